@@ -154,7 +154,7 @@ def record(cell: Cell, folder: Path, times: Times) -> None:
 def predict(cell: Cell, folder: Path, measured_ms: dict[Cell, float]) -> Iterator[Predicted]:
     """Predict the steps of the other cells of this loop from what the collector wrote in this one."""
     from collector import open_run
-    from profiler_server.analysis.data.loop import predict_step
+    from profiler_server.analysis.data.prediction import predict_step
     from profiler_server.diagnosis.measuring import measure_case
     from profiler_server.diagnosis.ranking import Fixed, make_claim
     from profiler_server.diagnosis.what_if import set_workers

@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from profiler_server.analysis.data.making import OwnMaking
-from profiler_server.analysis.data.own_pipeline import OwnStage
-from profiler_server.analysis.data.pipeline import WORKER_STAGES, WorkerLoad
 from profiler_server.diagnosis.limits import (
     BUSY_WORKERS_FRAC,
     CAPPED_NEED,
@@ -25,6 +22,7 @@ from profiler_server.diagnosis.limits import (
     WORKERS_BUSY_FRAC,
 )
 from profiler_server.facts.loading import Bottleneck, Readiness
+from profiler_server.facts.pipeline import WORKER_STAGES, OwnMaking, OwnStage, WorkerLoad
 from profiler_server.format import format_duration, format_share
 
 

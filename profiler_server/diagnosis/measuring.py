@@ -41,7 +41,7 @@ from profiler_server.analysis.operators.operators import find_dispatch_share, fi
 from profiler_server.analysis.ranks.ranks import RankSummary, summarize_ranks
 from profiler_server.analysis.ranks.spread import count_parallel_devices, read_ddp
 from profiler_server.analysis.replay.reading import replay_rank
-from profiler_server.analysis.stacks.stacks import Stacks, read_stacks
+from profiler_server.analysis.stacks.stacks import read_stacks
 from profiler_server.analysis.steps.compiles import summarize_compiles
 from profiler_server.analysis.steps.interruptions import read_interruptions
 from profiler_server.analysis.steps.logged import read_logged
@@ -53,8 +53,8 @@ from profiler_server.diagnosis.limits import DRIFT_PARTS
 from profiler_server.facts.case import Case, Overhead, RankNotes
 from profiler_server.facts.job import Judgement, Peer, Ranks
 from profiler_server.facts.loading import BatchTimes, LoaderArguments, Loading, SamplerTimes
-from profiler_server.facts.machine import Device, DeviceEntry, DeviceSummary, HeldClock, Host, HostLoad, Replayed
-from profiler_server.facts.steps import AnomalyWork, ChosenSteps, NamedFunction, Sampled, SlowConvolutions, Steps
+from profiler_server.facts.machine import Device, DeviceEntry, HeldClock, Host, HostLoad, Replayed
+from profiler_server.facts.steps import ChosenSteps, NamedFunction, Sampled, SlowConvolutions, Steps
 
 _log = logging.getLogger("stepscope")
 T = TypeVar("T")
@@ -77,11 +77,11 @@ def measure_case(run: Run, rank: RankRun) -> Case | None:
     host, *sixths = _read_loads(run, rank, train, selection)
     device = Device(
         entries=tuple(_take(DeviceEntry, entry) for entry in manifest.devices),
-        summary=_read_device(rank),
-        full_precision_frac=_ask(rank, find_full_precision),
-        dispatch_frac=_ask(rank, find_dispatch_share),
+        summary=_ask_device(rank, summarize_device),
+        full_precision_frac=_ask_device(rank, find_full_precision),
+        dispatch_frac=_ask_device(rank, find_dispatch_share),
         replay=_read_replay(rank),
-        memory_peak_frac=_ask(rank, find_peak_share),
+        memory_peak_frac=_ask_device(rank, find_peak_share),
         held_clock=_read_held_clock(rank, train),
     )
     feeds = read_feeds(rank, train)
@@ -91,14 +91,14 @@ def measure_case(run: Run, rank: RankRun) -> Case | None:
         return None
     case = Case(
         manifest=replace(_take(RankNotes, manifest), overhead=_take(Overhead, manifest.overhead)),
-        steps=_find_loop(rank, _measure_steps(rank, rows, train, selection), found[0].loader),
+        steps=_find_loop(rank, _measure_steps(rank, rows, train, selection), found[0]),
         loading=found[0],
         device=device,
         host=Host(found[0].loop.model.cores, host, *sixths),
         ranks=_measure_ranks(run, rank.rank, manifest.facts),
         other_loadings=tuple(found[1:]),
         stacks=_name_samples(rank, found[0]),
-        anomaly=_read_anomaly(rank),
+        anomaly=_ask(rank, read_anomaly_work, None) if manifest.facts.get("anomaly_mode") is True else None,
         input_free=read_probe(manifest.facts, train),
     )
     return _derive(rank, case)
@@ -112,30 +112,28 @@ def _derive(rank: RankRun, case: Case) -> Case:
     return found[-1]
 
 
+def _ask(rank: RankRun, measure: Callable[[RankRun], T], absent: T) -> T:
+    """Return what is measured of a rank, or what stands for it where its tables cannot be read."""
+    try:
+        return measure(rank)
+    except RunError:
+        return absent
+
+
+def _ask_device(rank: RankRun, measure: Callable[[RankRun], T | None]) -> T | None:
+    return _ask(rank, measure, None) if rank.manifest.devices else None
+
+
 def _take(kind: type[T], entry: Any) -> T:
     """Return what the rules read of an entry of the manifest, or of the selection of steps."""
     return kind(**{field.name: getattr(entry, field.name) for field in fields(kind)})  # type: ignore[arg-type]
 
 
 def _name_samples(rank: RankRun, loading: Loading) -> Sampled | None:
-    stacks = _read_stacks(rank)
+    stacks = _ask(rank, read_stacks, None)
     loader = loading.loader.id if loading.loader is not None else None
     keeps_tracebacks = rank.manifest.facts.get("anomaly_mode") is True
     return None if stacks is None else name_samples(stacks, loader, keeps_tracebacks)
-
-
-def _read_stacks(rank: RankRun) -> Stacks | None:
-    try:
-        return read_stacks(rank)
-    except RunError:
-        return None
-
-
-def _read_anomaly(rank: RankRun) -> AnomalyWork | None:
-    try:
-        return read_anomaly_work(rank) if rank.manifest.facts.get("anomaly_mode") is True else None
-    except RunError:
-        return None
 
 
 def _drop_empty(rows: pa.Table) -> pa.Table:
@@ -158,17 +156,15 @@ def _measure_steps(rank: RankRun, rows: StepRows, train: pa.Table, selection: St
         logged=read_logged(rank.manifest.facts),
         noun=rows.noun,
         micro_batches=count_micro_batches(rows.steps),
-        slow_convolutions=_find_slow_convolutions(rank),
-        operator_fracs=_find_operators(rank),
+        slow_convolutions=_ask(rank, find_slow_convolutions, SlowConvolutions()),
+        operator_fracs=_ask(rank, find_phase_shares, {}),
     )
 
 
-def _find_loop(rank: RankRun, steps: Steps, loader: LoaderArguments | None) -> Steps:
-    batch_size = loader.batch_size if loader is not None else None
-    try:
-        return replace(steps, looped=find_looped_rows(rank, steps.phases_ns, steps.micro_batches, batch_size))
-    except RunError:
-        return steps
+def _find_loop(rank: RankRun, steps: Steps, loading: Loading) -> Steps:
+    size = loading.loader.batch_size if loading.loader is not None else None
+    found = _ask(rank, lambda rank: find_looped_rows(rank, steps.phases_ns, steps.micro_batches, size), None)
+    return replace(steps, looped=found)
 
 
 def _average_phases(train: pa.Table, chosen: Mask) -> Mapping[str, float]:
@@ -297,41 +293,12 @@ def _read_held_clock(rank: RankRun, train: pa.Table) -> HeldClock | None:
     return read_held_clock(rank, int(starts[0]), int(starts[-1])) if rank.manifest.devices else None
 
 
-def _read_device(rank: RankRun) -> DeviceSummary | None:
-    try:
-        return summarize_device(rank) if rank.manifest.devices else None
-    except RunError:
-        return None
-
-
 def _read_replay(rank: RankRun) -> Replayed | None:
     """Return the replay of a rank with a device; whatever goes wrong in it, the other facts stand."""
     found: list[Replayed | None] = [None]
     with Edge(lambda error: _log.warning("The window of %s cannot be replayed: %r", rank.folder, error)):
         found.append(replay_rank(rank) if rank.manifest.devices else None)
     return found[-1]
-
-
-def _ask(rank: RankRun, measure: Callable[[RankRun], float | None]) -> float | None:
-    """Return a figure of a run with a device, None where its tables cannot be read."""
-    try:
-        return measure(rank) if rank.manifest.devices else None
-    except RunError:
-        return None
-
-
-def _find_slow_convolutions(rank: RankRun) -> SlowConvolutions:
-    try:
-        return find_slow_convolutions(rank)
-    except RunError:
-        return SlowConvolutions()
-
-
-def _find_operators(rank: RankRun) -> Mapping[str, float]:
-    try:
-        return find_phase_shares(rank)
-    except RunError:
-        return {}
 
 
 def _find_cores(manifest: RankManifest, host: HostLoad | None) -> Cores:
@@ -389,7 +356,7 @@ def _find_culprit(run: Run, judged: Judgement, ranks: Sequence[int]) -> NamedFun
 
 
 def _find_dominant(run: Run, rank: int, phase: str) -> NamedFunction | None:
-    stacks = _read_stacks(run.read_rank(rank))
+    stacks = _ask(run.read_rank(rank), read_stacks, None)
     return None if stacks is None else stacks.phase(phase).dominant
 
 

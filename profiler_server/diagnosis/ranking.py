@@ -7,17 +7,16 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from collector.estimating.model import LoopModel
-from profiler_server.analysis.data.loop import predict_step
 from profiler_server.analysis.data.prediction import (
     Doubt,
     FedStep,
     find_doubt,
     predict_fed_step,
+    predict_step,
     predict_without_loading,
 )
 from profiler_server.diagnosis.limits import (
     CLOSE_FRAC,
-    CONTENTION_WEIGHT,
     EASED_FRAC,
     HIGH_GAIN_FRAC,
     LARGE_PART_FRAC,
@@ -29,7 +28,7 @@ from profiler_server.diagnosis.limits import (
     MOST_CHECK_FRAC,
     MUTE_WAIT_FRAC,
 )
-from profiler_server.diagnosis.what_if import name_shortened
+from profiler_server.diagnosis.what_if import find_min_gain_ns, name_shortened
 from profiler_server.facts.case import Case, Claim, Finding, Rule, WhatIf
 from profiler_server.facts.results import Suggestion
 from profiler_server.format import format_duration, format_share
@@ -68,13 +67,6 @@ def _takes_much(case: Case, claim: Claim) -> bool:
 def is_sure(case: Case, claim: Claim) -> bool:
     """Say whether the gain is worth it after all doubt."""
     return claim.sure_gain_ns >= find_min_gain_ns(case)
-
-
-def find_min_gain_ns(case: Case) -> float:
-    """Return what a fix must gain after all doubt, more on a host that others use."""
-    return max(
-        (MIN_GAIN_FRAC + CONTENTION_WEIGHT * case.loading.loop.contention_frac) * case.steps.mean_ns, MIN_GAIN_NS
-    )
 
 
 @dataclass(frozen=True)

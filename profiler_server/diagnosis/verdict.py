@@ -18,8 +18,7 @@ from profiler_server.diagnosis.limits import (
     SURE_FRAC,
     UNSEEN_DEVICE,
 )
-from profiler_server.diagnosis.ranking import find_min_gain_ns
-from profiler_server.diagnosis.what_if import measure_stalls
+from profiler_server.diagnosis.what_if import find_min_gain_ns, measure_stalls
 from profiler_server.diagnosis.wording import AROUND_ACTING, acts_in_steps, say_ready
 from profiler_server.facts.case import Case, Claim
 from profiler_server.facts.loading import Floats

@@ -13,7 +13,7 @@ import numpy as np
 
 from collector.estimating.model import Job, LoopModel
 from collector.format.phases import PHASES
-from profiler_server.diagnosis.limits import MOST_OF_DELAY
+from profiler_server.diagnosis.limits import CONTENTION_WEIGHT, MIN_GAIN_FRAC, MIN_GAIN_NS, MOST_OF_DELAY
 from profiler_server.facts.case import Case, WhatIf
 from profiler_server.facts.loading import BatchTimes, Floats
 from profiler_server.facts.machine import Gain
@@ -193,3 +193,10 @@ def measure_stalls(case: Case, found: Interruptions, spent_ns: Ints) -> float:
     around = float(np.maximum(spent_ns[stalled] - usual, 0.0).sum())
     whole = float(case.steps.selection.duration_ns[kept].sum())
     return min(max(around, float(held_ns.sum())) / max(whole, 1.0), 1.0)
+
+
+def find_min_gain_ns(case: Case) -> float:
+    """Return what a fix must gain after all doubt, more on a host that others use."""
+    return max(
+        (MIN_GAIN_FRAC + CONTENTION_WEIGHT * case.loading.loop.contention_frac) * case.steps.mean_ns, MIN_GAIN_NS
+    )

@@ -1,4 +1,4 @@
-"""What is said of a rank, as pages and `report --json` have it: what bounds it, what to change, what could not be judged.
+"""What is said of a rank, as pages and `report --json` have it: what bounds it, what to change, its operators.
 
 Field names are the keys of `report --json` (see docs/format.md): times are ns, shares are fractions, absent is None.
 """
@@ -92,3 +92,24 @@ class Diagnosis:
     warnings: tuple[str, ...] = ()
     limit: str = ""
     end: str = ""
+
+
+@dataclass(frozen=True)
+class OperatorRow:
+    name: str
+    type: str
+    count: int
+    total_ns: int
+    self_ns: int
+    device_total_ns: int
+    device_self_ns: int
+
+
+@dataclass(frozen=True)
+class KernelRow:
+    name: str
+    count: int
+    total_ns: int
+    mean_ns: float
+    min_ns: int
+    max_ns: int

@@ -123,7 +123,6 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "profiler_server.diagnosis.limits",
     ),
     "profiler_server.diagnosis.bottleneck": (
-        "profiler_server.analysis",
         "profiler_server.diagnosis.limits",
         "profiler_server.facts",
         "profiler_server.format",

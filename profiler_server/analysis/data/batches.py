@@ -15,8 +15,8 @@ from collector.format.run import RankRun
 from collector.format.schema.manifest import Loader
 from collector.format.steps import StepSelection, read_integers
 from profiler_server.analysis.data.feeding import Feed
-from profiler_server.analysis.data.pipeline import WORKER_STAGES
 from profiler_server.facts.loading import BatchTimes
+from profiler_server.facts.pipeline import WORKER_STAGES
 
 _MAX_ROWS = 200_000
 _MIN_STAGE_CPU_NS = 50_000.0

@@ -26,26 +26,6 @@ _USUAL_RECEIVE_NS = 1_000_000.0
 """A batch of one to three tensors takes 0.6 to 1.9 ms to take over from a worker (docs/accuracy.md)."""
 
 
-def predict_step(loop: MeasuredLoop, changed: LoopModel) -> float:
-    """Return the mean step after a change to the model, ns; what the simulator does not explain stays, in proportion.
-
-    Where it does not reproduce the run, or no batch was recorded, a change of the step saves what it takes away, and
-    that is all that is known.
-    """
-    if not (loop.trusted and loop.model.batches) and _keeps_loading(loop.model, changed):
-        own_ns, now_ns = (sum(step.wall_ns for step in model.steps) for model in (changed, loop.model))
-        saved_frac = 1.0 - own_ns / now_ns if now_ns else 0.0
-        return loop.regular_step_ns - loop.own_ns * saved_frac + changed.extra_ns
-    measured = loop.regular_step_ns / loop.fetches
-    before, after = loop.check * measured, simulate(changed).step_ns
-    left = (measured - before) * min(1.0, after / before) if before > 0 else measured - before
-    return loop.fetches * (after + left) + changed.extra_ns
-
-
-def _keeps_loading(model: LoopModel, changed: LoopModel) -> bool:
-    return replace(changed, steps=model.steps, left=model.left, extra_ns=model.extra_ns) == model
-
-
 def measure_loop(
     feed: Feed,
     selection: StepSelection,

@@ -18,7 +18,7 @@ from collector.format.workers import keep_workers
 from profiler_server.analysis.data import depths
 from profiler_server.analysis.data.depths import DEVICE_QUEUE, HOST_QUEUE, QueueKey
 from profiler_server.analysis.data.feeding import read_feeds
-from profiler_server.analysis.data.own_pipeline import OwnStage, select_own, summarize_own
+from profiler_server.analysis.data.own_pipeline import select_own, summarize_own
 from profiler_server.analysis.data.pipeline import share_steps, sum_queues, sum_stages, summarize_readiness
 from profiler_server.analysis.data.probe import read_probe
 from profiler_server.analysis.data.replicas import read_stages, read_steps
@@ -33,7 +33,7 @@ from profiler_server.diagnosis.readings import (
     read_watched,
 )
 from profiler_server.facts.loading import Bottleneck, Readiness
-from profiler_server.facts.tables import QueueSummary, StageSummary
+from profiler_server.facts.pipeline import OwnStage, QueueSummary, StageSummary
 
 _STEP_COLUMNS = (
     "step",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from profiler_server.analysis.data.loop import predict_step
+from profiler_server.analysis.data.prediction import predict_step
 from profiler_server.diagnosis.deriving import choose_workers
 from profiler_server.diagnosis.judging import find_rules
 from profiler_server.diagnosis.measuring import measure_case

@@ -11,7 +11,7 @@ import pytest
 from collector.estimating.model import Job, LoopModel
 from collector.estimating.simulation import simulate
 from collector.format.run import open_run
-from profiler_server.analysis.data.loop import predict_step
+from profiler_server.analysis.data.prediction import predict_step
 from profiler_server.diagnosis.judging import diagnose
 from profiler_server.diagnosis.measuring import measure_case
 from tests.support.cases import HEALTHY, PLANTED, Plant, build_case_run, plan_of
