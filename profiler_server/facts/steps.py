@@ -67,8 +67,8 @@ class Part:
 
 @dataclass(frozen=True)
 class OwnWork:
-    """The share of a phase's samples that is such work, with the bounds that hold it in 95 of 100 cases. `functions` are
-    what is named of it, with their shares of the work, the largest first."""
+    """The share of a phase's samples in the user's own code, outside of modules and calls of torch, with the bounds that hold
+    it in 95 of 100 cases. `functions` are what is named of it, with their shares of the work, the largest first."""
 
     samples: int
     share_frac: float
@@ -205,7 +205,7 @@ class Shift:
 
 @dataclass(frozen=True)
 class SlowConvolutions:
-    """Their share of the operators' time, and the share of theirs that float32 saves."""
+    """Convolutions for which no library has code: their share of the operators' time, and what of theirs float32 saves."""
 
     share_frac: float = 0.0
     saved_frac: float = 0.0
