@@ -154,10 +154,11 @@ def record(cell: Cell, folder: Path, times: Times) -> None:
 def predict(cell: Cell, folder: Path, measured_ms: dict[Cell, float]) -> Iterator[Predicted]:
     """Predict the steps of the other cells of this loop from what the collector wrote in this one."""
     from collector import open_run
-    from profiler_server.diagnosis.findings import SIMULATED_GAIN, Finding, Rule
+    from profiler_server.analysis.data.prediction import predict_step
     from profiler_server.diagnosis.measuring import measure_case
     from profiler_server.diagnosis.ranking import Fixed, make_claim
     from profiler_server.diagnosis.what_if import set_workers
+    from profiler_server.facts.case import SIMULATED_GAIN, Finding, Rule
 
     run = open_run(folder)
     case = measure_case(run, run.rank())
@@ -171,7 +172,7 @@ def predict(cell: Cell, folder: Path, measured_ms: dict[Cell, float]) -> Iterato
         what_if = set_workers(case, other.workers)
         finding = Finding("", "", "", "", "", "", (), what_if=what_if, tier="M", gain_range=SIMULATED_GAIN)
         claim = make_claim(case, rule, finding, Fixed(loop.model, case.steps.mean_ns, {}))
-        predicted_ns = loop.predict_ns(what_if.change(loop.model))
+        predicted_ns = predict_step(loop, what_if.change(loop.model))
         shown = predicted_ns < 0.97 * case.steps.mean_ns
         step_ns = claim.step_ns if shown else predicted_ns
         yield Predicted(cell, other.workers, step_ns / 1e6, claim.low_ns / 1e6, claim.high_ns / 1e6, shown, step_ms)

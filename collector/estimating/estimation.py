@@ -22,15 +22,8 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from collector.environment import count_usable_cores
-from collector.estimating.simulation import (
-    MOST_WORKERS,
-    MOST_WORKERS_PER_CORE,
-    Job,
-    LoopModel,
-    bound_workers,
-    find_workers,
-    simulate,
-)
+from collector.estimating.model import Job, LoopModel
+from collector.estimating.simulation import MOST_WORKERS, MOST_WORKERS_PER_CORE, bound_workers, find_workers, simulate
 from collector.format.schema.errors import OptionError, UsageError
 
 if TYPE_CHECKING:

@@ -11,9 +11,11 @@ Not modelled: the pin-memory thread, the time to pickle and move a batch beyond 
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from collector.estimating.model import Job, LoopModel
 from collector.estimating.sharing import Customer, Processors, list_others, mix, weigh_stretch
 
 WARM_UP_STEPS = 20
@@ -23,95 +25,6 @@ MAX_STEPS = 240
 MOST_WORKERS = 8
 MOST_WORKERS_PER_CORE = 4
 """No more workers are proposed than this, or than four per core where that is more: each takes memory and a process."""
-
-
-@dataclass(frozen=True)
-class Job:
-    """Work of `wall_ns` when nothing else runs, which keeps `cores` processors busy on average (0 for pure waiting)."""
-
-    wall_ns: float
-    cores: float
-
-    @property
-    def share(self) -> float:
-        """The part of `wall_ns` that needs a processor."""
-        return min(max(self.cores, 0.0), 1.0)
-
-    @property
-    def threads(self) -> float:
-        """Threads that compute at once while it computes."""
-        return max(self.cores, 1.0)
-
-
-@dataclass(frozen=True)
-class Sharing:
-    """How cores are shared: `slowdown` as of `Processors`; `delay` is the measured over the computed wait for a core."""
-
-    slowdown: float = 0.0
-    delay: float = 1.0
-
-
-@dataclass(frozen=True)
-class Receive:
-    """What the training thread does to take over a batch of a worker: `idle_ns` of it, and up to `held_ns` more while
-    that worker makes the next one, as in Python both need its interpreter. `cores` are those that it needs meanwhile.
-    """
-
-    idle_ns: float = 0.0
-    held_ns: float = 0.0
-    cores: float = 1.0
-
-    def find_job(self, left_ns: float) -> Job:
-        """Return the work of taking over a batch of a worker that has so much left to do on the next."""
-        return Job(self.idle_ns + min(self.held_ns, left_ns), self.cores)
-
-    def scale(self, factor: float) -> Receive:
-        """Return the same with this share of its time."""
-        return replace(self, idle_ns=self.idle_ns * factor, held_ns=self.held_ns * factor)
-
-
-@dataclass(frozen=True)
-class LoopModel:
-    """A training loop: how batches are made and what a step does once it has one.
-
-    `batches` and `steps` are replayed in turn, from the start again when they run out. `cores` are those that the
-    run may use, `others` the cores that other programs take. `extra_ns` is the amortised cost per step of what does
-    not happen in every step (starting workers, checkpoints, validation). `receive` is paid for each batch of a worker.
-    `left` is the part of every step that changes to the step itself have left so far.
-    """
-
-    batches: tuple[Job, ...]
-    steps: tuple[Job, ...]
-    workers: int
-    prefetch: int = 2
-    in_order: bool = True
-    cores: float = 1.0
-    others: float = 0.0
-    extra_ns: float = 0.0
-    receive: Receive = field(default_factory=Receive)
-    sharing: Sharing = field(default_factory=Sharing)
-    left: float = 1.0
-
-    @property
-    def processors(self) -> Processors:
-        return Processors(max(self.cores, 0.01), self.sharing.slowdown)
-
-    @property
-    def batch_share(self) -> float:
-        """Return the part of the time that a busy worker can run, if nothing holds it up."""
-        wall = sum(job.wall_ns for job in self.batches)
-        return sum(job.wall_ns * job.share for job in self.batches) / wall if wall else 0.0
-
-    @property
-    def step_customer(self) -> Customer:
-        """Return the threads of the step and the part of the time that they can run."""
-        wall = sum(job.wall_ns for job in self.steps)
-        if not wall:
-            return Customer(0.0)
-        return Customer(
-            sum(job.wall_ns * job.share for job in self.steps) / wall,
-            sum(job.wall_ns * job.threads for job in self.steps) / wall,
-        )
 
 
 @dataclass(frozen=True)
@@ -145,9 +58,9 @@ class _Stretches:
     """How much longer the processor parts of batches and steps take, by how many workers are busy beside a step or none."""
 
     def __init__(self, model: LoopModel) -> None:
-        self._processors = model.processors
-        self._worker = Customer(model.batch_share)
-        self._step = model.step_customer
+        self._processors = Processors(max(model.cores, 0.01), model.sharing.slowdown)
+        self._worker = Customer(_share_busy(model.batches))
+        self._step = _find_step_customer(model.steps)
         self._delay = model.sharing.delay
         self._mixed = [mix(list_others(model.others))]
         self._found: dict[tuple[int, bool], tuple[float, float]] = {}
@@ -169,6 +82,20 @@ class _Stretches:
 
     def _stretch(self, beside: tuple[float, ...], threads: float) -> float:
         return 1.0 + self._delay * (weigh_stretch(self._processors, beside, threads) - 1.0)
+
+
+def _share_busy(jobs: Sequence[Job]) -> float:
+    """Return the part of their time that jobs can run, if nothing holds them up."""
+    wall = sum(job.wall_ns for job in jobs)
+    return sum(job.wall_ns * job.share for job in jobs) / wall if wall else 0.0
+
+
+def _find_step_customer(steps: Sequence[Job]) -> Customer:
+    """Return the threads of the step and the part of the time that they can run."""
+    wall = sum(job.wall_ns for job in steps)
+    if not wall:
+        return Customer(0.0)
+    return Customer(_share_busy(steps), sum(job.wall_ns * job.threads for job in steps) / wall)
 
 
 def _simulate_in_process(model: LoopModel, count: int, stretches: _Stretches) -> Simulated:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collector.format.run import Run
-    from profiler_server.analysis.results import Suggestion
+    from profiler_server.facts.results import Suggestion
 
 _JUDGING = "profiler_server.diagnosis.judging"
 _FORMAT = "profiler_server.format"

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import replace
 
-from profiler_server.analysis.data.making import OwnMaking
-from profiler_server.analysis.data.own_pipeline import OwnStage
-from profiler_server.analysis.data.pipeline import WORKER_STAGES, Readiness, WorkerLoad
 from profiler_server.diagnosis.limits import (
     BUSY_WORKERS_FRAC,
     CAPPED_NEED,
@@ -25,26 +21,9 @@ from profiler_server.diagnosis.limits import (
     UNMADE_WAIT_FRAC,
     WORKERS_BUSY_FRAC,
 )
+from profiler_server.facts.loading import Bottleneck, Readiness
+from profiler_server.facts.pipeline import WORKER_STAGES, OwnMaking, OwnStage, WorkerLoad
 from profiler_server.format import format_duration, format_share
-
-Cause = Literal["none", "making", "overhead", "receiving", "processor", "epoch_start"]
-
-
-@dataclass(frozen=True)
-class Bottleneck:
-    """The stage that limits the step, None where no stage does. `cause` says what kind of limit it is.
-
-    "making": batches are late. "overhead": the DataLoader's own work per batch is more than that of the stages.
-    "receiving": they are ready, but the step waits to receive them. "processor": they are
-    ready, but the training thread waits for a core. "epoch_start": only the first steps of epochs wait. "none": the step
-    hardly waits. `made_frac` is the share of the
-    requests whose batch the workers had finished, None where that is not known.
-    """
-
-    stage: str | None
-    reason: str
-    cause: Cause = "none"
-    made_frac: float | None = None
 
 
 def find_bottleneck(

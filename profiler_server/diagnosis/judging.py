@@ -12,16 +12,13 @@ from collector.edge import Edge
 from collector.format.run import RankRun, Run
 from collector.format.schema.errors import RunError, TableMissingError
 from collector.plugins import explain_failure, search_room
-from profiler_server.analysis.data.own_pipeline import OwnStage, select_own, summarize_own
+from profiler_server.analysis.data.own_pipeline import select_own, summarize_own
 from profiler_server.analysis.data.replicas import read_stages
 from profiler_server.analysis.ranks.ending import count_ended, find_end
 from profiler_server.analysis.ranks.held import Hang
 from profiler_server.analysis.ranks.status import describe_status
-from profiler_server.analysis.results import Abstention, BoundBy, Diagnosis, Suggestion
 from profiler_server.diagnosis.bottleneck import find_own_bottleneck
 from profiler_server.diagnosis.end_sentences import say_first
-from profiler_server.diagnosis.facts import Case
-from profiler_server.diagnosis.findings import Claim, Finding, Rule
 from profiler_server.diagnosis.limits import MIN_STEPS
 from profiler_server.diagnosis.measuring import measure_case
 from profiler_server.diagnosis.rank_sentences import recall_standstills
@@ -35,6 +32,9 @@ from profiler_server.diagnosis.ranking import (
     write_suggestion,
 )
 from profiler_server.diagnosis.verdict import find_bound, say_limit, say_verdict
+from profiler_server.facts.case import Case, Claim, Finding, Rule
+from profiler_server.facts.pipeline import OwnStage
+from profiler_server.facts.results import Abstention, BoundBy, Diagnosis, Suggestion
 from profiler_server.format import form_plural, format_number_of
 from profiler_server.store.cache.memory import MemoryCache
 from profiler_server.store.cache.stamp import stamp_ranks

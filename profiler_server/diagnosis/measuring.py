@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from dataclasses import fields, replace
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +20,7 @@ from collector.format.run import RankRun, Run
 from collector.format.schema.errors import RunError
 from collector.format.schema.manifest import Loader, RankManifest
 from collector.format.steps import StepSelection, read_integers, select_steps, train_steps
-from profiler_server.analysis.data.batches import BatchTimes, estimate_batches, read_batches
+from profiler_server.analysis.data.batches import estimate_batches, read_batches
 from profiler_server.analysis.data.feeding import Feed, read_feeds
 from profiler_server.analysis.data.loop import measure_loop
 from profiler_server.analysis.data.probe import read_probe
@@ -28,34 +28,36 @@ from profiler_server.analysis.data.processors import Cores
 from profiler_server.analysis.data.reading import read_reading
 from profiler_server.analysis.data.receiving import read_receiving
 from profiler_server.analysis.data.replicas import read_stages, summarize_transforms
-from profiler_server.analysis.data.sampler import SamplerTimes, read_sampler
-from profiler_server.analysis.device.clocks import HeldClock, read_held_clock
+from profiler_server.analysis.data.sampler import read_sampler
+from profiler_server.analysis.device.clocks import read_held_clock
 from profiler_server.analysis.device.device import summarize_device
 from profiler_server.analysis.device.precision import find_full_precision
-from profiler_server.analysis.memory.host import HostLoad, summarize_host
+from profiler_server.analysis.memory.host import summarize_host
 from profiler_server.analysis.memory.peak import find_peak_share
-from profiler_server.analysis.operators.anomaly import AnomalyWork, read_anomaly_work
-from profiler_server.analysis.operators.convolutions import SlowConvolutions, find_slow_convolutions
+from profiler_server.analysis.operators.anomaly import read_anomaly_work
+from profiler_server.analysis.operators.convolutions import find_slow_convolutions
 from profiler_server.analysis.operators.looped import find_looped_rows
 from profiler_server.analysis.operators.operators import find_dispatch_share, find_phase_shares
 from profiler_server.analysis.ranks.ranks import RankSummary, summarize_ranks
 from profiler_server.analysis.ranks.spread import count_parallel_devices, read_ddp
-from profiler_server.analysis.ranks.stragglers import Judgement
 from profiler_server.analysis.replay.reading import replay_rank
-from profiler_server.analysis.replay.results import Replayed
-from profiler_server.analysis.results import DeviceSummary
-from profiler_server.analysis.stacks.naming import NamedFunction
-from profiler_server.analysis.stacks.stacks import Stacks, read_stacks
+from profiler_server.analysis.stacks.stacks import read_stacks
 from profiler_server.analysis.steps.compiles import summarize_compiles
 from profiler_server.analysis.steps.interruptions import read_interruptions
 from profiler_server.analysis.steps.logged import read_logged
 from profiler_server.analysis.steps.micro_batches import count_micro_batches
 from profiler_server.analysis.what_if.pipelines import judge_run
-from profiler_server.diagnosis.facts import Case, Device, Host, Loading, Peer, Ranks, Steps
+from profiler_server.diagnosis.deriving import derive, name_samples
 from profiler_server.diagnosis.limiting import find_limit, measure_demand, read_readiness
 from profiler_server.diagnosis.limits import DRIFT_PARTS
+from profiler_server.facts.case import Case, Overhead, RankNotes
+from profiler_server.facts.job import Judgement, Peer, Ranks
+from profiler_server.facts.loading import BatchTimes, LoaderArguments, Loading, SamplerTimes
+from profiler_server.facts.machine import Device, DeviceEntry, HeldClock, Host, HostLoad, Replayed
+from profiler_server.facts.steps import ChosenSteps, NamedFunction, Sampled, SlowConvolutions, Steps
 
 _log = logging.getLogger("stepscope")
+T = TypeVar("T")
 MOST_PEERS = 64
 _TRACE_CORES = 4
 """Cores of a host that a trace says nothing of: few, so that no gain is promised that needs many."""
@@ -74,12 +76,12 @@ def measure_case(run: Run, rank: RankRun) -> Case | None:
         return None
     host, *sixths = _read_loads(run, rank, train, selection)
     device = Device(
-        entries=tuple(manifest.devices),
-        summary=_read_device(rank),
-        full_precision_frac=_ask(rank, find_full_precision),
-        dispatch_frac=_ask(rank, find_dispatch_share),
+        entries=tuple(_take(DeviceEntry, entry) for entry in manifest.devices),
+        summary=_ask_device(rank, summarize_device),
+        full_precision_frac=_ask_device(rank, find_full_precision),
+        dispatch_frac=_ask_device(rank, find_dispatch_share),
         replay=_read_replay(rank),
-        memory_peak_frac=_ask(rank, find_peak_share),
+        memory_peak_frac=_ask_device(rank, find_peak_share),
         held_clock=_read_held_clock(rank, train),
     )
     feeds = read_feeds(rank, train)
@@ -87,32 +89,51 @@ def measure_case(run: Run, rank: RankRun) -> Case | None:
     found = sorted((entry for entry in loadings if entry is not None), key=lambda entry: -entry.wait_ns)
     if not found:
         return None
-    return Case(
-        manifest=manifest,
-        steps=_find_loop(rank, _measure_steps(rank, rows, train, selection), found[0].loader),
+    case = Case(
+        manifest=replace(_take(RankNotes, manifest), overhead=_take(Overhead, manifest.overhead)),
+        steps=_find_loop(rank, _measure_steps(rank, rows, train, selection), found[0]),
         loading=found[0],
         device=device,
         host=Host(found[0].loop.model.cores, host, *sixths),
         ranks=_measure_ranks(run, rank.rank, manifest.facts),
         other_loadings=tuple(found[1:]),
-        stacks=_read_stacks(rank),
-        anomaly=_read_anomaly(rank),
+        stacks=_name_samples(rank, found[0]),
+        anomaly=_ask(rank, read_anomaly_work, None) if manifest.facts.get("anomaly_mode") is True else None,
         input_free=read_probe(manifest.facts, train),
     )
+    return _derive(rank, case)
 
 
-def _read_stacks(rank: RankRun) -> Stacks | None:
+def _derive(rank: RankRun, case: Case) -> Case:
+    """Return the case with what follows from its facts; whatever goes wrong in that, the other facts stand."""
+    found = [case]
+    with Edge(lambda error: _log.warning("What follows from the facts of %s is left out: %r", rank.folder, error)):
+        found.append(derive(case))
+    return found[-1]
+
+
+def _ask(rank: RankRun, measure: Callable[[RankRun], T], absent: T) -> T:
+    """Return what is measured of a rank, or what stands for it where its tables cannot be read."""
     try:
-        return read_stacks(rank)
+        return measure(rank)
     except RunError:
-        return None
+        return absent
 
 
-def _read_anomaly(rank: RankRun) -> AnomalyWork | None:
-    try:
-        return read_anomaly_work(rank) if rank.manifest.facts.get("anomaly_mode") is True else None
-    except RunError:
-        return None
+def _ask_device(rank: RankRun, measure: Callable[[RankRun], T | None]) -> T | None:
+    return _ask(rank, measure, None) if rank.manifest.devices else None
+
+
+def _take(kind: type[T], entry: Any) -> T:
+    """Return what the rules read of an entry of the manifest, or of the selection of steps."""
+    return kind(**{field.name: getattr(entry, field.name) for field in fields(kind)})  # type: ignore[arg-type]
+
+
+def _name_samples(rank: RankRun, loading: Loading) -> Sampled | None:
+    stacks = _ask(rank, read_stacks, None)
+    loader = loading.loader.id if loading.loader is not None else None
+    keeps_tracebacks = rank.manifest.facts.get("anomaly_mode") is True
+    return None if stacks is None else name_samples(stacks, loader, keeps_tracebacks)
 
 
 def _drop_empty(rows: pa.Table) -> pa.Table:
@@ -126,7 +147,7 @@ def _measure_steps(rank: RankRun, rows: StepRows, train: pa.Table, selection: St
     return Steps(
         rows=train,
         other_rows=others,
-        selection=selection,
+        selection=_take(ChosenSteps, selection),
         mean_ns=float(selection.duration_ns[selection.kept].mean()),
         phases_ns=_average_phases(train, selection.kept),
         regular_phases_ns=_average_phases(train, selection.regular),
@@ -135,17 +156,15 @@ def _measure_steps(rank: RankRun, rows: StepRows, train: pa.Table, selection: St
         logged=read_logged(rank.manifest.facts),
         noun=rows.noun,
         micro_batches=count_micro_batches(rows.steps),
-        slow_convolutions=_find_slow_convolutions(rank),
-        operator_fracs=_find_operators(rank),
+        slow_convolutions=_ask(rank, find_slow_convolutions, SlowConvolutions()),
+        operator_fracs=_ask(rank, find_phase_shares, {}),
     )
 
 
-def _find_loop(rank: RankRun, steps: Steps, loader: Loader | None) -> Steps:
-    batch_size = loader.batch_size if loader is not None else None
-    try:
-        return replace(steps, looped=find_looped_rows(rank, steps.phases_ns, steps.micro_batches, batch_size))
-    except RunError:
-        return steps
+def _find_loop(rank: RankRun, steps: Steps, loading: Loading) -> Steps:
+    size = loading.loader.batch_size if loading.loader is not None else None
+    found = _ask(rank, lambda rank: find_looped_rows(rank, steps.phases_ns, steps.micro_batches, size), None)
+    return replace(steps, looped=found)
 
 
 def _average_phases(train: pa.Table, chosen: Mask) -> Mapping[str, float]:
@@ -181,7 +200,7 @@ def _measure_loading(
         demand = replace(demand, wait_frac=regular_frac, regular_frac=regular_frac)
     readiness = read_readiness(rank, loader, train.filter(pa.array(selection.regular)))
     return Loading(
-        loader=loader,
+        loader=_take(LoaderArguments, loader) if loader is not None else None,
         readiness=readiness,
         batches=batches,
         bottleneck=find_limit(rank, loader, readiness, demand, batches, host),
@@ -189,7 +208,7 @@ def _measure_loading(
         loop=loop,
         wait_ns=wait_ns,
         mean_wait_ns=feed.mean_wait_ns(selection.kept),
-        watched=watched,
+        watched=_take(LoaderArguments, watched) if watched is not None else None,
         sampler=sampler,
         reading=read_reading(rank, loader.id) if loader is not None and batches is not None else None,
     )
@@ -274,41 +293,12 @@ def _read_held_clock(rank: RankRun, train: pa.Table) -> HeldClock | None:
     return read_held_clock(rank, int(starts[0]), int(starts[-1])) if rank.manifest.devices else None
 
 
-def _read_device(rank: RankRun) -> DeviceSummary | None:
-    try:
-        return summarize_device(rank) if rank.manifest.devices else None
-    except RunError:
-        return None
-
-
 def _read_replay(rank: RankRun) -> Replayed | None:
     """Return the replay of a rank with a device; whatever goes wrong in it, the other facts stand."""
     found: list[Replayed | None] = [None]
     with Edge(lambda error: _log.warning("The window of %s cannot be replayed: %r", rank.folder, error)):
         found.append(replay_rank(rank) if rank.manifest.devices else None)
     return found[-1]
-
-
-def _ask(rank: RankRun, measure: Callable[[RankRun], float | None]) -> float | None:
-    """Return a figure of a run with a device, None where its tables cannot be read."""
-    try:
-        return measure(rank) if rank.manifest.devices else None
-    except RunError:
-        return None
-
-
-def _find_slow_convolutions(rank: RankRun) -> SlowConvolutions:
-    try:
-        return find_slow_convolutions(rank)
-    except RunError:
-        return SlowConvolutions()
-
-
-def _find_operators(rank: RankRun) -> Mapping[str, float]:
-    try:
-        return find_phase_shares(rank)
-    except RunError:
-        return {}
 
 
 def _find_cores(manifest: RankManifest, host: HostLoad | None) -> Cores:
@@ -366,7 +356,7 @@ def _find_culprit(run: Run, judged: Judgement, ranks: Sequence[int]) -> NamedFun
 
 
 def _find_dominant(run: Run, rank: int, phase: str) -> NamedFunction | None:
-    stacks = _read_stacks(run.read_rank(rank))
+    stacks = _ask(run.read_rank(rank), read_stacks, None)
     return None if stacks is None else stacks.phase(phase).dominant
 
 

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from profiler_server.analysis.data.batches import BatchTimes
-from profiler_server.analysis.stacks.naming import NamedFunction
-from profiler_server.analysis.stacks.stacks import Part
-from profiler_server.analysis.stacks.words import spell_call, spell_function, spell_share
-from profiler_server.diagnosis.facts import Case
-from profiler_server.diagnosis.findings import Finding
 from profiler_server.diagnosis.what_if import scale_stages
+from profiler_server.facts.case import Case, Finding
+from profiler_server.facts.loading import BatchTimes
+from profiler_server.facts.steps import NamedFunction, Part
 
 _MOST_SAID = 2
 _LEAST_SAID_FRAC = 0.15
@@ -20,18 +17,17 @@ _CERTAIN_LOSS, _CERTAIN_GAIN = 0.5, 1.05
 
 def find_in_phases(case: Case, *phases: str) -> Part | None:
     """Return what ran in phases of the training thread, taken together; None where no stacks were sampled."""
-    return case.stacks.phase(*phases) if case.stacks is not None else None
+    return case.stacks.phases[phases] if case.stacks is not None else None
 
 
 def find_in_stage(case: Case, stage: str) -> Part | None:
     """Return what ran in a stage of the loader that the steps wait for."""
-    loader = case.loading.loader
-    if case.stacks is None or loader is None:
+    if case.stacks is None or case.loading.loader is None:
         return None
-    found = case.stacks.stage(loader.id, stage)
+    found = case.stacks.stages[(stage,)]
     if found.functions or stage != "read" or case.loading.transforms:
         return found
-    return case.stacks.stage(loader.id, "read", "fetch")  # there is nothing else that it could be
+    return case.stacks.stages[("read", "fetch")]  # there is nothing else that it could be
 
 
 def find_dominant(part: Part | None) -> NamedFunction | None:
@@ -82,3 +78,22 @@ def bound_gain(entry: NamedFunction) -> tuple[float, float]:
     """Return the part of the gain that can be expected of taking a function away, with the error of its share."""
     low, high = entry.low_frac / entry.share_frac, entry.high_frac / entry.share_frac
     return _CERTAIN_LOSS * low, _CERTAIN_GAIN * high
+
+
+def spell_call(entry: NamedFunction) -> str:
+    """Return the function as it is called: `accuracy()`; a script is none."""
+    return entry.function if entry.function.endswith((".py", ")")) else f"{entry.function}()"
+
+
+def spell_function(entry: NamedFunction) -> str:
+    """Say which function it is, and where: `accuracy() at train.py:88`."""
+    if entry.is_own_line:
+        return f"{entry.function} itself at {entry.place}"
+    if entry.caller:
+        return f"{spell_call(entry)} called in {entry.caller} ({entry.place})"
+    return f"{spell_call(entry)} at {entry.place}"
+
+
+def spell_share(entry: NamedFunction) -> str:
+    """Return its share with the error of counting: `61 ± 9 %`. A share from samples has no more digits than these."""
+    return f"{round(100 * entry.share_frac)} ± {max(round(100 * entry.error_frac), 1)} %"

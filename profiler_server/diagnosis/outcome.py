@@ -25,9 +25,9 @@ from collector.format.steps import read_integers
 from profiler_server.analysis.compare.comparison import STEPS_RATIO, Comparison, Difference, compare_ranks
 from profiler_server.analysis.data.pipeline import summarize_stages
 from profiler_server.analysis.ranks.ranks import summarize_ranks
-from profiler_server.analysis.results import Suggestion
 from profiler_server.analysis.what_if.pipelines import judge_run
 from profiler_server.diagnosis.judging import diagnose
+from profiler_server.facts.results import Suggestion
 
 LESS_FRAC = 0.9
 """Work counts as less where it takes less than this share of what it took."""

@@ -11,13 +11,22 @@ from collector.format.rank import RankRun
 from collector.format.schema.errors import RunError
 from collector.format.schema.wording import format_ranks_named
 from collector.format.standstills import Standstill, read_standstills, say_standstills
-from profiler_server.analysis.ranks.causes import BETWEEN, COLLECTING, SAVING, STARVED, Cause
 from profiler_server.analysis.ranks.collectives import CollectiveRow, count_late
 from profiler_server.analysis.ranks.ranks import MOST_RANKS, RankSummary, find_noun
 from profiler_server.analysis.ranks.slow_calls import SlowCall, find_slow_call
-from profiler_server.analysis.ranks.stragglers import HeavyStage, Judgement, Straggler
-from profiler_server.analysis.ranks.strangers import Strangers
-from profiler_server.analysis.ranks.turns import Handover, Rotation
+from profiler_server.facts.job import (
+    BETWEEN,
+    COLLECTING,
+    SAVING,
+    STARVED,
+    Cause,
+    Handover,
+    HeavyStage,
+    Judgement,
+    Rotation,
+    Straggler,
+    Strangers,
+)
 from profiler_server.format import format_bytes, format_duration, format_share, shorten_middle
 
 LATE_FRAC = 0.7

@@ -6,20 +6,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from profiler_server.analysis.data.loader_simulation import LoopModel
+from collector.estimating.model import LoopModel
 from profiler_server.analysis.data.prediction import (
     Doubt,
     FedStep,
     find_doubt,
     predict_fed_step,
+    predict_step,
     predict_without_loading,
 )
-from profiler_server.analysis.results import Suggestion
-from profiler_server.diagnosis.facts import Case
-from profiler_server.diagnosis.findings import Claim, Finding, Rule, WhatIf
 from profiler_server.diagnosis.limits import (
     CLOSE_FRAC,
-    CONTENTION_WEIGHT,
     EASED_FRAC,
     HIGH_GAIN_FRAC,
     LARGE_PART_FRAC,
@@ -31,7 +28,9 @@ from profiler_server.diagnosis.limits import (
     MOST_CHECK_FRAC,
     MUTE_WAIT_FRAC,
 )
-from profiler_server.diagnosis.what_if import name_shortened
+from profiler_server.diagnosis.what_if import find_min_gain_ns, name_shortened
+from profiler_server.facts.case import Case, Claim, Finding, Rule, WhatIf
+from profiler_server.facts.results import Suggestion
 from profiler_server.format import format_duration, format_share
 
 _OF_SLOW_RANK = frozenset({"straggler", "rank_loader"})
@@ -70,13 +69,6 @@ def is_sure(case: Case, claim: Claim) -> bool:
     return claim.sure_gain_ns >= find_min_gain_ns(case)
 
 
-def find_min_gain_ns(case: Case) -> float:
-    """Return what a fix must gain after all doubt, more on a host that others use."""
-    return max(
-        (MIN_GAIN_FRAC + CONTENTION_WEIGHT * case.loading.loop.contention_frac) * case.steps.mean_ns, MIN_GAIN_NS
-    )
-
-
 @dataclass(frozen=True)
 class Fixed:
     """The loop after some changes: its model, its predicted step, and what those changes can save at most."""
@@ -106,10 +98,10 @@ def make_claim(case: Case, rule: Rule, finding: Finding, now: Fixed) -> Claim:
     doubt = find_doubt(loop, now.model, changed)
     fed = _find_fed_step(case, what_if, now, changed, doubt)
     bound_ns = max(floor_ns, case.steps.mean_ns - what_if.bound_ns)
-    predicted = min(max(loop.predict_ns(changed) if fed is None else fed.step_ns, bound_ns), now_ns)
+    predicted = min(max(predict_step(loop, changed) if fed is None else fed.step_ns, bound_ns), now_ns)
     gain = now_ns - predicted
     least, most = finding.gain_range
-    best = predicted if what_if.best is None else loop.predict_ns(what_if.best(now.model))
+    best = predicted if what_if.best is None else predict_step(loop, what_if.best(now.model))
     low = min(predicted, now_ns - gain * most, best) - doubt.step_ns
     if what_if.feeds:  # no loading at all is the most that can be gained
         unfed_ns = predict_without_loading(loop, changed)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from profiler_server.analysis.replay.results import Gain, Sighting
-from profiler_server.analysis.results import Abstention, Evidence
-from profiler_server.diagnosis.facts import Case
-from profiler_server.diagnosis.findings import Finding, WhatIf
 from profiler_server.diagnosis.what_if import bound_gain, save_replayed
+from profiler_server.facts.case import Case, Finding, WhatIf
+from profiler_server.facts.machine import Gain, Sighting
+from profiler_server.facts.results import Abstention, Evidence
 from profiler_server.format import format_share
 
 TIMELINE = Evidence("timeline", "", "Host and device side by side")

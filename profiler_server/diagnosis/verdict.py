@@ -6,12 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from collector.format.intervals import Floats
 from collector.format.phases import PHASE_NAMES, PHASE_PLACES, Bound, list_bound_by
-from collector.format.steps import read_integers
-from profiler_server.analysis.results import BoundBy, BoundKind, Suggestion
-from profiler_server.diagnosis.facts import Case
-from profiler_server.diagnosis.findings import Claim
 from profiler_server.diagnosis.limits import (
     BOUND_FRAC,
     CROWDED_FRAC,
@@ -23,9 +18,12 @@ from profiler_server.diagnosis.limits import (
     SURE_FRAC,
     UNSEEN_DEVICE,
 )
-from profiler_server.diagnosis.ranking import find_min_gain_ns
-from profiler_server.diagnosis.stalls import measure_stalls
+from profiler_server.diagnosis.what_if import find_min_gain_ns, measure_stalls
 from profiler_server.diagnosis.wording import AROUND_ACTING, acts_in_steps, say_ready
+from profiler_server.facts.case import Case, Claim
+from profiler_server.facts.loading import Floats
+from profiler_server.facts.results import BoundBy, BoundKind, Suggestion
+from profiler_server.facts.steps import read_column
 from profiler_server.format import format_duration, format_number_of, format_share
 
 _MOST_STRETCHES = 20
@@ -42,7 +40,7 @@ def find_bound(case: Case) -> BoundBy:
     or times of a device that were not recorded, lower the confidence.
     """
     kept = np.flatnonzero(case.steps.selection.kept)
-    phases = np.stack([read_integers(case.steps.rows, f"{name}_ns")[kept] for name in PHASE_NAMES]).astype(np.float64)
+    phases = np.stack([read_column(case.steps.rows, f"{name}_ns")[kept] for name in PHASE_NAMES]).astype(np.float64)
     kind, share = _judge(case, phases.sum(axis=1))
     count = max(1, min(_MOST_STRETCHES, len(kept) // _STRETCH_STEPS))
     stretches = np.array_split(phases, count, axis=1)
@@ -226,7 +224,7 @@ def _say_compute(case: Case, bound: BoundBy) -> str:
 def _say_compiling(case: Case) -> str:
     """Say how much of the step goes to functions that are compiled again; "" where that is little."""
     again = case.steps.interruptions.of_kind("recompile")
-    share = measure_stalls(case, again, read_integers(case.steps.rows, "duration_ns"))
+    share = measure_stalls(case, again, read_column(case.steps.rows, "duration_ns"))
     if share < BOUND_FRAC:
         return ""
     return f", {format_duration(share * case.steps.mean_ns)} of it because functions are compiled again"

@@ -7,19 +7,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
+from collector.estimating.model import Job, LoopModel
 from collector.format.phases import PHASES
-from collector.format.steps import read_integers
-from profiler_server.analysis.data.batches import BatchTimes
-from profiler_server.analysis.data.loader_simulation import Job, LoopModel, bound_workers, find_workers
-from profiler_server.analysis.data.prediction import predict_without_loading
-from profiler_server.analysis.replay.results import Gain
-from profiler_server.diagnosis.facts import Case
-from profiler_server.diagnosis.findings import WhatIf
-from profiler_server.diagnosis.limits import MOST_OF_DELAY
+from profiler_server.diagnosis.limits import CONTENTION_WEIGHT, MIN_GAIN_FRAC, MIN_GAIN_NS, MOST_OF_DELAY
+from profiler_server.facts.case import Case, WhatIf
+from profiler_server.facts.loading import BatchTimes, Floats
+from profiler_server.facts.machine import Gain
+from profiler_server.facts.steps import Interruptions, Ints, read_column
 
 _COMPUTED_PARTS = ("anomaly", "outside", "stalls", "gc", "python", "caches")
 """Parts of a step in which the training thread computes something that is no operator."""
@@ -33,48 +31,12 @@ _HOST_PHASES = frozenset({"data_wait", "gap", "tail"})
 """Phases that say how long they take where a device computes: the others end before what they have launched."""
 
 
-@dataclass(frozen=True)
-class Choice:
-    """A number of workers, and how it was found in words that follow a colon."""
-
-    workers: int
-    reason: str
-
-
-def choose_workers(case: Case) -> Choice:
-    """Return the smallest number of workers within 3 % of the best, as `collector.estimate` proposes it.
-
-    A simulation that does not reproduce the run as it is chooses nothing: then as many as make a batch in the time of
-    a step, W = S / (T − D), the work on a batch over the step without its wait for data.
-    """
-    loop = case.loading.loop
-    most = bound_workers(case.host.cores, case.loading.cpu_need)
-    if loop.trusted:
-        workers = find_workers(replace(loop.model, workers=1), most=most)
-        return Choice(workers, "the smallest number whose step is within 3 % of the best")
-    own_ns = max(loop.regular_step_ns - case.loading.wait_ns, 0.01 * loop.regular_step_ns)
-    workers = math.ceil(case.loading.batch_ns * loop.fetches / own_ns) if own_ns > 0 else 1
-    return Choice(max(1, min(workers, most)), "so many make the batches of a step in the time of a step")
-
-
 def feed(case: Case, change: Callable[[LoopModel], LoopModel], spared_ns: float = 0.0) -> WhatIf:
     """Return the what-if of a change to how batches are made: at most the wait for data goes, and what else is spared."""
     spared = {"processors": spared_ns} if spared_ns else {}
     bound_ns = case.ranks.find_bound_ns(case.manifest.rank)
     wait_ns = min(case.data_wait_ns, MOST_OF_DELAY * bound_ns)
     return WhatIf(change, {"data_wait": wait_ns, **spared}, feeds=True, bound_ns=bound_ns)
-
-
-def find_spared_ns(case: Case) -> float:
-    """Return how long a step queues for a processor that the workers hold: less work of theirs gives it back.
-
-    It is no more than the training thread was seen to queue, nor than a step beside no workers is shorter.
-    """
-    load, loop = case.host.load, case.loading.loop
-    if load is None or not load.queued_frac or not loop.trusted or not loop.model.workers:
-        return 0.0
-    shorter_ns = loop.own_ns - predict_without_loading(loop, loop.model) + loop.model.extra_ns
-    return max(0.0, min(load.queued_frac * loop.regular_step_ns, shorter_ns))
 
 
 def set_workers(case: Case, workers: int) -> WhatIf:
@@ -95,7 +57,7 @@ def scale_stages(case: Case, batches: BatchTimes, stages: tuple[str, ...], facto
 
         return change
 
-    found = feed(case, leave(factor), find_spared_ns(case))
+    found = feed(case, leave(factor), case.loading.choices.spared_ns)
     # Without workers the training thread does this work, too.
     alone = not case.loading.loop.model.workers and not case.device.is_used
     return replace(found, best=leave(0.0), eases=alone)
@@ -195,16 +157,46 @@ def drop_extra(case: Case, saved_ns: float) -> WhatIf:
 
 def sum_recorded_ns(case: Case) -> int:
     """Return the recorded time: what pages and report count what lies between the steps as a share of."""
-    return sum(int(read_integers(rows, "duration_ns").sum()) for rows in (case.steps.rows, case.steps.other_rows))
+    return sum(int(read_column(rows, "duration_ns").sum()) for rows in (case.steps.rows, case.steps.other_rows))
 
 
 def measure_garbage_outside(case: Case) -> float:
     """Return the time per mean step of collections by which steps are longer outside of training than without one."""
     kept = case.steps.selection.kept
-    gc_ns, gap_ns, tail_ns = (read_integers(case.steps.rows, name)[kept] for name in ("gc_ns", "gap_ns", "tail_ns"))
+    gc_ns, gap_ns, tail_ns = (read_column(case.steps.rows, name)[kept] for name in ("gc_ns", "gap_ns", "tail_ns"))
     outside = gap_ns + tail_ns
     if not gc_ns.any():
         return 0.0
     quiet = gc_ns == 0
     usual = float(np.median(outside[quiet])) if quiet.any() else float((outside - gc_ns).clip(0).min())
     return float(np.clip(outside - usual, 0.0, gc_ns).mean())
+
+
+def sum_in_steps(case: Case, found: Interruptions) -> Floats:
+    """Return for each training step how long what began within it (or before the next) held the thread, ns."""
+    starts = read_column(case.steps.rows, "start_ns")
+    at = starts.searchsorted(found.start_ns, side="right") - 1
+    inside = at >= 0
+    return np.bincount(at[inside], found.duration_ns[inside], len(starts)).astype(np.float64)
+
+
+def measure_stalls(case: Case, found: Interruptions, spent_ns: Ints) -> float:
+    """Return the share of the mean step that goes with what held the thread.
+
+    `spent_ns` is what may be longer for it in each step: in those that it holds, as much as exceeds the median of the
+    others goes with it, and at least the thing itself. Steps that the mean leaves out do not count.
+    """
+    kept = case.steps.selection.kept
+    spent_ns, held_ns = spent_ns[kept], sum_in_steps(case, found)[kept]
+    stalled = held_ns > 0
+    usual = float(np.median(spent_ns[~stalled])) if not stalled.all() else float(spent_ns.min(initial=0))
+    around = float(np.maximum(spent_ns[stalled] - usual, 0.0).sum())
+    whole = float(case.steps.selection.duration_ns[kept].sum())
+    return min(max(around, float(held_ns.sum())) / max(whole, 1.0), 1.0)
+
+
+def find_min_gain_ns(case: Case) -> float:
+    """Return what a fix must gain after all doubt, more on a host that others use."""
+    return max(
+        (MIN_GAIN_FRAC + CONTENTION_WEIGHT * case.loading.loop.contention_frac) * case.steps.mean_ns, MIN_GAIN_NS
+    )

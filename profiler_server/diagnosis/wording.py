@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from collector.format.schema.manifest import Loader
-from collector.format.steps import read_integers
-from profiler_server.analysis.results import Evidence
-from profiler_server.diagnosis.facts import Case
 from profiler_server.diagnosis.limits import CAPPED_NEED, INPUT_WAIT_FRAC
+from profiler_server.facts.case import Case
+from profiler_server.facts.loading import LoaderArguments
+from profiler_server.facts.results import Evidence
+from profiler_server.facts.steps import read_column
 from profiler_server.format import format_duration, format_share
 
 DATA_PAGE = Evidence("data", "tab=interval", "Queue depth and wait per step")
@@ -21,7 +21,7 @@ AROUND_ACTING = "around the forward without gradients"
 """Where the gap of a step lies that acts on what its model says."""
 
 
-def write_loader(loader: Loader, **changes: Any) -> str:
+def write_loader(loader: LoaderArguments, **changes: Any) -> str:
     """Return the DataLoader call of the run with some arguments changed, ready to copy."""
     now: dict[str, Any] = {
         "batch_size": loader.batch_size,
@@ -75,7 +75,7 @@ def acts_in_steps(case: Case) -> bool:
     rows, regular = case.steps.rows, case.steps.selection.regular
     if "no_grad_forwards" not in rows.column_names or not regular.any():
         return False
-    forwards, acting = (read_integers(rows, name)[regular] for name in ("forwards", "no_grad_forwards"))
+    forwards, acting = (read_column(rows, name)[regular] for name in ("forwards", "no_grad_forwards"))
     return float(np.median(acting)) >= 1.0 and bool((forwards > acting).any())
 
 

@@ -26,10 +26,12 @@ from profiler_server.analysis.device.device import summarize_device
 from profiler_server.analysis.operators.operators import summarize_kernels, summarize_operators
 from profiler_server.analysis.ranks.ending import find_end
 from profiler_server.analysis.ranks.ends import End
-from profiler_server.analysis.results import BoundBy, DeviceSummary, Diagnosis
-from profiler_server.analysis.steps.interruptions import read_interruptions, sum_interruptions
+from profiler_server.analysis.steps.interruptions import read_interruptions
 from profiler_server.analysis.steps.outliers import Outlier, explain_outlier, list_outliers
 from profiler_server.diagnosis.judging import diagnose
+from profiler_server.facts.machine import DeviceSummary
+from profiler_server.facts.results import BoundBy, Diagnosis
+from profiler_server.facts.steps import sum_interruptions
 from profiler_server.format import format_number_of
 from profiler_server.report.all_ranks import (
     report_attempts,

@@ -12,12 +12,12 @@ from collector.format.steps import PERCENTILE_LABELS, PERCENTILES, explain_left_
 from profiler_server.analysis.accounting.completeness import say_completeness
 from profiler_server.analysis.ranks.collectives import summarize_collectives
 from profiler_server.analysis.ranks.ranks import summarize_ranks
-from profiler_server.analysis.results import Diagnosis
-from profiler_server.analysis.steps.interruptions import Held
 from profiler_server.analysis.what_if.pipelines import judge_run
 from profiler_server.diagnosis.end_sentences import list_attempt_lines, say_attempts, spell_reports
 from profiler_server.diagnosis.judging import diagnose
 from profiler_server.diagnosis.rank_sentences import describe_ranks, describe_unread
+from profiler_server.facts.results import Diagnosis
+from profiler_server.facts.steps import Held
 from profiler_server.format import format_duration, format_number_of, format_phase_shares, format_ranks, format_share
 from profiler_server.report.history import render_history
 from profiler_server.report.stacks import render_stacks

@@ -16,8 +16,9 @@ from collector.format import timeline_rows
 from collector.format.run import RankRun
 from collector.format.schema.errors import TableBrokenError, TableMissingError
 from profiler_server.analysis.operators.nesting import count_parents
-from profiler_server.analysis.steps.interruptions import Kind, read_interruptions
+from profiler_server.analysis.steps.interruptions import read_interruptions
 from profiler_server.analysis.steps.triggers import explain_windows
+from profiler_server.facts.steps import Kind
 from profiler_server.timeline.sources import Track
 
 _STEPS_ORDER, _WINDOWS_ORDER, _INTERRUPTIONS_ORDER, _COLLECTIVES_ORDER, _RANGES_ORDER = 0, 2, 3, 5, 1_000_000

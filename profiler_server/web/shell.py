@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from collector.format.run import Run
 from collector.format.schema.errors import RunError
 from collector.format.schema.manifest import Overhead, RunManifest, RunState, Warn
-from profiler_server.analysis.results import Diagnosis
+from profiler_server.facts.results import Diagnosis
 from profiler_server.format import form_plural
 from profiler_server.store.headline import say_stand
 from profiler_server.web.discovery import PageSet

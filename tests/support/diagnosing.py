@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from profiler_server.analysis.results import Diagnosis
 from profiler_server.diagnosis.judging import diagnose
+from profiler_server.facts.results import Diagnosis
 from tests.support.cases import Plant, build_case_run
 
 

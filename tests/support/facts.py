@@ -10,16 +10,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from collector.estimating.model import Job
 from collector.format.phases import PHASE_NAMES
-from collector.format.schema.manifest import Device as DeviceEntry
 from collector.format.steps import read_integers
-from profiler_server.analysis.data.batches import BatchTimes
-from profiler_server.analysis.data.loader_simulation import Job
-from profiler_server.analysis.memory.host import HostLoad
-from profiler_server.analysis.results import DeviceSummary, DeviceTimes, IdleCauses
-from profiler_server.diagnosis.facts import Case
-from profiler_server.diagnosis.findings import Finding
+from profiler_server.diagnosis.deriving import derive
 from profiler_server.diagnosis.judging import find_rules
+from profiler_server.facts.case import Case, Finding
+from profiler_server.facts.loading import BatchTimes
+from profiler_server.facts.machine import DeviceEntry, DeviceSummary, DeviceTimes, HostLoad, IdleCauses
 
 QUIET = HostLoad(process=1.0, workers=0.0, system=1.0, others=0.0)
 
@@ -30,7 +28,8 @@ def speaks(case: Case, rule: str) -> bool:
 
 
 def find(case: Case, rule: str) -> Any:
-    return next(entry for entry in find_rules().rules if entry.id == rule).judge(case)
+    """Ask a rule, with what follows from the facts of the case as they are now."""
+    return next(entry for entry in find_rules().rules if entry.id == rule).judge(derive(case))
 
 
 def with_steps(case: Case, **fields: Any) -> Case:
@@ -126,9 +125,8 @@ def with_device(case: Case, busy: float = 0.5, host_wait: float = 1.0, **fields:
         tensor_core_frac=None,
         idle_causes_ns=causes,
     )
-    entry = DeviceEntry(0, "GPU", kind="cuda", compute_capability="8.0")
+    entry = DeviceEntry("cuda", "8.0")
     changed = {"entries": (entry,), "summary": summary, "dispatch_frac": 0.5, **fields}
-    case = with_manifest(case, devices=changed["entries"])
     return replace(case, device=replace(case.device, **changed))
 
 

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from profiler_server.analysis.results import Suggestion
+from profiler_server.facts.results import Suggestion
 
 SCRIPTS = Path(__file__).parent / "scripts"
 

@@ -23,8 +23,8 @@ from pathlib import Path
 
 from collector.format.run import open_run
 from collector.format.steps import summarize_steps
-from profiler_server.analysis.results import Diagnosis, Suggestion
 from profiler_server.diagnosis.judging import diagnose
+from profiler_server.facts.results import Diagnosis, Suggestion
 from tests.zoo.cases import CASES, Case, follow
 from tests.zoo.scoring.drawn import score_drawn
 

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from collector import open_run
-from profiler_server.analysis.results import Suggestion
+from profiler_server.facts.results import Suggestion
 from tests.zoo.cases import CASES, SCRIPTS, Case, follow
 
 STAGED = [case for case in CASES if case.script in ("leaves", "maps", "letters")]

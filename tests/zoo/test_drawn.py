@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch.utils.data import default_collate
 
-from profiler_server.analysis.results import Suggestion
+from profiler_server.facts.results import Suggestion
 from tests.zoo.draw.choosing import Draw, draw_programs, list_plants, list_works
 from tests.zoo.draw.feeds import Feed
 from tests.zoo.draw.parts import Plan, Work

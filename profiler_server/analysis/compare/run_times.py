@@ -15,7 +15,8 @@ from collector.format.schema.errors import RunError, TableMissingError
 from collector.format.schema.manifest import RunState
 from collector.format.steps import read_integers, select_steps, train_steps
 from profiler_server.analysis.compare.alike import Likeness, read_likeness
-from profiler_server.analysis.memory.host import HostLoad, summarize_host
+from profiler_server.analysis.memory.host import summarize_host
+from profiler_server.facts.machine import HostLoad
 from profiler_server.format import clean_name
 
 MOST_KERNELS = 10

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -16,52 +15,11 @@ from collector.format.run import RankRun
 from collector.format.schema.manifest import Loader
 from collector.format.steps import StepSelection, read_integers
 from profiler_server.analysis.data.feeding import Feed
-from profiler_server.analysis.data.pipeline import WORKER_STAGES
-from profiler_server.analysis.data.receiving import Receiving
+from profiler_server.facts.loading import BatchTimes
+from profiler_server.facts.pipeline import WORKER_STAGES
 
 _MAX_ROWS = 200_000
 _MIN_STAGE_CPU_NS = 50_000.0
-
-
-@dataclass(frozen=True)
-class BatchTimes:
-    """Work on each batch, in the order in which the batches were asked for; every array has one value per batch.
-
-    `cpu_ns` is None where no stage said how much of its time was on a processor. `stretch` is how many times longer
-    than its processor time such work took, because others held the processors. `bytes` is the size of a batch, 0 where
-    that is not known. `held_ns` is how long a batch holds its worker: sending goes on beside the next batch, but for its
-    processor time; None where it is all of it. `receiving` is what taking a batch over costs the training thread.
-    """
-
-    stages_ns: Mapping[str, Floats]
-    total_ns: Floats
-    cpu_ns: Floats | None
-    samples: float
-    stretch: float = 1.0
-    bytes: float = 0.0
-    held_ns: Floats | None = None
-    receiving: Receiving | None = None
-
-    @property
-    def cpu_frac(self) -> float | None:
-        if self.cpu_ns is None or not self.total_ns.sum():
-            return None
-        return min(1.0, float(self.cpu_ns.sum() / self.total_ns.sum()))
-
-    def without_sampling(self, batch_ns: float) -> BatchTimes:
-        """Return the same where choosing the samples of a batch takes so long within the request for one.
-
-        It does so after the batch was received, and is none of that.
-        """
-        if self.receiving is None:
-            return self
-        left_ns = max(self.receiving.idle_ns - batch_ns, 0.0)
-        return replace(self, receiving=replace(self.receiving, idle_ns=left_ns))
-
-    def share(self, stage: str) -> float:
-        """Return the part of all work that the stage took, 0 for a stage that is not there."""
-        whole = float(self.total_ns.sum())
-        return float(self.stages_ns[stage].sum()) / whole if whole and stage in self.stages_ns else 0.0
 
 
 def read_batches(rank: RankRun, loader: int) -> BatchTimes | None:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
+from collector.estimating.model import Job, LoopModel, Receive
+from collector.estimating.simulation import simulate
 from collector.format.intervals import Floats, Ints
 from collector.format.schema.manifest import Loader
 from collector.format.steps import StepSelection
-from profiler_server.analysis.data.batches import BatchTimes
 from profiler_server.analysis.data.feeding import Feed
-from profiler_server.analysis.data.loader_simulation import Job, LoopModel, Receive, simulate
 from profiler_server.analysis.data.processors import Cores, estimate_others, measure_queueing
+from profiler_server.facts.loading import BatchTimes, MeasuredLoop
 
 _MODEL_BATCHES = 240
 _CALIBRATION_ROUNDS = 7
@@ -23,48 +24,6 @@ _DELAYS = (0.5, 1.5)
 """What the delay for a processor may be of the computed one."""
 _USUAL_RECEIVE_NS = 1_000_000.0
 """A batch of one to three tensors takes 0.6 to 1.9 ms to take over from a worker (docs/accuracy.md)."""
-
-
-@dataclass(frozen=True)
-class MeasuredLoop:
-    """The model of the loop as it ran, and how well it reproduces the run.
-
-    `own_ns` is the part of a regular step that is no wait for data, as measured; times of the model may be scaled.
-    `fetches` is batches per step; a time of the model is per batch. `check` is simulated over measured step;
-    between 0.9 and 1.1 the simulator is trusted. `assumed` says that the processor share of the work is a guess.
-    `contention_frac` is the part of the processors that other programs took while work wanted them.
-    """
-
-    model: LoopModel
-    fetches: float
-    regular_step_ns: float
-    own_ns: float
-    check: float
-    assumed: bool
-    contention_frac: float
-
-    @property
-    def trusted(self) -> bool:
-        return 0.9 <= self.check <= 1.1
-
-    def predict_ns(self, changed: LoopModel) -> float:
-        """Return the mean step after a change to the model; what the simulator does not explain stays, in proportion.
-
-        Where it does not reproduce the run, or no batch was recorded, a change of the step saves what it takes away, and
-        that is all that is known.
-        """
-        if not (self.trusted and self.model.batches) and _keeps_loading(self.model, changed):
-            own_ns, now_ns = (sum(step.wall_ns for step in model.steps) for model in (changed, self.model))
-            saved_frac = 1.0 - own_ns / now_ns if now_ns else 0.0
-            return self.regular_step_ns - self.own_ns * saved_frac + changed.extra_ns
-        measured = self.regular_step_ns / self.fetches
-        before, after = self.check * measured, simulate(changed).step_ns
-        left = (measured - before) * min(1.0, after / before) if before > 0 else measured - before
-        return self.fetches * (after + left) + changed.extra_ns
-
-
-def _keeps_loading(model: LoopModel, changed: LoopModel) -> bool:
-    return replace(changed, steps=model.steps, left=model.left, extra_ns=model.extra_ns) == model
 
 
 def measure_loop(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -12,30 +10,11 @@ from collector.format.intervals import Ints, Mask
 from collector.format.parts import find_files, read_files
 from collector.format.run import RankRun
 from collector.format.steps import read_integers
+from profiler_server.facts.pipeline import Making, OwnMaking
 
 _MIN_FETCHES = 20
 _FETCH_COLUMNS = ("loader", "epoch", "batch", "start_ns", "duration_ns")
 _STAGE_COLUMNS = ("kind", "replica", "loader", "epoch", "batch", "start_ns", "duration_ns")
-
-
-@dataclass(frozen=True)
-class Making:
-    """How far the workers were behind the step.
-
-    `made_frac` is the share of the requests whose batch was finished before it was asked for, `unmade_wait_frac` the
-    share of all waiting that passed before the batch was finished; the rest was spent on receiving it.
-    """
-
-    made_frac: float
-    unmade_wait_frac: float
-
-
-@dataclass(frozen=True)
-class OwnMaking:
-    """Batches that the training process makes itself: the mean wait for one, and the part of it that stages were timed."""
-
-    wait_ns: float
-    timed_ns: float
 
 
 def read_making(rank: RankRun, loader: int) -> Making | None:

@@ -6,26 +6,12 @@ Which stage fills which queue follows from the waits of the stages, each of whic
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from profiler_server.analysis.data.pipeline import sum_stages
-from profiler_server.analysis.results import StageSummary
-
-
-@dataclass(frozen=True)
-class OwnStage:
-    """One stage of the user's: the queues that it takes from and puts into, as far as it waited for them."""
-
-    summary: StageSummary
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-
-    @property
-    def name(self) -> str:
-        return self.summary.name
+from profiler_server.facts.pipeline import OwnStage
 
 
 def select_own(stages: pa.Table) -> pa.Table:

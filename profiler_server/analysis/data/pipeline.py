@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -17,33 +17,16 @@ from collector.format.steps import SELECTED_COLUMNS, read_integers, select_steps
 from collector.format.words import QUEUES
 from profiler_server.analysis.data.depths import read_queues
 from profiler_server.analysis.data.feeding import find_feeding_loaders
-from profiler_server.analysis.data.making import Making, OwnMaking
 from profiler_server.analysis.data.replicas import order_stages
-from profiler_server.analysis.memory.host import HostLoad
-from profiler_server.analysis.results import QueueSummary, StageSummary
+from profiler_server.facts.loading import Readiness
+from profiler_server.facts.machine import HostLoad
+from profiler_server.facts.pipeline import Making, QueueSummary, StageSummary, WorkerLoad
 
 LATE_RATIO, LATE_NS = 5.0, 1_000_000.0
 """A request of which it was not seen whether its batch was ready lacked it when it took so many times as long as usual,
 and that much longer."""
-WORKER_STAGES = ("read", "transform", "collate", "send")
 
 _STAGE_COLUMNS = ("stage", "replica", "kind", "loader", "epoch", "batch", "start_ns", "duration_ns")
-
-
-@dataclass(frozen=True)
-class Readiness:
-    """What the training thread found when it asked for a batch. Shares are of the samples.
-
-    A queue that is not empty can still lack the batch that is next in order: `held_up_frac` counts those samples
-    where later batches were done and waited for an earlier one. `late_wait_frac` is the share of all waiting for data
-    that fell into steps which lacked their batch, 0 where that is not known.
-    """
-
-    queue: str
-    samples: int
-    not_ready_frac: float
-    held_up_frac: float
-    late_wait_frac: float = 0.0
 
 
 def summarize_queues(rank: RankRun) -> tuple[QueueSummary, ...]:
@@ -270,22 +253,6 @@ def count_batches(stages: pa.Table) -> dict[str, int]:
     grouped = work.append_column("own", own).group_by(keys, use_threads=False).aggregate([])
     counts = grouped.group_by("stage", use_threads=False).aggregate([([], "count_all")]).to_pylist()
     return {row["stage"]: row["count_all"] for row in counts}
-
-
-@dataclass(frozen=True)
-class WorkerLoad:
-    """How much of their time the workers work, and how much of that they need a processor (None: not recorded).
-
-    Waiting for a processor that others hold is not counted as work. `queued_frac` is the share of its time that the
-    training thread waits for a processor. `making` and, without workers, `own` are None where fetches and work cannot be
-    compared.
-    """
-
-    busy_frac: float
-    cpu_frac: float | None
-    queued_frac: float = 0.0
-    making: Making | None = None
-    own: OwnMaking | None = None
 
 
 def load_workers(

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from collector.estimating.model import Job, LoopModel
+from collector.estimating.simulation import simulate
 from collector.format.intervals import Floats
 from collector.format.steps import find_stall_limit
-from profiler_server.analysis.data.loader_simulation import Job, LoopModel, simulate
-from profiler_server.analysis.data.loop import MeasuredLoop
-from profiler_server.analysis.data.probe import InputFreeStep
+from profiler_server.facts.loading import InputFreeStep, MeasuredLoop
 
 _BLOCKS = 12
 _RESAMPLES = 400
@@ -139,7 +139,7 @@ def _half_width(means: Floats) -> float:
 
 def predict_without_loading(loop: MeasuredLoop, model: LoopModel) -> float:
     """Return the mean step if batches cost nothing: no change to how they are made can be faster."""
-    return loop.predict_ns(replace(model, batches=(Job(0.0, 0.0),), workers=0))
+    return predict_step(loop, replace(model, batches=(Job(0.0, 0.0),), workers=0))
 
 
 @dataclass(frozen=True)
@@ -157,11 +157,31 @@ def predict_fed_step(loop: MeasuredLoop, after: LoopModel, free: InputFreeStep, 
     The measured step takes the place of the simulated one, and the doubt about the model gives way to that of the
     measurement, where that is less (`doubt_ns`, half width). What comes with the start of an epoch is added to both.
     """
-    ready_ns = loop.predict_ns(replace(after, batches=(Job(0.0, 0.0),)))
-    if loop.predict_ns(after) > (1.0 + _FED_FRAC) * ready_ns:
+    ready_ns = predict_step(loop, replace(after, batches=(Job(0.0, 0.0),)))
+    if predict_step(loop, after) > (1.0 + _FED_FRAC) * ready_ns:
         return None
     half_ns = min(free.half_ns, doubt_ns)
     step_ns = free.step_ns + after.extra_ns
     slower = replace(after, batches=tuple(replace(job, wall_ns=_SLOWER * job.wall_ns) for job in after.batches))
-    late_ns = max(loop.predict_ns(slower) - loop.predict_ns(after), 0.0)
+    late_ns = max(predict_step(loop, slower) - predict_step(loop, after), 0.0)
     return FedStep(step_ns, step_ns - half_ns, step_ns + half_ns + late_ns)
+
+
+def predict_step(loop: MeasuredLoop, changed: LoopModel) -> float:
+    """Return the mean step after a change to the model, ns; what the simulator does not explain stays, in proportion.
+
+    Where it does not reproduce the run, or no batch was recorded, a change of the step saves what it takes away, and
+    that is all that is known.
+    """
+    if not (loop.trusted and loop.model.batches) and _keeps_loading(loop.model, changed):
+        own_ns, now_ns = (sum(step.wall_ns for step in model.steps) for model in (changed, loop.model))
+        saved_frac = 1.0 - own_ns / now_ns if now_ns else 0.0
+        return loop.regular_step_ns - loop.own_ns * saved_frac + changed.extra_ns
+    measured = loop.regular_step_ns / loop.fetches
+    before, after = loop.check * measured, simulate(changed).step_ns
+    left = (measured - before) * min(1.0, after / before) if before > 0 else measured - before
+    return loop.fetches * (after + left) + changed.extra_ns
+
+
+def _keeps_loading(model: LoopModel, changed: LoopModel) -> bool:
+    return replace(changed, steps=model.steps, left=model.left, extra_ns=model.extra_ns) == model

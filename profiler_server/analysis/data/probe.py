@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ import pyarrow as pa
 
 from collector.format.noise import quantile_of_t
 from collector.format.steps import read_integers, train_steps
+from profiler_server.facts.loading import InputFreeStep
 
 LEAST_STEPS = 4
 """Fewer steps say too little of their mean."""
@@ -20,27 +20,6 @@ _COVERED = 0.9
 """Upper quantile of the range: four of five repetitions should fall inside, as for predicted steps."""
 _LEAST_FRAC = 0.03
 """The range is no narrower than this part of the step: other steps of the run, on another minute of the host, differ."""
-
-
-@dataclass(frozen=True)
-class InputFreeStep:
-    """The mean step whose batches were ready, with the workers at work beside it; the range is that of its mean.
-
-    `cost_ns` is how long the training was held back for it in all, `receiving_ns` the part of the step in which it took over
-    a batch that was ready, None where those steps are not at hand.
-    """
-
-    step_ns: float
-    low_ns: float
-    high_ns: float
-    steps: int
-    rounds: int
-    cost_ns: int
-    receiving_ns: float | None = None
-
-    @property
-    def half_ns(self) -> float:
-        return (self.high_ns - self.low_ns) / 2
 
 
 def read_probe(facts: Mapping[str, Any], steps: pa.Table | None = None) -> InputFreeStep | None:

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from collector.estimating.sharing import MOST_OTHERS, Customer, Processors, average_stretch
-from profiler_server.analysis.memory.host import HostLoad
+from profiler_server.facts.machine import HostLoad
 
 _QUEUES_FROM = 1.05
 _LEAST_CORES = 0.02

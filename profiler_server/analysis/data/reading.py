@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,6 +11,7 @@ from collector.format.parts import find_files
 from collector.format.run import RankRun
 from collector.format.schema.errors import RunError
 from collector.format.steps import read_integers
+from profiler_server.facts.loading import Crowding, Reading
 
 _MOST_ROWS = 100_000
 _LEAST_BATCHES = 20
@@ -32,40 +31,6 @@ _NAMES = (
     "opened",
     "open_ns",
 )
-
-
-@dataclass(frozen=True)
-class Crowding:
-    """Reading by few workers at once (a third of the batches) and by many: how many read, and bytes per second of all."""
-
-    few: float
-    many: float
-    few_bytes_per_s: float
-    many_bytes_per_s: float
-
-    @property
-    def yield_frac(self) -> float:
-        """Part of what more workers should add to the rate that they did add: 1 for storage that keeps up, 0 for none."""
-        return (self.many_bytes_per_s / self.few_bytes_per_s - 1.0) / (self.many / self.few - 1.0)
-
-
-@dataclass(frozen=True)
-class Reading:
-    """Means per batch, of the batches that were looked into. None is what was not recorded, or what too few batches tell.
-
-    `first_ns` and `later_ns` are reading in the first epoch and in the later ones.
-    """
-
-    read_ns: float
-    epochs: int
-    cpu_frac: float | None
-    samples: float
-    bytes: float | None
-    files: float | None
-    open_ns: float | None
-    first_ns: float | None
-    later_ns: float | None
-    crowding: Crowding | None
 
 
 def read_reading(rank: RankRun, loader: int) -> Reading | None:

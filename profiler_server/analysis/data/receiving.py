@@ -16,6 +16,7 @@ from collector.format.intervals import Floats, Ints, Mask
 from collector.format.parts import find_files
 from collector.format.run import RankRun
 from collector.format.steps import read_integers
+from profiler_server.facts.loading import Receiving
 
 _MIN_FETCHES, _FEW_FETCHES = 10, 3
 _MOST_ROWS = 100_000
@@ -25,16 +26,6 @@ _SOON_NS = 1_000_000
 """A worker that begins its next batch so soon after it sent one computes while that is taken over."""
 _FETCH_COLUMNS = ("loader", "epoch", "batch", "start_ns", "duration_ns")
 _STAGE_COLUMNS = ("stage", "kind", "replica", "loader", "epoch", "batch", "start_ns", "duration_ns")
-
-
-@dataclass(frozen=True)
-class Receiving:
-    """Mean time to take over a batch from a worker that is idle, and how much longer it takes from one that makes the
-    next, if that goes on for so long: when the next is made, the interpreter is free.
-    """
-
-    idle_ns: float
-    held_ns: float
 
 
 def read_receiving(rank: RankRun, loader: int) -> Receiving | None:

@@ -3,23 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from profiler_server.facts.loading import SamplerTimes
+
 _MOST_TEXT = 100
-
-
-@dataclass(frozen=True)
-class SamplerTimes:
-    """Means of one sampler: `batch_ns` for each batch after the first of an epoch, `first_ns` for that one.
-
-    The longest call is left out: on a busy machine, it may have been interrupted for as long as all others took.
-    """
-
-    kind: str
-    batch_ns: float
-    first_ns: float
-    epochs: int
 
 
 def read_sampler(facts: Mapping[str, Any], loader: int) -> SamplerTimes | None:

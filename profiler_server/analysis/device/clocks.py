@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -11,28 +9,11 @@ import pyarrow.compute as pc
 from collector.format.parts import find_files
 from collector.format.run import RankRun
 from collector.format.schema.errors import RunError
+from profiler_server.facts.machine import HeldClock
 
 HEAT, HARDWARE = 2, 4
 """Flags of `throttle_flags`; the power limit is what a busy GPU runs into, and no fault."""
 _LEAST_SAMPLES = 10
-
-
-@dataclass(frozen=True)
-class HeldClock:
-    """`held_frac` is the share of samples in which heat or the hardware held the clock of `gpu` down; `clock_hz` its
-    median then, `usual_hz` the highest that it had otherwise.
-    """
-
-    gpu: str
-    held_frac: float
-    clock_hz: float
-    usual_hz: float
-    is_heat: bool
-
-    @property
-    def lost_frac(self) -> float:
-        """Share of the clock that was lost, over all samples."""
-        return self.held_frac * max(1.0 - self.clock_hz / self.usual_hz, 0.0) if self.usual_hz else 0.0
 
 
 def read_held_clock(rank: RankRun, start_ns: int, end_ns: int) -> HeldClock | None:

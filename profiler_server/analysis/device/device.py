@@ -28,7 +28,7 @@ from profiler_server.analysis.device.slices import (
     release_slices,
     to_ints,
 )
-from profiler_server.analysis.results import DeviceSummary, DeviceTimes, IdleCauses
+from profiler_server.facts.machine import DeviceSummary, DeviceTimes, IdleCauses
 from profiler_server.store.cache.disk import DiskCache
 
 KERNEL_WAIT_NS = 30_000

@@ -12,7 +12,7 @@ import numpy as np
 from collector.format.intervals import Ints, unite
 from collector.format.steps import FEWEST_RANKED
 from profiler_server.analysis.device.device import COLLECTIVE, COPY, DeviceWork, find_idle_causes
-from profiler_server.analysis.results import IdleCauses
+from profiler_server.facts.machine import IdleCauses
 
 LONG_DELAY_NS = 100_000
 LONG_CALL_NS = 50_000

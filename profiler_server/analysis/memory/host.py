@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -12,6 +10,7 @@ import pyarrow.compute as pc
 
 from collector.format.parts import find_files
 from collector.format.run import RankRun
+from profiler_server.facts.machine import HostLoad, MemoryGrowth
 
 _LEAST_CORES = 0.02
 _LEAST_SAMPLES = 24
@@ -21,66 +20,6 @@ _METRICS = (
     *("cpu_cores", "usable_cpu_cores", "run_queue_frac"),
     *("throttled_frac", "throttled_cores", "memory_stall_frac", "python_threads_cores", "main_thread_cores"),
 )
-
-
-@dataclass(frozen=True)
-class MemoryGrowth:
-    """Resident memory of the training process along the run, without its first fifth: the median of each sixth, in order.
-
-    `elapsed_ns` lies between the middles of the first and the last.
-    """
-
-    levels_bytes: tuple[float, ...]
-    elapsed_ns: int
-
-    @property
-    def grown_bytes(self) -> float:
-        return self.levels_bytes[-1] - self.levels_bytes[0]
-
-    @property
-    def is_steady(self) -> bool:
-        """Say whether every sixth adds at least a quarter of its even share: a cache that fills stops at some point."""
-        least = 0.25 * self.grown_bytes / (len(self.levels_bytes) - 1)
-        return all(after - before > max(least, 0.0) for before, after in pairwise(self.levels_bytes))
-
-
-@dataclass(frozen=True)
-class HostLoad:
-    """Cores in use on average while steps ran. `others` is what other programs took, never negative.
-
-    `stretch` is how many times longer work on a processor took than it would alone: time on a processor plus time in
-    the queue for one, over the former. Of the workers where there are any, else of the process; None where not sampled.
-    `queued_frac` is the share of its time that the training thread waited for a processor, `workers_queued_frac` the
-    same of all workers together. `usable` are the cores in use of those that the run may use, None where only the whole
-    machine was sampled; then `others_anywhere` counts others on cores, too, that the run may not use.
-    `throttled_frac` is the share of its control group's periods that ended in a stop, `throttled_cores` the processors
-    stopped on average, `memory_stall_frac` the share of time in which something in it waited for memory, and
-    `system_stall_frac` that of the whole system, where only that was sampled; `busiest_worker` is cores of one worker,
-    `main_thread` those of the main thread, `python_threads` those of other Python threads of the process.
-    """
-
-    process: float | None
-    workers: float
-    system: float | None
-    others: float
-    stretch: float | None = None
-    growth: MemoryGrowth | None = None
-    queued_frac: float | None = None
-    workers_queued_frac: float | None = None
-    others_anywhere: float = 0.0
-    usable: float | None = None
-    throttled_frac: float | None = None
-    throttled_cores: float | None = None
-    memory_stall_frac: float | None = None
-    busiest_worker: float | None = None
-    python_threads: float | None = None
-    system_stall_frac: float | None = None
-    main_thread: float | None = None
-
-    @property
-    def in_use(self) -> float | None:
-        """Cores in use of those that the run may use, as far as the samples tell those from the others."""
-        return self.system if self.usable is None else self.usable
 
 
 def summarize_host(rank: RankRun, start_ns: int, end_ns: int) -> HostLoad | None:

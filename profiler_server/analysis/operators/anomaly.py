@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from collector.format.parts import find_files
 from collector.format.run import RankRun
+from profiler_server.facts.steps import AnomalyWork
 
 _NODE = "autograd::engine::evaluate_function: "
 _CHECKS = ("aten::isnan", "aten::_is_any_true")
-
-
-@dataclass(frozen=True)
-class AnomalyWork:
-    """Per step: the nodes of the backward, of each of which the forward keeps a traceback, and the time of looking for
-    NaN after each of them."""
-
-    nodes: float
-    checks_ns: float
 
 
 def read_anomaly_work(rank: RankRun) -> AnomalyWork | None:

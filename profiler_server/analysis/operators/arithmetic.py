@@ -4,51 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from profiler_server.facts.machine import Products, Subnormals
 
 _GROUPS = ("parameters", "gradients", "states")
 _MOST = 10**15
 _MOST_SHAPES = 8
-
-
-@dataclass(frozen=True)
-class Subnormals:
-    """Of some numbers of one kind: how many are subnormal, and the time of multiplying all of them, as they are and with
-    the subnormal ones flushed to zero. The times are 0 where they were not measured."""
-
-    group: str
-    count: int
-    subnormal: int
-    plain_ns: int
-    flushed_ns: int
-
-    @property
-    def share_frac(self) -> float:
-        return self.subnormal / self.count
-
-    @property
-    def slower(self) -> float:
-        """How many times longer the multiplication takes than with them flushed; 1 where that was not measured."""
-        return self.plain_ns / self.flushed_ns if self.plain_ns and self.flushed_ns else 1.0
-
-
-@dataclass(frozen=True)
-class Products:
-    """Products with the model's largest matrices, in float32 and in bfloat16; `linear_frac` of its parameters are in
-    matrices."""
-
-    instructions: str
-    rows: int
-    shapes: tuple[tuple[int, int], ...]
-    float32_ns: int
-    bfloat16_ns: int
-    linear_frac: float
-    is_autocast: bool
-
-    @property
-    def faster(self) -> float:
-        return self.float32_ns / self.bfloat16_ns
 
 
 def read_subnormals(facts: Mapping[str, Any]) -> tuple[Subnormals, ...]:

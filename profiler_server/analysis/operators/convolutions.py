@@ -9,13 +9,13 @@ channels both take as long.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from collector.format.parts import find_files
 from collector.format.run import RankRun
+from profiler_server.facts.steps import SlowConvolutions
 
 _NAME = "_slow_conv"
 _EVEN_CHANNELS = 80
@@ -23,14 +23,6 @@ _EVEN_CHANNELS = 80
 _PRODUCT_SAVED_FRAC = 0.5
 _USUAL_CHANNELS = 64
 """Channels where the shapes were not recorded."""
-
-
-@dataclass(frozen=True)
-class SlowConvolutions:
-    """Their share of the operators' time, and the share of theirs that float32 saves."""
-
-    share_frac: float = 0.0
-    saved_frac: float = 0.0
 
 
 def find_slow_convolutions(rank: RankRun) -> SlowConvolutions:

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from collector.format.parts import find_files
 from collector.format.run import RankRun
+from profiler_server.facts.steps import LoopedPhase, LoopedRows
 
 LOOPED_PHASES = ("forward", "backward")
 LEAST_ROWS = 16
@@ -43,31 +44,6 @@ _LARGE_CALL_NS = 30_000
 """Where the arithmetic is not known, a call of the loop that takes longer is taken to work for the rest of it."""
 _KEYS = ("phase", "name", "input_shapes")
 _SUMMED = ("count", "self_ns", "flops", "moved_bytes")
-
-
-@dataclass(frozen=True)
-class LoopedPhase:
-    """A phase of the mean step, and what is saved of it with one call for all rows: surely, and at most."""
-
-    phase: str
-    low_ns: float
-    high_ns: float
-
-
-@dataclass(frozen=True)
-class LoopedRows:
-    """A loop over the `rows` rows of a tensor, in which a step calls operators `calls` times, most often those of `names`.
-
-    `is_free`: no row needs the result of another, as far as can be told: they are the samples of a batch, or are gathered by
-    lists of numbers. `holds_batches`: every call works on whole batches, so what it goes over is time or space.
-    """
-
-    rows: int
-    calls: float
-    names: tuple[str, ...]
-    phases: tuple[LoopedPhase, ...]
-    is_free: bool
-    holds_batches: bool
 
 
 @dataclass(frozen=True)

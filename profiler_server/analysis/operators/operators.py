@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from collector.format.parts import find_files
 from collector.format.phases import PHASE_NAMES
 from collector.format.run import RankRun
-from profiler_server.analysis.results import KernelRow, OperatorRow
+from profiler_server.facts.results import KernelRow, OperatorRow
 from profiler_server.store.cache.memory import MemoryCache
 
 OPERATOR_MEASURES = ("count", "total_ns", "self_ns", "device_total_ns", "device_self_ns", "flops", "moved_bytes")

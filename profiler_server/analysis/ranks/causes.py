@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from collector.format.intervals import Floats, Mask
 from collector.format.phases import PHASE_NAMES
 from profiler_server.analysis.ranks.together import COMMUNICATION, StepsTogether
+from profiler_server.facts.job import BETWEEN, COLLECTING, STARVED, Cause, Garbage
 
-COLLECTING = "garbage"
-STARVED = "no_processor"
-BETWEEN = "between"
-SAVING = "checkpoint"
 BEHIND_PHASES_FRAC = 0.8
 """What lies behind phases is named as the cause, and not the phases, from this share of what is longer."""
 LEAST_CAUSE_FRAC = 0.05
@@ -26,28 +21,6 @@ LEAST_PAUSE_FRAC = 0.02
 LEAST_GAIN_FRAC = 0.01
 ONE_RANK_FRAC = 0.8
 """A rank to which so many of the pauses come gains the job nothing by collecting when others do."""
-
-
-@dataclass(frozen=True)
-class Cause:
-    """One part of the step that was longer: a phase; `garbage` for garbage collection within phases, `no_processor`
-    for time in which the training process had none, `between` for what lies between steps, `checkpoint` for saving."""
-
-    name: str
-    excess_ns: float
-    share_frac: float
-
-
-@dataclass(frozen=True)
-class Garbage:
-    """Garbage collection that stops one rank after the other. `chance` is that of a pause on one rank in one step.
-
-    Pauses of all ranks at the same step would make the mean step `gain_ns` shorter.
-    """
-
-    pause_ns: float
-    chance: float
-    gain_ns: float
 
 
 def find_causes(together: StepsTogether, late: Mask) -> tuple[Cause, ...]:

@@ -11,15 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
 
 import numpy as np
 
 from collector.format.intervals import Floats, Ints, Mask
 from profiler_server.analysis.ranks.clocks import measure_spread
 from profiler_server.analysis.ranks.matching import Matched, Meetings
-
-Source = Literal["collectives", "steps"]
+from profiler_server.facts.job import Source
 
 
 @dataclass(frozen=True, eq=False)

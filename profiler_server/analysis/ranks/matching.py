@@ -11,8 +11,9 @@ import numpy as np
 from collector.format.intervals import Ints, Mask
 from profiler_server.analysis.ranks.calls import Calls
 from profiler_server.analysis.ranks.clocks import ONE_CLOCK_NS, Alignment, align_clocks, measure_spread
-from profiler_server.analysis.ranks.strangers import Shared, Strangers, find_strangers
+from profiler_server.analysis.ranks.strangers import Shared, find_strangers
 from profiler_server.analysis.ranks.together import find_whole
+from profiler_server.facts.job import Strangers
 
 LEAST_HELD_NS = 20_000
 """A call that the training did not wait for at once, and then for less than this, brought no ranks together."""

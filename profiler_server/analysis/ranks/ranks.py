@@ -27,7 +27,7 @@ from profiler_server.analysis.device.device import summarize_device
 from profiler_server.analysis.ranks.calls import MOST_CALLS, Calls, read_calls
 from profiler_server.analysis.ranks.together import NO_STEPS, RankSteps, read_steps
 from profiler_server.analysis.ranks.tracks import NO_TRACK, Track, read_track
-from profiler_server.analysis.results import DeviceTimes
+from profiler_server.facts.machine import DeviceTimes
 from profiler_server.store.cache.all_ranks import AllRanks, SoFar, Wanted
 from profiler_server.store.cache.memory import MemoryCache
 from profiler_server.store.cache.partials import Partials, Task

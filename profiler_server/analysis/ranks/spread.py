@@ -3,43 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from profiler_server.facts.job import Ddp
+
 _MOST_TEXT = 100
-_MANY_BUCKETS, _SMALL_BUCKET_BYTES = 8, 1 << 20
-_LEAST_SPLIT_BYTES = 4 << 20
-
-
-@dataclass(frozen=True)
-class Ddp:
-    """Settings of the first DistributedDataParallel. A count is 0, and `bucket_bytes` empty, where it was not noted."""
-
-    backend: str
-    device_type: str
-    parameter_bytes: int
-    unused_bytes: int | None
-    bucket_bytes: tuple[int, ...]
-    finds_unused: bool
-    shares_buckets: bool
-    backwards: int
-    synced_backwards: int
-
-    @property
-    def has_tiny_buckets(self) -> bool:
-        """Say whether gradients go out in many small pieces: each costs a round trip."""
-        count = len(self.bucket_bytes)
-        return count >= _MANY_BUCKETS and sum(self.bucket_bytes) < count * _SMALL_BUCKET_BYTES
-
-    @property
-    def has_one_bucket(self) -> bool:
-        """Say whether all gradients go out together, when the backward is over: nothing hides that."""
-        return len(self.bucket_bytes) == 1 and self.bucket_bytes[0] >= _LEAST_SPLIT_BYTES
-
-    @property
-    def syncs_all(self) -> bool:
-        """Say whether (nearly) every backward reduces the gradients."""
-        return self.backwards > 0 and self.synced_backwards >= 0.95 * self.backwards
 
 
 def read_ddp(facts: Mapping[str, Any]) -> Ddp | None:

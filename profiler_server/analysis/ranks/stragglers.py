@@ -2,37 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from collector.format.intervals import Floats, Ints
 from collector.format.phases import PHASE_NAMES
-from profiler_server.analysis.ranks.causes import (
-    Cause,
-    Garbage,
-    find_causes,
-    find_starvation,
-    find_uneven_work,
-    weigh_garbage,
-)
+from profiler_server.analysis.ranks.causes import find_causes, find_starvation, find_uneven_work, weigh_garbage
 from profiler_server.analysis.ranks.collectives import match_ranks
-from profiler_server.analysis.ranks.lateness import Lateness, Source, measure_calls, measure_steps
+from profiler_server.analysis.ranks.lateness import Lateness, measure_calls, measure_steps
 from profiler_server.analysis.ranks.ranks import OWN_PHASES, RankSummary
 from profiler_server.analysis.ranks.rare import weigh_longest
-from profiler_server.analysis.ranks.strangers import Strangers
 from profiler_server.analysis.ranks.together import StepsTogether, put_together
-from profiler_server.analysis.ranks.turns import (
+from profiler_server.analysis.ranks.turns import LEAST_RANKS, LEAST_STEPS, find_handover, find_pause, find_rotation
+from profiler_server.facts.job import (
     BEHIND_FRAC,
-    LEAST_RANKS,
-    LEAST_STEPS,
-    Handover,
-    Pause,
-    Rotation,
-    find_handover,
-    find_pause,
-    find_rotation,
+    Judgement,
+    Straggler,
 )
 from profiler_server.store.cache.memory import MemoryCache
 
@@ -47,100 +34,6 @@ LAST_FRAC = 0.5
 COVERED_FRAC = 0.5
 EXPLAINED_FRAC = 0.7
 """Collectives in which the ranks are held for a smaller share of their communication are not where they wait."""
-
-
-@dataclass(frozen=True)
-class Straggler:
-    """The rank that comes latest to the meetings of the ranks.
-
-    `own_ns` is its mean step outside of collectives, `others_ns` the median of the others; `behind_frac` is the
-    difference against that, `late_frac` against the whole step. `phase` is the phase that exceeds the others' median by
-    most. `is_slow` says that the rank is behind by more than noise explains, `is_unsure` that it is behind and noise may
-    explain it. `others` is how many there are. `last_frac` is the share of the steps in which it was the last;
-    `gain_ns` what the step gains at most if it were in time, and those that are slow as well: how long they hold the job
-    up; `causes` what it did longer than the others in the
-    steps to which it came last, the longest first. Where only long waits now and then tell that it is slow, `longest` is
-    for how many of how many of these it was the last.
-    """
-
-    rank: int
-    own_ns: float
-    others_ns: float
-    behind_frac: float
-    phase: str
-    phase_ns: float
-    phase_others_ns: float
-    others: int
-    is_slow: bool
-    is_unsure: bool
-    late_frac: float = 0.0
-    last_frac: float = 0.0
-    gain_ns: float = 0.0
-    causes: tuple[Cause, ...] = ()
-    longest: tuple[int, int] | None = None
-
-
-@dataclass(frozen=True)
-class HeavyStage:
-    """The stage of a pipeline that computes longest, and the mean of the other stages; times are of the mean step.
-
-    With the same work in all stages the mean step would be `gain_ns` shorter.
-    """
-
-    stage: int
-    ranks: tuple[int, ...]
-    own_ns: float
-    others_ns: float
-    gain_ns: float
-
-
-@dataclass(frozen=True)
-class Judgement:
-    """Who waits for whom. `source` is what the meetings are: collectives, or the steps.
-
-    `blame_ns` is how much shorter the mean step gets at most with a rank alone in time, `last_frac` in which
-    share of the steps each is the last. `least_frac` is the least slowdown of a rank, as a share of the step, that would be named.
-    `residual_ns` is the 50th and the 95th percentile of the error of the lateness. `left_out` are ranks that have too
-    little in common with the others. `is_hidden` says that nothing tells working from waiting. `transfer_ns` is
-    what the rank that waits least is held in the mean step, in each step by itself. Of a pipeline of several
-    `stages` each rank is set beside those of its own stage, and `heavy_stage` is the one that the others wait for.
-    `apart_ns` is how long each rank needs for the same collectives, where that tells that they were not in them together:
-    nobody is judged then. `pause` is a wait of a few steps that is in none of the other figures; `handover` says that the
-    others waited for one rank first, and for another one later.
-    """
-
-    straggler: Straggler | None = None
-    rotation: Rotation | None = None
-    source: Source = "steps"
-    meetings: int = 0
-    steps: int = 0
-    step_ns: float = 0.0
-    blame_ns: Mapping[int, float] | None = None
-    last_frac: Mapping[int, float] | None = None
-    least_frac: float | None = None
-    residual_ns: tuple[float, float] = (0.0, 0.0)
-    left_out: tuple[int, ...] = ()
-    also_slow: tuple[int, ...] = ()
-    is_hidden: bool = False
-    uneven_correlation: float | None = None
-    garbage: Garbage | None = None
-    transfer_ns: float | None = None
-    stages: int = 1
-    heavy_stage: HeavyStage | None = None
-    apart_ns: Mapping[int, int] | None = None
-    strangers: Strangers | None = None
-    pause: Pause | None = None
-    handover: Handover | None = None
-
-    @property
-    def are_apart(self) -> bool:
-        """The ranks cannot be of one job."""
-        return bool(self.apart_ns) or self.strangers is not None
-
-    @property
-    def gain_frac(self) -> float:
-        """The share of the step by which the slow ranks hold the others up."""
-        return self.straggler.gain_ns / self.step_ns if self.straggler is not None and self.step_ns else 0.0
 
 
 _JUDGED: MemoryCache[tuple[Judgement, Lateness | None]] = MemoryCache(16)

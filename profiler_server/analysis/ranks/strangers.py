@@ -9,6 +9,7 @@ import numpy as np
 
 from collector.format.intervals import Ints, Mask
 from profiler_server.analysis.ranks.clocks import align_clocks
+from profiler_server.facts.job import Strangers
 
 LEAST_MEETINGS = 10
 """Fewer may differ by chance, or because a trace was cut."""
@@ -20,16 +21,6 @@ FAR_RATIO = 10.0
 """So many times further apart than the ranks of either part leave, they do not leave together."""
 _EQUAL = ("allreduce", "allgather", "reducescatter")
 """Collectives to which every rank brings as much; an all-to-all may be uneven."""
-
-
-@dataclass(frozen=True)
-class Strangers:
-    """`ranks` were not in the collectives of `others`: their messages have other sizes (`by` is bytes), or one side left
-    them at other moments than the other, however the clocks are set (times)."""
-
-    ranks: tuple[int, ...]
-    others: tuple[int, ...]
-    by: Literal["bytes", "times"]
 
 
 @dataclass(frozen=True, eq=False)

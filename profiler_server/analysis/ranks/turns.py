@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from collector.format.intervals import Floats, Ints
 from collector.format.phases import PHASE_NAMES
-from profiler_server.analysis.ranks.causes import STARVED, Cause, find_causes
+from profiler_server.analysis.ranks.causes import find_causes
 from profiler_server.analysis.ranks.lateness import Lateness
 from profiler_server.analysis.ranks.rare import LEAST_LONG, mark_long
 from profiler_server.analysis.ranks.together import COMMUNICATION, StepsTogether
+from profiler_server.facts.job import BEHIND_FRAC, STARVED, Cause, Handover, Pause, Rotation
 
 ROTATING_ENTROPY = 0.8
 """Of who comes last, 1 for all ranks equally often: from here the ranks take turns."""
 LEAST_RANKS = 4
 """Fewer ranks have no deviation of the others; there the difference must be sure step by step."""
-BEHIND_FRAC = 0.03
-"""A rank that is late by a smaller share of the step is not named."""
 LARGE_WAIT_FRAC = 0.1
 OUTLYING_WAIT = 1.5
 """The last of very many ranks is late by chance alone. Turns are named where the wait is so large a share of the step, or
@@ -33,49 +31,6 @@ a rank that waits for a processor is held up wherever it works."""
 MOST_OF_WAITING_FRAC = 0.5
 LAST_BEFORE_AND_AFTER_FRAC = 0.8
 """The one rank is the last in so many of the steps before a change, and the other in so many of those behind it."""
-
-
-@dataclass(frozen=True)
-class Rotation:
-    """The ranks come last by turns. `waited_ns` is what a step would be shorter if they came together.
-
-    `causes` are what the last one does longer than the others; `is_one_phase` says that one phase is most of that, by more
-    than a want of processors explains. `entropy_frac`, which `report --json` shows, is 1 where all come last equally often.
-    """
-
-    waited_ns: float
-    waited_frac: float
-    causes: tuple[Cause, ...]
-    entropy_frac: float
-    is_one_phase: bool = False
-
-
-@dataclass(frozen=True)
-class Handover:
-    """Up to `step` the others waited for one rank, from there on for another; by how much in the mean of these steps."""
-
-    step: int
-    before: int
-    before_ns: float
-    after: int
-    after_ns: float
-
-
-@dataclass(frozen=True)
-class Pause:
-    """A few `steps` in which the others waited so long for one rank that it is most of all waiting.
-
-    The longest of `count` was `waited_ns` for `rank`, for what that did in `step`. Without all of them the mean step would
-    be `mean_ns` shorter.
-    """
-
-    rank: int
-    step: int
-    waited_ns: float
-    count: int
-    steps: tuple[int, ...]
-    mean_ns: float
-    causes: tuple[Cause, ...]
 
 
 def find_pause(lateness: Lateness, together: StepsTogether, step_ns: float) -> Pause | None:

@@ -9,9 +9,9 @@ import numpy as np
 
 from profiler_server.analysis.device.precision import FULL_PRECISION
 from profiler_server.analysis.replay.graph import Changes
-from profiler_server.analysis.replay.results import Gain
 from profiler_server.analysis.replay.trial import TO_DEVICE, Change, Trial
 from profiler_server.analysis.replay.window import CALL, KERNEL, OPERATOR
+from profiler_server.facts.machine import Gain
 
 _LOADING = re.compile(r"DataLoader|dataloader")
 _SHORT_NS = 200_000

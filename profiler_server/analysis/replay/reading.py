@@ -8,7 +8,6 @@ from collector.format.run import RankRun
 from profiler_server.analysis.replay.building import build_graph
 from profiler_server.analysis.replay.changes import CHANGES
 from profiler_server.analysis.replay.graph import measure_replay
-from profiler_server.analysis.replay.results import Replayed, Sighting
 from profiler_server.analysis.replay.sightings.buckets import find_larger_buckets
 from profiler_server.analysis.replay.sightings.copies import (
     find_built_on_cpu,
@@ -32,6 +31,7 @@ from profiler_server.analysis.replay.sightings.waits import (
 )
 from profiler_server.analysis.replay.trial import Trial
 from profiler_server.analysis.replay.window import read_window
+from profiler_server.facts.machine import Replayed, Sighting
 from profiler_server.store.cache.disk import DiskCache
 
 SIGHTINGS: dict[str, Callable[[Trial], Sighting | None]] = {

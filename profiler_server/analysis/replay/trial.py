@@ -12,8 +12,8 @@ import numpy as np
 
 from collector.format.intervals import Floats, Intervals, Ints, Mask, unite
 from profiler_server.analysis.replay.graph import Changes, Graph, bound_savings, measure_replay
-from profiler_server.analysis.replay.results import MOST_ERROR_FRAC, Gain, Sighting
 from profiler_server.analysis.replay.window import COPY, KERNEL, OPERATOR, Window
+from profiler_server.facts.machine import MOST_ERROR_FRAC, Gain, Sighting
 
 Change = Callable[[Changes], None]
 _LEVELS = 9

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from profiler_server.analysis.stacks.frames import Frame
+from profiler_server.facts.steps import NamedFunction
 
 LEAST_SAMPLES = 30
 """Of fewer samples of a stage nothing is named, of a phase only what is surely most of it."""
@@ -21,7 +22,6 @@ SURE_FRAC = 0.6
 """That is what takes at least so much of it by the low end of its share: six samples of six do. A stage makes few and
 long batches, so its samples are not as independent."""
 MOST_NAMED = 8
-DOMINANT_FRAC = 0.5
 _LOOP_FRAC = 0.6
 """A function that is on the stack for so much of every phase is part of the loop."""
 _ALWAYS_FRAC = 0.9
@@ -33,34 +33,6 @@ _Z = 1.96
 Function = tuple[str, str]
 Weights = Mapping[tuple[Frame, ...], int]
 """Stacks, the outermost frame first, with their samples."""
-
-
-@dataclass(frozen=True)
-class NamedFunction:
-    """A function and its share of the samples of a phase or stage; `low_frac` to `high_frac` holds it in 95 of 100 cases.
-
-    `caller` is the function of the user's that calls a library, empty for code of the user's own. `file` and `line` are
-    where the user's code was seen most often. `is_own_line` says that the line itself is meant, with what it calls that is
-    not written in Python: of the loop and of methods of a data set each line counts for itself.
-    """
-
-    function: str
-    caller: str
-    file: str
-    line: int
-    samples: int
-    share_frac: float
-    low_frac: float
-    high_frac: float
-    is_own_line: bool = False
-
-    @property
-    def place(self) -> str:
-        return f"{self.file.rpartition('/')[2]}:{self.line}"
-
-    @property
-    def error_frac(self) -> float:
-        return (self.high_frac - self.low_frac) / 2
 
 
 @dataclass(frozen=True)

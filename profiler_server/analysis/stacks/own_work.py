@@ -7,28 +7,16 @@ that the user's code calls by itself are written in C++ and leave no frame, so t
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 from profiler_server.analysis.stacks.frames import Frame
-from profiler_server.analysis.stacks.naming import Function, NamedFunction, bound_share, find_entry, name_entries
+from profiler_server.analysis.stacks.naming import Function, bound_share, find_entry, name_entries
+from profiler_server.facts.steps import OwnWork
 
 _MODULE_CALLS = ("_call_impl", "_wrapped_call_impl")
 _NEARLY_ALL_FRAC = 0.8
 _MOST_NAMED = 2
 
 Stack = tuple[Frame, ...]
-
-
-@dataclass(frozen=True)
-class OwnWork:
-    """The share of a phase's samples that is such work, with the bounds that hold it in 95 of 100 cases. `functions` are
-    what is named of it, with their shares of the work, the largest first."""
-
-    samples: int
-    share_frac: float
-    low_frac: float
-    high_frac: float
-    functions: tuple[NamedFunction, ...]
 
 
 def find_own_work(weights: Mapping[Stack, int], loop: frozenset[Function]) -> OwnWork | None:

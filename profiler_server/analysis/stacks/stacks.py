@@ -19,9 +19,7 @@ from collector.format.steps import SELECTED_COLUMNS, select_steps, train_steps
 from collector.format.words import STACK_STAGES
 from profiler_server.analysis.stacks.frames import Frame, parse_stack
 from profiler_server.analysis.stacks.naming import (
-    DOMINANT_FRAC,
     Function,
-    NamedFunction,
     cut_worker,
     find_entry,
     find_loop,
@@ -29,7 +27,8 @@ from profiler_server.analysis.stacks.naming import (
     name_stage,
     tells_loop,
 )
-from profiler_server.analysis.stacks.own_work import OwnWork, find_own_work
+from profiler_server.analysis.stacks.own_work import find_own_work
+from profiler_server.facts.steps import OwnWork, Part
 
 _TRAINER = -1
 _COLUMNS = ("replica", "loader", "kind", "phase", "stage", "start_ns", "samples", "entry", "stack")
@@ -37,21 +36,6 @@ Ints = npt.NDArray[np.int64]
 Stack = tuple[Frame, ...]
 OfStage = Mapping[tuple[Stack, int], int]
 """Stacks with how many of their frames lie outside of the stage -> samples."""
-
-
-@dataclass(frozen=True)
-class Part:
-    """What ran in a phase or a stage: how often it was sampled, and what is named of it, the longest first."""
-
-    name: str
-    samples: int
-    functions: tuple[NamedFunction, ...]
-
-    @property
-    def dominant(self) -> NamedFunction | None:
-        """The function that takes most of it, if one does."""
-        first = self.functions[0] if self.functions else None
-        return first if first is not None and first.share_frac >= DOMINANT_FRAC else None
 
 
 @dataclass(frozen=True)

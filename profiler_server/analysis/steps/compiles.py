@@ -3,26 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 
 import pyarrow as pa
 
 from collector.format.run import RankRun
 from collector.format.schema.errors import RunError
+from profiler_server.facts.steps import CompileEvents
 
 _COLUMNS = ("kind", "duration_ns", "name", "reason")
 _MOST_REASON = 200
-
-
-@dataclass(frozen=True)
-class CompileEvents:
-    """Events of one kind. `function` is the one with the most of them, `reason` its most frequent, in one line."""
-
-    count: int = 0
-    duration_ns: int = 0
-    functions: int = 0
-    function: str = ""
-    reason: str = ""
 
 
 def summarize_compiles(rank: RankRun) -> dict[str, CompileEvents]:

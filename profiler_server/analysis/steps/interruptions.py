@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import pyarrow as pa
@@ -17,8 +15,8 @@ from collector.format.run import RankRun
 from collector.format.schema.errors import RunError
 from collector.format.steps import read_integers
 from profiler_server.analysis.operators.nesting import count_parents
+from profiler_server.facts.steps import NOTHING, Held, Interruptions, Kind
 
-Kind = Literal["checkpoint", "validation", "between", "compile", "recompile", "range"]
 _SAVES = re.compile(r"check.?point|sav(e|ing)", re.IGNORECASE)
 _EVALUATES = re.compile(r"valid|eval", re.IGNORECASE)
 _TOGETHER: tuple[tuple[Kind, ...], ...] = (("checkpoint",), ("compile", "recompile"))
@@ -26,64 +24,6 @@ _MOST_NAMES = 200
 _MOST_TEXT = 200
 _WORTH_FRAC = 0.01
 """So much of the recorded time lies between epochs before it is said: each change of them takes some microseconds."""
-
-
-@dataclass(frozen=True)
-class Held:
-    """One thing that holds the training thread; `reason` is PyTorch's for a compilation, "" else."""
-
-    kind: Kind
-    name: str
-    reason: str = ""
-
-    @property
-    def label(self) -> str:
-        """What it is in a few words: "checkpoint (torch.save)"."""
-        if self.kind == "compile":
-            return f"compilation of {self.name}"
-        if self.kind == "recompile":
-            return f"recompilation of {self.name}"
-        if self.kind == "range":
-            return f"range “{self.name}”"
-        if self.kind == "between":
-            return "time between epochs"
-        return f"{self.kind} ({self.name})" if self.name else self.kind
-
-
-@dataclass(frozen=True)
-class Interruptions:
-    """Each row is one time that something of `held` held the thread: `which` is its place there, `row` that in its table.
-
-    `depth` is how deep a range was nested; rows are in order of their start. Passes of validation lie between steps, and
-    so does what is between epochs.
-    """
-
-    held: tuple[Held, ...]
-    which: Ints
-    start_ns: Ints
-    duration_ns: Ints
-    depth: Ints
-
-    def of_kind(self, *kinds: Kind) -> Interruptions:
-        chosen = np.array([held.kind in kinds for held in self.held], np.bool_)
-        return self._take(chosen[self.which] if len(self.which) else np.zeros(0, np.bool_))
-
-    def _take(self, rows: Mask) -> Interruptions:
-        return Interruptions(self.held, self.which[rows], self.start_ns[rows], self.duration_ns[rows], self.depth[rows])
-
-
-@dataclass(frozen=True)
-class HeldSum:
-    """How often something held the thread and for how long; `longest_at_ns` is when it did so longest."""
-
-    held: Held
-    count: int
-    total_ns: int
-    longest_ns: int
-    longest_at_ns: int
-
-
-NOTHING = Interruptions((), *(np.zeros(0, np.int64),) * 4)
 
 
 def read_interruptions(rank: RankRun) -> Interruptions:
@@ -97,28 +37,6 @@ def read_interruptions(rank: RankRun) -> Interruptions:
     ]
     order = np.argsort(columns[0], kind="stable")
     return Interruptions(held, which[order], *(column[order] for column in columns))
-
-
-def sum_interruptions(found: Interruptions) -> tuple[HeldSum, ...]:
-    """Sum all but what the user marked by name, the longest in all first.
-
-    A range inside of another of the list counts for both. The reason is that of the longest.
-    """
-    places: dict[tuple[Kind, str], list[int]] = {}
-    for place, held in enumerate(found.held):
-        if held.kind != "range":
-            places.setdefault((held.kind, held.name), []).append(place)
-    sums = [_sum_rows(found, np.flatnonzero(np.isin(found.which, same))) for same in places.values()]
-    return tuple(sorted((entry for entry in sums if entry is not None), key=lambda entry: -entry.total_ns))
-
-
-def _sum_rows(found: Interruptions, rows: Ints) -> HeldSum | None:
-    if not len(rows):
-        return None
-    lengths = found.duration_ns[rows]
-    longest = int(rows[np.argmax(lengths)])
-    at_ns = int(found.start_ns[longest])
-    return HeldSum(found.held[found.which[longest]], len(rows), int(lengths.sum()), int(lengths.max()), at_ns)
 
 
 class StepCauses:

@@ -3,20 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from profiler_server.facts.steps import Logged
+
 _MOST_TEXT = 100
-
-
-@dataclass(frozen=True)
-class Logged:
-    """The library that took longest; `step_ns` is its mean per training step, calls between the steps included."""
-
-    name: str
-    calls: int
-    step_ns: float
-    longest_ns: int
 
 
 def read_logged(facts: Mapping[str, Any]) -> Logged | None:

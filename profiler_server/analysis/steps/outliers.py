@@ -12,7 +12,8 @@ import pyarrow as pa
 from collector.format.intervals import Floats, Ints, Mask
 from collector.format.phases import PHASE_LABELS, PHASE_NAMES, PHASE_PLACES
 from collector.format.steps import StepSelection, read_integers, select_steps, train_steps
-from profiler_server.analysis.steps.interruptions import NOTHING, Held, Interruptions, StepCauses
+from profiler_server.analysis.steps.interruptions import StepCauses
+from profiler_server.facts.steps import NOTHING, Held, Interruptions
 from profiler_server.format import format_duration
 
 MIN_EXCESS_FRAC = 0.25

@@ -6,14 +6,9 @@ of which the median counts, and the blocks are made longer until the median of o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
-import pyarrow as pa
 
 from collector.format.intervals import Floats, Ints
-from collector.format.phases import PHASE_NAMES
-from collector.format.steps import read_integers
 from profiler_server.analysis.rank_split import (
     MOST_VALUES,
     beats_line,
@@ -22,33 +17,14 @@ from profiler_server.analysis.rank_split import (
     part_ranks,
     rank_values,
 )
+from profiler_server.facts.steps import CHANCE, Shift
 
 LEAST_BLOCK = 5
 """Steps of a block: the median of so many is not moved by a single stall."""
 LEAST_BLOCKS = 16
 """Fewer blocks cannot tell a change from chance, or were needed because every step depends on those before it."""
-CHANCE = 0.001
-"""Of so many runs without a change, one is said to have one, if blocks do not depend on each other."""
 MOST_DEPENDENCE = 0.25
 """Correlation of a block with the next, the change itself taken out, up to which blocks count as independent."""
-
-
-@dataclass(frozen=True)
-class Shift:
-    """A change at the place `at` of the steps given; `before_ns` and `after_ns` are the medians on both sides.
-
-    `held_frac` is the smaller part, of the blocks before and of those after, that lie on their side of the middle.
-    """
-
-    at: int
-    before_ns: float
-    after_ns: float
-    chance: float
-    held_frac: float
-
-    @property
-    def change_frac(self) -> float:
-        return self.after_ns / self.before_ns - 1.0 if self.before_ns else 0.0
 
 
 def find_shift(durations_ns: Ints) -> Shift | None:
@@ -62,12 +38,6 @@ def find_shift(durations_ns: Ints) -> Shift | None:
             return _describe(durations_ns, blocks, parted, length, chance) if chance <= CHANCE else None
         length *= 2
     return None
-
-
-def find_growth(rows: pa.Table, before: Ints, after: Ints) -> dict[str, float]:
-    """Return by how many ns the median of each phase grew from some rows of training steps to others."""
-    values = {name: read_integers(rows, f"{name}_ns") for name in PHASE_NAMES}
-    return {name: float(np.median(times[after]) - np.median(times[before])) for name, times in values.items()}
 
 
 def _describe(durations_ns: Ints, blocks: Floats, parted: int, length: int, chance: float) -> Shift | None:

@@ -7,13 +7,12 @@ from dataclasses import replace
 
 from collector.format.parts import find_files
 from collector.format.run import Run
-from profiler_server.analysis.ranks.causes import SAVING
 from profiler_server.analysis.ranks.ranks import RankSummary
-from profiler_server.analysis.ranks.stragglers import HeavyStage, Judgement, judge_ranks
-from profiler_server.analysis.ranks.turns import BEHIND_FRAC
+from profiler_server.analysis.ranks.stragglers import judge_ranks
 from profiler_server.analysis.steps.interruptions import read_interruptions
 from profiler_server.analysis.what_if.reading import recall_what_if
 from profiler_server.analysis.what_if.result import WhatIf
+from profiler_server.facts.job import BEHIND_FRAC, SAVING, HeavyStage, Judgement
 
 SAVING_FRAC = 0.5
 _OUTSIDE = ("gap", "tail")

@@ -10,7 +10,6 @@ import pyarrow as pa
 from collector.format.phases import PHASE_NAMES
 from collector.format.run import RankRun, Run
 from collector.format.schema.errors import RunError
-from profiler_server.analysis.ranks.causes import BETWEEN
 from profiler_server.analysis.ranks.ranks import RankSummary
 from profiler_server.analysis.ranks.together import COMMUNICATION, RankSteps, put_together
 from profiler_server.analysis.what_if.job import build_job
@@ -18,6 +17,7 @@ from profiler_server.analysis.what_if.result import WhatIf
 from profiler_server.analysis.what_if.schedule import ScheduleError
 from profiler_server.analysis.what_if.steps import JobSteps, weigh_steps
 from profiler_server.analysis.what_if.stragglers import replay_job
+from profiler_server.facts.job import BETWEEN
 from profiler_server.store.cache.memory import MemoryCache
 
 _ANSWERS: MemoryCache[WhatIf | None] = MemoryCache(16)

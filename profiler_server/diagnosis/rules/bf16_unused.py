@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from profiler_server.analysis.operators.arithmetic import Products, read_products
-from profiler_server.diagnosis.facts import Case
-from profiler_server.diagnosis.findings import Finding, Rule
 from profiler_server.diagnosis.limits import BFLOAT16_FASTER, BFLOAT16_LINEAR_FRAC
 from profiler_server.diagnosis.what_if import shorten_phases
 from profiler_server.diagnosis.wording import STEPS_PAGE
+from profiler_server.facts.case import Case, Finding, Rule
+from profiler_server.facts.machine import Products
 from profiler_server.format import format_duration, format_share
 
 _COMPUTED = ("forward", "backward")
@@ -22,7 +21,7 @@ def _judge(case: Case) -> Finding | None:
     Source: the probe. It times products with up to two of the model's largest weight matrices (2,048 a side at most, with 256
     rows). What bfloat16 saves of them is taken of half of forward and backward: not all of that is products.
     """
-    products = read_products(case.facts)
+    products = case.products
     if products is None or products.is_autocast or case.device.is_used:
         return None
     if products.faster < BFLOAT16_FASTER or products.linear_frac < BFLOAT16_LINEAR_FRAC:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from profiler_server.analysis.replay.results import Gain, Sighting
-from profiler_server.analysis.results import Abstention
-from profiler_server.diagnosis.facts import Case
-from profiler_server.diagnosis.findings import Finding, Rule
 from profiler_server.diagnosis.limits import EXPOSED_FRAC, MIN_GAIN_FRAC
 from profiler_server.diagnosis.seen import TIMELINE, look_for, predict
 from profiler_server.diagnosis.what_if import shorten_step
 from profiler_server.diagnosis.wording import STEPS_PAGE
+from profiler_server.facts.case import Case, Finding, Rule
+from profiler_server.facts.machine import Gain, Sighting
+from profiler_server.facts.results import Abstention
 from profiler_server.format import format_bytes, format_duration, format_share
 
 _USUAL_BYTES = 10 << 20

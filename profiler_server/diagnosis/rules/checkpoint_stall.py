@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collector.format.steps import read_integers
-from profiler_server.analysis.results import Evidence
-from profiler_server.analysis.steps.interruptions import HeldSum, sum_interruptions
-from profiler_server.diagnosis.facts import Case
-from profiler_server.diagnosis.findings import Finding, Rule
 from profiler_server.diagnosis.limits import BACKGROUND_SAVED_FRAC, CHECKPOINT_FRAC
-from profiler_server.diagnosis.stalls import measure_stalls
-from profiler_server.diagnosis.what_if import shorten_step, sum_recorded_ns
+from profiler_server.diagnosis.what_if import measure_stalls, shorten_step, sum_recorded_ns
 from profiler_server.diagnosis.wording import STEPS_PAGE
+from profiler_server.facts.case import Case, Finding, Rule
+from profiler_server.facts.results import Evidence
+from profiler_server.facts.steps import HeldSum, read_column, sum_interruptions
 from profiler_server.format import format_duration, format_number_of, format_share
 
 
@@ -23,7 +20,7 @@ def _judge(case: Case) -> Finding | None:
     if share < CHECKPOINT_FRAC:
         return None
     # What flushes and renames around a save lies outside of forward, backward and update as well.
-    outside = read_integers(case.steps.rows, "gap_ns") + read_integers(case.steps.rows, "tail_ns")
+    outside = read_column(case.steps.rows, "gap_ns") + read_column(case.steps.rows, "tail_ns")
     stall = measure_stalls(case, case.steps.interruptions.of_kind("checkpoint"), outside)
     return Finding(
         title="Checkpoints hold up training",
@@ -43,7 +40,7 @@ def _judge(case: Case) -> Finding | None:
 
 def _find_step(case: Case, most: HeldSum) -> tuple[Evidence, ...]:
     """Point at the step that the longest one lies in."""
-    starts = read_integers(case.steps.rows, "start_ns")
+    starts = read_column(case.steps.rows, "start_ns")
     at = int(starts.searchsorted(most.longest_at_ns, side="right")) - 1
     if at < 0:
         return (STEPS_PAGE,)

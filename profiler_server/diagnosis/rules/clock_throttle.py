@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from profiler_server.analysis.results import Abstention, Evidence
-from profiler_server.diagnosis.facts import Case
-from profiler_server.diagnosis.findings import Finding, Rule
 from profiler_server.diagnosis.limits import CLOCK_LOST_FRAC
 from profiler_server.diagnosis.what_if import shorten_step
+from profiler_server.facts.case import Case, Finding, Rule
+from profiler_server.facts.results import Abstention, Evidence
 from profiler_server.format import format_share
 
 

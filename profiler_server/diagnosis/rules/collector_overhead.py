@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from profiler_server.diagnosis.facts import Case
-from profiler_server.diagnosis.findings import Finding, Rule
 from profiler_server.diagnosis.limits import RECORDING_FRAC, RECORDING_LARGE_FRAC
 from profiler_server.diagnosis.wording import STEPS_PAGE
+from profiler_server.facts.case import Case, Finding, Rule
 from profiler_server.format import format_duration, format_share
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from profiler_server.analysis.results import Abstention
-from profiler_server.diagnosis.facts import Case
-from profiler_server.diagnosis.findings import Finding, Rule
 from profiler_server.diagnosis.limits import CONVOLUTION_FRAC
 from profiler_server.diagnosis.seen import look_for, say_examples
 from profiler_server.diagnosis.wording import OPERATORS_PAGE
+from profiler_server.facts.case import Case, Finding, Rule
+from profiler_server.facts.results import Abstention
 from profiler_server.format import format_share
 
 

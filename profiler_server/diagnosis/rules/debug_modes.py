@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from profiler_server.analysis.stacks.naming import LEAST_SAMPLES, bound_share
-from profiler_server.diagnosis.facts import Case
-from profiler_server.diagnosis.findings import Finding, Rule
 from profiler_server.diagnosis.limits import MIN_GAIN_FRAC
 from profiler_server.diagnosis.what_if import shorten_step
 from profiler_server.diagnosis.wording import STEPS_PAGE
+from profiler_server.facts.case import Case, Finding, Rule
+from profiler_server.facts.steps import SampledShare
 from profiler_server.format import format_duration, format_share
 
 
@@ -75,11 +74,10 @@ def _measure_anomaly(case: Case) -> _Cost | None:
     forward_ns, backward_ns = case.steps.phases_ns["forward"], case.steps.phases_ns["backward"]
     work = case.anomaly
     checks_ns = min(work.checks_ns if work is not None else 0.0, backward_ns)
-    through, sampled = case.stacks.count_through("forward", *_KEEPS_TRACEBACK) if case.stacks is not None else (0, 0)
-    is_sampled = sampled >= LEAST_SAMPLES
-    if is_sampled:
-        tracebacks_ns = [forward_ns * share for share in _bound(through, sampled)]
-        said = f"Keeping tracebacks takes {format_share(through / sampled)} of the forward ({sampled:,} samples)"
+    seen = case.stacks.tracebacks if case.stacks is not None else None
+    if seen is not None:
+        tracebacks_ns = [forward_ns * share for share in _bound(seen)]
+        said = f"Keeping tracebacks takes {format_share(seen.share_frac)} of the forward ({seen.samples:,} samples)"
     elif work is not None:
         tracebacks_ns = [min(work.nodes * each_ns, _MOST_OF_FORWARD * forward_ns) for each_ns in _TRACEBACK_NS]
         low, _, high = tracebacks_ns
@@ -96,20 +94,18 @@ def _measure_anomaly(case: Case) -> _Cost | None:
     )
     if usual <= 0:
         return None
-    return _Cost(low, usual, high, f"{said}{checked}.", is_sampled)
+    return _Cost(low, usual, high, f"{said}{checked}.", seen is not None)
 
 
-def _bound(through: int, sampled: int) -> tuple[float, float, float]:
+def _bound(seen: SampledShare) -> tuple[float, float, float]:
     """Return the least, usual and largest share of a phase that goes with tracebacks, by how many samples lie in them.
 
     Keeping and freeing them costs the other samples: in two measured programs the forward without them took 6 % of what it
     took with them, where the samples left 16 and 26 %.
     """
-    low, high = bound_share(through, sampled)
-    return 0.8 * low, 1.0 - 0.4 * (1.0 - through / sampled), 1.0 - 0.15 * (1.0 - high)
+    return 0.8 * seen.low_frac, 1.0 - 0.4 * (1.0 - seen.share_frac), 1.0 - 0.15 * (1.0 - seen.high_frac)
 
 
-_KEEPS_TRACEBACK = ("format_stack", "torch/fx/traceback.py")
 _TRACEBACK_NS = (30_000.0, 55_000.0, 190_000.0)
 """What a traceback takes, as measured: of five frames, of ten, and of forty in a large framework."""
 _MOST_OF_FORWARD = 0.9

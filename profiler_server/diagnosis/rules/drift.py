@@ -5,12 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from collector.format.phases import PHASE_LABELS
-from profiler_server.analysis.results import Abstention
-from profiler_server.analysis.steps.shifts import find_growth
-from profiler_server.diagnosis.facts import Case
-from profiler_server.diagnosis.findings import Finding, Rule
 from profiler_server.diagnosis.limits import DRIFT_FRAC, DRIFT_PARTS, DRIFT_RISES, DRIFT_STEPS, NOISY_FRAC
 from profiler_server.diagnosis.wording import STEPS_PAGE
+from profiler_server.facts.case import Case, Finding, Rule
+from profiler_server.facts.results import Abstention
 from profiler_server.format import format_duration, format_share
 
 
@@ -32,7 +30,7 @@ def _judge(case: Case) -> Finding | Abstention | None:
         )
     if case.host.others_frac >= NOISY_FRAC or case.host.got_busier:
         return None
-    growth = find_growth(case.steps.rows, parts[0], parts[-1])
+    growth = case.steps.find_growth(parts[0], parts[-1])
     phase = max(growth, key=lambda name: growth[name])
     return Finding(
         title="Steps become longer during the run",

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from profiler_server.analysis.ranks.stragglers import Straggler
-from profiler_server.analysis.ranks.turns import BEHIND_FRAC
-from profiler_server.analysis.results import Evidence
-from profiler_server.analysis.stacks.words import spell_function
-from profiler_server.diagnosis.facts import Case
-from profiler_server.diagnosis.findings import Finding, Rule
 from profiler_server.diagnosis.limits import LEAST_OF_DELAY, MOST_OF_DELAY
-from profiler_server.diagnosis.named import name_call
+from profiler_server.diagnosis.named import name_call, spell_function
 from profiler_server.diagnosis.what_if import mend_ranks
+from profiler_server.facts.case import Case, Finding, Rule
+from profiler_server.facts.job import BEHIND_FRAC, Straggler
+from profiler_server.facts.results import Evidence
 from profiler_server.format import format_duration, format_share
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from profiler_server.diagnosis.facts import COMPUTING, Case
-from profiler_server.diagnosis.findings import Finding, Rule
 from profiler_server.diagnosis.limits import FLOAT64_FRAC, FLOAT64_SAVED_FRAC
 from profiler_server.diagnosis.what_if import shorten_phases
 from profiler_server.diagnosis.wording import STEPS_PAGE
+from profiler_server.facts.case import Case, Finding, Rule
+from profiler_server.facts.steps import COMPUTING
 from profiler_server.format import format_count, format_duration, format_share
 
 

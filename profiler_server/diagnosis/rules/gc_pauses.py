@@ -7,16 +7,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from collector.format.intervals import Ints
-from collector.format.steps import read_integers
-from profiler_server.analysis.data.loader_simulation import Job, LoopModel
-from profiler_server.diagnosis.facts import Case
-from profiler_server.diagnosis.findings import Finding, Rule, WhatIf
+from collector.estimating.model import Job, LoopModel
 from profiler_server.diagnosis.limits import GC_FRAC
 from profiler_server.diagnosis.named import find_in_phases, say_functions
-from profiler_server.diagnosis.stalls import sum_in_steps
-from profiler_server.diagnosis.what_if import measure_garbage_outside, shorten_step
+from profiler_server.diagnosis.what_if import measure_garbage_outside, shorten_step, sum_in_steps
 from profiler_server.diagnosis.wording import STEPS_PAGE
+from profiler_server.facts.case import Case, Finding, Rule, WhatIf
+from profiler_server.facts.steps import Ints, read_column
 from profiler_server.format import format_duration, format_share
 
 _COLD_FRAC = 0.05
@@ -27,7 +24,7 @@ that cost about 2 % of the collection; more than this is not believed to be due 
 def _judge(case: Case) -> Finding | None:
     # What is collected while a function is compiled goes with the compilation.
     compiles = sum_in_steps(case, case.steps.interruptions.of_kind("compile", "recompile")) > 0
-    every = np.where(compiles, 0, read_integers(case.steps.rows, "gc_ns"))
+    every = np.where(compiles, 0, read_column(case.steps.rows, "gc_ns"))
     gc_ns = every[case.steps.selection.kept]
     mean = float(gc_ns.mean())
     if mean < GC_FRAC * case.steps.mean_ns:
@@ -76,7 +73,7 @@ def _measure_waiting(case: Case, gc_ns: Ints) -> float:
     loop, regular = case.loading.loop, case.steps.selection.regular
     if loop.model.workers or not loop.model.batches:
         return 0.0
-    collected, waited = gc_ns[regular].astype(float), read_integers(case.steps.rows, "data_wait_ns")[regular]
+    collected, waited = gc_ns[regular].astype(float), read_column(case.steps.rows, "data_wait_ns")[regular]
     apart = collected - collected.mean()
     spread = float(apart @ apart)
     return float(np.clip(apart @ waited / spread, 0.0, 1.0)) if spread else 0.0

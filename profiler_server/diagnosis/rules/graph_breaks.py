@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from profiler_server.diagnosis.facts import Case
-from profiler_server.diagnosis.findings import Finding, Rule
 from profiler_server.diagnosis.wording import OPERATORS_PAGE
+from profiler_server.facts.case import Case, Finding, Rule
 from profiler_server.format import format_number_of
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from profiler_server.analysis.data.loader_simulation import Job, LoopModel
-from profiler_server.diagnosis.facts import COMPUTING, Case
-from profiler_server.diagnosis.findings import Finding, Rule, WhatIf
+from collector.estimating.model import Job, LoopModel
 from profiler_server.diagnosis.limits import IN_MEMORY_NS
 from profiler_server.diagnosis.what_if import also, feed, shorten_step
 from profiler_server.diagnosis.wording import STEPS_PAGE, say_input_limit, say_wait
+from profiler_server.facts.case import Case, Finding, Rule, WhatIf
+from profiler_server.facts.steps import COMPUTING
 from profiler_server.format import format_duration
 
 _LEFT = 0.06

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from profiler_server.analysis.data.batches import BatchTimes
-from profiler_server.diagnosis.facts import Case
-from profiler_server.diagnosis.findings import Finding, Rule
 from profiler_server.diagnosis.limits import (
     COPY_BYTES_PER_NS,
     HIGH_WAIT_FRAC,
@@ -15,6 +12,8 @@ from profiler_server.diagnosis.limits import (
 from profiler_server.diagnosis.named import find_dominant, find_in_phases
 from profiler_server.diagnosis.what_if import also, scale_stages, shorten_step
 from profiler_server.diagnosis.wording import STAGES_PAGE, say_input_limit, say_wait
+from profiler_server.facts.case import Case, Finding, Rule
+from profiler_server.facts.loading import BatchTimes
 from profiler_server.format import format_bytes, format_duration, format_share
 
 _SAID_NS = 500_000.0

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from collector.format.intervals import Floats
-from collector.format.steps import read_integers
-from profiler_server.diagnosis.facts import Case
-from profiler_server.diagnosis.findings import Finding, Rule
 from profiler_server.diagnosis.limits import JITTER_FRAC, MIN_STEPS, NOISY_FRAC, QUEUED_FRAC
 from profiler_server.diagnosis.wording import STEPS_PAGE
+from profiler_server.facts.case import Case, Finding, Rule
+from profiler_server.facts.loading import Floats
+from profiler_server.facts.steps import read_column
 from profiler_server.format import form_plural, format_duration
 
 
@@ -38,9 +37,9 @@ def _judge(case: Case) -> Finding | None:
 def _read_own(case: Case) -> Floats:
     """Return regular steps without their wait for data and garbage collection, and without those that something held."""
     rows, selection = case.steps.rows, case.steps.selection
-    known = read_integers(rows, "data_wait_ns") + read_integers(rows, "gc_ns")
+    known = read_column(rows, "data_wait_ns") + read_column(rows, "gc_ns")
     held = case.steps.interruptions.of_kind("checkpoint", "validation", "compile", "recompile").start_ns
-    starts = read_integers(rows, "start_ns")
+    starts = read_column(rows, "start_ns")
     ends = starts + selection.duration_ns
     free = np.searchsorted(held, starts) == np.searchsorted(held, ends)
     own_ns: Floats = (selection.duration_ns - known)[selection.regular & free].astype(np.float64)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from profiler_server.analysis.results import Abstention
-from profiler_server.diagnosis.facts import Case
-from profiler_server.diagnosis.findings import Finding, Rule
 from profiler_server.diagnosis.limits import DEVICE_IDLE_FRAC, DISPATCH_FRAC, LAUNCH_IDLE_FRAC
 from profiler_server.diagnosis.seen import predict_or, say_idle_share
 from profiler_server.diagnosis.what_if import shorten_step
 from profiler_server.diagnosis.wording import OPERATORS_PAGE
+from profiler_server.facts.case import Case, Finding, Rule
+from profiler_server.facts.results import Abstention
 from profiler_server.format import format_share
 
 _LEFT_OUT = ", the wait for data left out"

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from profiler_server.analysis.results import Abstention, Evidence
-from profiler_server.diagnosis.facts import Case
-from profiler_server.diagnosis.findings import Finding, Rule
 from profiler_server.diagnosis.limits import GROWN_BYTES, GROWN_FRAC
+from profiler_server.facts.case import Case, Finding, Rule
+from profiler_server.facts.results import Abstention, Evidence
 from profiler_server.format import format_bytes, format_share
 
 _HOUR_NS = 3_600_000_000_000

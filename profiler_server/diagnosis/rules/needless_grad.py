@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from profiler_server.analysis.results import Abstention
-from profiler_server.diagnosis.facts import Case
-from profiler_server.diagnosis.findings import Finding, Rule
 from profiler_server.diagnosis.limits import RECORDED_FRAC, UNUSED_GRADIENTS_FRAC
 from profiler_server.diagnosis.seen import look_for
 from profiler_server.diagnosis.what_if import shorten_phases
 from profiler_server.diagnosis.wording import OPERATORS_PAGE, STEPS_PAGE
+from profiler_server.facts.case import Case, Finding, Rule
+from profiler_server.facts.results import Abstention
 from profiler_server.format import format_count, format_duration, format_share
 
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from profiler_server.diagnosis.facts import Case
-from profiler_server.diagnosis.findings import Finding, Rule, WhatIf
 from profiler_server.diagnosis.limits import MIN_ACCUMULATED, UNSYNCED_FRAC
 from profiler_server.diagnosis.what_if import shorten_step
 from profiler_server.diagnosis.wording import STEPS_PAGE
+from profiler_server.facts.case import Case, Finding, Rule, WhatIf
 from profiler_server.format import format_duration, format_share
 
 

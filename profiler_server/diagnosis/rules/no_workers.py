@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from profiler_server.diagnosis.facts import Case
-from profiler_server.diagnosis.findings import SIMULATED_GAIN, Finding, Rule
 from profiler_server.diagnosis.limits import CAPPED_DEMAND_FRAC, SEND_NS
-from profiler_server.diagnosis.what_if import choose_workers, set_workers
+from profiler_server.diagnosis.what_if import set_workers
 from profiler_server.diagnosis.wording import (
     STAGES_PAGE,
     STEPS_PAGE,
@@ -14,6 +12,7 @@ from profiler_server.diagnosis.wording import (
     say_wait,
     write_loader,
 )
+from profiler_server.facts.case import SIMULATED_GAIN, Case, Finding, Rule
 from profiler_server.format import format_duration, format_share
 
 _SPLIT = """# An IterableDataset is read whole by every worker, unless its __iter__ splits the work. Split what is cheap
@@ -32,11 +31,11 @@ def _judge(case: Case) -> Finding | None:
     loader = case.loading.loader
     if loader is None:
         return _judge_trace(case)
-    if loader.num_workers or not case.loading.is_input_bound or case.loading.is_in_memory:
+    if loader.num_workers or case.loading.is_in_memory:
         return None
-    if case.loading.batch_ns < 3 * SEND_NS:
+    choice = case.loading.choices.workers
+    if choice is None or case.loading.batch_ns < 3 * SEND_NS:
         return None
-    choice = choose_workers(case)
     workers = choice.workers
     iterable = loader.style == "iterable"
     return Finding(
@@ -76,9 +75,10 @@ def _say_no_processor(case: Case) -> Finding:
 
 def _judge_trace(case: Case) -> Finding | None:
     """Judge an imported trace, which names the iterator of the loader and knows nothing else of it."""
-    if not case.shows_no_workers or not case.loading.is_input_bound or case.loading.batch_ns < 3 * SEND_NS:
+    choice = case.loading.choices.workers
+    if choice is None or not case.shows_no_workers or case.loading.batch_ns < 3 * SEND_NS:
         return None
-    workers = choose_workers(case).workers
+    workers = choice.workers
     least = format_duration(case.steps.mean_ns - case.data_wait_ns)
     return Finding(
         title="The training process loads its own data",

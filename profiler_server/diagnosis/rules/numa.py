@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from profiler_server.diagnosis.facts import COMPUTING, Case
-from profiler_server.diagnosis.findings import Finding, Rule
 from profiler_server.diagnosis.limits import COMPUTE_FRAC
 from profiler_server.diagnosis.wording import STEPS_PAGE
+from profiler_server.facts.case import Case, Finding, Rule
+from profiler_server.facts.steps import COMPUTING
 from profiler_server.format import format_number_of, format_share
 
 
 def _judge(case: Case) -> Finding | None:
     nodes, threads, usable = case.facts.get("numa_nodes"), case.manifest.torch_threads, case.manifest.usable_cores
-    if not isinstance(nodes, int) or nodes < 2 or case.manifest.devices or not threads or not usable:
+    if not isinstance(nodes, int) or nodes < 2 or case.device.entries or not threads or not usable:
         return None
     share = case.steps.share(*COMPUTING)
     if threads <= usable / nodes or share < COMPUTE_FRAC:

@@ -2,31 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from profiler_server.analysis.data.loader_simulation import find_workers, simulate
-from profiler_server.diagnosis.facts import Case
-from profiler_server.diagnosis.findings import Finding, Rule
 from profiler_server.diagnosis.limits import CAPPED_DEMAND_FRAC, CAPPED_NEED
 from profiler_server.diagnosis.wording import STAGES_PAGE, write_loader
+from profiler_server.facts.case import Case, Finding, Rule
 from profiler_server.format import format_cores, format_number_of, format_share
 
 
 def _judge(case: Case) -> Finding | None:
-    loader = case.loading.loader
+    loader, workers = case.loading.loader, case.loading.choices.fewer_workers
     if (
         loader is None
         or case.loading.batches is None
         or case.loading.batches.cpu_ns is None
-        or loader.num_workers <= case.host.cores
-        or not case.loading.loop.trusted  # that fewer are as fast is known from the simulation alone
+        or workers is None
+        or case.demand_frac < CAPPED_DEMAND_FRAC
     ):
-        return None
-    if case.loading.cpu_need <= CAPPED_NEED or case.demand_frac < CAPPED_DEMAND_FRAC or not case.loading.is_input_bound:
-        return None
-    model = case.loading.loop.model
-    workers = min(find_workers(model, most=max(1, int(case.host.cores))), max(1, int(case.host.cores)))
-    if simulate(replace(model, workers=workers)).step_ns > 1.03 * simulate(model).step_ns:
         return None
     return Finding(
         title="More workers than cores, and all of them compute",

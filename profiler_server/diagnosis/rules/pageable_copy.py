@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from profiler_server.diagnosis.facts import Case
-from profiler_server.diagnosis.findings import Finding, Rule
 from profiler_server.diagnosis.limits import PAGEABLE_FRAC
 from profiler_server.diagnosis.seen import predict_or
 from profiler_server.diagnosis.what_if import shorten_step
 from profiler_server.diagnosis.wording import STEPS_PAGE, write_loader
+from profiler_server.facts.case import Case, Finding, Rule
 from profiler_server.format import format_duration, format_share
 
 

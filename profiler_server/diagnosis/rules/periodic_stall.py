@@ -2,20 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import replace
 
 import numpy as np
 
-from collector.format.intervals import Floats, Ints
 from collector.format.phases import PHASE_LABELS, PHASE_NAMES
-from collector.format.steps import find_stall_limit, read_integers
-from profiler_server.analysis.results import Evidence
-from profiler_server.analysis.stacks.naming import DOMINANT_FRAC, NamedFunction
-from profiler_server.analysis.stacks.words import spell_function
-from profiler_server.analysis.steps.interruptions import Kind, StepCauses
-from profiler_server.diagnosis.facts import Case
-from profiler_server.diagnosis.findings import Finding, Rule
 from profiler_server.diagnosis.limits import (
     ALIKE_FACTOR,
     EVEN_DISTANCE_FRAC,
@@ -24,24 +15,26 @@ from profiler_server.diagnosis.limits import (
     MOST_STALLS_FRAC,
     STALL_FRAC,
 )
-from profiler_server.diagnosis.named import find_dominant, find_in_phases, name_call
+from profiler_server.diagnosis.named import find_dominant, find_in_phases, name_call, spell_function
 from profiler_server.diagnosis.what_if import shorten_step
+from profiler_server.facts.case import Case, Finding, Rule
+from profiler_server.facts.loading import Floats
+from profiler_server.facts.results import Evidence
+from profiler_server.facts.steps import DOMINANT_FRAC, Ints, Kind, NamedFunction, read_column
 from profiler_server.format import format_duration, format_share
-
-_MOST_LOOKED_AT = 20
 
 
 def _judge(case: Case) -> Finding | None:
     regular = np.flatnonzero(case.steps.selection.regular)
     durations = case.steps.selection.duration_ns[regular]
     middle = float(np.median(durations))
-    stalls = regular[durations > find_stall_limit(durations)]
+    stalls = case.steps.stalled
     if not MIN_STALLS <= len(stalls) <= MOST_STALLS_FRAC * len(regular):
         return None
     numbers = case.steps.selection.step[stalls]
     period = _find_period(numbers)
     excess_ns = float((case.steps.selection.duration_ns[stalls] - middle).sum()) / len(regular)
-    gc_ns = float(read_integers(case.steps.rows, "gc_ns")[stalls].sum()) / len(regular)
+    gc_ns = float(read_column(case.steps.rows, "gc_ns")[stalls].sum()) / len(regular)
     if not _are_alike(np.asarray(case.steps.selection.duration_ns[stalls] - middle, np.float64)):
         return None
     if period is None or excess_ns < STALL_FRAC * case.steps.mean_ns or gc_ns > excess_ns / 2:
@@ -56,7 +49,7 @@ def _judge(case: Case) -> Finding | None:
         title=f"Every {period} steps one takes {format_duration(each_ns)} longer",
         measured=f"{len(stalls)} of {len(regular)} steps, one in {period}, are longer by {format_duration(each_ns)}, "
         f"most of it in {PHASE_LABELS[phase].lower()}: {format_share(excess_ns / case.steps.mean_ns)} of the steps' time."
-        f"{_name_cause(case, stalls, middle)}",
+        f"{f' The cause is {cause}.' if (cause := case.steps.stall_cause) else ''}",
         threshold=f"{MIN_STALLS} stalls or more at even distances that cost at least {format_share(STALL_FRAC)} of the steps' time.",
         advice=f"Look for what the loop does every {period} steps: a checkpoint, a log flush, metrics, an evaluation. "
         "Do it less often or in another thread.",
@@ -104,18 +97,6 @@ def _is_known(case: Case, excess_ns: float) -> bool:
     )
 
 
-def _name_cause(case: Case, stalls: Ints, usual_ns: float) -> str:
-    """Say what held most of the stalled steps, where that has a name."""
-    starts, durations = read_integers(case.steps.rows, "start_ns"), case.steps.selection.duration_ns
-    causes = StepCauses(case.steps.interruptions, starts, starts + durations, case.steps.selection.kept)
-    found = [causes.find(int(at), float(durations[at]) - usual_ns) for at in stalls[:_MOST_LOOKED_AT]]
-    named = Counter(entry[0].label for entry in found if entry is not None)
-    if not named:
-        return ""
-    label, count = named.most_common(1)[0]
-    return f" The cause is {label}." if 2 * count > len(found) else ""
-
-
 def _find_period(numbers: Ints) -> int | None:
     distances = np.diff(numbers)
     middle = float(np.median(distances))
@@ -135,7 +116,7 @@ def _are_alike(excess: Floats) -> bool:
 def _find_phase(case: Case, stalls: Ints, regular: Ints) -> str:
     growth = {}
     for name in PHASE_NAMES:
-        values = read_integers(case.steps.rows, f"{name}_ns")
+        values = read_column(case.steps.rows, f"{name}_ns")
         growth[name] = float(values[stalls].mean() - np.median(values[regular]))
     return max(growth, key=lambda name: growth[name])
 

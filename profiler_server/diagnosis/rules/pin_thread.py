@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from profiler_server.diagnosis.facts import Case
-from profiler_server.diagnosis.findings import Finding, Rule
 from profiler_server.diagnosis.wording import DATA_PAGE, say_wait
+from profiler_server.facts.case import Case, Finding, Rule
 
 
 def _judge(case: Case) -> Finding | None:

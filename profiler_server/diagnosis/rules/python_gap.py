@@ -6,16 +6,20 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from collector.format.steps import read_integers
-from profiler_server.analysis.results import Evidence
-from profiler_server.analysis.stacks.naming import NamedFunction
-from profiler_server.analysis.stacks.words import spell_function
-from profiler_server.diagnosis.facts import Case
-from profiler_server.diagnosis.findings import Finding, Rule
 from profiler_server.diagnosis.limits import COLLECTED_FRAC, LARGE_PART_FRAC, LOGGED_FRAC, MIN_GAIN_NS, OUTSIDE_FRAC
-from profiler_server.diagnosis.named import bound_gain, find_dominant, find_in_phases, name_call, say_functions
+from profiler_server.diagnosis.named import (
+    bound_gain,
+    find_dominant,
+    find_in_phases,
+    name_call,
+    say_functions,
+    spell_function,
+)
 from profiler_server.diagnosis.what_if import measure_garbage_outside, shorten_step
 from profiler_server.diagnosis.wording import AROUND_ACTING, STEPS_PAGE, acts_in_steps
+from profiler_server.facts.case import Case, Finding, Rule
+from profiler_server.facts.results import Evidence
+from profiler_server.facts.steps import NamedFunction, read_column
 from profiler_server.format import form_plural, format_duration, format_share
 
 _EVERY = 50
@@ -92,10 +96,10 @@ def _judge(case: Case) -> Finding | None:
     if case.device.is_used:  # the host waits for the device in these phases; device times have to say why
         return None
     regular = case.steps.selection.regular
-    outside = sum(read_integers(case.steps.rows, f"{name}_ns")[regular] for name in ("gap", "tail"))
+    outside = sum(read_column(case.steps.rows, f"{name}_ns")[regular] for name in ("gap", "tail"))
     typical = float(np.median(outside))
     # The collector of garbage runs where objects are made: what it takes of this time goes with the work that makes them.
-    collected = np.minimum(read_integers(case.steps.rows, "gc_ns")[regular], np.maximum(outside - typical, 0))
+    collected = np.minimum(read_column(case.steps.rows, "gc_ns")[regular], np.maximum(outside - typical, 0))
     share = typical / case.steps.mean_ns
     if share < OUTSIDE_FRAC:
         return None
@@ -103,7 +107,7 @@ def _judge(case: Case) -> Finding | None:
     if _has_a_rule(case, spent):
         return None
     longer = "gap" if case.steps.regular_phases_ns["gap"] > case.steps.regular_phases_ns["tail"] else "tail"
-    is_fed = bool(read_integers(case.steps.rows, "fetches").any() or case.steps.regular_phases_ns["data_wait"])
+    is_fed = bool(read_column(case.steps.rows, "fetches").any() or case.steps.regular_phases_ns["data_wait"])
     remedy = _choose_remedy(case, longer, is_fed)
     told = f"; half of the {form_plural(case.steps.noun)} spend at least {format_duration(typical)}"
     usual = "" if abs(typical / spent - 1.0) < _ALIKE_FRAC else told

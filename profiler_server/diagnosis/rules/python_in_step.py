@@ -7,16 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from collector.format.phases import PHASE_LABELS
-from collector.format.steps import read_integers
-from profiler_server.analysis.results import Abstention, Evidence
-from profiler_server.analysis.stacks.naming import NamedFunction
-from profiler_server.analysis.stacks.own_work import OwnWork
-from profiler_server.analysis.stacks.words import spell_function
-from profiler_server.diagnosis.facts import COMPUTING, Case
-from profiler_server.diagnosis.findings import Finding, Rule
 from profiler_server.diagnosis.limits import MIN_GAIN_FRAC, OUTSIDE_FRAC
-from profiler_server.diagnosis.named import name_call
+from profiler_server.diagnosis.named import name_call, spell_function
 from profiler_server.diagnosis.what_if import measure_garbage_outside, shorten_step
+from profiler_server.facts.case import Case, Finding, Rule
+from profiler_server.facts.results import Abstention, Evidence
+from profiler_server.facts.steps import COMPUTING, NamedFunction, OwnWork, read_column
 from profiler_server.format import format_duration, format_share
 
 _SAVED_FRAC, _LEAST_SAVED_FRAC = 0.9, 0.5
@@ -46,7 +42,7 @@ class _Part:
 def _judge(case: Case) -> Finding | Abstention | None:
     if case.device.is_used or case.stacks is None:  # with a device, its times have to say what the host holds up
         return None
-    found = {phase: work for phase in COMPUTING if (work := case.stacks.own_work(phase)) is not None}
+    found = {phase: work for phase in COMPUTING if (work := case.stacks.own_work[phase]) is not None}
     found = {phase: work for phase, work in found.items() if work.samples >= _LEAST_SAMPLES}
     if not case.steps.operator_fracs:
         sampled_ns = sum(work.low_frac * case.steps.phases_ns[phase] for phase, work in found.items())
@@ -79,7 +75,7 @@ def _measure(case: Case, phase: str, work: OwnWork) -> _Part:
 def _leave_garbage(case: Case) -> float:
     """Return the part of the computing phases in which no garbage is collected."""
     spent_ns = sum(case.steps.phases_ns[phase] for phase in COMPUTING)
-    collected_ns = float(read_integers(case.steps.rows, "gc_ns")[case.steps.selection.kept].mean())
+    collected_ns = float(read_column(case.steps.rows, "gc_ns")[case.steps.selection.kept].mean())
     inside_ns = max(collected_ns - measure_garbage_outside(case), 0.0)
     return max(1.0 - inside_ns / spent_ns, 0.0) if spent_ns else 0.0
 

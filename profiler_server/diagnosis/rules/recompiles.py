@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collector.format.steps import read_integers
-from profiler_server.diagnosis.facts import Case
-from profiler_server.diagnosis.findings import Finding, Rule
 from profiler_server.diagnosis.limits import MIN_RECOMPILES, RECOMPILE_FRAC
-from profiler_server.diagnosis.stalls import measure_stalls
-from profiler_server.diagnosis.what_if import shorten_step
+from profiler_server.diagnosis.what_if import measure_stalls, shorten_step
 from profiler_server.diagnosis.wording import STEPS_PAGE
+from profiler_server.facts.case import Case, Finding, Rule
+from profiler_server.facts.steps import read_column
 from profiler_server.format import format_duration, format_number_of, format_share
 
 
@@ -16,11 +14,11 @@ def _judge(case: Case) -> Finding | None:
     again = case.steps.compiles.get("recompile")
     if again is None or again.count < MIN_RECOMPILES:
         return None
-    share = again.duration_ns / max(float(read_integers(case.steps.rows, "duration_ns").sum()), 1.0)
+    share = again.duration_ns / max(float(read_column(case.steps.rows, "duration_ns").sum()), 1.0)
     if share < RECOMPILE_FRAC:
         return None
     stall = measure_stalls(
-        case, case.steps.interruptions.of_kind("recompile"), read_integers(case.steps.rows, "duration_ns")
+        case, case.steps.interruptions.of_kind("recompile"), read_column(case.steps.rows, "duration_ns")
     )
     reason = f" The most frequent reason: {again.reason}." if again.reason else ""
     return Finding(

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from profiler_server.analysis.results import Abstention
-from profiler_server.diagnosis.facts import Case
-from profiler_server.diagnosis.findings import Finding, Rule
 from profiler_server.diagnosis.limits import (
     CACHED_BYTES_PER_S,
     CAPPED_NEED,
@@ -13,6 +10,8 @@ from profiler_server.diagnosis.limits import (
 )
 from profiler_server.diagnosis.what_if import scale_stages
 from profiler_server.diagnosis.wording import STAGES_PAGE, say_input_limit, say_wait
+from profiler_server.facts.case import Case, Finding, Rule
+from profiler_server.facts.results import Abstention
 from profiler_server.format import format_bytes, format_duration, format_share
 
 _LOOKUP_FRAC = 0.05

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collector.format.phases import PHASE_LABELS
-from profiler_server.analysis.ranks.turns import Rotation
-from profiler_server.analysis.results import Evidence
-from profiler_server.diagnosis.facts import Case
-from profiler_server.diagnosis.findings import Finding, Rule
 from profiler_server.diagnosis.limits import NOISY_FRAC, ROTATING_FRAC
 from profiler_server.diagnosis.what_if import shorten_step
+from profiler_server.facts.case import Case, Finding, Rule
+from profiler_server.facts.job import Rotation
+from profiler_server.facts.results import Evidence
 from profiler_server.format import format_duration, format_share
 
 _CHANGE = """# if the work of a sample grows with its length: all ranks get samples of like length in the same step

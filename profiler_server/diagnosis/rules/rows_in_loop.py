@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from profiler_server.analysis.operators.looped import LoopedRows
-from profiler_server.diagnosis.facts import Case
-from profiler_server.diagnosis.findings import Finding, Rule
 from profiler_server.diagnosis.limits import LOOPED_FRAC, MIN_GAIN_FRAC
 from profiler_server.diagnosis.named import find_dominant, find_in_phases, name_call
 from profiler_server.diagnosis.what_if import shorten_step
 from profiler_server.diagnosis.wording import OPERATORS_PAGE
+from profiler_server.facts.case import Case, Finding, Rule
+from profiler_server.facts.steps import LoopedRows
 from profiler_server.format import format_count, format_duration, format_share
 
 _LEAST_SAVED = 0.7

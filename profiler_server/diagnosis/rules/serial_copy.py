@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from profiler_server.diagnosis.facts import Case
-from profiler_server.diagnosis.findings import Finding, Rule
 from profiler_server.diagnosis.limits import PREPARE_FRAC
 from profiler_server.diagnosis.what_if import shorten_step
 from profiler_server.diagnosis.wording import STEPS_PAGE
+from profiler_server.facts.case import Case, Finding, Rule
 from profiler_server.format import format_duration, format_share
 
 
 def _judge(case: Case) -> Finding | None:
-    if case.manifest.devices or case.steps.share("h2d") < PREPARE_FRAC:
+    if case.device.entries or case.steps.share("h2d") < PREPARE_FRAC:
         return None
     work_ns = case.steps.phases_ns["h2d"]
     return Finding(

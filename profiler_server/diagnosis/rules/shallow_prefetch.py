@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from profiler_server.analysis.data.loader_simulation import LoopModel, simulate
-from profiler_server.diagnosis.facts import Case
-from profiler_server.diagnosis.findings import Finding, Rule
+from collector.estimating.model import LoopModel
 from profiler_server.diagnosis.limits import LATE_FRAC, PREFETCH_LOAD_FRAC
 from profiler_server.diagnosis.what_if import feed
 from profiler_server.diagnosis.wording import DATA_PAGE, say_wait, write_loader
+from profiler_server.facts.case import Case, Finding, Rule
 from profiler_server.format import format_share
-
-_DEPTHS = (4, 8, 16)
 
 
 def _deepen(prefetch: int) -> Callable[[LoopModel], LoopModel]:
@@ -31,9 +28,8 @@ def _judge(case: Case) -> Finding | None:
     load = case.loading.batch_ns * case.loading.loop.fetches / (loader.num_workers * own_ns) if own_ns else 1.0
     if load >= PREFETCH_LOAD_FRAC or case.loading.not_ready_frac <= LATE_FRAC:
         return None
-    steps = {depth: simulate(_deepen(depth)(case.loading.loop.model)).step_ns for depth in _DEPTHS}
-    depth = next(depth for depth in _DEPTHS if steps[depth] <= 1.03 * min(steps.values()))
-    if depth <= case.loading.loop.model.prefetch:
+    depth = case.loading.choices.prefetch
+    if depth is None or depth <= case.loading.loop.model.prefetch:
         return None
     return Finding(
         title="Too few batches are prefetched",

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from collector.format.intervals import Ints
 from collector.format.phases import PHASE_LABELS
-from collector.format.steps import read_integers
-from profiler_server.analysis.steps.shifts import CHANCE, find_growth
-from profiler_server.diagnosis.facts import Case
-from profiler_server.diagnosis.findings import Finding, Rule
 from profiler_server.diagnosis.limits import SHIFT_FILLS, SHIFT_FRAC, SHIFT_HELD_FRAC, SHIFT_STEPS
 from profiler_server.diagnosis.wording import STEPS_PAGE
+from profiler_server.facts.case import Case, Finding, Rule
+from profiler_server.facts.steps import CHANCE, Ints, read_column
 from profiler_server.format import format_duration, format_share
 
 
@@ -25,7 +22,7 @@ def _judge(case: Case) -> Finding | None:
     before, after = regular[: found.at], regular[found.at :]
     if found.at < SHIFT_FILLS * _count_ahead(case) or _takes_other_batches(case, before, after):
         return None
-    growth = find_growth(case.steps.rows, before, after)
+    growth = case.steps.find_growth(before, after)
     phase = max(growth, key=lambda name: growth[name])
     since = int(case.steps.selection.step[after[0]])
     return Finding(
@@ -52,7 +49,7 @@ def _count_ahead(case: Case) -> int:
 def _takes_other_batches(case: Case, before: Ints, after: Ints) -> bool:
     """Say whether steps do other work after the change: batches of another size, or another number of them."""
     columns = ("samples", "forwards", "backwards")
-    values = (read_integers(case.steps.rows, name) for name in columns)
+    values = (read_column(case.steps.rows, name) for name in columns)
     return any(np.median(counts[before]) != np.median(counts[after]) for counts in values)
 
 

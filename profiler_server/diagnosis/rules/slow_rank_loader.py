@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from profiler_server.analysis.results import Evidence
-from profiler_server.diagnosis.facts import Case
-from profiler_server.diagnosis.findings import Finding, Rule
 from profiler_server.diagnosis.limits import LEAST_OF_DELAY, MOST_OF_DELAY, RANK_LOADER_FRAC
 from profiler_server.diagnosis.what_if import mend_ranks
+from profiler_server.facts.case import Case, Finding, Rule
+from profiler_server.facts.results import Evidence
 from profiler_server.format import format_duration, format_share
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from profiler_server.analysis.results import Abstention
-from profiler_server.diagnosis.facts import Case
-from profiler_server.diagnosis.findings import Finding, Rule
 from profiler_server.diagnosis.limits import SAMPLER_FRAC, STARVED_WAIT_FRAC
 from profiler_server.diagnosis.what_if import shorten_step
 from profiler_server.diagnosis.wording import DATA_PAGE, say_wait
+from profiler_server.facts.case import Case, Finding, Rule
+from profiler_server.facts.results import Abstention
 from profiler_server.format import format_duration, format_share
 
 

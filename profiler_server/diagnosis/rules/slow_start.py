@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collector.format.steps import read_integers
-from profiler_server.analysis.results import Evidence
-from profiler_server.diagnosis.facts import Case
-from profiler_server.diagnosis.findings import Finding, Rule
 from profiler_server.diagnosis.limits import WARM_UP_FRAC, WARM_UP_NS
+from profiler_server.facts.case import Case, Finding, Rule
+from profiler_server.facts.results import Evidence
+from profiler_server.facts.steps import read_column
 from profiler_server.format import format_duration, format_share
 
 _FORKED = (
@@ -22,8 +21,8 @@ def _judge(case: Case) -> Finding | None:
     loader, rows = case.loading.loader, case.steps.rows
     if loader is None or not loader.num_workers or not rows.num_rows:
         return None
-    started_ns = int(read_integers(rows, "loader_start_ns")[0])
-    share = started_ns / float(read_integers(rows, "duration_ns").sum())
+    started_ns = int(read_column(rows, "loader_start_ns")[0])
+    share = started_ns / float(read_column(rows, "duration_ns").sum())
     if started_ns < WARM_UP_NS or share < WARM_UP_FRAC:
         return None
     forks = loader.start_method == "fork"

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from profiler_server.diagnosis.facts import Case
-from profiler_server.diagnosis.findings import Finding, Rule
 from profiler_server.diagnosis.named import blame_function, find_dominant, find_in_stage, say_functions
 from profiler_server.diagnosis.what_if import scale_stages
 from profiler_server.diagnosis.wording import STAGES_PAGE, say_input_limit, say_wait
+from profiler_server.facts.case import Case, Finding, Rule
 from profiler_server.format import format_duration, format_share
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from profiler_server.analysis.results import Abstention
-from profiler_server.diagnosis.facts import Case
-from profiler_server.diagnosis.findings import Finding, Rule
 from profiler_server.diagnosis.limits import COMPUTING_FRAC, STORAGE_YIELD_FRAC
 from profiler_server.diagnosis.what_if import scale_stages
 from profiler_server.diagnosis.wording import STAGES_PAGE, say_input_limit, say_wait
+from profiler_server.facts.case import Case, Finding, Rule
+from profiler_server.facts.results import Abstention
 from profiler_server.format import format_bytes, format_share
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from profiler_server.analysis.operators.arithmetic import Subnormals, read_subnormals
-from profiler_server.diagnosis.facts import Case
-from profiler_server.diagnosis.findings import Finding, Rule
 from profiler_server.diagnosis.limits import SUBNORMAL_FRAC, SUBNORMAL_SLOWER
 from profiler_server.diagnosis.what_if import shorten_phases
 from profiler_server.diagnosis.wording import STEPS_PAGE
+from profiler_server.facts.case import Case, Finding, Rule
+from profiler_server.facts.machine import Subnormals
 from profiler_server.format import format_count, format_share
 
 _PHASES = {
@@ -26,7 +25,7 @@ def _judge(case: Case) -> Finding | None:
     Source: the probe. It counts the subnormal among up to 327,680 numbers of each kind, and multiplies them by 0.75, as they
     are and flushed to zero. What that saves of them is taken of three quarters of the phases that use such numbers.
     """
-    slow = [group for group in read_subnormals(case.facts) if _is_slow(group)]
+    slow = [group for group in case.subnormals if _is_slow(group)]
     if case.device.is_used or not slow:
         return None
     phases = max((_PHASES[group.group] for group in slow), key=len)

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from profiler_server.diagnosis.facts import COMPUTING, Case
-from profiler_server.diagnosis.findings import Finding, Rule, WhatIf
 from profiler_server.diagnosis.limits import THREADS_COMPUTE_FRAC
 from profiler_server.diagnosis.what_if import shorten_step
 from profiler_server.diagnosis.wording import STEPS_PAGE
+from profiler_server.facts.case import Case, Finding, Rule, WhatIf
+from profiler_server.facts.steps import COMPUTING
 from profiler_server.format import format_cores, format_number_of, format_share
 
 
 def _judge(case: Case) -> Finding | None:
     threads, usable = case.manifest.torch_threads, case.manifest.usable_cores
-    if case.manifest.devices or threads is None or usable is None or threads <= max(1, round(usable)):
+    if case.device.entries or threads is None or usable is None or threads <= max(1, round(usable)):
         return None
     share = case.steps.share(*COMPUTING)
     if share < THREADS_COMPUTE_FRAC:

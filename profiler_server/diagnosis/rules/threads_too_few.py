@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from profiler_server.diagnosis.facts import Case
-from profiler_server.diagnosis.findings import Finding, Rule
 from profiler_server.diagnosis.limits import BUSY_THREADS_FRAC, COMPUTE_FRAC, PARALLEL_FRAC, SPARE_THREADS
 from profiler_server.diagnosis.what_if import shorten_phases
 from profiler_server.diagnosis.wording import STEPS_PAGE
+from profiler_server.facts.case import Case, Finding, Rule
 from profiler_server.format import format_cores, format_duration, format_number_of, format_share
 
 _COMPUTED = ("forward", "backward")
@@ -14,7 +13,7 @@ _COMPUTED = ("forward", "backward")
 
 def _judge(case: Case) -> Finding | None:
     threads, usable, load = case.manifest.torch_threads, case.manifest.usable_cores, case.host.load
-    if case.manifest.devices or not threads or not usable or load is None or load.process is None:
+    if case.device.entries or not threads or not usable or load is None or load.process is None:
         return None
     wanted = int(usable - load.others - load.workers)
     share = case.steps.share(*_COMPUTED)

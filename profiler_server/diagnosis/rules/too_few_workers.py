@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from profiler_server.analysis.results import Abstention
-from profiler_server.diagnosis.facts import Case
-from profiler_server.diagnosis.findings import SIMULATED_GAIN, Finding, Rule
 from profiler_server.diagnosis.limits import CAPPED_DEMAND_FRAC, CAPPED_NEED, EMPTY_QUEUE_FRAC, WORKERS_BUSY_FRAC
-from profiler_server.diagnosis.what_if import choose_workers, set_workers
+from profiler_server.diagnosis.what_if import set_workers
 from profiler_server.diagnosis.wording import DATA_PAGE, STAGES_PAGE, say_many_workers, say_wait, write_loader
+from profiler_server.facts.case import SIMULATED_GAIN, Case, Finding, Rule
+from profiler_server.facts.results import Abstention
 from profiler_server.format import format_cores, format_duration, format_number_of, format_share
 
 _ALIVE = " Keep them alive between epochs (persistent_workers=True): starting more of them takes longer."
@@ -30,7 +29,9 @@ def _judge(case: Case) -> Finding | Abstention | None:
     busy = case.loading.batch_ns * case.loading.loop.fetches / (loader.num_workers * case.loading.loop.regular_step_ns)
     if case.loading.not_ready_frac <= EMPTY_QUEUE_FRAC or busy < WORKERS_BUSY_FRAC:
         return None
-    choice = choose_workers(case)
+    choice = case.loading.choices.workers
+    if choice is None:
+        return None
     workers = choice.workers
     if case.is_capped or case.loading.is_capped_by_storage or workers <= loader.num_workers:
         return None

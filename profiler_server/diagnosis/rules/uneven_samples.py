@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from profiler_server.analysis.data.loader_simulation import LoopModel
-from profiler_server.diagnosis.facts import Case
-from profiler_server.diagnosis.findings import Finding, Rule
+from collector.estimating.model import LoopModel
 from profiler_server.diagnosis.limits import UNEVEN_LOAD_FRAC, UNEVEN_SPREAD
 from profiler_server.diagnosis.named import find_in_stage, say_functions
 from profiler_server.diagnosis.what_if import feed
 from profiler_server.diagnosis.wording import DATA_PAGE, say_wait, write_loader
+from profiler_server.facts.case import Case, Finding, Rule
 from profiler_server.format import format_duration, format_share
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from profiler_server.analysis.ranks.turns import BEHIND_FRAC
-from profiler_server.analysis.results import Evidence
-from profiler_server.diagnosis.facts import Case
-from profiler_server.diagnosis.findings import Finding, Rule
 from profiler_server.diagnosis.what_if import save_each_step
+from profiler_server.facts.case import Case, Finding, Rule
+from profiler_server.facts.job import BEHIND_FRAC
+from profiler_server.facts.results import Evidence
 from profiler_server.format import format_duration, format_share
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from profiler_server.analysis.results import Abstention
-from profiler_server.diagnosis.facts import Case
-from profiler_server.diagnosis.findings import Finding, Rule
 from profiler_server.diagnosis.limits import MIN_GAIN_FRAC
 from profiler_server.diagnosis.seen import TIMELINE, look_for, predict, say_examples
+from profiler_server.facts.case import Case, Finding, Rule
+from profiler_server.facts.results import Abstention
 from profiler_server.format import format_duration, format_share
 
 

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from collector.format.steps import read_integers
-from profiler_server.diagnosis.facts import Case
-from profiler_server.diagnosis.findings import Finding, Rule
 from profiler_server.diagnosis.limits import EVALUATION_FRAC
 from profiler_server.diagnosis.what_if import sum_recorded_ns
 from profiler_server.diagnosis.wording import STEPS_PAGE
+from profiler_server.facts.case import Case, Finding, Rule
+from profiler_server.facts.steps import read_column
 from profiler_server.format import format_duration, format_share
 
 
@@ -63,17 +62,17 @@ def _choose_less(passes: int) -> _Less:
 def _judge(case: Case) -> Finding | None:
     rows = case.steps.other_rows
     evaluation = rows.filter(pc.equal(rows["kind"].cast(pa.string()), "eval"))
-    spent = int(read_integers(evaluation, "duration_ns").sum())
-    trained = int(read_integers(case.steps.rows, "duration_ns").sum())
+    spent = int(read_column(evaluation, "duration_ns").sum())
+    trained = int(read_column(case.steps.rows, "duration_ns").sum())
     share = spent / sum_recorded_ns(case) if spent else 0.0
     if share < EVALUATION_FRAC:
         return None
-    if not read_integers(evaluation, "fetches").any() and evaluation["loader"].null_count == evaluation.num_rows:
+    if not read_column(evaluation, "fetches").any() and evaluation["loader"].null_count == evaluation.num_rows:
         return _advise_on_calls(evaluation.num_rows, spent, share)
     passes = len(case.steps.interruptions.of_kind("validation").start_ns)
     less, now_ns = _choose_less(passes), spent + trained
     then_ns = trained + less.left_frac * spent
-    waited = int(read_integers(evaluation, "data_wait_ns").sum()) / spent
+    waited = int(read_column(evaluation, "data_wait_ns").sum()) / spent
     return Finding(
         title="Evaluation takes a large part of the run",
         measured=f"{evaluation.num_rows} evaluation batches took {format_duration(spent)}, {format_share(share)} of the "

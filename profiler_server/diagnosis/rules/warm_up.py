@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from profiler_server.analysis.results import Evidence
-from profiler_server.diagnosis.facts import Case
-from profiler_server.diagnosis.findings import Finding, Rule
 from profiler_server.diagnosis.limits import WARM_UP_FRAC, WARM_UP_NS
+from profiler_server.facts.case import Case, Finding, Rule
+from profiler_server.facts.results import Evidence
 from profiler_server.format import format_duration, format_share
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from profiler_server.diagnosis.facts import Case
-from profiler_server.diagnosis.findings import Finding, Rule
 from profiler_server.diagnosis.limits import SEND_NS
-from profiler_server.diagnosis.what_if import Choice, choose_workers, set_workers
+from profiler_server.diagnosis.what_if import set_workers
 from profiler_server.diagnosis.wording import STAGES_PAGE, say_input_limit, say_wait
+from profiler_server.facts.case import Case, Finding, Rule
+from profiler_server.facts.loading import Choice
 from profiler_server.format import format_share, shorten_middle
 
 _COMPUTES_FRAC = 0.5
@@ -31,12 +31,12 @@ batches = torch.utils.data.DataLoader(Ahead(), batch_size=None, num_workers={wor
 def _judge(case: Case) -> Finding | None:
     loading = case.loading
     watched = loading.watched
-    if watched is None or watched.reads_ahead is not False or not loading.is_input_bound:
+    choice = loading.choices.workers
+    if watched is None or watched.reads_ahead is not False or choice is None:
         return None
     if loading.batch_ns < 3 * SEND_NS:
         return None
     name = shorten_middle(watched.dataset, 60)
-    choice = choose_workers(case)
     workers = choice.workers
     return Finding(
         title="The training thread reads its own input",

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from collector.format.intervals import Floats, Mask
-from collector.format.steps import read_integers
-from profiler_server.diagnosis.facts import Case
-from profiler_server.diagnosis.findings import Finding, Rule
 from profiler_server.diagnosis.limits import MIN_RESTARTS
 from profiler_server.diagnosis.what_if import drop_extra
 from profiler_server.diagnosis.wording import STEPS_PAGE, write_loader
+from profiler_server.facts.case import Case, Finding, Rule
+from profiler_server.facts.loading import Floats
+from profiler_server.facts.steps import Mask, read_column
 from profiler_server.format import format_duration, format_share
 
 
@@ -53,7 +52,7 @@ def _measure_restarts(case: Case, restarts: Mask, workers: int) -> Floats:
     Each worker is late with its first batch. The first batch has to be made even by a worker that lives.
     """
     kept = np.flatnonzero(case.steps.selection.kept)
-    waits = read_integers(case.steps.rows, "data_wait_ns")[kept]
+    waits = read_column(case.steps.rows, "data_wait_ns")[kept]
     usual = float(np.median(waits))
     first = np.flatnonzero(restarts[kept])
     after = np.minimum(first + workers, np.append(first[1:], len(kept)))

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from profiler_server.diagnosis.facts import Case
-from profiler_server.diagnosis.findings import Finding, Rule
 from profiler_server.diagnosis.limits import CAPPED_DEMAND_FRAC, CAPPED_NEED
 from profiler_server.diagnosis.wording import STAGES_PAGE, say_wait
+from profiler_server.facts.case import Case, Finding, Rule
 from profiler_server.format import format_duration, format_share
 
 

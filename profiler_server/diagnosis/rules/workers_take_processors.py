@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from profiler_server.analysis.results import Abstention
-from profiler_server.diagnosis.facts import Case
-from profiler_server.diagnosis.findings import Finding, Rule
 from profiler_server.diagnosis.limits import CAPPED_DEMAND_FRAC, CROWDED_FRAC
 from profiler_server.diagnosis.named import blame_function, find_in_stage, say_functions
 from profiler_server.diagnosis.what_if import scale_stages
 from profiler_server.diagnosis.wording import STAGES_PAGE
+from profiler_server.facts.case import Case, Finding, Rule
+from profiler_server.facts.results import Abstention
 from profiler_server.format import format_bytes, format_duration, format_share
 
 _STAGES = ("read", "transform", "collate")

@@ -18,18 +18,11 @@ from collector.format.workers import keep_workers
 from profiler_server.analysis.data import depths
 from profiler_server.analysis.data.depths import DEVICE_QUEUE, HOST_QUEUE, QueueKey
 from profiler_server.analysis.data.feeding import read_feeds
-from profiler_server.analysis.data.own_pipeline import OwnStage, select_own, summarize_own
-from profiler_server.analysis.data.pipeline import (
-    Readiness,
-    share_steps,
-    sum_queues,
-    sum_stages,
-    summarize_readiness,
-)
+from profiler_server.analysis.data.own_pipeline import select_own, summarize_own
+from profiler_server.analysis.data.pipeline import share_steps, sum_queues, sum_stages, summarize_readiness
 from profiler_server.analysis.data.probe import read_probe
 from profiler_server.analysis.data.replicas import read_stages, read_steps
-from profiler_server.analysis.results import QueueSummary, StageSummary
-from profiler_server.diagnosis.bottleneck import Bottleneck, find_own_bottleneck
+from profiler_server.diagnosis.bottleneck import find_own_bottleneck
 from profiler_server.diagnosis.limiting import read_limit
 from profiler_server.diagnosis.readings import (
     Pipeline,
@@ -39,6 +32,8 @@ from profiler_server.diagnosis.readings import (
     read_queues_plainly,
     read_watched,
 )
+from profiler_server.facts.loading import Bottleneck, Readiness
+from profiler_server.facts.pipeline import OwnStage, QueueSummary, StageSummary
 
 _STEP_COLUMNS = (
     "step",

@@ -18,7 +18,7 @@ from profiler_server.analysis.device.launches import (
     summarize_launches,
     trace_queue,
 )
-from profiler_server.analysis.results import DeviceSummary
+from profiler_server.facts.machine import DeviceSummary
 from profiler_server.figures import decimate
 from profiler_server.store.cache.disk import DiskCache
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from collector.format.run import RankRun
 from profiler_server.analysis.device.launches import Launches, StreamIdle
-from profiler_server.analysis.results import DeviceSummary, DeviceTimes
+from profiler_server.facts.machine import DeviceSummary, DeviceTimes
 from profiler_server.figures import Axes, Chart, Line, build_lines
 from profiler_server.format import (
     ABSENT,

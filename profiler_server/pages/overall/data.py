@@ -15,10 +15,11 @@ from profiler_server.analysis.data.pipeline import (
     sum_queues,
     sum_stages,
 )
-from profiler_server.analysis.results import QueueSummary, StageSummary
-from profiler_server.diagnosis.bottleneck import Bottleneck, find_own_bottleneck
+from profiler_server.diagnosis.bottleneck import find_own_bottleneck
 from profiler_server.diagnosis.limiting import read_limit
 from profiler_server.diagnosis.readings import read_watched
+from profiler_server.facts.loading import Bottleneck
+from profiler_server.facts.pipeline import QueueSummary, StageSummary
 from profiler_server.format import format_count, format_duration, format_share
 from profiler_server.page import Notice, explain_absence
 

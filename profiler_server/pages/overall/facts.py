@@ -13,9 +13,10 @@ from collector.format.schema.manifest import Device, Loader, RankManifest, RunMa
 from collector.format.steps import PhaseShare, sum_recorded
 from profiler_server.analysis.accounting.completeness import read_completeness, say_completeness
 from profiler_server.analysis.data.probe import read_probe
-from profiler_server.analysis.steps.compiles import CompileEvents, summarize_compiles
-from profiler_server.analysis.steps.interruptions import HeldSum, read_between, read_interruptions, sum_interruptions
+from profiler_server.analysis.steps.compiles import summarize_compiles
+from profiler_server.analysis.steps.interruptions import read_between, read_interruptions
 from profiler_server.diagnosis.readings import read_input_free
+from profiler_server.facts.steps import CompileEvents, HeldSum, sum_interruptions
 from profiler_server.format import (
     format_bytes,
     format_duration,

@@ -16,7 +16,6 @@ from profiler_server.analysis.ranks.held import Hang
 from profiler_server.analysis.ranks.ranks import MOST_RANKS, RankSummary, find_noun, peek_ranks
 from profiler_server.analysis.ranks.slow_calls import find_slow_call
 from profiler_server.analysis.ranks.status import describe_status
-from profiler_server.analysis.ranks.stragglers import Judgement
 from profiler_server.analysis.what_if.pipelines import judge_run
 from profiler_server.analysis.what_if.reading import recall_what_if
 from profiler_server.diagnosis.end_sentences import describe_end, name_title
@@ -27,6 +26,7 @@ from profiler_server.diagnosis.rank_sentences import (
     describe_straggler,
     describe_unread,
 )
+from profiler_server.facts.job import Judgement
 from profiler_server.figures import Chart
 from profiler_server.format import format_number_of
 from profiler_server.page import Notice, Page, PageRequest

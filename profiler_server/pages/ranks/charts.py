@@ -8,7 +8,7 @@ import numpy as np
 
 from collector.format.phases import PHASE_LABELS
 from profiler_server.analysis.ranks.ranks import RankSummary, find_noun
-from profiler_server.analysis.results import DeviceTimes
+from profiler_server.facts.machine import DeviceTimes
 from profiler_server.figures import Axes, Chart, Figure, Stack, build_stack
 from profiler_server.format import format_duration
 

@@ -9,7 +9,7 @@ from functools import partial
 
 from collector.format.run import Run
 from profiler_server.analysis.ranks.ranks import MOST_RANKS, RankSummary, read_device
-from profiler_server.analysis.results import DeviceTimes
+from profiler_server.facts.machine import DeviceTimes
 from profiler_server.store.cache.background import Background
 
 PATIENCE_S = 1.0

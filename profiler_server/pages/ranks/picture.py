@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from profiler_server.analysis.ranks.stragglers import Judgement
 from profiler_server.diagnosis.rank_sentences import name_causes
+from profiler_server.facts.job import Judgement
 from profiler_server.figures.strips import percent
 from profiler_server.format import format_duration
 

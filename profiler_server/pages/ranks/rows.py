@@ -6,10 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from profiler_server.analysis.ranks.ranks import RankSummary
-from profiler_server.analysis.ranks.stragglers import Judgement
 from profiler_server.analysis.ranks.together import put_together
-from profiler_server.analysis.ranks.turns import Pause
-from profiler_server.analysis.results import DeviceTimes
+from profiler_server.facts.job import Judgement, Pause
+from profiler_server.facts.machine import DeviceTimes
 from profiler_server.format import ABSENT, format_change, format_count, format_duration, format_share, shorten_middle
 
 ROWS_PER_PAGE = 128

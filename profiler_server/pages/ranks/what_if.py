@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from collector.format.phases import PHASE_LABELS
-from profiler_server.analysis.ranks.causes import BETWEEN
 from profiler_server.analysis.what_if.result import WhatIf
+from profiler_server.facts.job import BETWEEN
 from profiler_server.format import ABSENT, format_duration, format_number_of, format_share
 
 MOST_ROWS = 8

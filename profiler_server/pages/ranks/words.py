@@ -9,7 +9,7 @@ import numpy as np
 
 from collector.format.schema.manifest import RunManifest
 from profiler_server.analysis.ranks.ranks import RankSummary, find_noun
-from profiler_server.analysis.ranks.stragglers import Judgement, Straggler
+from profiler_server.facts.job import Judgement, Straggler
 from profiler_server.format import format_count, format_duration, format_number_of, format_share
 from profiler_server.pages.ranks.rows import measure_own
 

@@ -12,7 +12,6 @@ from collector.format.phases import PHASE_LABELS
 from collector.format.schema.manifest import RankManifest
 from collector.format.steps import Distribution, Reason, explain_left_out
 from profiler_server.analysis.steps.device_phases import DevicePhases
-from profiler_server.analysis.steps.interruptions import NOTHING, HeldSum, Interruptions, sum_interruptions
 from profiler_server.analysis.steps.outliers import (
     BULK_RATIO,
     MIN_DEVIATIONS,
@@ -24,6 +23,7 @@ from profiler_server.analysis.steps.outliers import (
 )
 from profiler_server.analysis.steps.stability import summarize_stability
 from profiler_server.analysis.steps.triggers import WindowReason, explain_windows
+from profiler_server.facts.steps import NOTHING, HeldSum, Interruptions, sum_interruptions
 from profiler_server.format import (
     ABSENT,
     format_change,

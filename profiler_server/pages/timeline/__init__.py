@@ -13,7 +13,7 @@ from collector.format.run import RankRun
 from collector.format.schema.errors import RunError, StepscopeError, TableBrokenError, TableMissingError
 from collector.format.schema.recovery import spell_recovery
 from profiler_server.analysis.operators.operators import summarize_operators
-from profiler_server.analysis.results import OperatorRow
+from profiler_server.facts.results import OperatorRow
 from profiler_server.format import format_count, format_duration, format_number_of
 from profiler_server.page import WINDOW_REMEDY, Notice, Page, PageRequest, choose_remedy, find_remedy
 from profiler_server.pages.timeline.together import Together, read_chosen, show_first

@@ -11,8 +11,8 @@ from starlette.responses import Response
 from profiler_server.analysis.memory.memory import find_row, list_live, read_memory, sum_operators
 from profiler_server.analysis.ranks.collectives import summarize_collectives
 from profiler_server.analysis.ranks.ranks import RankSummary, read_device, summarize_ranks
-from profiler_server.analysis.results import DeviceTimes
 from profiler_server.analysis.what_if.pipelines import judge_run
+from profiler_server.facts.machine import DeviceTimes
 from profiler_server.web.answers import send_json
 from profiler_server.web.errors import BadQueryError
 from profiler_server.web.parameters import RankOf, RunId

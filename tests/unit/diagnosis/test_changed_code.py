@@ -13,8 +13,8 @@ import pytest
 from collector.format.run import open_run
 from profiler_server.analysis.data.receiving import compare_receiving
 from profiler_server.analysis.operators.convolutions import find_slow_convolutions
-from profiler_server.analysis.results import Suggestion
 from profiler_server.diagnosis.judging import diagnose
+from profiler_server.facts.results import Suggestion
 from tests.support.cases import PLANTED, Plant, build_case_run, plan_of
 from tests.support.own_work import late, spend_operators
 from tests.support.row_edits import Row

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from profiler_server.diagnosis.facts import Case
-from profiler_server.diagnosis.findings import Claim
+from profiler_server.analysis.data.prediction import predict_step
+from profiler_server.diagnosis.deriving import choose_workers
 from profiler_server.diagnosis.judging import find_rules
 from profiler_server.diagnosis.measuring import measure_case
 from profiler_server.diagnosis.ranking import Fixed, make_claim
-from profiler_server.diagnosis.what_if import choose_workers
+from profiler_server.facts.case import Case, Claim
 from tests.support import facts as make
 from tests.support.cases import PLANTED, Plant, build_case_run, plan_of
 from tests.support.row_edits import Row
@@ -56,7 +56,7 @@ def test_the_lower_end_of_faster_reading_is_a_step_that_reads_nothing(tmp_path: 
     what_if = claim.finding.what_if
     assert what_if is not None
     assert what_if.best is not None
-    nothing_ns = case.loading.loop.predict_ns(what_if.best(case.loading.loop.model))
+    nothing_ns = predict_step(case.loading.loop, what_if.best(case.loading.loop.model))
     floor_ns = case.steps.mean_ns - sum(what_if.touches.values())
     assert claim.low_ns <= max(nothing_ns, floor_ns) + 1
     assert claim.low_ns < claim.step_ns

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from profiler_server.analysis.results import Diagnosis
 from profiler_server.diagnosis.judging import diagnose
+from profiler_server.facts.results import Diagnosis
 from tests.support.cases import A100, PLANTED, Plant, build_case_run, plan_of
 from tests.support.host_cases import CROWDED, host_samples, open_files
 from tests.support.row_edits import Row, compute_all

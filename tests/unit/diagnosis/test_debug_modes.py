@@ -9,8 +9,8 @@ import pytest
 from collector.format import parts
 from collector.format.run import Run, open_run
 from collector.format.schema import layout
-from profiler_server.analysis.results import Suggestion
 from profiler_server.diagnosis.judging import diagnose
+from profiler_server.facts.results import Suggestion
 from tests.support.cases import Plant, build_case_run
 from tests.support.runs import HEALTHY_STEP_MS, MS
 from tests.support.stacks import in_phase, library, own, write_stacks

@@ -18,7 +18,7 @@ from tests.support.cases import PLANTED, Plant, build_case_run, plan_of
 from tests.support.row_edits import Row
 from tests.support.runs import RunPlan, build_run
 
-FAILING = 'from profiler_server.diagnosis.findings import Rule\n\ndef _judge(case):\n    return 1 / 0\n\nRULE = Rule("bad", "bad", "code", _judge)\n'
+FAILING = 'from profiler_server.facts.case import Rule\n\ndef _judge(case):\n    return 1 / 0\n\nRULE = Rule("bad", "bad", "code", _judge)\n'
 
 
 @pytest.fixture

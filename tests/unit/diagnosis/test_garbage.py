@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from profiler_server.diagnosis.facts import Case
-from profiler_server.diagnosis.findings import Claim
 from profiler_server.diagnosis.judging import find_rules
 from profiler_server.diagnosis.measuring import measure_case
 from profiler_server.diagnosis.ranking import Fixed, make_claim
+from profiler_server.facts.case import Case, Claim
 from tests.support import facts as make
 from tests.support.cases import Plant, build_case_run, plan_of
 from tests.support.row_edits import Row, forget_all

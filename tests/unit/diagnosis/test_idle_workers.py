@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from collector.format.run import Run
-from profiler_server.analysis.data.making import Making
-from profiler_server.analysis.data.pipeline import Readiness, WorkerLoad
-from profiler_server.analysis.results import Diagnosis
 from profiler_server.diagnosis.bottleneck import find_bottleneck
 from profiler_server.diagnosis.judging import diagnose
+from profiler_server.facts.loading import Readiness
+from profiler_server.facts.pipeline import Making, WorkerLoad
+from profiler_server.facts.results import Diagnosis
 from profiler_server.page import PageRequest
 from profiler_server.pages import data
 from tests.support.cases import Plant, build_case_run, plan_of

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from collector.estimating.model import Job, LoopModel
+from collector.estimating.simulation import simulate
 from collector.format.run import open_run
-from profiler_server.analysis.data.loader_simulation import Job, LoopModel, simulate
+from profiler_server.analysis.data.prediction import predict_step
 from profiler_server.diagnosis.judging import diagnose
 from profiler_server.diagnosis.measuring import measure_case
 from tests.support.cases import HEALTHY, PLANTED, Plant, build_case_run, plan_of
@@ -96,7 +98,7 @@ def test_predictions_leave_amortised_events_in_place(tmp_path: Path) -> None:
     run = build_case_run(tmp_path / "run", PLANTED["worker_restart"])
     case = measure_case(run, run.rank(0))
     assert case is not None
-    assert case.loading.loop.predict_ns(case.loading.loop.model) == pytest.approx(case.steps.mean_ns, rel=1e-6)
+    assert predict_step(case.loading.loop, case.loading.loop.model) == pytest.approx(case.steps.mean_ns, rel=1e-6)
     assert case.loading.loop.model.extra_ns > 30 * MS
 
 

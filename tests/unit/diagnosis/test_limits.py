@@ -12,14 +12,12 @@ import numpy as np
 import pytest
 
 from collector.format.steps import read_integers
-from profiler_server.analysis.operators.convolutions import SlowConvolutions
-from profiler_server.analysis.steps.interruptions import Held, Interruptions
 from profiler_server.diagnosis import limits
-from profiler_server.diagnosis.facts import Case
-from profiler_server.diagnosis.findings import Finding, Rule
 from profiler_server.diagnosis.ranking import Fixed, make_claim
 from profiler_server.diagnosis.verdict import find_bound
 from profiler_server.diagnosis.what_if import shorten_step
+from profiler_server.facts.case import Case, Finding, Rule
+from profiler_server.facts.steps import Held, Interruptions, SlowConvolutions
 from tests.support import facts as make
 from tests.unit.diagnosis.edges import course, device, gains, loading, noted, thread, waiting, window
 from tests.unit.diagnosis.edges.base import STEPS, Edge, base

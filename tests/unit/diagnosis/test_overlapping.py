@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from profiler_server.diagnosis.facts import Case
 from profiler_server.diagnosis.judging import judge
 from profiler_server.diagnosis.ranking import Fixed, make_claim, rank_claims
 from profiler_server.diagnosis.rules import gc_pauses, python_gap
 from profiler_server.diagnosis.what_if import shorten_step
+from profiler_server.facts.case import Case
 from tests.support import facts as make
 from tests.unit.diagnosis.edges import thread
 from tests.unit.diagnosis.edges.base import STEPS, base

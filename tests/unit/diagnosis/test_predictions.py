@@ -12,12 +12,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from collector.format.schema.manifest import Device
-from profiler_server.diagnosis.facts import Case
-from profiler_server.diagnosis.findings import Claim
 from profiler_server.diagnosis.judging import diagnose, hear_rules
 from profiler_server.diagnosis.limits import EASED_FRAC
 from profiler_server.diagnosis.measuring import measure_case
 from profiler_server.diagnosis.ranking import Fixed, make_claim, rank_claims
+from profiler_server.facts.case import Case, Claim
 from tests.support.cases import A100, Plant, build_case_run, plan_of, slow
 from tests.support.row_edits import Row, queued
 from tests.support.runs import MS

@@ -10,9 +10,9 @@ import pytest
 
 from collector.format.run import Run
 from collector.format.steps import select_steps
-from profiler_server.analysis.results import Suggestion
 from profiler_server.diagnosis.judging import diagnose
 from profiler_server.diagnosis.measuring import measure_case
+from profiler_server.facts.results import Suggestion
 from profiler_server.report import build_report
 from profiler_server.report.text import render_text
 from tests.support.cases import Plant, build_case_run, slow, step_of

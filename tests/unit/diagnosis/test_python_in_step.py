@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from profiler_server.analysis.results import Diagnosis, Suggestion
 from profiler_server.diagnosis.judging import diagnose
+from profiler_server.facts.results import Diagnosis, Suggestion
 from tests.support.cases import Plant, build_case_run, plan_of
 from tests.support.own_work import CALLS_MODEL, MINES, MODULE, TRAINS, late, spend_operators
 from tests.support.row_edits import Row

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import torch
 
-from profiler_server.analysis.ranks.stragglers import Judgement
-from profiler_server.analysis.ranks.turns import Rotation
-from profiler_server.diagnosis.facts import Case
-from profiler_server.diagnosis.findings import Finding
 from profiler_server.diagnosis.limits import NOISY_FRAC
 from profiler_server.diagnosis.rules.rotating_straggler import RULE
+from profiler_server.facts.case import Case, Finding
+from profiler_server.facts.job import Judgement, Rotation
 from tests.support import facts as make
 from tests.unit.diagnosis.edges.base import base
 from tests.unit.diagnosis.edges.noted import judged

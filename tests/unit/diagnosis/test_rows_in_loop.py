@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from profiler_server.analysis.results import Suggestion
 from profiler_server.diagnosis.judging import diagnose
+from profiler_server.facts.results import Suggestion
 from tests.support.own_work import ONE_BY_ONE, TRAINS, call_operators, late
 from tests.support.plants import A100, Plant, build_case_run, plan_of
 from tests.support.row_edits import Row

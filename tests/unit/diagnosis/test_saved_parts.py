@@ -8,17 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from collector.estimating.model import Job
 from collector.format.steps import read_integers
-from profiler_server.analysis.data.loader_simulation import Job
-from profiler_server.analysis.data.reading import Reading
-from profiler_server.analysis.steps.compiles import CompileEvents
-from profiler_server.analysis.steps.interruptions import Held, Interruptions
-from profiler_server.diagnosis.facts import Case
-from profiler_server.diagnosis.findings import Finding, Rule
 from profiler_server.diagnosis.limits import COPY_BYTES_PER_NS, EASED_FRAC, TENSORS_SEND_NS
 from profiler_server.diagnosis.ranking import Fixed, make_claim
 from profiler_server.diagnosis.verdict import find_bound, say_limit
 from profiler_server.diagnosis.what_if import shorten_step
+from profiler_server.facts.case import Case, Finding, Rule
+from profiler_server.facts.loading import Reading
+from profiler_server.facts.steps import CompileEvents, Held, Interruptions
 from tests.support import facts as make
 from tests.support.runs import MS
 from tests.unit.diagnosis.edges.base import STEPS, base, starving

@@ -10,10 +10,10 @@ import pytest
 
 from collector.format.run import Run, open_run
 from collector.format.steps import summarize_steps
-from profiler_server.analysis.results import Diagnosis
 from profiler_server.diagnosis.judging import diagnose, judge
 from profiler_server.diagnosis.measuring import measure_case
 from profiler_server.diagnosis.verdict import find_bound, say_limit
+from profiler_server.facts.results import Diagnosis
 from profiler_server.format import format_duration, format_share
 from tests.support.asking import Asker
 from tests.support.cases import PLANTED, Plant, build_case_run, plan_of

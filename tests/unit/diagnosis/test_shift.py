@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from profiler_server.diagnosis.facts import Case
+from profiler_server.diagnosis.deriving import derive
+from profiler_server.facts.case import Case
 from tests.support import facts as make
 from tests.support.runs import MS
 from tests.unit.diagnosis.edges.base import STEPS, base
@@ -46,7 +47,7 @@ def test_steps_that_do_other_work_since_are_no_news() -> None:
 
 
 def test_steps_that_became_shorter_are_no_news() -> None:
-    case = make.with_durations(base(), lambda durations: durations * np.where(HALF, 0.5, 1.0))
+    case = derive(make.with_durations(base(), lambda durations: durations * np.where(HALF, 0.5, 1.0)))
     assert case.steps.shift is not None
     assert not make.speaks(case, "shift")
 

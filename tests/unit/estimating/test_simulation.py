@@ -8,16 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collector.estimating.simulation import (
-    Job,
-    LoopModel,
-    Receive,
-    Sharing,
-    _Contended,
-    _Stretches,
-    find_workers,
-    simulate,
-)
+from collector.estimating.model import Job, LoopModel, Receive, Sharing
+from collector.estimating.simulation import _Contended, _Stretches, find_workers, simulate
 
 MANY = 1_000.0
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from profiler_server.analysis.results import Suggestion
+from profiler_server.facts.results import Suggestion
 from tests.zoo.scoring.recording import Recorder, Recording
 
 MIN_GAIN_FRAC = 0.15

@@ -17,8 +17,8 @@ from pathlib import Path
 from collector.format.run import Run, open_run
 from collector.format.schema.errors import RunError
 from collector.format.steps import summarize_steps
-from profiler_server.analysis.results import Diagnosis, Suggestion
 from profiler_server.diagnosis.judging import diagnose
+from profiler_server.facts.results import Diagnosis, Suggestion
 
 TIMEOUT_S = 400
 SILENT = ("info",)

@@ -13,9 +13,9 @@ import numpy as np
 
 from collector.format.intervals import Floats, Intervals, Ints, Mask, unite
 from profiler_server.analysis.replay.graph import Changes
-from profiler_server.analysis.replay.results import Gain, Sighting
 from profiler_server.analysis.replay.trial import Change, Trial
 from profiler_server.analysis.replay.window import COLLECTIVE, OPERATOR
+from profiler_server.facts.machine import Gain, Sighting
 
 CAPS_MIB = (5, 10, 25, 50, 100)
 LEAST_BUCKETS = 3

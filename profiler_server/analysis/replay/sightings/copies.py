@@ -8,8 +8,8 @@ import numpy as np
 
 from collector.format.intervals import Ints, Mask
 from profiler_server.analysis.replay.graph import Changes
-from profiler_server.analysis.replay.results import Gain, Sighting
 from profiler_server.analysis.replay.trial import TO_DEVICE, TO_HOST, Trial
+from profiler_server.facts.machine import Gain, Sighting
 
 SMALL_BYTES = 64 << 10
 LARGE_BYTES = 1 << 20

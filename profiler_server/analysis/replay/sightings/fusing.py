@@ -8,9 +8,9 @@ import numpy as np
 
 from collector.format.intervals import Ints
 from profiler_server.analysis.replay.graph import Changes
-from profiler_server.analysis.replay.results import Sighting
 from profiler_server.analysis.replay.trial import Change, Trial
 from profiler_server.analysis.replay.window import KERNEL
+from profiler_server.facts.machine import Sighting
 
 LEAST_CHAIN = 3
 """Elementwise kernels right behind each other from which fusing them saves reading and writing."""

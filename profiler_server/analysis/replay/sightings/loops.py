@@ -8,8 +8,8 @@ import numpy as np
 
 from collector.format.intervals import Ints, Mask, unite
 from profiler_server.analysis.replay.graph import Changes
-from profiler_server.analysis.replay.results import Sighting
 from profiler_server.analysis.replay.trial import UPDATE, Change, Trial
+from profiler_server.facts.machine import Sighting
 
 LEAST_IN_A_ROW = 60
 """Operators in a row, all of kinds that have a form for many tensors, from which they are a loop over parameters."""

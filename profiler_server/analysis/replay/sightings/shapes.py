@@ -7,9 +7,9 @@ import re
 import numpy as np
 
 from profiler_server.analysis.replay.graph import Changes
-from profiler_server.analysis.replay.results import Sighting
 from profiler_server.analysis.replay.trial import Change, Trial
 from profiler_server.analysis.replay.window import KERNEL
+from profiler_server.facts.machine import Sighting
 
 ALIGNED = 8
 """Tensor cores take 16-bit numbers in groups of so many."""

@@ -9,9 +9,9 @@ import numpy as np
 from collector.format.intervals import Floats, Ints, unite
 from profiler_server.analysis.replay.graph import Changes
 from profiler_server.analysis.replay.points import SYNC
-from profiler_server.analysis.replay.results import Gain, Sighting
 from profiler_server.analysis.replay.trial import TO_DEVICE, Trial
 from profiler_server.analysis.replay.window import OPERATOR
+from profiler_server.facts.machine import Gain, Sighting
 
 _EXPLICIT = re.compile(r"^(cuda|hip)(Device|Stream|Event)Synchronize")
 _WAITING = re.compile(rf"{SYNC.pattern}|Memcpy")

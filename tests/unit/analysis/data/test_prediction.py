@@ -6,9 +6,10 @@ import dataclasses
 
 import pytest
 
-from profiler_server.analysis.data.loader_simulation import Job, LoopModel, simulate
-from profiler_server.analysis.data.loop import MeasuredLoop
+from collector.estimating.model import Job, LoopModel
+from collector.estimating.simulation import simulate
 from profiler_server.analysis.data.prediction import find_doubt, find_sharing_doubt, predict_without_loading
+from profiler_server.facts.loading import MeasuredLoop
 
 MS = 1e6
 STARVED = LoopModel(

@@ -8,10 +8,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from profiler_server.analysis.data.loader_simulation import Job, LoopModel, simulate
-from profiler_server.analysis.data.loop import MeasuredLoop
+from collector.estimating.model import Job, LoopModel
+from collector.estimating.simulation import simulate
 from profiler_server.analysis.data.prediction import predict_fed_step
-from profiler_server.analysis.data.probe import InputFreeStep, read_probe
+from profiler_server.analysis.data.probe import read_probe
+from profiler_server.facts.loading import InputFreeStep, MeasuredLoop
 from tests.support.runs import MS
 
 FREE = InputFreeStep(21.0 * MS, 20.5 * MS, 21.5 * MS, 12, 3, 400 * MS)

@@ -6,7 +6,7 @@ import pytest
 
 from collector.estimating.sharing import Customer, Processors, average_stretch
 from profiler_server.analysis.data.processors import Cores, Queueing, estimate_others, measure_queueing
-from profiler_server.analysis.memory.host import HostLoad
+from profiler_server.facts.machine import HostLoad
 
 
 def load_of(

@@ -10,8 +10,9 @@ import pytest
 from collector import open_run
 from collector.estimating.recorded import read_loop
 from collector.format.arrays import fill_in_proportion
-from profiler_server.analysis.data.batches import BatchTimes, read_batches
+from profiler_server.analysis.data.batches import read_batches
 from profiler_server.diagnosis.measuring import measure_case
+from profiler_server.facts.loading import BatchTimes
 from tests.support.plants import Plant, build_case_run, slow
 from tests.support.row_edits import Row, compute_all
 

@@ -11,7 +11,7 @@ from collector.format.run import RankRun, open_run
 from collector.traces import import_trace
 from profiler_server.analysis.accounting.categories import list_categories, summarize_categories
 from profiler_server.analysis.device.device import summarize_device
-from profiler_server.analysis.results import DeviceSummary, DeviceTimes, IdleCauses
+from profiler_server.facts.machine import DeviceSummary, DeviceTimes, IdleCauses
 from tests.support.runs import build_run
 from tests.support.traces import Event, annotation, call, copy, kernel, operator, step, write_trace
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from profiler_server.analysis.device.launches import list_idle, measure_overlap, trace_queue
-from profiler_server.analysis.results import IdleCauses
+from profiler_server.facts.machine import IdleCauses
 from tests.support.device_work import read_work
 from tests.support.traces import call, kernel
 

@@ -17,7 +17,7 @@ from profiler_server.analysis.device.device import (
     split_windows,
     summarize_work,
 )
-from profiler_server.analysis.results import DeviceTimes, IdleCauses
+from profiler_server.facts.machine import DeviceTimes, IdleCauses
 from tests.support.slices import launch_shape, slice_row, write_work
 from tests.support.tables import edit_manifest
 

@@ -13,11 +13,12 @@ import pytest
 from collector.format.run import open_run
 from collector.format.schema import layout
 from profiler_server.analysis.ranks.ranks import summarize_ranks
-from profiler_server.analysis.ranks.stragglers import Judgement, judge_ranks
+from profiler_server.analysis.ranks.stragglers import judge_ranks
 from profiler_server.analysis.ranks.together import choose_steps
 from profiler_server.analysis.what_if.pipelines import judge_run
 from profiler_server.analysis.what_if.reading import recall_what_if
 from profiler_server.diagnosis.rank_sentences import describe_evidence, describe_straggler
+from profiler_server.facts.job import Judgement
 from profiler_server.format import format_duration
 from profiler_server.pages.ranks.rows import measure_own
 from profiler_server.pages.ranks.words import list_stats

@@ -10,8 +10,8 @@ import pytest
 from profiler_server.analysis.ranks.calls import Calls
 from profiler_server.analysis.ranks.matching import match_calls
 from profiler_server.analysis.ranks.stragglers import judge_ranks
-from profiler_server.analysis.ranks.strangers import Strangers
 from profiler_server.diagnosis.rank_sentences import describe_straggler
+from profiler_server.facts.job import Strangers
 from tests.support.jobs import JobPlan, make_calls, make_job, summarize_job
 from tests.support.runs import MS
 

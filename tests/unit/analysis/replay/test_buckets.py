@@ -9,10 +9,10 @@ import pytest
 
 from collector.format.run import Run
 from profiler_server.analysis.replay.reading import replay_rank
-from profiler_server.analysis.replay.results import Sighting
 from profiler_server.analysis.replay.sightings.buckets import fit_transfers
-from profiler_server.analysis.results import Suggestion
 from profiler_server.diagnosis.judging import diagnose
+from profiler_server.facts.machine import Sighting
+from profiler_server.facts.results import Suggestion
 from tests.support.windows import Machine, Step, build_window
 
 LATENCY_US, US_PER_MIB = 80.0, 100.0

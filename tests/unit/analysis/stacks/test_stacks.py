@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from collector.format.run import Run
 from profiler_server.analysis.stacks.frames import parse_frame
 from profiler_server.analysis.stacks.naming import LEAST_SAMPLES, bound_share
-from profiler_server.analysis.stacks.stacks import Part, Stacks, read_stacks
+from profiler_server.analysis.stacks.stacks import Stacks, read_stacks
+from profiler_server.facts.steps import Part
 from profiler_server.store.redaction import redact
 from tests.support.runs import build_run
 from tests.support.stacks import in_phase, in_stage, library, own, write_stacks

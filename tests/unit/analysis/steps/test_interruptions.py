@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from collector.format.run import RankRun
-from profiler_server.analysis.steps.interruptions import read_interruptions, sum_interruptions
+from profiler_server.analysis.steps.interruptions import read_interruptions
 from profiler_server.analysis.steps.outliers import Outlier, list_outliers
+from profiler_server.facts.steps import sum_interruptions
 from tests.support.cases import Plant, build_case_run
 from tests.support.row_edits import rest_between_epochs
 from tests.support.runs import MS, RunPlan, build_steps

@@ -10,10 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
-from profiler_server.analysis.data.pipeline import Readiness
-from profiler_server.diagnosis.bottleneck import Bottleneck
-from profiler_server.diagnosis.facts import Case
 from profiler_server.diagnosis.measuring import measure_case
+from profiler_server.facts.case import Case
+from profiler_server.facts.loading import Bottleneck, Readiness
 from tests.support import facts as make
 from tests.support.cases import Plant, build_case_run, plan_of
 from tests.support.runs import MS
@@ -30,9 +29,7 @@ def base() -> Case:
         case = measure_case(run, run.rank(0))
     assert case is not None
     selection, everything = case.steps.selection, np.ones(STEPS, np.bool_)
-    case = make.with_steps(
-        case, selection=replace(selection, kept=everything, regular=everything, detailed=~everything)
-    )
+    case = make.with_steps(case, selection=replace(selection, kept=everything, regular=everything))
     return make.with_durations(case, lambda durations: np.full(len(durations), 64.0 * MS))
 
 

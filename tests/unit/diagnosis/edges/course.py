@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
-from profiler_server.analysis.memory.host import MemoryGrowth
-from profiler_server.analysis.steps.interruptions import Held, Interruptions
-from profiler_server.diagnosis.facts import Case
+from profiler_server.facts.case import Case
+from profiler_server.facts.machine import MemoryGrowth
+from profiler_server.facts.steps import Held, Interruptions
 from tests.support import facts as make
 from tests.support.runs import MS
 from tests.unit.diagnosis.edges.base import STEPS, Edge, base, whole

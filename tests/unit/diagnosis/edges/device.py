@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from profiler_server.diagnosis.facts import Case
+from profiler_server.facts.case import Case
 from tests.support import facts as make
 from tests.unit.diagnosis.edges.base import Edge, base
 

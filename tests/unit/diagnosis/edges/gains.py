@@ -7,8 +7,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from profiler_server.diagnosis.facts import Case
-from profiler_server.diagnosis.findings import Claim, Effort, Finding, Rule, WhatIf
 from profiler_server.diagnosis.judging import hear_rules, judge
 from profiler_server.diagnosis.ranking import (
     _choose,
@@ -19,6 +17,7 @@ from profiler_server.diagnosis.ranking import (
     write_suggestion,
 )
 from profiler_server.diagnosis.verdict import _say_confidence, find_bound
+from profiler_server.facts.case import Case, Claim, Effort, Finding, Rule, WhatIf
 from tests.support import facts as make
 from tests.support.runs import MS
 from tests.unit.diagnosis.edges.base import STEPS, Edge, base, starving, whole

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from profiler_server.diagnosis.bottleneck import Bottleneck
-from profiler_server.diagnosis.facts import Case
+from profiler_server.facts.case import Case
+from profiler_server.facts.loading import Bottleneck
 from tests.support import facts as make
 from tests.support.runs import MS
 from tests.unit.diagnosis.edges.base import STEPS, Edge, base, starving, whole

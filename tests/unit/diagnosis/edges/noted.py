@@ -8,15 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from profiler_server.analysis.data.reading import Crowding, Reading
-from profiler_server.analysis.data.sampler import SamplerTimes
-from profiler_server.analysis.device.clocks import HeldClock
 from profiler_server.analysis.ranks.spread import read_ddp
-from profiler_server.analysis.ranks.stragglers import Judgement, Straggler
-from profiler_server.analysis.ranks.turns import Rotation
-from profiler_server.analysis.steps.logged import Logged
-from profiler_server.diagnosis.facts import Case
 from profiler_server.diagnosis.limits import COPY_BYTES_PER_NS
+from profiler_server.facts.case import Case
+from profiler_server.facts.job import Judgement, Rotation, Straggler
+from profiler_server.facts.loading import Crowding, Reading, SamplerTimes
+from profiler_server.facts.machine import HeldClock
+from profiler_server.facts.steps import Logged
 from tests.support import facts as make
 from tests.support.host_cases import ddp, multiplied
 from tests.support.runs import MS

@@ -7,10 +7,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from collector.format.schema.manifest import Overhead
-from profiler_server.analysis.operators.looped import LoopedPhase, LoopedRows
-from profiler_server.analysis.steps.compiles import CompileEvents
-from profiler_server.analysis.steps.interruptions import Held, Interruptions
-from profiler_server.diagnosis.facts import Case
+from profiler_server.facts.case import Case
+from profiler_server.facts.steps import CompileEvents, Held, Interruptions, LoopedPhase, LoopedRows
 from tests.support import facts as make
 from tests.unit.diagnosis.edges.base import Edge, base, whole
 

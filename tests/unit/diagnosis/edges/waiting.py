@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from profiler_server.analysis.data.making import Making, OwnMaking
-from profiler_server.analysis.data.own_pipeline import OwnStage
-from profiler_server.analysis.data.pipeline import Readiness, WorkerLoad
-from profiler_server.analysis.results import QueueSummary, StageSummary
-from profiler_server.diagnosis.bottleneck import Bottleneck, find_bottleneck, find_own_bottleneck
+from profiler_server.diagnosis.bottleneck import find_bottleneck, find_own_bottleneck
 from profiler_server.diagnosis.readings import Pipeline, judge_wait, read_queues_plainly
+from profiler_server.facts.loading import Bottleneck, Readiness
+from profiler_server.facts.pipeline import Making, OwnMaking, OwnStage, QueueSummary, StageSummary, WorkerLoad
 from tests.support import facts as make
 from tests.unit.diagnosis.edges.base import Edge, starving
 

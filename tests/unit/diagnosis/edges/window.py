@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from profiler_server.analysis.replay.results import Gain, Replayed, Sighting
-from profiler_server.diagnosis.facts import Case
+from profiler_server.facts.case import Case
+from profiler_server.facts.machine import Gain, Replayed, Sighting
 from tests.support import facts as make
 from tests.unit.diagnosis.edges.base import Edge, base
 

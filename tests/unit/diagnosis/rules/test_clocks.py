@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from profiler_server.analysis.device.clocks import HeldClock, read_held_clock
+from profiler_server.analysis.device.clocks import read_held_clock
 from profiler_server.diagnosis.judging import diagnose
+from profiler_server.facts.machine import HeldClock
 from tests.support import facts as make
 from tests.support.plants import A100, Plant, build_case_run
 from tests.support.row_edits import Row

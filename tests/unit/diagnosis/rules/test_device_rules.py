@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from collector.traces import import_trace
-from profiler_server.analysis.results import Diagnosis
 from profiler_server.diagnosis.judging import diagnose
+from profiler_server.facts.results import Diagnosis
 from tests.support.traces import Event, call, kernel, operator, step, write_trace
 
 STEP_US = 20_000.0

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from profiler_server.analysis.results import Suggestion
 from profiler_server.diagnosis.judging import diagnose
+from profiler_server.facts.results import Suggestion
 from tests.support.cases import PLANTED, Plant, build_case_run, plan_of
 from tests.support.row_edits import act, stall
 from tests.support.stacks import in_phase, in_stage, library, own, write_stacks

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from profiler_server.analysis.results import Diagnosis
 from profiler_server.diagnosis.judging import diagnose, find_rules
+from profiler_server.facts.results import Diagnosis
 from profiler_server.format import format_duration
 from tests.support.cases import HEALTHY, PLANTED, Plant, build_case_run, plan_of
 from tests.support.row_edits import evaluate_in_passes, fetch_in_groups, lay_end_to_end, roll_out, write_rows

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from profiler_server.analysis.replay.reading import replay_rank
-from profiler_server.analysis.replay.results import Gain, Replayed
-from profiler_server.analysis.results import Abstention
-from profiler_server.diagnosis.facts import Case
+from profiler_server.facts.case import Case
+from profiler_server.facts.machine import Gain, Replayed
+from profiler_server.facts.results import Abstention
 from tests.support import facts as make
 from tests.support.window_cases import OF_WINDOWS, WINDOW_CASES
 from tests.support.windows import Machine, build_window, compute

@@ -8,8 +8,8 @@ from functools import cache
 import pytest
 
 from collector.format.run import Run
-from profiler_server.analysis.results import Diagnosis
 from profiler_server.diagnosis.judging import diagnose
+from profiler_server.facts.results import Diagnosis
 from tests.support.window_cases import HEALTHY_WINDOWS, POINTWISE, WINDOW_CASES
 from tests.support.windows import Machine, Step, build_window, compute
 

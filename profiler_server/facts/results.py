@@ -1,4 +1,4 @@
-"""The results that cross from analysis to rules, pages and `report --json`.
+"""What is said of a rank, as pages and `report --json` have it: what bounds it, what to change, its operators.
 
 Field names are the keys of `report --json` (see docs/format.md): times are ns, shares are fractions, absent is None.
 """
@@ -14,97 +14,6 @@ BoundKind = Literal[
 ]
 """`receive` and `processor`: the step waits for batches that are ready, to receive them or for a free processor.
 `pipeline`: a run without steps, whose own pipeline is limited by a stage."""
-
-
-@dataclass(frozen=True)
-class DeviceTimes:
-    """TraceLens's accounting over the span of the steps; the four parts sum to the total."""
-
-    total_ns: int
-    computation_ns: int
-    exposed_communication_ns: int
-    exposed_copy_ns: int
-    idle_ns: int
-
-
-@dataclass(frozen=True)
-class IdleCauses:
-    """HTA's causes of the gaps before kernels."""
-
-    host_wait: int
-    kernel_wait: int
-    other: int
-
-
-@dataclass(frozen=True)
-class DeviceSummary(DeviceTimes):
-    """The times, from the first to the last work, and shares of the steps; `steps_ns` is the time of all of those."""
-
-    linked_only: DeviceTimes
-    utilization_frac: float | None
-    sm_efficiency_frac: float | None
-    occupancy_frac: float | None
-    tensor_core_frac: float | None
-    idle_causes_ns: IdleCauses
-    steps_ns: int = 0
-
-    @property
-    def whole_ns(self) -> int:
-        """The time that shares are of: that of the steps, or from the first to the last work where that is longer."""
-        return max(self.steps_ns, self.total_ns)
-
-    @property
-    def idle_frac(self) -> float | None:
-        """The share of the steps in which nothing runs, before the first and after the last work too."""
-        active_ns = self.total_ns - self.idle_ns
-        return 1.0 - active_ns / self.whole_ns if self.whole_ns else None
-
-
-@dataclass(frozen=True)
-class OperatorRow:
-    name: str
-    type: str
-    count: int
-    total_ns: int
-    self_ns: int
-    device_total_ns: int
-    device_self_ns: int
-
-
-@dataclass(frozen=True)
-class KernelRow:
-    name: str
-    count: int
-    total_ns: int
-    mean_ns: float
-    min_ns: int
-    max_ns: int
-
-
-@dataclass(frozen=True)
-class QueueSummary:
-    """`usage_frac` is mean depth / capacity, `empty_frac` the share of samples at depth 0."""
-
-    name: str
-    capacity: int
-    mean_depth: float
-    usage_frac: float
-    empty_frac: float
-    samples: int
-
-
-@dataclass(frozen=True)
-class StageSummary:
-    """Shares are of the replicas' wall time, or of the steps for what the training process runs; `mean_ns` is work per batch. `loader` is None for a stage of the user's."""
-
-    name: str
-    replicas: int
-    count: int
-    mean_ns: float
-    busy_frac: float | None
-    input_wait_frac: float | None
-    output_wait_frac: float | None
-    loader: int | None = None
 
 
 @dataclass(frozen=True)
@@ -183,3 +92,24 @@ class Diagnosis:
     warnings: tuple[str, ...] = ()
     limit: str = ""
     end: str = ""
+
+
+@dataclass(frozen=True)
+class OperatorRow:
+    name: str
+    type: str
+    count: int
+    total_ns: int
+    self_ns: int
+    device_total_ns: int
+    device_self_ns: int
+
+
+@dataclass(frozen=True)
+class KernelRow:
+    name: str
+    count: int
+    total_ns: int
+    mean_ns: float
+    min_ns: int
+    max_ns: int

@@ -1,0 +1,145 @@
+"""Facts that follow from the other facts of a rank: what is simulated, tested by statistics, or named from samples."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TypeVar
+
+import numpy as np
+
+from collector.estimating.model import LoopModel
+from collector.estimating.simulation import bound_workers, find_workers, simulate
+from collector.format.intervals import Ints
+from collector.format.steps import find_stall_limit
+from profiler_server.analysis.data.prediction import predict_without_loading
+from profiler_server.analysis.operators.arithmetic import read_products, read_subnormals
+from profiler_server.analysis.stacks.naming import LEAST_SAMPLES, bound_share
+from profiler_server.analysis.stacks.stacks import Stacks
+from profiler_server.analysis.steps.interruptions import StepCauses
+from profiler_server.analysis.steps.shifts import find_shift
+from profiler_server.diagnosis.limits import CAPPED_NEED, LATE_FRAC, MIN_STALLS, MOST_STALLS_FRAC
+from profiler_server.facts.case import Case
+from profiler_server.facts.loading import Choice, Choices
+from profiler_server.facts.steps import Sampled, SampledShare, Steps, read_column
+
+_PREFETCHED = (4, 8, 16)
+_ALIKE_RATIO = 1.03
+"""Simulated steps that are longer by no more are as short."""
+_MOST_LOOKED_AT = 20
+_KEEPS_TRACEBACK = ("format_stack", "torch/fx/traceback.py")
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+def derive(case: Case) -> Case:
+    """Return the case with the facts that follow from its others."""
+    return replace(
+        case,
+        steps=_derive_steps(case.steps),
+        loading=replace(case.loading, choices=_choose(case)),
+        subnormals=read_subnormals(case.facts),
+        products=read_products(case.facts),
+    )
+
+
+def _derive_steps(steps: Steps) -> Steps:
+    selection = steps.selection
+    regular = np.flatnonzero(selection.regular)
+    durations = selection.duration_ns[regular]
+    if not len(regular):
+        return steps
+    stalled = regular[durations > find_stall_limit(durations)]
+    is_some = MIN_STALLS <= len(stalled) <= MOST_STALLS_FRAC * len(regular)
+    cause = _name_cause(steps, stalled, float(np.median(durations))) if is_some else ""
+    return replace(steps, shift=find_shift(durations), stalled=stalled, stall_cause=cause)
+
+
+def _name_cause(steps: Steps, stalls: Ints, usual_ns: float) -> str:
+    """Return what held most of the stalled steps, "" where that has no name."""
+    starts, durations = read_column(steps.rows, "start_ns"), steps.selection.duration_ns
+    causes = StepCauses(steps.interruptions, starts, starts + durations, steps.selection.kept)
+    found = [causes.find(int(at), float(durations[at]) - usual_ns) for at in stalls[:_MOST_LOOKED_AT]]
+    named = Counter(entry[0].label for entry in found if entry is not None)
+    label, count = named.most_common(1)[0] if named else ("", 0)
+    return label if 2 * count > len(found) else ""
+
+
+def _choose(case: Case) -> Choices:
+    loading = case.loading
+    choices = Choices(spared_ns=_find_spared_ns(case))
+    if not loading.is_input_bound:
+        return choices
+    choices = replace(choices, workers=choose_workers(case))
+    if loading.loader is None or loading.batches is None or not loading.loader.num_workers:
+        return choices
+    deeper = _choose_prefetch(loading.loop.model) if loading.not_ready_frac > LATE_FRAC else None
+    return replace(choices, prefetch=deeper, fewer_workers=_find_fewer(case, loading.loader.num_workers))
+
+
+def choose_workers(case: Case) -> Choice:
+    """Return the smallest number of workers within 3 % of the best, as `collector.estimate` proposes it.
+
+    A simulation that does not reproduce the run as it is chooses nothing: then as many as make a batch in the time of
+    a step, W = S / (T − D), the work on a batch over the step without its wait for data.
+    """
+    loop = case.loading.loop
+    most = bound_workers(case.host.cores, case.loading.cpu_need)
+    if loop.trusted:
+        workers = find_workers(replace(loop.model, workers=1), most=most)
+        return Choice(workers, "the smallest number whose step is within 3 % of the best")
+    own_ns = max(loop.regular_step_ns - case.loading.wait_ns, 0.01 * loop.regular_step_ns)
+    workers = math.ceil(case.loading.batch_ns * loop.fetches / own_ns) if own_ns > 0 else 1
+    return Choice(max(1, min(workers, most)), "so many make the batches of a step in the time of a step")
+
+
+def _choose_prefetch(model: LoopModel) -> int:
+    steps = {depth: simulate(replace(model, prefetch=max(depth, model.prefetch))).step_ns for depth in _PREFETCHED}
+    return next(depth for depth in _PREFETCHED if steps[depth] <= _ALIKE_RATIO * min(steps.values()))
+
+
+def _find_fewer(case: Case, workers: int) -> int | None:
+    """Return how many workers, no more than there are cores, make the step as short as more of them do that compute."""
+    loop, most = case.loading.loop, max(1, int(case.host.cores))
+    if workers <= case.host.cores or not loop.trusted or case.loading.cpu_need <= CAPPED_NEED:
+        return None
+    fewer = min(find_workers(loop.model, most=most), most)
+    is_as_short = simulate(replace(loop.model, workers=fewer)).step_ns <= _ALIKE_RATIO * simulate(loop.model).step_ns
+    return fewer if is_as_short else None
+
+
+def _find_spared_ns(case: Case) -> float:
+    """Return how long a step queues for a processor that the workers hold.
+
+    It is no more than the training thread was seen to queue, nor than a step beside no workers is shorter.
+    """
+    load, loop = case.host.load, case.loading.loop
+    if load is None or not load.queued_frac or not loop.trusted or not loop.model.workers:
+        return 0.0
+    shorter_ns = loop.own_ns - predict_without_loading(loop, loop.model) + loop.model.extra_ns
+    return max(0.0, min(load.queued_frac * loop.regular_step_ns, shorter_ns))
+
+
+class _Asked(dict[K, V]):
+    """Values that are measured when they are asked for, once: naming what few rules look at takes long."""
+
+    def __init__(self, measure: Callable[[K], V]) -> None:
+        self._measure = measure
+
+    def __missing__(self, key: K) -> V:
+        self[key] = self._measure(key)
+        return self[key]
+
+
+def name_samples(stacks: Stacks, loader: int | None, keeps_tracebacks: bool) -> Sampled:
+    """Return what the samples show, of the stages those of this loader."""
+    through, whole = stacks.count_through("forward", *_KEEPS_TRACEBACK) if keeps_tracebacks else (0, 0)
+    tracebacks = SampledShare(whole, through / whole, *bound_share(through, whole)) if whole >= LEAST_SAMPLES else None
+    return Sampled(
+        phases=_Asked(lambda names: stacks.phase(*names)),
+        stages=_Asked(lambda names: stacks.stage(loader, *names)),
+        own_work=_Asked(stacks.own_work),
+        tracebacks=tracebacks,
+    )

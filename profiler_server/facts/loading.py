@@ -1,0 +1,387 @@
+"""How the steps are fed: what batches cost, which stage is late, and the loop as the simulator is given it.
+
+Times are ns; `*_ns` per step are means.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from collector.estimating.model import LoopModel
+from profiler_server.diagnosis.limits import (
+    CAPPED_NEED,
+    COMPUTED_READ_FRAC,
+    COMPUTING_FRAC,
+    COPY_BYTES_PER_NS,
+    IN_MEMORY_NS,
+    INPUT_WAIT_FRAC,
+    LATE_FRAC,
+    STARVED_WAIT_FRAC,
+    STORAGE_YIELD_FRAC,
+    UNEVEN_LOAD_FRAC,
+    UNEVEN_SPREAD,
+)
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Readiness:
+    """What the training thread found when it asked for a batch. Shares are of the samples.
+
+    A queue that is not empty can still lack the batch that is next in order: `held_up_frac` counts those samples
+    where later batches were done and waited for an earlier one. `late_wait_frac` is the share of all waiting for data
+    that fell into steps which lacked their batch, 0 where that is not known.
+    """
+
+    queue: str
+    samples: int
+    not_ready_frac: float
+    held_up_frac: float
+    late_wait_frac: float = 0.0
+
+
+@dataclass(frozen=True)
+class Receiving:
+    """Mean time to take over a batch from a worker that is idle, and how much longer it takes from one that makes the
+    next, if that goes on for so long: when the next is made, the interpreter is free.
+    """
+
+    idle_ns: float
+    held_ns: float
+
+
+@dataclass(frozen=True)
+class BatchTimes:
+    """Work on each batch, in the order in which the batches were asked for; every array has one value per batch.
+
+    `cpu_ns` is None where no stage said how much of its time was on a processor. `stretch` is how many times longer
+    than its processor time such work took, because others held the processors. `bytes` is the size of a batch, 0 where
+    that is not known. `held_ns` is how long a batch holds its worker: sending goes on beside the next batch, but for its
+    processor time; None where it is all of it. `receiving` is what taking a batch over costs the training thread.
+    """
+
+    stages_ns: Mapping[str, Floats]
+    total_ns: Floats
+    cpu_ns: Floats | None
+    samples: float
+    stretch: float = 1.0
+    bytes: float = 0.0
+    held_ns: Floats | None = None
+    receiving: Receiving | None = None
+
+    @property
+    def cpu_frac(self) -> float | None:
+        if self.cpu_ns is None or not self.total_ns.sum():
+            return None
+        return min(1.0, float(self.cpu_ns.sum() / self.total_ns.sum()))
+
+    def without_sampling(self, batch_ns: float) -> BatchTimes:
+        """Return the same where choosing the samples of a batch takes so long within the request for one.
+
+        It does so after the batch was received, and is none of that.
+        """
+        if self.receiving is None:
+            return self
+        left_ns = max(self.receiving.idle_ns - batch_ns, 0.0)
+        return replace(self, receiving=replace(self.receiving, idle_ns=left_ns))
+
+    def share(self, stage: str) -> float:
+        """Return the part of all work that the stage took, 0 for a stage that is not there."""
+        whole = float(self.total_ns.sum())
+        return float(self.stages_ns[stage].sum()) / whole if whole and stage in self.stages_ns else 0.0
+
+
+@dataclass(frozen=True)
+class Crowding:
+    """Reading by few workers at once (a third of the batches) and by many: how many read, and bytes per second of all."""
+
+    few: float
+    many: float
+    few_bytes_per_s: float
+    many_bytes_per_s: float
+
+    @property
+    def yield_frac(self) -> float:
+        """Part of what more workers should add to the rate that they did add: 1 for storage that keeps up, 0 for none."""
+        return (self.many_bytes_per_s / self.few_bytes_per_s - 1.0) / (self.many / self.few - 1.0)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Means per batch, of the batches that were looked into. None is what was not recorded, or what too few batches tell.
+
+    `first_ns` and `later_ns` are reading in the first epoch and in the later ones.
+    """
+
+    read_ns: float
+    epochs: int
+    cpu_frac: float | None
+    samples: float
+    bytes: float | None
+    files: float | None
+    open_ns: float | None
+    first_ns: float | None
+    later_ns: float | None
+    crowding: Crowding | None
+
+
+@dataclass(frozen=True)
+class SamplerTimes:
+    """Means of one sampler: `batch_ns` for each batch after the first of an epoch, `first_ns` for that one.
+
+    The longest call is left out: on a busy machine, it may have been interrupted for as long as all others took.
+    """
+
+    kind: str
+    batch_ns: float
+    first_ns: float
+    epochs: int
+
+
+@dataclass(frozen=True)
+class InputFreeStep:
+    """The mean step whose batches were ready, with the workers at work beside it; the range is that of its mean.
+
+    `cost_ns` is how long the training was held back for it in all, `receiving_ns` the part of the step in which it took over
+    a batch that was ready, None where those steps are not at hand.
+    """
+
+    step_ns: float
+    low_ns: float
+    high_ns: float
+    steps: int
+    rounds: int
+    cost_ns: int
+    receiving_ns: float | None = None
+
+    @property
+    def half_ns(self) -> float:
+        return (self.high_ns - self.low_ns) / 2
+
+
+Cause = Literal["none", "making", "overhead", "receiving", "processor", "epoch_start"]
+
+
+@dataclass(frozen=True)
+class Bottleneck:
+    """The stage that limits the step, None where no stage does. `cause` says what kind of limit it is.
+
+    "making": batches are late. "overhead": the DataLoader's own work per batch is more than that of the stages.
+    "receiving": they are ready, but the step waits to receive them. "processor": they are
+    ready, but the training thread waits for a core. "epoch_start": only the first steps of epochs wait. "none": the step
+    hardly waits. `made_frac` is the share of the
+    requests whose batch the workers had finished, None where that is not known.
+    """
+
+    stage: str | None
+    reason: str
+    cause: Cause = "none"
+    made_frac: float | None = None
+
+
+@dataclass(frozen=True)
+class MeasuredLoop:
+    """The model of the loop as it ran, and how well it reproduces the run.
+
+    `own_ns` is the part of a regular step that is no wait for data, as measured; times of the model may be scaled.
+    `fetches` is batches per step; a time of the model is per batch. `check` is simulated over measured step;
+    between 0.9 and 1.1 the simulator is trusted. `assumed` says that the processor share of the work is a guess.
+    `contention_frac` is the part of the processors that other programs took while work wanted them.
+    """
+
+    model: LoopModel
+    fetches: float
+    regular_step_ns: float
+    own_ns: float
+    check: float
+    assumed: bool
+    contention_frac: float
+
+    @property
+    def trusted(self) -> bool:
+        return 0.9 <= self.check <= 1.1
+
+
+@dataclass(frozen=True)
+class LoaderArguments:
+    """One DataLoader of the run: the arguments that advice refers to, as the manifest has them."""
+
+    id: int
+    dataset: str
+    style: Literal["map", "iterable"]
+    batch_size: int | None = None
+    num_workers: int = 0
+    prefetch_factor: int | None = None
+    pin_memory: bool = False
+    persistent_workers: bool = False
+    in_order: bool = True
+    shuffle: bool | None = None
+    length_batches: int | None = None
+    start_method: str | None = None
+    remade: int = 0
+    cpu_frac: float | None = None
+    reads_ahead: bool | None = None
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A number of workers, and how it was found in words that follow a colon."""
+
+    workers: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Choices:
+    """Arguments that the simulation proposes, each None where the run gives no reason to ask for it.
+
+    `fewer_workers` than there are make a step that is as short, `prefetch` is the least depth within 3 % of the best.
+    `spared_ns` is how long a step queues for a processor that the workers hold: less work of theirs gives it back.
+    """
+
+    workers: Choice | None = None
+    fewer_workers: int | None = None
+    prefetch: int | None = None
+    spared_ns: float = 0.0
+
+
+@dataclass(frozen=True)
+class Loading:
+    """How the steps are fed by one DataLoader; `loader` is None for a run without any. `watched` is the iterable that
+    the script gave to `collector.watch` in its place.
+
+    `wait_ns` is the wait for its batches in a regular step, `mean_wait_ns` in the mean step. `batches` is None where
+    its work was not recorded.
+    """
+
+    loader: LoaderArguments | None
+    readiness: tuple[Readiness, ...]
+    batches: BatchTimes | None
+    bottleneck: Bottleneck
+    transforms: tuple[tuple[str, float], ...]
+    loop: MeasuredLoop
+    wait_ns: float
+    mean_wait_ns: float
+    watched: LoaderArguments | None = None
+    sampler: SamplerTimes | None = None
+    reading: Reading | None = None
+    choices: Choices = field(default_factory=Choices)
+
+    @property
+    def name(self) -> str:
+        """The loader as the user may know it: its number and its dataset."""
+        if self.watched is not None:
+            return self.watched.dataset
+        return f"DataLoader {self.loader.id} ({self.loader.dataset})" if self.loader is not None else "the loader"
+
+    @property
+    def wait_frac(self) -> float:
+        return self.wait_ns / self.loop.regular_step_ns if self.loop.regular_step_ns else 0.0
+
+    @property
+    def is_input_bound(self) -> bool:
+        return self.wait_frac > INPUT_WAIT_FRAC
+
+    @property
+    def is_starved(self) -> bool:
+        """Say whether the step waits for data and it is known for what, or batches are late: silence is no answer."""
+        late = self.bottleneck.stage is not None or self.not_ready_frac > LATE_FRAC
+        return self.wait_frac >= STARVED_WAIT_FRAC and late
+
+    @property
+    def batch_ns(self) -> float:
+        """Work on one batch, all stages."""
+        jobs = self.loop.model.batches
+        if self.batches is not None:
+            return float(self.batches.total_ns.mean())
+        return sum(job.wall_ns for job in jobs) / len(jobs) if jobs else 0.0
+
+    @property
+    def cpu_frac(self) -> float:
+        """Part of the work on a batch that needs a processor; all of it where that is not known."""
+        known = self.batches.cpu_frac if self.batches is not None else None
+        return 1.0 if known is None else known
+
+    @property
+    def batch_samples(self) -> float:
+        """Samples in a batch, 0 where that is not known."""
+        if self.batches is not None:
+            return self.batches.samples
+        return float(self.loader.batch_size or 0) if self.loader is not None else 0.0
+
+    @property
+    def is_in_memory(self) -> bool:
+        """Say whether samples are so cheap to make that fetching them one by one is most of the cost."""
+        samples = self.batch_samples
+        return samples >= 8 and 0 < self.batch_ns / samples < IN_MEMORY_NS
+
+    @property
+    def takes_whole_batches(self) -> bool:
+        """Say whether samples in memory can be fetched by one index operation per batch."""
+        loader = self.loader
+        return loader is not None and loader.style == "map" and loader.batch_size is not None and self.is_in_memory
+
+    @property
+    def is_uneven(self) -> bool:
+        """Say whether a few slow batches hold up, in order, those of workers that are fast enough for the median one."""
+        loader, batches = self.loader, self.batches
+        if loader is None or batches is None or not loader.num_workers or not loader.in_order:
+            return False
+        own_ns = self.loop.regular_step_ns - self.wait_ns
+        load = self.median_batch_ns * self.loop.fetches / (loader.num_workers * own_ns) if own_ns else 1.0
+        return float(batches.total_ns.std() / batches.total_ns.mean()) > UNEVEN_SPREAD and load < UNEVEN_LOAD_FRAC
+
+    @property
+    def is_slow_for_few(self) -> bool:
+        """Say whether other workers could go on while one of them makes a slow batch: the work is not slow as such."""
+        return self.is_uneven and self.loader is not None and self.loader.num_workers > 1
+
+    @property
+    def median_batch_ns(self) -> float:
+        """The median work on a batch, 0 where it was not recorded."""
+        return float(np.median(self.batches.total_ns)) if self.batches is not None else 0.0
+
+    @property
+    def is_capped_by_storage(self) -> bool:
+        """Say whether workers that read at once, and wait, get hardly more bytes together than fewer of them."""
+        reading = self.reading
+        if reading is None or reading.crowding is None or reading.cpu_frac is None:
+            return False
+        return reading.cpu_frac < COMPUTING_FRAC and reading.crowding.yield_frac < STORAGE_YIELD_FRAC
+
+    @property
+    def read_need(self) -> float | None:
+        """Cores that reading keeps busy; where it is most of the work, waiting for a processor is left out."""
+        cpu_frac = self.reading.cpu_frac if self.reading is not None else None
+        if cpu_frac is None or self.batches is None or self.batches.share("read") < COMPUTED_READ_FRAC:
+            return cpu_frac
+        return max(cpu_frac, self.cpu_need)
+
+    @property
+    def computes_to_read(self) -> bool:
+        """Say whether reading keeps a processor busy with something else than opening files and moving their bytes."""
+        reading = self.reading
+        if reading is None or reading.bytes is None or self.read_need is None or self.read_need <= CAPPED_NEED:
+            return False
+        moved_ns = reading.bytes / COPY_BYTES_PER_NS + (reading.open_ns or 0.0)
+        return moved_ns < COMPUTED_READ_FRAC * reading.read_ns
+
+    @property
+    def cpu_need(self) -> float:
+        """Cores that one worker keeps busy, waiting for a processor left out; 1 where that is not known."""
+        jobs = self.loop.model.batches
+        wall = sum(job.wall_ns for job in jobs)
+        return sum(job.wall_ns * job.cores for job in jobs) / wall if wall else 1.0
+
+    @property
+    def not_ready_frac(self) -> float:
+        """How often the next batch was missing from the queue that the training thread takes from."""
+        if self.readiness:
+            return self.readiness[-1].not_ready_frac
+        return 1.0 if self.is_input_bound else 0.0

@@ -1,0 +1,325 @@
+"""What steps run on: the devices and what they did, a window replayed, and the processors of the host."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from profiler_server.diagnosis.limits import BUSIER_FRAC, DISPATCH_FRAC
+
+
+@dataclass(frozen=True)
+class DeviceTimes:
+    """TraceLens's accounting over the span of the steps; the four parts sum to the total."""
+
+    total_ns: int
+    computation_ns: int
+    exposed_communication_ns: int
+    exposed_copy_ns: int
+    idle_ns: int
+
+
+@dataclass(frozen=True)
+class IdleCauses:
+    """HTA's causes of the gaps before kernels."""
+
+    host_wait: int
+    kernel_wait: int
+    other: int
+
+
+@dataclass(frozen=True)
+class DeviceSummary(DeviceTimes):
+    """The times, from the first to the last work, and shares of the steps; `steps_ns` is the time of all of those."""
+
+    linked_only: DeviceTimes
+    utilization_frac: float | None
+    sm_efficiency_frac: float | None
+    occupancy_frac: float | None
+    tensor_core_frac: float | None
+    idle_causes_ns: IdleCauses
+    steps_ns: int = 0
+
+    @property
+    def whole_ns(self) -> int:
+        """The time that shares are of: that of the steps, or from the first to the last work where that is longer."""
+        return max(self.steps_ns, self.total_ns)
+
+    @property
+    def idle_frac(self) -> float | None:
+        """The share of the steps in which nothing runs, before the first and after the last work too."""
+        active_ns = self.total_ns - self.idle_ns
+        return 1.0 - active_ns / self.whole_ns if self.whole_ns else None
+
+
+@dataclass(frozen=True)
+class HeldClock:
+    """`held_frac` is the share of samples in which heat or the hardware held the clock of `gpu` down; `clock_hz` its
+    median then, `usual_hz` the highest that it had otherwise.
+    """
+
+    gpu: str
+    held_frac: float
+    clock_hz: float
+    usual_hz: float
+    is_heat: bool
+
+    @property
+    def lost_frac(self) -> float:
+        """Share of the clock that was lost, over all samples."""
+        return self.held_frac * max(1.0 - self.clock_hz / self.usual_hz, 0.0) if self.usual_hz else 0.0
+
+
+MOST_ERROR_FRAC = 0.03
+"""A replay of the unchanged window that is further from its measured time predicts nothing."""
+
+
+@dataclass(frozen=True)
+class Gain:
+    """Share of the window that a change saves: what a poor version of it saves, the usual one, and the best."""
+
+    low_frac: float
+    frac: float
+    high_frac: float
+
+
+@dataclass(frozen=True)
+class Sighting:
+    """Something that a window has, per step: how often, and the time of it. `examples` name the most costly ones.
+
+    `gain` is what its absence would save, None where the replay is not believed. `figures` are further numbers.
+    """
+
+    count: float
+    spent_ns: float
+    examples: tuple[str, ...] = ()
+    gain: Gain | None = None
+    figures: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """The replay of a window. `gains` are those of changes by name, `seen` what was found in it by rule."""
+
+    steps: int
+    left_out: int
+    nodes: int
+    measured_ns: float
+    replayed_ns: float
+    gains: Mapping[str, Gain] = field(default_factory=dict)
+    seen: Mapping[str, Sighting] = field(default_factory=dict)
+
+    @property
+    def error_frac(self) -> float:
+        return self.replayed_ns / self.measured_ns - 1.0 if self.measured_ns else 0.0
+
+    @property
+    def is_valid(self) -> bool:
+        return abs(self.error_frac) <= MOST_ERROR_FRAC
+
+
+@dataclass(frozen=True)
+class Subnormals:
+    """Of some numbers of one kind: how many are subnormal, and the time of multiplying all of them, as they are and with
+    the subnormal ones flushed to zero. The times are 0 where they were not measured."""
+
+    group: str
+    count: int
+    subnormal: int
+    plain_ns: int
+    flushed_ns: int
+
+    @property
+    def share_frac(self) -> float:
+        return self.subnormal / self.count
+
+    @property
+    def slower(self) -> float:
+        """How many times longer the multiplication takes than with them flushed; 1 where that was not measured."""
+        return self.plain_ns / self.flushed_ns if self.plain_ns and self.flushed_ns else 1.0
+
+
+@dataclass(frozen=True)
+class Products:
+    """Products with the model's largest matrices, in float32 and in bfloat16; `linear_frac` of its parameters are in
+    matrices."""
+
+    instructions: str
+    rows: int
+    shapes: tuple[tuple[int, int], ...]
+    float32_ns: int
+    bfloat16_ns: int
+    linear_frac: float
+    is_autocast: bool
+
+    @property
+    def faster(self) -> float:
+        return self.float32_ns / self.bfloat16_ns
+
+
+@dataclass(frozen=True)
+class MemoryGrowth:
+    """Resident memory of the training process along the run, without its first fifth: the median of each sixth, in order.
+
+    `elapsed_ns` lies between the middles of the first and the last.
+    """
+
+    levels_bytes: tuple[float, ...]
+    elapsed_ns: int
+
+    @property
+    def grown_bytes(self) -> float:
+        return self.levels_bytes[-1] - self.levels_bytes[0]
+
+    @property
+    def is_steady(self) -> bool:
+        """Say whether every sixth adds at least a quarter of its even share: a cache that fills stops at some point."""
+        least = 0.25 * self.grown_bytes / (len(self.levels_bytes) - 1)
+        return all(after - before > max(least, 0.0) for before, after in pairwise(self.levels_bytes))
+
+
+@dataclass(frozen=True)
+class HostLoad:
+    """Cores in use on average while steps ran. `others` is what other programs took, never negative.
+
+    `stretch` is how many times longer work on a processor took than it would alone: time on a processor plus time in
+    the queue for one, over the former. Of the workers where there are any, else of the process; None where not sampled.
+    `queued_frac` is the share of its time that the training thread waited for a processor, `workers_queued_frac` the
+    same of all workers together. `usable` are the cores in use of those that the run may use, None where only the whole
+    machine was sampled; then `others_anywhere` counts others on cores, too, that the run may not use.
+    `throttled_frac` is the share of its control group's periods that ended in a stop, `throttled_cores` the processors
+    stopped on average, `memory_stall_frac` the share of time in which something in it waited for memory, and
+    `system_stall_frac` that of the whole system, where only that was sampled; `busiest_worker` is cores of one worker,
+    `main_thread` those of the main thread, `python_threads` those of other Python threads of the process.
+    """
+
+    process: float | None
+    workers: float
+    system: float | None
+    others: float
+    stretch: float | None = None
+    growth: MemoryGrowth | None = None
+    queued_frac: float | None = None
+    workers_queued_frac: float | None = None
+    others_anywhere: float = 0.0
+    usable: float | None = None
+    throttled_frac: float | None = None
+    throttled_cores: float | None = None
+    memory_stall_frac: float | None = None
+    busiest_worker: float | None = None
+    python_threads: float | None = None
+    system_stall_frac: float | None = None
+    main_thread: float | None = None
+
+    @property
+    def in_use(self) -> float | None:
+        """Cores in use of those that the run may use, as far as the samples tell those from the others."""
+        return self.system if self.usable is None else self.usable
+
+
+@dataclass(frozen=True)
+class DeviceShares:
+    """What a device does in the detailed steps, as shares of them; `unfed` is the idle part that a late host makes."""
+
+    compute: float
+    communication: float
+    idle: float
+    unfed: float
+
+
+@dataclass(frozen=True)
+class DeviceEntry:
+    """One accelerator, as the driver describes it."""
+
+    kind: str
+    compute_capability: str | None = None
+
+
+@dataclass(frozen=True)
+class Device:
+    """The devices of the rank and what they did; `dispatch_frac` is the share of the step that the host is in operators.
+
+    `replay` is that of the last detailed window, None where there is none or no launch is known. `memory_peak_frac` is
+    the most that was held of a device's memory.
+    """
+
+    entries: tuple[DeviceEntry, ...]
+    summary: DeviceSummary | None
+    full_precision_frac: float | None
+    dispatch_frac: float | None
+    replay: Replayed | None = None
+    memory_peak_frac: float | None = None
+    held_clock: HeldClock | None = None
+
+    @property
+    def is_used(self) -> bool:
+        """Say whether steps run on a device beside the host: CUDA, ROCm, XPU, MTIA and the like."""
+        return any(entry.kind not in ("cpu", "mps") for entry in self.entries)
+
+    @property
+    def cuda_generation(self) -> int:
+        """The major compute capability of the CUDA device (7 Volta and Turing, 8 Ampere, 9 Hopper); 0 for none."""
+        found = next((entry.compute_capability for entry in self.entries if entry.kind == "cuda"), None)
+        major = (found or "").split(".")[0]
+        return int(major) if major.isdecimal() and len(major) < 4 else 0
+
+    @property
+    def shares(self) -> DeviceShares | None:
+        """The device's times as shares of the whole steps, not only of the time from its first to its last work.
+
+        Before its first and after its last work of a step the device is idle because nothing was launched yet.
+        """
+        device = self.summary
+        if device is None or not device.total_ns or device.utilization_frac is None:
+            return None
+        active = max(device.total_ns - device.idle_ns, 1)
+        busy = min(1.0, device.utilization_frac + device.exposed_copy_ns / device.total_ns)
+        idle, within = 1.0 - busy, busy * device.idle_ns / active
+        causes = device.idle_causes_ns
+        blamed = causes.host_wait + causes.kernel_wait + causes.other
+        late = min(within, idle) * (causes.host_wait / blamed if blamed else 0.0)
+        return DeviceShares(
+            compute=busy * device.computation_ns / active,
+            communication=busy * device.exposed_communication_ns / active,
+            idle=idle,
+            unfed=late + max(0.0, idle - within),
+        )
+
+    def find_gain(self, change: str) -> Gain | None:
+        """Return what a change saves of the replayed window; None where that is not known, or the replay not believed."""
+        return self.replay.gains.get(change) if self.replay is not None and self.replay.is_valid else None
+
+    @property
+    def is_dispatching(self) -> bool:
+        """Say whether the host spends its time launching, as far as is known: else an idle device waits for Python."""
+        return self.dispatch_frac is None or self.dispatch_frac >= DISPATCH_FRAC
+
+
+@dataclass(frozen=True)
+class Host:
+    """The processors: `cores` that the run may use, and how they were used while steps ran, None where not sampled.
+
+    `load.others` is what other programs took of those cores. `first` and `last` are the load during the first and the
+    last sixth of the steps.
+    """
+
+    cores: float
+    load: HostLoad | None
+    first: HostLoad | None = None
+    last: HostLoad | None = None
+
+    @property
+    def others_frac(self) -> float:
+        """Share of the cores that other programs took, 0 where that was not sampled."""
+        return self.load.others / self.cores if self.load is not None and self.cores else 0.0
+
+    @property
+    def got_busier(self) -> bool:
+        """Say whether the processors were busier with others, or waited for longer, at the end than at the start."""
+        if self.first is None or self.last is None:
+            return False
+        taken = (self.last.others - self.first.others) / self.cores
+        queued = (self.last.queued_frac or 0.0) - (self.first.queued_frac or 0.0)
+        stretched = (self.last.stretch or 1.0) - (self.first.stretch or 1.0)
+        return max(taken, queued, stretched) >= BUSIER_FRAC
