@@ -1,9 +1,13 @@
-"""Trace events as text, made column by column: no Python code runs per event."""
+"""Write trace events as text, column by column: no Python code runs per event. The file appears whole or not at all."""
 
 from __future__ import annotations
 
+import gzip
 import json
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
 import msgspec
@@ -12,6 +16,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from collector.format.schema import writing
+from collector.format.schema.errors import OutputError
 from collector.format.timeline_rows import WAIT_COLOUR
 
 Int64s: TypeAlias = "npt.NDArray[np.int64]"
@@ -22,6 +28,31 @@ class Sink(Protocol):
     """What events are written to."""
 
     def write(self, data: bytes, /) -> Any: ...
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Sink]:
+    """Give a file, compressed if the path ends in .gz, that takes the path's place when all was written.
+
+    OutputError if it cannot be written; then nothing is there.
+    """
+    try:
+        if not path.name or path.is_dir():
+            raise IsADirectoryError(21, "it is a directory")
+        with writing.replacing(path) as raw:
+            if path.suffix == ".gz":
+                # The name inside of the file is the one that unpacking gives it.
+                with gzip.GzipFile(path.name, "wb", compresslevel=1, fileobj=raw) as packed:
+                    yield packed
+            else:
+                yield raw
+    except (OSError, ValueError) as error:
+        if isinstance(error, ValueError) and "\0" not in str(path):
+            raise
+        reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else error
+        raise OutputError(
+            f"{path} cannot be written ({reason}); choose a path in a folder that you can write"
+        ) from None
 
 
 class EventWriter:
@@ -84,6 +115,28 @@ def name_process(owner: str, process: str) -> str:
 def name_overlapping(thread: str, lane: int) -> str:
     """Return what a viewer calls a thread, or one beside it for slices that overlap those of the first."""
     return f"{thread} (overlapping {lane})" if lane else thread
+
+
+def spread_overlapping(starts: list[int], ends: list[int]) -> list[int]:
+    """Put each span of a thread on the first lane where it nests in or follows what is open there. Starts are in order.
+
+    A viewer drops spans that overlap on one row without nesting.
+    """
+    open_ends: list[list[int]] = []
+    lanes = []
+    for start, end in zip(starts, ends, strict=True):
+        lane = next((n for n, stack in enumerate(open_ends) if _has_room(stack, start, end)), len(open_ends))
+        if lane == len(open_ends):
+            open_ends.append([])
+        open_ends[lane].append(end)
+        lanes.append(lane)
+    return lanes
+
+
+def _has_room(open_ends: list[int], start: int, end: int) -> bool:
+    while open_ends and open_ends[-1] <= start:
+        open_ends.pop()
+    return not open_ends or end <= open_ends[-1]
 
 
 def write_slices(writer: EventWriter, columns: SliceColumns) -> None:

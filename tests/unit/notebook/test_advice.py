@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import collector
-from collector.views.advice import Advice
+from collector.notebook.advice import Advice
 from profiler_server.diagnosis.judging import diagnose
 from profiler_server.report import build_report
 from profiler_server.report.text import render_text

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from collector.format.rank import make_frame
 from collector.format.schema.errors import TableMissingError
 from collector.format.words import STAGES
-from collector.views.summaries import lay_out
+from collector.notebook.summaries import lay_out
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -54,8 +55,6 @@ class Statistics:
 
     def frame(self) -> pd.DataFrame:
         """Return the table as a pandas frame; whole numbers that may be absent are Int64."""
-        from collector.views.frames import make_frame
-
         return make_frame(self.table, ("loader", "cpu_ns", "bytes"))
 
     def __str__(self) -> str:

@@ -15,18 +15,18 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from collector.format.carried import carry_tables
 from collector.format.schema.errors import OptionError
 from collector.format.timeline_rows import sort_place
 from collector.format.workers import check_numbers, list_workers
-from collector.views.carrying import carry_tables
-from collector.views.frames import SCHEMA, SpanChoice, build_spans
-from collector.views.overlapping import spread_overlapping
-from collector.views.trace_file import replacing
-from collector.views.trace_text import (
+from collector.notebook.frames import SCHEMA, SpanChoice, build_spans
+from collector.traces.writing import (
     EventWriter,
     SliceColumns,
     name_overlapping,
     name_process,
+    replacing,
+    spread_overlapping,
     write_flows,
     write_slices,
 )

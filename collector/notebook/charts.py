@@ -19,7 +19,7 @@ from collector.format.steps import (
     summarize_phases,
     train_steps,
 )
-from collector.views.summaries import NO_STEPS
+from collector.notebook.summaries import NO_STEPS
 
 if TYPE_CHECKING:
     from collector.format.run import RankRun

@@ -11,8 +11,8 @@ import pandas as pd
 import pytest
 
 import collector
-from collector.format.run import Run
 from collector.format.schema.errors import OptionError, OutputError
+from collector.notebook.run import Run
 
 
 @pytest.mark.parametrize("name", ["trace.json", "a.b.c.json", "my.run.json.gz", "no_suffix"])

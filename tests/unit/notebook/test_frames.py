@@ -9,11 +9,12 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from collector.format.run import Run
+from collector.format.rank import make_frame
 from collector.format.schema.errors import OptionError
 from collector.format.schema.tables import TABLES
+from collector.notebook.frames import OPTIONAL, SCHEMA
+from collector.notebook.run import Run, open_run
 from collector.traces.importing import import_trace
-from collector.views.frames import OPTIONAL, SCHEMA, make_frame
 from profiler_server.analysis.device.executions import summarize_device_steps
 from tests.support.traces import call, copy, kernel, step, write_trace
 
@@ -105,5 +106,6 @@ def test_an_annotation_on_a_stream_is_no_work_of_the_device(tmp_path: Path) -> N
     waiting = {**kernel("Stream Wait Event", 30, 30, 0), "cat": "cuda_sync"}
     events = [step(1, 0, 100), call(2, 1, 1), call(4, 1, 2), on_stream, waiting]
     events += [kernel("first", 10, 10, 1), copy(70, 10, 2), kernel("ncclDevKernel_AllReduce", 15, 10, 2, stream=9)]
-    found = import_trace(write_trace(tmp_path / "trace.json", events), tmp_path / "run").device_executions()
+    import_trace(write_trace(tmp_path / "trace.json", events), tmp_path / "run")
+    found = open_run(tmp_path / "run").device_executions()
     assert found[["count", "total_ns", "busy_ns", "wait_ns"]].values.tolist() == [[3, 70_000, 25_000, 45_000]]

@@ -20,8 +20,6 @@ from collector.format.words import SLICE_CATEGORIES
 from collector.format.workers import keep_workers
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from collector.format.run import RankRun
 
 ACTIVITIES = ("cpu", "device")
@@ -86,18 +84,6 @@ def _check(what: str, given: Any, known: Sequence[str]) -> tuple[str, ...]:
             hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(known)}"
             raise OptionError(f"there is no {what} {name!r}; {hint}")
     return names
-
-
-def make_frame(table: pa.Table, optional: Collection[str]) -> pd.DataFrame:
-    """Return a pandas frame. The whole numbers of `optional` columns are Int64 with NA: floats would round long ids."""
-    import pandas as pd
-
-    nullable = {name for name in optional if name in table.column_names and pa.types.is_integer(table[name].type)}
-    frame = table.drop_columns(sorted(nullable)).to_pandas()
-    for place, name in enumerate(table.column_names):
-        if name in nullable:
-            frame.insert(place, name, table[name].cast(pa.int64()).to_pandas(types_mapper=lambda _: pd.Int64Dtype()))
-    return frame
 
 
 def build_spans(rank: RankRun, trace_id: str, choice: SpanChoice) -> pa.Table:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from collector.format.run import Run, open_run
+from collector.notebook.run import Run, open_run
 from collector.traces.importing import import_trace
 from tests.support.runs import build_run
 from tests.support.traces import find_sample
@@ -18,4 +18,4 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 @pytest.fixture(scope="module")
 def device_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     sample = find_sample("resnet50_v100_workers0.pt.trace.json.gz")
-    return import_trace(sample, tmp_path_factory.mktemp("imported") / "run")
+    return open_run(import_trace(sample, tmp_path_factory.mktemp("imported") / "run").path)

@@ -1,23 +1,16 @@
-"""What the pages say of a run, as a value: what it is bound by, what to change, and what that would gain.
-
-The judging is the server's, which is installed beside this package. It is imported by its name when it is asked for, so
-that a training never loads it.
-"""
+"""What the pages say of a run, as a value: what it is bound by, what to change, and what that would gain."""
 
 from __future__ import annotations
 
 import html
-import importlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from collector.server import format_duration
 
 if TYPE_CHECKING:
-    from collector.format.run import Run
     from profiler_server.analysis.results import Suggestion
-
-_JUDGING = "profiler_server.diagnosis.judging"
-_FORMAT = "profiler_server.format"
 
 
 @dataclass(frozen=True)
@@ -43,7 +36,7 @@ class Advice:
     def __str__(self) -> str:
         lines = [self.verdict]
         for number, entry in enumerate(self.suggestions, 1):
-            lines += [f"{number}. {entry.title}. {_say_gain(entry)}", f"   {entry.measured}", f"   {entry.advice}"]
+            lines += [f"{number}. {entry.title}. {_describe_gain(entry)}", f"   {entry.measured}", f"   {entry.advice}"]
             lines += [f"       {line}" for line in entry.change.splitlines()]
         return "\n".join(lines if self.suggestions else [*lines, self.silence])
 
@@ -53,16 +46,9 @@ class Advice:
         return f"<p><b>{html.escape(self.verdict)}</b></p>{listed}"
 
 
-def judge(run: Run, rank: int) -> Advice:
-    """Return what the pages say of a rank. Raises as `RankRun.table` does."""
-    found: Any = importlib.import_module(_JUDGING).diagnose(run, rank)
-    return Advice(found.sentence, found.suggestions, found.silence)
-
-
-def _say_gain(entry: Suggestion) -> str:
+def _describe_gain(entry: Suggestion) -> str:
     if entry.predicted_step_ns is None:
         return "No step time is predicted."
-    format_duration = importlib.import_module(_FORMAT).format_duration
     predicted = f"Predicted step: {format_duration(entry.predicted_step_ns)}"
     if entry.predicted_low_ns is None or entry.predicted_high_ns is None:
         return f"{predicted}."
@@ -71,7 +57,7 @@ def _say_gain(entry: Suggestion) -> str:
 
 def _render(entry: Suggestion) -> str:
     title, gain, measured, advice, change = map(
-        html.escape, (entry.title, _say_gain(entry), entry.measured, entry.advice, entry.change)
+        html.escape, (entry.title, _describe_gain(entry), entry.measured, entry.advice, entry.change)
     )
     code = f"<pre>{change}</pre>" if change else ""
     return (

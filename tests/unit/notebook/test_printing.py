@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import collector
-from collector.format.run import Run, open_run
 from collector.format.schema.errors import TableMissingError
+from collector.notebook.run import Run, open_run
 from tests.support.recording import record as record_loop
 from tests.support.runs import RunPlan, build_run
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from collector.format.parts import build_table_from_rows
-from collector.format.run import open_run
+from collector.notebook.run import open_run
+from collector.notebook.summaries import describe_kernels, describe_operators
 from collector.traces.importing import import_trace
-from collector.views.summaries import describe_kernels, describe_operators
 from tests.support.runs import RunPlan, build_run
 from tests.support.traces import training_steps, write_trace
 
@@ -53,7 +53,7 @@ def test_summary_counts_the_ranks_that_are_here(tmp_path: Path, capsys: pytest.C
         )
         for rank in (3, 7)
     ]
-    import_trace(traces, tmp_path / "part").print_summary(rank=7)
+    open_run(import_trace(traces, tmp_path / "part").path).print_summary(rank=7)
     assert capsys.readouterr().out.splitlines()[0] == "part: imported, 2 of 128 ranks, this is rank 7"
 
 
