@@ -29,8 +29,7 @@ from collector.format.schema.reading import read_small_text
 from collector.format.schema.recovery import BROKEN_SUFFIX, spell_recovery
 from collector.format.schema.tables import TABLES
 from collector.format.schema.wording import format_number_of
-from collector.format.standstills import Standstill, read_standstills
-from collector.format.stood import mark_standstills
+from collector.format.standstills import Standstill, mark_standstills, read_standstills
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -11,12 +11,12 @@ from functools import singledispatch
 from pathlib import Path
 
 from collector.format.attempts import list_attempts
-from collector.format.places import describe_place, say_stack
 from collector.format.run import Run
 from collector.format.schema.errors import RunError
 from collector.format.schema.wording import format_number_of, format_ranks_named
-from collector.format.standing import Standing, say_standing
-from collector.format.stops import Stop, name_group
+from collector.hangs.blame import Stop, name_group
+from collector.hangs.live import Standing, say_standing
+from collector.hangs.positions import describe_place, say_stack
 from profiler_server.analysis.ranks.ending import count_ended, find_end
 from profiler_server.analysis.ranks.ends import (
     Collective,

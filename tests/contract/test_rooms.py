@@ -28,6 +28,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "collector.format.schema.wording",
     ),
     "collector.format": (),
+    "collector.hangs": ("collector.format",),
     "collector.notebook": ("collector.format", "collector.server", "collector.traces.writing"),
     # The one door from a recording to the server, imported where it is asked.
     "collector.server": ("profiler_server",),
@@ -42,6 +43,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "collector.environment": (),
     "collector.traces": (
         "collector.format",
+        "collector.hangs",
         "collector.expendable",
         "collector.plugins",
         "collector.edge",
@@ -72,6 +74,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "collector.sidecar": (
         "collector.format",
         "collector.frames",
+        "collector.hangs",
         "collector.ring",
         "collector.traces",
         "collector.edge",
@@ -110,12 +113,19 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "profiler_server.format": ("collector.format",),
     "profiler_server.settings": (),
     "profiler_server.analysis.results": (),
-    "profiler_server.store": ("collector.edge", "collector.format", "collector.storage.urls", "collector.traces"),
-    "profiler_server.fleet": ("collector.format", "collector.version", "profiler_server.store"),
+    "profiler_server.store": (
+        "collector.edge",
+        "collector.format",
+        "collector.hangs",
+        "collector.storage.urls",
+        "collector.traces",
+    ),
+    "profiler_server.fleet": ("collector.format", "collector.hangs", "collector.version", "profiler_server.store"),
     "profiler_server.analysis": (
         "collector.estimating.sharing",
         "collector.estimating.simulation",
         "collector.format",
+        "collector.hangs",
         "profiler_server.store",
         "profiler_server.format",
     ),
@@ -188,6 +198,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "profiler_server.diagnosis": (
         "collector.edge",
         "collector.format",
+        "collector.hangs",
         "collector.plugins",
         "profiler_server.store",
         "profiler_server.analysis",
@@ -213,12 +224,14 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "profiler_server.report": (
         "collector.edge",
         "collector.format",
+        "collector.hangs",
         "profiler_server.analysis",
         "profiler_server.diagnosis",
         "profiler_server.format",
     ),
     "profiler_server.pages": (
         "collector.format",
+        "collector.hangs",
         "profiler_server.store",
         "profiler_server.analysis",
         "profiler_server.diagnosis",

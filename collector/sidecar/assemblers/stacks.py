@@ -14,12 +14,12 @@ from collector.format.schema.layout import events_path
 from collector.frames.family import Family, ForeignError
 from collector.frames.offers import Offers
 from collector.frames.posting import TRAINER
+from collector.hangs.watching import read_least_ns
 from collector.notes import read_notes
 from collector.ring.clock import Clock
 from collector.sidecar.assembler import Assembler
 from collector.sidecar.filing import Filed, PhaseFiler
 from collector.sidecar.sampler import Sample, StackSampler
-from collector.sidecar.silence import read_least_ns
 from collector.sidecar.stack_names import StackBook
 
 _ROWS_PER_AGE = 50.0

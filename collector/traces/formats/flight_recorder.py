@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from collector.format import parts
 from collector.format.schema.errors import TraceError
-from collector.traces.flight.dump import Dump, DumpError, is_dump, read_dump
-from collector.traces.flight.pickles import MAGIC, PickleError, read_plain_pickle
+from collector.hangs.flight_recorder import Dump, DumpError, is_dump, read_dump
+from collector.hangs.pickles import MAGIC, PickleError, read_plain_pickle
 from collector.traces.format import ReadOptions, StreamedTables, TraceFacts, TraceTables
 
 _MOST_BYTES = 256 << 20

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from collector.format import parts
 from collector.format.schema.errors import TraceError
-from collector.traces.flight.status import Process, Status, StatusError, number_processes, read_status
+from collector.hangs.nccl_ras import Process, Status, StatusError, number_processes, read_status
 from collector.traces.format import ReadOptions, StreamedTables, TraceFacts, TraceTables
 
 _MOST_BYTES = 256 << 20

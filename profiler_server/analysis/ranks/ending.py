@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from collector.format.places import Place, read_place
 from collector.format.rank import RankRun
 from collector.format.run import Run
 from collector.format.schema.errors import RunError
 from collector.format.schema.manifest import RankManifest, RunState
-from collector.format.standing import find_standing
-from collector.format.stops import Stop, explain_places
+from collector.hangs.blame import Stop, explain_places
+from collector.hangs.live import find_standing
+from collector.hangs.positions import Place, read_place
 from profiler_server.analysis.ranks.divergence import find_divergence
 from profiler_server.analysis.ranks.ends import CutOff, Death, End, Killed, LeftOut, Mismatch, Raised, Severed
 from profiler_server.analysis.ranks.hang import find_hang

@@ -9,8 +9,9 @@ import pytest
 
 from collector.format.rank import RankRun
 from collector.format.run import open_run
-from collector.format.standstills import Standstill, read_standstills, say_standstills
+from collector.format.standstills import Standstill, read_standstills
 from collector.format.steps import select_steps, summarize_steps
+from collector.hangs.recorded import describe_standstills
 from profiler_server.analysis.ranks.ranks import summarize_ranks
 from profiler_server.analysis.ranks.stragglers import judge_ranks
 from profiler_server.analysis.stacks.stacks import read_stacks
@@ -144,12 +145,12 @@ def test_a_redacted_run_does_not_tell_the_function(job: Path) -> None:
 
 def test_several_are_summed_and_the_longest_has_its_place() -> None:
     other = Standstill(0, 50, 40 * S, ENDED + 500 * S, phase="forward")
-    text = say_standstills([other, Standstill(0, 31, 90 * S, ENDED, phase="forward", stack="wait (a.py:1)")])
+    text = describe_standstills([other, Standstill(0, 31, 90 * S, ENDED, phase="forward", stack="wait (a.py:1)")])
     assert text == (
         "At step 31 the job stood still for 90 s: rank 0 in forward, at wait (a.py:1). It stood still 2 times, for 130 s in "
         "all. No average covers that."
     )
-    assert say_standstills([]) == ""
+    assert describe_standstills([]) == ""
 
 
 @pytest.mark.parametrize("told", [None, 7, [7], [{}], [{"step": "9", "for_ns": 1, "ended_unix_ns": 1}], [tell(-1)]])

@@ -9,8 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from collector.format.phases import PHASE_LABELS
+from collector.format.phases import PHASE_LABELS, read_phase
 from collector.format.schema.manifest import RunState
+from collector.format.schema.reading import read_count
 
 MOST_GROUPS = 32
 _MOST_MEMBERS = 1024
@@ -122,13 +123,13 @@ def read_place(rank: int, told: Any, seen_unix_ns: int = 0, standing: Any = None
     reduces = told.get("backward_group")
     return Place(
         rank=rank,
-        step=_number(told.get("step")) or 0,
-        phase=_phase(told.get("phase")),
-        after=_phase(told.get("after")),
+        step=read_count(told.get("step")) or 0,
+        phase=read_phase(told.get("phase")),
+        after=read_phase(told.get("after")),
         in_collective=told.get("in_collective") is True,
-        ended=_number(told.get("ended")) or 0,
+        ended=read_count(told.get("ended")) or 0,
         name=_text(following.get("name", "")),
-        bytes=_number(following.get("bytes")),
+        bytes=read_count(following.get("bytes")),
         is_begun=following.get("is_begun") is True,
         seen_unix_ns=seen_unix_ns,
         still=still,
@@ -158,7 +159,7 @@ def say_stack(place: Place) -> str:
 def _read_still(told: Any) -> Still | None:
     if not isinstance(told, dict):
         return None
-    times = [_number(told.get(name)) for name in ("for_ns", "limit_ns", "alone_limit_ns")]
+    times = [read_count(told.get(name)) for name in ("for_ns", "limit_ns", "alone_limit_ns")]
     if None in times:
         return None
     for_ns, limit_ns, alone_ns = (time or 0 for time in times)
@@ -171,19 +172,11 @@ def _read_count(told: Any) -> tuple[Group, int] | None:
     if not isinstance(told, dict) or not isinstance(told.get("name"), str):
         return None
     ranks = told.get("ranks")
-    numbers = [_number(rank) for rank in ranks[:_MOST_MEMBERS]] if isinstance(ranks, list) else []
+    numbers = [read_count(rank) for rank in ranks[:_MOST_MEMBERS]] if isinstance(ranks, list) else []
     members = tuple(number for number in numbers if number is not None)
     group = Group(_text(told["name"]), _text(told.get("label", "")), members, told.get("is_whole") is True)
-    return group, _number(told.get("ended")) or 0
+    return group, read_count(told.get("ended")) or 0
 
 
 def _text(value: Any) -> str:
     return str(value)[:_LONGEST_NAME]
-
-
-def _phase(value: Any) -> str:
-    return value if isinstance(value, str) and value in PHASE_LABELS else ""
-
-
-def _number(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 62 else None

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from collector.traces.call import find_element_bytes
-from collector.traces.flight.values import read_number, read_text
+from collector.format.schema.reading import read_number, read_text
+from collector.format.words import find_element_bytes
 
 _RANK = re.compile(r"(\d{1,9})\D*$")
 _MOST_PATH = 4096

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from collector.traces.flight.values import read_number, read_text
+from collector.format.schema.reading import read_number, read_text
 
 MOST_COMMUNICATORS = 100_000
 MOST_MEMBERS = 1_000_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from collector.traces.call import find_element_bytes
+from collector.format.words import find_element_bytes
 
 NAMES = {
     "c10::Half": torch.float16,

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from collector.format.places import Place, Still, read_place
 from collector.format.run import open_run
-from collector.format.standing import Standing, find_standing, judge_places, say_standing
+from collector.hangs.live import Standing, find_standing, judge_places, say_standing
+from collector.hangs.positions import Place, Still, read_place
 from profiler_server.fleet.gauges import Gauges
 from profiler_server.fleet.prometheus import render_metrics
 from profiler_server.page import PageRequest

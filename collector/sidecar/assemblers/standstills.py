@@ -26,14 +26,13 @@ import pyarrow.compute as pc
 from collector.format.phases import PHASE_NAMES
 from collector.format.rank import RankRun
 from collector.format.schema.layout import find_ranks
-from collector.format.standing import Standing, find_standing, is_standstill, say_standing
 from collector.format.standstills import FACT, MOST_KEPT, REGULAR_TIMES, Standstill
+from collector.hangs.live import Standing, find_standing, is_standstill, say_standing
+from collector.hangs.watching import find_place, is_long_work, read_least_ns, waits_for_ranks
 from collector.notes import read_notes
 from collector.ring.clock import Clock
 from collector.sidecar.assembler import Assembler
 from collector.sidecar.rows import UNKNOWN, Moment
-from collector.sidecar.silence import read_least_ns
-from collector.sidecar.stack_names import find_place, is_long_work, waits_for_ranks
 from collector.sidecar.terminal import say_on_terminal
 
 START_TIMES = 10
@@ -51,7 +50,7 @@ _LOOK_S = 3.0
 _RECENT = 200
 
 
-class StandingAssembler(Assembler):
+class StandstillAssembler(Assembler):
     """Makes no table. It looks at the end of the event log, and at the processor time of a process that stands still."""
 
     def __init__(self, rank_folder: Path, clock: Clock) -> None:
@@ -219,4 +218,4 @@ def _name_phase(phase: int) -> str:
     return PHASE_NAMES[phase] if phase != UNKNOWN else ""
 
 
-ASSEMBLER = StandingAssembler
+ASSEMBLER = StandstillAssembler

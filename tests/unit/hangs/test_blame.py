@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from collector.format.places import Place, Still, read_place
-from collector.format.standing import judge_places, say_standing
-from collector.format.stops import Stop, explain_counts, explain_places
+from collector.hangs.blame import Stop, explain_counts, explain_places
+from collector.hangs.live import judge_places, say_standing
+from collector.hangs.positions import Place, Still, read_place
 
 S = 10**9
 NOW = 1_780_000_000 * S

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from collector.format.places import Place, describe_place, read_place, say_stack
 from collector.format.rank import RankRun
 from collector.format.schema.errors import RunError
 from collector.format.schema.wording import format_ranks_named
-from collector.format.stops import Stop, explain_counts, explain_places, name_group
+from collector.hangs.blame import Stop, explain_counts, explain_places, name_group
+from collector.hangs.positions import Place, describe_place, read_place, say_stack
 
 MOST_RANKS = 1024
 LOOKED_RANKS = 8

@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from collector.format.places import Group, Place
 from collector.format.schema.wording import format_ranks_named
+from collector.hangs.positions import Group, Place
 
 _BACKWARD = "backward"
 _IN_BACKWARD = "DDP"
