@@ -195,7 +195,6 @@ def make_frame(table: pa.Table, optional: Collection[str]) -> pd.DataFrame:
 
 
 def _check_table(name: str) -> None:
-    """Raise OptionError with the nearest table and the list of them if there is none of that name."""
     if name not in TABLES:
         near = difflib.get_close_matches(name, TABLES, 1)
         hint = f"did you mean {near[0]!r}? " if near else ""

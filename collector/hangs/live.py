@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from collector.format.rank import RankRun
 from collector.format.schema.errors import RunError
 from collector.format.schema.wording import format_ranks_named
-from collector.hangs.blame import Stop, explain_counts, explain_places, name_group
-from collector.hangs.positions import Place, describe_place, read_place, say_stack
+from collector.hangs.blame import Stop, explain_counts, explain_positions, name_group
+from collector.hangs.positions import RankPosition, describe_position, describe_stack, list_ranks, read_position
 
 MOST_RANKS = 1024
 LOOKED_RANKS = 8
@@ -26,7 +26,7 @@ class Standing:
 
     for_ns: int
     stop: Stop | None
-    places: tuple[Place, ...]
+    places: tuple[RankPosition, ...]
     known: int
     gone: tuple[int, ...] = ()
 
@@ -38,52 +38,52 @@ class Standing:
 
 def find_standing(ranks: Sequence[RankRun]) -> Standing | None:
     """Return how a job stands still, None for one that gets on or does not record. A rank that cannot be read is left out."""
-    first = _read_places(ranks[:LOOKED_RANKS])
-    if not any(place.stands for place in first):
+    first = _read_positions(ranks[:LOOKED_RANKS])
+    if not any(position.stands for position in first):
         return None
-    return judge_places([*first, *_read_places(ranks[LOOKED_RANKS:MOST_RANKS])])
+    return classify_positions([*first, *_read_positions(ranks[LOOKED_RANKS:MOST_RANKS])])
 
 
-def judge_places(places: Sequence[Place]) -> Standing | None:
+def classify_positions(positions: Sequence[RankPosition]) -> Standing | None:
     """Return how ranks stand still.
 
     A checkpoint or an evaluation takes long on all ranks alike, or makes none of the others wait for longer than the run
     has seen; so ranks that differ count from `limit_ns` on, and ranks that do not only from `alone_limit_ns` on.
     """
-    still = tuple(sorted((place for place in places if place.stands), key=lambda place: place.rank))
+    still = tuple(sorted((one for one in positions if one.stands), key=lambda one: one.rank))
     if not still:
         return None
-    longest_ns = max(place.still.for_ns for place in still if place.still is not None)
-    gone = [place for place in places if place.state != "recording"]
+    longest_ns = max(one.still.for_ns for one in still if one.still is not None)
+    gone = [one for one in positions if one.state != "recording"]
     if gone:
         # At the end of a job the first ranks have ended while the last one saves.
-        is_broken = any(place.state == "crashed" for place in gone) or all(place.stands_alone for place in still)
-        return Standing(longest_ns, None, still, len(places), _numbers(gone)) if is_broken else None
+        is_broken = any(one.state == "crashed" for one in gone) or all(one.stands_alone for one in still)
+        return Standing(longest_ns, None, still, len(positions), list_ranks(gone)) if is_broken else None
     # A rank that was last heard before the others began to wait may be with them by now.
-    since_ns = min(place.has_begun_ns for place in still)
-    heard = [place for place in places if place.seen_unix_ns >= since_ns]
-    stop = (explain_places(heard) or explain_counts(heard)) if len(heard) > 1 else None
+    since_ns = min(one.has_begun_ns for one in still)
+    heard = [one for one in positions if one.seen_unix_ns >= since_ns]
+    stop = (explain_positions(heard) or explain_counts(heard)) if len(heard) > 1 else None
     if stop is not None:
-        waits = [place.still.for_ns for place in still if place.still is not None and place.rank in stop.waiting]
+        waits = [one.still.for_ns for one in still if one.still is not None and one.rank in stop.waiting]
         return Standing(max(waits), stop, still, len(heard)) if waits else None
-    return Standing(longest_ns, None, still, len(heard)) if all(place.stands_alone for place in places) else None
+    return Standing(longest_ns, None, still, len(heard)) if all(one.stands_alone for one in positions) else None
 
 
 def is_standstill(found: Standing) -> bool:
     """Say whether nothing is done meanwhile: one rank may evaluate, save or compile while the others wait for it."""
     if found.stop is not None:
-        return all(place.still is not None and not place.still.works for place in found.stop.missing)
-    return all(place.in_collective or (place.still is not None and not place.still.works) for place in found.places)
+        return all(one.still is not None and not one.still.works for one in found.stop.missing)
+    return all(one.in_collective or (one.still is not None and not one.still.works) for one in found.places)
 
 
-def say_standing(found: Standing, size: str = "") -> str:
+def describe_live_hang(found: Standing, size: str = "") -> str:
     """Say who waits for whom, for how long, and where the one is; `size` is that of the message, as the reader has it."""
     length = f"{found.for_ns / 1e9:,.0f} s"
     stop = found.stop
     if stop is None:
-        return _say_alike(found, length)
+        return _describe_alike(found, length)
     one = stop.missing[0]
-    who = format_ranks_named([place.rank for place in stop.missing])
+    who = format_ranks_named(list_ranks(stop.missing))
     verb = "has" if len(stop.missing) == 1 else "have"
     waits = "1 rank waits" if len(stop.waiting) == 1 else f"{len(stop.waiting):,} ranks wait"
     name = stop.name or "collective"
@@ -100,41 +100,37 @@ def say_standing(found: Standing, size: str = "") -> str:
     if stop.elsewhere:
         more = "1 more rank waits" if stop.elsewhere == 1 else f"{stop.elsewhere:,} more ranks wait"
         text += f", {more} in other collectives"
-    return f"{text}. Rank {one.rank} was last seen {describe_place(one)}{say_stack(one)}."
+    return f"{text}. Rank {one.rank} was last seen {describe_position(one)}{describe_stack(one)}."
 
 
-def _say_alike(found: Standing, length: str) -> str:
+def _describe_alike(found: Standing, length: str) -> str:
     one = found.places[0]
-    where = f"{describe_place(one)}{say_stack(one)}"
+    where = f"{describe_position(one)}{describe_stack(one)}"
     if found.gone:
         ended = f"{format_ranks_named(found.gone).capitalize()} {'has' if len(found.gone) == 1 else 'have'} ended"
         waits = "1 rank has" if len(found.places) == 1 else f"{len(found.places):,} ranks have"
         return f"{ended}; {waits} stood still for {length}, rank {one.rank} {where}."
     if found.known == 1:
         return f"No step for {length}: the training thread stands still {where}."
-    inside = {(place.group, place.number) for place in found.places if place.in_collective}
-    if len(inside) == 1 and all(place.in_collective for place in found.places):
+    inside = {(position.group, position.number) for position in found.places if position.in_collective}
+    if len(inside) == 1 and all(position.in_collective for position in found.places):
         name = one.name or "collective"
         return f"All {found.known:,} ranks have been in {name} {one.number:,} for {length}: look at the network."
     return f"No step for {length}: all {found.known:,} ranks stand still, rank {one.rank} {where}."
 
 
-def _read_places(ranks: Iterable[RankRun]) -> list[Place]:
+def _read_positions(ranks: Iterable[RankRun]) -> list[RankPosition]:
     found = (_read_rank(rank) for rank in ranks)
-    return [place for place in found if place is not None]
+    return [position for position in found if position is not None]
 
 
-def _read_rank(rank: RankRun) -> Place | None:
+def _read_rank(rank: RankRun) -> RankPosition | None:
     try:
         manifest, state = rank.manifest, rank.state
     except RunError:
         return None
     standing = manifest.facts.get("standing") if state == "recording" else None
-    # A rank that tells of no place has called no collective yet, as far as it was heard.
+    # A rank that tells of no position has called no collective yet, as far as it was heard.
     told = manifest.facts.get("moment") or standing or {"step": 1}
-    place = read_place(rank.rank, told, manifest.heartbeat_unix_ns, standing)
-    return replace(place, state=state) if place is not None else None
-
-
-def _numbers(places: Sequence[Place]) -> tuple[int, ...]:
-    return tuple(place.rank for place in places)
+    position = read_position(rank.rank, told, manifest.heartbeat_unix_ns, standing)
+    return replace(position, state=state) if position is not None else None

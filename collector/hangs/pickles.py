@@ -90,7 +90,6 @@ class _Machine:
         self._stack.append(values)
 
     def _collect(self, name: str, place: int) -> None:
-        """Put values into the container below them."""
         if name == "TUPLE":
             self._stack.append(tuple(self._take_marked()))
         elif name == "APPENDS":

@@ -6,6 +6,7 @@ nothing has happened there for a while.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,7 +53,7 @@ class Still:
 
 
 @dataclass(frozen=True)
-class Place:
+class RankPosition:
     """Where one rank was. `ended` counts the collectives that it had left, `name` and `bytes` are of the next: the one
     that it had begun, or (not `is_begun`) that of the step before at this place. `seen_unix_ns` is when it said so;
     `still` is None for a thread that gets on.
@@ -109,7 +110,7 @@ class Place:
         return self.rank in group.ranks if group.ranks else any(own == group for own, _ in self.counts)
 
 
-def read_place(rank: int, told: Any, seen_unix_ns: int = 0, standing: Any = None) -> Place | None:
+def read_position(rank: int, told: Any, seen_unix_ns: int = 0, standing: Any = None) -> RankPosition | None:
     """Read what a manifest tells of where its rank is; None where that is nothing."""
     still = _read_still(standing)
     if not isinstance(told, dict):
@@ -121,7 +122,7 @@ def read_place(rank: int, told: Any, seen_unix_ns: int = 0, standing: Any = None
     counts = told.get("groups")
     read = [_read_count(entry) for entry in counts[:MOST_GROUPS]] if isinstance(counts, list) else []
     reduces = told.get("backward_group")
-    return Place(
+    return RankPosition(
         rank=rank,
         step=read_count(told.get("step")) or 0,
         phase=read_phase(told.get("phase")),
@@ -139,21 +140,27 @@ def read_place(rank: int, told: Any, seen_unix_ns: int = 0, standing: Any = None
     )
 
 
-def describe_place(place: Place) -> str:
+def describe_position(position: RankPosition) -> str:
     """Say what a rank was doing, as the end of a sentence."""
-    group = place.find_group(place.group)
-    if place.in_collective and group is not None and len(place.counts) > 1:
-        return f"in {place.name or 'collective'} {place.number:,} of group {group.title}, in step {place.step:,}"
-    if place.phase:
-        return f"in {PHASE_LABELS[place.phase].lower()} of step {place.step:,}"
-    if place.after:
-        return f"after {PHASE_LABELS[place.after].lower()} of step {place.step:,}"
-    return f"before step {place.step:,}"
+    group = position.find_group(position.group)
+    if position.in_collective and group is not None and len(position.counts) > 1:
+        return (
+            f"in {position.name or 'collective'} {position.number:,} of group {group.title}, in step {position.step:,}"
+        )
+    if position.phase:
+        return f"in {PHASE_LABELS[position.phase].lower()} of step {position.step:,}"
+    if position.after:
+        return f"after {PHASE_LABELS[position.after].lower()} of step {position.step:,}"
+    return f"before step {position.step:,}"
 
 
-def say_stack(place: Place) -> str:
+def describe_stack(position: RankPosition) -> str:
     """Say at which function a rank stood, as the end of a sentence, "" where that is not known."""
-    return f", at {place.still.stack}" if place.still is not None and place.still.stack else ""
+    return f", at {position.still.stack}" if position.still is not None and position.still.stack else ""
+
+
+def list_ranks(positions: Iterable[RankPosition]) -> tuple[int, ...]:
+    return tuple(position.rank for position in positions)
 
 
 def _read_still(told: Any) -> Still | None:

@@ -27,7 +27,6 @@ def describe_standstills(found: Iterable[Standstill]) -> str:
 
 
 def _group(found: Iterable[Standstill]) -> list[list[Standstill]]:
-    """Return those that different ranks tell of one time."""
     groups: list[list[Standstill]] = []
     for one in sorted(found, key=lambda one: one.begun_unix_ns):
         if groups and one.begun_unix_ns < max(other.ended_unix_ns for other in groups[-1]):

@@ -23,7 +23,7 @@ _LONG_WORK = (
 _LIBRARIES = ("/torch/", "/site-packages/", "/dist-packages/", "/lib/python")
 
 
-def read_least_ns() -> int:
+def read_threshold_ns() -> int:
     try:
         least_s = float(os.environ.get(VARIABLE, ""))
     except ValueError:
@@ -31,7 +31,7 @@ def read_least_ns() -> int:
     return int((least_s if math.isfinite(least_s) else LEAST_S) * 1e9)
 
 
-def find_place(text: str) -> str:
+def describe_innermost(text: str) -> str:
     """Return where a stack stands: its innermost function, and the innermost of the script that called it."""
     lines = text.splitlines()
     if not lines:

@@ -85,7 +85,6 @@ def _draw_phases(figure: Any, rank: RankRun) -> None:
 
 
 def _draw_operators(figure: Any, rank: RankRun) -> None:
-    """Draw the operators with the most self time, on the host and on the device."""
     keys = ("self_ns", "device_self_ns")
     rows = rank.table("operators", ("name", *keys))
     sums = rows.group_by("name", use_threads=False).aggregate([(key, "sum") for key in keys]).to_pylist()
@@ -100,7 +99,6 @@ def _draw_operators(figure: Any, rank: RankRun) -> None:
 
 
 def _draw_queues(figure: Any, rank: RankRun) -> None:
-    """Draw the depth of each queue over time."""
     samples = rank.table("queues", ("start_ns", "queue", "loader", "depth")).sort_by("start_ns")
     pairs = samples.group_by(["loader", "queue"], use_threads=False).aggregate([]).to_pylist()
     for pair in pairs:
@@ -113,7 +111,6 @@ def _draw_queues(figure: Any, rank: RankRun) -> None:
 
 
 def _draw_stages(figure: Any, rank: RankRun) -> None:
-    """Draw what each stage did of its time: work and waits."""
     rows = rank.table("stages", ("stage", "kind", "duration_ns"))
     sums = rows.group_by(["stage", "kind"], use_threads=False).aggregate([("duration_ns", "sum")]).to_pylist()
     kinds = {"work": _LIGHT["data"], "input_wait": _LIGHT["idle"], "output_wait": "#565d66", "setup": _LIGHT["copy"]}

@@ -222,7 +222,6 @@ def _read_stages(rank: RankRun, first: int, workers: Collection[int] | None = No
 
 
 def _place(rows: pa.Table, placed: timeline_rows.Placed) -> dict[str, Any]:
-    """Return the columns that say when spans were, what they are and where they stand."""
     row = pa.array(placed.row)
     return {
         "start": rows["start_ns"],

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -22,6 +21,7 @@ from collector.format.workers import check_numbers, list_workers
 from collector.notebook.frames import SCHEMA, SpanChoice, build_spans
 from collector.traces.writing import (
     EventWriter,
+    Int64s,
     SliceColumns,
     name_overlapping,
     name_process,
@@ -34,8 +34,6 @@ from collector.traces.writing import (
 if TYPE_CHECKING:
     from collector.format.run import Run
 
-
-Int64s = npt.NDArray[np.int64]
 _NEEDED = ("start", "dur", "name")
 _PLACE = ("trace_id", "process", "thread")
 
@@ -155,7 +153,6 @@ def _join_arguments(table: pa.Table) -> pa.Array:
 
 
 def _write_flows(writer: EventWriter, table: pa.Table, pid: Int64s, tid: Int64s) -> None:
-    """Link each span on a device to the host span that launched it."""
     launch = pc.index_in(table["launched_by"], table["span_id"].combine_chunks())
     launch = launch.combine_chunks() if isinstance(launch, pa.ChunkedArray) else launch
     linked = pc.and_(pc.is_valid(launch), pc.is_valid(table["launched_by"].combine_chunks())).to_numpy(

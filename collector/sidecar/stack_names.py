@@ -138,5 +138,4 @@ def _find_stage(frame: Frame, is_timed: bool) -> str | None:
 
 
 def _clean(text: str) -> str:
-    """Return a text without what would break a line."""
     return text if text.isprintable() else "".join(part if part.isprintable() else "?" for part in text)

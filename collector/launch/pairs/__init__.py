@@ -147,7 +147,6 @@ def _tell_progress(title: str, measured: Measured, left_s: float) -> None:
 
 
 def _judge(output: Path, pairs: Pairs) -> int:
-    """Print the gate's verdict on what was recorded; return its exit code."""
     new, base = ([str(path) for path in sorted((output / name).iterdir())] for name in (NEW, BASE))
     given = {"max-slowdown": pairs.max_slowdown, "junit": pairs.junit, "markdown": pairs.markdown}
     extra = [

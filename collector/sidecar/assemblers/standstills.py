@@ -27,8 +27,9 @@ from collector.format.phases import PHASE_NAMES
 from collector.format.rank import RankRun
 from collector.format.schema.layout import find_ranks
 from collector.format.standstills import FACT, MOST_KEPT, REGULAR_TIMES, Standstill
-from collector.hangs.live import Standing, find_standing, is_standstill, say_standing
-from collector.hangs.watching import find_place, is_long_work, read_least_ns, waits_for_ranks
+from collector.hangs.live import Standing, describe_live_hang, find_standing, is_standstill
+from collector.hangs.positions import list_ranks
+from collector.hangs.watching import describe_innermost, is_long_work, read_threshold_ns, waits_for_ranks
 from collector.notes import read_notes
 from collector.ring.clock import Clock
 from collector.sidecar.assembler import Assembler
@@ -57,7 +58,7 @@ class StandstillAssembler(Assembler):
         super().__init__(rank_folder, clock)
         notes = read_notes(rank_folder)
         self._rank, self._pid, self._terminal = notes.rank, notes.pid, notes.terminal
-        self._least_ns = read_least_ns()
+        self._least_ns = read_threshold_ns()
         self._is_on = self._least_ns > 0 and not notes.finished
         self._steps: Any = None
         self._stacks: Any = None
@@ -115,7 +116,7 @@ class StandstillAssembler(Assembler):
             "step": moment.step + 1,
             "phase": _name_phase(moment.phase),
             "after": _name_phase(moment.previous),
-            "stack": find_place(stack),
+            "stack": describe_innermost(stack),
             "works": works,
             "waits": waits_for_ranks(stack),
         }
@@ -161,7 +162,6 @@ class StandstillAssembler(Assembler):
         self._found, self._looked_s = None, 0.0
 
     def _works(self, stack: str) -> bool:
-        """Say whether the process computes, saves or compiles."""
         if is_long_work(stack):
             return True
         if self._cpu is None:
@@ -194,7 +194,7 @@ class StandstillAssembler(Assembler):
             return
         self._found = self._note(found)
         if not self._has_spoken and found.speaker == self._rank:
-            say_on_terminal(self._pid, self._terminal, f"stepscope: {say_standing(found)} ({run_path})")
+            say_on_terminal(self._pid, self._terminal, f"stepscope: {describe_live_hang(found)} ({run_path})")
         self._has_spoken = True
 
     def _note(self, found: Standing) -> Standstill | None:
@@ -209,8 +209,8 @@ class StandstillAssembler(Assembler):
             ended_unix_ns=time.time_ns(),
             phase=_name_phase(moment.phase),
             after=_name_phase(moment.previous),
-            stack=find_place(self._find_stack(moment)),
-            missing=tuple(place.rank for place in found.stop.missing) if found.stop is not None else found.gone,
+            stack=describe_innermost(self._find_stack(moment)),
+            missing=list_ranks(found.stop.missing) if found.stop is not None else found.gone,
         )
 
 

@@ -75,7 +75,6 @@ def name_devices(trace: Trace) -> tuple[Device, ...]:
 
 
 def _list_calls(trace: Trace) -> set[str]:
-    """Return the names of the runtime calls of a trace."""
     codes: set[int] = set()
     for rows in trace.find(trace.kinds.kind == Kind.RUNTIME):
         codes.update(np.unique(trace.columns.name[rows]).tolist())

@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from collector.hangs.blame import Stop, explain_counts, explain_places
-from collector.hangs.live import judge_places, say_standing
-from collector.hangs.positions import Place, Still, read_place
+from collector.hangs.blame import Stop, explain_counts, explain_positions
+from collector.hangs.live import classify_positions, describe_live_hang
+from collector.hangs.positions import RankPosition, Still, read_position
 
 S = 10**9
 NOW = 1_780_000_000 * S
 MESH = {"tp": ((0, 1), (2, 3)), "dp": ((0, 2), (1, 3))}
 
 
-def tell(rank: int, *, inside: str = "", dp: int = 811, tp: int = 40, following: str = "", **told: Any) -> Place:
+def tell(rank: int, *, inside: str = "", dp: int = 811, tp: int = 40, following: str = "", **told: Any) -> RankPosition:
     """Return where a rank of a mesh of 2 x 2 is: waiting in a collective of a group, or elsewhere."""
     groups = [{"name": "0", "label": "default_pg", "is_whole": True, "ended": 3}]
     for label, ended in (("dp", dp), ("tp", tp)):
@@ -35,13 +35,13 @@ def tell(rank: int, *, inside: str = "", dp: int = 811, tp: int = 40, following:
         **told,
     }
     still = {"for_ns": 94 * S, "limit_ns": 30 * S, "alone_limit_ns": 60 * S, "stack": ""}
-    place = read_place(rank, moment, NOW, still)
+    place = read_position(rank, moment, NOW, still)
     assert place is not None
     return place
 
 
-def must_stop(*places: Place) -> Stop:
-    found = explain_places(places)
+def must_stop(*places: RankPosition) -> Stop:
+    found = explain_positions(places)
     assert found is not None
     return found
 
@@ -54,9 +54,9 @@ def test_the_rank_that_never_entered_a_collective_of_its_group_is_named_and_rank
         tell(2, inside="tp", dp=812, tp=40),
         tell(3, following="dp"),
     ]
-    found = judge_places(places)
+    found = classify_positions(places)
     assert found is not None
-    assert say_standing(found, "25.0 MiB") == (
+    assert describe_live_hang(found, "25.0 MiB") == (
         "Rank 3 has not entered allreduce 812 (25.0 MiB) of group dp (ranks 1, 3) for 94 s; 1 rank waits for it, 2 more "
         "ranks wait in other collectives. Rank 3 was last seen in data wait of step 41."
     )
@@ -80,18 +80,18 @@ def test_of_two_groups_that_wait_for_a_rank_the_one_that_has_waited_longer_is_to
 def test_ranks_that_wait_for_each_other_in_two_groups_are_told_with_where_they_wait() -> None:
     """They call in another order: 0 waits for 1 in one group, and 1 for 0 by way of 3 and 2 in others."""
     places = [tell(0, inside="tp"), tell(1, inside="dp"), tell(2, inside="dp"), tell(3, inside="tp")]
-    found = judge_places(places)
+    found = classify_positions(places)
     assert found is not None
-    assert " has not entered allreduce " in say_standing(found)
-    assert " was last seen in allreduce " in say_standing(found)
+    assert " has not entered allreduce " in describe_live_hang(found)
+    assert " was last seen in allreduce " in describe_live_hang(found)
 
 
 def test_a_rank_that_waits_itself_is_not_blamed_while_another_may_be_to_blame_that_was_not_heard() -> None:
-    assert explain_places([tell(0, inside="tp", tp=41), tell(1, inside="dp", tp=41)]) is None
+    assert explain_positions([tell(0, inside="tp", tp=41), tell(1, inside="dp", tp=41)]) is None
 
 
 def test_members_that_were_not_told_are_those_that_have_called_in_the_group() -> None:
-    def forget(place: Place) -> Place:
+    def forget(place: RankPosition) -> RankPosition:
         return replace(place, counts=tuple((replace(group, ranks=()), count) for group, count in place.counts))
 
     stop = must_stop(*map(forget, (tell(0), tell(1, inside="dp"), tell(2), tell(3))))
@@ -99,7 +99,7 @@ def test_members_that_were_not_told_are_those_that_have_called_in_the_group() ->
 
 
 def test_a_group_that_all_of_its_ranks_have_entered_blames_nobody() -> None:
-    assert explain_places([tell(0), tell(1, inside="dp"), tell(2), tell(3, inside="dp")]) is None
+    assert explain_positions([tell(0), tell(1, inside="dp"), tell(2), tell(3, inside="dp")]) is None
 
 
 def test_a_rank_that_stands_in_a_call_of_torch_that_is_not_seen_is_not_blamed() -> None:
@@ -127,9 +127,9 @@ def test_a_backward_waits_for_the_ranks_of_its_group_only() -> None:
 
 def test_where_calls_return_at_once_the_rank_that_is_behind_in_all_of_its_groups_is_named() -> None:
     places = [tell(0, dp=812, tp=41), tell(1, dp=812, tp=41), tell(2, dp=812, tp=41), tell(3, dp=811, tp=41)]
-    found = judge_places(places)
+    found = classify_positions(places)
     assert found is not None
-    assert say_standing(found) == (
+    assert describe_live_hang(found) == (
         "Rank 3 has called 811 collectives of group dp (ranks 1, 3), 1 of the others 812; nothing has happened there for "
         "94 s. Rank 3 was last seen in data wait of step 41."
     )
@@ -144,7 +144,7 @@ def test_a_rank_that_is_ahead_in_one_group_and_behind_in_another_is_held_up_itse
 
 @pytest.mark.parametrize("groups", [7, [7], [{"name": 3}], [{"name": "x", "ranks": "y", "ended": -4}], [{}] * 1000])
 def test_what_is_told_wrongly_of_groups_is_left_out(groups: Any) -> None:
-    place = read_place(0, {"groups": groups, "backward_group": 9}, NOW, None)
+    place = read_position(0, {"groups": groups, "backward_group": 9}, NOW, None)
     assert place is not None
     assert len(place.counts) < 2
     assert place.backward_group is None
@@ -152,11 +152,11 @@ def test_what_is_told_wrongly_of_groups_is_left_out(groups: Any) -> None:
 
 
 def test_a_job_of_one_group_is_told_without_it() -> None:
-    def keep_one(place: Place) -> Place:
+    def keep_one(place: RankPosition) -> RankPosition:
         return replace(place, counts=place.counts[:1], group="0")
 
     still = Still(94 * S, 30 * S, 60 * S)
     waits = replace(keep_one(tell(0, inside="dp")), still=still)
-    found = judge_places([waits, keep_one(tell(1))])
+    found = classify_positions([waits, keep_one(tell(1))])
     assert found is not None
-    assert say_standing(found).startswith("Rank 1 has not entered allreduce 4 for 94 s; 1 rank waits for it.")
+    assert describe_live_hang(found).startswith("Rank 1 has not entered allreduce 4 for 94 s; 1 rank waits for it.")

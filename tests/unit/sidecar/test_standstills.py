@@ -16,7 +16,7 @@ import pytest
 from collector.format.parts import build_table_from_rows
 from collector.format.phases import PHASE_PLACES
 from collector.format.schema.layout import events_path, rank_path
-from collector.hangs.watching import VARIABLE, find_place, is_long_work, waits_for_ranks
+from collector.hangs.watching import VARIABLE, describe_innermost, is_long_work, waits_for_ranks
 from collector.notes import Notes, write_notes
 from collector.ring.clock import Clock
 from collector.sidecar import process
@@ -225,9 +225,9 @@ def test_steps_alone_tell_how_long_a_silence_is_usual(tmp_path: Path) -> None:
 
 
 def test_a_stack_is_told_by_its_innermost_function_and_the_script_s() -> None:
-    assert find_place("") == ""
-    assert find_place("step (/home/me/train.py:3)") == "step (train.py:3)"
-    assert find_place("run (/usr/lib/python3.10/runpy.py:1)") == "run (runpy.py:1)"
+    assert describe_innermost("") == ""
+    assert describe_innermost("step (/home/me/train.py:3)") == "step (train.py:3)"
+    assert describe_innermost("run (/usr/lib/python3.10/runpy.py:1)") == "run (runpy.py:1)"
     assert is_long_work("compile (/v/torch/_inductor/codecache.py:1)")
     assert not is_long_work(SLEEPS)
 
