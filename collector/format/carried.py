@@ -58,13 +58,8 @@ class Window(Protocol):
     def holds(self, start: Ints, end: Ints, step: Ints) -> npt.NDArray[np.bool_]: ...
 
 
-def carry_whole(rank: RankRun) -> Window | None:
-    """Leave nothing of a rank out."""
-    return None
-
-
 def carry_tables(
-    run: Run, ranks: list[RankRun], find_window: Callable[[RankRun], Window | None] = carry_whole
+    run: Run, ranks: list[RankRun], find_window: Callable[[RankRun], Window | None] = lambda _: None
 ) -> dict[str, Any]:
     """Return the tables of the ranks, or of a window of each, as a key of the file; none if they are too long."""
     found = {}

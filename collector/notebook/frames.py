@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -16,6 +15,7 @@ import pyarrow.compute as pc
 from collector.format import timeline_rows
 from collector.format.parts import find_files
 from collector.format.schema.errors import OptionError, TableMissingError
+from collector.format.schema.wording import suggest_nearest
 from collector.format.words import SLICE_CATEGORIES
 from collector.format.workers import keep_workers
 
@@ -80,8 +80,7 @@ def _check(what: str, given: Any, known: Sequence[str]) -> tuple[str, ...]:
     names = (given,) if isinstance(given, str) else tuple(given)
     for name in names:
         if name not in known:
-            near = difflib.get_close_matches(str(name), known, 1)
-            hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(known)}"
+            hint = suggest_nearest(str(name), known, f"choose from {', '.join(known)}")
             raise OptionError(f"there is no {what} {name!r}; {hint}")
     return names
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,7 +11,7 @@ import pyarrow.compute as pc
 
 from collector.format.intervals import unite
 from collector.format.schema.errors import OptionError
-from collector.format.schema.wording import format_number_of
+from collector.format.schema.wording import format_number_of, suggest_nearest
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -46,8 +45,7 @@ def find_operator(operators: pa.Table, name: str) -> Operator:
     rows = operators.filter(pc.equal(names, name))
     if not rows.num_rows:
         known = pc.unique(names.combine_chunks()).to_pylist()
-        near = difflib.get_close_matches(name, known, 1, 0.4)
-        hint = f"did you mean {near[0]!r}?" if near else f"it has {len(known)} others"
+        hint = suggest_nearest(name, known, f"it has {len(known)} others", 0.4)
         raise OptionError(f"the detailed windows have no operator {name!r}; {hint}")
     grouped = rows.group_by("input_shapes", use_threads=False).aggregate([(key, "sum") for key in _SUMS])
     shapes = grouped.rename_columns({f"{key}_sum": key for key in _SUMS}).to_pandas()
