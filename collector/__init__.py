@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collector.estimating.estimation import estimate
-    from collector.format.run import Run, open_run
     from collector.format.schema.errors import (
         NewerSchemaError,
         OptionError,
@@ -29,8 +28,9 @@ if TYPE_CHECKING:
     from collector.marks.ranges import pop_range, push_range, record
     from collector.marks.stages import stage
     from collector.marks.watching import watch
+    from collector.notebook.run import Run, open_run
+    from collector.notebook.writing import write_trace
     from collector.session.profiler import Profiler, active_profiler
-    from collector.views.writing import write_trace
 
     __version__: str
 
@@ -65,18 +65,18 @@ __all__ = [
 
 _HOMES = {
     "Profiler": "session.profiler",
-    "Run": "format.run",
+    "Run": "notebook.run",
     "__version__": "version",
     "active_profiler": "session.profiler",
     "estimate": "estimating.estimation",
-    "open_run": "format.run",
+    "open_run": "notebook.run",
     "pop_range": "marks.ranges",
     "push_range": "marks.ranges",
     "queue": "marks.queues",
     "record": "marks.ranges",
     "stage": "marks.stages",
     "watch": "marks.watching",
-    "write_trace": "views.writing",
+    "write_trace": "notebook.writing",
     **{name: "format.schema.errors" for name in __all__ if name.endswith("Error")},
 }
 

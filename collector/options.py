@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import enum
 import os
 from collections.abc import Collection, Mapping
@@ -11,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from collector.format.schema.errors import OptionError
+from collector.format.schema.wording import suggest_nearest
 
 Level = Literal["debug", "info", "important"]
 Activity = Literal["cpu", "device"]
@@ -93,7 +93,8 @@ def parse_options(given: Mapping[str, Any]) -> Options:
     names = [field.name for field in dataclasses.fields(Options)]
     for name in given:
         if name not in names:
-            raise OptionError(f"Profiler has no option {name!r}; {_suggest(name, names)}")
+            hint = suggest_nearest(name, names, f"it has: {', '.join(names)}", 0.5)
+            raise OptionError(f"Profiler has no option {name!r}; {hint}")
     values = dict(given)
     if values.get("level") == "important":
         values = {**_IMPORTANT, **values}
@@ -145,8 +146,3 @@ def _parse_baseline(value: Any) -> str:
         raise OptionError(f"baseline takes the path of a run, not {value!r}")
     path = os.fsdecode(value)
     return os.path.abspath(os.path.expanduser(path)) if path else ""
-
-
-def _suggest(name: str, names: list[str]) -> str:
-    near = difflib.get_close_matches(name, names, 1, 0.5)
-    return f"did you mean {near[0]!r}?" if near else f"it has: {', '.join(names)}"

@@ -51,9 +51,10 @@ def _describe_function(name: str, function: Callable[..., Any]) -> str:
 
 
 def _describe_class(name: str, kind: Any) -> str:
-    own = "__init__" in vars(kind) and not hasattr(kind, "__dataclass_fields__")
+    layers = [layer for layer in reversed(kind.__mro__) if layer.__module__.startswith("collector.")]
+    own = any("__init__" in vars(layer) for layer in layers) and not hasattr(kind, "__dataclass_fields__")
     lines = [f"## `{name}{_format_signature(kind.__init__) if own else ''}`", "", _read_text(kind), ""]
-    for member, value in vars(kind).items():
+    for member, value in (item for layer in layers for item in vars(layer).items()):
         if member.startswith("_"):
             continue
         if isinstance(value, property | cached_property):

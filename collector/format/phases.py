@@ -110,6 +110,11 @@ PHASE_PLACES: dict[str, int] = {name: place for place, name in enumerate(PHASE_N
 """Name -> place in the order of a step, which is the code of the phase in the event log."""
 
 
+def read_phase(value: object) -> str:
+    """Return the name of a phase as a file tells it, "" for anything else."""
+    return value if isinstance(value, str) and value in PHASE_LABELS else ""
+
+
 def list_bound_by(bound: Bound) -> tuple[str, ...]:
     """Return the phases that make a step bound by something."""
     return tuple(phase.name for phase in PHASES if phase.bound == bound)

@@ -9,7 +9,7 @@ import contextlib
 import difflib
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -23,14 +23,13 @@ from collector.format.alive import is_alive
 from collector.format.arrow_schemas import arrow_schema
 from collector.format.lens import WHOLE, Lens, LensReader, StepRange
 from collector.format.schema import layout
-from collector.format.schema.errors import OptionError, RunError, TableMissingError
+from collector.format.schema.errors import OptionError, RunError, StepscopeError, TableMissingError
 from collector.format.schema.manifest import RankManifest, RunState, decode_manifest
 from collector.format.schema.reading import read_small_text
 from collector.format.schema.recovery import BROKEN_SUFFIX, spell_recovery
 from collector.format.schema.tables import TABLES
-from collector.format.standstills import Standstill, read_standstills
-from collector.format.stood import mark_standstills
-from collector.views import showing
+from collector.format.schema.wording import format_number_of
+from collector.format.standstills import Standstill, mark_standstills, read_standstills
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -67,7 +66,10 @@ class RankRun:
         self._reader = LensReader(self.folder, lens)
 
     def __repr__(self) -> str:
-        return showing.describe_rank(self)
+        try:
+            return f"RankRun({self.rank}, {self.state}, {describe_steps(self)})"
+        except (StepscopeError, OSError) as error:
+            return f"RankRun({self.rank}: {error})"
 
     @property
     def key(self) -> tuple[str, Lens]:
@@ -128,8 +130,6 @@ class RankRun:
 
     def frame(self, name: str, columns: Sequence[str] | None = None) -> pd.DataFrame:
         """Read a table as a pandas frame; whole numbers that may be absent are Int64. Raises as `table` does."""
-        from collector.views.frames import make_frame
-
         table = self.table(name, columns)
         return make_frame(table, [column.name for column in TABLES[name].columns if column.nullable])
 
@@ -174,8 +174,27 @@ class RankRun:
         return TableStatus("there")
 
 
+def describe_steps(rank: RankRun) -> str:
+    """Return the number of training steps in words, also of a rank without that table."""
+    try:
+        return format_number_of(rank.count_steps(), "step")
+    except StepscopeError:
+        return "no steps"
+
+
+def make_frame(table: pa.Table, optional: Collection[str]) -> pd.DataFrame:
+    """Return a pandas frame. The whole numbers of `optional` columns are Int64 with NA: floats would round long ids."""
+    import pandas as pd
+
+    nullable = {name for name in optional if name in table.column_names and pa.types.is_integer(table[name].type)}
+    frame = table.drop_columns(sorted(nullable)).to_pandas()
+    for place, name in enumerate(table.column_names):
+        if name in nullable:
+            frame.insert(place, name, table[name].cast(pa.int64()).to_pandas(types_mapper=lambda _: pd.Int64Dtype()))
+    return frame
+
+
 def _check_table(name: str) -> None:
-    """Raise OptionError with the nearest table and the list of them if there is none of that name."""
     if name not in TABLES:
         near = difflib.get_close_matches(name, TABLES, 1)
         hint = f"did you mean {near[0]!r}? " if near else ""

@@ -12,10 +12,11 @@ import sys
 from collections.abc import Iterator, Mapping
 
 from collector.edge import log_failure
+from collector.server import SERVER
 
 VARIABLE = "STEPSCOPE_BASE"
 """JSON: `from` is the user's checkout, `to` that of the base, `note` the file for the modules that came from the former."""
-_OWN = ("collector", "profiler_server")
+_OWN = ("collector", SERVER)
 
 
 def watch_origin(environment: Mapping[str, str]) -> None:

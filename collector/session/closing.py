@@ -15,6 +15,7 @@ import sys
 from pathlib import Path
 
 from collector.expendable import build_environment
+from collector.server import SERVER
 from collector.session.headroom import measure_headroom
 
 VARIABLE = "PROFILER_VERDICT"
@@ -22,7 +23,6 @@ VARIABLE = "PROFILER_VERDICT"
 PATIENCE_S = 5.0
 LEAST_FREE_BYTES = 256 << 20
 """Where less is free, the system might end the training for what the judging takes."""
-_SERVER = "profiler_server"
 _log = logging.getLogger("stepscope")
 
 
@@ -35,7 +35,7 @@ def judge_briefly(run_path: Path, world_size: int = 1) -> list[str]:
     later = f"for the verdict: profiler-server report --brief {shlex.quote(str(run_path))}"
     if (
         os.environ.get(VARIABLE) == "0"
-        or importlib.util.find_spec(_SERVER) is None
+        or importlib.util.find_spec(SERVER) is None
         or measure_headroom() < LEAST_FREE_BYTES
     ):
         return []
@@ -43,7 +43,7 @@ def judge_briefly(run_path: Path, world_size: int = 1) -> list[str]:
         return [later]
     try:
         done = subprocess.run(
-            [sys.executable, "-m", "collector.expendable", _SERVER, "report", "--brief", str(run_path)],
+            [sys.executable, "-m", "collector.expendable", SERVER, "report", "--brief", str(run_path)],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             cwd="/",  # a file of the user's in the current folder must not shadow a module

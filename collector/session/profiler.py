@@ -16,8 +16,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from collector.edge import Edge, log_failure
-from collector.format.run import Run
 from collector.format.schema.errors import OptionError, SessionError, StepscopeError
+from collector.notebook.run import Run
 from collector.options import (
     BY_LEVEL,
     ActivitiesValue,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from collector.format.run import Run
+from collector.notebook.run import Run
 
 _ENDINGS = (".json", ".json.gz")
 

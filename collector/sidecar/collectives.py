@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from collector.format.places import MOST_GROUPS
+from collector.hangs.positions import MOST_GROUPS
 from collector.notes import read_notes
 from collector.ring.clock import Clock
 from collector.sidecar.calls import Call

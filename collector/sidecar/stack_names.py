@@ -25,19 +25,6 @@ _LONGEST_NAME, _LONGEST_FILE = 160, 300
 _OURS = str(Path(__file__).resolve().parents[1]) + "/"
 _FETCH = ("torch/utils/data/_utils/fetch.py", "fetch")
 _NO_FRAME = -1
-_DISPATCH, _OF_RANKS = "/torch/_ops.py:", "/torch/distributed/"
-_LONG_WORK = (
-    "torch/serialization.py",
-    "torch/distributed/checkpoint/",
-    "torch/_dynamo/",
-    "torch/_inductor/",
-    "/triton/",
-    "/pdb.py",
-    "/bdb.py",
-    "/ipykernel/",
-)
-"""Files whose functions save, compile or wait for a person, which takes as long as it takes."""
-_LIBRARIES = ("/torch/", "/site-packages/", "/dist-packages/", "/lib/python")
 
 
 class Frame(NamedTuple):
@@ -134,32 +121,6 @@ def describe_stack(frames: Sequence[Frame]) -> Stack:
     return Stack("\n".join(kept), stage, min(entry, _OUTER_FRAMES))
 
 
-def find_place(text: str) -> str:
-    """Return where a stack stands: its innermost function, and the innermost of the script that called it."""
-    lines = text.splitlines()
-    if not lines:
-        return ""
-    own = next((line for line in reversed(lines) if not any(part in line for part in _LIBRARIES)), lines[-1])
-    called = "" if own == lines[-1] else f", called from {_cut_folder(own)}"
-    return _cut_folder(lines[-1]) + called
-
-
-def is_long_work(text: str) -> bool:
-    """Say whether a stack is in code that saves, compiles or waits for a person."""
-    return any(part in text for part in _LONG_WORK)
-
-
-def waits_for_ranks(text: str) -> bool:
-    """Say whether a stack ends in torch's code for several ranks, or in an operator that was called from there."""
-    inner = next((line for line in reversed(text.splitlines()) if _DISPATCH not in line), "")
-    return _OF_RANKS in inner
-
-
-def _cut_folder(line: str) -> str:
-    name, _, place = line.partition(" (")
-    return f"{name} ({place.rpartition('/')[2]}" if place else name
-
-
 def _find_stage(frame: Frame, is_timed: bool) -> str | None:
     """Return the stage that begins with a frame. The code that times stages is on the stack itself, where it times."""
     if (frame.file.endswith(_FETCH[0])) and frame.name.endswith(_FETCH[1]):
@@ -177,5 +138,4 @@ def _find_stage(frame: Frame, is_timed: bool) -> str | None:
 
 
 def _clean(text: str) -> str:
-    """Return a text without what would break a line."""
     return text if text.isprintable() else "".join(part if part.isprintable() else "?" for part in text)

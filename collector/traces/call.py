@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from collector.format.words import find_element_bytes
+
 Shape = tuple[int, ...]
 UNKNOWN_ELEMENT_BYTES = 4
 """A list of tensors does not tell its dtype; PyTorch's default of float32 is taken."""
@@ -15,14 +17,6 @@ UNKNOWN_ELEMENT_BYTES = 4
 _LARGEST_DIMENSION = 1 << 48
 _MOST_DIMENSIONS = 64
 _MOST_TENSORS = 100_000
-_ELEMENT_BYTES = (
-    ("complex<double>", 16), ("complexdouble", 16), ("complex128", 16),
-    ("complex<float>", 8), ("complexfloat", 8), ("complex64", 8),
-    ("complex<c10::half>", 4), ("complexhalf", 4), ("complex32", 4),
-    ("float8", 1), ("float4", 1), ("bfloat16", 2), ("half", 2), ("float16", 2), ("float64", 8), ("double", 8),
-    ("float", 4), ("long", 8), ("int64", 8), ("int32", 4), ("short", 2), ("int16", 2), ("int8", 1), ("int", 4),
-    ("char", 1), ("byte", 1), ("bool", 1),
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -103,15 +97,6 @@ def read_call(shapes: str | None, dtypes: str | None, values: str | None) -> Cal
         tensors.append(_read_shape(entry, kind))
         lists.append(_read_list(entry))
     return Call(tuple(tensors), tuple(lists), types, tuple(_to_text(entry) for entry in _load(values) or ()))
-
-
-def find_element_bytes(dtype: str) -> int | None:
-    """Return the size of one element of a dtype, None for one that is not known.
-
-    Traces name it in many ways, such as c10::BFloat16, long int, Float8_e4m3fn or complex64.
-    """
-    lowered = dtype.lower()
-    return next((size for known, size in _ELEMENT_BYTES if known in lowered), None)
 
 
 def broadcast(shapes: Sequence[Shape]) -> Shape | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -110,6 +111,10 @@ class TraceTables:
     """How the rank fared, where Stepscope recorded it and its own export is read."""
 
 
+def _list_batches(table: pa.Table) -> Iterator[pa.RecordBatch]:
+    return iter(table.to_batches())
+
+
 class StreamedTables(Mapping[str, pa.Table]):
     """Tables that are built whenever they are asked for, whole or batch by batch, so that none is held.
 
@@ -119,6 +124,11 @@ class StreamedTables(Mapping[str, pa.Table]):
     def __init__(self, streams: Mapping[str, Batches], at_once: int = 1) -> None:
         self._streams = streams
         self.at_once = at_once
+
+    @classmethod
+    def of(cls, tables: Mapping[str, pa.Table]) -> StreamedTables:
+        """Return tables that are built already."""
+        return cls({name: partial(_list_batches, table) for name, table in tables.items()})
 
     def stream(self, name: str) -> Iterator[pa.RecordBatch]:
         """Yield the batches of a table."""

@@ -11,12 +11,12 @@ from functools import singledispatch
 from pathlib import Path
 
 from collector.format.attempts import list_attempts
-from collector.format.places import describe_place, say_stack
 from collector.format.run import Run
 from collector.format.schema.errors import RunError
 from collector.format.schema.wording import format_number_of, format_ranks_named
-from collector.format.standing import Standing, say_standing
-from collector.format.stops import Stop, name_group
+from collector.hangs.blame import Stop, name_group
+from collector.hangs.live import Standing, describe_live_hang
+from collector.hangs.positions import describe_position, describe_stack
 from profiler_server.analysis.ranks.ending import count_ended, find_end
 from profiler_server.analysis.ranks.ends import (
     Collective,
@@ -59,7 +59,7 @@ def _describe_hang(end: Hang) -> str:
 def describe_standing(end: Standing) -> str:
     """Say how a job that records stands still."""
     size = end.stop.bytes if end.stop is not None else None
-    return say_standing(end, format_bytes(size) if size else "")
+    return describe_live_hang(end, format_bytes(size) if size else "")
 
 
 @describe_end.register
@@ -107,7 +107,7 @@ def describe_stop(end: Stop) -> str:
     first = end.missing[0]
     who = format_ranks_named([place.rank for place in end.missing]).capitalize()
     waits = "1 rank was" if len(end.waiting) == 1 else f"{len(end.waiting):,} ranks were"
-    where = f"Rank {first.rank} was {describe_place(first)}{say_stack(first)}."
+    where = f"Rank {first.rank} was {describe_position(first)}{describe_stack(first)}."
     if end.number is None:
         return (
             f"When the job ended, {waits} in the backward, which waits for the gradients of all ranks, and {who[0].lower()}"

@@ -10,7 +10,8 @@ from collector.format.phases import PHASE_LABELS
 from collector.format.rank import RankRun
 from collector.format.schema.errors import RunError
 from collector.format.schema.wording import format_ranks_named
-from collector.format.standstills import Standstill, read_standstills, say_standstills
+from collector.format.standstills import Standstill, read_standstills
+from collector.hangs.recorded import describe_standstills
 from profiler_server.analysis.ranks.collectives import CollectiveRow, count_late
 from profiler_server.analysis.ranks.ranks import MOST_RANKS, RankSummary, find_noun
 from profiler_server.analysis.ranks.slow_calls import SlowCall, find_slow_call
@@ -68,7 +69,7 @@ def recall_standstills(ranks: Iterable[RankRun]) -> str:
     for rank in itertools.islice(ranks, MOST_RANKS):
         with contextlib.suppress(RunError):
             found += read_standstills(rank.rank, rank.manifest.facts)
-    return say_standstills(found)
+    return describe_standstills(found)
 
 
 def describe_unread(ranks: int) -> str:

@@ -22,10 +22,9 @@ from collector.format.run import Run
 from collector.format.schema import layout
 from collector.format.schema.errors import RunError
 from collector.format.schema.manifest import RankManifest, RunState
-from collector.format.standing import find_standing
-from collector.format.standstills import read_standstills
+from collector.format.standstills import mark_standstills, read_standstills
 from collector.format.steps import find_stood, measure_between, read_integers, select_steps, train_steps
-from collector.format.stood import mark_standstills
+from collector.hangs.live import find_standing
 from profiler_server.store.cache.background import Background
 from profiler_server.store.cache.memory import MemoryCache
 from profiler_server.store.catalog import Catalog

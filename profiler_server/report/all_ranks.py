@@ -8,8 +8,8 @@ from typing import Any
 
 from collector.edge import Edge
 from collector.format.run import Run
-from collector.format.standing import Standing
-from collector.format.stops import Stop
+from collector.hangs.blame import Stop
+from collector.hangs.live import Standing
 from profiler_server.analysis.ranks.ends import CutOff, End, Killed, LeftOut, Mismatch, Raised, Severed
 from profiler_server.analysis.ranks.held import Hang
 from profiler_server.analysis.ranks.ranks import find_noun, summarize_ranks

@@ -8,8 +8,8 @@ from collector.edge import Edge
 from collector.format.evaluation import read_step_rows
 from collector.format.run import RankRun, Run
 from collector.format.schema.errors import RunError
-from collector.format.standing import Standing
 from collector.format.steps import summarize_steps
+from collector.hangs.live import Standing
 from profiler_server.analysis.ranks.ending import find_end
 from profiler_server.analysis.ranks.held import Hang
 from profiler_server.analysis.ranks.ranks import find_noun, summarize_ranks

@@ -14,7 +14,6 @@ from collector.format.noise import measure_noise
 from collector.format.run import Run
 from collector.format.schema.errors import RunError
 from collector.format.schema.manifest import RunManifest, RunState
-from collector.format.standing import find_standing, say_standing
 from collector.format.steps import (
     SELECTED_COLUMNS,
     read_integers,
@@ -23,6 +22,7 @@ from collector.format.steps import (
     tells_waits,
     train_steps,
 )
+from collector.hangs.live import describe_live_hang, find_standing
 
 COUNTED_RANKS = 8
 """Ranks whose steps are read for the figures; the line of a run with a thousand ranks must stay cheap."""
@@ -111,7 +111,7 @@ def read_headline(run: Run) -> Headline:
 def say_stand(run: Run, ranks: Sequence[int]) -> str:
     """Say how a job that records stands still, "" where it does not."""
     found = find_standing([run.read_rank(rank) for rank in ranks])
-    return say_standing(found) if found is not None else ""
+    return describe_live_hang(found) if found is not None else ""
 
 
 def _read_states(run: Run, ranks: Sequence[int]) -> set[RunState]:

@@ -10,12 +10,11 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from collector.format.carried import carry_tables
 from collector.format.run import RankRun, Run
 from collector.format.schema.errors import OptionError, RunError
 from collector.format.workers import check_numbers, list_workers
-from collector.views.carrying import carry_tables
-from collector.views.trace_file import replacing
-from collector.views.trace_text import EventWriter
+from collector.traces.writing import EventWriter, replacing
 from profiler_server.analysis.choice import Numbers, choose_workers, parse_numbers
 from profiler_server.analysis.ranks.one_clock import RankClock, align_ranks
 from profiler_server.analysis.ranks.ranks import summarize_some

@@ -16,7 +16,7 @@ from collector.format.intervals import Ints, unite
 from collector.format.run import RankRun
 from collector.format.stored_files import open_file
 from collector.format.timeline_rows import find_worker
-from collector.views.trace_text import (
+from collector.traces.writing import (
     EventWriter,
     SliceColumns,
     inside_objects,

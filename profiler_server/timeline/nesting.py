@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from collector.views.overlapping import spread_overlapping
-from collector.views.trace_text import name_overlapping
+from collector.traces.writing import name_overlapping, spread_overlapping
 from profiler_server.timeline.lanes import Int32s
 from profiler_server.timeline.pyramid import Bins
 from profiler_server.timeline.sources import Track

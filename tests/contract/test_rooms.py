@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import ast
+import graphlib
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
+OURS = ("collector.", "profiler_server.")
+NAMES_MODULE = re.compile(r"collector\.[\w.]+|profiler_server(\.[\w.]+)?")
 
 # Room -> rooms that it may import. The longest matching prefix decides which room a module is in.
 MAY_IMPORT: dict[str, tuple[str, ...]] = {
@@ -25,9 +28,10 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "collector.format.schema.wording",
     ),
     "collector.format": (),
-    "collector.format.rank": ("collector.format", "collector.views"),
-    "collector.format.run": ("collector.format", "collector.views"),
-    "collector.views": ("collector.format",),
+    "collector.hangs": ("collector.format",),
+    "collector.notebook": ("collector.format", "collector.server", "collector.traces.writing"),
+    # The one door from a recording to the server, imported where it is asked.
+    "collector.server": ("profiler_server",),
     "collector.ring": ("collector.format.schema", "collector.format.words"),
     "collector.options": ("collector.format.schema",),
     "collector.edge": (),
@@ -39,6 +43,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "collector.environment": (),
     "collector.traces": (
         "collector.format",
+        "collector.hangs",
         "collector.expendable",
         "collector.plugins",
         "collector.edge",
@@ -70,6 +75,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "collector.sidecar": (
         "collector.format",
         "collector.frames",
+        "collector.hangs",
         "collector.ring",
         "collector.traces",
         "collector.edge",
@@ -91,9 +97,11 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "collector.edge",
         "collector.expendable",
         "collector.environment",
+        "collector.notebook",
         "collector.notes",
         "collector.options",
         "collector.plugins",
+        "collector.server",
         "collector.signals",
         "collector.sidecar",
         "collector.storage",
@@ -105,14 +113,21 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "collector.reference": ("collector",),
     "profiler_server.format": ("collector.format",),
     "profiler_server.settings": (),
-    "profiler_server.store": ("collector.edge", "collector.format", "collector.storage.urls", "collector.traces"),
-    "profiler_server.fleet": ("collector.format", "collector.version", "profiler_server.store"),
+    "profiler_server.store": (
+        "collector.edge",
+        "collector.format",
+        "collector.hangs",
+        "collector.storage.urls",
+        "collector.traces",
+    ),
+    "profiler_server.fleet": ("collector.format", "collector.hangs", "collector.version", "profiler_server.store"),
     "profiler_server.analysis": (
         "collector.estimating.model",
         "collector.estimating.sharing",
         "collector.estimating.simulation",
         "collector.format",
         "profiler_server.facts",
+        "collector.hangs",
         "profiler_server.store",
         "profiler_server.format",
     ),
@@ -158,6 +173,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "profiler_server.diagnosis": (
         "collector.edge",
         "collector.format",
+        "collector.hangs",
         "collector.plugins",
         "profiler_server.store",
         "profiler_server.analysis",
@@ -168,11 +184,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "profiler_server.format",
     ),
     "profiler_server.timeline": (
-        "collector.views.carrying",
-        "collector.views.overlapping",
-        "collector.views.trace_file",
-        "collector.views.trace_text",
         "collector.format",
+        "collector.traces.writing",
         "profiler_server.store",
         "profiler_server.format",
         "profiler_server.analysis",
@@ -192,6 +205,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "profiler_server.report": (
         "collector.edge",
         "collector.format",
+        "collector.hangs",
         "profiler_server.analysis",
         "profiler_server.facts",
         "profiler_server.diagnosis",
@@ -199,6 +213,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     ),
     "profiler_server.pages": (
         "collector.format",
+        "collector.hangs",
         "profiler_server.store",
         "profiler_server.analysis",
         "profiler_server.facts",
@@ -260,23 +275,35 @@ def find_room(module: str) -> str | None:
 
 
 def list_imports(path: Path) -> set[str]:
-    """Return the absolute modules that a file imports, at its top or inside a function; not those for types only."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    for_types = {
-        child
-        for node in ast.walk(tree)
-        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
-        for child in ast.walk(node)
-    }
+    """Return the absolute modules that a file imports, at its top or inside a function; not those for types only.
+
+    A text that names a module of ours counts: it is imported by its name, or run.
+    """
     found: set[str] = set()
-    for node in ast.walk(tree):
-        if node in for_types:
-            continue
+    for node in walk_but_types(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
             found |= {f"{node.module}.{alias.name}" for alias in node.names}
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and NAMES_MODULE.fullmatch(node.value):
+            found.add(node.value)
     return found
+
+
+def walk_but_types(node: ast.AST, but_functions: bool = False) -> Iterator[ast.AST]:
+    for child in ast.iter_child_nodes(node):
+        is_for_types = isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING"
+        if not is_for_types and not (but_functions and isinstance(child, ast.FunctionDef)):
+            yield child
+            yield from walk_but_types(child, but_functions)
+
+
+def find_circle(imports: Mapping[str, set[str]]) -> list[str]:
+    try:
+        graphlib.TopologicalSorter(imports).prepare()
+    except graphlib.CycleError as error:
+        return list(error.args[1])
+    return []
 
 
 def test_every_module_is_in_a_room() -> None:
@@ -297,6 +324,34 @@ def test_imports_run_down_only() -> None:
             if not any(name == a or name.startswith(a + ".") for a in allowed):
                 wrong.append(f"{module} imports {name}")
     assert wrong == []
+
+
+def test_no_modules_import_each_other() -> None:
+    modules = dict(list_modules())
+    imports: dict[str, set[str]] = {}
+    for module, path in modules.items():
+        at_top = walk_but_types(ast.parse(path.read_text(encoding="utf-8")), but_functions=True)
+        named = [
+            (node.module, alias.name) for node in at_top if isinstance(node, ast.ImportFrom) for alias in node.names
+        ]
+        found = {f"{parent}.{name}" if f"{parent}.{name}" in modules else str(parent) for parent, name in named}
+        imports[module] = found & modules.keys() - {module}
+    assert find_circle(imports) == []
+
+
+def test_no_rooms_import_each_other() -> None:
+    """Wherever in a file the import stands: a room is a folder or a file of a package.
+
+    A file that may import nothing of ours is none, wherever it lies: nothing can come back from it.
+    """
+    leaves = tuple(room for room, names in MAY_IMPORT.items() if not names and room.count(".") > 1)
+    imports: dict[str, set[str]] = {}
+    for module, path in list_modules():
+        room = ".".join(module.split(".")[:2])
+        named = {name for name in list_imports(path) if name.startswith(OURS) and find_room(name) not in leaves}
+        found = {".".join(name.split(".")[:2]) for name in named}
+        imports.setdefault(room, set()).update(found - {room, "collector", "profiler_server"})
+    assert find_circle(imports) == []
 
 
 def test_every_permission_is_used() -> None:

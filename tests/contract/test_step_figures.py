@@ -10,9 +10,9 @@ import pytest
 
 from collector.format.evaluation import read_step_rows
 from collector.format.lens import StepRange
-from collector.format.run import Run, open_run
 from collector.format.schema import layout
 from collector.format.steps import PERCENTILE_LABELS, PERCENTILES, Distribution, explain_left_out, summarize_steps
+from collector.notebook.run import Run, open_run
 from collector.traces import import_trace
 from profiler_server.analysis.compare.comparison import compare_ranks
 from profiler_server.commands import compare

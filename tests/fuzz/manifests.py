@@ -7,9 +7,9 @@ import random
 import shutil
 from pathlib import Path
 
-from collector.format.run import open_run
 from collector.format.schema import layout
 from collector.format.schema.errors import OutputError, StepscopeError
+from collector.notebook.run import open_run
 from collector.notes import WORDS_FILE, Notes, read_notes, write_notes
 from collector.options import Options
 from collector.ring.clock import Clock

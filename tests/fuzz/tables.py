@@ -16,10 +16,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from collector.format import parts
-from collector.format.run import Run, open_run
 from collector.format.schema import layout
 from collector.format.schema.errors import StepscopeError
 from collector.format.schema.tables import TABLES
+from collector.notebook.run import Run, open_run
 from profiler_server.report.building import build_report
 from profiler_server.store.sql import connect
 from tests.fuzz.asking import LISTS, Bystander, Server, list_addresses

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from collector.format.run import RankRun, Run
+from collector.notebook.run import open_run
 from collector.traces import import_trace
 from profiler_server.analysis.accounting.categories import list_categories, summarize_categories
 from profiler_server.analysis.device.device import summarize_device
@@ -113,7 +114,7 @@ def test_device_time_is_accounted_as_expected(runs: _Runs, name: str) -> None:
 
 
 def test_device_executions_are_busy_for_as_long_as_the_device_was(runs: _Runs) -> None:
-    found = runs["bert_small_h100"].device_executions()
+    found = open_run(runs["bert_small_h100"].path).device_executions()
     assert [found.total_ns.sum(), found.busy_ns.sum()] == [3_907_825, 309_437]
 
 

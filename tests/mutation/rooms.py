@@ -46,10 +46,10 @@ ROOMS = {
         ("tests/unit/traces/test_flops.py", "tests/unit/traces/test_work_by_kind.py"),
     ),
     "calls": Room(
-        ("collector/traces/call.py",),
+        ("collector/traces/call.py", "collector/format/words.py"),
         (
             "tests/unit/traces/test_calls.py",
-            "tests/unit/traces/test_element_bytes.py",
+            "tests/unit/format/test_element_bytes.py",
             "tests/unit/traces/test_flops.py",
         ),
     ),
@@ -151,10 +151,10 @@ PLANTED = (
     ),
     Planted(
         "a half has four bytes",
-        "collector/traces/call.py",
+        "collector/format/words.py",
         '("half", 2)',
         '("half", 4)',
-        ("tests/unit/traces/test_element_bytes.py",),
+        ("tests/unit/format/test_element_bytes.py",),
     ),
     Planted(
         "the depth of the workers' queue lies among that of the pinned batches",

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from collector.format.run import Run, open_run
 from collector.format.schema import layout
 from collector.format.schema.manifest import Device, encode_manifest
+from collector.notebook.run import Run, open_run
 from tests.support.row_edits import Row, lay_end_to_end, write_rows
 from tests.support.runs import HEALTHY_STEP_MS, RunPlan, build_run, build_stages, build_steps, slow_loader_plan
 

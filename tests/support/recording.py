@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from collector.format.phases import PHASE_NAMES
-from collector.format.run import Run
+from collector.notebook.run import Run
 from collector.options import parse_options
 from collector.session.recording import Recording
 

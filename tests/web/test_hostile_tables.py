@@ -13,10 +13,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from collector.format import parts
-from collector.format.run import open_run
 from collector.format.schema import layout
 from collector.format.schema.errors import TableBrokenError
 from collector.format.schema.tables import TABLES
+from collector.notebook.run import open_run
 from collector.sidecar.repair import repair_rank
 from profiler_server.store.sql import connect
 from profiler_server.timeline.cache import TimelineCache

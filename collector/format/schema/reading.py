@@ -1,14 +1,19 @@
-"""Read the small files of a run: neither a pipe of that name may hold the reader, nor a huge file fill its memory."""
+"""Read what anybody may have written: small files, and the values in them, within bounds.
+
+Neither a pipe of that name may hold the reader, nor a huge file fill its memory.
+"""
 
 from __future__ import annotations
 
 import os
 import stat
 from pathlib import Path
+from typing import Any
 
 from collector.format.schema.inside import open_inside
 
 LIMIT_BYTES = 16 << 20
+MOST_TEXT = 300
 
 
 def read_small_text(path: Path) -> str:
@@ -26,3 +31,23 @@ def read_small_file(path: Path) -> bytes:
     if len(raw) > LIMIT_BYTES:
         raise OSError(f"{path} is larger than {LIMIT_BYTES >> 20} MiB; remove it")
     return raw
+
+
+def read_count(value: Any) -> int | None:
+    """Return a whole number from 0 on of up to 62 bits, None for anything else."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 62 else None
+
+
+def read_number(value: Any, absent: int) -> int:
+    """Return a number of up to 62 bits, `absent` for anything else."""
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1 << 62
+    return int(value) if is_number else absent
+
+
+def read_text(value: Any) -> str:
+    """Return the beginning of a text, or of a number of up to 62 bits as text; "" for anything else.
+
+    Python refuses to spell numbers of thousands of digits, and spells lists that share their items without a bound.
+    """
+    is_number = isinstance(value, int) and abs(value) < 1 << 62
+    return str(value)[:MOST_TEXT] if isinstance(value, str) or is_number else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Sequence
 
 MOST_NAMED = 8
@@ -25,6 +26,12 @@ def format_ranks_named(ranks: Sequence[int], count: int | None = None) -> str:
         return f"rank {ranks[0]}"
     more = f" and {count - MOST_NAMED:,} more" if count > MOST_NAMED else ""
     return f"ranks {', '.join(map(str, ranks[:MOST_NAMED]))}{more}"
+
+
+def suggest_nearest(name: str, known: Sequence[str], otherwise: str, cutoff: float = 0.6) -> str:
+    """Return `did you mean 'x'?` of the known name that is nearest, or what else to say where none is near."""
+    near = difflib.get_close_matches(name, known, 1, cutoff)
+    return f"did you mean {near[0]!r}?" if near else otherwise
 
 
 def form_plural(noun: str) -> str:

@@ -9,8 +9,6 @@ get the same input. What git does not track is not beside the base's code.
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import os
 import random
 import signal
@@ -21,6 +19,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
+from collector import server
 from collector.ending import SIGNALLED, unwind_at_signals
 from collector.expendable import build_environment
 from collector.format.schema.errors import OutputError, UsageError
@@ -89,7 +88,7 @@ def _compare(pairs: Pairs, base: Checkout, script: Placed, output: Path) -> int:
         f"the runs go to {output}"
     )
     written = (output, *(path.expanduser() for path in (pairs.junit, pairs.markdown) if path is not None))
-    least = importlib.import_module("profiler_server.analysis.compare.gate").LEAST_RUNS
+    least = server.read_least_pairs()
     if pairs.count < least:
         _say(f"fewer than {least} pairs get no verdict: the exit code will be {CANNOT_TELL}")
     for note in base.list_notes(written):
@@ -142,15 +141,12 @@ def _record(pairs: Pairs, side: Side, folder: Path, base: Checkout) -> Measured:
 
 
 def _tell_progress(title: str, measured: Measured, left_s: float) -> None:
-    format_duration = importlib.import_module("profiler_server.format").format_duration
-    left = f"; about {format_duration(left_s * 1e9)} left" if left_s else ""
-    _say(
-        f"{title}: {format_number_of(measured.steps, measured.noun)}, median {format_duration(measured.median_ns)}{left}"
-    )
+    left = f"; about {server.format_duration(left_s * 1e9)} left" if left_s else ""
+    median = server.format_duration(measured.median_ns)
+    _say(f"{title}: {format_number_of(measured.steps, measured.noun)}, median {median}{left}")
 
 
 def _judge(output: Path, pairs: Pairs) -> int:
-    """Print the gate's verdict on what was recorded; return its exit code."""
     new, base = ([str(path) for path in sorted((output / name).iterdir())] for name in (NEW, BASE))
     given = {"max-slowdown": pairs.max_slowdown, "junit": pairs.junit, "markdown": pairs.markdown}
     extra = [
@@ -160,7 +156,7 @@ def _judge(output: Path, pairs: Pairs) -> int:
     ]
     words = ["compare", *new, "--against", *base, "--gate", *extra]
     done = subprocess.run(
-        [sys.executable, "-m", "profiler_server", *words],
+        [sys.executable, "-m", server.SERVER, *words],
         stdin=subprocess.DEVNULL,
         cwd="/",  # a file of the user's in the current folder must not shadow a module
         env=build_environment(),
@@ -170,21 +166,19 @@ def _judge(output: Path, pairs: Pairs) -> int:
 
 def _write_undecided(pairs: Pairs, reason: str) -> None:
     """Write why there is no verdict to the files that were asked for; stderr has said it."""
-    undecided = importlib.import_module("profiler_server.report.gate").build_undecided(reason)
-    paths = [path and path.expanduser().absolute() for path in (pairs.junit, pairs.markdown)]
+    junit, markdown = (path and path.expanduser().absolute() for path in (pairs.junit, pairs.markdown))
     try:
-        importlib.import_module("profiler_server.commands.compare").write_documents(undecided, *paths)
+        server.write_undecided(reason, junit, markdown)
     except OutputError as error:
         _say(str(error))
 
 
 def _check_gate(pairs: Pairs) -> None:
     """Raise UsageError for what the gate would refuse when everything is recorded."""
-    missing = [name for name in ("profiler_server", "typer", "scipy") if importlib.util.find_spec(name) is None]
-    if missing:
-        raise UsageError(f"the verdict needs {missing[0]}; install the server with: pip install 'stepscope[server]'")
+    if missing := server.find_missing_package():
+        raise UsageError(f"the verdict needs {missing}; install the server with: pip install 'stepscope[server]'")
     if pairs.max_slowdown is not None:
-        importlib.import_module("profiler_server.commands.compare").parse_share(pairs.max_slowdown)
+        server.check_share(pairs.max_slowdown)
     for path in (pairs.junit, pairs.markdown):
         if path is not None and not path.expanduser().absolute().parent.is_dir():
             raise UsageError(f"{path} cannot be written: its folder does not exist")

@@ -14,12 +14,12 @@ from collector.format.schema.layout import events_path
 from collector.frames.family import Family, ForeignError
 from collector.frames.offers import Offers
 from collector.frames.posting import TRAINER
+from collector.hangs.watching import read_threshold_ns
 from collector.notes import read_notes
 from collector.ring.clock import Clock
 from collector.sidecar.assembler import Assembler
 from collector.sidecar.filing import Filed, PhaseFiler
 from collector.sidecar.sampler import Sample, StackSampler
-from collector.sidecar.silence import read_least_ns
 from collector.sidecar.stack_names import StackBook
 
 _ROWS_PER_AGE = 50.0
@@ -56,7 +56,7 @@ class StacksAssembler(Assembler):
         self._refusal = ""
         self._has_begun = self._is_over = False
         self._workers: list[Sample] = []
-        self._filer = PhaseFiler(self._take_new, read_least_ns())
+        self._filer = PhaseFiler(self._take_new, read_threshold_ns())
         self._sums: dict[_Key, _Sum] = {}
         self._begun = self._written = time.monotonic()
 

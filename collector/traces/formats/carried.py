@@ -11,7 +11,7 @@ from collector.format import carried
 from collector.format.carried import Carried, UnreadableError
 from collector.format.schema.errors import StepscopeError
 from collector.format.schema.manifest import RankManifest
-from collector.traces.format import Batches, ReadOptions, StreamedTables, TraceFacts, TraceTables
+from collector.traces.format import ReadOptions, StreamedTables, TraceFacts, TraceTables
 from collector.traces.source import Source
 
 
@@ -60,12 +60,7 @@ def _describe(found: Carried, manifest: RankManifest, tables: dict[str, pa.Table
         {},
         dict(manifest.facts),
     )
-    streams = {name: _stream(table) for name, table in tables.items()}
-    return TraceTables(StreamedTables(streams), facts, manifest.warnings, manifest.events_lost, recorded=manifest)
-
-
-def _stream(table: pa.Table) -> Batches:
-    return lambda: iter(table.to_batches())
+    return TraceTables(StreamedTables.of(tables), facts, manifest.warnings, manifest.events_lost, recorded=manifest)
 
 
 FORMAT = CarriedFormat()

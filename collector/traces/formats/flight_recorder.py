@@ -6,12 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
 from collector.format import parts
 from collector.format.schema.errors import TraceError
-from collector.traces.flight.dump import Dump, DumpError, is_dump, read_dump
-from collector.traces.flight.pickles import MAGIC, PickleError, read_plain_pickle
+from collector.hangs.flight_recorder import Dump, DumpError, is_dump, read_dump
+from collector.hangs.pickles import MAGIC, PickleError, read_plain_pickle
 from collector.traces.format import ReadOptions, StreamedTables, TraceFacts, TraceTables
 
 _MOST_BYTES = 256 << 20
@@ -96,12 +94,7 @@ def _build(dump: Dump) -> TraceTables:
         }
         for entry in entries
     ]
-    tables: dict[str, pa.Table] = {"flight": parts.build_table_from_rows("flight", rows)}
-    return TraceTables(StreamedTables({name: _as_stream(table) for name, table in tables.items()}), facts)
-
-
-def _as_stream(table: pa.Table) -> Any:
-    return lambda: iter(table.to_batches())
+    return TraceTables(StreamedTables.of({"flight": parts.build_table_from_rows("flight", rows)}), facts)
 
 
 FORMAT = FlightFormat()

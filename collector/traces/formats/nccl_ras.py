@@ -6,11 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
 from collector.format import parts
 from collector.format.schema.errors import TraceError
-from collector.traces.flight.status import Process, Status, StatusError, number_processes, read_status
+from collector.hangs.nccl_ras import Process, Status, StatusError, number_processes, read_status
 from collector.traces.format import ReadOptions, StreamedTables, TraceFacts, TraceTables
 
 _MOST_BYTES = 256 << 20
@@ -87,11 +85,7 @@ def _build_rank(status: Status, rank: int, world: int, rows: list[dict[str, Any]
         facts={"nccl_status": asked},
     )
     table = parts.build_table_from_rows("communicators", rows)
-    return TraceTables(StreamedTables({"communicators": _as_stream(table)}), facts)
-
-
-def _as_stream(table: pa.Table) -> Any:
-    return lambda: iter(table.to_batches())
+    return TraceTables(StreamedTables.of({"communicators": table}), facts)
 
 
 def _spell_process(process: Process) -> str:

@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 
 from collector.format.schema.manifest import Device
+from collector.format.schema.reading import read_count
 from collector.traces.kineto.classify import Kind
 from collector.traces.kineto.model import Trace
 
@@ -74,7 +75,6 @@ def name_devices(trace: Trace) -> tuple[Device, ...]:
 
 
 def _list_calls(trace: Trace) -> set[str]:
-    """Return the names of the runtime calls of a trace."""
     codes: set[int] = set()
     for rows in trace.find(trace.kinds.kind == Kind.RUNTIME):
         codes.update(np.unique(trace.columns.name[rows]).tolist())
@@ -108,7 +108,7 @@ def _read_device(entry: dict[str, Any], index: int) -> Device:
 def _to_count(value: Any) -> int | None:
     if isinstance(value, str) and value.isdecimal() and len(value) < 19:
         value = int(value)
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 62 else None
+    return read_count(value)
 
 
 def _parse(text: str) -> Any:

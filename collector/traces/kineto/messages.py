@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from collector.traces.call import find_element_bytes
+from collector.format.words import find_element_bytes
 from collector.traces.kineto.clock import Ints
 from collector.traces.kineto.collectives import find_collective
 from collector.traces.kineto.model import Trace

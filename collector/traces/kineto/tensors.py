@@ -12,7 +12,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from collector.traces.call import find_element_bytes
+from collector.format.words import find_element_bytes
 from collector.traces.kineto.clock import Ints
 from collector.traces.kineto.model import Trace
 

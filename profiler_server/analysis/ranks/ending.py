@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from collector.format.places import Place, read_place
 from collector.format.rank import RankRun
 from collector.format.run import Run
 from collector.format.schema.errors import RunError
 from collector.format.schema.manifest import RankManifest, RunState
-from collector.format.standing import find_standing
-from collector.format.stops import Stop, explain_places
+from collector.hangs.blame import Stop, explain_positions
+from collector.hangs.live import find_standing
+from collector.hangs.positions import RankPosition, read_position
 from profiler_server.analysis.ranks.divergence import find_divergence
 from profiler_server.analysis.ranks.ends import CutOff, Death, End, Killed, LeftOut, Mismatch, Raised, Severed
 from profiler_server.analysis.ranks.hang import find_hang
@@ -55,7 +55,7 @@ class RankEnd:
     ended_unix_ns: int
     death: Death
     died_unix_ns: int | None
-    place: Place | None
+    place: RankPosition | None
     since_unix_ns: int | None
     settles: bool
 
@@ -143,7 +143,7 @@ def _find_first_dead(dead: Sequence[RankEnd], others_lost_it: bool) -> RankEnd |
 def _find_stop(dead: Sequence[RankEnd]) -> Stop | None:
     """Return who waited for whom when the ranks were ended from outside, None where nobody did for long."""
     places = [end.place for end in dead if end.place is not None]
-    stop = explain_places(places) if len(places) > 1 else None
+    stop = explain_positions(places) if len(places) > 1 else None
     if stop is None:
         return None
     waited = [
@@ -172,7 +172,7 @@ def _read_end(rank: RankRun, epoch_unix_ns: int) -> RankEnd | None:
         ended_unix_ns=manifest.ended_unix_ns or 1 << 62,
         death=Death(rank.rank, _read_number(told.get("signal")), _read_number(told.get("exit_code"))),
         died_unix_ns=_read_number(told.get("at_unix_ns")),
-        place=read_place(rank.rank, moment, standing=facts.get("standing")),
+        place=read_position(rank.rank, moment, standing=facts.get("standing")),
         since_unix_ns=None if since is None else epoch_unix_ns + since,
         settles=_settles(manifest, state),
     )

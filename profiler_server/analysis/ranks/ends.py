@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from collector.format.standing import Standing
-from collector.format.stops import Stop
+from collector.hangs.blame import Stop
+from collector.hangs.live import Standing
 from profiler_server.analysis.ranks.held import Hang
 
 

@@ -8,7 +8,7 @@ from functools import partial
 
 from collector.format.run import Run
 from collector.format.schema.wording import format_ranks_named
-from collector.format.standstills import say_standstills
+from collector.hangs.recorded import describe_standstills
 from profiler_server.analysis.ranks.collectives import match_ranks, summarize_collectives
 from profiler_server.analysis.ranks.ending import find_end
 from profiler_server.analysis.ranks.examples import Example, choose_example, prefer_detailed
@@ -180,7 +180,7 @@ def _explain_one(request: PageRequest) -> Notice:
 def _compare(request: PageRequest, ranks: tuple[RankSummary, ...]) -> Comparison:
     judged, noun = judge_run(request.run, ranks), find_noun(ranks)
     rows = summarize_collectives(ranks)
-    stood = say_standstills(one for rank in ranks for one in rank.standstills)
+    stood = describe_standstills(one for rank in ranks for one in rank.standstills)
     wanted = ranks if sorts_by_device(request.query) else order_ranks(ranks, judged, {}, request.query).shown
     devices = read_devices(request.run, wanted)
     order = order_ranks(ranks, judged, devices.times, request.query)

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 import collector
-from collector.format.run import Run
+from collector.notebook.run import Run
 from tests.support import shapes
 from tests.support.recording import Recorded, assert_sound, record
 from tests.support.shapes import compiled, held_out

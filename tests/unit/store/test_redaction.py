@@ -14,6 +14,7 @@ from collector.format.schema.errors import TableBrokenError
 from collector.format.schema.manifest import Warn
 from collector.format.schema.shown import OPERATOR, Shown
 from collector.format.schema.tables import TABLES
+from collector.notebook.run import Run
 from profiler_server.analysis.ranks.ending import find_end
 from profiler_server.analysis.ranks.ends import Raised
 from profiler_server.report import build_report
@@ -222,7 +223,7 @@ def test_damage_is_reported_without_what_is_damaged(tmp_path: Path) -> None:
 
 
 def test_spans_traces_and_queries_hold_no_name(planted: Path, tmp_path: Path) -> None:
-    run = redact(open_run(planted))
+    run = Run(planted, Redactor())
     run.write_trace(tmp_path / "trace.json")
     asked = connect(run).execute("SELECT DISTINCT detail FROM stages").fetchall()
     for text in (run.spans().to_csv(), (tmp_path / "trace.json").read_text(encoding="utf-8"), str(asked)):

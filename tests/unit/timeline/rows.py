@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from collector.format import parts
-from collector.format.run import RankRun, Run, open_run
+from collector.format.run import RankRun
 from collector.format.schema import layout
+from collector.notebook.run import Run, open_run
 from profiler_server.timeline.cache import TimelineCache
 from profiler_server.timeline.store import Timeline
 from tests.support.runs import RunPlan, build_run

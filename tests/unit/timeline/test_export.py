@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from collector.format.run import Run, open_run
 from collector.format.schema.errors import OptionError, OutputError
+from collector.notebook.run import Run, open_run
 from profiler_server.timeline.export import Part, count_export, export_timeline
 from tests.support.linked_slices import HOSTILE, linked_rows
 from tests.support.runs import RunPlan, build_run

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import collector
-from collector.format.run import Run, open_run
 from collector.format.schema.errors import OptionError
+from collector.notebook.run import Run, open_run
 from collector.traces import import_trace
 from profiler_server.timeline.export import Part, export_timeline
 from tests.support.linked_slices import linked_rows

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from collector.format.words import find_element_bytes
 from collector.traces import import_trace
-from collector.traces.call import broadcast, find_element_bytes
+from collector.traces.call import broadcast
 from collector.traces.flops import estimate_work
 from tests.support.traces import operator, step, write_trace
 

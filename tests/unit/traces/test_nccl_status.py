@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from collector.format.run import Run
 from collector.format.schema.errors import TraceError
+from collector.hangs.nccl_ras import StatusError, number_processes, read_status
 from collector.traces import import_trace
-from collector.traces.flight.status import StatusError, number_processes, read_status
 from profiler_server.analysis.ranks.hang import find_hang
 from profiler_server.analysis.ranks.held import Hang
 from profiler_server.diagnosis.judging import diagnose

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from collector.format.run import open_run
-from collector.format.stops import Stop
+from collector.hangs.blame import Stop
 from profiler_server.analysis.ranks.ending import find_end
 from profiler_server.analysis.ranks.ends import CutOff, Death, End, Killed, Raised, Severed
 from profiler_server.diagnosis.end_sentences import describe_end

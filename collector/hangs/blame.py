@@ -1,0 +1,210 @@
+"""Who waits for whom: which ranks wait in a collective of a process group that others of the group have not entered.
+
+A rank that is missing from one collective may itself wait in one of another group: it holds others up, but is not to
+blame. So the ranks that are named are those that wait nowhere, as long as there are any.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from collector.format.schema.wording import format_ranks_named
+from collector.hangs.positions import Group, RankPosition, list_ranks
+
+_BACKWARD = "backward"
+_IN_BACKWARD = "DDP"
+"""In the name of a reduction that the backward waits for."""
+
+
+@dataclass(frozen=True)
+class Stop:
+    """`missing` are ranks that the `waiting` ones wait for. `number` is the collective that those never entered, counted
+    from 1; None where they wait at the end of a backward, in a reduction that is not seen by itself.
+
+    `group` is None where the job has one group only; then all collectives are counted together.
+    """
+
+    number: int | None
+    name: str
+    bytes: int | None
+    waiting: tuple[int, ...]
+    missing: tuple[RankPosition, ...]
+    is_begun: bool = False
+    ahead: int | None = None
+    """How many collectives the waiting ranks have called, where only the numbers tell who is behind."""
+    group: Group | None = None
+    elsewhere: int = 0
+    """Ranks that wait in collectives of other groups."""
+
+    @property
+    def least(self) -> int:
+        """How many collectives the ranks that are behind have called."""
+        one = self.missing[0]
+        return one.count(self.group) if self.group is not None else one.ended
+
+
+@dataclass(frozen=True)
+class _Wait:
+    """Ranks that wait in one collective of a group, or (no `number`) in a backward, for some that are not there."""
+
+    group: Group
+    number: int | None
+    waiting: tuple[RankPosition, ...]
+    missing: tuple[RankPosition, ...]
+
+
+def explain_positions(positions: Sequence[RankPosition]) -> Stop | None:
+    """Return which ranks wait for which, None where none waits in a collective that another did not enter."""
+    if not any(position.counts for position in positions):
+        return _explain_totals(positions)
+    waits = [*_list_waits(positions), *_list_backwards(positions)]
+    chosen = _choose(waits, positions)
+    if chosen is None:
+        return None
+    one = max(chosen.waiting, key=lambda position: position.is_begun)
+    inside = {position.rank for wait in waits for position in wait.waiting} - {
+        position.rank for position in chosen.waiting
+    }
+    is_seen = chosen.number is not None
+    return Stop(
+        number=chosen.number,
+        name=one.name if is_seen else "",
+        bytes=one.bytes if is_seen else None,
+        waiting=list_ranks(chosen.waiting),
+        missing=chosen.missing,
+        is_begun=is_seen and one.is_begun,
+        group=_find_told_group(chosen.group, positions),
+        elsewhere=len(inside - {position.rank for position in chosen.missing}),
+    )
+
+
+def explain_counts(positions: Sequence[RankPosition]) -> Stop | None:
+    """Return the ranks that called fewer collectives than the most.
+
+    NCCL's calls return at once: whoever waits for one stands in another call, such as a copy to the host.
+    """
+    groups = _list_groups(positions)
+    if not groups:
+        return _find_behind(positions, [position.ended for position in positions])
+    found = []
+    for group in groups:
+        members = [position for position in positions if position.belongs_to(group)]
+        if (stop := _find_behind(members, [position.count(group) for position in members])) is not None:
+            found.append((group, stop))
+    ahead = {rank for _, stop in found for rank in stop.waiting}
+    for group, stop in found:
+        # A rank that is ahead of others in one group is held up by them in another.
+        if to_blame := tuple(position for position in stop.missing if position.rank not in ahead):
+            others = len(ahead - set(stop.waiting))
+            return Stop(
+                None,
+                "",
+                None,
+                stop.waiting,
+                to_blame,
+                ahead=stop.ahead,
+                group=_find_told_group(group, positions),
+                elsewhere=others,
+            )
+    return None
+
+
+def name_group(stop: Stop) -> str:
+    """Return ` of group dp (ranks 1, 3)`, "" where the job has one group only."""
+    if stop.group is None:
+        return ""
+    members = f" ({format_ranks_named(stop.group.ranks)})" if stop.group.ranks else ""
+    return f" of group {stop.group.title}{members}"
+
+
+def _explain_totals(positions: Sequence[RankPosition]) -> Stop | None:
+    """Explain positions that tell no groups: all collectives are counted together."""
+    inside = [position for position in positions if position.in_collective]
+    if inside:
+        number = Counter(position.ended for position in inside).most_common(1)[0][0]
+        waiting = [position for position in inside if position.ended == number]
+        missing = [position for position in positions if not position.in_collective and position.ended <= number]
+        one = max(waiting, key=lambda position: position.is_begun)
+        if not missing:
+            return None
+        return Stop(number + 1, one.name, one.bytes, list_ranks(waiting), tuple(missing), one.is_begun)
+    if not any(_IN_BACKWARD in position.name for position in positions):
+        return None
+    found = _find_in_backward(Group("", is_whole=True), positions)
+    return Stop(None, "", None, list_ranks(found.waiting), found.missing) if found is not None else None
+
+
+def _list_waits(positions: Sequence[RankPosition]) -> list[_Wait]:
+    inside: dict[Group, list[RankPosition]] = {}
+    for position in positions:
+        group = position.find_group(position.group) or (position.counts[0][0] if len(position.counts) == 1 else None)
+        if position.in_collective and group is not None:
+            inside.setdefault(group, []).append(position)
+    found = []
+    for group, own in inside.items():
+        counts = Counter(position.count(group) for position in own)
+        number = max(counts, key=lambda count: (counts[count], -count))
+        waiting = tuple(position for position in own if position.count(group) == number)
+        missing = tuple(
+            position
+            for position in positions
+            if position not in own and position.belongs_to(group) and position.count(group) <= number
+        )
+        found.append(_Wait(group, number + 1, waiting, missing))
+    return found
+
+
+def _list_backwards(positions: Sequence[RankPosition]) -> list[_Wait]:
+    groups = dict.fromkeys(
+        group for position in positions if (group := position.find_group(position.backward_group)) is not None
+    )
+    found = (_find_in_backward(group, positions) for group in groups)
+    return [wait for wait in found if wait is not None]
+
+
+def _find_in_backward(group: Group, positions: Sequence[RankPosition]) -> _Wait | None:
+    members = [position for position in positions if position.belongs_to(group)]
+    step = max((position.step for position in members), default=0)
+    waiting = [position for position in members if position.phase == _BACKWARD and position.step == step]
+    missing = [position for position in members if position not in waiting]
+    return _Wait(group, None, tuple(waiting), tuple(missing)) if waiting and missing else None
+
+
+def _choose(waits: Sequence[_Wait], positions: Sequence[RankPosition]) -> _Wait | None:
+    """Return the wait that the others follow from, with only those ranks missing that wait nowhere themselves."""
+    held = {position.rank for wait in waits for position in wait.waiting}
+    held |= {position.rank for position in positions if position.still is not None and position.still.waits}
+    free = [
+        _Wait(wait.group, wait.number, wait.waiting, left)
+        for wait in waits
+        if (left := tuple(position for position in wait.missing if position.rank not in held))
+    ]
+    unheard = {rank for wait in waits for rank in wait.group.ranks} - {position.rank for position in positions}
+    # Where all that are missing wait themselves, a rank that was not heard may be the one.
+    known = free or ([] if unheard else [wait for wait in waits if wait.missing])
+    return max(known, key=_rate, default=None)
+
+
+def _rate(wait: _Wait) -> tuple[bool, bool, int, int]:
+    """Of several groups that wait for a rank, it is missing first from the one that it calls next, and that waits longest."""
+    is_next = any(position.group == wait.group.name for position in wait.missing)
+    return is_next, wait.number is not None, -min(position.has_begun_ns for position in wait.waiting), len(wait.waiting)
+
+
+def _find_behind(positions: Sequence[RankPosition], counts: Sequence[int]) -> Stop | None:
+    most, least = max(counts, default=0), min(counts, default=0)
+    missing = tuple(position for position, count in zip(positions, counts, strict=True) if count == least)
+    ahead = [position for position, count in zip(positions, counts, strict=True) if count == most]
+    if most == least or len(missing) > len(positions) // 2:
+        return None
+    return Stop(None, "", None, list_ranks(ahead), missing, ahead=most)
+
+
+def _list_groups(positions: Sequence[RankPosition]) -> list[Group]:
+    return list(dict.fromkeys(group for position in positions for group, _ in position.counts))
+
+
+def _find_told_group(group: Group, positions: Sequence[RankPosition]) -> Group | None:
+    return group if len(_list_groups(positions)) > 1 else None

@@ -1,0 +1,210 @@
+"""What a dump of the Flight Recorder says: the process groups of a rank, and the collectives that it entered last."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from collector.format.schema.reading import read_number, read_text
+from collector.format.words import find_element_bytes
+
+_RANK = re.compile(r"(\d{1,9})\D*$")
+_MOST_PATH = 4096
+_NUMBERS = re.compile(r"\d{1,9}")
+_MOST_RANKS = 1_000_000
+_MOST_ENTRIES = 1_000_000
+_OWN_CODE = re.compile(
+    r"packages[\\/]torch[\\/]|(?:^|[\\/])torch[\\/](?:distributed|nn|optim|utils|autograd|_\w+)\b|<frozen"
+    r"|[\\/]collector[\\/](?:signals|launch|session)[\\/]"
+)
+"""PyTorch's code, wherever it lies, and ours, which stands around a collective that is recorded."""
+
+
+class DumpError(ValueError):
+    """The values are no dump of the Flight Recorder; the text says what is missing."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One collective that a rank entered. `sequence` is its number in its group; point-to-point calls have their own.
+
+    Times are unix ns, None where the recorder has not seen it. `place` is the innermost call outside of torch.
+    """
+
+    group: str
+    sequence: int
+    name: str
+    is_p2p: bool
+    is_completed: bool
+    is_started: bool
+    created_ns: int
+    started_ns: int | None
+    completed_ns: int | None
+    bytes: int | None
+    dtype: str
+    shapes: str
+    place: str
+
+
+@dataclass(frozen=True)
+class Dump:
+    """The dump of one rank; `groups` are the ranks of each process group, empty where the dump does not tell.
+
+    `entered` is the newest collective of a group that the rank entered, also where its entry was overwritten. `is_cut`:
+    entries were, so that a group without any says nothing.
+    """
+
+    rank: int | None
+    version: str
+    groups: Mapping[str, tuple[int, ...]]
+    labels: Mapping[str, str]
+    entries: tuple[Entry, ...]
+    entered: Mapping[str, int]
+    is_cut: bool
+
+
+def is_dump(value: Any) -> bool:
+    """Say whether values look like a dump."""
+    return isinstance(value, dict) and isinstance(value.get("entries"), list) and "pg_config" in value
+
+
+def read_dump(value: Any, file_name: str) -> Dump:
+    """Read the values of a dump. Raises DumpError if what the analysis needs is not there.
+
+    The rank is the number that the name of the file ends in, as PyTorch writes it. Early versions of PyTorch do not tell
+    the process groups, and number sends and receives as collectives.
+    """
+    if not isinstance(value, dict) or not isinstance(value.get("entries"), list):
+        raise DumpError("it has no list of entries")
+    if len(value["entries"]) > _MOST_ENTRIES:
+        raise DumpError(f"it has {len(value['entries']):,} entries; up to {_MOST_ENTRIES:,} are read")
+    told = value.get("pg_config")
+    config = told if isinstance(told, dict) else {}
+    status = value.get("pg_status")
+    done = {
+        read_text(group): read_number(entry.get("last_completed_collective"), -1)
+        for group, entry in (status.items() if isinstance(status, dict) else ())
+        if isinstance(entry, dict)
+    }
+    entries = tuple(_read_entry(entry, at, done) for at, entry in enumerate(value["entries"]))
+    match = _RANK.search(file_name)
+    return Dump(
+        rank=int(match[1]) if match else None,
+        version=read_text(value.get("version"))[:20],
+        groups={read_text(name): _read_ranks(entry) for name, entry in config.items()},
+        labels=_read_labels(value["entries"]),
+        entries=entries,
+        entered=_read_entered(value["entries"], status if isinstance(status, dict) else {}),
+        is_cut=min((read_number(entry.get("record_id"), 0) for entry in value["entries"]), default=0) > 0,
+    )
+
+
+def _read_entered(entries: list[Any], status: Mapping[Any, Any]) -> dict[str, int]:
+    """Return the newest collective of each group, by the group's name; a status has its number on this rank only."""
+    names = {read_text(entry.get("pg_id")): _read_group(entry) for entry in entries}
+    names.setdefault("0", "0")  # the group of all ranks, which is made first
+    found = {
+        names[read_text(number)]: read_number(entry.get("last_enqueued_collective"), -1)
+        for number, entry in status.items()
+        if read_text(number) in names and isinstance(entry, dict)
+    }
+    return {name: number for name, number in found.items() if number >= 0}
+
+
+def _read_entry(entry: Any, at: int, done: Mapping[str, int]) -> Entry:
+    if not isinstance(entry, dict):
+        raise DumpError(f"entry {at} is not a mapping")
+    is_p2p = bool(entry.get("is_p2p"))
+    sequence = read_number(entry.get("p2p_seq_id" if is_p2p else "collective_seq_id", entry.get("seq_id")), -1)
+    if sequence < 0:
+        raise DumpError(f"entry {at} has no sequence number")
+    group, state = _read_group(entry), read_text(entry.get("state"))
+    number = read_text(entry.get("pg_id"))
+    # Gloo notes no state, but drops a call from its watch once it has ended.
+    is_completed = (
+        state == "completed" or bool(entry.get("retired")) or (not is_p2p and sequence <= done.get(number, -1))
+    )
+    dtype, shapes = _first(entry.get("input_dtypes")), entry.get("input_sizes")
+    return Entry(
+        group=group,
+        sequence=sequence,
+        name=read_text(entry.get("profiling_name") or "collective"),
+        is_p2p=is_p2p,
+        is_completed=is_completed,
+        is_started=is_completed or state == "started",
+        created_ns=read_number(entry.get("time_created_ns"), 0),
+        started_ns=read_number(entry.get("time_discovered_started_ns"), 0) or None,
+        completed_ns=read_number(entry.get("time_discovered_completed_ns"), 0) or None,
+        bytes=_count_bytes(shapes, dtype),
+        dtype=dtype,
+        shapes=_format_shapes(shapes),
+        place=_find_place(entry.get("frames")),
+    )
+
+
+def _read_group(entry: Mapping[Any, Any]) -> str:
+    group = entry.get("process_group")
+    if isinstance(group, (tuple, list)) and group:
+        return read_text(group[0])
+    return read_text(entry.get("pg_id", ""))
+
+
+def _read_labels(entries: list[Any]) -> dict[str, str]:
+    """Return what each group is for, which every entry repeats beside its group's name."""
+    found: dict[str, str] = {}
+    for entry in entries:
+        group = entry.get("process_group") if isinstance(entry, dict) else None
+        if isinstance(group, (tuple, list)) and len(group) > 1:
+            found.setdefault(read_text(group[0]), read_text(group[1]))
+    return found
+
+
+def _read_ranks(entry: Any) -> tuple[int, ...]:
+    """Read the ranks of a group, which the dump tells as text: "[0, 1]"."""
+    told = entry.get("ranks", "") if isinstance(entry, dict) else ""
+    numbers = [int(number) for number in _NUMBERS.findall(told)] if isinstance(told, str) else []
+    if isinstance(told, list):
+        numbers = [rank for number in told[:_MOST_RANKS] if (rank := read_number(number, -1)) >= 0]
+    return tuple(sorted(set(numbers)))[:_MOST_RANKS]
+
+
+def _count_bytes(shapes: Any, dtype: str) -> int | None:
+    size = find_element_bytes(dtype)
+    if size is None or not isinstance(shapes, list):
+        return None
+    total = 0
+    for shape in shapes[:10_000]:
+        numbers = [read_number(n, -1) for n in shape] if isinstance(shape, (list, tuple)) and len(shape) < 32 else [-1]
+        if min(numbers, default=0) < 0:
+            return None
+        count = 1
+        for number in numbers:
+            count *= number
+        total += count
+    return min(total * size, 1 << 62)
+
+
+def _format_shapes(shapes: Any) -> str:
+    if not isinstance(shapes, list):
+        return ""
+    known = [shape for shape in shapes[:4] if isinstance(shape, (list, tuple)) and len(shape) < 32]
+    return ", ".join("[" + ", ".join(str(read_number(n, -1)) for n in shape) + "]" for shape in known)
+
+
+def _find_place(frames: Any) -> str:
+    """Return "train.py:88 in step" of the innermost frame that is neither torch's nor ours, "" where there is none."""
+    for frame in frames[:200] if isinstance(frames, list) else ():
+        if not isinstance(frame, dict):
+            continue
+        told = frame.get("filename")
+        path = told[-_MOST_PATH:] if isinstance(told, str) else ""
+        if path and not _OWN_CODE.search(path):
+            name = path.replace("\\", "/").rsplit("/", 1)[-1]
+            return f"{read_text(name)}:{read_number(frame.get('line'), 0)} in {read_text(frame.get('name', ''))}"
+    return ""
+
+
+def _first(values: Any) -> str:
+    return read_text(values[0]) if isinstance(values, list) and values else ""

@@ -1,0 +1,189 @@
+"""Where one rank of a job is: what its manifest tells in the facts `moment` and `standing`.
+
+`moment` says where its training thread is and how many collectives of each process group it has left, `standing` that
+nothing has happened there for a while.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from collector.format.phases import PHASE_LABELS, read_phase
+from collector.format.schema.manifest import RunState
+from collector.format.schema.reading import read_count
+
+MOST_GROUPS = 32
+_MOST_MEMBERS = 1024
+_LONGEST_NAME = 100
+_LONGEST_STACK = 400
+_NO_LABEL = ("", "undefined")
+
+
+@dataclass(frozen=True)
+class Group:
+    """A process group: `ranks` where they are told, `is_whole` for all ranks of the job."""
+
+    name: str
+    label: str = ""
+    ranks: tuple[int, ...] = ()
+    is_whole: bool = False
+
+    @property
+    def title(self) -> str:
+        return self.name if self.label in _NO_LABEL else self.label.removeprefix("mesh_")
+
+
+@dataclass(frozen=True)
+class Still:
+    """That nothing has happened on a training thread for so long, and from how long on that counts.
+
+    `limit_ns` counts where other ranks are elsewhere, `alone_limit_ns` where nothing tells this from long work.
+    """
+
+    for_ns: int
+    limit_ns: int
+    alone_limit_ns: int
+    stack: str = ""
+    works: bool = False
+    """That the process computes, saves or compiles meanwhile."""
+    waits: bool = False
+    """That it is in torch's code for several ranks, where calls may not be seen by themselves."""
+
+
+@dataclass(frozen=True)
+class RankPosition:
+    """Where one rank was. `ended` counts the collectives that it had left, `name` and `bytes` are of the next: the one
+    that it had begun, or (not `is_begun`) that of the step before at this place. `seen_unix_ns` is when it said so;
+    `still` is None for a thread that gets on.
+
+    `counts` are its groups, each with how many collectives of it the rank had left; `group` is the name of that of the
+    next, and `backward_group` of the one in which backwards reduce gradients. Versions before 0.4.0 told none of them.
+    """
+
+    rank: int
+    step: int
+    phase: str
+    after: str
+    in_collective: bool
+    ended: int
+    name: str
+    bytes: int | None
+    is_begun: bool
+    seen_unix_ns: int = 0
+    still: Still | None = None
+    state: RunState = "recording"
+    group: str = ""
+    counts: tuple[tuple[Group, int], ...] = ()
+    backward_group: str | None = None
+
+    @property
+    def has_begun_ns(self) -> int:
+        """Since when it has stood still, in Unix ns."""
+        return self.seen_unix_ns - (self.still.for_ns if self.still else 0)
+
+    @property
+    def stands(self) -> bool:
+        return self.still is not None and self.still.for_ns >= self.still.limit_ns
+
+    @property
+    def stands_alone(self) -> bool:
+        return self.still is not None and self.still.for_ns >= self.still.alone_limit_ns
+
+    def find_group(self, name: str | None) -> Group | None:
+        return next((group for group, _ in self.counts if group.name == name), None)
+
+    def count(self, group: Group) -> int:
+        """Return how many collectives of a group it had left; 0 for one that it had called none in."""
+        return next((ended for own, ended in self.counts if own == group), 0)
+
+    @property
+    def number(self) -> int:
+        """The next collective of its group, counted from 1; of all groups together where it tells of none."""
+        group = self.find_group(self.group)
+        return (self.ended if group is None else self.count(group)) + 1
+
+    def belongs_to(self, group: Group) -> bool:
+        if group.is_whole:
+            return True
+        return self.rank in group.ranks if group.ranks else any(own == group for own, _ in self.counts)
+
+
+def read_position(rank: int, told: Any, seen_unix_ns: int = 0, standing: Any = None) -> RankPosition | None:
+    """Read what a manifest tells of where its rank is; None where that is nothing."""
+    still = _read_still(standing)
+    if not isinstance(told, dict):
+        told = standing if still is not None else None
+    if not isinstance(told, dict):
+        return None
+    following = told.get("next")
+    following = following if isinstance(following, dict) else {}
+    counts = told.get("groups")
+    read = [_read_count(entry) for entry in counts[:MOST_GROUPS]] if isinstance(counts, list) else []
+    reduces = told.get("backward_group")
+    return RankPosition(
+        rank=rank,
+        step=read_count(told.get("step")) or 0,
+        phase=read_phase(told.get("phase")),
+        after=read_phase(told.get("after")),
+        in_collective=told.get("in_collective") is True,
+        ended=read_count(told.get("ended")) or 0,
+        name=_text(following.get("name", "")),
+        bytes=read_count(following.get("bytes")),
+        is_begun=following.get("is_begun") is True,
+        seen_unix_ns=seen_unix_ns,
+        still=still,
+        group=_text(following.get("group", "")),
+        counts=tuple(count for count in read if count is not None),
+        backward_group=reduces[:_LONGEST_NAME] if isinstance(reduces, str) else None,
+    )
+
+
+def describe_position(position: RankPosition) -> str:
+    """Say what a rank was doing, as the end of a sentence."""
+    group = position.find_group(position.group)
+    if position.in_collective and group is not None and len(position.counts) > 1:
+        return (
+            f"in {position.name or 'collective'} {position.number:,} of group {group.title}, in step {position.step:,}"
+        )
+    if position.phase:
+        return f"in {PHASE_LABELS[position.phase].lower()} of step {position.step:,}"
+    if position.after:
+        return f"after {PHASE_LABELS[position.after].lower()} of step {position.step:,}"
+    return f"before step {position.step:,}"
+
+
+def describe_stack(position: RankPosition) -> str:
+    """Say at which function a rank stood, as the end of a sentence, "" where that is not known."""
+    return f", at {position.still.stack}" if position.still is not None and position.still.stack else ""
+
+
+def list_ranks(positions: Iterable[RankPosition]) -> tuple[int, ...]:
+    return tuple(position.rank for position in positions)
+
+
+def _read_still(told: Any) -> Still | None:
+    if not isinstance(told, dict):
+        return None
+    times = [read_count(told.get(name)) for name in ("for_ns", "limit_ns", "alone_limit_ns")]
+    if None in times:
+        return None
+    for_ns, limit_ns, alone_ns = (time or 0 for time in times)
+    stack = told.get("stack")
+    words = stack[:_LONGEST_STACK] if isinstance(stack, str) else ""
+    return Still(for_ns, limit_ns, alone_ns, words, told.get("works") is True, told.get("waits") is True)
+
+
+def _read_count(told: Any) -> tuple[Group, int] | None:
+    if not isinstance(told, dict) or not isinstance(told.get("name"), str):
+        return None
+    ranks = told.get("ranks")
+    numbers = [read_count(rank) for rank in ranks[:_MOST_MEMBERS]] if isinstance(ranks, list) else []
+    members = tuple(number for number in numbers if number is not None)
+    group = Group(_text(told["name"]), _text(told.get("label", "")), members, told.get("is_whole") is True)
+    return group, read_count(told.get("ended")) or 0
+
+
+def _text(value: Any) -> str:
+    return str(value)[:_LONGEST_NAME]

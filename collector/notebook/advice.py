@@ -1,0 +1,65 @@
+"""What the pages say of a run, as a value: what it is bound by, what to change, and what that would gain."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from collector.server import format_duration
+
+if TYPE_CHECKING:
+    from profiler_server.facts.results import Suggestion
+
+
+@dataclass(frozen=True)
+class Advice:
+    """The verdict on a rank and its suggestions, the best first, with the fields that `report --json` has of each.
+
+    `silence` says why there are none. It is shown as text by print() and as a list that unfolds in a notebook.
+    """
+
+    verdict: str
+    suggestions: tuple[Suggestion, ...]
+    silence: str
+
+    def __iter__(self) -> Iterator[Suggestion]:
+        return iter(self.suggestions)
+
+    def __len__(self) -> int:
+        return len(self.suggestions)
+
+    def __getitem__(self, place: int) -> Suggestion:
+        return self.suggestions[place]
+
+    def __str__(self) -> str:
+        lines = [self.verdict]
+        for number, entry in enumerate(self.suggestions, 1):
+            lines += [f"{number}. {entry.title}. {_describe_gain(entry)}", f"   {entry.measured}", f"   {entry.advice}"]
+            lines += [f"       {line}" for line in entry.change.splitlines()]
+        return "\n".join(lines if self.suggestions else [*lines, self.silence])
+
+    def _repr_html_(self) -> str:
+        items = "".join(_render(entry) for entry in self.suggestions)
+        listed = f"<ol>{items}</ol>" if items else f"<p>{html.escape(self.silence)}</p>"
+        return f"<p><b>{html.escape(self.verdict)}</b></p>{listed}"
+
+
+def _describe_gain(entry: Suggestion) -> str:
+    if entry.predicted_step_ns is None:
+        return "No step time is predicted."
+    predicted = f"Predicted step: {format_duration(entry.predicted_step_ns)}"
+    if entry.predicted_low_ns is None or entry.predicted_high_ns is None:
+        return f"{predicted}."
+    return f"{predicted} ({format_duration(entry.predicted_low_ns)} to {format_duration(entry.predicted_high_ns)})."
+
+
+def _render(entry: Suggestion) -> str:
+    title, gain, measured, advice, change = map(
+        html.escape, (entry.title, _describe_gain(entry), entry.measured, entry.advice, entry.change)
+    )
+    code = f"<pre>{change}</pre>" if change else ""
+    return (
+        f"<li><details><summary><b>{title}</b>. {gain}</summary><p>{measured}</p><p>{advice}</p>{code}</details></li>"
+    )

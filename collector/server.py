@@ -1,0 +1,55 @@
+"""The one door to the server, which is installed beside this package. It is imported when it is asked: no training loads it."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from profiler_server.facts.results import Suggestion
+
+    from collector.format.run import Run
+
+SERVER = "profiler_server"
+
+
+def find_missing_package() -> str | None:
+    """Return the first package that the server's commands need and that is not installed."""
+    return next((name for name in (SERVER, "typer", "scipy") if importlib.util.find_spec(name) is None), None)
+
+
+def diagnose(run: Run, rank: int) -> tuple[str, tuple[Suggestion, ...], str]:
+    """Return what the pages say of a rank: verdict, suggestions, and why there are none. Raises as `RankRun.table` does."""
+    from profiler_server.diagnosis.judging import diagnose
+
+    found = diagnose(run, rank)
+    return found.sentence, found.suggestions, found.silence
+
+
+def format_duration(value_ns: float) -> str:
+    from profiler_server.format import format_duration
+
+    return format_duration(value_ns)
+
+
+def read_least_pairs() -> int:
+    """Return how many pairs of runs the gate needs for a verdict."""
+    from profiler_server.analysis.compare.ordering import LEAST_RUNS
+
+    return LEAST_RUNS
+
+
+def check_share(text: str) -> None:
+    """Raise UsageError for a slowdown that the gate would refuse."""
+    from profiler_server.commands.compare import parse_share
+
+    parse_share(text)
+
+
+def write_undecided(reason: str, junit: Path | None, markdown: Path | None) -> None:
+    """Write to the gate's files why there is no verdict. Raises OutputError."""
+    from profiler_server.commands.compare import write_documents
+    from profiler_server.report.gate import build_undecided
+
+    write_documents(build_undecided(reason), junit, markdown)

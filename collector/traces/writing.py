@@ -1,0 +1,248 @@
+"""Write trace events as text, column by column: no Python code runs per event. The file appears whole or not at all."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Protocol, TypeAlias
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from collector.format.schema import writing
+from collector.format.schema.errors import OutputError
+from collector.format.timeline_rows import WAIT_COLOUR
+
+Int64s: TypeAlias = "npt.NDArray[np.int64]"
+Piece: TypeAlias = "str | pa.Array"
+
+
+class Sink(Protocol):
+    """What events are written to."""
+
+    def write(self, data: bytes, /) -> Any: ...
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Sink]:
+    """Give a file, compressed if the path ends in .gz, that takes the path's place when all was written.
+
+    OutputError if it cannot be written; then nothing is there.
+    """
+    try:
+        if not path.name or path.is_dir():
+            raise IsADirectoryError(21, "it is a directory")
+        with writing.replacing(path) as raw:
+            if path.suffix == ".gz":
+                # The name inside of the file is the one that unpacking gives it.
+                with gzip.GzipFile(path.name, "wb", compresslevel=1, fileobj=raw) as packed:
+                    yield packed
+            else:
+                yield raw
+    except (OSError, ValueError) as error:
+        if isinstance(error, ValueError) and "\0" not in str(path):
+            raise
+        reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else error
+        raise OutputError(
+            f"{path} cannot be written ({reason}); choose a path in a folder that you can write"
+        ) from None
+
+
+class EventWriter:
+    """Writes `{"traceEvents": [...], ...}` piece by piece; `events` counts what was written.
+
+    `head` are keys that stand before the events.
+    """
+
+    def __init__(self, sink: Sink, head: Mapping[str, Any] | None = None) -> None:
+        self.events = 0
+        self._sink = sink
+        sink.write(b"{")
+        for key, value in (head or {}).items():
+            sink.write(msgspec.json.encode(key) + b":" + msgspec.json.encode(value) + b",\n")
+        sink.write(b'"traceEvents":[\n')
+
+    def write_event(self, event: dict[str, Any]) -> None:
+        """Write one event; for the few that name things."""
+        self._sink.write((",\n" if self.events else "").encode() + msgspec.json.encode(event))
+        self.events += 1
+
+    def write_process(self, pid: int, name: str, place: int) -> None:
+        """Name a process and say which one it is from the top."""
+        common = {"ph": "M", "pid": pid, "tid": 0}
+        self.write_event({**common, "name": "process_name", "args": {"name": name}})
+        self.write_event({**common, "name": "process_sort_index", "args": {"sort_index": place}})
+
+    def write_thread(self, pid: int, tid: int, name: str, place: int) -> None:
+        """Name a thread and say which one of its process it is from the top."""
+        common = {"ph": "M", "pid": pid, "tid": tid}
+        self.write_event({**common, "name": "thread_name", "args": {"name": name}})
+        self.write_event({**common, "name": "thread_sort_index", "args": {"sort_index": place}})
+
+    def write_columns(self, pieces: list[Piece]) -> None:
+        """Write one event per row: the pieces one after the other, each a constant or a column of text."""
+        rows = next((len(piece) for piece in pieces if not isinstance(piece, str)), 0)
+        if not rows:
+            return
+        lead = ",\n" if self.events else ""
+        columns = [pa.scalar(piece) if isinstance(piece, str) else piece for piece in (",\n", *pieces)]
+        text = pc.binary_join_element_wise(*columns, "")
+        # The text of all rows lies in one buffer: it is written as it is, but for the comma before the very first.
+        offsets = np.frombuffer(text.buffers()[1], np.int32)[text.offset : text.offset + rows + 1]
+        skipped = 0 if lead else len(",\n")
+        written = memoryview(text.buffers()[2])[int(offsets[0]) + skipped : int(offsets[-1])]
+        self._sink.write(written)  # type: ignore[arg-type]  # as good as bytes
+        self.events += rows
+
+    def close(self, tail: dict[str, Any]) -> None:
+        """End the list and write the keys that stand beside it."""
+        text = "".join(f",\n{json.dumps(key)}:{json.dumps(value, ensure_ascii=False)}" for key, value in tail.items())
+        self._sink.write(b"\n]" + text.encode() + b"}\n")
+
+
+def name_process(owner: str, process: str) -> str:
+    """Return what a viewer calls a process of a rank, or of whatever else owns it."""
+    return ": ".join(filter(None, (owner, process)))
+
+
+def name_overlapping(thread: str, lane: int) -> str:
+    """Return what a viewer calls a thread, or one beside it for slices that overlap those of the first."""
+    return f"{thread} (overlapping {lane})" if lane else thread
+
+
+def spread_overlapping(starts: list[int], ends: list[int]) -> list[int]:
+    """Put each span of a thread on the first lane where it nests in or follows what is open there. Starts are in order.
+
+    A viewer drops spans that overlap on one row without nesting.
+    """
+    open_ends: list[list[int]] = []
+    lanes = []
+    for start, end in zip(starts, ends, strict=True):
+        lane = next((n for n, stack in enumerate(open_ends) if _has_room(stack, start, end)), len(open_ends))
+        if lane == len(open_ends):
+            open_ends.append([])
+        open_ends[lane].append(end)
+        lanes.append(lane)
+    return lanes
+
+
+def _has_room(open_ends: list[int], start: int, end: int) -> bool:
+    while open_ends and open_ends[-1] <= start:
+        open_ends.pop()
+    return not open_ends or end <= open_ends[-1]
+
+
+def write_slices(writer: EventWriter, columns: SliceColumns) -> None:
+    """Write complete events (`ph` X)."""
+    writer.write_columns(
+        [
+            '{"ph":"X","pid":',
+            to_text(columns.pid),
+            ',"tid":',
+            to_text(columns.tid),
+            ',"ts":',
+            to_microseconds(columns.start),
+            ',"dur":',
+            to_microseconds(columns.duration),
+            ',"name":',
+            quote(columns.name),
+            ',"cat":',
+            _colour(columns.category),
+            ',"args":{',
+            columns.args,
+            "}}",
+        ]
+    )
+
+
+class SliceColumns(msgspec.Struct, frozen=True):
+    """Slices to write. `args` is the inside of a JSON object, without its braces."""
+
+    pid: npt.NDArray[np.integer]
+    tid: npt.NDArray[np.integer]
+    start: Int64s
+    duration: Int64s
+    name: pa.DictionaryArray
+    category: pa.DictionaryArray
+    args: pa.Array
+
+
+def write_flows(writer: EventWriter, phase: str, place: dict[str, npt.NDArray[Any]]) -> None:
+    """Write one end of flows: phase `s` where they start, `f` where they end. `place` has pid, tid, start and id."""
+    end = ',"bp":"e"' if phase == "f" else ""
+    writer.write_columns(
+        [
+            f'{{"ph":"{phase}","cat":"launch","name":"launch"{end},"pid":',
+            to_text(place["pid"]),
+            ',"tid":',
+            to_text(place["tid"]),
+            ',"ts":',
+            to_microseconds(place["start"]),
+            ',"id":',
+            to_text(place["id"]),
+            "}",
+        ]
+    )
+
+
+def write_counter(writer: EventWriter, pid: int, name: str, unit: str, points: tuple[Int64s, pa.Array]) -> None:
+    """Write a counter's points (`ph` C)."""
+    lead = f'{{"ph":"C","pid":{pid},"tid":0,"name":{_dump(name)},"ts":'
+    value = points[1].cast(pa.string())
+    writer.write_columns([lead, to_microseconds(points[0]), f',"args":{{{_dump(unit or "value")}:', value, "}}"])
+
+
+def to_text(values: npt.NDArray[np.integer]) -> pa.Array:
+    return pa.array(values).cast(pa.string())
+
+
+def to_microseconds(values_ns: npt.NDArray[np.integer]) -> pa.Array:
+    """Return nanoseconds as decimal microseconds with three places, exactly."""
+    whole, rest = np.divmod(np.abs(values_ns), 1000)
+    digits = pc.utf8_lpad(pa.array(rest).cast(pa.string()), 3, "0")
+    text = pc.binary_join_element_wise(pa.array(whole).cast(pa.string()), digits, ".")
+    if (values_ns < 0).any():
+        text = pc.binary_join_element_wise(pa.array(np.where(values_ns < 0, "-", "")), text, "")
+    return text
+
+
+def quote(values: pa.DictionaryArray) -> pa.Array:
+    """Return a dictionary column as JSON strings; each distinct value is escaped once."""
+    quoted = pa.array([_dump(value or "") for value in values.dictionary.to_pylist()], pa.string())
+    return quoted.take(values.indices)
+
+
+def _colour(categories: pa.DictionaryArray) -> pa.Array:
+    """Return categories as JSON strings, those of waits with the name of their colour as a further key."""
+    quoted = [
+        _dump(value or "") + (f',"cname":{_dump(WAIT_COLOUR)}' if value == "wait" else "")
+        for value in categories.dictionary.to_pylist()
+    ]
+    return pa.array(quoted, pa.string()).take(categories.indices)
+
+
+def inside_objects(values: pa.DictionaryArray) -> pa.Array:
+    """Return JSON objects without their braces; what is no JSON object becomes a quoted string, null stays null."""
+    inner = pa.array([_inside(value) for value in values.dictionary.to_pylist()], pa.string())
+    return inner.take(values.indices)
+
+
+def _inside(text: str | None) -> str | None:
+    if not text:
+        return None
+    try:
+        found = isinstance(msgspec.json.decode(text), dict)
+    except msgspec.DecodeError:
+        found = False
+    return text.strip()[1:-1].strip() or None if found else f'"args":{_dump(text)}'
+
+
+def _dump(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
