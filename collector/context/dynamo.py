@@ -3,7 +3,7 @@
 PyTorch imports Dynamo late, often when a model is wrapped in DDP. An import of ours before that changes how a job ends:
 `torch.distributed.nn.functional`, which Dynamo imports, has the default process group as default argument of its
 functions. Imported after `init_process_group`, it keeps the group until the process ends. Imported before, nothing keeps
-the group, and its destructor joins threads of gloo that may wait for the interpreter lock (docs/running.md).
+the group, and its destructor joins threads of gloo that may wait for the interpreter lock (docs/testing.md).
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ _EXAMPLES = """examples:
   profiler-run -o bench/new -np 2 -ng 4 --baseline bench/old infer.py
   profiler-run --pairs 5 --against main train.py --lr 0.1
 
-docs/running.md says more."""
+docs/record.md, docs/gate.md and docs/jobs.md say more."""
 
 
 def run_command(arguments: Sequence[str]) -> int:

@@ -3,7 +3,7 @@
 Two races of PyTorch end a job badly, with and without a recording. The destructor of a process group joins gloo's
 threads while it holds the interpreter lock, and a thread of gloo that lets go of its last collective may wait for that
 lock: then the job stands for ever. And a daemon thread that comes out of an operator while the interpreter ends is
-ended inside C++, which aborts the process. Both are explained in docs/running.md.
+ended inside C++, which aborts the process. Both are explained in docs/testing.md.
 """
 
 from __future__ import annotations

@@ -11,7 +11,10 @@ import pytest
 from profiler_server.diagnosis.judging import find_rules
 
 ROOT = Path(__file__).parents[2]
-DOCUMENTS = [ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
+FOLDERS = ("collector", "profiler_server", "frontend", "tests")
+FOREIGN = {"node_modules", "vendor"}
+MOST_LINES_A_VERSION = 20
 
 
 def read_rooms() -> list[Path]:
@@ -59,6 +62,38 @@ def test_paths_and_links_of_a_document_lead_somewhere(document: Path) -> None:
     links = [link for link in re.findall(r"\]\(([^)#\s]+)", text) if "://" not in link]
     assert [path for path in paths if not (ROOT / path).exists()] == []
     assert [link for link in links if not (document.parent / link).exists()] == []
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_sections_that_a_document_links_to_are_there(document: Path) -> None:
+    links = re.findall(r"\]\(([^)#\s]*)#([^)\s]+)\)", document.read_text("utf-8"))
+    wrong = [
+        f"{file}#{section}"
+        for file, section in links
+        if "://" not in file and section not in _list_sections(document.parent / file if file else document)
+    ]
+    assert wrong == []
+
+
+def _list_sections(document: Path) -> set[str]:
+    """Return the headings as GitHub names them in links."""
+    text = re.sub(r"```.*?```", "", document.read_text("utf-8"), flags=re.DOTALL)
+    headings: list[str] = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_documents_that_code_and_help_texts_name_are_there() -> None:
+    sources = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*.*") if not FOREIGN & {*path.parts}]
+    texts = {path: path.read_text("utf-8") for path in sources if path.suffix in (".py", ".html", ".js")}
+    named = {(path.name, name) for path, text in texts.items() for name in re.findall(r"docs/\w+\.\w+", text)}
+    assert len(named) > 10
+    assert [found for found in named if not (ROOT / found[1]).exists()] == []
+
+
+def test_a_version_of_the_changelog_is_short() -> None:
+    versions = (ROOT / "CHANGELOG.md").read_text("utf-8").split("\n## ")[1:]
+    lines = {text.splitlines()[0]: sum(bool(line) for line in text.splitlines()[1:]) for text in versions}
+    assert {name: count for name, count in lines.items() if count > MOST_LINES_A_VERSION} == {}
 
 
 def test_the_list_of_rules_is_that_of_the_rules_there_are() -> None:
