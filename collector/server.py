@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from profiler_server.facts.results import Suggestion
-
     from collector.format.run import Run
+    from profiler_server.facts.results import Suggestion
 
 SERVER = "profiler_server"
 
