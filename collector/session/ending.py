@@ -12,6 +12,7 @@ if TYPE_CHECKING:  # profiler-run imports this before the script, which must not
     from collector.format.run import RankRun
 
 MOST_CHARACTERS = 200
+_TRACEBACK = "Traceback (most recent call last):"
 UNTOLD = "exit"
 """The process left before analyse(): at the last line of the script or by sys.exit(), which nothing tells apart."""
 NO_STEPS = "a run without a training step"
@@ -50,8 +51,17 @@ def describe_error(error: BaseException | None) -> str:
             return describe_error(error.__context__)
     if error is None:
         return ""
-    message = " ".join(str(error)[:MOST_CHARACTERS].split())
+    message = " ".join(_leave_out_traceback(str(error))[:MOST_CHARACTERS].split())
     return f"{type(error).__name__}: {message}" if message else type(error).__name__
+
+
+def _leave_out_traceback(message: str) -> str:
+    """Return the message of an error from another process without the traceback in it: what went wrong is its last line."""
+    before, found, traceback = message.partition(_TRACEBACK)
+    if not found:
+        return message
+    first = before.strip().removesuffix("Original").rstrip()
+    return f"{first} {traceback.strip().rpartition(chr(10))[2]}".strip()
 
 
 def spell_end(ended_by: str, steps: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import shlex
 import signal
 from collections.abc import Sequence
@@ -34,6 +35,8 @@ from profiler_server.analysis.ranks.held import Hang
 from profiler_server.format import format_bytes, shorten_middle
 
 _LONGEST = 120
+_SOURCE = re.compile(r"\[\S+\.(cc|cpp|h):\d+\]")
+"""A place in the sources of gloo or PyTorch, which its errors begin with."""
 _MEMORY = " The log of the system tells whether its memory was full."
 
 
@@ -134,8 +137,8 @@ def _describe_cut_off(end: CutOff) -> str:
 @describe_end.register
 def _describe_severed(end: Severed) -> str:
     return (
-        f"{format_ranks_named(end.ranks).capitalize()} lost a connection {_say_when(end.steps)}, and no rank left an error "
-        f"of its own: {_shorten(end.error)}."
+        f"{format_ranks_named(end.ranks).capitalize()} failed in communication {_say_when(end.steps)}, and no rank left an "
+        f"error of its own: {_shorten(end.error)}."
     )
 
 
@@ -190,7 +193,8 @@ def say_first(run: Run, has_steps: bool) -> str:
     """
     end = find_end(run)
     told = describe_end(end) if end is not None else ""
-    return told if has_steps else " ".join(filter(None, (say_attempts(list_attempt_lines(run)), told)))
+    attempts = "" if has_steps else say_attempts(list_attempt_lines(run))
+    return f"{attempts} In this attempt: {told}" if attempts and told else attempts or told
 
 
 def _tell_end(end: End | None, steps: int) -> str:
@@ -254,4 +258,4 @@ def _count_others(ranks: int) -> str:
 
 
 def _shorten(error: str) -> str:
-    return shorten_middle(" ".join(error.split()), _LONGEST).rstrip(".")
+    return shorten_middle(" ".join(_SOURCE.sub("", error).split()), _LONGEST).rstrip(".")

@@ -146,6 +146,9 @@ def say_verdict(
 def _say_nothing(case: Case) -> str:
     """Say that no change pays, and from which gain on one would have been said."""
     least_frac = find_min_gain_ns(case) / case.steps.mean_ns
+    if least_frac >= 1.0:
+        nouns = "batches" if case.steps.noun == "batch" else f"{case.steps.noun}s"
+        return f"No gain can be told from noise here: the {nouns} are too few, or differ too much."
     if least_frac >= 2 * MIN_GAIN_FRAC and case.loading.loop.contention_frac > 0:
         return (
             f"No change was found that surely pays; other programs used so much of the processors that only gains of "

@@ -24,7 +24,7 @@ from tests.support.live import edit_rank
 from tests.support.runs import RunPlan, build_run
 
 FIRST = "earlier/20261123-102021"
-LOST = "ConnectionError: connection refused"
+LOST = "DistNetworkError: connection refused"
 TOLD = "attempt 1 ended after 40 steps: rank 0, RuntimeError: planted"
 
 
@@ -77,7 +77,7 @@ def test_an_attempt_without_a_step_says_first_how_the_one_before_it_ended(
         edit_rank(job, rank, facts={"ended_by": LOST})
         for table in ("steps", "phases"):
             layout.table_file(layout.rank_path(job, rank), table).unlink(missing_ok=True)
-    first = f"Attempt 2 of 2; {TOLD}. Ranks 0, 1 lost a connection before the first step"
+    first = f"Attempt 2 of 2; {TOLD}. In this attempt: Ranks 0, 1 failed in communication before the first step"
     assert write_brief(open_run(job))[0].startswith(first)
     monkeypatch.setattr("sys.argv", ["profiler-server", "report", str(job)])
     with pytest.raises(SystemExit) as ended:

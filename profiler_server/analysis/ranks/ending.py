@@ -29,10 +29,11 @@ SETTLES_S = 10.0
 WAITED_NS = 10**9
 """Ranks that waited for less were not hung when something else ended them."""
 _LOST = re.compile(
-    r"connection (was )?(closed|reset|refused)|remote worker|broken pipe|socket|watchdog|timed? ?out|nccl|SIGTERM",
+    r"Dist\w*Error\b|SignalException\b|RuntimeError: (.*(\bgloo\b|nccl|by peer \[|remote worker|watchdog)|"
+    r"(broken pipe|connection reset by peer|socket timeout)$)",
     re.IGNORECASE,
 )
-"""What the ranks say that another one has left."""
+"""What PyTorch raises on a rank that another one has left. A script's own TimeoutError is none of it."""
 _UNTOLD = "exit"
 """The process left by itself before the end of the recording."""
 _BY_HAND = "KeyboardInterrupt"
@@ -65,7 +66,7 @@ class RankEnd:
 
     @property
     def lost_connection(self) -> bool:
-        return bool(_LOST.search(self.by))
+        return bool(_LOST.match(self.by))
 
 
 def find_end(run: Run) -> End | None:
@@ -90,24 +91,24 @@ def count_ended(run: Run) -> int:
 def _judge(ranks: Sequence[RankRun], ends: Sequence[RankEnd], is_alone: bool) -> End | None:
     by_rank = {rank.rank: rank for rank in ranks}
     dead = [end for end in ends if end.is_dead]
-    lost = [end for end in ends if end.lost_connection]
+    lost = [end for end in ends if end.lost_connection and not is_alone]
     if (parted := _find_parted(ranks, ends)) is not None:
         return parted
-    own = [end for end in ends if end.by and not end.lost_connection]
+    own = [end for end in ends if end.by and end not in lost]
     if own:
         first = min(own, key=lambda end: end.ended_unix_ns)
         alike = tuple(end.rank for end in own if end.by == first.by)
         if is_alone and first.by.startswith(_BY_HAND):
             return None
         return Raised(() if is_alone else alike, first.shown, _count_steps(by_rank[first.rank]), len(lost))
-    stop = _find_stop(dead)
+    stop = _find_stop([*dead, *lost])
     first_dead = _find_first_dead(dead, bool(lost))
     if first_dead is not None and (stop is None or first_dead.rank not in stop.waiting):
         others = len(dead) - 1
         return Killed(first_dead.death, _count_steps(by_rank[first_dead.rank]), len(lost), others)
     if stop is not None:
         return stop
-    if dead:
+    if dead and not _is_tidied(dead, lost):
         signals = {end.death.signal for end in dead}
         ended = tuple(end.rank for end in dead)
         return CutOff(
@@ -140,15 +141,21 @@ def _find_first_dead(dead: Sequence[RankEnd], others_lost_it: bool) -> RankEnd |
     return min(own, key=lambda end: end.died_unix_ns or 0) if is_known else None
 
 
-def _find_stop(dead: Sequence[RankEnd]) -> Stop | None:
-    """Return who waited for whom when the ranks were ended from outside, None where nobody did for long."""
-    places = [end.place for end in dead if end.place is not None]
+def _is_tidied(dead: Sequence[RankEnd], lost: Sequence[RankEnd]) -> bool:
+    """Say whether ranks had lost a connection before the first one died, as where a launcher ends what is left."""
+    died = [end.died_unix_ns for end in dead if end.died_unix_ns is not None]
+    return bool(lost) and len(died) == len(dead) and min(end.ended_unix_ns for end in lost) < min(died)
+
+
+def _find_stop(ended: Sequence[RankEnd]) -> Stop | None:
+    """Return who waited for whom when the ranks ended without an error of their own, None where nobody did for long."""
+    places = [end.place for end in ended if end.place is not None]
     stop = explain_positions(places) if len(places) > 1 else None
     if stop is None:
         return None
     waited = [
         end.died_unix_ns - end.since_unix_ns
-        for end in dead
+        for end in ended
         if end.rank in stop.waiting and end.died_unix_ns is not None and end.since_unix_ns is not None
     ]
     return stop if max(waited, default=WAITED_NS) >= WAITED_NS else None

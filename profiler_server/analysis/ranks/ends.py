@@ -93,7 +93,7 @@ class CutOff:
 
 @dataclass(frozen=True)
 class Severed:
-    """Ranks that lost a connection, and none that left an error of its own or died."""
+    """Ranks whose communication failed first; none left an error of its own."""
 
     ranks: tuple[int, ...]
     error: str

@@ -165,3 +165,10 @@ def test_an_exit_for_an_exception_is_told_by_that() -> None:
 def test_a_run_that_only_infers_is_not_said_to_have_trained() -> None:
     assert spell_end("KeyboardInterrupt", 0) == "The script was ended without a training step by KeyboardInterrupt"
     assert "without a training step" in spell_end(UNTOLD, 0)
+
+
+def test_of_a_traceback_in_a_message_the_last_line_stays() -> None:
+    caught = "Caught OSError in DataLoader worker process 1.\nOriginal Traceback (most recent call last):\n  File a\nOSError: "
+    assert describe_error(OSError(f"{caught}no picture 300\n")) == (
+        "OSError: Caught OSError in DataLoader worker process 1. OSError: no picture 300"
+    )

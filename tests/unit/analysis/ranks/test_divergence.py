@@ -114,7 +114,7 @@ def test_a_rank_that_calls_another_collective_is_named_with_both(tmp_path: Path)
 def test_ranks_that_were_together_to_the_end_have_left_nothing_out(tmp_path: Path) -> None:
     """One has come farther than the others, and has ended its step."""
     told = say_first(tmp_path / "job", list_steps(30, STEP[:1]), list_steps(30), list_steps(31, STEP[:1]))
-    assert told.startswith("Ranks 0, 1, 2 lost a connection")
+    assert told.startswith("Ranks 0, 1, 2 failed in communication")
 
 
 def test_what_ranks_may_call_unlike_is_not_compared(tmp_path: Path) -> None:
@@ -122,7 +122,7 @@ def test_what_ranks_may_call_unlike_is_not_compared(tmp_path: Path) -> None:
     pieces = (("allgather", 100), ("send", 8), ("allreduce (DDP)", 7), ("allreduce", 64))
     alike = (("allgather", 300), ("recv", 8), ("allreduce", 64))
     ranks = [[(step, sent) for step in range(1, 31)] for sent in (pieces, alike)]
-    assert say_first(tmp_path / "job", *ranks).startswith("Ranks 0, 1 lost a connection")
+    assert say_first(tmp_path / "job", *ranks).startswith("Ranks 0, 1 failed in communication")
 
 
 def test_steps_that_one_rank_has_in_a_detailed_window_are_left_out(tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_steps_that_one_rank_has_in_a_detailed_window_are_left_out(tmp_path: Pat
     path = build_job(tmp_path / "job", others, seen)
     assert write_brief(open_run(path))[0].startswith("Rank 1 has left out allreduce 22")
     edit_rank(path, 1, windows=(Window(8, 9, 0, 1),))
-    assert write_brief(open_run(path))[0].startswith("Ranks 0, 1 lost a connection")
+    assert write_brief(open_run(path))[0].startswith("Ranks 0, 1 failed in communication")
 
 
 @pytest.mark.parametrize("first", [1, 2])
@@ -141,14 +141,14 @@ def test_ranks_that_differ_from_the_first_step_on_are_not_judged(tmp_path: Path,
     others = list_steps(30)
     late = [(step, sent if step != first else sent[1:]) for step, sent in others]
     told = say_first(tmp_path / "job", others, others, late)
-    assert told.startswith("Ranks 0, 1, 2 lost" if first == 1 else "Rank 2 has left out")
+    assert told.startswith("Ranks 0, 1, 2 failed" if first == 1 else "Rank 2 has left out")
 
 
 def test_nothing_is_said_of_a_job_that_ended_well_or_whose_log_lost_events(tmp_path: Path) -> None:
     others, skips = list_steps(30, STEP[:2]), list_steps(30, (STEP[0], STEP[2]))
     path = build_job(tmp_path / "job", others, skips, others)
     edit_rank(path, 0, events_lost=5)
-    assert write_brief(open_run(path))[0].startswith("Ranks 0, 1, 2 lost a connection")
+    assert write_brief(open_run(path))[0].startswith("Ranks 0, 1, 2 failed in communication")
     for rank in range(3):
         edit_rank(path, rank, facts={}, events_lost=0)
     assert build_report(open_run(path))["end"] is None

@@ -154,11 +154,31 @@ def test_a_training_of_one_process_has_no_rank(tmp_path: Path) -> None:
     assert find(tmp_path / "left", {"ended_by": "exit"}, state="complete") is None
 
 
+@pytest.mark.parametrize(
+    "own", ["TimeoutError: read of shard 30 timed out", "ConnectionRefusedError: no dataset server"]
+)
+def test_a_script_s_own_error_is_no_lost_connection(tmp_path: Path, own: str) -> None:
+    assert find(tmp_path / "alone", {"ended_by": own}, state="complete") == Raised((), own, 40, lost=0)
+    found = find(tmp_path / "run", {"ended_by": LOST}, {"ended_by": own}, state="complete")
+    assert found == Raised((1,), own, 60, lost=1)
+
+
+def test_ranks_that_a_launcher_ends_after_a_failure_are_not_its_cause(tmp_path: Path) -> None:
+    failed = "RuntimeError: Gloo connectFullMesh failed with [/src/gloo/tcp/pair.cc:152] Connection refused"
+    run = open_run(stop(tmp_path / "run", {"ended_by": failed}, died(100, signal=15)))
+    assert describe(find_end(run)) == (
+        "Rank 0 failed in communication after 60 steps, and no rank left an error of its own: RuntimeError: Gloo "
+        "connectFullMesh failed with Connection refused."
+    )
+    late = open_run(stop(tmp_path / "late", {"ended_by": LOST}, died(100, signal=15), ended_unix_ns=10**9))
+    assert isinstance(find_end(late), CutOff)
+
+
 def test_ranks_that_lost_a_connection_only_are_told_without_a_culprit(tmp_path: Path) -> None:
     found = find(tmp_path / "run", {"ended_by": LOST}, {"ended_by": LOST}, state="complete")
     assert found == Severed((0, 1), LOST, 60)
     assert describe(found) == (
-        "Ranks 0, 1 lost a connection after 60 steps, and no rank left an error of its own: RuntimeError: Connection "
+        "Ranks 0, 1 failed in communication after 60 steps, and no rank left an error of its own: RuntimeError: Connection "
         "closed by peer [127.0.0.1]:1."
     )
 
