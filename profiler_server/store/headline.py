@@ -23,6 +23,7 @@ from collector.format.steps import (
     train_steps,
 )
 from collector.hangs.live import describe_live_hang, find_standing
+from profiler_server.store.failing import ListState, has_failed
 
 COUNTED_RANKS = 8
 """Ranks whose steps are read for the figures; the line of a run with a thousand ranks must stay cheap."""
@@ -50,6 +51,12 @@ class Headline:
     """How the job stands still while it records, a sentence; empty where it gets on."""
     is_damaged: bool = False
     """No rank's manifest can be read: how the training ended is not known."""
+    has_failed: bool = False
+    """An error ended one of its ranks."""
+
+    @property
+    def shown_state(self) -> ListState:
+        return "failed" if self.has_failed and self.state == "complete" else self.state
 
 
 @dataclass(frozen=True)
@@ -81,6 +88,10 @@ class RunEntry:
     def state(self) -> RunState:
         return self.headline.state
 
+    @property
+    def shown_state(self) -> ListState:
+        return self.headline.shown_state
+
 
 def read_headline(run: Run) -> Headline:
     """Read the headline figures of a run. A rank whose steps cannot be read is left out of them.
@@ -105,6 +116,7 @@ def read_headline(run: Run) -> Headline:
         step_mean_ns=times.mean if times is not None else None,
         stands_still=say_stand(run, ranks),
         is_damaged=bool(ranks) and not states,
+        has_failed=has_failed(run, ranks[:COUNTED_RANKS]),
     )
 
 

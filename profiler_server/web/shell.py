@@ -19,6 +19,7 @@ from profiler_server.web.outcomes import OutcomeView
 STATE_LABELS: dict[str, str] = {
     "recording": "Recording",
     "complete": "Complete",
+    "failed": "Failed",
     "crashed": "Crashed",
     "imported": "Imported",
 }
