@@ -56,7 +56,7 @@ class Headline:
 
     @property
     def shown_state(self) -> ListState:
-        return "failed" if self.has_failed and self.state == "complete" else self.state
+        return _name_state(self.state, self.has_failed)
 
 
 @dataclass(frozen=True)
@@ -118,6 +118,17 @@ def read_headline(run: Run) -> Headline:
         is_damaged=bool(ranks) and not states,
         has_failed=has_failed(run, ranks[:COUNTED_RANKS]),
     )
+
+
+def read_job_state(run: Run) -> tuple[ListState, bool]:
+    """Return the state of a job as the run list shows it, and whether it is recovered."""
+    ranks = run.ranks
+    state = choose_state(_read_states(run, ranks))
+    return _name_state(state, has_failed(run, ranks[:COUNTED_RANKS])), _is_recovered(run, ranks)
+
+
+def _name_state(state: RunState, has_failed: bool) -> ListState:
+    return "failed" if has_failed and state == "complete" else state
 
 
 def say_stand(run: Run, ranks: Sequence[int]) -> str:
