@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collector.estimating.estimation import estimate
     from collector.format.schema.errors import (
+        ClosedRunError,
+        LinkedRunError,
         NewerSchemaError,
         OptionError,
         OutputError,
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     __version__: str
 
 __all__ = [
+    "ClosedRunError",
     "LinkedRunError",
     "NewerSchemaError",
     "OptionError",

@@ -8,7 +8,7 @@ from pathlib import Path
 from collector.format.attempts import find_home
 from collector.format.scan import scan_base
 from collector.format.schema import layout
-from collector.format.schema.errors import RunNotFoundError, StepscopeError
+from collector.format.schema.errors import ClosedRunError, RunNotFoundError, StepscopeError
 from collector.format.schema.manifest import RunManifest, decode_manifest
 from collector.format.schema.modes import spell_closed
 from collector.format.schema.reading import read_small_text
@@ -54,7 +54,7 @@ def locate_run(base_dir: Path, run_id: str) -> Path:
         inside = path.resolve().is_relative_to(base_dir) and os.path.lexists(layout.run_file(path))
         os.scandir(layout.profiler_path(path)).close()
     except PermissionError:
-        raise RunNotFoundError(spell_closed(layout.profiler_path(path))) from None
+        raise ClosedRunError(spell_closed(layout.profiler_path(path))) from None
     except (OSError, RuntimeError, ValueError):  # a name too long for the disk, or links that run in a circle
         inside = False
     if not inside:

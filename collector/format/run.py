@@ -18,7 +18,7 @@ from collector.format.finding import find_run
 from collector.format.lens import Lens, Redactor
 from collector.format.rank import RankRun, TableState, TableStatus
 from collector.format.schema import layout
-from collector.format.schema.errors import RunNotFoundError, TableBrokenError
+from collector.format.schema.errors import ClosedRunError, RunNotFoundError, TableBrokenError
 from collector.format.schema.inside import refuse_links
 from collector.format.schema.manifest import RunManifest, RunState, decode_manifest
 from collector.format.schema.modes import spell_closed
@@ -128,7 +128,7 @@ def _find_folder(path: Path) -> Path | None:
         with suppress(FileNotFoundError, NotADirectoryError):
             os.stat(layout.run_file(folder))
     except PermissionError:
-        raise RunNotFoundError(spell_closed(layout.profiler_path(folder))) from None
+        raise ClosedRunError(spell_closed(layout.profiler_path(folder))) from None
     except (OSError, RuntimeError, ValueError):
         return None
     return folder.parent if is_inner else folder

@@ -7,7 +7,7 @@ import contextlib
 from collector.edge import Edge
 from collector.format.evaluation import read_step_rows
 from collector.format.run import RankRun, Run
-from collector.format.schema.errors import RunError
+from collector.format.schema.errors import RunError, StepscopeError
 from collector.format.steps import summarize_steps
 from collector.hangs.live import Standing
 from profiler_server.analysis.ranks.ending import find_end
@@ -73,8 +73,13 @@ def _judge(run: Run, rank: int) -> Diagnosis:
     with Edge(failures.append):
         judged.append(diagnose(run, rank))
     if failures:
-        raise RunError(f"{run.path} cannot be judged: {failures[0]!r}")
+        raise RunError(f"{run.path} cannot be judged: {_explain(failures[0])}")
     return judged[0]
+
+
+def _explain(error: Exception) -> str:
+    """Return the message of an error of ours, and of any other its type, too."""
+    return str(error) if isinstance(error, StepscopeError) else f"{type(error).__name__}: {error}"
 
 
 def _say(rank: RankRun, found: Diagnosis) -> list[str]:

@@ -23,6 +23,7 @@ from collector.format.steps import (
     train_steps,
 )
 from collector.hangs.live import describe_live_hang, find_standing
+from profiler_server.store.failing import ListState, has_failed
 
 COUNTED_RANKS = 8
 """Ranks whose steps are read for the figures; the line of a run with a thousand ranks must stay cheap."""
@@ -50,6 +51,12 @@ class Headline:
     """How the job stands still while it records, a sentence; empty where it gets on."""
     is_damaged: bool = False
     """No rank's manifest can be read: how the training ended is not known."""
+    has_failed: bool = False
+    """An error ended one of its ranks."""
+
+    @property
+    def shown_state(self) -> ListState:
+        return _name_state(self.state, self.has_failed)
 
 
 @dataclass(frozen=True)
@@ -81,6 +88,10 @@ class RunEntry:
     def state(self) -> RunState:
         return self.headline.state
 
+    @property
+    def shown_state(self) -> ListState:
+        return self.headline.shown_state
+
 
 def read_headline(run: Run) -> Headline:
     """Read the headline figures of a run. A rank whose steps cannot be read is left out of them.
@@ -105,7 +116,19 @@ def read_headline(run: Run) -> Headline:
         step_mean_ns=times.mean if times is not None else None,
         stands_still=say_stand(run, ranks),
         is_damaged=bool(ranks) and not states,
+        has_failed=has_failed(run, ranks[:COUNTED_RANKS]),
     )
+
+
+def read_job_state(run: Run) -> tuple[ListState, bool]:
+    """Return the state of a job as the run list shows it, and whether it is recovered."""
+    ranks = run.ranks
+    state = choose_state(_read_states(run, ranks))
+    return _name_state(state, has_failed(run, ranks[:COUNTED_RANKS])), _is_recovered(run, ranks)
+
+
+def _name_state(state: RunState, has_failed: bool) -> ListState:
+    return "failed" if has_failed and state == "complete" else state
 
 
 def say_stand(run: Run, ranks: Sequence[int]) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from collector.format.schema.errors import OptionError
-from collector.format.schema.manifest import RunState
+from profiler_server.store.failing import ListState
 from profiler_server.store.headline import RunEntry
 
 SortKey = Literal["when", "name", "state", "ranks", "steps", "step", "delta", "wait"]
@@ -17,7 +17,7 @@ PAGE_SIZE_LIMIT = 500
 _VALUES: dict[SortKey, Callable[[RunEntry], Any]] = {
     "when": lambda run: run.manifest.created_unix_ns,
     "name": lambda run: run.name.casefold(),
-    "state": lambda run: run.state,
+    "state": lambda run: run.shown_state,
     "ranks": lambda run: len(run.headline.ranks),
     "steps": lambda run: run.headline.steps,
     "step": lambda run: run.headline.step_p50_ns,
@@ -32,7 +32,7 @@ class RunQuery:
     """`q` is words that must all occur, in any case; `sort` is a key, with `-` before it for falling order."""
 
     q: str = ""
-    state: RunState | None = None
+    state: ListState | None = None
     sort: str = "-when"
     page: int = 1
     page_size: int = PAGE_SIZE
@@ -41,8 +41,8 @@ class RunQuery:
         if self.sort.removeprefix("-") not in get_args(SortKey):
             there = ", ".join(get_args(SortKey))
             raise OptionError(f"sort={self.sort[:40]!r} is no column; choose {there}, with - before it to fall")
-        if self.state is not None and self.state not in get_args(RunState):
-            raise OptionError(f"state={self.state[:40]!r} is unknown; choose {', '.join(get_args(RunState))}")
+        if self.state is not None and self.state not in get_args(ListState):
+            raise OptionError(f"state={self.state[:40]!r} is unknown; choose {', '.join(get_args(ListState))}")
         if not 1 <= self.page_size <= PAGE_SIZE_LIMIT or self.page < 1:
             raise OptionError(f"page starts at 1, and page_size lies between 1 and {PAGE_SIZE_LIMIT}")
 
@@ -74,10 +74,10 @@ def select_runs(runs: tuple[RunEntry, ...], query: RunQuery) -> RunPage:
     return RunPage(tuple(ordered[first : first + query.page_size]), page, pages, len(ordered))
 
 
-def _has_state(run: RunEntry, state: RunState | None) -> bool:
-    return state is None or (run.is_read and run.state == state)
+def _has_state(run: RunEntry, state: ListState | None) -> bool:
+    return state is None or (run.is_read and run.shown_state == state)
 
 
 def _matches(run: RunEntry, words: list[str]) -> bool:
-    text = " ".join((run.id, run.name, run.manifest.script, run.manifest.host, run.state)).casefold()
+    text = " ".join((run.id, run.name, run.manifest.script, run.manifest.host, run.shown_state)).casefold()
     return all(word in text for word in words)

@@ -60,6 +60,7 @@ _DOMAIN: dict[type[Exception], tuple[int, str, str, str]] = {
         "No such run",
         "It may have been moved or deleted while it was shown. Go back to the list of runs.",
     ),
+    errors.ClosedRunError: (404, "run_not_found", "This run may not be read here", "Go back to the list of runs."),
     errors.LinkedRunError: (
         409,
         "linked_run",

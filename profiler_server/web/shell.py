@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from collector.format.run import Run
 from collector.format.schema.errors import RunError
 from collector.format.schema.manifest import Overhead, RunManifest, RunState, Warn
 from profiler_server.facts.results import Diagnosis
 from profiler_server.format import form_plural
-from profiler_server.store.headline import say_stand
+from profiler_server.store.failing import ListState
+from profiler_server.store.headline import read_job_state, say_stand
 from profiler_server.web.discovery import PageSet
 from profiler_server.web.links import Links, QueryValue, encode_query, quote_id
 from profiler_server.web.outcomes import OutcomeView
@@ -19,9 +20,12 @@ from profiler_server.web.outcomes import OutcomeView
 STATE_LABELS: dict[str, str] = {
     "recording": "Recording",
     "complete": "Complete",
+    "failed": "Failed",
     "crashed": "Crashed",
     "imported": "Imported",
 }
+_TELL_THE_END = ("", "ranks")
+"""Pages whose first line says how the job ended."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +85,9 @@ class RunView:
     """How the job stands still while it records, a sentence; empty where it gets on."""
     damage: str = ""
     """What is wrong with the manifest of the rank; empty where it can be read."""
+    job_state: ListState | None = None
+    """How the job ended where that was not well, whatever became of the rank."""
+    is_job_recovered: bool = False
 
     @property
     def name(self) -> str:
@@ -117,6 +124,14 @@ class Shell:
     links: Links | None = None
     """Links that keep the rank and the steps of the request, None where there are none."""
 
+    @property
+    def notes(self) -> tuple[Warn, ...]:
+        """The warnings of the rank, without how it ended where the page begins with how the job did."""
+        found = self.panel.diagnosis if self.panel is not None else None
+        is_told = found is not None and bool(found.end) and self.slug in _TELL_THE_END
+        warnings = self.run.warnings if self.run is not None else ()
+        return tuple(warning for warning in warnings if not (is_told and warning.code == "ended_by"))
+
     def here(self, **changes: QueryValue) -> str:
         """Return this page's address with values of the query set, or removed by None."""
         return quote_id(self.path) + encode_query({**self.query, **changes})
@@ -129,7 +144,7 @@ def build_run_view(run: Run, run_id: str, rank: int) -> RunView:
         ranked = run.rank(rank)
         manifest = ranked.manifest
         until_ns = manifest.recorded_until_ns
-        return RunView(
+        view = RunView(
             run_id,
             path,
             run.manifest,
@@ -142,6 +157,9 @@ def build_run_view(run: Run, run_id: str, rank: int) -> RunView:
             manifest.flush_s,
             say_stand(run, run.ranks) if ranked.state == "recording" else "",
         )
+        job_state, is_recovered = read_job_state(run)
+        ended_badly = job_state in ("failed", "crashed") and ranked.state != "recording"
+        return replace(view, job_state=job_state, is_job_recovered=is_recovered) if ended_badly else view
     except RunError as error:
         return RunView(run_id, path, run.manifest, "crashed", Overhead(), (), 0, damage=str(error))
 

@@ -14,6 +14,7 @@ from collector.format import parts
 from collector.format.phases import PHASES
 from collector.format.run import open_run
 from collector.format.schema import layout
+from collector.format.schema.errors import RunError
 from collector.format.steps import summarize_phases
 from profiler_server.format import format_phase_shares
 from profiler_server.report import build_report
@@ -216,3 +217,11 @@ def test_ranks_that_come_last_by_turns_are_reported_with_how_evenly_they_do(tmp_
     report = json.loads(json.dumps(build_report(open_run(run.path))))
     check_report(report)
     assert report["judgement"]["rotation"]["entropy_frac"] == pytest.approx(1.0, abs=0.01)
+
+
+def test_a_damaged_table_is_told_in_brief_by_its_message(tmp_path: Path) -> None:
+    run = open_run(build_run(tmp_path / "run", RunPlan(operators=False)))
+    layout.table_file(layout.rank_path(run.path, 0), "steps").write_bytes(b"x" * 40)
+    with pytest.raises(RunError, match=r"run cannot be judged: /.*steps\.parquet is damaged") as caught:
+        write_brief(run)
+    assert "TableBrokenError" not in str(caught.value)

@@ -68,4 +68,7 @@ def test_runs_of_another_user_are_listed_with_the_reason(base: Path) -> None:
     if os.geteuid() == 0:
         assert "It belongs to nobody, mode 0700" in found["closed"][1]
         assert "It belongs to nobody, mode 0700" in found["/runs/half/"][1]
+        for page in ("/runs/closed/", "/runs/half/", "/api/v1/runs/closed"):
+            assert "moved or deleted" not in found[page][1]
+            assert "No such run" not in found[page][1]
     assert str(base / "half/profiler") in found["half"][1]

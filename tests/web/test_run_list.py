@@ -11,6 +11,7 @@ import pytest
 from collector.format.schema import layout
 from profiler_server.web.routes import run_list
 from tests.support.asking import Asker
+from tests.support.live import edit_rank
 from tests.support.runs import RunPlan, build_run
 
 
@@ -33,6 +34,25 @@ def test_search_state_and_paging_are_in_the_address(asker: Asker) -> None:
     second = asker.ask("/?page_size=3&page=2").text
     assert "Page 2 of 2" in second
     assert 'href="/?page_size=3&amp;page=1"' in second
+
+
+def test_a_job_that_an_error_ended_is_listed_as_failed_with_its_end(tmp_path: Path) -> None:
+    build_run(tmp_path / "healthy", RunPlan(operators=False))
+    path = build_run(tmp_path / "broken", RunPlan(ranks=2, operators=False))
+    edit_rank(path, 0, facts={"ended_by": "RuntimeError: Connection closed by peer"})
+    edit_rank(path, 1, facts={"ended_by": "ValueError: planted"})
+    asker = Asker(tmp_path)
+    assert '<span class="badge badge-failed">Failed</span>' in asker.ask("/?state=failed").text
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
+        found = asker.ask("/api/v1/runs?state=failed").json()["runs"]
+        assert [(run["id"], run["state"]) for run in found] == [("broken", "failed")]
+        if found[0]["end"]:
+            break
+        time.sleep(0.05)
+    assert found[0]["end"].startswith("The job was ended after 40 steps by ValueError: planted (rank 1)")
+    others = asker.ask("/api/v1/runs?state=complete").json()["runs"]
+    assert [(run["id"], run["end"]) for run in others] == [("healthy", "")]
 
 
 @pytest.mark.parametrize("query", ["sort=size", "state=asleep", "page=x", "page=0", "page_size=9999"])

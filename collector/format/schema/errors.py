@@ -7,6 +7,7 @@ StepscopeError
 │   └── RangeError        ranges that are not balanced, or items without a batch
 ├── RunError              a run directory cannot be read as asked
 │   ├── RunNotFoundError  there is no such run
+│   │   └── ClosedRunError its folder may not be read: it is another user's
 │   ├── LinkedRunError    a link lies inside the run
 │   ├── NewerSchemaError  the run was written by a newer version
 │   ├── TableMissingError the run has no such table (never collected, switched off, or failed)
@@ -43,6 +44,10 @@ class RunError(StepscopeError):
 
 
 class RunNotFoundError(RunError):
+    pass
+
+
+class ClosedRunError(RunNotFoundError):
     pass
 
 

@@ -22,6 +22,7 @@ from profiler_server.analysis.ranks.ends import CutOff, Death, End, Killed, Left
 from profiler_server.analysis.ranks.hang import find_hang
 from profiler_server.store.cache.memory import MemoryCache
 from profiler_server.store.cache.stamp import stamp_ranks
+from profiler_server.store.failing import BY_HAND, read_ended_by, read_error
 
 MOST_RANKS = 1024
 SETTLES_S = 10.0
@@ -34,9 +35,6 @@ _LOST = re.compile(
     re.IGNORECASE,
 )
 """What PyTorch raises on a rank that another one has left. A script's own TimeoutError is none of it."""
-_UNTOLD = "exit"
-"""The process left by itself before the end of the recording."""
-_BY_HAND = "KeyboardInterrupt"
 _FROM_OUTSIDE = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
 """Signals by which launchers and people end ranks; others are a rank's own trouble, or the system's with it."""
 _ENDS: MemoryCache[End | None] = MemoryCache(64)
@@ -98,7 +96,7 @@ def _judge(ranks: Sequence[RankRun], ends: Sequence[RankEnd], is_alone: bool) ->
     if own:
         first = min(own, key=lambda end: end.ended_unix_ns)
         alike = tuple(end.rank for end in own if end.by == first.by)
-        if is_alone and first.by.startswith(_BY_HAND):
+        if is_alone and first.by.startswith(BY_HAND):
             return None
         return Raised(() if is_alone else alike, first.shown, _count_steps(by_rank[first.rank]), len(lost))
     stop = _find_stop([*dead, *lost])
@@ -164,7 +162,7 @@ def _find_stop(ended: Sequence[RankEnd]) -> Stop | None:
 def _read_end(rank: RankRun, epoch_unix_ns: int) -> RankEnd | None:
     try:
         manifest, state = rank.manifest, rank.state
-        by = _read_error(manifest if rank.lens.redactor is None else rank.whole.manifest)
+        by = read_ended_by(rank)
     except RunError:
         return None  # the page of that rank says what is wrong with it
     facts = manifest.facts
@@ -175,7 +173,7 @@ def _read_end(rank: RankRun, epoch_unix_ns: int) -> RankEnd | None:
         rank=rank.rank,
         state=state,
         by=by,
-        shown=_read_error(manifest),
+        shown=read_error(manifest),
         ended_unix_ns=manifest.ended_unix_ns or 1 << 62,
         death=Death(rank.rank, _read_number(told.get("signal")), _read_number(told.get("exit_code"))),
         died_unix_ns=_read_number(told.get("at_unix_ns")),
@@ -183,11 +181,6 @@ def _read_end(rank: RankRun, epoch_unix_ns: int) -> RankEnd | None:
         since_unix_ns=None if since is None else epoch_unix_ns + since,
         settles=_settles(manifest, state),
     )
-
-
-def _read_error(manifest: RankManifest) -> str:
-    by = manifest.facts.get("ended_by")
-    return by if isinstance(by, str) and by != _UNTOLD else ""
 
 
 def _settles(manifest: RankManifest, state: RunState) -> bool:

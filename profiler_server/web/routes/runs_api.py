@@ -7,12 +7,13 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from collector.format.schema.manifest import RunState
+from collector.format.schema.errors import RunError
 from profiler_server.store.catalog import Unreadable
+from profiler_server.store.failing import ListState
 from profiler_server.store.headline import RunEntry
 from profiler_server.store.run_query import PAGE_SIZE, PAGE_SIZE_LIMIT, RunQuery, select_runs
 from profiler_server.web.parameters import check_page
-from profiler_server.web.services import ServicesOf
+from profiler_server.web.services import Services, ServicesOf
 
 ROUTER = APIRouter(prefix="/api/v1/runs", tags=["runs"])
 
@@ -23,7 +24,7 @@ class RunItem:
 
     id: str
     name: str
-    state: RunState
+    state: ListState
     source: str
     created_unix_ns: int
     host: str
@@ -37,6 +38,8 @@ class RunItem:
     delta_frac: float | None
     stands_still: str
     """How the job stands still while it records, a sentence; empty where it gets on."""
+    end: str
+    """How the job ended before its scripts were through, a sentence; empty until that is judged, and for all others."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +58,7 @@ class RunItems:
 def list_runs(
     services: ServicesOf,
     q: Annotated[str, Query(max_length=200, description="Words that must all occur in id, name, script or host.")] = "",
-    state: RunState | None = None,
+    state: ListState | None = None,
     sort: Annotated[str, Query(max_length=40, description="A column of the list; `-` before it falls.")] = "-when",
     page: Annotated[int, Query(ge=1, le=10**9)] = 1,
     page_size: Annotated[int, Query(ge=1, le=PAGE_SIZE_LIMIT)] = PAGE_SIZE,
@@ -63,16 +66,16 @@ def list_runs(
     listing = services.catalog.list_runs()
     found = select_runs(listing.runs, RunQuery(q, state, sort, page, page_size))
     check_page(page, found.pages)
-    items = tuple(_describe(entry) for entry in found.runs)
+    items = tuple(_describe(services, entry) for entry in found.runs)
     return RunItems(items, found.page, found.pages, found.total, listing.unreadable, listing.cut)
 
 
-def _describe(entry: RunEntry) -> RunItem:
+def _describe(services: Services, entry: RunEntry) -> RunItem:
     manifest, headline = entry.manifest, entry.headline
     return RunItem(
         id=entry.id,
         name=entry.name,
-        state=entry.state,
+        state=entry.shown_state,
         source=manifest.source,
         created_unix_ns=manifest.created_unix_ns,
         host=manifest.host,
@@ -85,4 +88,16 @@ def _describe(entry: RunEntry) -> RunItem:
         previous_id=entry.previous_id,
         delta_frac=entry.delta_frac,
         stands_still=headline.stands_still,
+        end=_peek_end(services, entry),
     )
+
+
+def _peek_end(services: Services, entry: RunEntry) -> str:
+    """Return how a job ended if that is known; else have it judged."""
+    if entry.shown_state not in ("failed", "crashed"):
+        return ""
+    try:
+        panel = services.diagnoses.peek(entry)
+    except RunError:  # the run may vanish at any moment
+        return ""
+    return panel.diagnosis.end if panel is not None and panel.diagnosis is not None else ""

@@ -10,10 +10,12 @@ from collector import open_run
 from collector.format.schema import layout
 from collector.format.steps import summarize_phases, summarize_steps
 from collector.traces import import_trace
+from profiler_server.analysis.ranks.ending import find_end
 from profiler_server.format import ABSENT
 from profiler_server.pages.data.facts import PipelineFacts
 from profiler_server.pages.data.interval import build_interval
 from profiler_server.store.headline import read_headline
+from tests.support.live import edit_rank
 from tests.support.runs import RunPlan, build_run, slow_loader_plan
 from tests.support.tables import make_inference
 from tests.support.traces import operator, step, write_trace
@@ -42,6 +44,25 @@ def test_a_damaged_manifest_of_one_rank_does_not_make_the_run_a_crashed_one(tmp_
     path = build_run(tmp_path / "run", RunPlan(ranks=3))
     layout.rank_file(path, 2).write_bytes(b"x" * 40)
     assert read_headline(open_run(path)).state == "complete"
+
+
+@pytest.mark.parametrize(
+    ("ranks", "by", "expected"),
+    [
+        (2, "RuntimeError: planted", "failed"),
+        (1, "SystemExit: 3", "failed"),
+        (1, "KeyboardInterrupt", "complete"),
+        (2, "KeyboardInterrupt", "failed"),
+        (1, "exit", "complete"),
+        (1, 7, "complete"),
+    ],
+)
+def test_a_job_that_an_error_ended_has_failed(tmp_path: Path, ranks: int, by: object, expected: str) -> None:
+    path = build_run(tmp_path / "run", RunPlan(ranks=ranks, operators=False))
+    edit_rank(path, ranks - 1, facts={"ended_by": by})
+    headline = read_headline(open_run(path))
+    assert (headline.shown_state, headline.state) == (expected, "complete")
+    assert (expected == "failed") == (find_end(open_run(path)) is not None)
 
 
 def test_a_trace_without_a_call_of_a_dataloader_does_not_tell_the_waits(tmp_path: Path) -> None:

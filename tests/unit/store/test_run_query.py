@@ -45,6 +45,13 @@ def test_filters_by_state() -> None:
     assert choose(state="crashed") == ["GPT-2"]
 
 
+def test_a_job_that_an_error_ended_has_failed() -> None:
+    failed = replace(RUNS[1], headline=replace(RUNS[1].headline, has_failed=True))
+    runs = (RUNS[0], failed, RUNS[2])
+    assert [run.id for run in select_runs(runs, RunQuery(state="failed")).runs] == ["cnn"]
+    assert [run.id for run in select_runs(runs, RunQuery(state="complete")).runs] == ["team/gpt-1"]
+
+
 def test_a_page_past_the_end_is_the_last_page() -> None:
     found = select_runs(RUNS, RunQuery(page=99, page_size=2))
     assert (found.page, found.pages, found.total, len(found.runs)) == (2, 2, 3, 1)
