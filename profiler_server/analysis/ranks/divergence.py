@@ -24,6 +24,7 @@ from collector.format.rank import RankRun
 from collector.format.schema.errors import RunError
 from collector.format.schema.reading import read_count
 from collector.format.steps import read_integers
+from collector.hangs.positions import read_position
 from profiler_server.analysis.ranks.ends import Collective, Meeting
 
 _COLUMNS = ("step", "name", "group", "index", "bytes", "dtype", "held_ns", "start_ns")
@@ -51,6 +52,7 @@ class Calls:
     """
 
     rank: int
+    group: str
     step: Ints
     kind: Ints
     index: Ints
@@ -98,6 +100,14 @@ class Course:
         facts = self._rank.manifest.facts
         has_ended = self._rank.state == "complete" and not facts.get("ended_by") and not facts.get("process_end")
         return _ENDED if has_ended else self.find_place()
+
+    def count(self, group: str) -> int | None:
+        """Return how many calls of a group it had entered, listed or not; None where that is not told."""
+        position = read_position(self._rank.rank, self._rank.manifest.facts.get("moment"))
+        told = position.find_group(group) if position is not None else None
+        if position is None or told is None:
+            return None
+        return position.count(told) + int(position.in_collective and position.group == group)
 
     @cached_property
     def _tail(self) -> tuple[int | None, int, Ints]:
@@ -171,7 +181,7 @@ def _read_groups(rank: RankRun, kinds: dict[Collective, int]) -> dict[str, Calls
         numbered = bool(is_of_all[own].all())
         is_thin = len(index) > 0 and int(index[own].max()) >= _THIN_FROM
         steps = _fill_steps(step[kept])
-        found[one] = Calls(rank.rank, steps, kind[kept], index[kept], start_ns[kept], numbered, detailed, is_thin)
+        found[one] = Calls(rank.rank, one, steps, kind[kept], index[kept], start_ns[kept], numbered, detailed, is_thin)
     return found
 
 
@@ -232,10 +242,14 @@ def _find_gone_past(
         return None
     with contextlib.suppress(RunError):
         where = _find_stand(stand, courses)
-        if where is None or any(int(where[0]) in calls.detailed for calls in members):
+        if where is None or any(int(where[0]) in calls.detailed or calls.is_thin for calls in members):
             return None
-        lasts = {calls.rank: courses[calls.rank].last for calls in absent}
-        past = tuple(rank for rank, last in lasts.items() if last is not None and last > where)
+        fewest = min((courses[calls.rank].count(calls.group) or _NEVER for calls in stand), default=_NEVER)
+        past = tuple(
+            calls.rank
+            for calls in absent
+            if (courses[calls.rank].last or where) > where and (courses[calls.rank].count(calls.group) or 0) < fewest
+        )
         if past:
             met = [calls.rank for calls in stand]
             meeting = _describe_meeting(stand[0], most - 1, int(where[0]), names, title, met)

@@ -223,3 +223,20 @@ def test_a_call_that_the_others_have_gone_past_too_says_nothing_of_a_rank_that_d
     """They do not wait in it: it may be of a thread that does not train."""
     path = build_job_of_ddp(tmp_path / "job", (), TRAINED, TRAINED)
     assert write_brief(open_run(path))[0].startswith("Ranks 0, 1, 2 lost a connection")
+
+
+def test_a_call_that_is_not_listed_but_counted_has_not_been_left_out(tmp_path: Path) -> None:
+    """Of a long job the calls of some steps only are listed."""
+    path = build_job_of_ddp(tmp_path / "job", (), TRAINED, ())
+
+    def count(rank: int, ended: int, *, is_inside: bool = False) -> None:
+        groups = [{"name": "0", "ended": ended}]
+        moment = {"step": 31, "in_collective": is_inside, "next": {"group": "0"}, "groups": groups}
+        edit_rank(path, rank, facts={"ended_by": LOST, "moment": moment})
+
+    count(0, 90, is_inside=True)
+    count(1, 90)
+    count(2, 91)
+    assert write_brief(open_run(path))[0] == GONE_PAST
+    count(1, 91)
+    assert write_brief(open_run(path))[0].startswith("Ranks 0, 1, 2 lost a connection")
