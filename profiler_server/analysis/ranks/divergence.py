@@ -2,6 +2,9 @@
 
 All ranks of a group call the same collectives in the same order. Only what every rank lists is compared: no call of
 two ranks, no reduction of DDP, which each rank reads at its own pace, and no step of a detailed window.
+
+A rank that lists no call after the one that it left out is told from one that is late by its training: it has ended,
+or has come to a later step or backward than that from which the others entered the call.
 """
 
 from __future__ import annotations
@@ -9,18 +12,22 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from collector.format.intervals import Ints, Mask
 from collector.format.rank import RankRun
 from collector.format.schema.errors import RunError
+from collector.format.schema.reading import read_count
 from collector.format.steps import read_integers
+from collector.hangs.positions import read_position
 from profiler_server.analysis.ranks.ends import Collective, Meeting
 
-_COLUMNS = ("step", "name", "group", "index", "bytes", "dtype", "held_ns")
+_COLUMNS = ("step", "name", "group", "index", "bytes", "dtype", "held_ns", "start_ns")
 _OF_TWO = ("send", "recv", "recv_anysource")
 _IN_BACKWARD = "DDP"
 _UNEVEN = ("gather", "scatter", "alltoall", "all_to_all")
@@ -28,6 +35,12 @@ _UNEVEN = ("gather", "scatter", "alltoall", "all_to_all")
 _THIN_FROM = 50_000
 """After so many calls a rank lists those of some steps only."""
 _NO_STEP = -1
+
+Place = tuple[float, int]
+"""How far a training has come: its step, and the backwards that have begun in it."""
+_ENDED: Place = (float("inf"), 0)
+_NEVER = 1 << 62
+_BACKWARD = "backward"
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,9 +52,11 @@ class Calls:
     """
 
     rank: int
+    group: str
     step: Ints
     kind: Ints
     index: Ints
+    start_ns: Ints
     is_numbered: bool
     detailed: frozenset[int]
     is_thin: bool
@@ -58,14 +73,59 @@ class Calls:
 
     def keep(self, steps: Sequence[int]) -> Calls:
         at = np.isin(self.step, steps)
-        return Calls(
-            self.rank, self.step[at], self.kind[at], self.index[at], self.is_numbered, self.detailed, self.is_thin
-        )
+        return replace(self, step=self.step[at], kind=self.kind[at], index=self.index[at], start_ns=self.start_ns[at])
 
     def find_usual(self, step: int) -> list[int]:
         """Return the kinds that the rank called in the last step before one."""
         before = self.step[self.step < step]
         return self.kind[self.step == before[-1]].tolist() if len(before) else []
+
+
+class Course:
+    """How far the training of one rank came in the step that it did not end."""
+
+    def __init__(self, rank: RankRun) -> None:
+        self._rank = rank
+
+    def find_place(self, at_ns: int = _NEVER) -> Place | None:
+        """Return the place at a time, at the end where none is told; None before that step, or where nothing tells of it."""
+        ended_ns, last_step, backwards = self._tail
+        if ended_ns is None or at_ns < ended_ns:
+            return None
+        return last_step + 1, int((backwards <= at_ns).sum())
+
+    @property
+    def last(self) -> Place | None:
+        """The place in which it was last, `_ENDED` where it ended by itself and without an error."""
+        facts = self._rank.manifest.facts
+        has_ended = self._rank.state == "complete" and not facts.get("ended_by") and not facts.get("process_end")
+        return _ENDED if has_ended else self.find_place()
+
+    def count(self, group: str) -> int | None:
+        """Return how many calls of a group it had entered, listed or not; None where that is not told."""
+        position = read_position(self._rank.rank, self._rank.manifest.facts.get("moment"))
+        told = position.find_group(group) if position is not None else None
+        if position is None or told is None:
+            return None
+        return position.count(told) + int(position.in_collective and position.group == group)
+
+    @cached_property
+    def _tail(self) -> tuple[int | None, int, Ints]:
+        """When its last step ended, the number of that, and when each backward after it began."""
+        steps = self._rank.table("steps", ("kind", "step", "start_ns", "duration_ns"))
+        steps = steps.filter(pc.equal(steps["kind"].cast(pa.string()), "train"))
+        ends = read_integers(steps, "start_ns") + read_integers(steps, "duration_ns")
+        phases = self._rank.table("phases", ("phase", "start_ns"))
+        start_ns = read_integers(phases, "start_ns")
+        ended_ns = int(ends.max(initial=0))
+        if not len(ends) or not (start_ns >= ended_ns).any():
+            return None, 0, start_ns
+        begun: Mask = np.array([name == _BACKWARD for name in phases["phase"].cast(pa.string()).to_pylist()], np.bool_)
+        backwards = start_ns[begun & (start_ns >= ended_ns)]
+        moment = self._rank.manifest.facts.get("moment")
+        if isinstance(moment, dict) and moment.get("phase") == _BACKWARD:  # not listed before it has ended
+            backwards = np.union1d(backwards, [read_count(moment.get("since_ns")) or ended_ns])
+        return ended_ns, int(read_integers(steps, "step").max()), backwards
 
 
 @dataclass(frozen=True)
@@ -86,6 +146,7 @@ def find_divergence(ranks: Sequence[RankRun], titles: Mapping[str, str]) -> Dive
     """
     kinds: dict[Collective, int] = {}
     groups: dict[str, list[Calls]] = {}
+    courses = {rank.rank: Course(rank) for rank in ranks}
     for rank in ranks:
         with contextlib.suppress(RunError):  # its page says what is wrong with it
             for group, calls in _read_groups(rank, kinds).items():
@@ -94,7 +155,7 @@ def find_divergence(ranks: Sequence[RankRun], titles: Mapping[str, str]) -> Dive
     found = [
         one
         for group, members in groups.items()
-        if (one := _compare(members, names, titles.get(group, group) if len(groups) > 1 else "")) is not None
+        if (one := _compare(members, courses, names, titles.get(group, group) if len(groups) > 1 else "")) is not None
     ]
     return min(found, key=lambda one: one.meeting.step, default=None)
 
@@ -105,6 +166,7 @@ def _read_groups(rank: RankRun, kinds: dict[Collective, int]) -> dict[str, Calls
     table = table.filter(table["held_ns"].is_valid()).sort_by("index")
     group, name = (np.array(table[column].cast(pa.string()).to_pylist(), object) for column in ("group", "name"))
     step, index = read_integers(table, "step", _NO_STEP), read_integers(table, "index")
+    start_ns = read_integers(table, "start_ns")
     kind = _number_kinds(table, kinds)
     is_of_all = np.array([text not in _OF_TWO and _IN_BACKWARD not in text for text in name], np.bool_)
     detailed = frozenset(
@@ -118,7 +180,8 @@ def _read_groups(rank: RankRun, kinds: dict[Collective, int]) -> dict[str, Calls
         kept = own & is_of_all
         numbered = bool(is_of_all[own].all())
         is_thin = len(index) > 0 and int(index[own].max()) >= _THIN_FROM
-        found[one] = Calls(rank.rank, _fill_steps(step[kept]), kind[kept], index[kept], numbered, detailed, is_thin)
+        steps = _fill_steps(step[kept])
+        found[one] = Calls(rank.rank, one, steps, kind[kept], index[kept], start_ns[kept], numbered, detailed, is_thin)
     return found
 
 
@@ -139,13 +202,15 @@ def _fill_steps(step: Ints) -> Ints:
     return filled
 
 
-def _compare(members: Sequence[Calls], names: Sequence[Collective], title: str) -> Divergence | None:
+def _compare(
+    members: Sequence[Calls], courses: Mapping[int, Course], names: Sequence[Collective], title: str
+) -> Divergence | None:
     steps = sorted({int(step) for calls in members for step in np.unique(calls.step)})
     common = [step for step in steps if all(calls.lists(step) for calls in members)]
     kept = [calls.keep(common) for calls in members]
     place = _find_first_difference(kept)
     if place is None:
-        return None
+        return _find_gone_past(kept, courses, names, title)
     there = {calls.rank: calls for calls in kept if len(calls.step) > place}
     first_step = min(int(calls.step[place]) for calls in there.values())
     if first_step <= common[0]:
@@ -153,11 +218,50 @@ def _compare(members: Sequence[Calls], names: Sequence[Collective], title: str) 
     met = _choose_met(there, place, first_step)
     others = {rank: calls for rank, calls in there.items() if rank not in met}
     one, other = there[met[0]], next(iter(others.values()))
-    number = int(one.index[place]) + 1 if one.is_numbered else None
-    call, called = names[int(one.kind[place])], names[int(other.kind[place])]
-    meeting = Meeting(number, title, first_step, call, tuple(met))
+    called = names[int(other.kind[place])]
+    meeting = _describe_meeting(one, place, first_step, names, title, met)
     left_out = all(_has_left_out(calls, place, first_step, int(one.kind[place])) for calls in others.values())
     return Divergence(tuple(others), meeting, called, left_out)
+
+
+def _describe_meeting(
+    one: Calls, place: int, step: int, names: Sequence[Collective], title: str, met: Sequence[int]
+) -> Meeting:
+    number = int(one.index[place]) + 1 if one.is_numbered else None
+    return Meeting(number, title, step, names[int(one.kind[place])], tuple(met))
+
+
+def _find_gone_past(
+    members: Sequence[Calls], courses: Mapping[int, Course], names: Sequence[Collective], title: str
+) -> Divergence | None:
+    """Return the ranks that came farther without the last call than those came that stand in it."""
+    most = max((len(calls.step) for calls in members), default=0)
+    stand = [calls for calls in members if len(calls.step) == most]
+    absent = [calls for calls in members if len(calls.step) == most - 1]
+    if not absent or len(stand) + len(absent) < len(members):
+        return None
+    with contextlib.suppress(RunError):
+        where = _find_stand(stand, courses)
+        if where is None or any(int(where[0]) in calls.detailed or calls.is_thin for calls in members):
+            return None
+        fewest = min((courses[calls.rank].count(calls.group) or _NEVER for calls in stand), default=_NEVER)
+        past = tuple(
+            calls.rank
+            for calls in absent
+            if (courses[calls.rank].last or where) > where and (courses[calls.rank].count(calls.group) or 0) < fewest
+        )
+        if past:
+            met = [calls.rank for calls in stand]
+            meeting = _describe_meeting(stand[0], most - 1, int(where[0]), names, title, met)
+            return Divergence(past, meeting, meeting.call, is_left_out=True)
+    return None
+
+
+def _find_stand(stand: Sequence[Calls], courses: Mapping[int, Course]) -> Place | None:
+    """Return the place from which ranks entered the last call, None where one was elsewhere or came farther since."""
+    entered = {courses[calls.rank].find_place(int(calls.start_ns[-1])) for calls in stand}
+    lasts = {courses[calls.rank].last for calls in stand}
+    return entered.pop() if len(entered) == 1 and entered == lasts else None
 
 
 def _find_first_difference(members: Sequence[Calls]) -> int | None:

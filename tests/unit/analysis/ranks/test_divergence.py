@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from collector.format import parts
@@ -14,7 +15,7 @@ from collector.format.schema.manifest import Window
 from profiler_server.report.brief import write_brief
 from profiler_server.report.building import build_report
 from tests.support.live import edit_rank
-from tests.support.runs import MS, RunPlan, build_run
+from tests.support.runs import MS, RunPlan, build_phases, build_run, build_steps
 
 STEP = (("allreduce", 4096), ("allreduce", 1024), ("allreduce", 16384))
 LOST = "RuntimeError: Connection closed by peer [127.0.0.1]:1"
@@ -152,3 +153,90 @@ def test_nothing_is_said_of_a_job_that_ended_well_or_whose_log_lost_events(tmp_p
     for rank in range(3):
         edit_rank(path, rank, facts={}, events_lost=0)
     assert build_report(open_run(path))["end"] is None
+
+
+def build_job_of_ddp(path: Path, *last_phases: Sequence[str], skips: int = 1) -> Path:
+    """Build a job whose ranks were last in these phases after step 30; all but one entered a call right after that step."""
+    listed = [list_steps(30, () if rank == skips else STEP[:1]) for rank in range(len(last_phases))]
+    build_job(path, *listed)
+    steps = build_steps(RunPlan(steps=30))
+    end_ns = steps[-1]["start_ns"] + steps[-1]["duration_ns"]
+    for rank, phases in enumerate(last_phases):
+        folder = layout.rank_path(path, rank)
+        rows = [
+            {"step": 30, "index": 30, "phase": name, "start_ns": end_ns + MS * at, "duration_ns": MS}
+            for at, name in enumerate(("gap", *phases))
+        ]
+        tables = {"steps": steps, "phases": [*build_phases(steps), *rows]}
+        calls = pq.read_table(layout.table_file(folder, "collectives")).to_pylist()
+        tables["collectives"] = [
+            {**call, "start_ns": call["start_ns"] if call["step"] else end_ns + MS // 2} for call in calls
+        ]
+        for name, table in tables.items():
+            parts.write_table(parts.build_table_from_rows(name, table), layout.table_file(folder, name))
+    return path
+
+
+TRAINED = ("forward", "backward")
+GONE_PAST = "Rank 1 has left out allreduce 91 (4.00 KiB), which ranks 0, 2 entered in step 31."
+
+
+def test_a_rank_that_came_to_its_next_backward_without_the_call_in_which_the_others_stand_has_left_it_out(
+    tmp_path: Path,
+) -> None:
+    """What it calls there are reductions of DDP, which are not compared."""
+    path = build_job_of_ddp(tmp_path / "job", (), TRAINED, ())
+    assert write_brief(open_run(path))[0] == GONE_PAST
+    edit_rank(path, 0, state="crashed", facts={"process_end": {"at_unix_ns": 5, "signal": 6}})
+    assert write_brief(open_run(path))[0] == f"{GONE_PAST[:-1]}; rank 0 was ended by SIGABRT."
+
+
+def test_a_backward_that_did_not_end_counts_too(tmp_path: Path) -> None:
+    path = build_job_of_ddp(tmp_path / "job", (), ("forward",), ())
+    assert write_brief(open_run(path))[0].startswith("Ranks 0, 1, 2 lost a connection")
+    edit_rank(path, 1, facts={"ended_by": LOST, "moment": {"step": 31, "phase": "backward", "since_ns": 1 << 60}})
+    assert write_brief(open_run(path))[0] == GONE_PAST
+
+
+def test_a_rank_that_ended_while_the_others_stand_in_a_call_has_left_it_out(tmp_path: Path) -> None:
+    path = build_job_of_ddp(tmp_path / "job", (), (), ())
+    edit_rank(path, 1, facts={})
+    assert write_brief(open_run(path))[0] == GONE_PAST
+
+
+@pytest.mark.parametrize(
+    "facts", [{"ended_by": "ValueError: bad shard"}, {"process_end": {"at_unix_ns": 5, "signal": 9}}]
+)
+def test_a_rank_that_raised_or_was_killed_on_its_way_to_the_call_has_not_left_it_out(
+    tmp_path: Path, facts: dict[str, object]
+) -> None:
+    """Its forward may be one that only this rank does, to evaluate."""
+    path = build_job_of_ddp(tmp_path / "job", (), ("forward",), ())
+    edit_rank(path, 1, state="crashed" if "process_end" in facts else "complete", facts=facts)
+    told = write_brief(open_run(path))[0]
+    assert told.startswith(
+        "The job was ended after 30 steps by ValueError" if "ended_by" in facts else "Rank 1 was ended"
+    )
+
+
+def test_a_call_that_the_others_have_gone_past_too_says_nothing_of_a_rank_that_does_not_list_it(tmp_path: Path) -> None:
+    """They do not wait in it: it may be of a thread that does not train."""
+    path = build_job_of_ddp(tmp_path / "job", (), TRAINED, TRAINED)
+    assert write_brief(open_run(path))[0].startswith("Ranks 0, 1, 2 lost a connection")
+
+
+def test_a_call_that_is_not_listed_but_counted_has_not_been_left_out(tmp_path: Path) -> None:
+    """Of a long job the calls of some steps only are listed."""
+    path = build_job_of_ddp(tmp_path / "job", (), TRAINED, ())
+
+    def count(rank: int, ended: int, *, is_inside: bool = False) -> None:
+        groups = [{"name": "0", "ended": ended}]
+        moment = {"step": 31, "in_collective": is_inside, "next": {"group": "0"}, "groups": groups}
+        edit_rank(path, rank, facts={"ended_by": LOST, "moment": moment})
+
+    count(0, 90, is_inside=True)
+    count(1, 90)
+    count(2, 91)
+    assert write_brief(open_run(path))[0] == GONE_PAST
+    count(1, 91)
+    assert write_brief(open_run(path))[0].startswith("Ranks 0, 1, 2 lost a connection")
