@@ -83,13 +83,18 @@ class _Place:
 
 def run_trial(cell: Cell, door: Door, limit_s: float = 60.0) -> Trial:
     """Start the job of a cell by this door, end it as the cell says, and return what was seen."""
-    _take_signals()
     with tempfile.TemporaryDirectory(prefix="endings-", ignore_cleanup_errors=True) as folder:
-        place = _Place(Path(folder).resolve())
-        try:
-            return _watch(cell, door, place, limit_s)
-        finally:
-            processes.end_all(place.mark)
+        return run_trial_in(Path(folder), cell, door, limit_s)
+
+
+def run_trial_in(folder: Path, cell: Cell, door: Door, limit_s: float = 60.0) -> Trial:
+    """Do the same in an empty folder, which keeps what the job leaves: what was recorded is in `run`."""
+    _take_signals()
+    place = _Place(folder.resolve())
+    try:
+        return _watch(cell, door, place, limit_s)
+    finally:
+        processes.end_all(place.mark)
 
 
 def _take_signals() -> None:
