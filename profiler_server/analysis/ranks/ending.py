@@ -30,8 +30,8 @@ SETTLES_S = 10.0
 WAITED_NS = 10**9
 """Ranks that waited for less were not hung when something else ended them."""
 _LOST = re.compile(
-    r"Dist\w*Error\b|SignalException\b|RuntimeError: (.*(\bgloo\b|nccl|by peer \[|remote worker|watchdog)|"
-    r"(broken pipe|connection reset by peer|socket timeout)$)",
+    r"Dist\w*Error\b|SignalException\b|"
+    r"RuntimeError: (.*(\bgloo\b|nccl|by peer\b|remote worker|watchdog)|(broken pipe|socket timeout)$)",
     re.IGNORECASE,
 )
 """What PyTorch raises on a rank that another one has left. A script's own TimeoutError is none of it."""

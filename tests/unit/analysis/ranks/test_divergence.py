@@ -193,7 +193,7 @@ def test_a_rank_that_came_to_its_next_backward_without_the_call_in_which_the_oth
 
 def test_a_backward_that_did_not_end_counts_too(tmp_path: Path) -> None:
     path = build_job_of_ddp(tmp_path / "job", (), ("forward",), ())
-    assert write_brief(open_run(path))[0].startswith("Ranks 0, 1, 2 lost a connection")
+    assert write_brief(open_run(path))[0].startswith("Ranks 0, 1, 2 failed in communication")
     edit_rank(path, 1, facts={"ended_by": LOST, "moment": {"step": 31, "phase": "backward", "since_ns": 1 << 60}})
     assert write_brief(open_run(path))[0] == GONE_PAST
 
@@ -222,7 +222,7 @@ def test_a_rank_that_raised_or_was_killed_on_its_way_to_the_call_has_not_left_it
 def test_a_call_that_the_others_have_gone_past_too_says_nothing_of_a_rank_that_does_not_list_it(tmp_path: Path) -> None:
     """They do not wait in it: it may be of a thread that does not train."""
     path = build_job_of_ddp(tmp_path / "job", (), TRAINED, TRAINED)
-    assert write_brief(open_run(path))[0].startswith("Ranks 0, 1, 2 lost a connection")
+    assert write_brief(open_run(path))[0].startswith("Ranks 0, 1, 2 failed in communication")
 
 
 def test_a_call_that_is_not_listed_but_counted_has_not_been_left_out(tmp_path: Path) -> None:
@@ -239,4 +239,4 @@ def test_a_call_that_is_not_listed_but_counted_has_not_been_left_out(tmp_path: P
     count(2, 91)
     assert write_brief(open_run(path))[0] == GONE_PAST
     count(1, 91)
-    assert write_brief(open_run(path))[0].startswith("Ranks 0, 1, 2 lost a connection")
+    assert write_brief(open_run(path))[0].startswith("Ranks 0, 1, 2 failed in communication")
