@@ -292,7 +292,11 @@ def test_an_import_that_a_signal_ends_leaves_nothing(tmp_path: Path, number: sig
     pieces = gzip.compress(event * 20_000)
     trace.write_bytes(gzip.compress(b'{"traceEvents": [') + pieces * 500)  # takes a minute or more to read
     command = [*PROGRAM, "import", str(trace), "--summary-base-dir", str(base)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    before = signal.signal(number, signal.SIG_DFL)  # below nohup, and in the background, a signal is ignored
+    try:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    finally:
+        signal.signal(number, before)
     with process:
         while not list(base.glob(".a.*/.staged")):
             assert process.poll() is None
