@@ -1,4 +1,9 @@
-"""One call of an operator as a trace records it: shapes, dtypes and the values of what is no tensor."""
+"""One call of an operator as a trace records it, and its floating-point operations and least bytes.
+
+An estimate counts the arithmetic that the definition of an operator needs: a multiplication and an addition are two
+operations, an exponential or a root is one. It ignores what an implementation adds (recomputation, padding to tiles,
+Winograd or FFT savings). The least bytes are every input read once and every output written once; caches cannot beat it.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +11,14 @@ import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from collector.format.words import find_element_bytes
+from collector.plugins import find_plugins
+from collector.traces import formulas
 
+PREFIX = "aten::"
 Shape = tuple[int, ...]
 UNKNOWN_ELEMENT_BYTES = 4
 """A list of tensors does not tell its dtype; PyTorch's default of float32 is taken."""
@@ -64,12 +73,10 @@ class Call:
         return tuple(value) if whole else None
 
     def flag(self, index: int) -> bool | None:
-        """Return a truth value, None where the trace does not have it."""
         text = self.values[index] if index < len(self.values) else ""
         return {"True": True, "true": True, "1": True, "False": False, "false": False, "0": False}.get(text)
 
     def flags(self, index: int) -> tuple[bool, ...] | None:
-        """Return a list of truth values, None where the trace does not have it."""
         value = self._parse(index)
         whole = isinstance(value, list) and all(entry in (0, 1) for entry in value)
         return tuple(map(bool, value)) if whole else None
@@ -140,3 +147,31 @@ def _load(text: str | None) -> Any:
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, list) else None
+
+
+def estimate_work(name: str, shapes: str | None, dtypes: str | None, values: str | None = None) -> Work | None:
+    """Estimate one call; None where no formula is known or the shapes do not tell enough.
+
+    `shapes`, `dtypes` and `values` are the trace's "Input Dims", "Input type" and "Concrete Inputs" as JSON.
+    """
+    formula = find_formula(name)
+    if formula is None or shapes is None:
+        return None
+    call = read_call(shapes, dtypes, values)
+    if call is None:
+        return None
+    work = formula(call)
+    return work if work is not None and math.isfinite(work.flops) and math.isfinite(work.moved_bytes) else None
+
+
+def find_formula(name: str) -> Formula | None:
+    """Return the formula of an operator, None for one without."""
+    return _list_formulas().get(name.removeprefix(PREFIX)) if name.startswith(PREFIX) else None
+
+
+@cache
+def _list_formulas() -> dict[str, Formula]:
+    found: dict[str, Formula] = {}
+    for family in find_plugins(formulas, "FORMULAS"):
+        found.update(family)
+    return found

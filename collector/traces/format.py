@@ -1,22 +1,28 @@
-"""What a trace format is, what it is asked, and what it answers."""
+"""What a trace format is, what it is asked, what it answers, and how it fails."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import pyarrow as pa
 
 from collector.format.arrow_schemas import arrow_schema
-from collector.format.schema.errors import TraceError
+from collector.format.schema.errors import StepscopeError, TraceError
 from collector.format.schema.manifest import Device, RankManifest, Warn
+from collector.traces.limits import ReadLimits
 
+_LONGEST_REASON = 200
 Progress = Callable[[float], None]
 """Called now and then with the share of the file that has been read, 0 to 1."""
+
+
+def ignore(share: float) -> None:
+    """Take progress that nobody asks for."""
 
 
 Batches = Callable[[], Iterator[pa.RecordBatch]]
@@ -37,35 +43,6 @@ class StepBounds:
 
 
 @dataclass(frozen=True)
-class ReadLimits:
-    """How much one import may take: bytes of a file when unpacked, and seconds in all.
-
-    `deadline_s` is when the time is over on the monotonic clock, None before it has begun.
-    """
-
-    unpacked_bytes: int = 32 << 30
-    seconds: float = 3600.0
-    deadline_s: float | None = None
-
-    def begin(self) -> ReadLimits:
-        """Return the limits of an import that begins now."""
-        return replace(self, deadline_s=time.monotonic() + self.seconds)
-
-    def check(self, path: Path, read_bytes: int = 0) -> None:
-        """Raise TraceError if a file has taken more than that."""
-        if read_bytes > self.unpacked_bytes:
-            raise TraceError(
-                f"{path} unpacks to more than {self.unpacked_bytes / (1 << 30):,.3g} GiB, the limit of an import; "
-                "record fewer steps, or raise it: profiler-server import --limit-gib"
-            )
-        if self.deadline_s is not None and time.monotonic() > self.deadline_s:
-            raise TraceError(
-                f"{path} takes longer than {self.seconds / 60:,.3g} min to import, the limit; "
-                "record fewer steps, or raise it: profiler-server import --limit-minutes"
-            )
-
-
-@dataclass(frozen=True)
 class ReadOptions:
     """How to read. `epoch_unix_ns` and `steps` place a trace in a run that has both; None lets the trace decide.
 
@@ -78,8 +55,8 @@ class ReadOptions:
     steps: StepBounds | None = None
     steps_from: str | None = None
     scratch: Path | None = None
-    on_progress: Progress | None = None
-    limits: ReadLimits = ReadLimits()
+    on_progress: Progress = ignore
+    limits: ReadLimits = field(default_factory=ReadLimits)
     helpers: int = 0
 
 
@@ -111,8 +88,9 @@ class TraceTables:
     """How the rank fared, where Stepscope recorded it and its own export is read."""
 
 
-def _list_batches(table: pa.Table) -> Iterator[pa.RecordBatch]:
-    return iter(table.to_batches())
+def in_batches(build: Callable[[], pa.Table]) -> Batches:
+    """Return the batches of a table that is built whole when it is asked for."""
+    return lambda: iter(build().to_batches())
 
 
 class StreamedTables(Mapping[str, pa.Table]):
@@ -128,10 +106,9 @@ class StreamedTables(Mapping[str, pa.Table]):
     @classmethod
     def of(cls, tables: Mapping[str, pa.Table]) -> StreamedTables:
         """Return tables that are built already."""
-        return cls({name: partial(_list_batches, table) for name, table in tables.items()})
+        return cls({name: in_batches(partial(tables.__getitem__, name)) for name in tables})
 
     def stream(self, name: str) -> Iterator[pa.RecordBatch]:
-        """Yield the batches of a table."""
         return self._streams[name]()
 
     def __getitem__(self, name: str) -> pa.Table:
@@ -144,11 +121,38 @@ class StreamedTables(Mapping[str, pa.Table]):
         return len(self._streams)
 
 
-class TraceFormat(Protocol):
-    """A format: `read` returns None for "not mine" and raises TraceError for "mine, but broken"."""
+@dataclass(frozen=True)
+class TraceFormat:
+    """A format: `read` returns None for "not mine" and raises TraceError for "mine, but broken".
+
+    Formats are asked by `order`, the lowest first. `other_names` is what names of files without one of the suffixes end
+    like: a regular expression that Python and JavaScript read alike.
+    """
 
     name: str
+    suffixes: tuple[str, ...]
     order: int
-    """Formats are asked from the lowest on."""
+    read: Callable[[Path, ReadOptions], TraceTables | None]
+    other_names: str = ""
 
-    def read(self, path: Path, options: ReadOptions) -> TraceTables | None: ...
+
+@contextmanager
+def explain_failure(path: Path, where: Callable[[], str]) -> Iterator[None]:
+    """Turn a failure into one line that names the file and the place in it.
+
+    Our own errors pass, and those of the disk, which the caller tells of. Files come from anywhere, so whatever the
+    libraries below raise at one is a fault of that file.
+    """
+    try:
+        yield
+    except (StepscopeError, OSError):
+        raise
+    except Exception as error:
+        raise TraceError(f"{path} cannot be read: {_name_error(error)} ({where()})") from error
+
+
+def _name_error(error: Exception) -> str:
+    if isinstance(error, MemoryError):
+        return "it needs more memory than there is"
+    reason = " ".join(str(error).split())[:_LONGEST_REASON]
+    return f"{type(error).__name__}: {reason}" if reason else type(error).__name__

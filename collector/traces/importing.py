@@ -6,7 +6,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -17,8 +17,10 @@ from collector.format.schema.manifest import RunManifest, Warn, encode_manifest
 from collector.format.schema.modes import align_all, find_run_mode
 from collector.format.schema.removal import Marked, make_folder, move, remove_tree, scratch_folder
 from collector.format.schema.writing import sync_parents, sync_tree
-from collector.traces.format import Progress, ReadLimits, ReadOptions
+from collector.traces.format import Progress, ReadOptions, ignore
+from collector.traces.limits import ReadLimits
 from collector.traces.ranks import Placed, Placing
+from collector.traces.reading import describe_suffixes, is_trace_name
 from collector.traces.staging import (
     ShiftTask,
     StagedRank,
@@ -31,9 +33,6 @@ from collector.traces.staging import (
 from collector.traces.workers import Here, Workers
 from collector.version import __version__
 
-_TRACE_SUFFIXES = (".json", ".json.gz", ".parquet", ".pkl", ".pickle")
-_RANK_DUMP = re.compile(r"rank_?\d{1,9}$")
-"""What the Flight Recorder names its dumps: a prefix that the user may choose, and the rank."""
 _MOST_FILES = 100_000
 _MOST_LISTED = 1_000
 _STAGED, _RUN = ".staged", "run"
@@ -87,11 +86,12 @@ def import_traces(paths: Sequence[str | Path], run_path: str | Path, how: Import
         raise OutputError(f"{target} holds a run already; choose another name")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        with _make_room(target, how.scratch) as scratch:
+        own = scratch_folder(f".{target.name[:_LONGEST_NAME]}.", target.parent)
+        with nullcontext(how.scratch) if how.scratch is not None else own as scratch:
             options = ReadOptions(
                 steps_from=how.steps_from,
                 scratch=scratch,
-                on_progress=how.on_progress,
+                on_progress=how.on_progress or ignore,
                 limits=how.limits.begin(),
                 helpers=how.workers.helpers,
             )
@@ -103,23 +103,16 @@ def import_traces(paths: Sequence[str | Path], run_path: str | Path, how: Import
     return open_run(target)
 
 
-def _make_room(target: Path, given: Path | None) -> AbstractContextManager[Path]:
-    """Give the scratch folder of an import, by default one beside the run."""
-    if given is not None:
-        return nullcontext(given)
-    return scratch_folder(f".{target.name[:_LONGEST_NAME]}.", target.parent)
-
-
 def list_files(paths: Iterable[str | Path]) -> list[Path]:
     """Return the trace files of the given files and folders, in order. Raises TraceError naming what is not there."""
     files: list[Path] = []
     for given in paths:
         path = Path(given).expanduser()
         if path.is_dir():
-            found = [p for p in path.iterdir() if _is_trace_name(p.name)]
+            found = [p for p in path.iterdir() if is_trace_name(p.name) and not p.name.startswith(".")]
             found.sort(key=lambda p: _order_name(p.name))
             if not found:
-                raise TraceError(f"{path} is a folder without a trace file (.json, .json.gz or .parquet)")
+                raise TraceError(f"{path} is a folder without a trace file ({describe_suffixes()})")
             files.extend(found)
         elif path.exists():
             files.append(path)
@@ -130,10 +123,6 @@ def list_files(paths: Iterable[str | Path]) -> list[Path]:
     if len(files) > _MOST_FILES:
         raise TraceError(f"{len(files)} trace files are more than one run may have ({_MOST_FILES})")
     return files
-
-
-def _is_trace_name(name: str) -> bool:
-    return not name.startswith(".") and (name.endswith(_TRACE_SUFFIXES) or _RANK_DUMP.search(name) is not None)
 
 
 def _order_name(name: str) -> list[tuple[int, str]]:
@@ -202,19 +191,18 @@ def _stage(
             yield stage_trace(StagingTask(path, folder / str(index), shared, started))
         return
     # A clock of one machine says nothing on another.
-    apart = replace(options, on_progress=None, limits=replace(options.limits, deadline_s=None))
+    apart = replace(options, on_progress=ignore, limits=replace(options.limits, deadline_s=None))
     # Others may run in another folder.
     tasks = [StagingTask(path.absolute(), folder / str(index), apart, started) for index, path in enumerate(files)]
 
     def tell(done: int) -> None:
         options.limits.check(files[done - 1])
-        if options.on_progress is not None:
-            options.on_progress(done / len(files))
+        options.on_progress(done / len(files))
 
     yield from workers.run(stage_trace, tasks, tell)
 
 
-def _align(run_path: Path, ranks: Sequence[Placed], workers: Workers, on_progress: Progress | None) -> int:
+def _align(run_path: Path, ranks: Sequence[Placed], workers: Workers, on_progress: Progress) -> int:
     """Move the ranks' times to one epoch, the earliest; return it. Ranks without a wall clock each start at 0."""
     epoch_ns = min(rank.facts.epoch_unix_ns for rank in ranks)
     known = all(rank.facts.absolute for rank in ranks)
@@ -224,13 +212,9 @@ def _align(run_path: Path, ranks: Sequence[Placed], workers: Workers, on_progres
         if known and rank.facts.epoch_unix_ns != epoch_ns
     ]
 
-    def tell(done: int) -> None:
-        if on_progress is not None:
-            on_progress(done / len(shifts))
-
-    for _ in workers.run(shift_rank, shifts, tell):
+    for _ in workers.run(shift_rank, shifts, lambda done: on_progress(done / len(shifts))):
         pass
-    if not shifts and on_progress is not None:
+    if not shifts:
         on_progress(1.0)
     return epoch_ns
 
@@ -246,8 +230,6 @@ def _move(run_path: Path, target: Path) -> None:
     sync_parents(layout.profiler_path(target))
 
 
-def _part(on_progress: Progress | None, begin: float, end: float) -> Progress | None:
+def _part(on_progress: Progress, begin: float, end: float) -> Progress:
     """Return what is told the progress of one part of an import."""
-    if on_progress is None:
-        return None
     return lambda share: on_progress(begin + (end - begin) * share)

@@ -1,7 +1,8 @@
-"""Read one trace file in whatever format it is."""
+"""The trace formats that there are: how their files are named, and reading a file in whatever format it is."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from collector.format.schema.errors import TraceError
@@ -9,18 +10,32 @@ from collector.plugins import find_plugins
 from collector.traces import formats
 from collector.traces.format import ReadOptions, TraceFormat, TraceTables
 
+FORMATS: tuple[TraceFormat, ...] = tuple(sorted(find_plugins(formats, "FORMAT"), key=lambda kind: kind.order))
+SUFFIXES = tuple(dict.fromkeys(suffix for kind in FORMATS for suffix in kind.suffixes))
+NAME_PATTERN = "|".join((*map(re.escape, SUFFIXES), *(kind.other_names for kind in FORMATS if kind.other_names)))
+NAME_PATTERN = f"({NAME_PATTERN})$"
+"""What names of trace files end like, in lower or upper case: a regular expression for Python and JavaScript."""
+_NAMES = re.compile(NAME_PATTERN, re.IGNORECASE)
+
+
+def is_trace_name(name: str) -> bool:
+    return _NAMES.search(name) is not None
+
+
+def describe_suffixes() -> str:
+    """Return the suffixes of trace files as words."""
+    *others, last = SUFFIXES
+    return f"{', '.join(others)} or {last}"
+
 
 def read_trace(path: str | Path, options: ReadOptions | None = None) -> TraceTables:
     """Read a trace file into tables. Raises TraceError saying what is wrong with the file and where."""
     path = Path(path)
     if path.is_dir():
         raise TraceError(f"{path} is a directory, not a trace file")
-    known: tuple[TraceFormat, ...] = find_plugins(formats, "FORMAT")
-    for kind in sorted(known, key=lambda kind: kind.order):
+    for kind in FORMATS:
         tables = kind.read(path, options or ReadOptions())
         if tables is not None:
             return tables
-    names = ", ".join(kind.name for kind in known)
-    raise TraceError(
-        f"{path} is not a trace that Stepscope knows ({names}); give it a torch.profiler .json or .json.gz"
-    )
+    names = ", ".join(kind.name for kind in FORMATS)
+    raise TraceError(f"{path} is not a trace that Stepscope knows ({names}); give it a trace of torch.profiler")

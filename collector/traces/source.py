@@ -7,13 +7,14 @@ import importlib.util
 import itertools
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from collector.format.schema.errors import TraceError
-from collector.traces.format import Progress, ReadLimits
+from collector.traces.format import Progress, ignore
+from collector.traces.limits import ReadLimits
 
 _fast: Any = importlib.import_module("isal.isal_zlib") if importlib.util.find_spec("isal") else None
 
@@ -26,6 +27,8 @@ _PACKED_BYTES = 1 << 18
 _LEAST_BYTES = 1 << 20
 _FIRST_BYTES = 1 << 9
 _GZIP_BITS = 31
+_HEAD_BYTES = 65_536
+_SMALL_BYTES = 256 << 20
 _UNPACK_ERRORS: tuple[type[Exception], ...] = (zlib.error, *([_fast.error] if _fast else []))
 _GZIP_MAGIC = b"\x1f\x8b"
 _PADDING = re.compile(rb"\0*")
@@ -43,7 +46,7 @@ _ENCODINGS = {
 class Source:
     """An opened trace file. `read_blocks` yields its content; `truncated` says afterwards why it ended early."""
 
-    def __init__(self, path: Path, on_progress: Progress | None = None, limits: ReadLimits | None = None) -> None:
+    def __init__(self, path: Path, on_progress: Progress = ignore, limits: ReadLimits | None = None) -> None:
         self.path = path
         self.truncated = ""
         self._on_progress = on_progress
@@ -67,24 +70,15 @@ class Source:
                 size = max(self.path.stat().st_size, 1)
                 packed = raw.read(2) == _GZIP_MAGIC
                 raw.seek(0)
-                blocks = _read_beside(self._read_packed(raw)) if packed else self._read_plain(raw)
-                for block in _recode(self._limit(blocks)):
-                    self._report(raw.tell() / size)
+                plain = iter(lambda: raw.read(BLOCK_BYTES), b"")
+                read_bytes = 0
+                for block in _recode(_read_beside(self._read_packed(raw)) if packed else plain):
+                    read_bytes += len(block)
+                    self._limits.check(self.path, read_bytes)
+                    self._on_progress(min(raw.tell() / size, 1.0))
                     yield block
         except OSError as error:
             raise TraceError(f"{self.path} cannot be read: {error.strerror or error}") from None
-
-    def _limit(self, blocks: Iterator[bytes]) -> Iterator[bytes]:
-        """Pass blocks on until they take more than the limits allow."""
-        read_bytes = 0
-        for block in blocks:
-            read_bytes += len(block)
-            self._limits.check(self.path, read_bytes)
-            yield block
-
-    def _read_plain(self, raw: BinaryIO) -> Iterator[bytes]:
-        while block := raw.read(BLOCK_BYTES):
-            yield block
 
     def _read_packed(self, raw: BinaryIO) -> Iterator[bytes]:
         """Unpack one member after the other; what was unpacked before a fault is kept."""
@@ -112,9 +106,17 @@ class Source:
         if unpacked > BOMB_BYTES and unpacked > BOMB_RATIO * packed:
             raise TraceError(f"{self.path} unpacks to more than {BOMB_RATIO} times its size; it is not read further")
 
-    def _report(self, share: float) -> None:
-        if self._on_progress is not None:
-            self._on_progress(min(share, 1.0))
+
+def read_small(path: Path, is_mine: Callable[[bytes], bool], what: str) -> bytes | None:
+    """Return the content of a file that begins like one of a kind, None for another. Raises TraceError for a large one."""
+    with path.open("rb") as file:
+        head = file.read(_HEAD_BYTES)
+        if not is_mine(head):
+            return None
+        data = head + file.read(_SMALL_BYTES + 1 - len(head))
+    if len(data) > _SMALL_BYTES:
+        raise TraceError(f"{path} is larger than {_SMALL_BYTES >> 20} MiB, which no {what} is")
+    return data
 
 
 class _Members:
@@ -135,10 +137,11 @@ class _Members:
         at, step = 0, _FIRST_BYTES if self._engine is None else len(data)
         while at < len(data):
             if self._engine is None:
-                at, step = _skip_padding(data, at), _FIRST_BYTES
+                padding = _PADDING.match(data, at)
+                at, step = padding.end() if padding else at, _FIRST_BYTES
                 if at == len(data):
                     return
-                self._engine = _make_unpacker()
+                self._engine = (_fast or zlib).decompressobj(_GZIP_BITS)
             piece = data[at : at + step]
             at += len(piece)
             while piece:
@@ -151,18 +154,16 @@ class _Members:
             step *= 4
 
 
-def _read_beside(blocks: Iterator[bytes]) -> Iterator[bytes]:
+def _read_beside(blocks: Iterator[bytes]) -> Generator[bytes, None, None]:
     """Yield blocks, each made by a thread while the one before is worked on: unpacking leaves Python to others."""
-    with ThreadPoolExecutor(1) as thread:
+    thread = ThreadPoolExecutor(1)
+    try:
         coming = thread.submit(next, blocks, None)
         while (block := coming.result()) is not None:
             coming = thread.submit(next, blocks, None)
             yield block
-
-
-def _skip_padding(data: bytes, at: int) -> int:
-    match = _PADDING.match(data, at)
-    return match.end() if match else at
+    finally:
+        thread.shutdown(wait=False)  # Python drops a Ctrl-C that comes while a generator waits at its own end
 
 
 def _recode(blocks: Iterator[bytes]) -> Iterator[bytes]:
@@ -176,7 +177,3 @@ def _recode(blocks: Iterator[bytes]) -> Iterator[bytes]:
     decoder = codecs.getincrementaldecoder(encoding)("replace")
     for block in itertools.chain([first], blocks):
         yield decoder.decode(block).encode("utf-8", "replace")
-
-
-def _make_unpacker() -> Any:
-    return (_fast or zlib).decompressobj(_GZIP_BITS)

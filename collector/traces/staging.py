@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -18,8 +18,8 @@ from collector.format.schema import layout, removal
 from collector.format.schema.manifest import RankManifest, Signal, Warn, decode_manifest, encode_manifest
 from collector.format.schema.removal import Marked, make_folder, move, remove_tree
 from collector.format.schema.tables import TABLES
-from collector.traces.failures import explain_failure
-from collector.traces.format import ReadLimits, ReadOptions, StreamedTables, TraceFacts, TraceTables
+from collector.traces.format import ReadOptions, StreamedTables, TraceFacts, TraceTables, explain_failure
+from collector.traces.limits import ReadLimits
 from collector.traces.reading import read_trace
 
 _SHIFTED = tuple(name for name, table in TABLES.items() if any(column.name == "start_ns" for column in table.columns))
@@ -61,7 +61,8 @@ def stage_trace(task: StagingTask) -> tuple[StagedRank, ...]:
     task.folder.parent.mkdir(parents=True, exist_ok=True)
     place = task.folder.with_name(f"{task.folder.name}-{os.urandom(4).hex()}")
     make_folder(place)
-    options = task.options if task.options.limits.deadline_s is not None else _begin(task.options)
+    limits = task.options.limits
+    options = replace(task.options, limits=limits if limits.deadline_s is not None else limits.begin())
     staged: list[StagedRank] = []
     with explain_failure(task.path, lambda: "after its events had been read"):
         trace = read_trace(task.path, replace(options, scratch=place))
@@ -74,9 +75,7 @@ def stage_trace(task: StagingTask) -> tuple[StagedRank, ...]:
 
 def place_rank(staged: StagedRank, run_path: Path, rank: int) -> None:
     """Make a staged rank one of the run."""
-    file = staged.folder / layout.RANK_FILE
-    manifest = decode_manifest(RankManifest, file.read_text(encoding="utf-8"), str(file))
-    file.write_text(encode_manifest(replace(manifest, rank=rank)), encoding="utf-8")
+    _revise(staged.folder, lambda manifest: replace(manifest, rank=rank))
     target = layout.rank_path(run_path, rank)
     target.parent.mkdir(parents=True, exist_ok=True)
     move(staged.folder, target)
@@ -84,10 +83,15 @@ def place_rank(staged: StagedRank, run_path: Path, rank: int) -> None:
 
 def warn_of_rank(run_path: Path, rank: int, warning: Warn) -> None:
     """Add a warning to a rank of the run."""
-    file = layout.rank_file(run_path, rank)
+    folder = layout.rank_path(run_path, rank)
+    _revise(folder, lambda manifest: replace(manifest, warnings=(*manifest.warnings, warning)))
+
+
+def _revise(folder: Path, change: Callable[[RankManifest], RankManifest], target: Path | None = None) -> None:
+    """Change the manifest of a rank, or put the changed one into another folder."""
+    file = folder / layout.RANK_FILE
     manifest = decode_manifest(RankManifest, file.read_text(encoding="utf-8"), str(file))
-    changed = replace(manifest, warnings=(*manifest.warnings, warning))
-    file.write_text(encode_manifest(changed), encoding="utf-8")
+    ((target or folder) / layout.RANK_FILE).write_text(encode_manifest(change(manifest)), encoding="utf-8")
 
 
 def shift_rank(task: ShiftTask) -> None:
@@ -113,18 +117,16 @@ def _write_moved(task: ShiftTask, moved: Path) -> None:
         index = data.schema.get_field_index("start_ns")
         starts = pc.add(data["start_ns"], pa.scalar(task.shift_ns, pa.int64()))
         parts.write_table(data.set_column(index, data.schema.field(index), starts), layout.table_file(moved, table))
-    file = task.folder / layout.RANK_FILE
-    manifest = decode_manifest(RankManifest, file.read_text(encoding="utf-8"), str(file))
-    windows = (
-        replace(window, start_ns=window.start_ns + task.shift_ns, end_ns=window.end_ns + task.shift_ns)
-        for window in manifest.windows
-    )
-    text = encode_manifest(replace(manifest, windows=tuple(windows)))
-    (moved / layout.RANK_FILE).write_text(text, encoding="utf-8")
 
+    def shift(manifest: RankManifest) -> RankManifest:
+        moved_ns = (
+            (window, window.start_ns + task.shift_ns, window.end_ns + task.shift_ns) for window in manifest.windows
+        )
+        return replace(
+            manifest, windows=tuple(replace(window, start_ns=start, end_ns=end) for window, start, end in moved_ns)
+        )
 
-def _begin(options: ReadOptions) -> ReadOptions:
-    return replace(options, limits=options.limits.begin())
+    _revise(task.folder, shift, moved)
 
 
 def _write_rank(folder: Path, trace: TraceTables, task: StagingTask) -> None:

@@ -78,19 +78,18 @@ class Processes:
         self.helpers = max(min(count_cores() // jobs, MOST_SHARING), 1) - 1
 
     def run(self, function: Callable[[T], R], tasks: Sequence[T], on_done: Tell) -> Iterator[R]:
-        results: dict[int, R] = {}
+        return _order(self._run_all(function, tasks, on_done))
+
+    def _run_all(self, function: Callable[[T], R], tasks: Sequence[T], on_done: Tell) -> Iterator[tuple[int, R]]:
         done: set[int] = set()
-        place = deaths = 0
+        deaths = 0
         while len(done) < len(tasks):
             known = len(done)
             try:
                 for index, result in self._run_pool(function, tasks, done):
-                    results[index] = result
                     done.add(index)
                     on_done(len(done))
-                    while place in results:
-                        yield results.pop(place)
-                        place += 1
+                    yield index, result
             except BrokenProcessPool:
                 deaths = 1 if len(done) > known else deaths + 1
                 if deaths >= MOST_DEATHS:
@@ -162,7 +161,7 @@ class Cluster:
         try:
             # What is fetched at once cannot be lost with the worker that did it.
             pending.update((future, at) for at, future in enumerate(self._client.map(function, tasks, pure=False)))
-            yield from self._fetch(pending, on_done)
+            yield from _order(self._fetch(pending, on_done))
         except (CancelledError, CommClosedError):
             pending.clear()  # nobody is left who could be told
             raise TraceError(
@@ -172,26 +171,34 @@ class Cluster:
             if pending:
                 self._client.cancel(list(pending))
 
-    def _fetch(self, pending: dict[Any, int], on_done: Tell) -> Iterator[Any]:
-        """Yield the results in the order of the tasks; `pending` loses those that are done."""
+    def _fetch(self, pending: dict[Any, int], on_done: Tell) -> Iterator[tuple[int, Any]]:
+        """Yield the results as they come; `pending` loses those that are done."""
         from distributed import as_completed
 
-        results: dict[int, Any] = {}
-        place = done = 0
+        done = 0
         for batch in as_completed(list(pending)).batches():
             for future in batch:
                 _raise_of(future)
             for future, result in zip(batch, self._client.gather(batch), strict=True):
-                results[pending.pop(future)] = result
+                index = pending.pop(future)
                 future.release()
                 done += 1
                 on_done(done)
-            while place in results:
-                yield results.pop(place)
-                place += 1
+                yield index, result
 
     def close(self) -> None:
         self._client.close()
+
+
+def _order(found: Iterator[tuple[int, R]]) -> Iterator[R]:
+    """Yield results in the order of their tasks, whichever comes first."""
+    results: dict[int, R] = {}
+    place = 0
+    for index, result in found:
+        results[index] = result
+        while place in results:
+            yield results.pop(place)
+            place += 1
 
 
 def tell_version() -> str:
@@ -200,7 +207,6 @@ def tell_version() -> str:
 
 
 def _check_versions(told: dict[str, Any]) -> int:
-    """Return how many workers there are."""
     for worker, version in told.items():
         if version != __version__:
             has = f"has {version}" if isinstance(version, str) else f"does not have it ({version})"

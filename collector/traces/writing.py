@@ -76,15 +76,16 @@ class EventWriter:
 
     def write_process(self, pid: int, name: str, place: int) -> None:
         """Name a process and say which one it is from the top."""
-        common = {"ph": "M", "pid": pid, "tid": 0}
-        self.write_event({**common, "name": "process_name", "args": {"name": name}})
-        self.write_event({**common, "name": "process_sort_index", "args": {"sort_index": place}})
+        self._write_names("process", (pid, 0), name, place)
 
     def write_thread(self, pid: int, tid: int, name: str, place: int) -> None:
         """Name a thread and say which one of its process it is from the top."""
-        common = {"ph": "M", "pid": pid, "tid": tid}
-        self.write_event({**common, "name": "thread_name", "args": {"name": name}})
-        self.write_event({**common, "name": "thread_sort_index", "args": {"sort_index": place}})
+        self._write_names("thread", (pid, tid), name, place)
+
+    def _write_names(self, kind: str, owner: tuple[int, int], name: str, place: int) -> None:
+        common = {"ph": "M", "pid": owner[0], "tid": owner[1]}
+        self.write_event({**common, "name": f"{kind}_name", "args": {"name": name}})
+        self.write_event({**common, "name": f"{kind}_sort_index", "args": {"sort_index": place}})
 
     def write_columns(self, pieces: list[Piece]) -> None:
         """Write one event per row: the pieces one after the other, each a constant or a column of text."""

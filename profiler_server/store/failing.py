@@ -8,13 +8,12 @@ from typing import Literal
 from collector.format.rank import RankRun
 from collector.format.run import Run
 from collector.format.schema.errors import RunError
+from collector.format.schema.facts import UNTOLD
 from collector.format.schema.manifest import RankManifest
 
 ListState = Literal["recording", "complete", "failed", "crashed", "imported"]
 """The state of a job: that of its ranks, or `failed` where they are complete and an error ended one."""
 BY_HAND = "KeyboardInterrupt"
-_UNTOLD = "exit"
-"""The process left by itself before the end of the recording."""
 
 
 def read_ended_by(rank: RankRun) -> str:
@@ -25,7 +24,7 @@ def read_ended_by(rank: RankRun) -> str:
 def read_error(manifest: RankManifest) -> str:
     """Return the exception that ended a rank as its manifest is seen here, "" for none."""
     by = manifest.facts.get("ended_by")
-    return by if isinstance(by, str) and by != _UNTOLD else ""
+    return by if isinstance(by, str) and by != UNTOLD else ""
 
 
 def has_failed(run: Run, ranks: Sequence[int]) -> bool:

@@ -23,8 +23,9 @@ from collector.format.schema import layout
 from collector.format.schema.errors import UsageError
 from collector.format.schema.tables import TABLES
 from collector.storage.urls import Remote, explain, open_remote
-from profiler_server.store.cache.background import Background
-from profiler_server.store.cache.folders import find_private, make_root
+from profiler_server.derive.background import Background
+from profiler_server.derive.folders import find_private, make_root
+from profiler_server.derive.store import find_store
 from profiler_server.store.mirrored_files import MirroredFiles, State
 
 LIST_S = 10.0
@@ -38,7 +39,6 @@ _FETCHED_AT_ONCE = 256
 _TABLE_FILES = frozenset(layout.table_file(Path(), table).name for table in TABLES)
 _ODD = re.compile(r"[\x00-\x1f\x7f-\x9f\\]")
 _log = logging.getLogger("stepscope")
-_mirrors: dict[Path, Mirror] = {}
 
 
 def open_mirror(url: str) -> Mirror:
@@ -51,19 +51,20 @@ def open_mirror(url: str) -> Mirror:
     root = places[0] / f"{digest}.mirror"
     make_root(root)
     root = root.resolve()
-    if root not in _mirrors:
+    mirrors = find_store().part(_Mirrors)
+    if root not in mirrors:
         mirror = Mirror(remote, root)
         mirror.list_now()
         if mirror.problem and mirror.was_never_listed:
             raise UsageError(f"{url} cannot be listed: {mirror.problem}")
-        _mirrors[root] = mirror
+        mirrors[root] = mirror
         stored_files.LENDERS.append(mirror.files.lend)
-    return _mirrors[root]
+    return mirrors[root]
 
 
 def find_mirror(folder: Path) -> Mirror | None:
     """Return the mirror that a folder lies in, None for a folder of this machine."""
-    return next((mirror for root, mirror in _mirrors.items() if folder.is_relative_to(root)), None)
+    return next((mirror for root, mirror in find_store().part(_Mirrors).items() if folder.is_relative_to(root)), None)
 
 
 class Mirror:
@@ -174,6 +175,10 @@ class Mirror:
                 self._left_out[name] = explain(data)
             elif name in manifests:
                 self._try(name, partial(self.files.write, name, manifests[name], bytes(data)))
+
+
+class _Mirrors(dict[Path, Mirror]):
+    """The mirrors that are open, by their folders."""
 
 
 def is_of_run(name: str) -> bool:

@@ -9,9 +9,10 @@ from pathlib import Path
 
 from collector.format.scan import SKIPPED_NAMES
 from collector.format.schema.layout import PROFILER_FOLDER
+from collector.traces.reading import SUFFIXES
 
 UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
-_SUFFIX = re.compile(r"((\.pt)?(\.trace)?\.json(\.gz)?|\.parquet)$", re.IGNORECASE)
+_SUFFIX = re.compile(rf"(\.pt)?(\.trace)?({'|'.join(map(re.escape, SUFFIXES))})$", re.IGNORECASE)
 _LONGEST = 100
 _NOT_LISTED = SKIPPED_NAMES | {PROFILER_FOLDER}
 """Folders in which the list looks for no run."""

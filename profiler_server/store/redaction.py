@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import fields, is_dataclass, replace
-from functools import cache
 from typing import Any, TypeVar
 
 import msgspec
@@ -46,12 +45,13 @@ class Redactor:
     def __init__(self) -> None:
         self._names: dict[str, str] = {}
         self._counts: dict[str, int] = {}
+        self._public: dict[Shown, tuple[frozenset[str], frozenset[str]]] = {}
 
     def show(self, text: str | None, what: Shown) -> str | None:
         """Return a text as it may be shown; None stays, and stands for one that is left out."""
         if what.is_json and text:
             return self._show_json(text, replace(what, is_json=False))
-        if not text or _is_public(text, what):
+        if not text or self._is_public(text, what):
             return text
         if what.separator and what.separator in text:
             pieces = (self.show(piece, replace(what, separator="")) for piece in text.split(what.separator))
@@ -61,6 +61,16 @@ class Redactor:
         if found is not None:
             return found
         return self._rename(what.alias, text) if what.alias else None
+
+    def _is_public(self, text: str, what: Shown) -> bool:
+        """Say whether a text is public, with 0 for every number, or made of public letters."""
+        if what not in self._public:
+            words = frozenset(_NUMBER.sub("0", word) for word in what.words)
+            self._public[what] = words, frozenset(what.letters or ())
+        words, letters = self._public[what]
+        if _NUMBER.sub("0", text) in words:
+            return True
+        return what.letters is not None and text.isascii() and split_words(text) <= letters
 
     def _show_json(self, text: str, what: Shown) -> str | None:
         try:
@@ -130,23 +140,6 @@ class Redactor:
             for name, key, entry in shown
             if name is not None
         }
-
-
-def _is_public(text: str, what: Shown) -> bool:
-    if _NUMBER.sub("0", text) in _read_words(what):
-        return True
-    return what.letters is not None and text.isascii() and split_words(text) <= _read_letters(what)
-
-
-@cache
-def _read_words(what: Shown) -> frozenset[str]:
-    """Return the public texts with 0 for every number."""
-    return frozenset(_NUMBER.sub("0", word) for word in what.words)
-
-
-@cache
-def _read_letters(what: Shown) -> frozenset[str]:
-    return frozenset(what.letters or ())
 
 
 def redact(run: Run) -> Run:

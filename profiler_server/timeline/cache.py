@@ -10,8 +10,7 @@ import logging
 import re
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
-from concurrent.futures import Future
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
@@ -33,9 +32,9 @@ from collector.format.schema.removal import (
     scratch_folder,
     tolerated,
 )
-from profiler_server.store.cache.background import Background
-from profiler_server.store.cache.folders import list_roots, make_root
-from profiler_server.store.cache.provisional import note_provisional
+from profiler_server.derive.background import Background, note_provisional
+from profiler_server.derive.folders import list_roots, make_root
+from profiler_server.derive.store import find_store
 from profiler_server.timeline.build import FORMAT_VERSION, INDEX_FILE, Progress, build_timeline
 from profiler_server.timeline.seal import SEAL_FILE, check_seal, seal_folder
 from profiler_server.timeline.sources import count_slices, find_stamp
@@ -71,7 +70,6 @@ class TimelineCache:
         self._open: OrderedDict[tuple[str, str], Timeline] = OrderedDict()
         self._building: dict[tuple[str, str], threading.Lock] = {}
         self._progress: dict[tuple[str, str], float] = {}
-        self._failed: dict[Hashable, StepscopeError] = {}
         self._background = Background(threads=2, head_start=False)
 
     def open(self, rank: RankRun) -> Timeline:
@@ -154,23 +152,12 @@ class TimelineCache:
         """Begin to build in the background, if nobody does yet. `take_failure` says why that failed."""
         note_provisional()
         if self.find_progress(rank) is None:
-            future = self._background.start(rank.whole.key, lambda: self.open(rank))
-            if future is not None:
-                future.add_done_callback(lambda done: self._note_failure(rank, done))
+            self._background.start(rank.whole.key, lambda: self.open(rank))
 
     def take_failure(self, rank: RankRun) -> StepscopeError | None:
         """Return why the timeline could not be built in the background; whoever asks next has it built again."""
-        with self._lock:
-            failure = self._failed.pop(rank.whole.key, None)
-        if failure is not None:
-            note_provisional()
-        return failure
-
-    def _note_failure(self, rank: RankRun, done: Future[Timeline]) -> None:
-        error = None if done.cancelled() else done.exception()
-        if error is not None:
-            with self._lock:
-                self._failed[rank.whole.key] = _explain_failure(rank, error)
+        failure = self._background.take_failure(rank.whole.key)
+        return None if failure is None else _explain_failure(rank, failure)
 
     def _open_or_rebuild(self, rank: RankRun, stamp: str) -> Timeline:
         folder = self._find_or_build(rank, stamp)
@@ -241,7 +228,7 @@ def _build_in(rank: RankRun, folder: Path, partial: Path, note: Progress) -> Pat
     return folder
 
 
-def _explain_failure(rank: RankRun, error: BaseException) -> StepscopeError:
+def _explain_failure(rank: RankRun, error: Exception) -> StepscopeError:
     """Return the error with what to do about it."""
     if isinstance(error, StepscopeError):
         return error
@@ -279,5 +266,6 @@ def _find_time(path: Path) -> float:
     return 0.0
 
 
-TIMELINES = TimelineCache()
-"""The timelines that this process has open: pages and routes share them."""
+def find_timelines() -> TimelineCache:
+    """Return the timelines that are open for a server or a command: pages and routes share them."""
+    return find_store().part(TimelineCache)

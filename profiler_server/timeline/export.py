@@ -18,7 +18,7 @@ from collector.traces.writing import EventWriter, replacing
 from profiler_server.analysis.choice import Numbers, choose_workers, parse_numbers
 from profiler_server.analysis.ranks.one_clock import RankClock, align_ranks
 from profiler_server.analysis.ranks.ranks import summarize_some
-from profiler_server.timeline.cache import TIMELINES
+from profiler_server.timeline.cache import find_timelines
 from profiler_server.timeline.export_rank import RankExport, Shown, StepWindow
 
 Detail = Literal["steps", "device", "full"]
@@ -102,7 +102,7 @@ def _begin_together(run: Run, first: int, clock: RankClock) -> RankClock:
     if clock.known != "unknown":
         return clock
     try:
-        origins = [TIMELINES.open(run.rank(rank)).index.origin_ns for rank in (first, clock.rank)]
+        origins = [find_timelines().open(run.rank(rank)).index.origin_ns for rank in (first, clock.rank)]
     except RunError:
         return clock  # whoever writes the rank says why it cannot be read
     return replace(clock, shift_ns=origins[0] - origins[1])
@@ -112,7 +112,7 @@ def count_export(run: Run, part: Part) -> int:
     """Return how many slices an export of all tracks would have. Raises as `export_timeline` does."""
     total, clocks = 0, find_clocks(run, part) if part.between_ns else {}
     for rank in _choose_ranks(run, parse_numbers(part.ranks, "ranks")):
-        timeline = TIMELINES.open(run.rank(rank))
+        timeline = find_timelines().open(run.rank(rank))
         if part.between_ns is None:
             total += timeline.index.slices
             continue
@@ -176,7 +176,7 @@ def _write_ranks(writer: EventWriter, ranks: list[RankRun], choice: _Choice) -> 
             if steps is not None and not steps.count:
                 continue
             found_steps = True
-            export = RankExport(TIMELINES.open(rank), steps, choice.shown, choice.clocks.get(rank.rank))
+            export = RankExport(find_timelines().open(rank), steps, choice.shown, choice.clocks.get(rank.rank))
             export.write(writer)
         except RunError as error:
             failed.append(error)

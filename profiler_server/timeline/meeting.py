@@ -11,8 +11,8 @@ from collector.format.run import Run
 from collector.format.schema.errors import RunError
 from profiler_server.analysis.ranks.meeting import Arrival, Meeting, find_meeting
 from profiler_server.analysis.ranks.ranks import RankSummary, summarize_some
-from profiler_server.store.cache.stamp import FEW_RANKS
-from profiler_server.timeline.cache import TIMELINES
+from profiler_server.derive.stamps import FEW_RANKS
+from profiler_server.timeline.cache import find_timelines
 from profiler_server.timeline.store import Place, Timeline
 from profiler_server.timeline.view import view_place
 
@@ -50,9 +50,9 @@ def view_meeting(run: Run, meeting: Meeting, shown: Collection[int]) -> list[dic
 def _view_place(run: Run, entry: Arrival) -> dict[str, Any] | None:
     try:
         rank = run.rank(entry.rank)
-        if not TIMELINES.find_built(rank):
+        if not find_timelines().find_built(rank):
             return None
-        place = TIMELINES.ask(rank, lambda timeline: find_slice_at(timeline, entry.start_ns, entry.duration_ns))
+        place = find_timelines().ask(rank, lambda timeline: find_slice_at(timeline, entry.start_ns, entry.duration_ns))
     except RunError:
         return None
     return view_place(place) if place is not None else None

@@ -21,14 +21,13 @@
 from __future__ import annotations
 
 import struct
-import threading
-from collections import OrderedDict
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from collector.format.intervals import Ints
+from profiler_server.derive.derived import derived
 from profiler_server.timeline.build import TILE_BITS
 from profiler_server.timeline.store import Cut, Timeline
 
@@ -38,7 +37,6 @@ _MAGIC = b"TLT1"
 _EXACT_LEVEL = 20
 """Up to this level a tile is short enough for ticks of one nanosecond."""
 _LOWEST, _HIGHEST = -(1 << 31), (1 << 31) - 1
-_KEPT_BYTES = 64 << 20
 
 
 class Points(NamedTuple):
@@ -51,6 +49,7 @@ class Points(NamedTuple):
     last: npt.NDArray[np.float32]
 
 
+@derived()
 def pack_tile(timeline: Timeline, level: int, number: int) -> bytes:
     """Return a tile in the layout above. `level` is between the raw and the top level, `number` counts from 0."""
     begin = number << (level + TILE_BITS)
@@ -115,28 +114,3 @@ def _count_runs(keys: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
 def _padded(column: npt.NDArray[Any]) -> bytes:
     raw = np.ascontiguousarray(column).tobytes()
     return raw + bytes(-len(raw) % 4)
-
-
-class TileCache:
-    """Packed tiles that were asked for lately, up to a number of bytes."""
-
-    def __init__(self, limit_bytes: int = _KEPT_BYTES) -> None:
-        self._limit_bytes = limit_bytes
-        self._lock = threading.Lock()
-        self._tiles: OrderedDict[tuple[str, str, int, int], bytes] = OrderedDict()
-        self._bytes = 0
-
-    def read(self, timeline: Timeline, level: int, number: int) -> bytes:
-        key = (str(timeline.rank.folder), timeline.stamp, level, number)
-        with self._lock:
-            if key in self._tiles:
-                self._tiles.move_to_end(key)
-                return self._tiles[key]
-        body = pack_tile(timeline, level, number)
-        with self._lock:
-            if key not in self._tiles:
-                self._tiles[key] = body
-                self._bytes += len(body)
-            while self._bytes > self._limit_bytes and len(self._tiles) > 1:
-                self._bytes -= len(self._tiles.popitem(last=False)[1])
-        return body

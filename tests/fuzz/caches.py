@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from collector.format.run import open_run
-from profiler_server.analysis.accounting.accounting import ACCOUNTS
-from profiler_server.analysis.accounting.categories import LISTED_CATEGORIES
-from profiler_server.analysis.device.device import DEVICE_SUMMARY
-from profiler_server.pages.device.measures import DEVICE_MEASURES
-from profiler_server.store.cache import disk, records
-from profiler_server.store.cache.memory import MemoryCache
-from profiler_server.timeline.cache import CACHE_FOLDER, TIMELINES
-from profiler_server.timeline.tiles import TileCache
-from profiler_server.web.routes import timeline as routes
+from collector.format.run import RankRun, open_run
+from profiler_server.analysis.accounting.accounting import account_trace
+from profiler_server.analysis.accounting.categories import list_categories
+from profiler_server.analysis.device.device import summarize_device
+from profiler_server.derive import derived, records
+from profiler_server.derive.store import Store, find_store
+from profiler_server.pages.device.measures import measure_devices
+from profiler_server.timeline.cache import CACHE_FOLDER, find_timelines
 from profiler_server.web.uploads import waiting
 from tests.fuzz.asking import Server
 from tests.fuzz.files import choose_form, put, remove, replaced
@@ -28,7 +27,7 @@ from tests.support.panorama import PANORAMA
 
 _TIMELINE = "/api/v1/runs/rich/timeline"
 _ASKED = 3
-_RESULTS: tuple[disk.DiskCache[Any], ...] = (ACCOUNTS, LISTED_CATEGORIES, DEVICE_SUMMARY, DEVICE_MEASURES)
+_RESULTS: tuple[Callable[[RankRun], Any], ...] = (account_trace, list_categories, summarize_device, measure_devices)
 
 
 class Caches:
@@ -55,7 +54,7 @@ class Caches:
         (self._cache,) = (self._rank.folder / CACHE_FOLDER).iterdir()
         self._files = {path.name: path.read_bytes() for path in sorted(self._cache.iterdir())}
         self._results = self._rank.folder / records.FOLDER
-        disk.AT_ONCE_SLICES = -1  # as if the rank were a large one, whose results are cached on the disk
+        derived.AT_ONCE_SLICES = -1  # as if the rank were a large one, whose results are cached on the disk
         self._whole = self._read_results()
         self._files |= {f"{records.FOLDER}/{path.name}": path.read_bytes() for path in sorted(self._results.iterdir())}
         self._room = folder / "uploads"
@@ -86,8 +85,8 @@ class Caches:
         name, form, *asks = json.loads(case.place)
         if name == "upload":
             return self._check_upload(form, case.content)
-        TIMELINES._open.clear()
-        routes.TILES = TileCache()
+        find_timelines()._open.clear()
+        find_store()._entries.clear()
         path = self._locate(name)
         try:
             path.unlink()
@@ -111,9 +110,9 @@ class Caches:
 
     def _read_results(self) -> list[bytes]:
         results = []
-        for cache in _RESULTS:
-            cache._memory = MemoryCache(4)
-            results.append(msgspec.msgpack.encode(cache.read(self._rank), enc_hook=records._encode_array))
+        for read in _RESULTS:
+            with Store().held():
+                results.append(msgspec.msgpack.encode(read(self._rank), enc_hook=records._encode_array))
         return results
 
     def _restore(self) -> None:
@@ -134,7 +133,7 @@ class Caches:
         return bool(found)
 
     def verify(self) -> None:
-        TIMELINES._open.clear()
+        find_timelines()._open.clear()
         for ask in self._asks:
             self._server.ask(ask)
 

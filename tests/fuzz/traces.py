@@ -27,7 +27,7 @@ from tests.fuzz.frame import Case, HarmError
 from tests.fuzz.mutations import ODD_VALUES, Mutation, cut, drop, flip, insert, repeat, spoil_bytes, spoil_json
 from tests.fuzz.tables import mutate_table
 from tests.support.dumps import make_dump, make_entry
-from tests.support.pieces import KeptTeam, tell
+from tests.support.pieces import KeptPool, tell
 from tests.support.status import make_communicator, make_missing, make_rank, make_status
 from tests.support.traces import CARRIED as SAMPLES_CARRIED
 from tests.support.traces import SAMPLES, build_trace, training_steps, write_trace
@@ -139,7 +139,7 @@ class Traces:
         self._folder = folder
         self._seeds = _make_seeds()
         self._job = pq.read_table(JOB)
-        self._team = KeptTeam(1)
+        self._pool = KeptPool(1)
 
     def make(self, chance: random.Random) -> Case:
         name = chance.choice(("t.json", "t.json", "t.json", "own.json", "own.json", *self._seeds))
@@ -181,7 +181,7 @@ class Traces:
     def _compare(self, path: Path) -> bool:
         """Read a file in pieces, by one process and by two."""
         told = tell(path, None)
-        if tell(path, self._team) != told:
+        if tell(path, self._pool) != told:
             raise HarmError("two processes read something else than one")
         return not isinstance(told, str)
 
@@ -191,7 +191,7 @@ class Traces:
             raise HarmError(f"left behind: {left[:5]}")
 
     def close(self) -> None:
-        self._team.close()
+        self._pool.close()
 
 
 def check(path: Path) -> bool:

@@ -1,4 +1,4 @@
-"""One file per trace format; a module here declares FORMAT (see `collector.traces.format`) and is found by being here.
+"""One file per trace format; a module here declares FORMAT (`TraceFormat`) and is found by being here.
 
-Formats do not import each other.
+Formats do not import each other. What takes long to import is imported where a file is read.
 """

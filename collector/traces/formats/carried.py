@@ -11,28 +11,23 @@ from collector.format import carried
 from collector.format.carried import Carried, UnreadableError
 from collector.format.schema.errors import StepscopeError
 from collector.format.schema.manifest import RankManifest
-from collector.traces.format import ReadOptions, StreamedTables, TraceFacts, TraceTables
+from collector.traces.format import ReadOptions, StreamedTables, TraceFacts, TraceFormat, TraceTables
 from collector.traces.source import Source
 
 
-class CarriedFormat:
-    """See `TraceFormat`. What is damaged, or asked for with other steps, is left to the reader of events."""
-
-    name = "Stepscope's own export"
-    order = 0
-
-    def read(self, path: Path, options: ReadOptions) -> TraceTables | None:
-        if options.steps is not None or options.steps_from is not None:
-            return None
-        text = _read_front(path, options)
-        if text is None:
-            return None
-        try:
-            found = carried.decode(text)
-            ranks = [_describe(found, manifest, tables) for manifest, tables in found.unpack()]
-        except (UnreadableError, StepscopeError):
-            return None
-        return replace(ranks[0], beside=tuple(ranks[1:]))
+def read(path: Path, options: ReadOptions) -> TraceTables | None:
+    """Read an export. What is damaged, or asked for with other steps, is left to the reader of events."""
+    if options.steps is not None or options.steps_from is not None:
+        return None
+    text = _read_front(path, options)
+    if text is None:
+        return None
+    try:
+        found = carried.decode(text)
+        ranks = [_describe(found, manifest, tables) for manifest, tables in found.unpack()]
+    except (UnreadableError, StepscopeError):
+        return None
+    return replace(ranks[0], beside=tuple(ranks[1:]))
 
 
 def _read_front(path: Path, options: ReadOptions) -> bytes | None:
@@ -63,4 +58,4 @@ def _describe(found: Carried, manifest: RankManifest, tables: dict[str, pa.Table
     return TraceTables(StreamedTables.of(tables), facts, manifest.warnings, manifest.events_lost, recorded=manifest)
 
 
-FORMAT = CarriedFormat()
+FORMAT = TraceFormat("Stepscope's own export", (".json", ".json.gz"), 0, read)

@@ -10,42 +10,29 @@ from collector.format import parts
 from collector.format.schema.errors import TraceError
 from collector.hangs.flight_recorder import Dump, DumpError, is_dump, read_dump
 from collector.hangs.pickles import MAGIC, PickleError, read_plain_pickle
-from collector.traces.format import ReadOptions, StreamedTables, TraceFacts, TraceTables
+from collector.traces.format import ReadOptions, StreamedTables, TraceFacts, TraceFormat, TraceTables
+from collector.traces.source import read_small
 
-_MOST_BYTES = 256 << 20
-_JSON_HEAD = 65_536
+_SAME = ("group", "sequence", "name", "is_p2p", "is_started", "is_completed", "bytes", "dtype", "shapes", "place")
 
 
-class FlightFormat:
-    """See `TraceFormat`."""
-
-    name = "Flight Recorder dump"
-    order = 6
-
-    def read(self, path: Path, options: ReadOptions) -> TraceTables | None:
-        values = _read_values(path)
-        if values is None:
-            return None
-        try:
-            dump = read_dump(values, path.name)
-        except DumpError as error:
-            raise TraceError(f"{path} is no dump of the Flight Recorder: {error}") from None
-        return _build(dump)
+def read(path: Path, options: ReadOptions) -> TraceTables | None:
+    values = _read_values(path)
+    if values is None:
+        return None
+    try:
+        dump = read_dump(values, path.name)
+    except DumpError as error:
+        raise TraceError(f"{path} is no dump of the Flight Recorder: {error}") from None
+    return _build(dump)
 
 
 def _read_values(path: Path) -> Any:
     """Return the values of a file that may be a dump; None for another file. Raises TraceError for a damaged pickle."""
-    with path.open("rb") as file:
-        head = file.read(_JSON_HEAD)
-        is_pickle = head.startswith(MAGIC)
-        if not is_pickle and not (
-            head.lstrip().startswith(b"{") and b'"entries"' in head and b"traceEvents" not in head
-        ):
-            return None
-        data = head + file.read(_MOST_BYTES + 1 - len(head))
-    if len(data) > _MOST_BYTES:
-        raise TraceError(f"{path} is larger than {_MOST_BYTES >> 20} MiB, which no dump of the Flight Recorder is")
-    if is_pickle:
+    data = read_small(path, _is_dump, "dump of the Flight Recorder")
+    if data is None:
+        return None
+    if data.startswith(MAGIC):
         try:
             return read_plain_pickle(data)
         except PickleError as error:
@@ -55,6 +42,11 @@ def _read_values(path: Path) -> Any:
     except (ValueError, RecursionError):
         return None
     return values if is_dump(values) else None
+
+
+def _is_dump(head: bytes) -> bool:
+    is_json = head.lstrip().startswith(b"{") and b'"entries"' in head and b"traceEvents" not in head
+    return head.startswith(MAGIC) or is_json
 
 
 def _build(dump: Dump) -> TraceTables:
@@ -79,22 +71,14 @@ def _build(dump: Dump) -> TraceTables:
     )
     rows = [
         {
-            "group": entry.group,
-            "sequence": entry.sequence,
-            "name": entry.name,
-            "is_p2p": entry.is_p2p,
-            "is_started": entry.is_started,
-            "is_completed": entry.is_completed,
+            **{name: getattr(entry, name) for name in _SAME},
             "start_ns": entry.created_ns - epoch,
             "duration_ns": entry.completed_ns - entry.started_ns if entry.completed_ns and entry.started_ns else None,
-            "bytes": entry.bytes,
-            "dtype": entry.dtype,
-            "shapes": entry.shapes,
-            "place": entry.place,
         }
         for entry in entries
     ]
     return TraceTables(StreamedTables.of({"flight": parts.build_table_from_rows("flight", rows)}), facts)
 
 
-FORMAT = FlightFormat()
+# A dump is named by a prefix that the user may choose, and the rank.
+FORMAT = TraceFormat("Flight Recorder dump", (".pkl", ".pickle", ".json"), 6, read, r"rank_?\d{1,9}")

@@ -6,24 +6,23 @@ start of the step. One file holds all ranks; they become the ranks of one run.
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from collector.format import parts
 from collector.format.intervals import Ints
 from collector.format.phases import PHASE_NAMES
 from collector.format.schema.errors import TraceError
-from collector.traces.format import ReadOptions, StreamedTables, TraceFacts, TraceTables
+from collector.traces.format import ReadOptions, StreamedTables, TraceFacts, TraceFormat, TraceTables, in_batches
 
 _MAGIC = b"PAR1"
-_INTEGERS = ("dp_rank", "stage", "rank", "step", "seq_id", "mc", "gmc")
-_SECONDS = ("start_ts", "duration")
-_COLUMNS = (*_INTEGERS, *_SECONDS, "optype")
+_NEVER_ABSENT = ("dp_rank", "stage", "rank", "step", "seq_id")
+_INTEGERS = (*_NEVER_ABSENT, "mc", "gmc")
+_COLUMNS = (*_INTEGERS, "start_ts", "duration", "optype")
 _MOST_ROWS = 50_000_000
 _LONGEST_S = 86_400.0
 _PHASES = {
@@ -32,23 +31,15 @@ _PHASES = {
     "optimizer": "optimizer",
     "gc": "gap",
 }
-_COMPUTED = tuple(_PHASES)
 
 
-class JobFormat:
-    """See `TraceFormat`."""
-
-    name = "operations of a job (.parquet)"
-    order = 5
-
-    def read(self, path: Path, options: ReadOptions) -> TraceTables | None:
-        with path.open("rb") as file:
-            if file.read(len(_MAGIC)) != _MAGIC:
-                return None
-        job = _Job(_read_columns(path), path)
-        ranks = [job.describe(rank) for rank in np.unique(job.rank).tolist()]
-        first, *others = (TraceTables(StreamedTables(job.stream(facts.rank)), facts) for facts in ranks)
-        return TraceTables(first.tables, first.facts, beside=tuple(others))
+def read(path: Path, options: ReadOptions) -> TraceTables | None:
+    with path.open("rb") as file:
+        if file.read(len(_MAGIC)) != _MAGIC:
+            return None
+    job = _Job(_read_columns(path), path)
+    first, *others = (job.build(rank) for rank in np.unique(job.numbers["rank"]).tolist())
+    return TraceTables(first.tables, first.facts, beside=tuple(others))
 
 
 def _read_columns(path: Path) -> pa.Table:
@@ -68,29 +59,30 @@ def _read_columns(path: Path) -> pa.Table:
         raise TraceError(f"{path} is damaged: {str(error).splitlines()[0]}") from None
 
 
-def _read_integers(table: pa.Table, name: str, path: Path) -> Ints:
+def _cast(table: pa.Table, name: str, held: tuple[pa.DataType, str], path: Path) -> pa.ChunkedArray:
+    kind, what = held
     try:
-        values = table.column(name).cast(pa.int64()).fill_null(-1).to_numpy()
+        return table.column(name).cast(kind)
     except pa.ArrowException:
-        raise TraceError(f"{path}: the column {name!r} does not hold whole numbers") from None
-    return np.asarray(values, dtype=np.int64)
+        raise TraceError(f"{path}: the column {name!r} does not hold {what}") from None
+
+
+def _read_integers(table: pa.Table, name: str, path: Path) -> Ints:
+    found = _cast(table, name, (pa.int64(), "whole numbers"), path).fill_null(-1).to_numpy()
+    if name in _NEVER_ABSENT and found.min() < 0:
+        raise TraceError(f"{path}: row {int(found.argmin()) + 1} has no {name}")
+    return np.asarray(found, dtype=np.int64)
 
 
 def _read_kinds(table: pa.Table, path: Path) -> pa.Array:
-    try:
-        kinds = table.column("optype").cast(pa.string()).combine_chunks()
-    except pa.ArrowException:
-        raise TraceError(f"{path}: the column 'optype' does not hold names") from None
+    kinds = _cast(table, "optype", (pa.string(), "names"), path).combine_chunks()
     if kinds.null_count:
         raise TraceError(f"{path}: row {kinds.is_null().index(True).as_py() + 1} has no optype")
     return kinds
 
 
 def _read_ns(table: pa.Table, name: str, path: Path) -> Ints:
-    try:
-        values = table.column(name).cast(pa.float64()).to_numpy(zero_copy_only=False)
-    except pa.ArrowException:
-        raise TraceError(f"{path}: the column {name!r} does not hold seconds") from None
+    values = _cast(table, name, (pa.float64(), "seconds"), path).to_numpy(zero_copy_only=False)
     wrong = np.flatnonzero(~np.isfinite(values) | (np.abs(values) > _LONGEST_S))
     if len(wrong):
         raise TraceError(
@@ -106,27 +98,37 @@ class _Job:
     def __init__(self, table: pa.Table, path: Path) -> None:
         if not table.num_rows:
             raise TraceError(f"{path} has no rows")
-        numbers = {name: _read_integers(table, name, path) for name in _INTEGERS}
-        for name in ("dp_rank", "stage", "rank", "step", "seq_id"):
-            if numbers[name].min() < 0:
-                raise TraceError(f"{path}: row {int(numbers[name].argmin()) + 1} has no {name}")
-        self.rank = numbers["rank"]
-        self._numbers = numbers
+        self.numbers = {name: _read_integers(table, name, path) for name in _INTEGERS}
         self._kind = _read_kinds(table, path)
         self._duration = np.maximum(_read_ns(table, "duration", path), 0)
         start = _read_ns(table, "start_ts", path)
-        self.steps, step = np.unique(numbers["step"], return_inverse=True)
-        begins, ends = (np.full(len(self.steps), fill, np.int64) for fill in (1 << 60, -(1 << 60)))
-        np.minimum.at(begins, step, start)
-        np.maximum.at(ends, step, start + self._duration)
-        self.lengths = ends - begins
-        self._at = np.concatenate([[0], np.cumsum(self.lengths)[:-1]])
-        self._step = step
-        self._start = start - begins[step] + self._at[step]
+        self._steps, self._step = np.unique(self.numbers["step"], return_inverse=True)
+        begins, ends = (np.full(len(self._steps), fill, np.int64) for fill in (1 << 60, -(1 << 60)))
+        np.minimum.at(begins, self._step, start)
+        np.maximum.at(ends, self._step, start + self._duration)
+        self._lengths = ends - begins
+        self._at = np.concatenate([[0], np.cumsum(self._lengths)[:-1]])
+        self._start = start - begins[self._step] + self._at[self._step]
 
-    def describe(self, rank: int) -> TraceFacts:
+    def build(self, rank: int) -> TraceTables:
+        rows = np.flatnonzero(self.numbers["rank"] == rank)
+        rows = rows[np.argsort(self._start[rows], kind="stable")]
+        makers = {
+            "steps": self._build_steps,
+            "job_operations": self._build_operations,
+            "slices": self._build_slices,
+            "tracks": self._build_tracks,
+        }
+        tables = StreamedTables({name: in_batches(partial(make, rows)) for name, make in makers.items()})
+        return TraceTables(tables, self._tell(rank))
+
+    def _list_kinds(self, rows: Ints) -> list[str]:
+        kinds: list[str] = self._kind.take(pa.array(rows)).to_pylist()
+        return kinds
+
+    def _tell(self, rank: int) -> TraceFacts:
         """Only one of the tensor-parallel ranks of each stage and replica is in the file, so their numbers have gaps."""
-        ranks = np.unique(self.rank)
+        ranks = np.unique(self.numbers["rank"])
         apart = int(np.gcd.reduce(ranks)) if len(ranks) > 1 else 1
         return TraceFacts(
             rank=rank,
@@ -134,29 +136,17 @@ class _Job:
             devices=(),
             epoch_unix_ns=0,
             absolute=False,
-            end_ns=int(self.lengths.sum()),
+            end_ns=int(self._lengths.sum()),
             facts={"job_operations": "pipeline"},
         )
 
-    def stream(self, rank: int | None) -> dict[str, Any]:
-        rows = np.flatnonzero(self.rank == rank)
-        rows = rows[np.argsort(self._start[rows], kind="stable")]
-        kinds = self._kind.take(pa.array(rows))
-        tables = {
-            "steps": lambda: self._build_steps(rows, kinds),
-            "job_operations": lambda: self._build_operations(rows, kinds),
-            "slices": lambda: self._build_slices(rows, kinds),
-            "tracks": lambda: _build_tracks(kinds),
-        }
-        return {name: _as_stream(build) for name, build in tables.items()}
-
-    def _build_operations(self, rows: Ints, kinds: pa.Array) -> pa.Table:
-        numbers = {name: values[rows] for name, values in self._numbers.items()}
+    def _build_operations(self, rows: Ints) -> pa.Table:
+        numbers = {name: values[rows] for name, values in self.numbers.items()}
         return parts.build_table(
             "job_operations",
             {
                 "step": numbers["step"],
-                "kind": kinds.to_pylist(),
+                "kind": self._list_kinds(rows),
                 "sequence": numbers["seq_id"],
                 "stage": numbers["stage"],
                 "replica": numbers["dp_rank"],
@@ -167,76 +157,70 @@ class _Job:
             },
         )
 
-    def _build_steps(self, rows: Ints, kinds: pa.Array) -> pa.Table:
+    def _build_steps(self, rows: Ints) -> pa.Table:
         """Computation is known by its kind; the rest of a step, such as waiting for other stages, is communication."""
-        count = len(self.steps)
+        count, kinds = len(self._steps), np.array(self._list_kinds(rows))
         phases = {name: np.zeros(count, np.int64) for name in PHASE_NAMES}
-        left = self.lengths.copy()
+        left = self._lengths.copy()
+        calls: dict[str, Ints] = {}
         for kind, phase in _PHASES.items():
-            chosen = rows[pc.equal(kinds, kind).to_numpy(zero_copy_only=False)]
+            chosen = rows[kinds == kind]
+            calls[kind] = np.bincount(self._step[chosen], minlength=count)
             sums = np.bincount(self._step[chosen], weights=self._duration[chosen].astype(float), minlength=count)
             taken = np.minimum(np.rint(sums).astype(np.int64), left)
             phases[phase] += taken
             left -= taken
         phases["communication"] += left
-        computed = {
-            name: np.bincount(self._step[rows[pc.equal(kinds, kind).to_numpy(zero_copy_only=False)]], minlength=count)
-            for name, kind in (("forwards", "forward-compute"), ("backwards", "backward-compute"))
-        }
-        fixed = dict.fromkeys(("fetches", "skipped_updates", "loader_start_ns", "gc_ns"), np.zeros(count, np.int64))
         return parts.build_table(
             "steps",
             {
                 "index": np.arange(count),
-                "step": self.steps,
+                "step": self._steps,
                 "kind": ["train"] * count,
                 "start_ns": self._at,
-                "duration_ns": self.lengths,
+                "duration_ns": self._lengths,
                 **{f"{name}_ns": values for name, values in phases.items()},
-                **computed,
-                **fixed,
+                "forwards": calls["forward-compute"],
+                "backwards": calls["backward-compute"],
+                **dict.fromkeys(("fetches", "skipped_updates", "loader_start_ns", "gc_ns"), np.zeros(count, np.int64)),
                 "optimizer_steps": np.ones(count, np.int64),
                 "detailed": np.zeros(count, bool),
                 "markers": np.ones(count, bool),
             },
         )
 
-    def _build_slices(self, rows: Ints, kinds: pa.Array) -> pa.Table:
-        names = kinds.to_pylist()
-        track = _number_tracks(kinds)
+    def _build_slices(self, rows: Ints) -> pa.Table:
+        kinds = self._list_kinds(rows)
+        numbers = _number_tracks(kinds)
+        track = np.array([numbers[name] for name in kinds])
         start, duration = self._start[rows], self._duration[rows]
         return parts.build_table(
             "slices",
             {
                 "id": np.arange(len(rows)),
-                "track": [track[name] for name in names],
-                "depth": _stack(np.array([track[name] for name in names]), start, start + duration),
+                "track": track,
+                "depth": _stack(track, start, start + duration),
                 "start_ns": start,
                 "duration_ns": duration,
-                "name": names,
-                "category": ["annotation" if name in _COMPUTED else "communication" for name in names],
-                "step": self._numbers["step"][rows],
+                "name": kinds,
+                "category": ["annotation" if name in _PHASES else "communication" for name in kinds],
+                "step": self.numbers["step"][rows],
             },
         )
 
+    def _build_tracks(self, rows: Ints) -> pa.Table:
+        names = {number: name for name, number in _number_tracks(self._list_kinds(rows)).items()} | {0: "computation"}
+        lines = [
+            {"track": number, "kind": "annotation", "name": name, "process": "job", "order": number, "unit": ""}
+            for number, name in sorted(names.items())
+        ]
+        return parts.build_table_from_rows("tracks", lines)
 
-def _as_stream(build: Any) -> Any:
-    return lambda: iter(build().to_batches())
 
-
-def _number_tracks(kinds: pa.Array) -> dict[str, int]:
+def _number_tracks(kinds: list[str]) -> dict[str, int]:
     """All computation is one row of the timeline; each kind of communication has its own."""
-    others = sorted(name for name in pc.unique(kinds).to_pylist() if name not in _COMPUTED)
-    return dict.fromkeys(_COMPUTED, 0) | {name: number for number, name in enumerate(others, 1)}
-
-
-def _build_tracks(kinds: pa.Array) -> pa.Table:
-    names = {number: name for name, number in _number_tracks(kinds).items()} | {0: "computation"}
-    rows = [
-        {"track": number, "kind": "annotation", "name": name, "process": "job", "order": number, "unit": ""}
-        for number, name in sorted(names.items())
-    ]
-    return parts.build_table_from_rows("tracks", rows)
+    others = sorted(set(kinds) - _PHASES.keys())
+    return dict.fromkeys(_PHASES, 0) | {name: number for number, name in enumerate(others, 1)}
 
 
 def _stack(track: Ints, start: Ints, end: Ints) -> Ints:
@@ -251,4 +235,4 @@ def _stack(track: Ints, start: Ints, end: Ints) -> Ints:
     return depths
 
 
-FORMAT = JobFormat()
+FORMAT = TraceFormat("operations of a job", (".parquet",), 5, read)

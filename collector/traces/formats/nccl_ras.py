@@ -9,48 +9,34 @@ from typing import Any
 from collector.format import parts
 from collector.format.schema.errors import TraceError
 from collector.hangs.nccl_ras import Process, Status, StatusError, number_processes, read_status
-from collector.traces.format import ReadOptions, StreamedTables, TraceFacts, TraceTables
+from collector.traces.format import ReadOptions, StreamedTables, TraceFacts, TraceFormat, TraceTables
+from collector.traces.source import read_small
 
-_MOST_BYTES = 256 << 20
 _HEAD_BYTES = 4096
 _KEYS = (b'"nccl_version"', b'"communicators"')
 
 
-class StatusFormat:
-    """See `TraceFormat`."""
-
-    name = "status of NCCL's RAS (.json)"
-    order = 7
-
-    def read(self, path: Path, options: ReadOptions) -> TraceTables | None:
-        data = _read_bytes(path)
-        if data is None:
-            return None
-        try:
-            status = read_status(json.loads(data))
-        except (UnicodeDecodeError, RecursionError):
-            raise TraceError(f"{path} is no status of NCCL's RAS: it is no JSON text") from None
-        except json.JSONDecodeError as error:
-            what = f"{error.msg} at byte {error.pos:,}"
-            raise TraceError(f"{path} is no whole status of NCCL's RAS: {what}; save one answer of ncclras") from None
-        except ValueError as error:
-            kind = "status of NCCL's RAS" if isinstance(error, StatusError) else "JSON text"
-            raise TraceError(f"{path} is no {kind}: {str(error)[:300]}") from None
-        if not any(communicator.members for communicator in status.communicators):
-            raise TraceError(f"{path} names no rank: when ncclras was asked, the job had no communicator")
-        return _build(status)
+def read(path: Path, options: ReadOptions) -> TraceTables | None:
+    data = read_small(path, _is_status, "status of NCCL's RAS")
+    if data is None:
+        return None
+    try:
+        status = read_status(json.loads(data))
+    except (UnicodeDecodeError, RecursionError):
+        raise TraceError(f"{path} is no status of NCCL's RAS: it is no JSON text") from None
+    except json.JSONDecodeError as error:
+        what = f"{error.msg} at byte {error.pos:,}"
+        raise TraceError(f"{path} is no whole status of NCCL's RAS: {what}; save one answer of ncclras") from None
+    except ValueError as error:
+        kind = "status of NCCL's RAS" if isinstance(error, StatusError) else "JSON text"
+        raise TraceError(f"{path} is no {kind}: {str(error)[:300]}") from None
+    if not any(communicator.members for communicator in status.communicators):
+        raise TraceError(f"{path} names no rank: when ncclras was asked, the job had no communicator")
+    return _build(status)
 
 
-def _read_bytes(path: Path) -> bytes | None:
-    """Return a file that may be a status, None for another one."""
-    with path.open("rb") as file:
-        head = file.read(_HEAD_BYTES)
-        if not head.lstrip().startswith(b"{") or not all(key in head for key in _KEYS):
-            return None
-        data = head + file.read(_MOST_BYTES + 1 - len(head))
-    if len(data) > _MOST_BYTES:
-        raise TraceError(f"{path} is larger than {_MOST_BYTES >> 20} MiB, which no status of NCCL's RAS is")
-    return data
+def _is_status(head: bytes) -> bool:
+    return head.lstrip().startswith(b"{") and all(key in head[:_HEAD_BYTES] for key in _KEYS)
 
 
 def _build(status: Status) -> TraceTables:
@@ -94,4 +80,4 @@ def _spell_process(process: Process) -> str:
     return f"{known}, GPU {device}" if device >= 0 else known
 
 
-FORMAT = StatusFormat()
+FORMAT = TraceFormat("status of NCCL's RAS", (".json",), 7, read)

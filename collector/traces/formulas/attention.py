@@ -9,12 +9,11 @@ output and gradient) read once, results written once; the scores never leave the
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 from collector.traces.call import Call, Formula, Work
 
 
-def _attend(first: int, causal: int, heads_before_length: bool, backward: bool) -> Callable[[Call], Work | None]:
+def _attend(first: int, causal: int, heads_before_length: bool, backward: bool) -> Formula:
     """Make the formula of query, key and value from argument `first` on; `causal` is where is_causal stands."""
 
     def estimate(call: Call) -> Work | None:

@@ -8,7 +8,6 @@ Traces from before PyTorch 2.0 do not hold strides and paddings, so nothing is k
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 from collector.traces.call import Call, Formula, Shape, Work
 
@@ -90,7 +89,7 @@ def _backward_input(call: Call) -> Work | None:
     return Work(2.0 * math.prod(gradient) * math.prod(weight[1:]), moved)
 
 
-def _at(stride: int, padding: int, dilation: int | None) -> Callable[[Call], Work | None]:
+def _at(stride: int, padding: int, dilation: int | None) -> Formula:
     return lambda call: _convolve(call, stride, padding, dilation)
 
 

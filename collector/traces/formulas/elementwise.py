@@ -8,97 +8,38 @@ broadcast to, of the first one's dtype; an in-place operator (a name that ends i
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 from collector.traces.call import Call, Formula, Shape, Work, broadcast
 
-OPERATIONS: dict[int, tuple[str, ...]] = {
-    0: (
-        *("copy_", "clone", "eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_not", "where"),
-        *("masked_fill", "masked_fill_", "bitwise_and", "bitwise_or", "bitwise_not", "isnan", "isinf", "isfinite"),
-    ),
-    1: (
-        *(
-            "add",
-            "add_",
-            "sub",
-            "sub_",
-            "rsub",
-            "mul",
-            "mul_",
-            "div",
-            "div_",
-            "pow",
-            "pow_",
-            "exp",
-            "exp_",
-            "log",
-            "log_",
-        ),
-        *("sqrt", "sqrt_", "rsqrt", "rsqrt_", "neg", "neg_", "abs", "reciprocal", "reciprocal_", "square", "sign"),
-        *(
-            "clamp",
-            "clamp_",
-            "clamp_min",
-            "clamp_min_",
-            "clamp_max",
-            "clamp_max_",
-            "maximum",
-            "minimum",
-            "floor",
-            "ceil",
-        ),
-        *("round", "trunc", "sin", "cos", "tan", "erf", "log1p", "expm1", "relu", "relu_", "tanh", "tanh_", "fmod"),
-        *("remainder", "threshold", "threshold_", "threshold_backward", "leaky_relu", "leaky_relu_", "hardtanh"),
-        *("hardtanh_", "floor_divide", "atan2", "log2", "exp2"),
-    ),
-    2: ("leaky_relu_backward", "hardtanh_backward", "elu", "elu_"),
-    3: (
-        *("addcmul", "addcmul_", "addcdiv", "addcdiv_", "lerp", "lerp_", "sigmoid", "sigmoid_", "sigmoid_backward"),
-        *("tanh_backward", "native_dropout_backward", "softplus", "elu_backward", "mse_loss", "mse_loss_backward"),
-    ),
-    4: ("silu", "silu_", "hardswish", "hardswish_", "glu", "softplus_backward"),
-    7: ("silu_backward", "hardswish_backward", "mish"),
-    8: ("gelu", "gelu_"),
-    13: ("gelu_backward",),
-}
-"""Sigmoid is a negation, an exponential, an addition and a division over one: 3 beside the negation; silu one more; gelu
+OPERATIONS = (
+    (0, 1, "clone logical_not bitwise_not isnan isinf isfinite"),
+    (0, 2, "copy_ eq ne lt le gt ge logical_and logical_or masked_fill masked_fill_ bitwise_and bitwise_or"),
+    (0, 3, "where"),
+    (1, 1, "exp exp_ log log_ sqrt sqrt_ rsqrt rsqrt_ neg neg_ abs reciprocal reciprocal_ square sign floor ceil"),
+    (1, 1, "clamp clamp_ clamp_min clamp_min_ clamp_max clamp_max_ round trunc sin cos tan erf log1p expm1"),
+    (1, 1, "relu relu_ tanh tanh_ threshold threshold_ leaky_relu leaky_relu_ hardtanh hardtanh_ log2 exp2"),
+    (1, 2, "add add_ sub sub_ rsub mul mul_ div div_ pow pow_ maximum minimum fmod remainder floor_divide atan2"),
+    (1, 2, "threshold_backward"),
+    (2, 1, "elu elu_"),
+    (2, 2, "leaky_relu_backward hardtanh_backward"),
+    (3, 1, "sigmoid sigmoid_ softplus"),
+    (3, 2, "sigmoid_backward tanh_backward native_dropout_backward elu_backward mse_loss"),
+    (3, 3, "addcmul addcmul_ addcdiv addcdiv_ lerp lerp_ mse_loss_backward"),
+    (4, 1, "silu silu_ hardswish hardswish_ glu"),
+    (4, 2, "softplus_backward"),
+    (7, 1, "mish"),
+    (7, 2, "silu_backward hardswish_backward"),
+    (8, 1, "gelu gelu_"),
+    (13, 2, "gelu_backward"),
+)
+"""Operations per element, tensors, and the operators. What comes after the tensors is a setting, or the `out`.
+
+Sigmoid is a negation, an exponential, an addition and a division over one: 3 beside the negation; silu one more; gelu
 by erf has 5 around it and 3 for the scale; gradients are those of the textbook form."""
 
 
-_ONE_TENSOR = frozenset(
-    (
-        *(
-            "exp",
-            "log",
-            "sqrt",
-            "rsqrt",
-            "neg",
-            "abs",
-            "reciprocal",
-            "square",
-            "sign",
-            "clamp",
-            "clamp_min",
-            "clamp_max",
-        ),
-        *("floor", "ceil", "round", "trunc", "sin", "cos", "tan", "erf", "log1p", "expm1", "relu", "tanh", "threshold"),
-        *("leaky_relu", "hardtanh", "log2", "exp2", "elu", "sigmoid", "softplus", "silu", "hardswish", "glu", "mish"),
-        *("gelu", "clone", "logical_not", "bitwise_not", "isnan", "isinf", "isfinite"),
-    )
-)
-_THREE_TENSORS = frozenset(("where", "addcmul", "addcdiv", "lerp", "mse_loss_backward"))
-"""All others take two. What comes after them is a setting, or the `out` that a result is written to."""
-
-
-def _count_tensors(name: str) -> int:
-    plain = name.removesuffix("_")
-    return 1 if plain in _ONE_TENSOR else 3 if plain in _THREE_TENSORS else 2
-
-
-def _per_element(name: str, operations: int) -> Callable[[Call], Work | None]:
+def _per_element(name: str, operations: int, taken: int) -> Formula:
     in_place, is_copy, is_loss = name.endswith("_"), name == "copy_", name == "mse_loss"
-    taken = _count_tensors(name)
 
     def estimate(call: Call) -> Work | None:
         places = [place for place, shape in enumerate(call.tensors[:taken]) if shape is not None]
@@ -140,7 +81,7 @@ def _fill(call: Call) -> Work | None:
 
 
 FORMULAS: dict[str, Formula] = {
-    **{name: _per_element(name, count) for count, names in OPERATIONS.items() for name in names},
+    **{name: _per_element(name, count, taken) for count, taken, names in OPERATIONS for name in names.split()},
     "cat": _concatenate,
     "stack": _concatenate,
     "native_dropout": _drop_out,

@@ -10,55 +10,25 @@ read once, a result of its size written once; a reduction's result is ignored, b
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from functools import partial
 
 from collector.traces.call import Call, Formula, Work
 
 
-def _normalize(operations: int) -> Callable[[Call], Work | None]:
-    """Read the first tensor and the small ones beside it, write one of its size."""
+def _per_element(operations: int, reads_all: bool = True, writes: bool = True) -> Formula:
+    """Read the first tensor, or all of them, such as a gradient with an input and small ones; write one of its size."""
 
     def estimate(call: Call) -> Work | None:
         data = call.shape(0)
         if not data:
             return None
-        beside = sum(call.tensor_bytes(place) for place in range(1, len(call.tensors)))
-        return Work(float(operations * math.prod(data)), 2 * call.tensor_bytes(0) + beside)
+        read = sum(call.tensor_bytes(place) for place in range(len(call.tensors) if reads_all else 1))
+        return Work(float(operations * math.prod(data)), read + writes * call.tensor_bytes(0))
 
     return estimate
 
 
-def _normalize_backward(call: Call) -> Work | None:
-    """Read the gradient, the input and the small tensors; write the gradient of the input."""
-    return _read_all(call, 10)
-
-
-def _softmax_backward(call: Call) -> Work | None:
-    """Read the gradient and the output; write the gradient of the input."""
-    return _read_all(call, 4)
-
-
-def _read_all(call: Call, operations: int) -> Work | None:
-    data = call.shape(0)
-    if not data:
-        return None
-    read = sum(call.tensor_bytes(place) for place in range(len(call.tensors)))
-    return Work(float(operations * math.prod(data)), read + call.tensor_bytes(0))
-
-
-def _softmax(call: Call) -> Work | None:
-    data = call.shape(0)
-    return Work(5.0 * math.prod(data), 2.0 * call.tensor_bytes(0)) if data else None
-
-
-def _reduce(operations: int) -> Callable[[Call], Work | None]:
-    def estimate(call: Call) -> Work | None:
-        data = call.shape(0)
-        return Work(float(operations * math.prod(data)), call.tensor_bytes(0)) if data else None
-
-    return estimate
-
-
+_reduce = partial(_per_element, reads_all=False, writes=False)
 _FORWARD = (
     *("native_layer_norm", "layer_norm", "native_group_norm", "group_norm", "native_batch_norm", "batch_norm"),
     *("_native_batch_norm_legit", "_batch_norm_with_update", "cudnn_batch_norm", "miopen_batch_norm", "rms_norm"),
@@ -69,11 +39,11 @@ _BACKWARD = (
     *("cudnn_batch_norm_backward", "miopen_batch_norm_backward", "batch_norm_backward", "_fused_rms_norm_backward"),
 )
 FORMULAS: dict[str, Formula] = {
-    **dict.fromkeys(_FORWARD, _normalize(7)),
-    "_native_batch_norm_legit_no_training": _normalize(5),
-    **dict.fromkeys(_BACKWARD, _normalize_backward),
-    **dict.fromkeys(("softmax", "_softmax", "log_softmax", "_log_softmax"), _softmax),
-    **dict.fromkeys(("_softmax_backward_data", "_log_softmax_backward_data"), _softmax_backward),
+    **dict.fromkeys(_FORWARD, _per_element(7)),
+    "_native_batch_norm_legit_no_training": _per_element(5),
+    **dict.fromkeys(_BACKWARD, _per_element(10)),
+    **dict.fromkeys(("softmax", "_softmax", "log_softmax", "_log_softmax"), _per_element(5, reads_all=False)),
+    **dict.fromkeys(("_softmax_backward_data", "_log_softmax_backward_data"), _per_element(4)),
     **dict.fromkeys(("sum", "mean", "prod", "cumsum", "nansum"), _reduce(1)),
     **dict.fromkeys(("max", "min", "amax", "amin", "argmax", "argmin", "any", "all", "aminmax"), _reduce(0)),
     **dict.fromkeys(("norm", "linalg_vector_norm", "logsumexp"), _reduce(2)),

@@ -8,33 +8,18 @@ bytes: every list read once; parameters and states written once. A list does not
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 from collector.traces.call import Call, Formula, Work
 
-_FOREACH: dict[int, tuple[str, ...]] = {
-    0: ("copy", "zero"),
-    1: (
-        "add",
-        "sub",
-        "mul",
-        "div",
-        "sqrt",
-        "neg",
-        "abs",
-        "exp",
-        "reciprocal",
-        "pow",
-        "maximum",
-        "minimum",
-        "clamp_min",
-    ),
-    2: ("norm",),
-    3: ("addcmul", "addcdiv", "lerp"),
+_FOREACH = {
+    0: "copy zero",
+    1: "add sub mul div sqrt neg abs exp reciprocal pow maximum minimum clamp_min",
+    2: "norm",
+    3: "addcmul addcdiv lerp",
 }
 
 
-def _for_each(operations: int, in_place: bool) -> Callable[[Call], Work | None]:
+def _for_each(operations: int, in_place: bool) -> Formula:
     """Return a foreach operator: all lists read once, one of the first one's size written."""
 
     def estimate(call: Call) -> Work | None:
@@ -55,7 +40,7 @@ def _norm(call: Call) -> Work | None:
     return Work(2.0 * size, size * call.element_bytes(0)) if size else None
 
 
-def _fused(operations: int, states: int) -> Callable[[Call], Work | None]:
+def _fused(operations: int, states: int) -> Formula:
     """Return a fused optimizer of (parameters, gradients, states …); gradients are only read."""
 
     def estimate(call: Call) -> Work | None:
@@ -71,7 +56,7 @@ FORMULAS: dict[str, Formula] = {
     **{
         f"_foreach_{name}{end}": _for_each(count, bool(end))
         for count, names in _FOREACH.items()
-        for name in names
+        for name in names.split()
         for end in ("", "_")
     },
     "_foreach_norm": _norm,

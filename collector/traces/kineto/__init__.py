@@ -1,4 +1,4 @@
-"""How a Kineto trace becomes tables: decode, classify, nest, link, sum; one file for each.
+"""How a Kineto trace becomes tables: `decode`, `classify`, `steps`, `tables`, one after the other.
 
 Must not import torch or a format.
 """

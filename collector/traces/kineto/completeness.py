@@ -1,23 +1,24 @@
 """Say whether a trace holds all that it should: what is missing or cannot be true makes its figures too small or too large.
 
-Nothing here changes a figure. Each finding is a clause of one sentence.
+Nothing here changes a figure. Each finding is a clause of one sentence. What could not be read, was mended or is left
+out has a warning of its own.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
+from collector.format.intervals import Ints, Mask
 from collector.format.schema.manifest import Warn
 from collector.format.schema.wording import format_number_of, format_percent
-from collector.traces.kineto.classify import Kind
-from collector.traces.kineto.clock import Ints
-from collector.traces.kineto.collect import Log
-from collector.traces.kineto.model import Trace
-from collector.traces.kineto.scratch import blocks
+from collector.traces.kineto.classify.kinds import Kind
+from collector.traces.kineto.classify.trace import Trace
+from collector.traces.kineto.decode.log import Log
+from collector.traces.kineto.decode.stream import Damage
 
 COMPLETE = "complete"
 _LAUNCH = re.compile(r"(cuda|hip|cu)\w*Launch\w*Kernel|(cuda|cu|hip)GraphLaunch$")
@@ -30,27 +31,17 @@ HOLE_FACTOR, LEAST_HOLE_NS = 10, 10**9
 _LEAST_WITHOUT_KERNEL_FRAC = 0.01
 
 
-@dataclass(frozen=True)
-class Launches:
-    """Calls that launch kernels, in time order: when they began, and which launched work that the trace has."""
-
-    start_ns: Ints
-    has_work: np.ndarray
-
-
 def check_completeness(trace: Trace, timed_ns: int = 0) -> list[str]:
     """Return what is missing or cannot be true, each as a clause; empty for a trace that is complete.
 
     `timed_ns` is how long its steps took by another clock, 0 where none timed them.
     """
-    findings = [
-        *_check_launches(_find_launches(trace)),
+    return [
+        *_check_launches(*_find_launches(trace)),
         *_check_work(trace),
         *_check_clock(trace, timed_ns),
         *_check_log(trace.log),
     ]
-    trace.release()
-    return findings
 
 
 def describe_completeness(findings: list[str]) -> str:
@@ -64,27 +55,26 @@ def warn_of(findings: list[str]) -> list[Warn]:
     return [Warn("trace_incomplete", f"This trace is not complete: {describe_completeness(findings)}.")]
 
 
-def _find_launches(trace: Trace) -> Launches:
-    launching = np.array([bool(_LAUNCH.match(name)) for name in trace.names], bool)
-    rows = trace.sort(
-        (trace.kinds.kind == Kind.RUNTIME) & launching[trace.columns.name] & (trace.columns.correlation > 0)
-    )
+def _find_launches(trace: Trace) -> tuple[Ints, Mask]:
+    """Return when calls that launch kernels began, in time order, and which launched work that the trace has."""
+    is_call = (trace.kind == Kind.RUNTIME) & (trace.columns.correlation > 0)
+    rows = trace.sort(is_call & trace.find_named(_LAUNCH.match))
     used = np.zeros(len(trace.columns), bool)
     for work in trace.find(trace.is_device_work):
         launch = trace.links.launch[work]
         used[launch[launch >= 0]] = True
-    return Launches(trace.start_ns[rows], used[rows])
+    return trace.start_ns[rows], used[rows]
 
 
-def _check_launches(launches: Launches) -> Iterator[str]:
-    count, missing = len(launches.has_work), int((~launches.has_work).sum())
+def _check_launches(start_ns: Ints, has_work: Mask) -> Iterator[str]:
+    count, missing = len(has_work), int((~has_work).sum())
     if count and missing == count:
         yield f"none of {format_number_of(count, 'launch call')} has a kernel, so nothing of the device was recorded"
         return
     if missing > _LEAST_WITHOUT_KERNEL_FRAC * count:
         yield f"{missing:,} of {format_number_of(count, 'launch call')} have no kernel ({format_percent(missing / count)})"
-    first = int(np.argmax(launches.has_work)) if count else 0
-    gap_ns = int(launches.start_ns[first] - launches.start_ns[0]) if count else 0
+    first = int(np.argmax(has_work)) if count else 0
+    gap_ns = int(start_ns[first] - start_ns[0]) if count else 0
     if gap_ns > START_GAP_NS:
         yield f"the device was recorded from {gap_ns / 1e6:,.1f} ms after the first launch on"
 
@@ -92,7 +82,8 @@ def _check_launches(launches: Launches) -> Iterator[str]:
 def _check_work(trace: Trace) -> Iterator[str]:
     """Check the work of devices: where it was launched, whether it starts before that, whether it ends in time."""
     unlinked = early = total = 0
-    latest_start_ns, earliest_ns, lengths = 0, 0, []
+    earliest_ns = 0
+    starts_ns: list[int] = []
     for rows in trace.find(trace.is_device_work):
         if not len(rows):
             continue
@@ -102,8 +93,7 @@ def _check_work(trace: Trace) -> Iterator[str]:
         unlinked += int((launch < 0).sum())
         early += int((ahead_ns > EARLY_NS).sum())
         earliest_ns = max(earliest_ns, int(ahead_ns.max()))
-        latest_start_ns = max(latest_start_ns, int(start_ns.max()))
-        lengths.append(rows)
+        starts_ns += [int(start_ns.min()), int(start_ns.max())]
     if unlinked:
         yield f"of device work, {unlinked:,} of {total:,} have no launch call, such as what was launched before the trace began"
     if early:
@@ -111,20 +101,16 @@ def _check_work(trace: Trace) -> Iterator[str]:
             f"of device work, {early:,} of {total:,} began before the launch call, by up to {earliest_ns / 1e6:,.3g} ms: "
             "the clocks of host and device disagree"
         )
-    beyond = _count_beyond(trace, lengths, latest_start_ns)
+    beyond = _count_beyond(trace, min(starts_ns, default=0), max(starts_ns, default=0))
     if beyond:
         yield f"of device work, {beyond:,} of {total:,} last longer than all the rest, as an overflow makes them"
 
 
-def _count_beyond(trace: Trace, parts: list[Ints], latest_start_ns: int) -> int:
+def _count_beyond(trace: Trace, first_ns: int, last_ns: int) -> int:
     """Count work that goes on, after the last work has begun, for longer than all the work took until then."""
-    if not parts:
-        return 0
-    first_ns = min(int(trace.start_ns[rows].min()) for rows in parts)
-    reach_ns = latest_start_ns + max(latest_start_ns - first_ns, START_GAP_NS)
-    if latest_start_ns == first_ns:
-        return 0
-    return sum(int((trace.end_ns[rows] > reach_ns).sum()) for rows in parts)
+    reach_ns = last_ns + max(last_ns - first_ns, START_GAP_NS)
+    every = trace.find(trace.is_device_work) if last_ns > first_ns else ()
+    return sum(int((trace.end_ns[rows] > reach_ns).sum()) for rows in every)
 
 
 def _check_clock(trace: Trace, timed_ns: int) -> Iterator[str]:
@@ -134,13 +120,12 @@ def _check_clock(trace: Trace, timed_ns: int) -> Iterator[str]:
     """
     rows = trace.order
     hole_ns, reached_ns, first_ns = 0, None, 0
-    for block in blocks(len(rows)):
+    for block in trace.log.scratch.blocks(len(rows)):
         start_ns, end_ns = trace.start_ns[rows[block]], trace.end_ns[rows[block]]
         first_ns = int(start_ns[0]) if reached_ns is None else first_ns
         reached = np.maximum.accumulate(np.append(first_ns if reached_ns is None else reached_ns, end_ns))
         hole_ns = max(hole_ns, int((start_ns - reached[:-1]).max()))
         reached_ns = int(reached[-1])
-        trace.release()
     rest_ns = (reached_ns or 0) - first_ns - hole_ns
     if hole_ns > max(HOLE_FACTOR * rest_ns, LEAST_HOLE_NS, timed_ns):
         yield f"nothing happens for {hole_ns / 1e9:,.1f} s in the middle: a pause, or a clock that was reset"
@@ -154,3 +139,82 @@ def _check_log(log: Log) -> Iterator[str]:
     dropped = log.names.dropped + log.threads.dropped + log.categories.dropped
     if dropped:
         yield f"{format_number_of(dropped, 'event')} have lost a name or a thread: there are too many different ones"
+
+
+def count_events(damage: Damage, trace: Trace) -> dict[str, int]:
+    """Count what became of the events of the file: every one is in exactly one of these, `lost` being the dropped."""
+    log = trace.log
+    return {
+        "slices": len(trace.columns),
+        "counters": len(log.counters[0]),
+        "memory": len(log.memory["time_ns"]),
+        "flows": log.counts.flows,
+        "metadata": log.counts.metadata,
+        "profiler_spans": log.counts.profiler_spans,
+        "lost": count_lost(damage, log),
+        "rounded": log.counts.rounded,
+        "duplicates": log.duplicates,
+        "unmeasured": log.counts.unmeasured,
+        "repaired_chunks": damage.repaired,
+        "args_dropped": log.args.dropped,
+    }
+
+
+def count_lost(damage: Damage, log: Log) -> int:
+    return damage.lost + log.counts.lost + log.counts.untimed + log.count_unclosed()
+
+
+def explain_empty(path: Path, damage: Damage, untimed: int) -> str:
+    if damage.first_fault:
+        return f"{path} cannot be read: {damage.first_fault}"
+    if untimed:
+        return f"{path} is a trace without an event that has a time ({untimed} have none that can be true)"
+    if damage.cut_short:
+        return f"{path} ends before its first event ({damage.cut_short})"
+    return f"{path} is a trace without a single event"
+
+
+def list_losses(damage: Damage, log: Log) -> list[str]:
+    """Return what is missing of the file, each as a clause; each has a warning of its own."""
+    lost = count_lost(damage, log)
+    cut = [f"the file was cut off ({damage.cut_short})"] if damage.cut_short else []
+    return [*cut, *([f"{format_number_of(lost, 'event')} could not be read or cannot be true"] if lost else [])]
+
+
+def describe_damage(damage: Damage, log: Log) -> list[Warn]:
+    untimed, unread = log.counts.untimed, log.counts.lost + log.count_unclosed()
+    first = f"first fault at {damage.first_fault}"
+    warnings = (
+        (
+            damage.cut_short,
+            "trace_cut_off",
+            f"The trace file was cut off ({damage.cut_short}); everything before the cut is here.",
+        ),
+        (
+            damage.repaired,
+            "trace_repaired",
+            f"The trace file is not valid JSON and was mended while reading; {first}.",
+        ),
+        (
+            damage.lost,
+            "trace_events_unreadable",
+            f"Left out: {format_number_of(damage.lost, 'event')} that could not be read; {first}.",
+        ),
+        (
+            untimed,
+            "trace_events_untimed",
+            f"Left out: {format_number_of(untimed, 'event')} whose time or length cannot be true: there is none, it is no "
+            "number, or it lies a year or more from the rest of the trace.",
+        ),
+        (
+            unread,
+            "trace_events_unknown",
+            f"Not shown: {format_number_of(unread, 'event')} of kinds that make no slice, or that begin without an end.",
+        ),
+        (
+            log.args.dropped,
+            "trace_args_dropped",
+            f"The arguments of {format_number_of(log.args.dropped, 'event')} are not kept: together they are too large.",
+        ),
+    )
+    return [Warn(code, text) for is_so, code, text in warnings if is_so]

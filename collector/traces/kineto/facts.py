@@ -15,8 +15,8 @@ import numpy as np
 
 from collector.format.schema.manifest import Device
 from collector.format.schema.reading import read_count
-from collector.traces.kineto.classify import Kind
-from collector.traces.kineto.model import Trace
+from collector.traces.kineto.classify.kinds import Kind
+from collector.traces.kineto.classify.trace import Trace
 
 _RANK_IN_NAME = re.compile(r"rank[_\-.]?(\d{1,7})", re.IGNORECASE)
 _LOADER = re.compile(r"enumerate\(DataLoader\)#_(SingleProcess|MultiProcessing)DataLoaderIter")
@@ -76,7 +76,7 @@ def name_devices(trace: Trace) -> tuple[Device, ...]:
 
 def _list_calls(trace: Trace) -> set[str]:
     codes: set[int] = set()
-    for rows in trace.find(trace.kinds.kind == Kind.RUNTIME):
+    for rows in trace.find(trace.kind == Kind.RUNTIME):
         codes.update(np.unique(trace.columns.name[rows]).tolist())
     return {trace.names[code] for code in codes}
 

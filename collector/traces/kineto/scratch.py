@@ -9,19 +9,23 @@ from __future__ import annotations
 import mmap
 import os
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-Ints = npt.NDArray[np.int64]
+from collector.format.intervals import Floats, Ints, Mask
+
+Keys = Callable[[Ints], Sequence[npt.NDArray[Any]]]
+"""Tells the further keys of some rows, the first key first."""
 BLOCK_ROWS = 1 << 19
 """Rows that are worked on at a time."""
 MOST_RESIDENT_BYTES = 160 << 20
 """Pages are let go of from here on: to map them again for every block takes longer than to work on it."""
 _SPILLED_ROWS = 1 << 18
+_SAMPLE_ROWS = 1 << 14
 
 
 class Scratch:
@@ -31,20 +35,35 @@ class Scratch:
         self._folder = folder
         self._maps: list[mmap.mmap] = []
 
-    def array(self, length: int, fill: int) -> npt.NDArray[np.int64]:
+    def array(self, length: int, fill: int) -> Ints:
         """Return a new array that may be written in any order. OSError if the disk is full."""
         if length <= _SPILLED_ROWS:
             return np.full(length, fill, np.int64)
         with self.open() as file:
             # A page that the disk has no room for would end the process, so the room is taken first.
             os.posix_fallocate(file.fileno(), 0, length * 8)
-            made: npt.NDArray[np.int64] = np.frombuffer(self._map(file, mmap.ACCESS_WRITE), np.int64)
-        for rows in blocks(length):
+            made: Ints = np.frombuffer(self._map(file, mmap.ACCESS_WRITE), np.int64)
+        for rows in self.blocks(length):
             made[rows] = fill
-            self.release()
         return made
 
-    def floats(self, length: int, fill: float = 0.0) -> npt.NDArray[np.float64]:
+    def blocks(self, length: int, size: int | None = None) -> Iterator[slice]:
+        """Yield the slices that cover so many rows, in order, and let go of pages after each."""
+        size = size or BLOCK_ROWS
+        for start in range(0, length, size):
+            yield slice(start, min(start + size, length))
+            self.release()
+
+    def stretches(self, rows: Ints) -> Iterator[Ints]:
+        """Yield rising rows in parts, so that those of one part lie close to each other; as `blocks`."""
+        if not len(rows):
+            return
+        edges = np.searchsorted(rows, np.arange(int(rows[0]), int(rows[-1]) + BLOCK_ROWS, BLOCK_ROWS))
+        for part in filter(len, np.split(rows, edges)):
+            yield part
+            self.release()
+
+    def floats(self, length: int, fill: float = 0.0) -> Floats:
         """Return a new array of floating-point numbers, as `array` does of integers."""
         bits = int(np.float64(fill).view(np.int64))
         return self.array(length, bits).view(np.float64)
@@ -52,29 +71,47 @@ class Scratch:
     def column(self) -> Column:
         return Column(self)
 
-    def numbers(self, length: int) -> npt.NDArray[np.int64]:
-        """Return 0, 1, 2 … `length` - 1."""
+    def compute(self, length: int, find: Callable[[slice], Ints], size: int | None = None) -> Ints:
+        """Return so many values, found block by block. OSError if the disk is full."""
         column = self.column()
-        for rows in blocks(length):
-            column.append(np.arange(rows.start, rows.stop))
+        for rows in self.blocks(length, size):
+            column.append(find(rows))
         return column.finish()
 
-    def where(self, mask: npt.NDArray[np.bool_]) -> Ints:
+    def numbers(self, length: int) -> Ints:
+        """Return 0, 1, 2 … `length` - 1."""
+        return self.compute(length, lambda rows: np.arange(rows.start, rows.stop))
+
+    def where(self, mask: Mask) -> Ints:
         """Return the rows for which a mask holds."""
-        column = self.column()
-        for rows in blocks(len(mask)):
-            column.append(np.flatnonzero(mask[rows]) + rows.start)
-        return column.finish()
+        return self.compute(len(mask), lambda rows: np.flatnonzero(mask[rows]) + rows.start)
+
+    def sort(self, values: Ints, rows: Ints, keys: Keys = lambda _: ()) -> Ints:
+        """Return rows by their values; those of the same value by the keys, and then as they came.
+
+        Many rows are dealt out to ranges of values first, and each range is sorted on its own, so that memory stays that
+        of one range.
+        """
+        if len(rows) <= BLOCK_ROWS:
+            return _sort(values, rows, keys)
+        cuts = _choose_cuts(values, rows)
+        found = self.column()
+        ranges = self.partition(
+            len(rows), lambda block: np.searchsorted(cuts, values[rows[block]], side="right"), len(cuts) + 1
+        )
+        for places in ranges:
+            found.append(_sort(values, rows[places], keys))
+            self.release()
+        return found.finish()
 
     def partition(self, length: int, find: Callable[[slice], npt.NDArray[Any]], count: int) -> list[Ints]:
         """Return the rows of each group, in order. `find` tells the groups of a block of rows, from 0 to `count` - 1."""
         sizes = np.zeros(count, np.int64)
-        for rows in blocks(length):
+        for rows in self.blocks(length):
             sizes += np.bincount(find(rows), minlength=count)
-            self.release()
         ordered, edges = self.array(length, 0), np.cumsum(sizes)
         free = edges - sizes
-        for rows in blocks(length):
+        for rows in self.blocks(length):
             groups = find(rows)
             # Few groups fit 16 bits, which are sorted ten times as fast.
             order = np.argsort(groups.astype(np.int16) if count < 1 << 15 else groups, kind="stable")
@@ -85,19 +122,16 @@ class Scratch:
                 ordered[free[group] : free[group] + size] = order[first : first + size] + rows.start
                 free[group] += size
                 first += size
-            self.release()
         return np.split(ordered, edges[:-1]) if count else []
 
-    def keep(self, values: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    def keep(self, values: Ints) -> Ints:
         """Return the values, from disk if they are many."""
-        column = self.column()
-        column.append(values)
-        return column.finish()
+        return self.compute(len(values), lambda rows: values[rows])
 
     def open(self) -> Any:
         return tempfile.TemporaryFile(dir=self._folder, buffering=0)
 
-    def map_file(self, file: Any) -> npt.NDArray[np.int64]:
+    def map_file(self, file: Any) -> Ints:
         """Return what was written to a file, read-only."""
         return np.frombuffer(self._map(file, mmap.ACCESS_READ), np.int64)
 
@@ -127,7 +161,7 @@ class Column:
 
     def __init__(self, scratch: Scratch) -> None:
         self._scratch = scratch
-        self._waiting: list[npt.NDArray[np.int64]] = []
+        self._waiting: list[Ints] = []
         self._rows = 0
         self._file: Any = None
 
@@ -138,7 +172,7 @@ class Column:
         if self._rows > _SPILLED_ROWS:
             self._flush()
 
-    def finish(self) -> npt.NDArray[np.int64]:
+    def finish(self) -> Ints:
         """Return the whole; nothing can be added any more."""
         if self._file is None:
             return np.concatenate(self._waiting) if self._waiting else np.empty(0, np.int64)
@@ -156,15 +190,24 @@ class Column:
         self._rows = 0
 
 
-def stretches(rows: Ints) -> Iterator[slice]:
-    """Yield the slices that cover rising rows, so that those of one slice lie close to each other."""
-    if len(rows):
-        edges = np.searchsorted(rows, np.arange(int(rows[0]), int(rows[-1]) + BLOCK_ROWS, BLOCK_ROWS))
-        edges = np.unique(np.append(edges, len(rows)))
-        yield from (slice(low, high) for low, high in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True))
+def _choose_cuts(values: Ints, rows: Ints) -> Ints:
+    """Return values between which about half a block of the rows lies."""
+    sample = np.sort(values[rows[:: max(len(rows) // _SAMPLE_ROWS, 1)]])
+    count = 2 * -(-len(rows) // BLOCK_ROWS)
+    return np.unique(sample[np.arange(1, count) * len(sample) // count])
 
 
-def blocks(length: int, size: int | None = None) -> Iterator[slice]:
-    """Yield the slices that cover so many rows, in order."""
-    size = size or BLOCK_ROWS
-    return (slice(start, min(start + size, length)) for start in range(0, length, size))
+def _sort(values: Ints, rows: Ints, keys: Keys) -> Ints:
+    """Traces are almost sorted, and few slices start together, so that this takes a tenth of a full sort."""
+    mine = values[rows]
+    if (mine[1:] < mine[:-1]).any():
+        rows = rows[np.argsort(mine, kind="stable")]
+        mine = values[rows]
+    same = mine[1:] == mine[:-1]
+    tied = np.flatnonzero(np.append(same, False) | np.append(False, same))
+    further = keys(rows[tied]) if len(tied) else ()
+    if further:
+        order = np.lexsort((*reversed(further), mine[tied]))
+        rows = rows.copy()
+        rows[tied] = rows[tied[order]]
+    return rows

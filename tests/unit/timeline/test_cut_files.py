@@ -32,9 +32,7 @@ whole = {ask: asker.ask(f"{timeline}/{ask}") for ask in asks}
 names = sorted(path.name for path in base.rglob(f"{CACHE_FOLDER}/*/*"))
 for name in names:
     for ask in asks:
-        from profiler_server.web.routes import timeline as routes
-        from profiler_server.timeline.tiles import TileCache
-        routes.TILES = TileCache()
+        asker.app.state.services.store._entries.clear()
         (path,) = base.rglob(f"{CACHE_FOLDER}/*/{name}")
         os.truncate(path, 0)
         answer = asker.ask(f"{timeline}/{ask}")

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from profiler_server.analysis.replay.critical import CRITICAL_PATH
-from profiler_server.timeline.cache import TIMELINES
+from profiler_server.analysis.replay.critical import find_critical_path
+from profiler_server.timeline.cache import find_timelines
 from profiler_server.timeline.path import view_path
 from tests.support.windows import build_window, compute
 
 
 def test_each_piece_lies_on_the_lane_of_its_slice(tmp_path: Path) -> None:
     rank = build_window(tmp_path, compute, steps=3).rank()
-    path = CRITICAL_PATH.read(rank)
-    timeline = TIMELINES.open(rank)
+    path = find_critical_path(rank)
+    timeline = find_timelines().open(rank)
     found = view_path(timeline, path)
     assert path is not None
     assert len(found["starts"]) == len(found["ends"]) == len(found["lanes"]) == len(path.kind)
@@ -23,5 +23,5 @@ def test_each_piece_lies_on_the_lane_of_its_slice(tmp_path: Path) -> None:
 
 
 def test_without_a_path_nothing_is_drawn(tmp_path: Path) -> None:
-    timeline = TIMELINES.open(build_window(tmp_path, lambda machine: machine.work(500.0), steps=3).rank())
+    timeline = find_timelines().open(build_window(tmp_path, lambda machine: machine.work(500.0), steps=3).rank())
     assert view_path(timeline, None) == {"starts": [], "ends": [], "lanes": []}

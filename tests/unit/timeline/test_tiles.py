@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from collector.traces import import_trace
 from profiler_server.timeline.store import Timeline
-from profiler_server.timeline.tiles import TileCache, pack_tile
+from profiler_server.timeline.tiles import pack_tile
 from tests.support.runs import RunPlan, build_run
 from tests.support.traces import step, write_trace
 from tests.unit.timeline.rows import build_slices_run, make_slice, open_timeline
@@ -114,15 +114,7 @@ def test_memory_that_a_trace_counts_too_has_one_track(tmp_path: Path) -> None:
 
 
 def test_a_tile_is_packed_once(dense: Timeline) -> None:
-    tiles = TileCache()
-    assert tiles.read(dense, dense.index.top_level, 0) is tiles.read(dense, dense.index.top_level, 0)
-
-
-def test_the_tile_cache_is_bounded(dense: Timeline) -> None:
-    tiles = TileCache(limit_bytes=1)
-    first = tiles.read(dense, dense.index.top_level, 0)
-    tiles.read(dense, dense.index.raw_level, 0)
-    assert tiles.read(dense, dense.index.top_level, 0) is not first
+    assert pack_tile(dense, dense.index.top_level, 0) is pack_tile(dense, dense.index.top_level, 0)
 
 
 def test_reading_ahead_in_a_large_file_gives_the_same_tiles(dense: Timeline, monkeypatch: pytest.MonkeyPatch) -> None:

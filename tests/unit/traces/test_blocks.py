@@ -10,17 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collector.traces import read_trace
-from collector.traces.kineto import scratch, sort
-from collector.traces.kineto.batches import split_batches
-from collector.traces.kineto.scratch import Scratch, stretches
-from collector.traces.kineto.sort import sort_rows
+from collector.traces.kineto import scratch
+from collector.traces.kineto.scratch import Scratch
+from collector.traces.kineto.tables.columns import split_batches
 from tests.support.traces import training_steps, write_trace
 
 
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (scratch, sort):
-        monkeypatch.setattr(module, "BLOCK_ROWS", 16)
+    monkeypatch.setattr(scratch, "BLOCK_ROWS", 16)
     monkeypatch.setattr(scratch, "_SPILLED_ROWS", 8)
 
 
@@ -30,7 +28,7 @@ def test_rows_are_sorted_by_value_then_key_then_place(spread: int) -> None:
     chance = np.random.default_rng(spread)
     values, key = chance.integers(-spread, spread, 500), chance.integers(0, 3, 500)
     rows = np.flatnonzero(chance.random(500) < 0.8)
-    found = sort_rows(values, rows, Scratch(), lambda mine: (key[mine],))
+    found = Scratch().sort(values, rows, lambda mine: (key[mine],))
     assert found.tolist() == sorted(rows.tolist(), key=lambda row: (values[row], key[row], row))
 
 
@@ -44,7 +42,7 @@ def test_rows_are_parted_by_group_in_order() -> None:
 @pytest.mark.usefixtures("small_blocks")
 @pytest.mark.parametrize("rows", [[], [7], [0, 1, 2], [3, 90, 91, 200], list(range(64))])
 def test_stretches_cover_the_rows_and_are_short(rows: list[int]) -> None:
-    found = [rows[stretch] for stretch in stretches(np.array(rows, np.int64))]
+    found = [part.tolist() for part in Scratch().stretches(np.array(rows, np.int64))]
     assert [row for stretch in found for row in stretch] == rows
     assert all(0 <= stretch[-1] - stretch[0] < 16 for stretch in found)
 
@@ -62,7 +60,6 @@ def test_no_step_and_name_is_in_two_batches(pairs: list[tuple[int, int]], size: 
 def test_trace_in_small_blocks_gives_the_same_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write_trace(tmp_path / "t.json", training_steps(12))
     whole = {name: table.to_pylist() for name, table in read_trace(path).tables.items()}
-    for module in (scratch, sort):
-        monkeypatch.setattr(module, "BLOCK_ROWS", 16)
+    monkeypatch.setattr(scratch, "BLOCK_ROWS", 16)
     monkeypatch.setattr(scratch, "_SPILLED_ROWS", 8)
     assert {name: table.to_pylist() for name, table in read_trace(path).tables.items()} == whole

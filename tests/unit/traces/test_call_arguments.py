@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -11,10 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collector.traces.kineto import percall
-from collector.traces.kineto.percall import CallArguments, read_call_arguments
+from collector.traces.kineto.decode.call_arguments import CALL_NAMES, CallArguments, read_call_arguments, read_each
 
-KEYS = (*percall.CALL_NAMES, "correlatio", "correlations", "External ids", "Ev Id", "Python", "device", "x")
+KEYS = (*CALL_NAMES, "correlatio", "correlations", "External ids", "Ev Id", "Python", "device", "x")
 numbers = st.one_of(st.integers(-3, 12), st.integers(-(1 << 70), 1 << 70), st.floats(allow_nan=False))
 values = st.recursive(
     st.one_of(numbers, st.none(), st.booleans(), st.sampled_from(["", "7", "0x1F", "08", "a", 'a"b', "{", "}", *KEYS])),
@@ -26,23 +24,26 @@ entries = st.dictionaries(st.sampled_from(KEYS), st.one_of(st.integers(0, 1 << 4
 
 @st.composite
 def arguments(draw: st.DrawFn) -> list[msgspec.Raw]:
-    given = draw(st.lists(st.one_of(entries, entries, entries, values), max_size=8))
+    given = draw(st.lists(st.one_of(entries, entries, entries, values), min_size=1, max_size=8))
     indent, separators = draw(st.sampled_from([(None, (",", ":")), (None, (", ", ": ")), (2, (",", " : "))]))
     texts = [json.dumps(entry, indent=indent, separators=separators, ensure_ascii=False) for entry in given]
     return [msgspec.Raw(text.encode() if draw(st.integers(0, 9)) else b"") for text in texts]
 
 
-def show(found: CallArguments) -> Any:
-    ids = found.correlation.tolist(), found.external.tolist(), found.sequence.tolist()
-    return [found.texts[number] for number in found.number.tolist()], found.texts, ids
+def check_same(raws: list[msgspec.Raw], linked: list[bool]) -> CallArguments:
+    """Read arguments at once, and compare with what each says when it is read by itself, without a template."""
+    found = read_call_arguments(raws, np.array(linked, bool))
+    texts, ids = read_each(raws)
+    assert [found.texts[number] for number in found.number.tolist()] == texts
+    assert found.texts == tuple(dict.fromkeys(texts))
+    expected = np.where(linked, ids, -1).tolist()
+    assert [found.correlation.tolist(), found.external.tolist(), found.sequence.tolist()] == expected
+    return found
 
 
-@given(arguments(), st.sampled_from([0, 256]), st.data())
-def test_bulk_reads_what_single_events_say(raws: list[msgspec.Raw], few: int, data: st.DataObject) -> None:
-    linked = np.array([data.draw(st.booleans()) for _ in raws], bool)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(percall, "_FEW", few)
-        assert show(read_call_arguments(raws, linked)) == show(percall._read_singly(raws, linked))
+@given(arguments(), st.integers(0, 255))
+def test_bulk_reads_what_single_events_say(raws: list[msgspec.Raw], linked: int) -> None:
+    check_same(raws, [bool(linked >> at & 1) for at in range(len(raws))])
 
 
 @pytest.mark.parametrize(
@@ -59,16 +60,14 @@ def test_bulk_reads_what_single_events_say(raws: list[msgspec.Raw], few: int, da
     ],
 )
 def test_odd_arguments_are_read_by_themselves(text: str) -> None:
-    raws = [msgspec.Raw(text.encode())] * 300
-    linked = np.ones(len(raws), bool)
-    assert show(read_call_arguments(raws, linked)) == show(percall._read_singly(raws, linked))
+    check_same([msgspec.Raw(text.encode())] * 300, [True] * 300)
 
 
 def test_plain_arguments_need_no_second_look() -> None:
     def text(at: int) -> msgspec.Raw:
         return msgspec.Raw(json.dumps({"External id": at, "device": at % 2, "correlation": -at}).encode())
 
-    found = read_call_arguments([text(at) for at in range(1000)], np.ones(1000, bool))
+    found = check_same([text(at) for at in range(1000)], [True] * 1000)
     assert found.texts == (b'{"device": 0, }', b'{"device": 1, }')
     assert found.external.tolist() == list(range(1000))
     assert found.correlation.tolist() == [-at for at in range(1000)]

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collector.traces.kineto.clock import (
+from collector.traces.kineto.decode.clock import (
     MOST_NS,
     NO_TIME,
     InexactTimesError,
@@ -13,7 +13,7 @@ from collector.traces.kineto.clock import (
     convert_one,
     convert_texts,
 )
-from collector.traces.kineto.events import Loose
+from collector.traces.kineto.decode.events import Loose
 
 NS = st.integers(0, 4_000_000_000 * 10**9)
 

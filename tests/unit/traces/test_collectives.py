@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from collector.traces import import_trace, read_trace
+from collector.traces import import_trace
 from profiler_server.analysis.ranks.collectives import summarize_collectives
 from profiler_server.analysis.ranks.ranks import summarize_ranks
+from tests.support.reading import read_events
 from tests.support.traces import annotation, call, kernel, step, write_trace
 
 
@@ -39,7 +40,7 @@ from tests.support.traces import annotation, call, kernel, step, write_trace
 )
 def test_kernels_that_move_data_between_devices_are_communication(tmp_path: Path, name: str, collective: str) -> None:
     events = [step(1, 0, 100), call(5, 1, 1), kernel(name, 10, 20, 1)]
-    tables = read_trace(write_trace(tmp_path / "t.json", events)).tables
+    tables = read_events(tmp_path, events).tables
     assert tables["collectives"]["name"].to_pylist() == ([collective] if collective else [])
     assert tables["kernels"]["collective"].to_pylist() == [bool(collective)]
     assert tables["slices"]["category"].to_pylist()[-1] == ("communication" if collective else "kernel")

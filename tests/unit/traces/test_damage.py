@@ -43,7 +43,7 @@ def damages(draw: st.DrawFn) -> bytes:
     return bytes(text)
 
 
-@settings(max_examples=250)
+@settings(max_examples=100)
 @given(damages())
 def test_damage_gives_tables_or_our_error(content: bytes) -> None:
     with tempfile.TemporaryDirectory() as folder:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from collector.traces import read_trace
-from tests.support.traces import Event, call, kernel, operator, training_steps, write_trace
+from tests.support.reading import read_events
+from tests.support.traces import Event, call, kernel, operator, training_steps
 
 US = 1000
 
@@ -17,7 +17,7 @@ US = 1000
 def read_step(path: Path, *more: Event) -> dict[str, Any]:
     """Read a step that waits for data from 10 to 200 µs and computes on the device from 350 to 450 and 550 to 700."""
     events = [*training_steps(1), call(1001, 1, 99), *more]
-    (row,) = read_trace(write_trace(path / "t.json", events)).tables["steps"].to_pylist()
+    (row,) = read_events(path, events).tables["steps"].to_pylist()
     assert isinstance(row, dict)
     return row
 
@@ -47,7 +47,7 @@ def test_communication_counts_in_the_step_in_which_it_ran_and_nowhere_between(tm
     events = [{**event, "ts": event["ts"] + 1000 * (number // 11)} for number, event in enumerate(steps)]
     spans = ((950, 100), (1950, 100), (2500, 100), (2950, 400), (3460, 20), (3720, 30))
     events += [kernel("ncclDevKernel_AllReduce", *span, 900 + span[0], stream=20) for span in spans]
-    tables = read_trace(write_trace(tmp_path / "t.json", events)).tables
+    tables = read_events(tmp_path, events).tables
     rows = [row for row in tables["steps"].to_pylist() if row["kind"] == "train"]
     assert [row["communication_total_ns"] for row in rows] == [99 * US, 400 * US, 0]
     assert [row["communication_ns"] for row in rows] == [59 * US, 210 * US, 0]

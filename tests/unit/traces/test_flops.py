@@ -10,8 +10,7 @@ import pytest
 
 from collector.format.words import find_element_bytes
 from collector.traces import import_trace
-from collector.traces.call import broadcast
-from collector.traces.flops import estimate_work
+from collector.traces.call import broadcast, estimate_work
 from tests.support.traces import operator, step, write_trace
 
 FLOAT, HALF, SCALAR = "float", "c10::Half", "Scalar"

@@ -11,6 +11,7 @@ import pytest
 from collector import open_run
 from collector.format.schema.errors import OutputError, TraceError
 from collector.traces import import_trace, read_trace
+from tests.support.reading import read_events
 from tests.support.traces import operator, training_steps, write_trace
 
 
@@ -110,7 +111,10 @@ def test_full_disk_half_way_leaves_nothing_behind(tmp_path: Path, monkeypatch: p
         (b'{"a": [1, 2, 3]}', "is not a trace"),
         (b'{"traceEvents": []}', "without a single event"),
         (b'{"traceEvents": {}}', "is not a trace"),
+        (b'{"traceEvents": "none"}', "is not a trace"),
+        (b"[1, 2, 3]", "is not a trace"),
         (b"\x00\x01\x02", "is not a trace"),
+        (gzip.compress(b'{"traceEvents": []}', mtime=0), "without a single event"),
         (gzip.compress(b"", mtime=0), "is empty"),
         (b"\x1f\x8b broken", "is empty"),
         (b'{"traceEvents": [{"ph": "X", "name": "a", "ts": 1', "cannot be read|ends before"),
@@ -135,7 +139,7 @@ def test_gzip_bomb_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 def test_event_without_an_end_does_not_fill_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("collector.traces.source.BLOCK_BYTES", 1 << 16)
-    monkeypatch.setattr("collector.traces.kineto.stream.LIMIT_BYTES", 1 << 20)
+    monkeypatch.setattr("collector.traces.kineto.decode.stream.LIMIT_BYTES", 1 << 20)
     path = tmp_path / "t.json"
     path.write_bytes(b'{"traceEvents": [{"ph": "X", "name": "' + b"a" * (4 << 20))
     with pytest.raises(TraceError, match="no event ends"):
@@ -163,7 +167,7 @@ def test_iterator_of_the_loader_tells_whether_there_are_workers(tmp_path: Path) 
     both = [*events, {**workers[1], "ts": 3900}]
     told = {}
     for name, each in {"none": [operator("aten::add", 0, 5)], "own": events, "workers": workers, "both": both}.items():
-        told[name] = read_trace(write_trace(tmp_path / f"{name}.json", each)).facts.facts["data_loader"]
+        told[name] = read_events(tmp_path, each).facts.facts["data_loader"]
     assert told == {"none": None, "own": "single_process", "workers": "workers", "both": None}
 
 

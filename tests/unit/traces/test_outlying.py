@@ -12,8 +12,10 @@ import pytest
 
 from collector.traces import read_trace
 from collector.traces.format import TraceTables
-from collector.traces.kineto.outlying import REACH_NS, Extent, find_reach
-from tests.support.traces import Event, build_trace, operator, training_steps, write_trace
+from collector.traces.kineto.decode.log import REACH_NS, find_reach, is_within
+from collector.traces.kineto.scratch import Scratch
+from tests.support.reading import read_events
+from tests.support.traces import Event, build_trace, operator, training_steps
 
 NOW_US = 1_700_000_000_000_000
 DAY_US = 86_400 * 10**6
@@ -75,21 +77,21 @@ def test_event_whose_times_cannot_be_true_is_dropped_singly(
 ) -> None:
     events = _move(training_steps(), base_us)
     odd = {key: value for key, value in {**events[3], **change}.items() if value is not ABSENT}
-    good = read_trace(write_trace(tmp_path / "good.json", events))
-    _check_same(read_trace(write_trace(tmp_path / "t.json", [*events[:5], odd, *events[5:]])), good)
+    good = read_events(tmp_path, events)
+    _check_same(read_events(tmp_path, [*events[:5], odd, *events[5:]]), good)
 
 
 @pytest.mark.parametrize("time_us", [0, 5, -5, NOW_US - 20_000 * DAY_US, NOW_US + 20_000 * DAY_US])
 def test_event_decades_from_the_others_is_dropped(tmp_path: Path, time_us: int) -> None:
     events = _move(training_steps(), NOW_US)
-    good = read_trace(write_trace(tmp_path / "good.json", events))
-    read = read_trace(write_trace(tmp_path / "t.json", [*events, {**events[0], "ts": time_us}]))
+    good = read_events(tmp_path, events)
+    read = read_events(tmp_path, [*events, {**events[0], "ts": time_us}])
     _check_same(read, good)
 
 
 def test_times_spread_over_months_are_all_kept(tmp_path: Path) -> None:
     events = [operator("a", day * DAY_US, 10) for day in (0, 100, 300)]
-    read = read_trace(write_trace(tmp_path / "t.json", events))
+    read = read_events(tmp_path, events)
     assert (read.tables["slices"].num_rows, read.events_lost) == (3, 0)
 
 
@@ -98,7 +100,7 @@ def test_length_that_is_absent_or_no_number_in_json_is_none_at_all(tmp_path: Pat
     for event, length in zip(events, (None, float("nan"), -5), strict=False):
         event["dur"] = length
     del events[3]["dur"]
-    read = read_trace(write_trace(tmp_path / "t.json", events))
+    read = read_events(tmp_path, events)
     assert (read.tables["slices"].num_rows, read.events_lost) == (len(events), 0)
 
 
@@ -114,27 +116,27 @@ def _count_up(time_us: Any) -> Event:
 def test_allocations_and_counters_without_a_true_time_are_dropped(tmp_path: Path) -> None:
     events = _move([*training_steps(), _allocate(1100), _count_up(1200)], NOW_US)
     odd = [make(time_us) for make in (_allocate, _count_up) for time_us in (None, "soon", 5, 1e300)]
-    good = read_trace(write_trace(tmp_path / "good.json", events))
-    _check_same(read_trace(write_trace(tmp_path / "t.json", [*odd, *events])), good, dropped=len(odd))
+    good = read_events(tmp_path, events)
+    _check_same(read_events(tmp_path, [*odd, *events]), good, dropped=len(odd))
 
 
 @pytest.mark.parametrize("times", [(None, 1200), (1100, "soon"), (1100, NOW_US)])
 def test_begin_and_end_without_a_true_length_make_no_slice(tmp_path: Path, times: tuple[Any, Any]) -> None:
     where = {"cat": "cpu_op", "pid": 100, "tid": 100}
     pair = [{"ph": ph, "name": "a", "ts": time, **where} for ph, time in zip("BE", times, strict=True)]
-    good = read_trace(write_trace(tmp_path / "good.json", training_steps()))
-    _check_same(read_trace(write_trace(tmp_path / "t.json", [*pair, *training_steps()])), good)
+    good = read_events(tmp_path, training_steps())
+    _check_same(read_events(tmp_path, [*pair, *training_steps()]), good)
 
 
 def test_spans_of_the_profiler_are_counted_as_such_whatever_their_times(tmp_path: Path) -> None:
     span = {"ph": "X", "cat": "Trace", "name": "PyTorch Profiler (0)", "pid": "Spans", "tid": "PyTorch Profiler"}
-    read = read_trace(write_trace(tmp_path / "t.json", [*training_steps(), {**span, "ts": 0, "dur": 1e18}]))
+    read = read_events(tmp_path, [*training_steps(), {**span, "ts": 0, "dur": 1e18}])
     assert (_count(read)["profiler_spans"], read.events_lost) == (1, 0)
 
 
 def test_many_events_without_a_time_are_said_in_one_warning(tmp_path: Path) -> None:
     odd = [{**operator("a", 1, 1), "ts": value} for value in (None, "x", 1e300, NOW_US, -NOW_US)]
-    read = read_trace(write_trace(tmp_path / "t.json", [*training_steps(), *odd * 20]))
+    read = read_events(tmp_path, [*training_steps(), *odd * 20])
     assert [warning.code for warning in read.warnings].count("trace_events_untimed") == 1
     assert read.events_lost == 100
 
@@ -153,14 +155,11 @@ def test_reach_is_a_year_around_where_most_events_are() -> None:
     now_ns = NOW_US * 1000
     starts = np.array([0, 0, 5, *range(now_ns, now_ns + 50)])
     reach = find_reach(starts)
-    assert reach.holds(starts).tolist() == [False] * 3 + [True] * 50
-    assert reach.high_ns - reach.low_ns == 2 * REACH_NS
-
-
-def test_extent_that_a_trace_can_have_is_told_from_one_it_cannot() -> None:
-    extent = Extent()
-    assert extent.can_be_true()
-    extent.add(np.array([5, 3]), np.array([6, 9]))
-    assert (extent.first_ns, extent.last_ns, extent.can_be_true()) == (3, 9, True)
-    extent.widen(3 + REACH_NS, 4 + REACH_NS)
-    assert not extent.can_be_true()
+    assert is_within(Scratch(), reach, starts).tolist() == [False] * 3 + [True] * 50
+    assert reach[1] - reach[0] == 2 * REACH_NS
+    assert is_within(Scratch(), (0, 10), np.array([0, 5, 5, -1]), np.array([10, 5, 6, 1])).tolist() == [
+        True,
+        True,
+        False,
+        False,
+    ]

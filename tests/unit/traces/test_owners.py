@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from collector.traces import import_trace, read_trace
+from collector.traces import import_trace
 from profiler_server.analysis.device.device import read_device_work
 from profiler_server.analysis.operators.modules import build_module_tree
 from profiler_server.analysis.operators.operator_groups import tabulate_operators, tabulate_types
+from tests.support.reading import read_events
 from tests.support.traces import Event, annotation, call, copy, find_sample, kernel, operator, step, write_trace
 
 
@@ -21,7 +22,7 @@ def test_work_that_no_operator_launched_has_rows_of_its_own(tmp_path: Path) -> N
     events = [step(1, 0, 200), operator("aten::mm", 5, 10), call(6, 1, 1), kernel("gemm", 20, 40, 1)]
     events += [kernel("early", 70, 30, 77), copy(100, 5, 78)]
     events += [annotation("mine", 110, 20), call(112, 1, 2), kernel("bare", 120, 7, 2)]
-    rows = read_trace(write_trace(tmp_path / "t.json", events)).tables["operators"].to_pylist()
+    rows = read_events(tmp_path, events).tables["operators"].to_pylist()
     assert {row["name"]: (row["step"], row["count"], row["device_self_ns"]) for row in rows} == {
         "aten::mm": (1, 1, 40_000),
         "(no operator: launched before the trace began)": (1, 0, 35_000),

@@ -18,12 +18,12 @@ from collector.format import parts
 from collector.format.schema.errors import OutputError
 from collector.traces import import_trace, read_trace, source
 from collector.traces.format import ReadOptions
-from collector.traces.formats import kineto
 from collector.traces.importing import Importing, import_traces
-from collector.traces.kineto import team as teams
-from collector.traces.kineto.team import Helper, Piece, Team
+from collector.traces.kineto import reader
+from collector.traces.kineto.parallel import pool as pools
+from collector.traces.kineto.parallel.pool import Piece, Pool, Worker
 from collector.traces.workers import Here
-from tests.support.pieces import KeptTeam, tell
+from tests.support.pieces import KeptPool, tell
 from tests.support.traces import CARRIED, Event, build_trace, training_steps, write_trace
 from tests.unit.traces.test_damage import damages
 
@@ -32,8 +32,8 @@ VALUES: tuple[Any, ...] = (-1, 7, "8", "0x9", 1.5, None, 1 << 63, 1 << 80, [1], 
 
 
 @pytest.fixture(scope="module")
-def team() -> Iterator[KeptTeam]:
-    kept = KeptTeam(1)
+def pool() -> Iterator[KeptPool]:
+    kept = KeptPool(1)
     yield kept
     kept.close()
 
@@ -43,24 +43,24 @@ def write_long(path: Path, steps: int = 120) -> Path:
 
 
 @pytest.mark.parametrize("name", sorted(path.name for path in CARRIED.glob("*.json.gz")))
-def test_a_real_trace_in_pieces_is_what_it_is_as_a_whole(name: str, team: KeptTeam) -> None:
+def test_a_real_trace_in_pieces_is_what_it_is_as_a_whole(name: str, pool: KeptPool) -> None:
     path = CARRIED / name
     size = max(path.stat().st_size // 2, LARGE)
-    assert tell(path, team, size) == tell(path, None, size)
+    assert tell(path, pool, size) == tell(path, None, size)
 
 
 @pytest.mark.parametrize("helpers", [0, 1, 2])
 def test_pieces_come_back_in_order_whoever_read_them(tmp_path: Path, helpers: int) -> None:
     path = write_long(tmp_path / "t.json")
-    assert tell(path, Team(helpers)) == tell(path, None)
+    assert tell(path, Pool(helpers)) == tell(path, None)
 
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(damages())
-def test_damage_is_told_the_same_in_pieces(team: KeptTeam, tmp_path: Path, content: bytes) -> None:
+def test_damage_is_told_the_same_in_pieces(pool: KeptPool, tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "t.json"
     path.write_bytes(content)
-    assert tell(path, team, 300) == tell(path, None, 300)
+    assert tell(path, pool, 300) == tell(path, None, 300)
 
 
 def list_odd() -> dict[str, list[Event]]:
@@ -96,10 +96,10 @@ def list_odd() -> dict[str, list[Event]]:
 
 
 @pytest.mark.parametrize("case", list_odd())
-def test_odd_events_are_told_the_same_in_pieces(tmp_path: Path, team: KeptTeam, case: str) -> None:
+def test_odd_events_are_told_the_same_in_pieces(tmp_path: Path, pool: KeptPool, case: str) -> None:
     path = tmp_path / "t.json"
     path.write_text(json.dumps(build_trace(list_odd()[case])), encoding="utf-8")
-    assert tell(path, team, 2000) == tell(path, None, 2000)
+    assert tell(path, pool, 2000) == tell(path, None, 2000)
 
 
 @pytest.mark.parametrize("when", [0, 3])
@@ -108,42 +108,42 @@ def test_a_helper_that_is_killed_costs_nothing_but_time(
 ) -> None:
     path = write_long(tmp_path / "t.json")
     asked: list[Piece] = []
-    ask = Helper.ask
+    ask = Worker.ask
 
-    def kill(helper: Helper, piece: Piece, frames: int) -> None:
-        ask(helper, piece, frames)
+    def kill(worker: Worker, piece: Piece, frames: int) -> None:
+        ask(worker, piece, frames)
         if len(asked) == when:
-            os.kill(helper._process.pid, signal.SIGKILL)
+            os.kill(worker._process.pid, signal.SIGKILL)
         asked.append(piece)
 
     expected = tell(path, None)
-    monkeypatch.setattr(Helper, "ask", kill)
-    monkeypatch.setattr(Team, "__enter__", start_and_wait)
-    assert tell(path, Team(1)) == expected
+    monkeypatch.setattr(Worker, "ask", kill)
+    monkeypatch.setattr(Pool, "__enter__", start_and_wait)
+    assert tell(path, Pool(1)) == expected
     assert len(asked) > when
 
 
 def test_a_helper_that_does_not_answer_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write_long(tmp_path / "t.json", 100)
-    ask = Helper.ask
+    ask = Worker.ask
 
-    def stop(helper: Helper, piece: Piece, frames: int) -> None:
-        os.kill(helper._process.pid, signal.SIGSTOP)
-        ask(helper, piece, frames)
+    def stop(worker: Worker, piece: Piece, frames: int) -> None:
+        os.kill(worker._process.pid, signal.SIGSTOP)
+        ask(worker, piece, frames)
 
-    monkeypatch.setattr(Helper, "ask", stop)
-    monkeypatch.setattr(Team, "__enter__", start_and_wait)
+    monkeypatch.setattr(Worker, "ask", stop)
+    monkeypatch.setattr(Pool, "__enter__", start_and_wait)
     expected = tell(path, None)
-    monkeypatch.setattr(teams, "ANSWER_S", 0.2)
-    assert tell(path, Team(1)) == expected
+    monkeypatch.setattr(pools, "ANSWER_S", 0.2)
+    assert tell(path, Pool(1)) == expected
 
 
-def start_and_wait(team: Team) -> Team:
+def start_and_wait(pool: Pool) -> Pool:
     """Start a helper and wait until it can be asked, so that it is."""
-    team._helpers.append(Helper())
-    while team._helpers and not team._helpers[0].is_free:
-        team.take_answers(60)
-    return team
+    pool._workers.append(Worker())
+    while pool._workers and not pool._workers[0].is_free:
+        pool.take_answers(60)
+    return pool
 
 
 def test_no_helper_is_left_behind_by_an_import_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,7 +154,7 @@ def test_no_helper_is_left_behind_by_an_import_that_fails(tmp_path: Path, monkey
         if share > 0.5:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(kineto, "HELPED_BYTES", 1)
+    monkeypatch.setattr(reader, "HELPED_BYTES", 1)
     monkeypatch.setattr(source, "BLOCK_BYTES", 4096)
     with pytest.raises(KeyboardInterrupt):
         read_trace(path, ReadOptions(on_progress=cancel, helpers=1))
@@ -163,18 +163,18 @@ def test_no_helper_is_left_behind_by_an_import_that_fails(tmp_path: Path, monkey
 
 def test_a_long_trace_is_imported_by_two_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[int] = []
-    start = Helper.__init__
+    start = Worker.__init__
 
-    def note(helper: Helper) -> None:
+    def note(worker: Worker) -> None:
         started.append(1)
-        start(helper)
+        start(worker)
 
-    monkeypatch.setattr(Helper, "__init__", note)
+    monkeypatch.setattr(Worker, "__init__", note)
     monkeypatch.setattr("collector.traces.workers.count_cores", lambda: 2)
     path = write_long(tmp_path / "t.json", 100)
     alone = import_trace(path, tmp_path / "short").rank(0)
     assert not started
-    monkeypatch.setattr(kineto, "HELPED_BYTES", 1)
+    monkeypatch.setattr(reader, "HELPED_BYTES", 1)
     together = import_trace(path, tmp_path / "long").rank(0)
     assert len(started) == 1
     assert together.table("slices").num_rows == len(training_steps(100))
@@ -194,7 +194,7 @@ def test_a_disk_that_fills_up_while_tables_are_written_together_ends_the_import(
         write(batches, table, target)
 
     monkeypatch.setattr(parts, "write_batches", fill)
-    monkeypatch.setattr(kineto, "HELPED_BYTES", 1)
+    monkeypatch.setattr(reader, "HELPED_BYTES", 1)
     how = Importing(workers=Here(2))
     with pytest.raises(OutputError, match="No space left"):
         import_traces([write_long(tmp_path / "t.json", 20)], tmp_path / "run", how)

@@ -9,20 +9,14 @@ import pytest
 from collector.format.phases import PHASE_NAMES
 from collector.format.schema.manifest import Device
 from collector.traces import read_trace
-from tests.support.traces import (
-    annotation,
-    call,
-    kernel,
-    operator,
-    step,
-    write_trace,
-)
+from tests.support.reading import read_events
+from tests.support.traces import annotation, call, kernel, operator, step, write_trace
 
 
 def test_collective_kernels_are_listed_with_size_and_order(tmp_path: Path) -> None:
     args = {"Collective name": "allreduce", "In msg nelems": 1000, "dtype": "Float", "Group size": 8}
     events = [kernel("ncclDevKernel_AllReduce_Sum_f32", at, 5, at, stream=20, **args) for at in (10, 30)]
-    rows = read_trace(write_trace(tmp_path / "t.json", events)).tables["collectives"].to_pylist()
+    rows = read_events(tmp_path, events).tables["collectives"].to_pylist()
     assert [(r["name"], r["index"], r["bytes"], r["group_size"], r["on_device"]) for r in rows] == [
         ("allreduce", 0, 4000, 8, True),
         ("allreduce", 1, 4000, 8, True),
@@ -39,7 +33,7 @@ def test_rank_comes_from_the_file_or_its_name(tmp_path: Path) -> None:
 def test_communication_that_nothing_hides_is_a_phase_of_its_own(tmp_path: Path) -> None:
     events = [step(1, 0, 100), call(1, 1, 1), call(3, 1, 2), kernel("k", 10, 30, 1)]
     events.append(kernel("ncclDevKernel_AllReduce", 30, 40, 2, stream=20))
-    (row,) = read_trace(write_trace(tmp_path / "t.json", events)).tables["steps"].to_pylist()
+    (row,) = read_events(tmp_path, events).tables["steps"].to_pylist()
     assert (row["communication_ns"], row["communication_total_ns"]) == (30_000, 40_000)
     assert sum(row[f"{name}_ns"] for name in PHASE_NAMES) == row["duration_ns"] == 100_000
 
@@ -47,7 +41,7 @@ def test_communication_that_nothing_hides_is_a_phase_of_its_own(tmp_path: Path) 
 def test_host_collective_is_exposed_where_no_operator_runs_beside_it(tmp_path: Path) -> None:
     gloo = {**annotation("gloo:all_reduce", 20, 60), "tid": 101}
     events = [step(1, 0, 100), operator("aten::mm", 30, 20), operator("c10d::wait_tensor", 60, 20), gloo]
-    (row,) = read_trace(write_trace(tmp_path / "t.json", events)).tables["steps"].to_pylist()
+    (row,) = read_events(tmp_path, events).tables["steps"].to_pylist()
     assert row["communication_ns"] == 40_000
 
 
@@ -55,10 +49,10 @@ def test_host_collective_is_exposed_where_no_operator_runs_beside_it(tmp_path: P
 def test_devices_that_no_line_describes_are_those_that_kernels_name(tmp_path: Path, name: str, kind: str) -> None:
     on_second = {"device": 1}
     events = [call(0, 2, 9, name), kernel("a", 3, 1, 9), call(5, 2, 10, name), kernel("b", 8, 1, 10, **on_second)]
-    read = read_trace(write_trace(tmp_path / "t.json", events, {"deviceProperties": []}))
+    read = read_events(tmp_path, events, {"deviceProperties": []})
     assert read.facts.devices == (Device(0, "", kind), Device(1, "", kind))
 
 
 def test_trace_without_device_work_has_no_device(tmp_path: Path) -> None:
     events = [operator("a", 0, 5), call(1, 1, 3, "cudaGetDeviceCount")]
-    assert read_trace(write_trace(tmp_path / "t.json", events, {"deviceProperties": []})).facts.devices == ()
+    assert read_events(tmp_path, events, {"deviceProperties": []}).facts.devices == ()

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import gzip
 import json
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,17 +15,14 @@ import pytest
 
 from collector.traces import read_trace
 from collector.traces.format import ReadOptions, StepBounds
-from tests.support.reading import slices_named
-from tests.support.traces import (
-    operator,
-    training_steps,
-    write_trace,
-)
+from collector.traces.source import _read_beside
+from tests.support.reading import read_events, slices_named
+from tests.support.traces import operator, training_steps, write_trace
 
 
 def test_slices_keep_every_event_with_exact_times(tmp_path: Path) -> None:
     events = training_steps(2)
-    read = read_trace(write_trace(tmp_path / "t.json", events))
+    read = read_events(tmp_path, events)
     rows = read.tables["slices"].to_pylist()
     assert len(rows) == len(events)
     assert sorted(row["duration_ns"] for row in rows) == sorted(int(event["dur"] * 1000) for event in events)
@@ -96,7 +97,7 @@ def test_words_that_look_like_boundaries_do_not_cut(tmp_path: Path, monkeypatch:
     monkeypatch.setattr("collector.traces.source.BLOCK_BYTES", 97)
     nasty = 'a"}, {"ph": "X", "name": "b"}], "traceName'
     events = [operator(nasty, i * 10, 5, note=[{"ph": 1}, {"ph": 2}], more=nasty) for i in range(40)]
-    read = read_trace(write_trace(tmp_path / "t.json", events))
+    read = read_events(tmp_path, events)
     assert read.tables["slices"]["name"].to_pylist() == [nasty] * 40
     assert read.warnings[0].code == "trace_without_steps"
 
@@ -118,8 +119,24 @@ def test_progress_reaches_the_end(tmp_path: Path) -> None:
 def test_every_table_is_of_its_declared_schema(tmp_path: Path) -> None:
     from collector.format.arrow_schemas import arrow_schema
 
-    read = read_trace(write_trace(tmp_path / "t.json", training_steps()))
+    read = read_events(tmp_path, training_steps())
     assert {name: table.schema for name, table in read.tables.items()} == {
         name: arrow_schema(name) for name in read.tables
     }
     assert all(isinstance(table, pa.Table) for table in read.tables.values())
+
+
+def test_who_stops_to_read_waits_for_no_block() -> None:
+    """While a generator that is dropped waits, Python loses a Ctrl-C: the import went on for minutes, to its end."""
+    is_read = threading.Event()
+
+    def make_blocks() -> Iterator[bytes]:
+        yield b"first"
+        is_read.wait(20)
+        yield b"second"
+
+    with closing(_read_beside(make_blocks())) as reading:
+        assert next(reading) == b"first"
+        begun_s = time.monotonic()
+    assert time.monotonic() - begun_s < 10
+    is_read.set()

@@ -8,11 +8,13 @@ import re
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from collector.format.schema.errors import TraceError
 from collector.traces import import_trace, read_trace, source
 from collector.traces.format import TraceTables
-from collector.traces.kineto.items import split_items
+from collector.traces.kineto.decode.salvage import repair_json, split_items
 from tests.support.traces import build_trace, training_steps, write_trace
 
 EVENTS = training_steps()
@@ -204,3 +206,31 @@ def test_conservation_holds_for_odd_items(tmp_path: Path) -> None:
 def test_trace_that_is_whole_says_nothing(tmp_path: Path) -> None:
     path = write_trace(tmp_path / "t.json", build_trace(EVENTS)["traceEvents"])
     assert _codes(read_trace(path)) == []
+
+
+@pytest.mark.parametrize(
+    ("bad", "value"),
+    [
+        (b'{"a": NaN, "b": -Infinity}', {"a": None, "b": None}),
+        (b"[1, 2,]", [1, 2]),
+        (b'{"a": [1,\n]\n,}', {"a": [1]}),
+        (b'{"a": "x\ty\nz"}', {"a": "x y z"}),
+        (b'{"path": "C:\\Users"}', {"path": "C:\\Users"}),
+        (b'{"a": "NaN, ]"}', {"a": "NaN, ]"}),
+        (b'{"a": "\\ud800"}', {"a": "\ufffd"}),
+    ],
+)
+def test_known_faults_become_json(bad: bytes, value: object) -> None:
+    assert json.loads(repair_json(bad)) == value
+
+
+@given(
+    st.recursive(
+        st.none() | st.integers() | st.text(),
+        lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+        max_leaves=8,
+    )
+)
+def test_good_json_keeps_its_value(value: object) -> None:
+    text = json.dumps(value, ensure_ascii=False).encode("utf-8", "replace")
+    assert json.loads(repair_json(text)) == json.loads(text)

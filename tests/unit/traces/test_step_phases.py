@@ -5,20 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from collector.traces import read_trace
-from tests.support.traces import (
-    Event,
-    annotation,
-    call,
-    kernel,
-    operator,
-    step,
-    training_steps,
-    write_trace,
-)
+from tests.support.reading import read_events
+from tests.support.traces import Event, annotation, call, kernel, operator, step, training_steps, write_trace
 
 
 def test_phases_of_a_step_sum_to_it(tmp_path: Path) -> None:
-    rows = read_trace(write_trace(tmp_path / "t.json", training_steps())).tables["steps"].to_pylist()
+    rows = read_events(tmp_path, training_steps()).tables["steps"].to_pylist()
     first = next(row for row in rows if row["kind"] == "train")
     phases = {name.removesuffix("_ns"): value for name, value in first.items() if name.endswith("_ns") and value}
     assert phases["data_wait"] == 190_000
@@ -33,7 +25,7 @@ def test_all_time_in_the_loader_is_data_wait_also_while_the_device_works(tmp_pat
     loader = "enumerate(DataLoader)#_Iter.__next__"
     first = [step(1, 0, 100), call(10, 1, 1), kernel("k", 50, 100, 1)]
     second = [step(2, 100, 100), annotation(loader, 110, 80), call(195, 1, 2), kernel("k", 210, 90, 2)]
-    rows = read_trace(write_trace(tmp_path / "t.json", [*first, *second])).tables["steps"].to_pylist()
+    rows = read_events(tmp_path, [*first, *second]).tables["steps"].to_pylist()
     assert [(row["start_ns"], row["data_wait_ns"]) for row in rows] == [(0, 40_000), (150_000, 40_000)]
 
 
@@ -47,7 +39,7 @@ def test_time_in_which_nothing_runs_before_the_update_is_a_gap(tmp_path: Path) -
         call(2500, 400, 1, "cudaDeviceSynchronize"),
         annotation("Optimizer.step#SGD.step", 8500, 500),
     ]
-    (row,) = read_trace(write_trace(tmp_path / "t.json", events)).tables["steps"].to_pylist()
+    (row,) = read_events(tmp_path, events).tables["steps"].to_pylist()
     assert (row["gap_ns"], row["optimizer_ns"], row["backward_ns"]) == (5_600_000, 2_400_000, 900_000)
 
 

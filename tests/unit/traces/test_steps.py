@@ -6,26 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from collector.traces import read_trace
-from tests.support.reading import codes_of
-from tests.support.traces import (
-    BASE_US,
-    Event,
-    annotation,
-    call,
-    kernel,
-    operator,
-    step,
-    training_steps,
-    write_trace,
-)
+from collector.format.schema.errors import TraceError
+from tests.support.reading import codes_of, read_events, train_steps
+from tests.support.traces import BASE_US, Event, annotation, call, kernel, operator, step, training_steps
 
 FETCH = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 
 
 def test_step_ends_with_the_device_work_that_it_launched(tmp_path: Path) -> None:
     events = [step(5, 0, 10), call(8, 1, 1), kernel("k", 12, 4, 1), step(6, 11, 13)]
-    rows = read_trace(write_trace(tmp_path / "t.json", events)).tables["steps"].to_pylist()
+    rows = read_events(tmp_path, events).tables["steps"].to_pylist()
     assert [(row["step"], row["kind"], row["duration_ns"]) for row in rows] == [(5, "train", 16_000)]
 
 
@@ -51,22 +41,22 @@ def test_last_steps_that_launched_too_little_were_cut_off_and_said(
     tmp_path: Path, kernels: list[int], left: list[int]
 ) -> None:
     events = [event for at, count in enumerate(kernels) for event in _launching(at + 1, at * 100, 90, count)]
-    read = read_trace(write_trace(tmp_path / "t.json", events))
-    assert [row["step"] for row in read.tables["steps"].to_pylist() if row["kind"] == "train"] == left
+    read = read_events(tmp_path, events)
+    assert [row["step"] for row in train_steps(read)] == left
     assert ("step_cut_off" in codes_of(read)) == (len(left) < len(kernels))
 
 
 def test_a_short_last_step_that_is_whole_is_kept_behind_an_outlier(tmp_path: Path) -> None:
     events = [*_launching(1, 0, 50, 5), *_launching(2, 50, 300, 5), *_launching(3, 350, 50, 5)]
-    read = read_trace(write_trace(tmp_path / "t.json", events))
-    assert sum(row["kind"] == "train" for row in read.tables["steps"].to_pylist()) == 3
+    read = read_events(tmp_path, events)
+    assert len(train_steps(read)) == 3
     assert not codes_of(read)
 
 
 def test_steps_are_told_from_the_optimizer_without_markers(tmp_path: Path) -> None:
     events = [event for event in training_steps(4) if not event["name"].startswith("ProfilerStep")]
-    read = read_trace(write_trace(tmp_path / "t.json", events))
-    assert [row["step"] for row in read.tables["steps"].to_pylist() if row["kind"] == "train"] == [1, 2, 3, 4]
+    read = read_events(tmp_path, events)
+    assert [row["step"] for row in train_steps(read)] == [1, 2, 3, 4]
     assert read.facts.facts["steps_told_by"] == "optimizer steps"
     assert "steps_inferred" in codes_of(read)
 
@@ -79,7 +69,7 @@ def test_short_first_steps_without_markers_are_steps_too(has_loader: bool, tmp_p
     rows += [annotation("Optimizer.step#Adam.step", 1_000 * number + 805, 20) for number in range(1, 9)]
     kept = [event for event in rows if has_loader or "DataLoader" not in event["name"]]
     shifted = [{**event, "ts": event["ts"] + later(begins, event["ts"] - BASE_US)} for event in kept]
-    found = read_trace(write_trace(tmp_path / "t.json", shifted)).tables["steps"].to_pylist()
+    found = read_events(tmp_path, shifted).tables["steps"].to_pylist()
     assert [row["step"] for row in found if row["kind"] == "train"] == list(range(1, 9))
 
 
@@ -91,8 +81,8 @@ def later(begins: list[int], at_us: float) -> float:
 
 def test_steps_are_told_from_an_annotation_that_repeats(tmp_path: Path) -> None:
     events = [annotation(f"iteration {i}", i * 100, 90) for i in range(5)]
-    read = read_trace(write_trace(tmp_path / "t.json", events))
-    assert sum(row["kind"] == "train" for row in read.tables["steps"].to_pylist()) == 5
+    read = read_events(tmp_path, events)
+    assert len(train_steps(read)) == 5
     assert 0 < read.facts.facts["steps_confidence_frac"] < 1
 
 
@@ -109,8 +99,8 @@ def infer(batches: int, fetch_us: float, made_by_workers: bool = False, asks_aga
 
 @pytest.mark.parametrize("fetch_us", [100.0, 880.0])
 def test_batches_of_a_loader_are_steps_where_nothing_is_updated(tmp_path: Path, fetch_us: float) -> None:
-    read = read_trace(write_trace(tmp_path / "t.json", infer(5, fetch_us)))
-    rows = [row for row in read.tables["steps"].to_pylist() if row["kind"] == "train"]
+    read = read_events(tmp_path, infer(5, fetch_us))
+    rows = train_steps(read)
     assert [(row["duration_ns"], row["data_wait_ns"]) for row in rows] == [(1_000_000, int(fetch_us * 1000))] * 5
     assert read.facts.facts["steps_told_by"] == "the batches of a loader"
 
@@ -118,25 +108,25 @@ def test_batches_of_a_loader_are_steps_where_nothing_is_updated(tmp_path: Path, 
 def test_batches_of_workers_are_steps_too(tmp_path: Path) -> None:
     """A batch that is there already is taken out of a list, without an operator."""
     events = [*infer(5, 600.0, made_by_workers=True), operator("aten::set_", 1, 5), operator("aten::set_", 2001, 5)]
-    read = read_trace(write_trace(tmp_path / "t.json", events))
-    rows = [row for row in read.tables["steps"].to_pylist() if row["kind"] == "train"]
+    read = read_events(tmp_path, events)
+    rows = train_steps(read)
     assert [row["duration_ns"] for row in rows] == [1_000_000] * 5
 
 
 def test_the_last_batch_of_a_loop_that_breaks_ends_with_the_trace(tmp_path: Path) -> None:
-    read = read_trace(write_trace(tmp_path / "t.json", infer(5, 600.0, asks_again=False)))
-    rows = [row for row in read.tables["steps"].to_pylist() if row["kind"] == "train"]
+    read = read_events(tmp_path, infer(5, 600.0, asks_again=False))
+    rows = train_steps(read)
     assert [row["duration_ns"] for row in rows] == [*[1_000_000] * 4, 1_090_000]
 
 
 def test_batches_of_one_update_are_no_steps(tmp_path: Path) -> None:
     events = [*infer(4, 880.0), annotation("Optimizer.step#SGD.step", 3960, 20)]
-    read = read_trace(write_trace(tmp_path / "t.json", events))
+    read = read_events(tmp_path, events)
     assert "trace_without_steps" in codes_of(read)
 
 
 def test_trace_without_any_sign_of_steps_is_one_step_and_says_so(tmp_path: Path) -> None:
-    read = read_trace(write_trace(tmp_path / "t.json", [operator("aten::mm", 0, 5), operator("aten::mm", 9, 5)]))
+    read = read_events(tmp_path, [operator("aten::mm", 0, 5), operator("aten::mm", 9, 5)])
     assert [row["duration_ns"] for row in read.tables["steps"].to_pylist()] == [14_000]
     assert "trace_without_steps" in codes_of(read)
 
@@ -153,7 +143,7 @@ def _loop(count: int) -> list[Event]:
 
 
 def test_steps_are_told_from_launches_that_repeat(tmp_path: Path) -> None:
-    read = read_trace(write_trace(tmp_path / "t.json", _loop(5)))
+    read = read_events(tmp_path, _loop(5))
     rows = read.tables["steps"].to_pylist()
     assert [row["duration_ns"] for row in rows if row["kind"] == "train"][:4] == [100_000] * 4
     assert read.facts.facts["steps_confidence_frac"] == 0.5
@@ -163,4 +153,45 @@ def test_steps_are_told_from_launches_that_repeat(tmp_path: Path) -> None:
 def test_layers_of_one_pass_are_no_steps(tmp_path: Path) -> None:
     names = ["embed", *["norm", "attention", "mlp"] * 8, "norm_out", "head", "argmax"]
     events = [kernel(name, place * 10, 8, 0) for place, name in enumerate(names)]
-    assert "trace_without_steps" in codes_of(read_trace(write_trace(tmp_path / "t.json", events)))
+    assert "trace_without_steps" in codes_of(read_events(tmp_path, events))
+
+
+@pytest.mark.parametrize(
+    ("chosen", "lengths"),
+    [
+        ("whole", [2_790_000]),
+        ("optimizer", [1000_000] * 2),
+        ("aten::linear", [1000_000] * 2),
+        ("^Profiler", [999_000] * 3),
+    ],
+)
+def test_steps_can_be_told_by_hand(tmp_path: Path, chosen: str, lengths: list[int]) -> None:
+    read = read_events(tmp_path, training_steps(3), steps_from=chosen)
+    found = [row["duration_ns"] for row in train_steps(read)]
+    assert found[-len(lengths) :] == lengths or found[: len(lengths)] == lengths
+    assert read.facts.facts["steps_told_by"].startswith("hand")
+
+
+def test_fetches_chosen_by_hand_begin_steps_however_long_they_take(tmp_path: Path) -> None:
+    events = [
+        event
+        for at in range(3)
+        for event in (annotation("enumerate(DataLoader)#x", at * 100, 90), operator("aten::mm", at * 100 + 92, 6))
+    ]
+    read = read_events(tmp_path, events, steps_from="DataLoader")
+    assert [row["duration_ns"] for row in read.tables["steps"].to_pylist()] == [100_000, 100_000, 98_000]
+
+
+@pytest.mark.parametrize("chosen", ["(", "nothing like it"])
+def test_steps_that_are_not_there_are_refused(tmp_path: Path, chosen: str) -> None:
+    with pytest.raises(TraceError, match="--steps-from"):
+        read_events(tmp_path, training_steps(3), steps_from=chosen)
+
+
+@pytest.mark.parametrize(("chosen", "codes"), [("aten::", {"steps_within_steps"}), ("DataLoader", set())])
+def test_steps_by_hand_ask_for_no_other_choice_but_are_told_where_they_are_parts_of_steps(
+    tmp_path: Path, chosen: str, codes: set[str]
+) -> None:
+    read = read_events(tmp_path, training_steps(), steps_from=chosen)
+    assert codes_of(read) == {"steps_inferred", *codes}
+    assert not any("import it again" in warning.text for warning in read.warnings)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from collector.traces.flops import estimate_work
+from collector.traces.call import estimate_work
 
 
 def estimate(

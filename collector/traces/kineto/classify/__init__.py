@@ -1,0 +1,1 @@
+"""From columns to a trace: kind, track, nesting and links of every slice. May import `decode` only."""

@@ -1,0 +1,112 @@
+"""What kind of thing each event is, from its category and its name."""
+
+from __future__ import annotations
+
+import re
+from enum import IntEnum
+
+import numpy as np
+import numpy.typing as npt
+
+from collector.format.intervals import Mask
+from collector.traces.kineto.classify.kernel_names import is_collective_kernel
+from collector.traces.kineto.decode.digest import Columns
+from collector.traces.kineto.decode.log import Log
+
+
+class Kind(IntEnum):
+    """Kinds of slice. Where two slices of a thread have the same start and end, the lower kind encloses the higher."""
+
+    STEP = 0
+    PYTHON = 1
+    MODULE = 2
+    ANNOTATION = 3
+    OPERATOR = 4
+    COMMUNICATION = 5
+    RUNTIME = 6
+    OVERHEAD = 7
+    OTHER = 8
+    KERNEL = 9
+    COLLECTIVE = 10
+    MEMCPY = 11
+    MEMSET = 12
+    DEVICE_ANNOTATION = 13
+    SYNC = 14
+
+
+SLICE_CATEGORIES = (
+    *("annotation", "python", "module", "annotation", "operator", "communication", "runtime", "overhead", "other"),
+    *("kernel", "communication", "memcpy", "memset", "annotation", "other"),
+)
+"""The category of each kind, in order."""
+HOST_WORK = (Kind.ANNOTATION, Kind.OPERATOR, Kind.COMMUNICATION)
+OPERATORS = (Kind.OPERATOR, Kind.COMMUNICATION)
+"""Host work that PyTorch does; an annotation only names what others do."""
+DEVICE_WORK = (Kind.KERNEL, Kind.COLLECTIVE, Kind.MEMCPY, Kind.MEMSET)
+FIRST_DEVICE_KIND = Kind.KERNEL
+
+_CATEGORIES = {
+    Kind.OPERATOR: ("cpu_op", "operator"),
+    Kind.ANNOTATION: ("user_annotation",),
+    Kind.PYTHON: ("python_function",),
+    Kind.KERNEL: ("kernel", "concurrent_kernel", "mtia_ccp_events"),
+    Kind.MEMCPY: ("gpu_memcpy", "memcpy"),
+    Kind.MEMSET: ("gpu_memset", "memset"),
+    Kind.DEVICE_ANNOTATION: ("gpu_user_annotation",),
+    Kind.SYNC: ("cuda_sync",),
+    Kind.OVERHEAD: ("overhead",),
+    Kind.RUNTIME: ("runtime", "hip", "hpu_op"),
+}
+_BY_CATEGORY = {category: kind for kind, categories in _CATEGORIES.items() for category in categories}
+# cuda_runtime, cuda_driver, xpu_runtime, mtia_runtime, hip_runtime, privateuse1_runtime …
+_RUNTIME = re.compile(r"_(runtime|driver)$", re.IGNORECASE)
+_STEP = re.compile(r"ProfilerStep\s*#\s*(\d+)$")
+# Old files give annotations the category of operators.
+_ANNOTATION = re.compile(r"Optimizer\.|enumerate\(DataLoader\)|DistributedDataParallel\.|## |nccl:|gloo:|mpi:")
+_HOST_COLLECTIVE = re.compile(r"(gloo|mpi|ucc|nccl|xccl|hccl|rccl):")
+
+
+KindColumn = npt.NDArray[np.int8]
+
+
+def is_any(kind: KindColumn, *wanted: Kind) -> Mask:
+    """Return which events are of one of the kinds."""
+    return np.isin(kind, wanted)
+
+
+def classify(columns: Columns, log: Log) -> KindColumn:
+    """Return the kind of each event. A host collective counts as communication only if no kernel stands for it."""
+    names, categories = [str(name) for name in log.names], [str(name or "") for name in log.categories]
+    width = max(len(names), 1)
+    seen = [np.unique(columns.category[rows] * width + columns.name[rows]) for rows in log.scratch.blocks(len(columns))]
+    pairs = np.unique(np.concatenate(seen)) if seen else np.empty(0, np.int64)
+    found = [_find_kind(categories[pair // width], names[pair % width]) for pair in pairs.tolist()]
+    if any(kind is Kind.COLLECTIVE for kind in found):
+        found = [Kind.ANNOTATION if kind is Kind.COMMUNICATION else kind for kind in found]
+    kinds = np.array([int(kind) for kind in found], np.int8)
+    kind = np.empty(len(columns), np.int8)
+    for rows in log.scratch.blocks(len(columns)):
+        kind[rows] = kinds[np.searchsorted(pairs, columns.category[rows] * width + columns.name[rows])]
+    return kind
+
+
+def _find_kind(category: str, name: str) -> Kind:
+    lowered = category.lower()
+    kind = _BY_CATEGORY.get(lowered, Kind.RUNTIME if _RUNTIME.search(lowered) else Kind.OTHER)
+    if kind is Kind.PYTHON:
+        return Kind.MODULE if name.startswith("nn.Module: ") else kind
+    if kind is Kind.KERNEL:
+        return Kind.COLLECTIVE if is_collective_kernel(name) else kind
+    if kind in (Kind.OPERATOR, Kind.ANNOTATION):
+        if _STEP.match(name):
+            return Kind.STEP
+        if _HOST_COLLECTIVE.match(name):
+            return Kind.COMMUNICATION
+        return Kind.ANNOTATION if _ANNOTATION.match(name) else kind
+    return kind
+
+
+def read_step(name: str) -> int:
+    """Return the number in the name of a step marker, -1 for another name."""
+    match = _STEP.match(name)
+    return min(int(match.group(1)), (1 << 62)) if match else -1

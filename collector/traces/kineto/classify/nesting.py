@@ -1,0 +1,177 @@
+"""Nest the slices of every track: depth and parent.
+
+A track is sorted by start, and each slice is put on a stack from whose top all that have ended by then are taken. So a
+slice stands on the last one before it that has not ended when it begins, and is one deeper; that holds as well for slices
+that overlap without nesting (files in whole microseconds are full of them, and so are annotations of a device), of which
+none is dropped and no two of a track and depth overlap. That one is looked for in bulk, in a tree of the latest ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from collector.format.intervals import Ints, Mask
+from collector.traces.kineto.scratch import Scratch
+
+NONE = -1
+_NEVER = -(1 << 63)
+_WALKED_ROWS = 1 << 15
+"""Slices that are nested at a time: what is looked up of so many fits the cache of a core."""
+
+
+@dataclass(frozen=True)
+class Nesting:
+    """`depth` and `parent` of each slice, in the slices' own order."""
+
+    depth: Ints
+    parent: Ints
+
+
+@dataclass(frozen=True)
+class Spans:
+    """When slices run. Of slices with the same times, the one with the lowest `ties` encloses the others.
+
+    A parent may end up to `tolerance_ns` before its child: times in whole microseconds are rounded one by one.
+    """
+
+    start_ns: Ints
+    duration_ns: Ints
+    ties: Sequence[npt.NDArray[np.signedinteger[Any]]]
+    tolerance_ns: int = 0
+
+    def sort(self, rows: Ints, scratch: Scratch) -> Ints:
+        """Return rows by start, and those that start together with the enclosing one first."""
+        return scratch.sort(self.start_ns, rows, lambda mine: (-self.duration_ns[mine], *(t[mine] for t in self.ties)))
+
+
+def nest(track: Ints, spans: Spans, scratch: Scratch) -> Nesting:
+    found = Nesting(scratch.array(len(track), 0), scratch.array(len(track), NONE))
+    for rows in split_rows(track, scratch):
+        rows = spans.sort(rows, scratch)
+        walk = _TrackWalk(spans, found)
+        for block in scratch.blocks(len(rows)):
+            near = rows[block]
+            for start in range(0, len(near), _WALKED_ROWS):
+                walk.take(near[start : start + _WALKED_ROWS])
+    return found
+
+
+def split_rows(numbers: Ints, scratch: Scratch) -> list[Ints]:
+    """Return the rows of each number, from 0 on; those that do not occur have none."""
+    largest = max((int(numbers[rows].max()) for rows in scratch.blocks(len(numbers))), default=-1)
+    return scratch.partition(len(numbers), lambda rows: numbers[rows], largest + 1)
+
+
+class _TrackWalk:
+    """Goes through the sorted slices of one track. `_stack` holds the rows that the last one stands on, and itself."""
+
+    def __init__(self, spans: Spans, found: Nesting) -> None:
+        self._spans = spans
+        self._found = found
+        self._stack: list[int] = []
+
+    def take(self, rows: Ints) -> None:
+        spans, count = self._spans, len(self._stack)
+        local = np.concatenate([np.array(self._stack, np.int64), rows])
+        starts = spans.start_ns[local]
+        ends = starts + spans.duration_ns[local]
+        below = _find_below(starts, ends)
+        below[:count] = np.arange(-1, count - 1)
+        parent = _find_enclosing(below, ends, spans.tolerance_ns)[count:]
+        self._found.depth[rows] = _measure_depth(below)[count:]
+        self._found.parent[rows] = np.where(parent >= 0, local[parent], NONE)
+        self._stack = [int(local[row]) for row in reversed(list(_climb(below, len(local) - 1)))]
+
+
+def _find_below(starts: Ints, ends: Ints) -> Ints:
+    """Return for each slice the last one before it that ends after its start, NONE for none.
+
+    It is looked for in blocks that double: upwards in those to the left until one has it, then down into that one.
+    """
+    tree = _build_tree(ends)
+    below = np.full(len(starts), NONE, np.int64)
+    asked = np.arange(len(starts))
+    node = asked
+    found: list[tuple[Ints, Ints]] = []
+    for latest in tree:
+        is_right = (node & 1).astype(bool)
+        has_it = is_right & (latest[node - 1] > starts[asked])
+        found.append((asked[has_it], node[has_it] - 1))
+        rest = ~has_it & (node > 1)
+        asked, node = asked[rest], node[rest] >> 1
+    asked, node = np.empty(0, np.int64), np.empty(0, np.int64)
+    for level in range(len(tree) - 1, -1, -1):
+        if len(asked):
+            node = 2 * node + 1
+            node -= tree[level][node] <= starts[asked]
+        asked, node = np.concatenate([asked, found[level][0]]), np.concatenate([node, found[level][1]])
+    below[asked] = node
+    return below
+
+
+def _build_tree(ends: Ints) -> list[Ints]:
+    """Return the latest end of each slice, of each two, of each four and so on."""
+    tree = [ends]
+    while len(tree[-1]) > 1:
+        last = tree[-1]
+        if len(last) & 1:
+            last = np.append(last, _NEVER)
+            tree[-1] = last
+        tree.append(np.maximum(last[::2], last[1::2]))
+    return tree
+
+
+def _find_enclosing(below: Ints, ends: Ints, tolerance_ns: int) -> Ints:
+    """Return the nearest slice that each stands on, directly or not, and that does not end before it."""
+    found = below.copy()
+    rest = np.flatnonzero(found >= 0)
+    while len(rest):
+        rest = rest[ends[found[rest]] < ends[rest] - tolerance_ns]
+        found[rest] = below[found[rest]]
+        rest = rest[found[rest] >= 0]
+    return found
+
+
+def _measure_depth(below: Ints) -> Ints:
+    """Return on how many slices each stands, by steps that double."""
+    depth, down = (below >= 0).astype(np.int64), below.copy()
+    rest = np.flatnonzero(down >= 0)
+    while len(rest):
+        at = down[rest]
+        depth[rest] += depth[at]
+        down[rest] = down[at]
+        rest = rest[down[rest] >= 0]
+    return depth
+
+
+def _climb(below: Ints, row: int) -> Iterator[int]:
+    while row >= 0:
+        yield row
+        row = int(below[row])
+
+
+def find_owners(above: Ints, is_owner: Mask, scratch: Scratch) -> Ints:
+    """Return for each slice the nearest slice around it for which `is_owner` holds, -1 for none.
+
+    `above` is a slice around each within which no owner stands around it, such as its parent. Where that is none, it is
+    followed by the one that stands above that by then.
+    """
+    owner = scratch.array(len(above), NONE)
+    for block in scratch.blocks(len(above)):
+        owner[block] = above[block]
+    todo = True
+    while todo:
+        todo = False
+        for block in scratch.blocks(len(owner)):
+            found = owner[block]
+            rest = np.flatnonzero(found >= 0)
+            rest = rest[~is_owner[found[rest]]]
+            if len(rest):
+                owner[block.start + rest] = owner[found[rest]]
+                todo = True
+    return owner

@@ -1,0 +1,176 @@
+"""A trace between decoding and tables: one row per slice, in the order of the file, with what was found out about it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from collector.format.intervals import Ints, Mask
+from collector.traces.kineto.classify.kinds import (
+    DEVICE_WORK,
+    FIRST_DEVICE_KIND,
+    HOST_WORK,
+    OPERATORS,
+    Kind,
+    KindColumn,
+    classify,
+    is_any,
+)
+from collector.traces.kineto.classify.lanes import Lanes, assign_lanes
+from collector.traces.kineto.classify.nesting import Nesting, Spans, find_owners, nest
+from collector.traces.kineto.decode.arguments import Arguments
+from collector.traces.kineto.decode.digest import Columns
+from collector.traces.kineto.decode.log import Log
+from collector.traces.kineto.scratch import Scratch
+
+_ROUNDING_NS = 1000
+"""Files in whole microseconds round every start and every length, so a child may stick out by one."""
+
+# Rows that are picked may lie far apart, each on a page of its own.
+_TAKEN_ROWS = 1 << 14
+
+
+@dataclass(frozen=True)
+class Links:
+    """Row numbers, -1 for none. `launch` is set for device work only, `operator` for device work and runtime calls."""
+
+    launch: Ints
+    operator: Ints
+
+
+@dataclass(frozen=True)
+class Trace:
+    """Columns of the same length, times in the file's own base.
+
+    `owner` is the nearest host work around a slice, `caller` the nearest that is an operator and no annotation.
+    """
+
+    log: Log
+    columns: Columns
+    kind: KindColumn
+    lanes: Lanes
+    nesting: Nesting
+    owner: Ints
+    caller: Ints
+    links: Links
+    end_ns: Ints
+
+    @property
+    def arguments(self) -> Arguments:
+        return self.log.args
+
+    @property
+    def start_ns(self) -> Ints:
+        return self.columns.start_ns
+
+    @cached_property
+    def names(self) -> list[str]:
+        return [str(name if name is not None else "") for name in self.log.names]
+
+    def is_any(self, *kinds: Kind) -> Mask:
+        return is_any(self.kind, *kinds)
+
+    @cached_property
+    def is_host_work(self) -> Mask:
+        return self.is_any(*HOST_WORK)
+
+    @cached_property
+    def is_operator(self) -> Mask:
+        return self.is_any(*OPERATORS)
+
+    @cached_property
+    def is_device_work(self) -> Mask:
+        return self.is_any(*DEVICE_WORK)
+
+    @cached_property
+    def is_host(self) -> Mask:
+        return self.kind < FIRST_DEVICE_KIND
+
+    @cached_property
+    def order(self) -> Ints:
+        """All rows by start, then track, then depth."""
+        track, depth, scratch = self.lanes.track, self.nesting.depth, self.log.scratch
+        rows = scratch.numbers(len(self.columns))
+        return scratch.sort(self.start_ns, rows, lambda mine: (track[mine], depth[mine]))
+
+    def find(self, mask: Mask) -> Iterator[Ints]:
+        """Yield the rows for which a mask holds, block by block."""
+        for rows in self.log.scratch.blocks(len(mask)):
+            yield np.flatnonzero(mask[rows]) + rows.start
+
+    def sort(self, mask: Mask) -> Ints:
+        """Return the rows for which a mask holds, by start."""
+        return self.log.scratch.sort(self.start_ns, self.log.scratch.where(mask))
+
+    def take(self, column: Ints, rows: Ints) -> Ints:
+        """Return the values of some rows, from disk if they are many."""
+        return self.log.scratch.compute(len(rows), lambda block: column[rows[block]], _TAKEN_ROWS)
+
+    def find_named(self, is_wanted: Callable[[str], object]) -> Mask:
+        """Return which slices have a name that is wanted."""
+        return np.array([bool(is_wanted(name)) for name in self.names], bool)[self.columns.name]
+
+
+def build_trace(log: Log) -> Trace:
+    """Find out kind, track, nesting and links of every slice."""
+    columns = log.columns()
+    kind = classify(columns, log)
+    lanes = assign_lanes(columns, kind, log)
+    end_ns, whole = _add_up(columns, log)
+    spans = Spans(columns.start_ns, columns.duration_ns, (kind, columns.external), _ROUNDING_NS if whole else 0)
+    nesting = nest(lanes.track, spans, log.scratch)
+    owner = find_owners(nesting.parent, is_any(kind, *HOST_WORK), log.scratch)
+    caller = find_owners(owner, is_any(kind, *OPERATORS), log.scratch)
+    links = _link(columns, kind, (caller, owner), log.scratch)
+    return Trace(log, columns, kind, lanes, nesting, owner, caller, links, end_ns)
+
+
+def _add_up(columns: Columns, log: Log) -> tuple[Ints, bool]:
+    """Return the ends of the slices, and whether all times are whole microseconds."""
+    start_ns, duration_ns = columns.start_ns, columns.duration_ns
+    ends = log.scratch.compute(len(columns), lambda rows: start_ns[rows] + duration_ns[rows])
+    every = log.scratch.blocks(len(columns))
+    whole = not any((start_ns[rows] % 1000).any() or (duration_ns[rows] % 1000).any() for rows in every)
+    return ends, whole
+
+
+def _link(columns: Columns, kind: KindColumn, around: tuple[Ints, Ints], scratch: Scratch) -> Links:
+    """Link by correlation; where a launch stands in no operator, by the external id that operators hand down.
+
+    `around` are the operator and the host work around each slice; what no operator launched belongs to the annotation
+    that it stands in.
+
+    A flow of the file (`ac2g`) says the same as the correlation, and old files and CUDA graphs have no flows.
+    """
+    is_device, is_call = is_any(kind, *DEVICE_WORK, Kind.SYNC), kind == Kind.RUNTIME
+    launch, operator = scratch.array(len(columns), -1), scratch.array(len(columns), -1)
+    calls = _Index(columns.correlation, is_call, scratch)
+    work = _Index(columns.external, is_any(kind, *HOST_WORK), scratch)
+    for block in scratch.blocks(len(columns)):
+        rows = np.flatnonzero(is_device[block] | is_call[block]) + block.start
+        launched = calls.find(columns.correlation[rows])
+        launch[rows] = np.where(is_device[rows], launched, -1)
+        call = np.where(is_device[rows], launched, rows)
+        around_call = np.where(around[0][call] >= 0, around[0][call], around[1][call])
+        found = np.where(call >= 0, around_call, -1)
+        operator[rows] = np.where(found >= 0, found, work.find(columns.external[rows]))
+    return Links(launch, operator)
+
+
+class _Index:
+    """Finds the first of the rows for which a mask holds that has an id. Ids of 0 and below link nothing."""
+
+    def __init__(self, ids: Ints, mask: Mask, scratch: Scratch) -> None:
+        rows = scratch.compute(len(ids), lambda block: np.flatnonzero(mask[block] & (ids[block] > 0)) + block.start)
+        self._rows = scratch.sort(ids, rows)
+        self._ids = scratch.compute(len(rows), lambda block: ids[self._rows[block]])
+
+    def find(self, wanted: Ints) -> Ints:
+        """Return the row for each wanted id, -1 for none."""
+        if not len(self._ids):
+            return np.full(len(wanted), -1, np.int64)
+        at = np.minimum(np.searchsorted(self._ids, wanted), len(self._ids) - 1)
+        return np.where(self._ids[at] == wanted, self._rows[at], -1)

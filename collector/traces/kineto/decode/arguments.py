@@ -1,0 +1,137 @@
+"""The different arguments of the events of a trace, without what differs per call, and what they say."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from collector.format.intervals import Floats, Ints
+from collector.traces.kineto.decode.events import DETAILS, NO_ARGS, NO_ID, UNREADABLE, read_id
+from collector.traces.kineto.decode.numbering import count_places
+
+LIMIT_BYTES = 96 << 20
+"""Different arguments are kept up to this size in all; those that come later are dropped and counted."""
+_PICKED_AT_ONCE = 1 << 12
+_LAST_COMMA = re.compile(rb",\s*\}\s*$")
+_SHOWN_ELSEWHERE = frozenset({"Call stack", "Module Hierarchy", "Trace name"})
+
+
+class Arguments:
+    """The different arguments by number. Number 0 is "no arguments".
+
+    They stay text and are decoded whenever something is asked of them: decoded they take ten times the memory.
+    """
+
+    def __init__(self) -> None:
+        self._numbers: dict[bytes, int] = {b"": 0, b"{}": 0}
+        self._texts: list[bytes] = [b""]
+        self._bytes = 0
+        self.dropped = 0
+
+    def __len__(self) -> int:
+        return len(self._texts)
+
+    def take(self, texts: Sequence[bytes], places: Ints) -> Ints:
+        """Return the number of each text. `places` tells which of the texts each event has."""
+        numbers = [self._find(text) for text in texts]
+        if self._bytes > LIMIT_BYTES:
+            self.dropped += count_places(places, [at for at, text in enumerate(texts) if text not in self._numbers])
+        return np.array(numbers, np.int64)
+
+    def _find(self, text: bytes) -> int:
+        known = self._numbers.get(text)
+        if known is not None:
+            return known
+        if self._bytes > LIMIT_BYTES:
+            return 0
+        self._bytes += len(text)
+        number = self._numbers[text] = len(self._texts)
+        self._texts.append(_LAST_COMMA.sub(b"}", text))
+        return number
+
+    def pick(self, keys: tuple[str, ...]) -> Iterator[tuple[msgspec.Raw, ...]]:
+        """Yield the values of some keys for each, as text; NO_ARGS stands for one that is not there."""
+        decoder = _make_decoder(keys)
+        for first in range(0, len(self._texts), _PICKED_AT_ONCE):
+            texts = self._texts[first : first + _PICKED_AT_ONCE]
+            try:
+                entries = decoder.decode(b"[" + b",".join(text or b"{}" for text in texts) + b"]")
+            except UNREADABLE:
+                entries = []
+            if len(entries) == len(texts):
+                yield from map(msgspec.structs.astuple, entries)
+            else:
+                for text in texts:
+                    entry = _decode(text)
+                    yield tuple(entry.get(key, NO_ARGS) for key in keys)
+
+    def integers(self, *keys: str) -> Ints:
+        """Return the first of the keys that each has, as an integer; -1 for none."""
+        return np.fromiter(self._read(keys, _to_int, NO_ID), np.int64)
+
+    def floats(self, *keys: str) -> Floats:
+        """Return the first of the keys that each has, as a number; NaN for none."""
+        return np.fromiter(self._read(keys, _to_float, float("nan")), np.float64)
+
+    def texts(self, *keys: str) -> list[str | None]:
+        """Return the first of the keys that each has: a string as it is, anything else as compact JSON."""
+        same: dict[str | None, str | None] = {}
+        return [same.setdefault(text, text) for text in self._read(keys, _to_text, None)]
+
+    def show(self, number: int) -> str | None:
+        """Return what a reader of the timeline is shown as JSON, None for nothing."""
+        entry = _decode(self._texts[number])
+        kept = {key: _to_value(raw) for key, raw in entry.items() if key not in _SHOWN_ELSEWHERE}
+        return _to_json(kept) if kept else None
+
+    def _read(self, keys: tuple[str, ...], read: Callable[[Any], Any], absent: Any) -> Iterator[Any]:
+        for entry in self.pick(keys):
+            raw = next((raw for raw in entry if raw is not NO_ARGS), None)
+            value = None if raw is None else read(_to_value(raw))
+            yield absent if value is None else value
+
+
+def _decode(text: bytes) -> dict[str, msgspec.Raw]:
+    try:
+        return DETAILS.decode(text or b"{}")
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return {}
+
+
+def _make_decoder(keys: tuple[str, ...]) -> msgspec.json.Decoder[Any]:
+    fields = {f"value{number}": key for number, key in enumerate(keys)}
+    entry = msgspec.defstruct("Entry", [(name, msgspec.Raw, NO_ARGS) for name in fields], rename=fields, gc=False)
+    return msgspec.json.Decoder(list[entry])  # type: ignore[valid-type]
+
+
+def _to_value(raw: msgspec.Raw) -> Any:
+    try:
+        return msgspec.json.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return bytes(raw).decode("utf-8", "replace")
+
+
+def _to_int(value: Any) -> int | None:
+    return read_id(value) if isinstance(value, (int, float, str)) else None
+
+
+def _to_float(value: Any) -> float | None:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return None
+
+
+def _to_text(value: Any) -> str | None:
+    if value is None or value == "":
+        return None
+    return value if isinstance(value, str) else _to_json(value)
+
+
+def _to_json(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)

@@ -1,0 +1,144 @@
+"""The shape of one event of a Kineto trace, as loose as real files are.
+
+Fields that a file may spell in several ways are unions; `args` stays text until it is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeVar
+
+import msgspec
+import numpy as np
+from msgspec.json import Decoder
+
+from collector.format.intervals import Ints
+
+T = TypeVar("T")
+Loose = int | float | str | None
+NO_ID = -1
+_LONGEST_ID = 66
+"""64 binary digits with their prefix: what is longer is no id, and is not looked at."""
+NO_ARGS = msgspec.Raw(b"")
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What decoding raises: no JSON or of another shape, no UTF-8, nested too deeply."""
+
+
+class Event(msgspec.Struct, gc=False):
+    """One event. Times are whatever the file has; `clock.py` turns them into ns."""
+
+    ph: str = ""
+    name: Loose = ""
+    cat: str | None = None
+    pid: Loose = None
+    tid: Loose = None
+    ts: Loose = None
+    dur: Loose = None
+    id: Loose = None
+    args: msgspec.Raw = NO_ARGS
+
+
+class Times(msgspec.Struct, gc=False):
+    """The times of one event as the file spells them, for those that a double cannot hold."""
+
+    ph: str = ""
+    ts: msgspec.Raw = NO_ARGS
+    dur: msgspec.Raw = NO_ARGS
+
+
+class Identity(msgspec.Struct, gc=False, rename={"external": "External id", "external_old": "external id"}):
+    """What tells one call from the next and links events to each other."""
+
+    correlation: Loose = None
+    external: Loose = None
+    external_old: Loose = None
+    sequence: Loose = msgspec.field(default=None, name="Sequence number")
+
+
+class MemoryArgs(
+    msgspec.Struct,
+    gc=False,
+    rename={
+        "address": "Addr",
+        "change": "Bytes",
+        "device_type": "Device Type",
+        "device": "Device Id",
+        "allocated": "Total Allocated",
+        "reserved": "Total Reserved",
+    },
+):
+    """The arguments of a [memory] event."""
+
+    address: Loose = None
+    change: Loose = None
+    device_type: Loose = None
+    device: Loose = None
+    allocated: Loose = None
+    reserved: Loose = None
+
+
+EVENTS = Decoder(list[Event])
+TIMES = Decoder(list[Times])
+IDENTITY = Decoder(Identity)
+IDENTITIES = Decoder(list[Identity])
+MEMORY = Decoder(MemoryArgs)
+MEMORIES = Decoder(list[MemoryArgs])
+DETAILS = Decoder(dict[str, msgspec.Raw])
+
+
+@dataclass
+class Chunk:
+    """Some events, and the text that they were decoded from (a JSON list)."""
+
+    events: list[Event]
+    text: bytes
+
+    @cached_property
+    def exact(self) -> list[Times]:
+        """The times of the events as the file spells them."""
+        return TIMES.decode(self.text)
+
+
+def decode_each(raws: Sequence[bytes], one: Decoder[T], many: Decoder[list[T]]) -> Sequence[T | None]:
+    """Decode texts at once, or else each by itself, with None for one that cannot be read."""
+    with suppress(*UNREADABLE):
+        found = many.decode(b"[" + b",".join(raws) + b"]")
+        if len(found) == len(raws):
+            return found
+    return [_decode_one(raw, one) for raw in raws]
+
+
+def _decode_one(raw: bytes, decoder: Decoder[T]) -> T | None:
+    try:
+        return decoder.decode(raw)
+    except UNREADABLE:
+        return None
+
+
+def read_ids(values: Iterable[Loose], absent: int = NO_ID) -> Ints:
+    """Return ids as int64: unsigned ones of 64 bits keep their bits, what is no number is -1.
+
+    The type is given to numpy: left to itself it makes texts of all of them as long as the longest.
+    """
+    items = [absent if value is None else value for value in values]
+    if set(map(type, items)) <= {int}:
+        try:
+            return np.array(items, np.int64)
+        except OverflowError:
+            pass
+    return np.array([absent if value == absent else read_id(value) for value in items], np.int64)
+
+
+def read_id(value: Loose) -> int:
+    """Return one id as a signed integer of 64 bits, -1 for what is no number."""
+    if isinstance(value, str) and len(value) > _LONGEST_ID:
+        return NO_ID
+    try:
+        number = int(value, 0) if isinstance(value, str) else int(value if value is not None else NO_ID)
+    except (ValueError, OverflowError):
+        return NO_ID
+    number &= (1 << 64) - 1
+    return number - (1 << 64) if number >= 1 << 63 else number

@@ -1,0 +1,207 @@
+"""Collect what all chunks say into columns, without the events that are listed twice or whose times cannot be true."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from collector.format.intervals import Floats, Ints, Mask
+from collector.traces.kineto.decode.arguments import Arguments
+from collector.traces.kineto.decode.digest import MEMORY_FIELDS, Columns, Counts, Digest, Opened, Slices, digest
+from collector.traces.kineto.decode.events import Chunk, Loose
+from collector.traces.kineto.decode.numbering import BoundedNumbers, Numbers
+from collector.traces.kineto.scratch import Scratch
+
+REACH_NS = 365 * 86_400 * 10**9
+"""No trace is a year long: what lies further from its middle was taken with no clock or with a broken one."""
+_SAMPLED_ROWS = 1 << 16
+_ROWS_AT_ONCE = 1 << 21
+# Odd factors with many bits, as hash functions take them.
+_SPREAD, _STEP = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9)
+_HALF = np.uint64(32)
+
+Hashes = npt.NDArray[np.uint64]
+
+
+@dataclass
+class Log:
+    """Everything that the chunks held. `threads` numbers (pid, tid); `duplicates` counts events that the file lists
+    again, which are left out."""
+
+    names: BoundedNumbers = field(default_factory=lambda: BoundedNumbers("(a name left out)"))
+    categories: BoundedNumbers = field(default_factory=lambda: BoundedNumbers(""))
+    threads: BoundedNumbers = field(default_factory=lambda: BoundedNumbers((-1, -1)))
+    args: Arguments = field(default_factory=Arguments)
+    labels: dict[tuple[Loose, Loose, str], str] = field(default_factory=dict)
+    scratch: Scratch = field(default_factory=Scratch)
+    counter_names: Numbers = field(default_factory=Numbers)
+    counts: Counts = field(default_factory=Counts)
+    duplicates: int = 0
+    _opened: Opened = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._columns = {name: self.scratch.column() for name in Columns.__dataclass_fields__}
+        self._memory = [self.scratch.column() for _ in MEMORY_FIELDS]
+        self._counters = [self.scratch.column() for _ in range(3)]
+
+    def add(self, found: Chunk | Digest) -> None:
+        """Take the events of one chunk."""
+        found = digest(found, self._opened) if isinstance(found, Chunk) else found
+        slices = found.slices
+        used = ([slices.columns.thread] if slices else []) + ([found.memory[1]] if found.memory else [])
+        threads = self.threads.take(found.threads, np.concatenate(used) if used else np.empty(0, np.int64))
+        if slices is not None:
+            self._add_slices(slices, threads)
+        for column, (name, values) in zip(self._memory, zip(MEMORY_FIELDS, found.memory, strict=False), strict=False):
+            column.append(threads[values] if name == "thread" else values)
+        self._add_counters(found)
+        self.labels.update(found.labels)
+        self.counts.add(found.counts)
+
+    def _add_slices(self, found: Slices, threads: Ints) -> None:
+        columns = found.columns
+        numbers = {
+            "name": self.names.take(found.names, columns.name),
+            "category": self.categories.take(found.categories, columns.category),
+            "thread": threads,
+            "args": self.args.take(found.args, columns.args),
+        }
+        for name, column in self._columns.items():
+            values = getattr(columns, name)
+            column.append(numbers[name][values] if name in numbers else values)
+
+    def _add_counters(self, found: Digest) -> None:
+        numbers = [self.counter_names[name] for name in found.counter_names]
+        number, time_ns, value = zip(*found.counters, strict=True) if found.counters else ((), (), ())
+        self._counters[0].append(np.array([numbers[own] for own in number], np.int64))
+        self._counters[1].append(np.array(time_ns, np.int64))
+        self._counters[2].append(np.array(value, np.float64).view(np.int64))
+
+    def columns(self) -> Columns:
+        """Return the columns of all chunks, once."""
+        columns = Columns(**{name: column.finish() for name, column in self._columns.items()})
+        return self._drop_duplicates(self._drop_implausible(columns) if len(columns) else columns)
+
+    @cached_property
+    def memory(self) -> dict[str, Ints]:
+        """The memory events by field of MEMORY_FIELDS, ABSENT where one has none."""
+        return {name: column.finish() for name, column in zip(MEMORY_FIELDS, self._memory, strict=True)}
+
+    @cached_property
+    def counters(self) -> tuple[Ints, Ints, Floats]:
+        """The values of counters: number in `counter_names` (process and name), time, value."""
+        name, time_ns, bits = (column.finish() for column in self._counters)
+        return name, time_ns, bits.view(np.float64)
+
+    def _drop_implausible(self, columns: Columns) -> Columns:
+        """Leave out slices, allocations and values of counters with times that cannot be true, and count them."""
+        reach = find_reach(columns.start_ns)
+        number, time_ns, values = self.counters
+        spans = (columns.start_ns, columns.duration_ns), (self.memory["time_ns"], None), (time_ns, None)
+        held, near, true = (is_within(self.scratch, reach, *span) for span in spans)
+        left = sum(len(mask) - int(mask.sum()) for mask in (held, near, true))
+        if not left:
+            return columns
+        self.counts.untimed += left
+        self.memory = {name: self._pick(values, near) for name, values in self.memory.items()}
+        self.counters = number[true], time_ns[true], values[true]
+        return columns.map(lambda values: self._pick(values, held))
+
+    def _drop_duplicates(self, columns: Columns) -> Columns:
+        """Leave out slices that are listed again; allocations, too, where slices are.
+
+        Two allocations of one size in one microsecond look the same in old files, so they alone prove nothing. Nor does
+        a slice of no length without an id, which adds no time either.
+        """
+        again = find_repeated([getattr(columns, name) for name in self._columns], self.scratch)
+        for rows in self.scratch.blocks(len(columns)):
+            has_id = (columns.correlation[rows] > 0) | (columns.external[rows] > 0) | (columns.sequence[rows] > 0)
+            again[rows] &= has_id | (columns.duration_ns[rows] > 0)
+        found = int(again.sum())
+        if not found:
+            return columns
+        told_again = find_repeated(list(self.memory.values()), self.scratch)
+        self.duplicates = found + int(told_again.sum())
+        self.memory = {name: self._pick(values, ~told_again) for name, values in self.memory.items()}
+        return columns.map(lambda values: self._pick(values, ~again))
+
+    def _pick(self, values: Ints, mask: Mask) -> Ints:
+        return self.scratch.compute(len(values), lambda rows: values[rows][mask[rows]])
+
+    def count_unclosed(self) -> int:
+        """Return how many begun slices never ended."""
+        return sum(map(len, self._opened.values()))
+
+
+def find_reach(start_ns: Ints) -> tuple[int, int]:
+    """Return a year to both sides of the middle of the starts, of which there is one at least."""
+    # The middle is where most events are even if a sample tells it, and whether the trace counts from 1970 or from 0.
+    middle_ns = int(np.median(start_ns[:: max(len(start_ns) // _SAMPLED_ROWS, 1)]))
+    return middle_ns - REACH_NS, middle_ns + REACH_NS
+
+
+def is_within(scratch: Scratch, reach: tuple[int, int], start_ns: Ints, duration_ns: Ints | None = None) -> Mask:
+    """Return which moments, or which slices as a whole, lie within."""
+    held = np.empty(len(start_ns), bool)
+    for rows in scratch.blocks(len(held)):
+        starts = start_ns[rows]
+        ends = starts if duration_ns is None else starts + duration_ns[rows]
+        held[rows] = (starts >= reach[0]) & (ends <= reach[1])
+    return held
+
+
+def find_repeated(columns: Sequence[Ints], scratch: Scratch) -> Mask:
+    """Return which rows are equal to an earlier one in every column; the first column is what the rows are sorted by.
+
+    Rows that are equal have the same hash, and few others have: so only those are sorted.
+    """
+    first, *others = columns
+    again = np.zeros(len(first), bool)
+    rows = _find_suspects(columns, scratch)
+    order = scratch.sort(first, rows, lambda rows: [column[rows] for column in others])
+    for block in scratch.blocks(len(order)):
+        rows = order[max(block.start - 1, 0) : block.stop]
+        pairs = np.flatnonzero(first[rows[1:]] == first[rows[:-1]])
+        for column in others:
+            pairs = pairs[column[rows[pairs + 1]] == column[rows[pairs]]]
+        again[rows[pairs + 1]] = True
+    return again
+
+
+def _find_suspects(columns: Sequence[Ints], scratch: Scratch) -> Ints:
+    """Return the rows whose hash another row has, too."""
+    hashes = scratch.compute(len(columns[0]), lambda rows: _hash(columns, rows).view(np.int64)).view(np.uint64)
+    repeated = np.concatenate([np.empty(0, np.uint64), *_list_repeated(hashes, scratch)])
+
+    def pick(rows: slice) -> Ints:
+        at = np.minimum(np.searchsorted(repeated, hashes[rows]), len(repeated) - 1)
+        found: Ints = np.flatnonzero(repeated[at] == hashes[rows]) + rows.start
+        return found
+
+    return scratch.compute(len(hashes) if len(repeated) else 0, pick)
+
+
+def _hash(columns: Sequence[Ints], rows: slice) -> Hashes:
+    found = np.zeros(rows.stop - rows.start, np.uint64)
+    for column in columns:
+        found = (found ^ column[rows].view(np.uint64)) * _SPREAD
+        found = (found ^ (found >> _HALF)) * _STEP
+    return found
+
+
+def _list_repeated(hashes: Hashes, scratch: Scratch) -> Iterator[Hashes]:
+    """Yield the values that occur more than once, rising, from a range of values after the other."""
+    bits = (len(hashes) // _ROWS_AT_ONCE).bit_length()
+    for number in range(1 << bits):
+        mine = hashes
+        if bits:
+            top = np.uint64(64 - bits)
+            mine = np.concatenate(
+                [hashes[rows][hashes[rows] >> top == number] for rows in scratch.blocks(len(hashes))] or [hashes]
+            )
+        ordered = np.sort(mine)
+        yield np.unique(ordered[1:][ordered[1:] == ordered[:-1]])

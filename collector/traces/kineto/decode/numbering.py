@@ -1,0 +1,99 @@
+"""Number what repeats, such as names and threads, and group by such numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from collector.format.arrays import from_numbers
+from collector.format.intervals import Ints
+
+KEYS_LIMIT_BYTES = 64 << 20
+"""Different names and threads get a number of their own up to this size in all."""
+_KEY_BYTES = 160
+"""What a key takes beside its text."""
+LARGEST_SMALL = (1 << 31) - 1
+_TABLE_PER_ROW, _LEAST_TABLE = 4, 1 << 12
+
+
+class Numbers(dict[Any, int]):
+    """A mapping that gives each new key the next number, from 0."""
+
+    def __missing__(self, key: Any) -> int:
+        number = self[key] = len(self)
+        return number
+
+
+class BoundedNumbers(Numbers):
+    """Numbers for keys up to a size in all; those that come later share the number of `rest`, and are counted."""
+
+    def __init__(self, rest: Any) -> None:
+        super().__init__()
+        self._rest = rest
+        self._left_bytes = KEYS_LIMIT_BYTES
+        self.dropped = 0
+
+    def __missing__(self, key: Any) -> int:
+        self._left_bytes -= len(str(key)) + _KEY_BYTES
+        return super().__missing__(key) if self._left_bytes > 0 or key == self._rest else self[self._rest]
+
+    def take(self, keys: Sequence[Any], places: Ints) -> Ints:
+        """Return the number of each key. `places` tells which of the keys each event has."""
+        numbers = np.array([self[key] for key in keys], np.int64)
+        if self._left_bytes <= 0:
+            self.dropped += count_places(places, [at for at, key in enumerate(keys) if key not in self])
+        return numbers
+
+
+def count_places(places: Ints, wanted: list[int]) -> int:
+    """Return how many of the places are among those that are wanted."""
+    return int(np.isin(places, wanted).sum()) if wanted else 0
+
+
+def small(values: Ints) -> Ints:
+    """Return integers where those that 32 bits cannot hold are 0: a device number like that is a fault of the file."""
+    kept: Ints = np.where(np.abs(values) <= LARGEST_SMALL, values, 0)
+    return kept
+
+
+def compress(codes: Ints) -> tuple[Ints, Ints]:
+    """Return the numbers that occur, rising, and the place of each one among them."""
+    low, high = (int(codes.min()), int(codes.max())) if len(codes) else (0, 0)
+    if high - low > _TABLE_PER_ROW * len(codes) + _LEAST_TABLE:
+        used, places = np.unique(codes, return_inverse=True)
+        return used, places
+    # Numbers of names and the like lie close together: a table of them takes a tenth of a sort.
+    table = np.zeros(high - low + 1, np.int64)
+    table[codes - low] = 1
+    used = np.flatnonzero(table)
+    table[used] = np.arange(len(used))
+    return used + low, table[codes - low]
+
+
+def list_different(values: Ints) -> tuple[Ints, Ints]:
+    """Return the different values in the order in which each comes first, and the place of each value among them."""
+    encoded = from_numbers(values).dictionary_encode()
+    different = np.frombuffer(encoded.dictionary.buffers()[1], np.int64, len(encoded.dictionary))
+    return different, np.frombuffer(encoded.indices.buffers()[1], np.int32, len(values)).astype(np.int64)
+
+
+def group(*columns: Ints) -> tuple[Ints, Ints]:
+    """Group rows by several columns of integers. Return the first row of each group and the group of each row."""
+    key, count = np.zeros(len(columns[0]), np.int64), 1
+    for column in columns:
+        used, codes = compress(column)
+        if count * len(used) >= 1 << 62:
+            used_keys, key = np.unique(key, return_inverse=True)
+            count = len(used_keys)
+        key, count = key * len(used) + codes, count * len(used)
+    _, first, groups = np.unique(key, return_index=True, return_inverse=True)
+    return first, groups
+
+
+def total(values: Ints, groups: Ints, count: int) -> Ints:
+    """Return the exact sum of each group."""
+    sums = np.zeros(count, np.int64)
+    np.add.at(sums, groups, values)
+    return sums

@@ -1,0 +1,271 @@
+"""Cut a trace into chunks at event boundaries and decode each chunk; memory stays that of one chunk.
+
+Where an event ends cannot be seen in the bytes alone: `}, {` may stand in a name or in the arguments. So a boundary is
+guessed from the right end of a block, and the decoder has the last word: a chunk that was cut in the wrong place does
+not decode, and the next boundary to the left is tried. The decoder also says where the list of events ends, because
+keys after it are usual.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any, TypeVar
+
+import msgspec
+
+from collector.format.schema.errors import TraceError
+from collector.traces.kineto.decode.digest import Digest
+from collector.traces.kineto.decode.events import EVENTS, UNREADABLE, Chunk
+from collector.traces.kineto.decode.salvage import (
+    BOUNDARY,
+    Fault,
+    Salvage,
+    find_error,
+    repair_json,
+    salvage,
+    split_items,
+)
+from collector.traces.source import Source
+
+T = TypeVar("T")
+LIMIT_BYTES = 64 << 20
+"""The most that a head, a tail or a single event may take."""
+
+_MOST_KEYS = 64
+_LIST_START = re.compile(rb'"traceEvents"\s*:\s*\[')
+_BYTE_OF_ERROR = re.compile(r"trailing characters \(byte (\d+)\)")
+_AT_BYTE = re.compile(r"\(byte (\d+)\)")
+SPARE_FRAMES = 150
+_TAIL_WINDOWS = (1 << 14, 1 << 18, LIMIT_BYTES)
+
+
+_Decoded = tuple[Chunk | None, int, bool]
+"""Events, the bytes of the text that are used up, and whether the list has ended with them."""
+Advance = Callable[[int], None]
+"""Told how many bytes of the text have been used up."""
+Digests = Generator[Digest, None, tuple[bytes, Iterator[bytes]]]
+"""What some of the chunks say. Returned are the text and the blocks that are left for the reader."""
+ReadAhead = Callable[[bytes, Iterator[bytes], Advance], Digests]
+
+
+@dataclass
+class Damage:
+    """What was wrong with a file: repaired chunks, events that could not be read, the first fault, an early end."""
+
+    repaired: int = 0
+    lost: int = 0
+    first_fault: str = ""
+    cut_short: str = ""
+
+
+@dataclass
+class EventStream:
+    """The chunks of a trace. `metadata` and `damage` are complete when all chunks have been taken.
+
+    `ahead` takes over as many chunks as it can, and gives what they say in their place.
+    """
+
+    source: Source
+    ahead: ReadAhead | None = None
+    metadata: dict[str, Any] = field(default_factory=dict)
+    damage: Damage = field(default_factory=Damage)
+    offset: int = 0
+    """How many bytes of the unpacked file have been read into chunks."""
+    _bare_list: bool = False
+
+    def open(self) -> Generator[Chunk | Digest, None, None] | None:
+        """Return the chunks, or None if the file is no trace. Raises TraceError for a file that is broken."""
+        blocks = self.source.read_blocks()
+        body = self._read_head(blocks)
+        return None if body is None else self._read_chunks(body, blocks)
+
+    def _read_head(self, blocks: Iterator[bytes]) -> bytes | None:
+        text = b""
+        tries = 0
+        for block in blocks:
+            text += block
+            start = text[:256].lstrip(b"\xef\xbb\xbf \t\r\n")
+            if start and start[:1] not in (b"{", b"["):
+                return None
+            if start[:1] == b"[":
+                self._bare_list = True
+                self.offset = text.index(b"[") + 1
+                body = text[self.offset :]
+                return body if body.lstrip()[:1] in (b"{", b"]", b"") else None
+            for match in _LIST_START.finditer(text):
+                if self._take_head(text[: match.start()]):
+                    self.offset = match.end()
+                    return text[match.end() :]
+                tries += 1
+                if tries > _MOST_KEYS:
+                    return None
+            if len(text) > LIMIT_BYTES:
+                return None
+        if not text.strip():
+            why = f" ({self.source.truncated})" if self.source.truncated else ""
+            raise TraceError(f"{self.source.path} is empty{why}")
+        return None
+
+    def _take_head(self, head: bytes) -> bool:
+        """Take the keys before the events. False if the match was not the key of the outermost object."""
+        try:
+            self.metadata.update(_decode_object(head.lstrip(b"\xef\xbb\xbf") + b'"traceEvents":null}'))
+        except UNREADABLE:
+            return False
+        self.metadata.pop("traceEvents", None)
+        return True
+
+    def _read_chunks(self, text: bytes, blocks: Iterator[bytes]) -> Generator[Chunk | Digest, None, None]:
+        if self.ahead is not None:
+            text, blocks = yield from self.ahead(text, blocks, self._advance)
+        while (block := next(blocks, None)) is not None or text.strip():
+            text += block or b""
+            chunk, used, ended = descend(self._decode if block is not None else self._decode_last, text)
+            if chunk is not None:
+                yield chunk
+            text = text[used:]
+            self.offset += used
+            if ended:
+                self._take_tail(text, blocks)
+                return
+            if block is None and not used:
+                break
+            if len(text) > LIMIT_BYTES:
+                raise TraceError(
+                    f"{self.source.path}: no event ends within {LIMIT_BYTES >> 20} MiB of byte {self.offset}"
+                )
+        if not self._bare_list or text.strip() or self.source.truncated:
+            self.damage.cut_short = self.source.truncated or "the list of events does not end"
+
+    def _advance(self, used: int) -> None:
+        self.offset += used
+
+    def _decode(self, text: bytes, is_last: bool = False) -> _Decoded:
+        """Decode as many whole events as there are."""
+        tries = 0
+        cuts = ((match.start() + 1, match.end(), b"]") for match in find_boundaries(text))
+        for cut, end, close in chain([(len(text), len(text), b"")] if is_last else [], cuts):
+            body = b"".join((b"[", memoryview(text)[:cut], close))  # a copy, not three
+            try:
+                events = EVENTS.decode(body)
+                return (Chunk(events, body) if events else None), end, not close
+            except UNREADABLE as error:
+                list_end = _find_list_end(error)
+                if list_end is not None:
+                    return self._decode_until(text, list_end)
+                tries += bool(close)
+                if not close or (tries < 8 and _is_cut_fault(error, len(body))):
+                    continue
+                return self._salvage(text[:cut], end)
+        return self._decode_rest(text) if is_last else (None, 0, False)
+
+    def _decode_last(self, text: bytes) -> _Decoded:
+        """Decode what is left at the end of the file: the last events and the keys after them, or a cut."""
+        return self._decode(text, is_last=True)
+
+    def _decode_until(self, text: bytes, end: int) -> _Decoded:
+        body = b"[" + text[:end]
+        try:
+            events = EVENTS.decode(body)
+        except RecursionError:
+            # What could just be decoded one frame further up is nested too deeply here.
+            return self._decode_rest(text[:end])
+        return (Chunk(events, body) if events else None), end, True
+
+    def _decode_rest(self, text: bytes) -> _Decoded:
+        """Decode the last items of the file, in which no end of an event can be guessed; a cut may have hit them."""
+        items = split_items(text)
+        places, used = items.places, items.end
+        if used is None:
+            start, end = places[-1]
+            is_whole = text[start:end].strip() and find_error(text[start:end]) is None
+            places, used = (places, end) if is_whole else (places[:-1], start)
+        found = Salvage()
+        found.take(text, places)
+        return self._take_salvaged(found), used, items.end is not None
+
+    def _salvage(self, text: bytes, used: int) -> _Decoded:
+        """Read a chunk that does not decode: mend it, or else keep the events of it that do."""
+        mended = b"[" + repair_json(text) + b"]"
+        try:
+            events = EVENTS.decode(mended)
+        except UNREADABLE:
+            found = salvage(text)
+            return self._take_salvaged(found), found.end or used, found.end is not None
+        self.damage.repaired += 1
+        if not self.damage.first_fault:
+            self._note(salvage(text).fault)
+        return Chunk(events, mended), used, False
+
+    def _take_salvaged(self, found: Salvage) -> Chunk | None:
+        self.damage.lost += found.lost
+        self.damage.repaired += found.mended
+        self._note(found.fault)
+        events, text = found.decode()
+        return Chunk(events, text) if events else None
+
+    def _note(self, fault: Fault | None) -> None:
+        if fault is not None and not self.damage.first_fault:
+            self.damage.first_fault = f"byte {self.offset + fault.place}: {fault.reason}"
+
+    def _take_tail(self, text: bytes, blocks: Iterator[bytes]) -> None:
+        for block in blocks:
+            text += block
+            if len(text) > LIMIT_BYTES:
+                self.damage.cut_short = f"what follows the events is longer than {LIMIT_BYTES >> 20} MiB"
+                return
+        if self._bare_list or not text.strip():
+            self.damage.cut_short = self.damage.cut_short or self.source.truncated
+            return
+        try:
+            self.metadata.update(_decode_object(b'{"":0' + text))
+        except UNREADABLE:
+            self.damage.cut_short = self.source.truncated or "what follows the events is not readable"
+        self.metadata.pop("", None)
+
+
+def descend(decode: Callable[[bytes], T], text: bytes, frames: int = SPARE_FRAMES) -> T:
+    """Call `decode` from so many frames further down.
+
+    How deeply values may be nested depends on how deep the stack is. What is nested too deeply for whoever looks at it
+    later is so here already, and is a fault of a single event.
+    """
+    return descend(decode, text, frames - 1) if frames else decode(text)
+
+
+def find_boundaries(text: bytes) -> Iterator[re.Match[bytes]]:
+    """Find what look like ends of events, from the right."""
+    below = len(text)
+    for window in _TAIL_WINDOWS:
+        found = list(BOUNDARY.finditer(text, max(0, len(text) - window)))
+        yield from (match for match in reversed(found) if match.start() < below)
+        if window >= len(text):
+            return
+        below = found[0].start() if found else below
+
+
+def _find_list_end(error: Exception) -> int | None:
+    """Return how many bytes of the text belong to the list, if the decoder complains of what follows it.
+
+    The decoder counts from 1, and saw an opening bracket in front of the text.
+    """
+    match = _BYTE_OF_ERROR.search(str(error))
+    return int(match.group(1)) - 2 if match else None
+
+
+def _is_cut_fault(error: Exception, length: int) -> bool:
+    at = _AT_BYTE.search(str(error))
+    return "truncated" in str(error) or (at is not None and int(at.group(1)) >= length - 2)
+
+
+def _decode_object(text: bytes) -> dict[str, Any]:
+    try:
+        value = msgspec.json.decode(text)
+    except UNREADABLE:
+        value = msgspec.json.decode(repair_json(text))
+    if not isinstance(value, dict):
+        raise msgspec.DecodeError("not an object")
+    return value

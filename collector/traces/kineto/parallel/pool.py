@@ -1,0 +1,189 @@
+"""The processes that help to read a trace. One that dies, or does not answer, costs time and nothing else."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import select
+import subprocess
+import sys
+import time
+from collections import deque
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from collector.expendable import build_environment
+from collector.traces.kineto.decode.digest import Digest
+from collector.traces.kineto.parallel.worker import ANSWER, ORDER, READY, write_all
+
+ANSWER_S = 60.0
+"""A worker that has not answered for so long is taken for lost."""
+_FILES = 2
+"""Pieces that a worker has: one that it works on and one that waits, so that it never does."""
+_MODULE = "collector.traces.kineto.parallel.worker"
+
+
+@dataclass
+class Piece:
+    """Some events to be digested: the text up to `cut`. What begins at `end` belongs to the next piece.
+
+    Of the text, `left` bytes were left of the piece before; behind them stand the blocks that were read, of some sizes.
+    """
+
+    text: bytes
+    left: int
+    sizes: tuple[int, ...]
+    cut: int
+    end: int
+    is_out: bool = False
+    """Whether a worker has it."""
+    digest: Digest | None = None
+
+    def spell(self) -> list[bytes | memoryview]:
+        """Return the events as a JSON list, in parts."""
+        return [b"[", memoryview(self.text)[: self.cut], b"]"]
+
+
+class Worker:
+    """One process. Raises OSError if it cannot be started."""
+
+    def __init__(self) -> None:
+        self._files = [os.memfd_create("stepscope", os.MFD_CLOEXEC) for _ in range(_FILES)]
+        try:
+            self._process = _start(self._files)
+        except OSError:
+            self._close_files()
+            raise
+        self._asked: deque[Piece] = deque()
+        self._count = 0
+        self._is_ready = False
+        self._since_s = time.monotonic()
+
+    @property
+    def answers(self) -> int:
+        """The descriptor on which it says that it has answered."""
+        return self._process.stdout.fileno() if self._process.stdout else -1
+
+    @property
+    def is_free(self) -> bool:
+        return self._is_ready and len(self._asked) < _FILES
+
+    @property
+    def left_s(self) -> float:
+        """How long its answer may still take."""
+        return self._since_s + ANSWER_S - time.monotonic() if self._asked else ANSWER_S
+
+    def ask(self, piece: Piece, frames: int) -> None:
+        """Hand a piece out. Raises OSError if the worker is gone, or there is no room."""
+        number, parts = self._count % _FILES, piece.spell()
+        write_all(self._files[number], parts)
+        orders = self._process.stdin
+        if orders is not None:
+            orders.write(ORDER.pack(number, sum(map(len, parts)), frames, sys.getrecursionlimit()))
+        self._since_s = self._since_s if self._asked else time.monotonic()
+        self._count += 1
+        self._asked.append(piece)
+        piece.is_out = True
+
+    def take_answer(self) -> bool:
+        """Take the answer that is there. False if the worker has died instead."""
+        with suppress(OSError):
+            answer = os.read(self.answers, ANSWER.size)
+            if len(answer) == ANSWER.size:
+                self._take(ANSWER.unpack(answer)[0])
+                return True
+        return False
+
+    def _take(self, size: int) -> None:
+        self._since_s = time.monotonic()
+        if not self._is_ready:
+            self._is_ready = size == READY
+            return
+        file = self._files[(self._count - len(self._asked)) % _FILES]
+        piece = self._asked.popleft()
+        piece.is_out = False
+        if size > 0:
+            piece.digest = pickle.loads(os.pread(file, size, 0))
+
+    def close(self) -> None:
+        """End it; whatever it was asked for comes back undone."""
+        for piece in self._asked:
+            piece.is_out = False
+        self._asked.clear()
+        with suppress(OSError):
+            self._process.kill()
+        self._process.wait()
+        for stream in (self._process.stdin, self._process.stdout):
+            if stream is not None:
+                stream.close()
+        self._close_files()
+
+    def _close_files(self) -> None:
+        for file in self._files:
+            os.close(file)
+
+
+def _start(files: list[int]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "collector.expendable", _MODULE, *map(str, files)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        bufsize=0,
+        cwd="/",  # a file of the user's in the current folder must not shadow a module
+        env=build_environment(),
+        pass_fds=files,
+        start_new_session=True,
+    )
+
+
+@dataclass
+class Pool:
+    """Some workers, which run between entering and leaving; fewer where they cannot be started."""
+
+    size: int
+    _workers: list[Worker] = field(default_factory=list)
+
+    def __enter__(self) -> Pool:
+        with suppress(OSError, AttributeError):  # a system without memory that can be shared so
+            self._workers.extend(Worker() for _ in range(self.size))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for worker in self._workers:
+            worker.close()
+        self._workers.clear()
+
+    def hand_out(self, piece: Piece, frames: int) -> bool:
+        """Say whether a worker has taken a piece."""
+        self.take_answers(0.0)
+        for worker in list(self._workers):
+            if worker.is_free:
+                try:
+                    worker.ask(piece, frames)
+                except OSError:
+                    self._lose(worker)
+                    continue
+                return True
+        return False
+
+    def wait_for(self, piece: Piece) -> None:
+        """Wait until a piece has come back, digested or not."""
+        while piece.is_out:
+            self.take_answers(min((worker.left_s for worker in self._workers), default=0.0))
+
+    def take_answers(self, wait_s: float) -> None:
+        """Take the answers that are there, or come within some seconds."""
+        poll = select.poll()
+        by_file = {worker.answers: worker for worker in self._workers}
+        for file in by_file:
+            poll.register(file, select.POLLIN)
+        ready = [by_file[file] for file, _ in poll.poll(max(wait_s, 0.0) * 1000)]
+        lost = [worker for worker in ready if not worker.take_answer()]
+        lost += [worker for worker in self._workers if worker.left_s <= 0 and worker not in lost]
+        for worker in lost:
+            self._lose(worker)
+
+    def _lose(self, worker: Worker) -> None:
+        worker.close()
+        self._workers.remove(worker)

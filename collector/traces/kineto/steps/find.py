@@ -1,0 +1,245 @@
+"""Find the steps of a trace.
+
+Markers (`ProfilerStep#N`) come first; then the steps of an optimizer; then, where there is no optimizer, the batches of
+a loader; then an annotation that repeats; then launches that repeat. If there is none of them, the whole trace is one
+step and a warning says so. By hand, any of these can be chosen, or the slices whose names fit a pattern.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from collector.format.intervals import Ints, Mask
+from collector.format.schema.errors import TraceError
+from collector.traces.format import StepBounds
+from collector.traces.kineto.classify.kinds import Kind, read_step
+from collector.traces.kineto.classify.trace import Trace
+from collector.traces.kineto.steps.model import BACKWARD, CUT_OFF_SHARE, LOADER, MANY_PER_STEP, OPTIMIZER_STEP, Steps
+from collector.traces.kineto.steps.repeats import PATTERN_CONFIDENCE, find_pattern
+
+LOADER_CONFIDENCE = 0.8
+ANNOTATION_CONFIDENCE = 0.6
+_LEAST_REPEATS = 3
+_COVERED_SHARE = 0.5
+
+
+@dataclass(frozen=True)
+class _Told:
+    by: str
+    confidence_frac: float
+
+
+_MARKERS = _Told("step markers", 1.0)
+_OPTIMIZER_STEPS = _Told("optimizer steps", 0.9)
+_WHOLE = _Told("whole", 0.0)
+_COUNTER = re.compile(r"\d+")
+
+
+def find_steps(trace: Trace, base_ns: int, given: StepBounds | None = None, chosen: str | None = None) -> Steps:
+    """Find the steps. `given` are steps that the run knows itself; `base_ns` is what turns a time into unix ns.
+
+    `chosen` is `optimizer`, `whole` or a regular expression for the names of steps. Raises TraceError where the trace
+    has no such steps.
+    """
+    if given is not None:
+        return _take_given(given, base_ns)
+    if chosen == "whole":
+        return replace(_whole(trace), how="hand (the whole trace)", confidence_frac=1.0, own=0)
+    if chosen is not None:
+        own = _from_markers(trace) or _from_optimizer(trace)
+        return _add_device_work(trace, replace(_from_choice(trace, chosen), own=len(own) if own else 0))
+    told = _from_markers(trace) or _from_optimizer(trace)
+    found = told or _from_loader(trace) or _from_annotation(trace) or _from_pattern(trace)
+    if found is not None:
+        return _add_device_work(trace, found)
+    return _whole(trace)
+
+
+def _take_given(given: StepBounds, base_ns: int) -> Steps:
+    starts = np.array(given.starts_unix_ns, np.int64) - base_ns
+    ends = np.array(given.ends_unix_ns, np.int64) - base_ns
+    return _make(starts, ends, _Told("the run", 1.0), number=np.array(given.numbers))
+
+
+def _from_markers(trace: Trace) -> Steps | None:
+    # Several threads may carry markers; the first one to carry them is the one that counts.
+    rows = _take_apart(trace, trace.sort(trace.kind == Kind.STEP))
+    if not len(rows):
+        return None
+    numbers = np.array([read_step(trace.names[code]) for code in trace.columns.name[rows].tolist()])
+    thread = int(trace.lanes.track[rows[0]])
+    return _make(trace.start_ns[rows], trace.end_ns[rows], _MARKERS, thread, numbers)
+
+
+def _from_optimizer(trace: Trace) -> Steps | None:
+    rows = np.flatnonzero(trace.is_host_work & trace.find_named(OPTIMIZER_STEP.match))
+    if len(rows) < 2:
+        return None
+    ends = np.sort(trace.end_ns[rows])
+    ends = ends[np.append(_find_other_work(trace, ends), True)]
+    if len(ends) < 2:
+        return None
+    first = int(trace.start_ns[trace.is_host].min())
+    starts = np.concatenate([[first], ends[:-1]])
+    return _make(starts, ends, _OPTIMIZER_STEPS, int(trace.lanes.track[rows[0]]))
+
+
+def _find_other_work(trace: Trace, ends: Ints) -> Mask:
+    """Say after which of these ends of optimizers another step begins: several may step at the end of one.
+
+    What every step does once or more tells: fetching a batch, or else the backward. Only without either it is the length
+    of the gap, as the first steps of a trace may be much longer, or shorter, than the others.
+    """
+    fetches, backwards = (
+        np.diff(np.searchsorted(np.sort(trace.start_ns[trace.find_named(pattern.match)]), ends)) > 0
+        for pattern in (LOADER, BACKWARD)
+    )
+    if MANY_PER_STEP * fetches.sum() >= backwards.sum() and fetches.any():
+        return fetches
+    gaps = np.diff(ends)
+    return backwards if backwards.any() else gaps > max(int(np.median(gaps)) // 2, 1)
+
+
+def _from_loader(trace: Trace) -> Steps | None:
+    """Take each batch of a loader where nothing is updated: from its fetch to the next one.
+
+    What a loop fetches last, to find that there is no more, is no batch: it holds no operator, and what follows is not what
+    follows other batches. A batch that has come before it was asked for holds none, either.
+    """
+    is_fetch = trace.is_host & trace.find_named(LOADER.match)
+    if is_fetch.sum() < 2 or (trace.is_host_work & trace.find_named(OPTIMIZER_STEP.match)).any():
+        return None
+    rows, track = _pick_busiest(trace, is_fetch)
+    starts, ends = trace.start_ns[rows], trace.end_ns[rows]
+    until = np.append(starts[1:], int(trace.end_ns[trace.is_host].max()))
+    work = trace.sort(trace.is_operator & (trace.lanes.track == track))
+    first, behind, end = (np.searchsorted(trace.start_ns[work], times) for times in (starts, ends, until))
+    computes, makes = end > behind, behind > first
+    follows = np.where(computes, trace.columns.name[np.append(work, 0)[behind]], -1)
+    sure = computes & makes
+    sure = sure if sure.any() else computes & (np.arange(len(rows)) < len(rows) - 1)
+    is_batch = computes & (sure | np.isin(follows, follows[sure]))
+    if is_batch.sum() < 2:
+        return None
+    return _make(starts[is_batch], until[is_batch], _Told("the batches of a loader", LOADER_CONFIDENCE), track)
+
+
+def _pick_busiest(trace: Trace, mask: Mask) -> tuple[Ints, int]:
+    """Return the slices of the track that has most of those for which a mask holds, one after the other, and the track."""
+    rows = trace.sort(mask)
+    track = int(np.bincount(trace.lanes.track[rows]).argmax())
+    return _take_apart(trace, rows[trace.lanes.track[rows] == track]), track
+
+
+def _take_apart(trace: Trace, rows: Ints) -> Ints:
+    """Return slices by start without those that begin before an earlier one has ended."""
+    ends = np.maximum.accumulate(trace.end_ns[rows])
+    found: Ints = rows[np.append(np.full(min(len(rows), 1), True), trace.start_ns[rows][1:] >= ends[:-1])]
+    return found
+
+
+def _from_annotation(trace: Trace) -> Steps | None:
+    """Take the annotation that repeats, on one thread, and covers most of the time; its name without digits counts."""
+    rows = trace.sort((trace.kind == Kind.ANNOTATION) & ~trace.find_named(LOADER.match))
+    if len(rows) < _LEAST_REPEATS:
+        return None
+    stems: dict[str, int] = {}
+    stem_of_name = np.array([stems.setdefault(_COUNTER.sub("#", name), len(stems)) for name in trace.names], np.int64)
+    keys = trace.lanes.track[rows] * len(stems) + stem_of_name[trace.columns.name[rows]]
+    most = int(_COVERED_SHARE * int(trace.end_ns[trace.is_host].max() - trace.start_ns[trace.is_host].min()))
+    best: Ints | None = None
+    for key in np.unique(keys):
+        group = rows[keys == key]
+        covered = int(trace.columns.duration_ns[group].sum())
+        if len(group) >= _LEAST_REPEATS and covered > most and len(_take_apart(trace, group)) == len(group):
+            best, most = group, covered
+    if best is None:
+        return None
+    name, thread = trace.names[int(trace.columns.name[best[0]])], int(trace.lanes.track[best[0]])
+    told = _Told(f"the annotation {name[:80]!r}, which repeats", ANNOTATION_CONFIDENCE)
+    return _make(trace.start_ns[best], trace.end_ns[best], told, thread)
+
+
+def _from_pattern(trace: Trace) -> Steps | None:
+    pattern = find_pattern(trace)
+    if pattern is None:
+        return None
+    confidence_frac = round(PATTERN_CONFIDENCE * pattern.equal_frac, 2)
+    told = _Told(f"launches that repeat, each time from {pattern.first_name[:80]!r} on", confidence_frac)
+    return _between(trace, pattern.starts_ns, told, -1)
+
+
+def _from_choice(trace: Trace, chosen: str) -> Steps:
+    if chosen == "optimizer":
+        found = _from_optimizer(trace)
+        if found is None:
+            raise TraceError("--steps-from optimizer: the trace has no two steps of an optimizer")
+        return replace(found, how="hand (optimizer steps)", confidence_frac=1.0)
+    try:
+        pattern = re.compile(chosen)
+    except re.error as error:
+        raise TraceError(f"--steps-from {chosen[:80]!r} is not a regular expression: {error}") from None
+    is_chosen = trace.is_host & trace.find_named(pattern.search)
+    if not is_chosen.any():
+        raise TraceError(f"--steps-from {chosen[:80]!r} fits the name of no slice on the host")
+    rows, thread = _pick_busiest(trace, is_chosen)
+    told = _Told(f"hand (names that fit {chosen[:80]!r})", 1.0)
+    starts, ends = trace.start_ns[rows], trace.end_ns[rows]
+    begins = trace.find_named(LOADER.match)[rows].all()
+    if not begins and (ends - starts).sum() >= _COVERED_SHARE * (ends[-1] - starts[0]):
+        return _make(starts, ends, told, thread)
+    return _between(trace, starts, told, thread)
+
+
+def _between(trace: Trace, starts: Ints, told: _Told, thread: int) -> Steps:
+    """Return the steps from each start to the next; the last one ends with the work of the trace."""
+    work = trace.is_host if trace.is_host.any() else trace.is_device_work
+    ends = np.append(starts[1:], max(int(trace.end_ns[work].max()), int(starts[-1]) + 1))
+    return _make(starts, ends, told, thread)
+
+
+def _whole(trace: Trace) -> Steps:
+    work = trace.is_host_work | trace.is_device_work | (trace.kind == Kind.RUNTIME)
+    rows = np.flatnonzero(work if work.any() else np.ones(len(trace.columns), bool))
+    return _make(np.array([trace.start_ns[rows].min()]), np.array([trace.end_ns[rows].max()]), _WHOLE)
+
+
+def _make(start: Ints, end: Ints, told: _Told, thread: int = -1, number: Ints | None = None) -> Steps:
+    """Make steps; only marked ones have a number of their own."""
+    numbers = (np.arange(1, len(start) + 1) if number is None else number).astype(np.int64)
+    return Steps(numbers, start, end, start, end, told.by, told.confidence_frac, number is not None, thread)
+
+
+def _add_device_work(trace: Trace, steps: Steps) -> Steps:
+    """Let each step end with the last device work launched from inside it, and drop last ones that were cut off."""
+    last = np.full(len(steps), np.iinfo(np.int64).min)
+    launched = np.zeros(len(steps), np.int64)
+    for device in trace.find(trace.is_device_work):
+        launch = trace.links.launch[device]
+        row = np.where(launch >= 0, steps.locate(trace.start_ns[launch]), -1)
+        inside = row >= 0
+        np.maximum.at(last, row[inside], trace.end_ns[device[inside]])
+        launched += np.bincount(row[inside], minlength=len(steps))
+    ends = np.maximum.accumulate(np.maximum(steps.host_end_ns, last))
+    previous = np.concatenate([steps.host_start_ns[:1], ends[:-1]])
+    starts = np.maximum(previous, steps.host_start_ns)
+    return _drop_cut_off(replace(steps, start_ns=starts, end_ns=ends), launched)
+
+
+def _drop_cut_off(steps: Steps, launched: Ints) -> Steps:
+    """Drop the steps behind the last one that launched device work, and that one where it launched too little.
+
+    Without device work all steps are kept: nothing tells then whether one is whole.
+    """
+    busy = np.flatnonzero(launched)
+    if not len(busy):
+        return steps
+    end = int(busy[-1]) + 1
+    if end > 1 and launched[end - 1] < CUT_OFF_SHARE * launched[end - 2]:
+        end -= 1
+    fields = ("number", "host_start_ns", "host_end_ns", "start_ns", "end_ns")
+    kept = {name: getattr(steps, name)[:end] for name in fields}
+    return replace(steps, **kept, cut_off=tuple(steps.number[end:].tolist()))

@@ -1,0 +1,202 @@
+"""Tell the phases of a step from what the training thread was doing.
+
+Loader, backward and optimizer leave marks in a trace. What lies between two marks follows from the marks on both
+sides, as the declaration of the phases says; a trace without any mark is all forward. All time of the training thread
+in the loader is data wait, also while the device still works on the step: a faster loader saves so much at most.
+
+When the host has left a step, the device may still be at work on it. What the host does then belongs to the next step,
+so the phases are those of the device (`async_device_phases.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from collector.format.intervals import Ints, Mask
+from collector.format.phases import PHASE_PLACES
+from collector.traces.families import find_family
+from collector.traces.kineto.classify.kinds import OPERATORS, Kind
+from collector.traces.kineto.classify.trace import Trace
+from collector.traces.kineto.steps.async_device_phases import follow_device
+from collector.traces.kineto.steps.model import BACKWARD, LOADER, OPTIMIZER, Phases, Steps
+
+LONGEST_PAUSE_NS = 1_000_000
+"""For so long a thread may prepare the parameter update without a call that the trace knows."""
+_PREPARATION = frozenset({"copy", "memory", "random"})
+
+Span = tuple[int, int, str]
+
+
+class _Times(NamedTuple):
+    """Stretches of time by their start. `reached` is the latest end of each and those before it."""
+
+    starts: Ints
+    ends: Ints
+    reached: Ints
+
+
+@dataclass(frozen=True)
+class _Marks:
+    """Sorted times of what phases are found by. `calls` are all operators and runtime calls of the training thread.
+
+    `busy` is when anything ran in a trace that only infers, which has neither a backward nor an optimizer; else None.
+    """
+
+    loader: _Times
+    optimizer: _Times
+    backward: _Times
+    work: Ints
+    calls: _Times
+    busy: _Times | None
+
+
+def find_phases(trace: Trace, steps: Steps) -> Phases:
+    """Tell the phases of every step; within a step they leave no hole."""
+    marks = _find_marks(trace, steps)
+    found = _tell(marks, steps.start_ns, steps.end_ns)
+    if (steps.end_ns > steps.host_end_ns).any():
+        return follow_device(trace, steps, found, _tell(marks, steps.host_start_ns, steps.host_end_ns))
+    return found
+
+
+def _tell(marks: _Marks, starts: Ints, ends: Ints) -> Phases:
+    """Tell the phases of some stretches, as the host shows them."""
+    rows: list[tuple[int, int, int, int]] = []
+    for row, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
+        known = sorted(_clip_marks(marks, start, end))
+        spans = [*_fill(known, start, end, marks)]
+        rows.extend((row, PHASE_PLACES[phase], first, last) for first, last, phase in spans if last > first)
+    columns = np.array(rows, np.int64).reshape(-1, 4)
+    return Phases(columns[:, 0], columns[:, 1], columns[:, 2], columns[:, 3])
+
+
+def _find_marks(trace: Trace, steps: Steps) -> _Marks:
+    thread = find_thread(trace, steps)
+    here = trace.lanes.track == thread
+    work = (
+        trace.is_host_work
+        & here
+        & (trace.owner < 0)
+        & ~trace.find_named(LOADER.match)
+        & ~trace.find_named(OPTIMIZER.match)
+    )
+    backward = _times(trace, trace.is_host_work & trace.find_named(BACKWARD.match))
+    optimizer = _times(trace, here & trace.find_named(OPTIMIZER.match))
+    calls = here & (trace.caller < 0) & trace.is_any(*OPERATORS, Kind.RUNTIME)
+    only_infers = not len(backward.starts) and not len(optimizer.starts)
+    work &= ~trace.find_named(lambda name: find_family(name) in _PREPARATION)
+    return _Marks(
+        _times(trace, here & trace.find_named(LOADER.match)),
+        optimizer,
+        backward,
+        trace.take(trace.start_ns, trace.sort(work)),
+        _times(trace, calls),
+        _times(trace, calls | trace.is_device_work) if only_infers else None,
+    )
+
+
+def find_thread(trace: Trace, steps: Steps) -> int:
+    """Return the track of the training thread: of the steps, or else the busiest; -1 for none."""
+    if steps.thread >= 0:
+        return steps.thread
+    rows = np.flatnonzero(trace.is_any(Kind.OPERATOR, Kind.ANNOTATION))
+    return int(np.bincount(trace.lanes.track[rows]).argmax()) if len(rows) else -1
+
+
+def _times(trace: Trace, mask: Mask) -> _Times:
+    rows = trace.sort(mask)
+    starts, ends = trace.take(trace.start_ns, rows), trace.take(trace.end_ns, rows)
+    reached, latest = trace.log.scratch.column(), np.iinfo(np.int64).min
+    for block in trace.log.scratch.blocks(len(ends)):
+        until = np.maximum.accumulate(np.maximum(ends[block], latest))
+        reached.append(until)
+        latest = int(until[-1])
+    return _Times(starts, ends, reached.finish())
+
+
+def _clip_marks(marks: _Marks, start: int, end: int) -> list[Span]:
+    """Return the marked stretches of one step, without overlap: loader and optimizer first, backward between them."""
+    known: list[Span] = []
+    for phase, times in (("data_wait", marks.loader), ("optimizer", marks.optimizer)):
+        for first, last in _clip(times, start, end):
+            if not known or all(last <= low or first >= high for low, high, _ in known):
+                known.append((first, last, phase))
+    known.sort()
+    backward = _clip(marks.backward, start, end)
+    if backward:
+        edges = [start, *(edge for low, high, _ in known for edge in (low, high)), end]
+        for low, high in zip(edges[::2], edges[1::2], strict=True):
+            inside = [(max(first, low), min(last, high)) for first, last in backward if first < high and last > low]
+            if inside:
+                known.append((inside[0][0], max(last for _, last in inside), "backward"))
+    return known
+
+
+def _clip(times: _Times, start: int, end: int) -> list[tuple[int, int]]:
+    """Return the parts of the marks that lie inside a step, also of one that began before it: a step starts when the device
+    has done the work of the last one, and the host may be ahead of that."""
+    first = int(np.searchsorted(times.reached, start, side="right"))
+    chosen = slice(first, int(np.searchsorted(times.starts, end)))
+    pairs = zip(times.starts[chosen].tolist(), times.ends[chosen].tolist(), strict=True)
+    return [(max(low, start), min(high, end)) for low, high in pairs if high > max(low, start)]
+
+
+def _fill(known: list[Span], start: int, end: int, marks: _Marks) -> Iterator[Span]:
+    at, before = start, ""
+    for index in range(len(known) + 1):
+        first, last, phase = known[index] if index < len(known) else (end, end, "")
+        if first > at:
+            yield from _name_hole(at, first, before, phase, marks)
+        if last > first:
+            yield first, last, phase
+        at, before = max(at, last), phase
+
+
+def _name_hole(start: int, end: int, before: str, after: str, marks: _Marks) -> Iterator[Span]:
+    """Name the time between two marks; "" stands for the edge of the step."""
+    if marks.busy is not None and after == "data_wait":
+        yield from _part_inference(start, end, before, marks)
+    elif after == "data_wait":
+        yield start, end, "tail" if before == "optimizer" else "gap"
+    elif before == "data_wait" or (not before and after == "optimizer" and len(marks.backward.starts)):
+        # A batch is there: preparation lasts until the first operator that is more than a copy.
+        at = int(np.searchsorted(marks.work, start))
+        begin = int(marks.work[at]) if at < len(marks.work) and marks.work[at] < end else end
+        yield start, begin, "h2d"
+        yield begin, end, "forward"
+    elif before in ("backward", "optimizer") and after == "optimizer":
+        yield from _part_idle(start, end, marks.calls, "optimizer")
+    elif before in ("backward", "optimizer"):
+        yield start, end, "forward" if after == "backward" else "tail"
+    else:
+        yield start, end, "forward"
+
+
+def _part_inference(start: int, end: int, before: str, marks: _Marks) -> Iterator[Span]:
+    """Part the time between two batches of a trace that only infers: host or device work on a batch, and pauses."""
+    busy = marks.busy or marks.calls
+    at = int(np.searchsorted(marks.work, start))
+    begin = int(marks.work[at]) if at < len(marks.work) and marks.work[at] < end else end
+    yield start, begin, "h2d" if before == "data_wait" and begin < end else "gap"
+    ends = busy.ends[slice(*np.searchsorted(busy.starts, (begin, end)))]
+    last = min(max(int(ends.max(initial=begin)), begin), end)
+    yield from _part_idle(begin, last, busy, "forward")
+    yield last, end, "gap"
+
+
+def _part_idle(start: int, end: int, calls: _Times, phase: str) -> Iterator[Span]:
+    """Part some time of a phase from the long stretches in which nothing runs."""
+    inside = slice(int(np.searchsorted(calls.reached, start, side="right")), int(np.searchsorted(calls.starts, end)))
+    lows = np.append(start, calls.reached[inside])
+    highs = np.append(calls.starts[inside], end)
+    at = start
+    for place in np.flatnonzero(highs - lows > LONGEST_PAUSE_NS).tolist():
+        low, high = int(lows[place]), int(highs[place])
+        yield at, low, phase
+        yield low, high, "gap"
+        at = high
+    yield at, end, phase

@@ -1,0 +1,225 @@
+"""Build the table of memory events, each with the operator that ran at that moment and the tensor that the block holds."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import pyarrow as pa
+
+from collector.format import parts
+from collector.format.intervals import Ints
+from collector.format.words import find_element_bytes
+from collector.traces.call import Call, Shape, broadcast, read_call
+from collector.traces.kineto.classify.trace import Trace
+from collector.traces.kineto.decode.digest import ABSENT
+from collector.traces.kineto.decode.events import NO_ID
+from collector.traces.kineto.decode.numbering import LARGEST_SMALL
+from collector.traces.kineto.tables.columns import BATCH_ROWS, encode, find_place, nullable
+from collector.traces.kineto.tables.context import Reading
+
+_CPU = 0
+_HOST = -1
+_MOST_BYTES = 1 << 60
+GRANULE_BYTES = 512
+"""The caching allocator of a device rounds blocks up to a multiple of it."""
+_TYPES = {
+    "0": "uint8", "1": "int8", "2": "int16", "3": "int32", "4": "int64", "5": "float16", "6": "float32", "7": "float64",
+    "8": "complex32", "9": "complex64", "11": "bool", "15": "bfloat16", "unsigned char": "uint8", "signed char": "int8",
+    "short": "int16", "short int": "int16", "int": "int32", "long": "int64", "long int": "int64",
+    "c10::Half": "float16", "float": "float32", "double": "float64", "bool": "bool",
+    "c10::complex<float>": "complex64", "c10::BFloat16": "bfloat16",
+    "c10::Float8_e4m3fn": "float8_e4m3fn", "c10::Float8_e5m2": "float8_e5m2",
+}  # fmt: skip
+"""The name in Python, by the number or the name that a trace has for it."""
+_MADE_BY_SIZE = {"aten::empty": (0, 1), "aten::empty_strided": (0, 2)}
+"""Where these operators have size and type among their arguments."""
+
+Tensor = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Memory:
+    """The allocator's events in time order: the fields of the log, and what was worked out of them."""
+
+    fields: dict[str, Ints]
+    device: Ints
+    allocated: Ints
+
+
+def read_memory(trace: Trace) -> Memory:
+    keep, order = trace.log.scratch.keep, np.argsort(trace.log.memory["time_ns"], kind="stable")
+    fields = {name: keep(values[order]) for name, values in trace.log.memory.items()}
+    device = keep(find_devices(fields))
+    return Memory(fields, device, keep(_sum_allocated(fields, device)))
+
+
+def stream_memory(reading: Reading) -> Iterator[pa.RecordBatch]:
+    """Build the table `memory` from the allocator's events; the host is device -1."""
+    memory = read_memory(reading.trace)
+    found = _Moments(reading.trace, memory.fields["thread"]), _Tensors(reading.trace)
+    for rows in reading.trace.log.scratch.blocks(len(memory.device), BATCH_ROWS):
+        yield from _build_memory(reading, memory, found, rows).to_batches()
+
+
+def _build_memory(reading: Reading, memory: Memory, among: tuple[_Moments, _Tensors], rows: slice) -> pa.Table:
+    moments, tensors = among
+    found = {name: values[rows] for name, values in memory.fields.items()}
+    times, reserved, address = found["time_ns"], found["reserved"], found["address"]
+    operator = moments.find(times, found["thread"])
+    names = reading.trace.columns.name
+    change = np.where(found["change"] == ABSENT, NO_ID, found["change"])
+    held = [tensor or (None, None) for tensor in tensors.describe(operator, change)]
+    return parts.build_table(
+        "memory",
+        {
+            "start_ns": reading.to_run(times),
+            "step": reading.number_steps(reading.steps.locate(times)),
+            "device": memory.device[rows],
+            "allocated_bytes": memory.allocated[rows],
+            "reserved_bytes": nullable(np.maximum(reserved, 0), reserved == ABSENT),
+            "change_bytes": change,
+            "address": nullable(address, address == ABSENT),
+            "operator": encode(np.where(operator >= 0, names[operator], -1), reading.trace.names),
+            "shape": [shape for shape, _ in held],
+            "dtype": [dtype for _, dtype in held],
+            "module": _name_owners(reading, np.where(change > 0, operator, -1)),
+        },
+    )
+
+
+def _name_owners(reading: Reading, rows: Ints) -> list[str | None]:
+    """Return the path of the module around each slice, None for none."""
+    tree = reading.tree
+    if not len(tree.modules):
+        return [None] * len(rows)
+    modules = np.where(rows >= 0, tree.module[rows], -1)
+    paths = {code: tree.module_path(code) for code in np.unique(modules).tolist() if code >= 0}
+    return [paths.get(code) for code in modules.tolist()]
+
+
+def find_devices(memory: dict[str, Ints]) -> Ints:
+    number = memory["device"]
+    known = np.where((number >= 0) & (number <= LARGEST_SMALL), number, 0)
+    return np.where(memory["device_type"] == _CPU, _HOST, known)
+
+
+def _sum_allocated(memory: dict[str, Ints], device: Ints) -> Ints:
+    """Return what is allocated after each event; old files only have the changes, so those are summed per device."""
+    change = np.clip(np.where(memory["change"] == ABSENT, NO_ID, memory["change"]), -_MOST_BYTES, _MOST_BYTES)
+    allocated = memory["allocated"].copy()
+    for number in np.unique(device).tolist():
+        mine = np.flatnonzero(device == number)
+        told = allocated[mine] != ABSENT
+        # From each event that tells the total, the changes after it are added to that total.
+        last = np.maximum.accumulate(np.where(told, np.arange(len(mine)), -1))
+        sums = np.cumsum(change[mine].astype(np.float64)) if _overflows(change[mine]) else np.cumsum(change[mine])
+        base = np.where(last >= 0, np.where(told, allocated[mine], 0)[last] - sums[last], 0)
+        allocated[mine] = np.where(told, allocated[mine], np.clip(base + sums, -_MOST_BYTES, _MOST_BYTES))
+    return np.clip(allocated, -_MOST_BYTES, _MOST_BYTES)
+
+
+def _overflows(values: Ints) -> bool:
+    """Say whether sums of the values may not fit 64 bits, as only broken files have them."""
+    return bool(np.abs(values.astype(np.float64)).sum() > _MOST_BYTES)
+
+
+class _Moments:
+    """Looks up moments. `threads` are those that will be asked for, numbered as the log does."""
+
+    def __init__(self, trace: Trace, threads: Ints) -> None:
+        self._trace = trace
+        self._rows: dict[int, Ints] = {}
+        for thread in np.unique(threads).tolist():
+            self._rows[thread] = self._sort(thread)
+
+    def _sort(self, thread: int) -> Ints:
+        """Return the host work of a thread by start, the longer first."""
+        trace = self._trace
+        mine = trace.log.scratch.where(trace.is_host_work & (trace.columns.thread == thread))
+        return trace.log.scratch.sort(trace.start_ns, mine, lambda rows: (-trace.columns.duration_ns[rows],))
+
+    def find(self, times_ns: Ints, threads: Ints) -> Ints:
+        """Return for each moment the innermost slice of host work around it on its thread, -1 for none.
+
+        Times are in the file's own base.
+        """
+        found = np.full(len(times_ns), -1, np.int64)
+        for thread in np.unique(threads).tolist():
+            asked = np.flatnonzero(threads == thread)
+            found[asked] = self._find_around(self._rows[thread], times_ns[asked])
+        return found
+
+    def _find_around(self, rows: Ints, times_ns: Ints) -> Ints:
+        """Climb from the last slice that began before each moment to the first owner that has not ended by then."""
+        trace = self._trace
+        if not len(rows):
+            return np.full(len(times_ns), -1, np.int64)
+        # Only what began since the first moment, or is the last before it, can be the answer.
+        first, end = (
+            find_place(trace.start_ns, rows, int(time_ns) + 1) for time_ns in (times_ns.min(), times_ns.max())
+        )
+        rows = rows[max(first - 1, 0) : end]
+        at = np.searchsorted(trace.start_ns[rows], times_ns, side="right") - 1
+        found: Ints = np.where(at >= 0, rows[np.maximum(at, 0)], -1) if len(rows) else np.full(len(times_ns), -1)
+        while True:
+            over = (found >= 0) & (trace.end_ns[found] < times_ns)
+            if not over.any():
+                return found
+            found = np.where(over, trace.owner[found], found)
+
+
+class _Tensors:
+    """Finds shape and type of the tensors for which blocks were taken.
+
+    A trace records no tensor with an allocation. But the operator around it bears its arguments, and what comes of them
+    is believed only if it is as large as the block.
+    """
+
+    def __init__(self, trace: Trace) -> None:
+        self._trace = trace
+        arguments = trace.arguments
+        self._values, self._types = arguments.texts("Concrete Inputs"), arguments.texts("Input type")
+        self._dims = arguments.texts("Input Dims", "Input dims")
+        self._find = lru_cache(1 << 14)(self._guess)
+
+    def describe(self, rows: Ints, sizes: Ints) -> list[Tensor | None]:
+        """Return what blocks of some sizes hold that the slices in `rows` took; None for what is not told."""
+        columns = self._trace.columns
+        safe = np.maximum(rows, 0)
+        taken = ((rows >= 0) & (sizes > 0)).tolist()
+        given = zip(taken, columns.name[safe].tolist(), columns.args[safe].tolist(), sizes.tolist(), strict=True)
+        return [self._find(name, args, size) if known else None for known, name, args, size in given]
+
+    def _guess(self, name: int, args: int, size: int) -> Tensor | None:
+        call = read_call(self._dims[args] or "[]", self._types[args], self._values[args])
+        found = None if call is None else _find_tensor(self._trace.names[name], call)
+        if found is None:
+            return None
+        shape, dtype = found
+        whole_bytes = math.prod(shape) * (find_element_bytes(dtype) or 0)
+        return (json.dumps(shape), dtype) if whole_bytes <= size < whole_bytes + GRANULE_BYTES else None
+
+
+def _find_tensor(name: str, call: Call) -> tuple[Shape, str] | None:
+    """Return shape and type of what an operator makes, None where its arguments do not tell."""
+    if name in _MADE_BY_SIZE:
+        at, of = _MADE_BY_SIZE[name]
+        shape, code = call.integers(at), next(iter(call.values[of : of + 1]), "") or "6"
+    else:
+        shapes = [shape for shape in call.tensors if shape]
+        shape = call.integers(1) if name == "aten::resize_" else _combine(name, shapes)
+        code = next(iter(call.dtypes), "")
+    known = _TYPES.get(code)
+    return (shape, known) if shape is not None and known is not None and min(shape, default=0) >= 0 else None
+
+
+def _combine(name: str, shapes: list[Shape]) -> Shape | None:
+    """Return the shape that comes of those of the inputs: of a product of matrices, or of all inputs spread out."""
+    if name in ("aten::mm", "aten::bmm", "aten::addmm", "aten::baddbmm"):
+        return (*shapes[-2][:-1], shapes[-1][-1]) if len(shapes) > 1 else None
+    return broadcast(shapes) if shapes else None

@@ -1,0 +1,158 @@
+"""Build the rows of the timeline: tracks, slices, counters."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from collector.format import parts
+from collector.format.intervals import Ints
+from collector.traces.kineto.classify.kinds import SLICE_CATEGORIES
+from collector.traces.kineto.classify.lanes import Lane
+from collector.traces.kineto.classify.trace import Trace
+from collector.traces.kineto.tables.columns import BATCH_ROWS, clean, encode, nullable
+from collector.traces.kineto.tables.context import Reading
+from collector.traces.kineto.tables.memory import find_devices, read_memory
+
+_SHOWN_KEPT = 1 << 14
+_KIND_ORDER = {"thread": 0, "stream": 1, "annotation": 2}
+
+
+def stream_slices(reading: Reading) -> Iterator[pa.RecordBatch]:
+    """Build the table `slices` batch by batch, sorted by start; the id of a slice is its row."""
+    trace = reading.trace
+    order, place = trace.order, _find_places(trace)
+    shown = _Shown(trace)
+    tracks = _number_tracks(reading)
+    for block in trace.log.scratch.blocks(len(order), BATCH_ROWS):
+        rows = order[block]
+        yield _build_batch(reading, rows, (tracks, place, shown), block.start)
+
+
+def _find_places(trace: Trace) -> Ints:
+    """Return the place of each slice in the order of the table."""
+    place = trace.log.scratch.array(len(trace.order), 0)
+    for block in trace.log.scratch.blocks(len(place)):
+        place[trace.order[block]] = np.arange(block.start, block.stop)
+    return place
+
+
+class _Shown:
+    """The arguments as JSON, made when they are asked for; the last ones are kept."""
+
+    def __init__(self, trace: Trace) -> None:
+        self._make = lru_cache(_SHOWN_KEPT)(trace.arguments.show)
+
+    def __getitem__(self, number: int) -> str | None:
+        return self._make(number)
+
+
+def _build_batch(reading: Reading, rows: Ints, found: tuple[Ints, Ints, _Shown], first: int) -> pa.RecordBatch:
+    trace = reading.trace
+    tracks, place, shown = found
+    operator = trace.links.operator[rows]
+    correlation = trace.columns.correlation[rows]
+    table = parts.build_table(
+        "slices",
+        {
+            "id": np.arange(first, first + len(rows)),
+            "track": tracks[trace.lanes.track[rows]].astype(np.int32),
+            "depth": trace.nesting.depth[rows].astype(np.int32),
+            "start_ns": reading.to_run(trace.start_ns[rows]),
+            "duration_ns": trace.columns.duration_ns[rows],
+            "name": encode(trace.columns.name[rows], trace.names),
+            "category": encode(trace.kind[rows].astype(np.int64), SLICE_CATEGORIES),
+            "step": reading.number_steps(reading.step_row[rows]),
+            "correlation": nullable(correlation, correlation <= 0),
+            "parent": _refer(trace.nesting.parent[rows], place),
+            "launched_by": _refer(trace.links.launch[rows], place),
+            "operator": encode(np.where(operator >= 0, trace.columns.name[operator], -1), trace.names),
+            "sequence": nullable(trace.columns.sequence[rows]),
+            "args": encode(trace.columns.args[rows], shown),
+        },
+    )
+    return table.combine_chunks().to_batches()[0]
+
+
+def build_tracks(reading: Reading) -> pa.Table:
+    """Build the table `tracks`: threads with the busiest process first, streams, annotations, counters."""
+    rows: list[dict[str, Any]] = []
+    lanes = reading.trace.lanes.lanes
+    for order, lane in enumerate(_order_lanes(reading)):
+        entry = dataclasses.asdict(lanes[lane])
+        entry["name"], entry["process"] = clean(entry["name"]), clean(entry["process"])
+        rows.append({**entry, "track": order, "order": order, "unit": ""})
+    for name, (process, unit) in _list_counters(reading).items():
+        track = len(rows)
+        rows.append({"track": track, "kind": "counter", "name": name, "process": process, "order": track, "unit": unit})
+    return parts.build_table_from_rows("tracks", rows)
+
+
+def _number_tracks(reading: Reading) -> Ints:
+    numbers = np.empty(len(reading.trace.lanes.lanes), np.int64)
+    numbers[_order_lanes(reading)] = np.arange(len(numbers))
+    return numbers
+
+
+def _order_lanes(reading: Reading) -> list[int]:
+    lanes = reading.trace.lanes.lanes
+    track = reading.trace.lanes.track
+    counts = (np.bincount(track[rows], minlength=len(lanes)) for rows in reading.trace.log.scratch.blocks(len(track)))
+    busy = sum(counts, np.zeros(len(lanes)))
+
+    def key(lane: int) -> tuple[Any, ...]:
+        entry: Lane = lanes[lane]
+        device = entry.device if entry.device is not None else -1
+        stream = entry.stream if entry.stream is not None else -1
+        return (0 if entry.kind == "thread" else 1, device, stream, _KIND_ORDER[entry.kind], -int(busy[lane]), lane)
+
+    return sorted(range(len(lanes)), key=key)
+
+
+def build_counters(reading: Reading) -> pa.Table:
+    """Build the table `counters`: allocated memory per device, and the counters of the file."""
+    memory = read_memory(reading.trace)
+    base = len(reading.trace.lanes.lanes)
+    track_of = {name: base + index for index, name in enumerate(_list_counters(reading))}
+    devices, places = np.unique(memory.device, return_inverse=True)
+    label = np.array([track_of[_label_memory(device)] for device in devices.tolist()], np.int32)
+    number, times, values = reading.trace.log.counters
+    own = np.array([track_of[_label_counter(*key)] for key in reading.trace.log.counter_names], np.int32)
+    tracks = np.concatenate([label[places], own[number]])
+    starts = np.concatenate([memory.fields["time_ns"], times]) - reading.origin_ns
+    order = np.argsort(starts, kind="stable")
+    return parts.build_table(
+        "counters",
+        {
+            "track": tracks[order],
+            "start_ns": starts[order],
+            "value": np.concatenate([memory.allocated.astype(np.float64), values])[order],
+        },
+    )
+
+
+def _list_counters(reading: Reading) -> dict[str, tuple[str, str]]:
+    """Return the counters in order: label, then process and unit."""
+    log = reading.trace.log
+    devices = np.unique(find_devices(log.memory)).tolist()
+    found = {_label_memory(device): ("Memory", "bytes") for device in devices}
+    for process, name in log.counter_names:
+        found[_label_counter(process, name)] = (clean(process), "")
+    return found
+
+
+def _label_counter(process: str, name: str) -> str:
+    return clean(f"{process}: {name}")
+
+
+def _label_memory(device: int) -> str:
+    return "Host memory allocated" if device < 0 else f"GPU {device} memory allocated"
+
+
+def _refer(rows: Ints, place: Ints) -> pa.Array:
+    return nullable(np.where(rows >= 0, place[rows], -1))

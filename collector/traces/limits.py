@@ -1,0 +1,38 @@
+"""How much an import may take. By itself, so that a command can name the limits before it imports Arrow."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from collector.format.schema.errors import TraceError
+
+
+@dataclass(frozen=True)
+class ReadLimits:
+    """How much one import may take: bytes of a file when unpacked, and seconds in all.
+
+    `deadline_s` is when the time is over on the monotonic clock, None before it has begun.
+    """
+
+    unpacked_bytes: int = 32 << 30
+    seconds: float = 3600.0
+    deadline_s: float | None = None
+
+    def begin(self) -> ReadLimits:
+        """Return the limits of an import that begins now."""
+        return replace(self, deadline_s=time.monotonic() + self.seconds)
+
+    def check(self, path: Path, read_bytes: int = 0) -> None:
+        """Raise TraceError if a file has taken more than that."""
+        if read_bytes > self.unpacked_bytes:
+            raise TraceError(
+                f"{path} unpacks to more than {self.unpacked_bytes / (1 << 30):,.3g} GiB, the limit of an import; "
+                "record fewer steps, or raise it: profiler-server import --limit-gib"
+            )
+        if self.deadline_s is not None and time.monotonic() > self.deadline_s:
+            raise TraceError(
+                f"{path} takes longer than {self.seconds / 60:,.3g} min to import, the limit; "
+                "record fewer steps, or raise it: profiler-server import --limit-minutes"
+            )

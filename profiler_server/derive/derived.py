@@ -1,0 +1,177 @@
+"""A function whose result is kept until a file changes that it is derived from.
+
+Results of a rank with millions of slices take seconds. Those that have a `file` are kept beside its tables between
+server starts, and a page does not wait for them: it says that they are being computed. Those of any other rank are
+computed at once and kept in memory only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property, update_wrapper
+from typing import Any, Generic, ParamSpec, TypeVar, get_type_hints
+
+import pyarrow as pa
+
+from collector.format.run import RankRun, Run
+from collector.format.schema.errors import RunError
+from profiler_server.derive.records import Records
+from profiler_server.derive.stamps import stamp_rank, stamp_ranks
+from profiler_server.derive.store import Entry, find_store
+
+AT_ONCE_SLICES = 1_000_000
+"""What takes long is computed in the background for a rank with more: its page does not wait."""
+MOST_SLICES = 20_000_000
+"""It is not computed for a page for a rank with more: that takes gigabytes, and the timeline needs none of them."""
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class NotReady:
+    """Why a page shows no result: it is `pending`, or the rank is too large. `reason` is a sentence."""
+
+    reason: str
+    pending: bool
+
+
+class Derived(Generic[P, T]):
+    """The function, which is called like any other; `find` and `peek` do not wait for its result."""
+
+    def __init__(
+        self,
+        compute: Callable[P, T],
+        reads: Callable[..., tuple[object, ...]] | None,
+        file: str,
+        is_sound: Callable[[Any], bool],
+    ) -> None:
+        self._compute = compute
+        self._reads = reads
+        self._file = file
+        self._is_sound = is_sound
+        update_wrapper(self, compute)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Return the result for the files as they are, however long it takes. What the function raises passes through."""
+        return self.answer(self.ask(*args, **kwargs))
+
+    def answer(self, asked: Asked[T]) -> T:
+        if not self._file or count_slices(asked.rank) <= AT_ONCE_SLICES:
+            return find_store().keep(asked.key, asked.stamp, asked.compute)
+        with find_store().one_large:
+            value = self.read(asked)
+            # Computing takes hundreds of megabytes; the server lives on for weeks.
+            pa.default_memory_pool().release_unused()
+        return value
+
+    def find(self, asked: Asked[T]) -> Entry[T] | None:
+        """Return the result that is in memory, of whichever stamp."""
+        return find_store().find(asked.key)
+
+    def peek(self, *args: P.args, **kwargs: P.kwargs) -> T | NotReady:
+        """Return the result, or at once why it is not there yet; of a rank that records it may be some seconds old.
+
+        Raises what the function raises, now or in the background.
+        """
+        store, asked = find_store(), self.ask(*args, **kwargs)
+        slices = count_slices(asked.rank)
+        if slices <= AT_ONCE_SLICES:
+            return self.answer(asked)
+        earlier = self.find(asked)
+        if (entry := self.recall(asked)) is not None:
+            return entry.value
+        if slices > MOST_SLICES:
+            return NotReady(explain_too_large(asked.rank, slices), False)
+        if (failure := store.background.take_failure(asked.key)) is not None:
+            raise failure
+        store.background.start(asked.key, lambda: self.answer(asked))
+        if earlier is not None and asked.rank.state == "recording":
+            return earlier.value
+        return NotReady(f"{slices:,} slices are read in the background; what they tell appears here.", True)
+
+    def ask(self, *args: P.args, **kwargs: P.kwargs) -> Asked[T]:
+        """Return what this call asks for: `reads` says on what of the arguments the result depends."""
+        read = (*args, *kwargs.values()) if self._reads is None else self._reads(*args, **kwargs)
+        return Asked((self, find_store().name(read)), read, lambda: self._compute(*args, **kwargs))
+
+    def recall(self, asked: Asked[T]) -> Entry[T] | None:
+        """Return the result from memory, or else from the disk."""
+        entry = self.find(asked)
+        if entry is not None and entry.stamp == asked.stamp:
+            return entry
+        entry = self._records.find(asked.rank, asked.stamp)
+        if entry is not None:
+            find_store().put(asked.key, asked.stamp, entry.value)
+        return entry
+
+    def read(self, asked: Asked[T]) -> T:
+        """Return the result from memory or the disk, or else compute it, and keep it there."""
+        entry = self.recall(asked)
+        if entry is not None:
+            return entry.value
+        value = find_store().put(asked.key, asked.stamp, asked.compute())
+        self._records.write(asked.rank, asked.stamp, value)
+        return value
+
+    @cached_property
+    def _records(self) -> Records[T]:
+        return Records(self._file, get_type_hints(self._compute)["return"], self._is_sound)
+
+
+def derived(
+    reads: Callable[..., tuple[object, ...]] | None = None,
+    file: str = "",
+    is_sound: Callable[[Any], bool] = lambda result: True,
+) -> Callable[[Callable[P, T]], Derived[P, T]]:
+    """Have the result of a function kept. Its arguments are runs, ranks, plain values, and what was derived itself.
+
+    `file` names, unlike any other, where the result of a large rank is kept on disk: the first argument is the rank, and
+    the result is made of dataclasses, numbers, texts and arrays of int64, float64 or float32. `is_sound` says whether a
+    result from there can be one: whoever may write beside the tables may have written it.
+    """
+    return lambda compute: Derived(compute, reads, file, is_sound)
+
+
+class Asked(Generic[T]):
+    """One call: the key of its result, the stamp of the files that its arguments `read` tell of, and the computation."""
+
+    def __init__(self, key: Hashable, read: tuple[object, ...], compute: Callable[[], T]) -> None:
+        self.key = key
+        self.compute = compute
+        self._read = read
+
+    @cached_property
+    def stamp(self) -> Hashable:
+        return tuple(map(_stamp, self._read))
+
+    @property
+    def rank(self) -> RankRun:
+        (rank, *_) = self._read
+        assert isinstance(rank, RankRun), "what is on disk belongs to a rank"
+        return rank
+
+
+def _stamp(argument: object) -> Hashable:
+    if isinstance(argument, RankRun):
+        return stamp_rank(argument.run_path, argument.rank)
+    if isinstance(argument, Run):
+        with suppress(RunError):  # whoever reads a run that is gone says so
+            return stamp_ranks(argument.path, argument.ranks)
+    return argument if isinstance(argument, (str, int, float)) else None
+
+
+def count_slices(rank: RankRun) -> int:
+    """Return the rows of the table `slices`, 0 where they cannot be counted: reading them says why."""
+    try:
+        return rank.count_rows("slices")
+    except (RunError, OSError, pa.ArrowException):
+        return 0
+
+
+def explain_too_large(rank: RankRun, slices: int) -> str:
+    return (
+        f"{slices:,} slices are not summed beside a page; `profiler-server report {rank.run_path}` does it, "
+        "which takes minutes and gigabytes of memory."
+    )

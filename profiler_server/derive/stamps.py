@@ -1,0 +1,97 @@
+"""A stamp of a run's files that changes whenever one of them is written, without opening any."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from pathlib import Path
+
+from collector.format.parts import find_files
+from collector.format.schema import layout
+from profiler_server.derive.store import find_store
+
+Stamp = tuple[tuple[str, int, int], ...]
+STAMPED_RANKS = 64
+"""Ranks that are looked at; a run with more is stamped by the first of them."""
+FEW_RANKS = 128
+LOOK_AGAIN_S = 1.5
+"""Less than a file must have rested for a page to be kept by its tag: what is so old never stands in such a page."""
+
+
+def stamp_run(run_path: Path) -> Stamp:
+    """Return the stamp of a run: its manifests and, per rank, what tells that the steps table grew."""
+    return tuple(_stamp_file(path) for path in _list_files(run_path))
+
+
+def stamp_rank(run_path: Path, rank: int) -> Stamp:
+    """Return the stamp of everything that lies directly in one rank's folder, tables and folders of parts.
+
+    Hidden entries are caches and files that are not whole yet.
+    """
+    return _stamp_file(layout.run_file(run_path)), *_stamp_folder(layout.rank_path(run_path, rank))
+
+
+def stamp_ranks(run_path: Path, ranks: Sequence[int]) -> tuple[Stamp, ...]:
+    """Return the stamp of several ranks, for what is computed from all of them.
+
+    Of more than FEW_RANKS it may be LOOK_AGAIN_S old: looking at tens of thousands of files takes long in itself.
+    """
+    if len(ranks) <= FEW_RANKS:
+        return _stamp_each(run_path, ranks)
+    store, key, begun_s = find_store(), ("stamps", str(run_path), tuple(ranks)), time.monotonic()
+    known = store.find(key)
+    if known is None or known.age_s >= LOOK_AGAIN_S:
+        return store.put(key, None, _stamp_each(run_path, ranks), begun_s)
+    stamps: tuple[Stamp, ...] = known.value
+    return stamps
+
+
+def _stamp_each(run_path: Path, ranks: Sequence[int]) -> tuple[Stamp, ...]:
+    run = _stamp_file(layout.run_file(run_path))
+    return tuple((run, *_stamp_folder(layout.rank_path(run_path, rank))) for rank in ranks)
+
+
+def stamp_tables(folder: Path, tables: Iterable[str]) -> Stamp:
+    """Return the stamp of some tables of a rank's folder, each file by itself."""
+    return tuple(
+        (f"{table}/{name}", changed_ns, size)
+        for table in tables
+        for name, changed_ns, size in map(_stamp_file, find_files(folder, table))
+    )
+
+
+def shorten_stamp(stamp: Hashable) -> str:
+    """Return a stamp, or a tuple that holds one, as a short text for a file name, a URL or an answer."""
+    return hashlib.sha256(repr(stamp).encode()).hexdigest()[:16]
+
+
+def _list_files(run_path: Path) -> Iterator[Path]:
+    yield layout.run_file(run_path)
+    try:
+        ranks = layout.find_ranks(run_path)[:STAMPED_RANKS]
+    except OSError:
+        return
+    for rank in ranks:
+        folder = layout.rank_path(run_path, rank)
+        yield layout.rank_file(run_path, rank)
+        yield layout.table_file(folder, "steps")
+        yield layout.table_parts_folder(folder, "steps")
+
+
+def _stamp_folder(folder: Path) -> Iterator[tuple[str, int, int]]:
+    try:
+        with os.scandir(folder) as entries:
+            found = sorted((entry for entry in entries if entry.name[0] != "."), key=lambda entry: entry.name)
+    except OSError:
+        return
+    yield from map(_stamp_file, found)
+
+
+def _stamp_file(path: Path | os.DirEntry[str]) -> tuple[str, int, int]:
+    try:
+        found = path.stat()
+    except OSError:
+        return path.name, 0, 0
+    return path.name, found.st_mtime_ns, found.st_size
