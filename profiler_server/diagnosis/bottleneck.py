@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from profiler_server.diagnosis.limits import (
+from profiler_server.diagnosis.limits.facts import CAPPED_NEED, COMPUTING_FRAC, QUEUED_FRAC
+from profiler_server.diagnosis.limits.loading import (
     BUSY_WORKERS_FRAC,
-    CAPPED_NEED,
-    COMPUTING_FRAC,
     EMPTY_QUEUE_FRAC,
     HANDOVER_BUSY_FRAC,
     HIGH_WAIT_FRAC,
@@ -16,7 +15,6 @@ from profiler_server.diagnosis.limits import (
     MODERATE_WAIT_FRAC,
     OWN_BUSY_FRAC,
     OWN_WAIT_FRAC,
-    QUEUED_FRAC,
     TIMED_WAIT_FRAC,
     UNMADE_WAIT_FRAC,
     WORKERS_BUSY_FRAC,

@@ -16,18 +16,19 @@ from collector.format.intervals import Ints
 from collector.format.steps import find_stall_limit
 from profiler_server.analysis.data.prediction import predict_without_loading
 from profiler_server.analysis.operators.arithmetic import read_products, read_subnormals
-from profiler_server.analysis.stacks.naming import LEAST_SAMPLES, bound_share
+from profiler_server.analysis.stacks.naming import bound_share
 from profiler_server.analysis.stacks.stacks import Stacks
 from profiler_server.analysis.steps.interruptions import StepCauses
 from profiler_server.analysis.steps.shifts import find_shift
-from profiler_server.diagnosis.limits import CAPPED_NEED, LATE_FRAC, MIN_STALLS, MOST_STALLS_FRAC
+from profiler_server.diagnosis.limits.facts import CAPPED_NEED, LATE_FRAC
+from profiler_server.diagnosis.limits.stacks import LEAST_SAMPLES
+from profiler_server.diagnosis.limits.thread import MIN_STALLS, MOST_STALLS_FRAC
+from profiler_server.diagnosis.limits.verdict import ALIKE_RATIO
 from profiler_server.facts.case import Case
 from profiler_server.facts.loading import Choice, Choices
 from profiler_server.facts.steps import Sampled, SampledShare, Steps, read_column
 
 _PREFETCHED = (4, 8, 16)
-_ALIKE_RATIO = 1.03
-"""Simulated steps that are longer by no more are as short."""
 _MOST_LOOKED_AT = 20
 _KEEPS_TRACEBACK = ("format_stack", "torch/fx/traceback.py")
 K = TypeVar("K")
@@ -97,7 +98,7 @@ def choose_workers(case: Case) -> Choice:
 
 def _choose_prefetch(model: LoopModel) -> int:
     steps = {depth: simulate(replace(model, prefetch=max(depth, model.prefetch))).step_ns for depth in _PREFETCHED}
-    return next(depth for depth in _PREFETCHED if steps[depth] <= _ALIKE_RATIO * min(steps.values()))
+    return next(depth for depth in _PREFETCHED if steps[depth] <= ALIKE_RATIO * min(steps.values()))
 
 
 def _find_fewer(case: Case, workers: int) -> int | None:
@@ -106,7 +107,7 @@ def _find_fewer(case: Case, workers: int) -> int | None:
     if workers <= case.host.cores or not loop.trusted or case.loading.cpu_need <= CAPPED_NEED:
         return None
     fewer = min(find_workers(loop.model, most=most), most)
-    is_as_short = simulate(replace(loop.model, workers=fewer)).step_ns <= _ALIKE_RATIO * simulate(loop.model).step_ns
+    is_as_short = simulate(replace(loop.model, workers=fewer)).step_ns <= ALIKE_RATIO * simulate(loop.model).step_ns
     return fewer if is_as_short else None
 
 

@@ -17,9 +17,10 @@ from profiler_server.analysis.data.replicas import read_stages
 from profiler_server.analysis.ranks.ending import count_ended, find_end
 from profiler_server.analysis.ranks.held import Hang
 from profiler_server.analysis.ranks.status import describe_status
+from profiler_server.derive.derived import derived
 from profiler_server.diagnosis.bottleneck import find_own_bottleneck
 from profiler_server.diagnosis.end_sentences import say_first
-from profiler_server.diagnosis.limits import MIN_STEPS
+from profiler_server.diagnosis.limits.facts import MIN_STEPS
 from profiler_server.diagnosis.measuring import measure_case
 from profiler_server.diagnosis.rank_sentences import recall_standstills
 from profiler_server.diagnosis.ranking import (
@@ -36,10 +37,7 @@ from profiler_server.facts.case import Case, Claim, Finding, Rule
 from profiler_server.facts.pipeline import OwnStage
 from profiler_server.facts.results import Abstention, BoundBy, Diagnosis, Suggestion
 from profiler_server.format import form_plural, format_number_of
-from profiler_server.store.cache.memory import MemoryCache
-from profiler_server.store.cache.stamp import stamp_ranks
 
-_DIAGNOSES: MemoryCache[Diagnosis] = MemoryCache(64)
 Findings = list[tuple[Rule, Finding]]
 _TRACE_LONGER = "Trace longer: give torch.profiler.schedule a larger `active`, and call prof.step() after every step."
 _log = logging.getLogger("stepscope")
@@ -47,16 +45,16 @@ _SEVERITIES = ("high", "medium", "low", "info")
 
 
 def diagnose(run: Run, rank: int) -> Diagnosis:
-    """Judge one rank of a run; the result is cached until a file of the run changes.
+    """Judge one rank of a run.
 
     A rank without steps gets the kind `unknown` and a sentence that says why. Raises RunNotFoundError,
     NewerSchemaError or TableBrokenError if the rank's manifest or its steps cannot be read.
     """
     run.rank(rank).manifest  # noqa: B018  fail on a broken rank before looking for its files
-    stamp = stamp_ranks(run.path, run.ranks)  # a straggler is found by comparing with the other ranks
-    return _DIAGNOSES.find_or_compute((run.key, rank), stamp, lambda: _judge_run(Run(run.path, run.redactor), rank))
+    return _judge_run(Run(run.path, run.redactor), rank)
 
 
+@derived()
 def _judge_run(run: Run, rank: int) -> Diagnosis:
     """Judge a rank; how the job ended or stands still is said before what its steps are bound by."""
     found = _judge_steps(run, rank)
@@ -245,7 +243,8 @@ class Room:
 
 @cache
 def find_rules() -> Room:
-    """Return every rule: each module of the room that has a RULE."""
-    found = search_room(room, "RULE")
-    failures = (f"The rule {rule.name} cannot be imported and is left out: {rule.reason}" for rule in found.broken)
-    return Room(tuple(module.RULE for module in found.modules), tuple(failures))
+    """Return every rule by its name: those of each module of the room that has RULES."""
+    found = search_room(room, "RULES")
+    failures = (f"The rules in {file.name} cannot be imported and are left out: {file.reason}" for file in found.broken)
+    rules = sorted((rule for module in found.modules for rule in module.RULES), key=lambda rule: rule.id)
+    return Room(tuple(rules), tuple(failures))

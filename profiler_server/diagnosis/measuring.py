@@ -49,9 +49,9 @@ from profiler_server.analysis.steps.micro_batches import count_micro_batches
 from profiler_server.analysis.what_if.pipelines import judge_run
 from profiler_server.diagnosis.deriving import derive, name_samples
 from profiler_server.diagnosis.limiting import find_limit, measure_demand, read_readiness
-from profiler_server.diagnosis.limits import DRIFT_PARTS
+from profiler_server.diagnosis.limits.course import DRIFT_PARTS
 from profiler_server.facts.case import Case, Overhead, RankNotes
-from profiler_server.facts.job import Judgement, Peer, Ranks
+from profiler_server.facts.job import Peer, Ranks, RankVerdict, Slow
 from profiler_server.facts.loading import BatchTimes, LoaderArguments, Loading, SamplerTimes
 from profiler_server.facts.machine import Device, DeviceEntry, HeldClock, Host, HostLoad, Replayed
 from profiler_server.facts.steps import ChosenSteps, NamedFunction, Sampled, SlowConvolutions, Steps
@@ -325,32 +325,30 @@ def _measure_ranks(run: Run, own: int, facts: Mapping[str, Any]) -> Ranks:
     if len(run.ranks) < 2:
         return Ranks(run.manifest.world_size, (), ddp=read_ddp(facts), parallel_devices=count_parallel_devices(facts))
     ranks = summarize_ranks(run)
-    peers = tuple(
-        Peer(rank.rank, rank.step_ns, rank.phases_ns["communication"])
-        for rank in ranks
-        if rank.steps and rank.rank != own
-    )
-    judged = judge_run(run, ranks)
+    peers = tuple(Peer(rank.rank, rank.phases_ns) for rank in ranks if rank.steps and rank.rank != own)
+    verdict = judge_run(run, ranks)
     return Ranks(
         max(run.manifest.world_size, len(run.ranks)),
         peers,
-        judged,
+        verdict,
         read_ddp(facts),
         count_parallel_devices(facts),
         _is_sharded(ranks),
-        _find_culprit(run, judged, [rank.rank for rank in ranks if rank.steps]),
+        _find_culprit(run, verdict, [rank.rank for rank in ranks if rank.steps]),
     )
 
 
-def _find_culprit(run: Run, judged: Judgement, ranks: Sequence[int]) -> NamedFunction | None:
+def _find_culprit(run: Run, verdict: RankVerdict, ranks: Sequence[int]) -> NamedFunction | None:
     """Return the function that most of what makes a rank late goes to; None where another rank spends that phase in it."""
-    slow = judged.straggler
-    if slow is None or not slow.is_slow or not slow.causes or slow.causes[0].name not in PHASE_NAMES:
+    if not isinstance(verdict, Slow):
+        return None
+    slow = verdict.comparison.latest
+    if not slow.causes or slow.causes[0].name not in PHASE_NAMES:
         return None
     found = _find_dominant(run, slow.rank, slow.causes[0].name)
     if found is None or found.caller:
         return None
-    other = next((rank for rank in ranks if rank not in (slow.rank, *judged.also_slow)), None)
+    other = next((rank for rank in ranks if rank not in verdict.culprits), None)
     beside = _find_dominant(run, other, slow.causes[0].name) if other is not None else None
     return None if beside is not None and beside.function == found.function else found
 

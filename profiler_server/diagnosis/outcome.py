@@ -22,17 +22,16 @@ from collector.format.run import RankRun, Run
 from collector.format.schema.errors import RunError
 from collector.format.schema.manifest import Loader
 from collector.format.steps import read_integers
-from profiler_server.analysis.compare.comparison import STEPS_RATIO, Comparison, Difference, compare_ranks
+from profiler_server.analysis.compare.comparison import Comparison, Difference, compare_ranks
 from profiler_server.analysis.data.pipeline import summarize_stages
 from profiler_server.analysis.ranks.ranks import summarize_ranks
 from profiler_server.analysis.what_if.pipelines import judge_run
 from profiler_server.diagnosis.judging import diagnose
+from profiler_server.diagnosis.limits.compare import STEPS_RATIO
+from profiler_server.diagnosis.limits.verdict import LESS_FRAC, OTHER_FRAC
+from profiler_server.facts.job import Handover, Slow
 from profiler_server.facts.results import Suggestion
 
-LESS_FRAC = 0.9
-"""Work counts as less where it takes less than this share of what it took."""
-OTHER_FRAC = 0.03
-"""A change of a phase that is less of the step bends no judgement."""
 _ABOUT_ONE_RANK = frozenset({"slow_rank_loader", "fixed_straggler"})
 _EVALUATION = "validation_share"
 _NAMES = {phase.label: phase.name for phase in PHASES}
@@ -195,11 +194,11 @@ def _take(entry: Suggestion) -> Taken:
 
 
 def _is_even(before: Run, after: Run) -> bool:
-    """Say whether the later run has as many ranks, and the judgement of them names none as slow."""
+    """Say whether the later run has as many ranks, and its verdict names none as slow."""
     if before.manifest.world_size != after.manifest.world_size or len(after.ranks) < len(before.ranks):
         return False
-    judged = judge_run(after, summarize_ranks(after))
-    return judged.steps > 0 and (judged.straggler is None or not judged.straggler.is_slow)
+    verdict = judge_run(after, summarize_ranks(after))
+    return verdict.comparison is not None and not isinstance(verdict, (Slow, Handover))
 
 
 def _judge_evaluation(entry: Suggestion, ranks: tuple[RankRun, RankRun]) -> LessEvaluation | None:

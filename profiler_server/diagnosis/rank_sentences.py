@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from collector.format.phases import PHASE_LABELS
 from collector.format.rank import RankRun
@@ -20,13 +20,19 @@ from profiler_server.facts.job import (
     COLLECTING,
     SAVING,
     STARVED,
+    Alike,
+    Apart,
     Cause,
     Handover,
     HeavyStage,
-    Judgement,
-    Rotation,
-    Straggler,
+    NotJudged,
+    RankComparison,
+    RankVerdict,
+    Slow,
     Strangers,
+    Turns,
+    UnevenWork,
+    Unsure,
 )
 from profiler_server.format import format_bytes, format_duration, format_share, shorten_middle
 
@@ -47,17 +53,17 @@ LEAST_BEHIND_FRAC = 0.001
 """A rank that is behind by less is not named: its share would read 0.0 %."""
 
 
-def describe_ranks(ranks: Sequence[RankSummary], rows: Sequence[CollectiveRow], judged: Judgement) -> list[str]:
+def describe_ranks(ranks: Sequence[RankSummary], rows: Sequence[CollectiveRow], verdict: RankVerdict) -> list[str]:
     """Say which rank is slow, which collective costs most, and how much of the step the ranks are held in collectives."""
     noun = find_noun(ranks)
-    lines = [describe_straggler(judged, noun), describe_evidence(judged, noun), describe_held(ranks)]
+    lines = [describe_straggler(verdict, noun), describe_evidence(verdict, noun), describe_held(ranks)]
     return [
         line
         for line in (
             *lines,
             describe_slowest_collective(rows),
             describe_slow_call(find_slow_call(ranks), noun),
-            describe_communication(ranks, rows, judged),
+            describe_communication(ranks, rows, verdict),
         )
         if line
     ]
@@ -121,75 +127,102 @@ def describe_slow_call(call: SlowCall | None, noun: str = "step") -> str:
     )
 
 
-def describe_straggler(judged: Judgement, noun: str = "step") -> str:
+def describe_straggler(verdict: RankVerdict, noun: str = "step") -> str:
     """Say which rank the others wait for, how long and why; or that they take turns, or are alike."""
-    return " ".join(filter(None, (_describe_usual(judged, noun), describe_pause(judged, noun))))
+    return " ".join(filter(None, (_describe_usual(verdict, noun), _describe_pause(verdict, noun))))
 
 
-def describe_pause(judged: Judgement, noun: str = "step") -> str:
+def describe_headline(verdict: RankVerdict, noun: str = "step") -> str:
+    """Say who or what holds the job up, which comes before what one rank is bound by; "" where nothing does.
+
+    Turns that are not made by one phase may be chance: of those the Ranks page tells.
+    """
+    if verdict.culprits or isinstance(verdict, UnevenWork) or (isinstance(verdict, Turns) and verdict.is_one_phase):
+        return describe_straggler(verdict, noun)
+    return _describe_pause(verdict, noun)
+
+
+def _describe_pause(verdict: RankVerdict, noun: str) -> str:
     """Say which rank the others waited for in a few steps, "" for none."""
-    pause = judged.pause
-    if pause is None or judged.straggler is None:
+    if verdict.comparison is None or (pause := verdict.comparison.pause) is None:
         return ""
     text = (
-        f"At {noun} {pause.step:,} rank {pause.rank} held {_name_others(judged.straggler.others)} up "
+        f"At {noun} {pause.step:,} rank {pause.rank} held {_name_others(verdict.comparison.others)} up "
         f"{format_duration(pause.waited_ns)}: {name_causes(pause.causes)}"
     )
     more = f", the longest of {pause.count} such waits" if pause.count > 1 else ""
     return f"{text}{more}. What is said of the other {_plural(noun)} leaves that out."
 
 
-def _describe_usual(judged: Judgement, noun: str) -> str:
-    straggler = judged.straggler
-    if judged.apart_ns:
-        return _describe_apart(judged.apart_ns)
-    if judged.strangers is not None:
-        return _describe_strangers(judged.strangers)
-    if straggler is None:
-        return "Only one rank has figures, so there is nothing to compare it with."
-    if judged.heavy_stage is not None:
-        return _describe_stage(judged.heavy_stage, judged, noun)
-    if judged.handover is not None:
-        return _describe_handover(judged.handover, straggler.others, noun)
-    share = format_share(straggler.late_frac)
-    others = "the median of the others" if straggler.others > 1 else "the other"
-    if straggler.is_unsure and judged.rotation is None:
-        return (
-            f"Rank {straggler.rank} is behind {others} by {share} of the {noun}, but times vary so much that this may be "
-            "chance."
-        )
-    if straggler.is_slow:
-        return _describe_slow(straggler, judged, noun)
-    if judged.rotation is not None:
-        return _describe_rotation(judged.rotation, noun)
-    if judged.is_hidden:
+def _describe_usual(verdict: RankVerdict, noun: str) -> str:
+    match verdict:
+        case NotJudged():
+            return "Only one rank has figures, so there is nothing to compare it with."
+        case Apart():
+            return _describe_apart(verdict.lasted_ns)
+        case Strangers():
+            return _describe_strangers(verdict)
+        case Slow():
+            return _describe_slow(verdict, noun)
+        case Handover():
+            return (
+                f"Before {noun} {verdict.step:,} rank {verdict.before} held {_name_others(verdict.comparison.others)} up "
+                f"{format_duration(verdict.before_ns)} a {noun}, and rank {verdict.after} "
+                f"{format_duration(verdict.after_ns)} from then on."
+            )
+        case HeavyStage():
+            return (
+                f"Stage {verdict.stage} of the pipeline ({format_ranks_named(verdict.culprits)}) computes "
+                f"{format_duration(verdict.own_ns)} a {noun}, the other stages {format_duration(verdict.others_ns)}: with "
+                f"the same work in all stages the {noun} would be {_say_shorter(verdict)}."
+            )
+        case UnevenWork():
+            return (
+                "In the stages of the pipeline one micro-batch takes longer than another: with the same work in all of "
+                f"them the {noun} would be {_say_shorter(verdict)}."
+            )
+        case Turns():
+            return (
+                f"The ranks take turns at coming last, and wait {format_duration(verdict.gain_ns)} of each {noun} "
+                f"({format_share(verdict.comparison.share(verdict.gain_ns))}) for the last one: {name_causes(verdict.causes)}."
+            )
+        case Unsure():
+            late = f"Rank {verdict.comparison.latest.rank} is behind {_say_behind(verdict.comparison, noun)}"
+            return f"{late}, but times vary so much that this may be chance."
+        case Alike():
+            return _describe_alike(verdict.comparison, noun)
+
+
+def _describe_alike(comparison: RankComparison, noun: str) -> str:
+    latest = comparison.latest
+    if comparison.is_hidden:
         return (
             f"The {_plural(noun)} of the ranks are equally long, and no rank was seen to wait for another: whether one of "
             "them holds the others up cannot be told."
         )
-    least = f" A rank behind by {format_share(judged.least_frac)} of the {noun} or more would be named."
-    if straggler.late_frac < LEAST_BEHIND_FRAC:
+    least = f" A rank behind by {format_share(comparison.least_frac)} of the {noun} or more would be named."
+    if latest.late_frac < LEAST_BEHIND_FRAC:
         return f"The ranks are alike: none is behind the others by as much as 0.1 % of the {noun}.{least}"
-    return (
-        f"The ranks are alike: the slowest, rank {straggler.rank}, is behind {others} by {share} of the {noun}.{least}"
-    )
+    slowest = f"the slowest, rank {latest.rank}, is behind {_say_behind(comparison, noun)}"
+    return f"The ranks are alike: {slowest}.{least}"
 
 
-def _describe_stage(heavy: HeavyStage, judged: Judgement, noun: str) -> str:
-    """Say which stage of a pipeline the others wait for."""
-    who = format_ranks_named(heavy.ranks)
-    return (
-        f"Stage {heavy.stage} of the pipeline ({who}) computes {format_duration(heavy.own_ns)} a {noun}, the other stages "
-        f"{format_duration(heavy.others_ns)}: with the same work in all stages the {noun} would be "
-        f"{format_duration(heavy.gain_ns)} ({format_share(heavy.gain_ns / judged.step_ns)}) shorter."
-    )
+def _say_shorter(verdict: HeavyStage | UnevenWork) -> str:
+    share = format_share(verdict.comparison.share(verdict.gain_ns))
+    return f"{format_duration(verdict.gain_ns)} ({share}) shorter"
 
 
-def _describe_apart(apart_ns: Mapping[int, int]) -> str:
-    least, most = (choose(apart_ns, key=lambda rank: apart_ns[rank]) for choose in (min, max))
+def _say_behind(comparison: RankComparison, noun: str) -> str:
+    """Say by how much the latest rank is behind."""
+    others = "the median of the others" if comparison.latest.others > 1 else "the other"
+    return f"{others} by {format_share(comparison.latest.late_frac)} of the {noun}"
+
+
+def _describe_apart(lasted_ns: Mapping[int, int]) -> str:
+    least, most = (choose(lasted_ns, key=lambda rank: lasted_ns[rank]) for choose in (min, max))
     return (
         f"The ranks do not leave their collectives together: from the first to the last that they share, rank {least} needs "
-        f"{format_duration(apart_ns[least])} and rank {most} {format_duration(apart_ns[most])}. They may be of different "
+        f"{format_duration(lasted_ns[least])} and rank {most} {format_duration(lasted_ns[most])}. They may be of different "
         "jobs, so it is not said who waits for whom."
     )
 
@@ -205,80 +238,65 @@ def _describe_strangers(found: Strangers) -> str:
     )
 
 
-def _describe_slow(straggler: Straggler, judged: Judgement, noun: str) -> str:
-    who = _name_others(1 if straggler.others == 1 else straggler.others - len(judged.also_slow))
-    slow = format_ranks_named(sorted([straggler.rank, *judged.also_slow])).capitalize()
-    if judged.is_hidden:
-        longer = format_duration(straggler.own_ns - straggler.others_ns)
-        does, share = f"Rank {straggler.rank} takes {longer} longer than {who}", straggler.late_frac
+def _describe_slow(verdict: Slow, noun: str) -> str:
+    comparison, latest = verdict.comparison, verdict.comparison.latest
+    who = _name_others(1 if comparison.others == 1 else comparison.others - len(verdict.also_slow))
+    if comparison.is_hidden:
+        longer = format_duration(latest.own_ns - latest.others_ns)
+        does, share = f"Rank {latest.rank} takes {longer} longer than {who}", latest.late_frac
     else:
-        hold = "hold" if judged.also_slow else "holds"
-        does, share = f"{slow} {hold} {who} up {format_duration(straggler.gain_ns)}", judged.gain_frac
-    text = f"{does} a {noun} ({format_share(share)}): {name_causes(straggler.causes)}."
-    if straggler.causes and straggler.causes[0].name == straggler.phase:
-        owner = f"Rank {straggler.rank}'s" if judged.also_slow else "Its"
-        before, now = format_duration(straggler.phase_others_ns), format_duration(straggler.phase_ns)
-        text += f" {owner} {_name_cause(straggler.phase)} takes {now} against {before}."
+        slow = format_ranks_named(sorted(verdict.culprits)).capitalize()
+        hold = "hold" if verdict.also_slow else "holds"
+        does, share = f"{slow} {hold} {who} up {format_duration(verdict.gain_ns)}", comparison.share(verdict.gain_ns)
+    text = f"{does} a {noun} ({format_share(share)}): {name_causes(latest.causes)}."
+    if latest.causes and latest.causes[0].name == latest.phase:
+        owner = f"Rank {latest.rank}'s" if verdict.also_slow else "Its"
+        before, now = format_duration(latest.phase_others_ns), format_duration(latest.phase_ns)
+        text += f" {owner} {_name_cause(latest.phase)} takes {now} against {before}."
     return text
-
-
-def _describe_handover(found: Handover, others: int, noun: str) -> str:
-    return (
-        f"Before {noun} {found.step:,} rank {found.before} held {_name_others(others)} up "
-        f"{format_duration(found.before_ns)} a {noun}, and rank {found.after} {format_duration(found.after_ns)} from then on."
-    )
 
 
 def _name_others(count: int) -> str:
     return "the other rank" if count == 1 else f"{count:,} others"
 
 
-def _describe_rotation(rotation: Rotation, noun: str) -> str:
-    return (
-        f"The ranks take turns at coming last, and wait {format_duration(rotation.waited_ns)} of each {noun} "
-        f"({format_share(rotation.waited_frac)}) for the last one: {name_causes(rotation.causes)}."
-    )
-
-
-def describe_evidence(judged: Judgement, noun: str = "step") -> str:
+def describe_evidence(verdict: RankVerdict, noun: str = "step") -> str:
     """Say how often the rank came last, what mending it gains, and how well that is known; nothing without ranks."""
-    if judged.straggler is None or judged.is_hidden:
-        return ""
-    straggler = judged.straggler
-    text = ""
-    if straggler.is_slow:
-        who = f"Rank {straggler.rank}" if judged.also_slow or judged.handover is not None else "It"
-        others = "the median of the others" if straggler.others > 1 else "the other"
-        text = (
-            f"{who} was the last in {_say_how_often(straggler, judged, noun)}, and is behind "
-            f"{others} by {format_share(straggler.late_frac)} of the {noun}. "
-        )
-    elif judged.rotation is not None and judged.last_frac:
-        most = max(judged.last_frac.values())
-        text = f"No rank was the last in more than {format_share(most)} of {judged.steps:,} {_plural(noun)}. "
-    if judged.left_out:
-        few = "it has" if len(judged.left_out) == 1 else "they have"
-        who = format_ranks_named(judged.left_out).capitalize()
-        text += f"{who}: not compared, {few} too little in common with the others. "
-    if judged.uneven_correlation is not None and not straggler.is_slow:
-        text += (
-            f"Forward and backward grow and shrink together (correlation {judged.uneven_correlation:.2f}), on another rank "
-            "in each step, as batches of unlike length would. "
-        )
-    if judged.garbage is not None:
-        text += (
-            f"Garbage collection stops one rank or another for {format_duration(judged.garbage.pause_ns)}: collecting on "
-            f"all ranks at the same step (gc.disable(), then gc.collect() every so many steps) gains "
-            f"{format_duration(judged.garbage.gain_ns)} a {noun}. "
-        )
-    return text.strip()
+    comparison = verdict.comparison
+    return "" if comparison is None or comparison.is_hidden else " ".join(_list_evidence(verdict, comparison, noun))
 
 
-def _say_how_often(straggler: Straggler, judged: Judgement, noun: str) -> str:
-    text = f"{format_share(straggler.last_frac)} of {judged.steps:,} {_plural(noun)}"
-    if straggler.longest is None:
+def _list_evidence(verdict: RankVerdict, comparison: RankComparison, noun: str) -> Iterator[str]:
+    if isinstance(verdict, Slow):
+        who = f"Rank {comparison.latest.rank}" if verdict.also_slow else "It"
+        yield f"{who} was the last in {_say_how_often(verdict, noun)}, and is behind {_say_behind(comparison, noun)}."
+    elif isinstance(verdict, Turns):
+        most = max(comparison.last_frac.values(), default=0.0)
+        yield f"No rank was the last in more than {format_share(most)} of {comparison.steps:,} {_plural(noun)}."
+    if comparison.left_out:
+        few = "it has" if len(comparison.left_out) == 1 else "they have"
+        who = format_ranks_named(comparison.left_out).capitalize()
+        yield f"{who}: not compared, {few} too little in common with the others."
+    if comparison.uneven_correlation is not None and not isinstance(verdict, Slow):
+        yield (
+            f"Forward and backward grow and shrink together (correlation {comparison.uneven_correlation:.2f}), on another "
+            "rank in each step, as batches of unlike length would."
+        )
+    if comparison.garbage is not None:
+        yield (
+            f"Garbage collection stops one rank or another for {format_duration(comparison.garbage.pause_ns)}: collecting "
+            "on all ranks at the same step (gc.disable(), then gc.collect() every so many steps) gains "
+            f"{format_duration(comparison.garbage.gain_ns)} a {noun}."
+        )
+
+
+def _say_how_often(verdict: Slow, noun: str) -> str:
+    comparison = verdict.comparison
+    share = format_share(comparison.last_frac.get(comparison.latest.rank))
+    text = f"{share} of {comparison.steps:,} {_plural(noun)}"
+    if verdict.longest is None:
         return text
-    last, count = straggler.longest
+    last, count = verdict.longest
     return f"{text}, among them {last:,} of the {count:,} in which the others waited by far the longest"
 
 
@@ -301,14 +319,13 @@ def _name_cause(name: str) -> str:
     return _CAUSE_WORDS.get(name) or PHASE_LABELS[name].lower()
 
 
-def describe_communication(
-    ranks: Sequence[RankSummary], rows: Sequence[CollectiveRow], judged: Judgement | None = None
-) -> str:
+def describe_communication(ranks: Sequence[RankSummary], rows: Sequence[CollectiveRow], verdict: RankVerdict) -> str:
     """Say who waited for whom in the collectives that were listed, and what the step's communication phase covers."""
     parts = []
-    late = count_late(rows)
+    late, comparison = count_late(rows), verdict.comparison
     matched = sum(late.values())
-    if matched and (judged is None or (judged.source == "steps" and not judged.are_apart)):
+    is_open = isinstance(verdict, NotJudged) if comparison is None else comparison.source == "steps"
+    if matched and is_open:
         rank = max(late, key=lambda number: late[number])
         waits = {row.rank: 0 for row in rows}
         for row in rows:
@@ -318,7 +335,7 @@ def describe_communication(
         waited = f"in these alone rank {longest} waited longest, {format_duration(waits[longest])} together"
         if late[rank] >= LATE_FRAC * matched:
             parts.append(f"Of the collectives that were listed, {who}; {waited}.")
-        elif judged is None or judged.straggler is None or not judged.straggler.is_slow:
+        elif not isinstance(verdict, Slow):
             parts.append(f"To the collectives that were listed the ranks came last by turns ({who}); {waited}.")
     if all(not rank.phases_ns.get("communication") for rank in ranks if rank.steps):
         parts.append(

@@ -15,27 +15,24 @@ from profiler_server.analysis.data.prediction import (
     predict_step,
     predict_without_loading,
 )
-from profiler_server.diagnosis.limits import (
+from profiler_server.diagnosis.limits.facts import LARGE_PART_FRAC, MIN_GAIN_FRAC, MIN_GAIN_NS
+from profiler_server.diagnosis.limits.verdict import (
     CLOSE_FRAC,
     EASED_FRAC,
     HIGH_GAIN_FRAC,
-    LARGE_PART_FRAC,
     LEAST_CHECK_FRAC,
     LEAST_LOW_FRAC,
     LOW_GAIN_FRAC,
-    MIN_GAIN_FRAC,
-    MIN_GAIN_NS,
     MOST_CHECK_FRAC,
+    MUCH_OF_BEST_FRAC,
     MUTE_WAIT_FRAC,
 )
-from profiler_server.diagnosis.what_if import find_min_gain_ns, name_shortened
+from profiler_server.diagnosis.what_if import bound_by_job, find_min_gain_ns, name_shortened
 from profiler_server.facts.case import Case, Claim, Finding, Rule, WhatIf
 from profiler_server.facts.results import Suggestion
 from profiler_server.format import format_duration, format_share
 
 _OF_SLOW_RANK = frozenset({"straggler", "rank_loader"})
-MUCH_OF_BEST_FRAC = 0.5
-"""A slow rank comes before communication in general where mending it gains so much of what the best change does."""
 Severity = Literal["high", "medium", "low", "info"]
 
 _TIERS = {
@@ -97,9 +94,9 @@ def make_claim(case: Case, rule: Rule, finding: Finding, now: Fixed) -> Claim:
     floor_ns = min(now.find_floor_ns(case, what_if), now_ns)
     doubt = find_doubt(loop, now.model, changed)
     fed = _find_fed_step(case, what_if, now, changed, doubt)
-    bound_ns = max(floor_ns, case.steps.mean_ns - what_if.bound_ns)
-    predicted = min(max(predict_step(loop, changed) if fed is None else fed.step_ns, bound_ns), now_ns)
-    gain = now_ns - predicted
+    predicted = min(max(predict_step(loop, changed) if fed is None else fed.step_ns, floor_ns), now_ns)
+    gain = bound_by_job(case, what_if, now_ns - predicted)
+    predicted = now_ns - gain
     least, most = finding.gain_range
     best = predicted if what_if.best is None else predict_step(loop, what_if.best(now.model))
     low = min(predicted, now_ns - gain * most, best) - doubt.step_ns
@@ -108,7 +105,7 @@ def make_claim(case: Case, rule: Rule, finding: Finding, now: Fixed) -> Claim:
         low = max(low, min(predicted, unfed_ns) - doubt.chance_ns)
     quickest = min(predicted, best)
     eased = 1.0 - (EASED_FRAC * (now_ns - quickest) / now_ns if what_if.eases and now_ns else 0.0)
-    low = min(low, quickest * eased)
+    low = now_ns - bound_by_job(case, what_if, now_ns - min(low, quickest * eased))
     high = max(predicted, now_ns - gain * least) + doubt.step_ns
     if fed is not None:
         low, high = max(fed.low_ns, low), min(max(fed.high_ns, predicted), high)

@@ -10,7 +10,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from collector.format.schema.manifest import Loader
-from profiler_server.diagnosis.limits import EMPTY_QUEUE_FRAC, FULL_QUEUE_FRAC, HIGH_WAIT_FRAC, MODERATE_WAIT_FRAC
+from profiler_server.diagnosis.limits.loading import (
+    EMPTY_QUEUE_FRAC,
+    FULL_QUEUE_FRAC,
+    HIGH_WAIT_FRAC,
+    MODERATE_WAIT_FRAC,
+)
 from profiler_server.facts.loading import Bottleneck, InputFreeStep, Readiness
 from profiler_server.facts.pipeline import QueueSummary
 from profiler_server.format import format_duration, format_number_of, format_share, shorten_middle

@@ -7,17 +7,17 @@ from collections.abc import Sequence
 import numpy as np
 
 from collector.format.phases import PHASE_NAMES, PHASE_PLACES, Bound, list_bound_by
-from profiler_server.diagnosis.limits import (
+from profiler_server.diagnosis.limits.facts import MIN_GAIN_FRAC, MIN_STEPS
+from profiler_server.diagnosis.limits.loading import CROWDED_FRAC, HIGH_WAIT_FRAC, MODERATE_WAIT_FRAC
+from profiler_server.diagnosis.limits.verdict import (
+    BETWEEN_FRAC,
     BOUND_FRAC,
-    CROWDED_FRAC,
-    HIGH_WAIT_FRAC,
     LIKELY_FRAC,
-    MIN_GAIN_FRAC,
-    MIN_STEPS,
-    MODERATE_WAIT_FRAC,
+    LITTLE_FRAC,
     SURE_FRAC,
     UNSEEN_DEVICE,
 )
+from profiler_server.diagnosis.rank_sentences import describe_headline
 from profiler_server.diagnosis.what_if import find_min_gain_ns, measure_stalls
 from profiler_server.diagnosis.wording import AROUND_ACTING, acts_in_steps, say_ready
 from profiler_server.facts.case import Case, Claim
@@ -107,8 +107,9 @@ def _judge_device(case: Case, shares: dict[BoundKind, float]) -> None:
 
 
 def say_limit(case: Case, bound: BoundBy) -> str:
-    """Return what the rank is bound by as a sentence with figures."""
-    return _SENTENCES[bound.kind](case, bound)
+    """Return what the rank is bound by as a sentence with figures; who or what holds its job up comes first."""
+    job = describe_headline(case.ranks.verdict, case.steps.noun)
+    return " ".join(filter(None, (job, _SENTENCES[bound.kind](case, bound))))
 
 
 def say_verdict(
@@ -258,10 +259,7 @@ def _say_overhead(case: Case, bound: BoundBy) -> str:
 def _prepares_little(case: Case) -> bool:
     """Say whether preparing the batch adds next to nothing to what lies outside: then the share is that of the rules."""
     phases = case.steps.phases_ns
-    return phases["h2d"] < _LITTLE_FRAC * (phases["gap"] + phases["tail"])
-
-
-_LITTLE_FRAC = 0.05
+    return phases["h2d"] < LITTLE_FRAC * (phases["gap"] + phases["tail"])
 
 
 def _say_idle(case: Case, bound: BoundBy) -> str:
@@ -270,7 +268,7 @@ def _say_idle(case: Case, bound: BoundBy) -> str:
     device = case.device.summary
     if device is None or not device.total_ns:
         return f"the device {waits}"
-    if device.idle_ns / device.total_ns < _BETWEEN_FRAC * (bound.share_frac or 0.0):
+    if device.idle_ns / device.total_ns < BETWEEN_FRAC * (bound.share_frac or 0.0):
         share = format_share(bound.share_frac)
         return f"the device has no work, mostly before its first or after its last kernel, for {share} of the step"
     if device.idle_frac is None or device.idle_frac <= (bound.share_frac or 0.0):
@@ -282,8 +280,6 @@ _KNOWN_WORK = {
     ("gap", "tail"): "loading, preparing the batch, forward, backward and update",
     ("gap", "h2d", "tail"): "loading, forward, backward and update",
 }
-_BETWEEN_FRAC = 0.25
-"""Less idle time between the first and the last kernel than this part of the whole says nothing of the whole."""
 
 _PLACES = {
     "gap": "between the end of a step and the next batch",
@@ -299,7 +295,7 @@ _SENTENCES = {
     "transfer": lambda case, bound: f"Transfer-bound: {_of_step(case, 'h2d')} are spent on copies before the forward.",
     "communication": lambda case, bound: (
         f"Communication-bound: training waits {_of_step(case, 'communication')} "
-        f"{'for other stages and ' if case.ranks.judgement.stages > 1 else ''}in collectives."
+        f"{'for other stages and ' if case.ranks.is_pipeline else ''}in collectives."
     ),
     "overhead": _say_overhead,
     "launch": lambda case, bound: f"Launch-bound: {_say_idle(case, bound)}.",

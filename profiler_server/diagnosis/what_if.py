@@ -1,4 +1,4 @@
-"""What-ifs: changes to the model of the loop whose step time the diagnosis then predicts.
+"""What-ifs: changes to the model of the loop, or to a replayed window, whose step time the diagnosis then predicts.
 
 Times of the model may be scaled to a quiet host, so a change takes a share of them, never measured nanoseconds.
 """
@@ -13,12 +13,23 @@ import numpy as np
 
 from collector.estimating.model import Job, LoopModel
 from collector.format.phases import PHASES
-from profiler_server.diagnosis.limits import CONTENTION_WEIGHT, MIN_GAIN_FRAC, MIN_GAIN_NS, MOST_OF_DELAY
-from profiler_server.facts.case import Case, WhatIf
+from profiler_server.diagnosis.limits.facts import (
+    CERTAIN_GAIN,
+    CERTAIN_LOSS,
+    CONTENTION_WEIGHT,
+    MIN_GAIN_FRAC,
+    MIN_GAIN_NS,
+    MOST_OF_DELAY,
+)
+from profiler_server.diagnosis.wording import find_dominant, name_call, spell_function
+from profiler_server.facts.case import Case, Finding, WhatIf
 from profiler_server.facts.loading import BatchTimes, Floats
-from profiler_server.facts.machine import Gain
-from profiler_server.facts.steps import Interruptions, Ints, read_column
+from profiler_server.facts.machine import Gain, Sighting
+from profiler_server.facts.results import Abstention, Evidence
+from profiler_server.facts.steps import Interruptions, Ints, NamedFunction, Part, read_column
+from profiler_server.format import format_share
 
+TIMELINE = Evidence("timeline", "", "Host and device side by side")
 _COMPUTED_PARTS = ("anomaly", "outside", "stalls", "gc", "python", "caches")
 """Parts of a step in which the training thread computes something that is no operator."""
 _PHASES_OF = {
@@ -34,9 +45,7 @@ _HOST_PHASES = frozenset({"data_wait", "gap", "tail"})
 def feed(case: Case, change: Callable[[LoopModel], LoopModel], spared_ns: float = 0.0) -> WhatIf:
     """Return the what-if of a change to how batches are made: at most the wait for data goes, and what else is spared."""
     spared = {"processors": spared_ns} if spared_ns else {}
-    bound_ns = case.ranks.find_bound_ns(case.manifest.rank)
-    wait_ns = min(case.data_wait_ns, MOST_OF_DELAY * bound_ns)
-    return WhatIf(change, {"data_wait": wait_ns, **spared}, feeds=True, bound_ns=bound_ns)
+    return WhatIf(change, {"data_wait": case.data_wait_ns, **spared}, feeds=True)
 
 
 def set_workers(case: Case, workers: int) -> WhatIf:
@@ -136,18 +145,29 @@ def mend_ranks(case: Case, part: str) -> WhatIf:
 
     All of it is saved in one part of this rank's step.
     """
-    judged = case.ranks.judgement
-    gain_ns = judged.straggler.gain_ns if judged.straggler is not None else 0.0
-    saved_ns = max(case.steps.mean_ns - (judged.step_ns or case.steps.mean_ns) + gain_ns, 0.0)
+    verdict = case.ranks.verdict
+    assert verdict.comparison is not None
+    saved_ns = max(case.steps.mean_ns - verdict.comparison.step_ns + verdict.gain_ns, 0.0)
     # The others do not work less for it.
-    most_ns = case.steps.mean_ns - (judged.straggler.others_ns if judged.straggler is not None else 0.0)
-    return save_each_step(part, saved_ns, most_ns)
+    return save_each_step(part, saved_ns, case.steps.mean_ns - verdict.comparison.latest.others_ns)
+
+
+def bound_by_job(case: Case, what_if: WhatIf, saved_ns: float) -> float:
+    """Return what the job gains of so much less time in the step of this rank: all of it, where nothing else is known.
+
+    The other ranks run the same code, so the change shortens theirs by the same share of what they spend in the phases.
+    """
+    phases = name_shortened(case, what_if)
+    spent_ns = sum(case.steps.phases_ns[phase] for phase in phases)
+    if what_if.is_of_job or not spent_ns or "communication" in phases:
+        return saved_ns
+    return min(saved_ns, case.ranks.bound_gain_ns(phases, min(saved_ns / spent_ns, 1.0)))
 
 
 def save_each_step(part: str, saved_ns: float, most_ns: float = math.inf) -> WhatIf:
-    """Return the what-if of so much less time in a part of each step, of at most `most_ns`, whatever else the step does."""
+    """Return the what-if of so much less time in each step of the job, of at most `most_ns` in a part of this rank's."""
     most_ns = min(MOST_OF_DELAY * saved_ns, max(most_ns, saved_ns))
-    return WhatIf(lambda model: replace(model, extra_ns=model.extra_ns - saved_ns), {part: most_ns})
+    return WhatIf(lambda model: replace(model, extra_ns=model.extra_ns - saved_ns), {part: most_ns}, is_of_job=True)
 
 
 def drop_extra(case: Case, saved_ns: float) -> WhatIf:
@@ -200,3 +220,91 @@ def find_min_gain_ns(case: Case) -> float:
     return max(
         (MIN_GAIN_FRAC + CONTENTION_WEIGHT * case.loading.loop.contention_frac) * case.steps.mean_ns, MIN_GAIN_NS
     )
+
+
+def blame_function(case: Case, batches: BatchTimes, found: Finding, part: Part | None) -> Finding:
+    """Return the finding on a stage with the function that is most of it, which is then what is taken away."""
+    culprit = find_dominant(part)
+    if culprit is None or part is None:
+        return found
+    call, stage = name_call(culprit), part.name
+    base = found.title.partition(":")[0]
+    return replace(
+        found,
+        title=f"{base}: {call}",
+        advice=f"{spell_function(culprit)} is most of it: do it once and store the result, or do less of it. "
+        f"{found.advice}",
+        fix=f"taking {call} out",
+        assumption=f"{call} took no time",
+        what_if=scale_stages(case, batches, (stage,), 1.0 - culprit.share_frac),
+        gain_range=bound_removal(culprit),
+    )
+
+
+def bound_removal(entry: NamedFunction) -> tuple[float, float]:
+    """Return the part of the gain that can be expected of taking a function away, with the error of its share."""
+    low, high = entry.low_frac / entry.share_frac, entry.high_frac / entry.share_frac
+    return CERTAIN_LOSS * low, CERTAIN_GAIN * high
+
+
+def say_idle_share(case: Case) -> str:
+    """Return the share of the steps in which nothing runs on the device, as its page has it."""
+    return format_share(case.device.summary.idle_frac if case.device.summary is not None else None)
+
+
+def ask_for_window(case: Case, rule: str) -> Abstention:
+    """Say that a rule needs a detailed window in which calls are linked to the work that they launched."""
+    imported = "Trace with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]."
+    how = imported if case.is_imported else 'Record with Profiler(window="auto").'
+    return Abstention(rule, "which call launched which work of the device", how)
+
+
+def look_for(case: Case, rule: str, sighting: str = "") -> Sighting | Abstention | None:
+    """Return what the window shows under a name (that of the rule, if none is given); None for nothing of it."""
+    if not case.device.is_used:
+        return None
+    replay = case.device.replay
+    if replay is None:
+        return ask_for_window(case, rule)
+    seen = replay.seen.get(sighting or rule)
+    if seen is not None and not replay.is_valid:
+        share = format_share(1.0 + replay.error_frac)
+        missing = f"a replay that explains the window (it gives {share} of the measured time)"
+        return Abstention(rule, missing, "Record another window.")
+    return seen
+
+
+def predict(case: Case, finding: Finding, part: str, gain: Gain) -> Finding:
+    """Return a finding with the prediction of a replay."""
+    gain = _doubt_recording(case, gain)
+    what_if: WhatIf = save_replayed(case, part, gain)
+    return replace(finding, what_if=what_if, gain_range=bound_gain(gain), tier="A", basis=_say_replay(case))
+
+
+def predict_or(case: Case, finding: Finding, part: str, change: str) -> Finding:
+    """Return a finding with the prediction of a replay where there is one, else as it is."""
+    gain = case.device.find_gain(change)
+    return finding if gain is None else predict(case, finding, part, gain)
+
+
+def _doubt_recording(case: Case, gain: Gain) -> Gain:
+    """Lower the low end of a gain: steps of a window are longer than others, and all of that may lie in what is saved."""
+    replay = case.device.replay
+    if replay is None or not replay.steps or not case.steps.mean_ns:
+        return gain
+    longer = replay.measured_ns / replay.steps / case.steps.mean_ns
+    return replace(
+        gain, low_frac=max(gain.low_frac * longer - max(longer - 1.0, 0.0), 0.0) if longer > 1.0 else gain.low_frac
+    )
+
+
+def _say_replay(case: Case) -> str:
+    replay = case.device.replay
+    assert replay is not None
+    share = format_share(1.0 + replay.error_frac)
+    return f"Worked out by replaying the recorded steps with the change; without it the replay gives {share} of their time."
+
+
+def say_examples(seen: Sighting) -> str:
+    """Return the most costly examples as the end of a sentence, "" for none."""
+    return f" ({', '.join(seen.examples)})" if seen.examples else ""

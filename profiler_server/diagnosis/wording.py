@@ -1,4 +1,4 @@
-"""Sentences, code to copy and places to look at that several rules share."""
+"""Sentences, code to copy and places to look at that several rules share, and the functions that they name."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from typing import Any
 
 import numpy as np
 
-from profiler_server.diagnosis.limits import CAPPED_NEED, INPUT_WAIT_FRAC
+from profiler_server.diagnosis.limits.facts import CAPPED_NEED, INPUT_WAIT_FRAC, NAMED_FRAC
 from profiler_server.facts.case import Case
 from profiler_server.facts.loading import LoaderArguments
 from profiler_server.facts.results import Evidence
-from profiler_server.facts.steps import read_column
+from profiler_server.facts.steps import NamedFunction, Part, read_column
 from profiler_server.format import format_duration, format_share
 
 DATA_PAGE = Evidence("data", "tab=interval", "Queue depth and wait per step")
 STAGES_PAGE = Evidence("data", "tab=processing", "Work and wait of each stage")
-STEPS_PAGE = Evidence("steps", "", "The average, phase by phase")
 OPERATORS_PAGE = Evidence("operators", "", "Operators of the detailed window")
+_MOST_SAID = 2
 AROUND_ACTING = "around the forward without gradients"
 """Where the gap of a step lies that acts on what its model says."""
 
@@ -82,3 +82,62 @@ def acts_in_steps(case: Case) -> bool:
 def say_input_limit(case: Case) -> str:
     """Return the limit that rules about loading share, as the start of a sentence."""
     return f"More than {format_share(INPUT_WAIT_FRAC)} of the {case.steps.noun} waits for data"
+
+
+def find_in_phases(case: Case, *phases: str) -> Part | None:
+    """Return what ran in phases of the training thread, taken together; None where no stacks were sampled."""
+    return case.stacks.phases[phases] if case.stacks is not None else None
+
+
+def find_in_stage(case: Case, stage: str) -> Part | None:
+    """Return what ran in a stage of the loader that the steps wait for."""
+    if case.stacks is None or case.loading.loader is None:
+        return None
+    found = case.stacks.stages[(stage,)]
+    if found.functions or stage != "read" or case.loading.transforms:
+        return found
+    return case.stacks.stages[("read", "fetch")]  # there is nothing else that it could be
+
+
+def find_dominant(part: Part | None) -> NamedFunction | None:
+    return part.dominant if part is not None else None
+
+
+def say_functions(part: Part | None, whole: str) -> str:
+    """Return a sentence, after another one, on what takes the most; "" where nothing is named."""
+    said = [entry for entry in (part.functions if part is not None else ())[:_MOST_SAID] if _is_worth_saying(entry)]
+    if not said:
+        return ""
+    assert part is not None
+    first, *others = said
+    text = f"{spell_function(first)} is {spell_share(first)} of {whole}"
+    text += "".join(f", {spell_function(entry)} {spell_share(entry)}" for entry in others)
+    return f" {text} ({part.samples:,} samples)."
+
+
+def _is_worth_saying(entry: NamedFunction) -> bool:
+    return entry.share_frac >= NAMED_FRAC
+
+
+def name_call(entry: NamedFunction) -> str:
+    """Return the function in a title or an advice: by its name, or by the line where that alone is known."""
+    return f"what {entry.place} does" if entry.is_own_line else spell_call(entry)
+
+
+def spell_call(entry: NamedFunction) -> str:
+    """Return the function as it is called: `accuracy()`; a script is none."""
+    return entry.function if entry.function.endswith((".py", ")")) else f"{entry.function}()"
+
+
+def spell_function(entry: NamedFunction) -> str:
+    """Say which function it is, and where: `accuracy() at train.py:88`."""
+    if entry.is_own_line:
+        return f"{entry.function} itself at {entry.place}"
+    if entry.caller:
+        return f"{spell_call(entry)} called in {entry.caller} ({entry.place})"
+    return f"{spell_call(entry)} at {entry.place}"
+
+
+def spell_share(entry: NamedFunction) -> str:
+    """Return its share with the error of counting: `61 ± 9 %`. A share from samples has no more digits than these."""
+    return f"{round(100 * entry.share_frac)} ± {max(round(100 * entry.error_frac), 1)} %"

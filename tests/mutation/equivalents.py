@@ -98,12 +98,6 @@ _RING = (
 _WORK = (
     *_list_same(
         _DEVICE,
-        "How many results are kept in memory.",
-        'DEVICE_SUMMARY = DiskCache("device-summary", DeviceSummary | None, _summarize, (1023))',
-        'DEVICE_SUMMARY = DiskCache("device-summary", DeviceSummary | None, _summarize, (2048))',
-    ),
-    *_list_same(
-        _DEVICE,
         "Room for a track that there is not.",
         "device_of = np.zeros(max(streams, default=0) + (2), np.int64)",
         "device_of = np.zeros(max(streams, default=(1)) + 1, np.int64)",

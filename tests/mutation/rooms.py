@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
 
 
 @dataclass(frozen=True)
@@ -25,6 +28,10 @@ class Planted:
     old: str
     new: str
     tests: tuple[str, ...]
+
+
+def _list_files(folder: str) -> tuple[str, ...]:
+    return tuple(str(path.relative_to(ROOT)) for path in sorted((ROOT / folder).rglob("*.py")))
 
 
 _FORMULAS = ("attention", "convolution", "elementwise", "embedding", "matmul", "normalization", "optimizer")
@@ -54,7 +61,7 @@ ROOMS = {
         ),
     ),
     "exposed": Room(
-        ("collector/traces/kineto/exposed.py",),
+        ("collector/traces/kineto/steps/exposed.py",),
         ("tests/unit/traces/test_exposed.py", "tests/unit/traces/test_reading.py"),
     ),
     "device": Room(
@@ -94,7 +101,17 @@ ROOMS = {
         ),
         ("tests/unit/launch/test_figures.py", "tests/unit/launch/test_comparison.py"),
     ),
-    "limits": Room(("profiler_server/diagnosis/limits.py",), ("tests/unit/diagnosis/test_limits.py",)),
+    "limits": Room(_list_files("profiler_server/diagnosis/limits"), ("tests/unit/diagnosis/test_limits.py",)),
+    "rules": Room(_list_files("profiler_server/diagnosis/rules"), ("tests/unit/diagnosis",)),
+    "replay": Room(
+        _list_files("profiler_server/analysis/replay"),
+        (
+            "tests/unit/analysis/replay",
+            "tests/unit/diagnosis/test_limits.py",
+            "tests/unit/diagnosis/rules/test_window_rules.py",
+            "tests/unit/diagnosis/rules/test_window_notes.py",
+        ),
+    ),
     "machine": Room(
         ("collector/sidecar/machine.py",), ("tests/unit/sidecar/test_classify.py", "tests/unit/sidecar/test_steady.py")
     ),
@@ -116,14 +133,14 @@ PLANTED = (
     ),
     Planted(
         "a step is an outlier from twelve deviations on",
-        "profiler_server/analysis/steps/outliers.py",
-        "MIN_DEVIATIONS = 6.0",
-        "MIN_DEVIATIONS = 12.0",
+        "profiler_server/diagnosis/limits/steps.py",
+        "DEVIATIONS = 6.0",
+        "DEVIATIONS = 12.0",
         ("tests/unit/analysis/steps/test_outliers.py",),
     ),
     Planted(
         "communication takes the place of data wait",
-        "collector/traces/kineto/exposed.py",
+        "collector/traces/kineto/steps/exposed.py",
         " & (phase != _WAIT)",
         "",
         ("tests/unit/traces/test_exposed.py",),
@@ -144,7 +161,7 @@ PLANTED = (
     ),
     Planted(
         "a finding is high from 40 % on",
-        "profiler_server/diagnosis/limits.py",
+        "profiler_server/diagnosis/limits/verdict.py",
         "HIGH_GAIN_FRAC = 0.20",
         "HIGH_GAIN_FRAC = 0.40",
         ("tests/unit/diagnosis/test_limits.py",),
@@ -165,7 +182,7 @@ PLANTED = (
     ),
     Planted(
         "a step is bound by a part from 20 % on",
-        "profiler_server/diagnosis/limits.py",
+        "profiler_server/diagnosis/limits/verdict.py",
         "BOUND_FRAC = 0.10",
         "BOUND_FRAC = 0.20",
         ("tests/unit/diagnosis/test_limits.py",),

@@ -1,13 +1,35 @@
-"""A diagnosis of a planted run."""
+"""What is found of a planted run: its facts, its diagnosis, one of its suggestions, or what a rule promises."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from profiler_server.diagnosis.judging import diagnose
-from profiler_server.facts.results import Diagnosis
+from collector.format.run import Run
+from profiler_server.diagnosis.judging import diagnose, find_rules
+from profiler_server.diagnosis.measuring import measure_case
+from profiler_server.diagnosis.ranking import Fixed, make_claim
+from profiler_server.facts.case import Case, Claim
+from profiler_server.facts.results import Diagnosis, Suggestion
+from tests.support import facts as make
 from tests.support.cases import Plant, build_case_run
 
 
 def diagnose_plant(path: Path, plant: Plant) -> Diagnosis:
     return diagnose(build_case_run(path, plant), 0)
+
+
+def advise(path: Path, plant: Plant, rule: str) -> Suggestion:
+    """Return what a rule suggests for a run of which it speaks."""
+    return next(entry for entry in diagnose_plant(path, plant).suggestions if entry.rule == rule)
+
+
+def measure(run: Run) -> Case:
+    case = measure_case(run, run.rank(0))
+    assert case is not None
+    return case
+
+
+def promise(case: Case, name: str) -> Claim:
+    """Return what a rule promises of a run, whether it is worth saying or not."""
+    rule = next(entry for entry in find_rules().rules if entry.id == name)
+    return make_claim(case, rule, make.find(case, name), Fixed(case.loading.loop.model, case.steps.mean_ns, {}))

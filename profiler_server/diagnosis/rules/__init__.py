@@ -1,4 +1,4 @@
-"""One file per suggestion, and nothing else: a rule judges a `Case` and returns a `Finding`, or nothing.
+"""The rules, a file for those that turn one knob or read the same facts: each judges a `Case` and returns a `Finding`, or nothing.
 
-Must not import another rule, a room above, or torch.
+Must not import another file of rules, a room above, or torch.
 """

@@ -8,17 +8,12 @@ from dataclasses import replace
 import numpy as np
 
 from collector.estimating.model import Job, LoopModel
-from profiler_server.diagnosis.limits import GC_FRAC
-from profiler_server.diagnosis.named import find_in_phases, say_functions
+from profiler_server.diagnosis.limits.thread import COLD_FRAC, GC_FRAC
 from profiler_server.diagnosis.what_if import measure_garbage_outside, shorten_step, sum_in_steps
-from profiler_server.diagnosis.wording import STEPS_PAGE
+from profiler_server.diagnosis.wording import find_in_phases, say_functions
 from profiler_server.facts.case import Case, Finding, Rule, WhatIf
 from profiler_server.facts.steps import Ints, read_column
 from profiler_server.format import format_duration, format_share
-
-_COLD_FRAC = 0.05
-"""A collection reads all objects that there are, so the step after it finds its caches cold. In runs with large heaps
-that cost about 2 % of the collection; more than this is not believed to be due to it."""
 
 
 def _judge(case: Case) -> Finding | None:
@@ -43,7 +38,6 @@ def _judge(case: Case) -> Finding | None:
         change="gc.collect()\ngc.freeze()\ngc.disable()\nfor step, batch in enumerate(loader):\n    ...\n"
         "    if step % 1000 == 0:\n        gc.collect()",
         fix="gc.freeze() and gc.disable()",
-        evidence=(STEPS_PAGE,),
         what_if=_stop_collecting(case, every, outside_ns),
         tier="A",
         gain_range=(0.9, 1.05),
@@ -87,7 +81,7 @@ def _measure_cold(case: Case, gc_ns: Ints, mean_ns: float) -> float:
         return 0.0
     durations = case.steps.selection.duration_ns[regular] - gc_ns[regular]
     longer = float(np.median(durations[after]) - np.median(durations[~after]))
-    return float(np.clip(longer * after.mean(), 0.0, _COLD_FRAC * mean_ns))
+    return float(np.clip(longer * after.mean(), 0.0, COLD_FRAC * mean_ns))
 
 
 def _shorten_batches(
@@ -103,4 +97,4 @@ def _shorten_batches(
     return shorten
 
 
-RULE = Rule("gc_pauses", knob="gc", effort="code", judge=_judge)
+RULES = (Rule("gc_pauses", knob="gc", effort="code", judge=_judge),)

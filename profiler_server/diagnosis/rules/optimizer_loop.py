@@ -6,10 +6,20 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from profiler_server.diagnosis.limits import MIN_GAIN_FRAC, UPDATE_FRAC
-from profiler_server.diagnosis.seen import predict_or
-from profiler_server.diagnosis.what_if import shorten_step
-from profiler_server.diagnosis.wording import STEPS_PAGE
+from profiler_server.diagnosis.limits.facts import MIN_GAIN_FRAC
+from profiler_server.diagnosis.limits.thread import (
+    FUSED_PARAMETER_NS,
+    FUSED_TENSOR_NS,
+    FUSED_UPDATE_NS,
+    LEAST_FUSED,
+    LEAST_UPDATE_SAVED,
+    LOOP_SAVED,
+    LOOPED_PARAMETER_NS,
+    LOOPED_TENSOR_NS,
+    MOST_FUSED,
+    UPDATE_FRAC,
+)
+from profiler_server.diagnosis.what_if import predict_or, shorten_step
 from profiler_server.facts.case import Case, Finding, Rule
 from profiler_server.facts.results import Abstention
 from profiler_server.format import format_count, format_duration, format_share
@@ -17,16 +27,6 @@ from profiler_server.format import format_count, format_duration, format_share
 _STEP = re.compile(r"Optimizer\.step#(\w+)\.step")
 _FUSED = ("Adam", "AdamW", "SGD", "Adagrad")
 """Optimizers with a fused form on every device."""
-_EACH_UPDATE_NS, _EACH_TENSOR_NS, _EACH_PARAMETER_NS = 300_000, 6_000, 1.0
-"""What a fused update on a processor takes, clearing gradients included: of 84 programs with 5 to 444 tensors and 8,000 to 7
-million parameters it was between 0.6 and 1.7 times this, more only where gradients are clipped in few tensors."""
-_LEAST_LEFT, _MOST_LEFT = 0.6, 1.7
-_LOOPED_TENSOR_NS, _LOOPED_PARAMETER_NS = 150_000, 12.0
-"""What a loop takes at most on a processor: 25 to 40 microseconds for each tensor and 2 to 6 ns for each parameter were
-measured, slow processors included. An update that takes longer has another reason, such as a busy host."""
-_LEAST_SAVED = 0.01
-_LOOP_SAVED = (0.6, 0.36, 0.9)
-"""Where that is not known: what goes of the update usually, at least and at most."""
 _FOREACH = ("Adadelta", "Adamax", "ASGD", "NAdam", "RAdam", "RMSprop", "Rprop")
 
 
@@ -45,7 +45,7 @@ def _judge(case: Case) -> Finding | Abstention | None:
     update_ns = case.steps.phases_ns["optimizer"]
     if _limit_saved(case, optimizers) * share < MIN_GAIN_FRAC:
         return None
-    saved, least, most = _find_saved(case, optimizers) if flag == "fused" else _LOOP_SAVED
+    saved, least, most = _find_saved(case, optimizers) if flag == "fused" else LOOP_SAVED
     over = f" over {format_count(tensors)} tensors" if isinstance(tensors, int) else ""
     finding = Finding(
         title=f"{name} updates parameters one tensor at a time",
@@ -55,7 +55,6 @@ def _judge(case: Case) -> Finding | Abstention | None:
         advice="Update all tensors in one call. How much that saves depends on how many and how small they are.",
         change=f"optimizer = torch.optim.{name}(model.parameters(), {flag}=True)  # your other arguments as they are",
         fix=f"{flag}=True in {name}",
-        evidence=(STEPS_PAGE,),
         what_if=shorten_step(case, "optimizer", update_ns, saved),
         gain_range=(least / saved, most / saved),
     )
@@ -69,11 +68,13 @@ def _find_saved(case: Case, optimizers: Sequence[Any]) -> tuple[float, float, fl
     """
     sizes = _read_sizes(case, optimizers)
     if sizes is None:
-        return _LOOP_SAVED
+        return LOOP_SAVED
     tensors, parameters = sizes
-    each_ns = len(optimizers) * _EACH_UPDATE_NS + tensors * _EACH_TENSOR_NS + parameters * _EACH_PARAMETER_NS
+    each_ns = len(optimizers) * FUSED_UPDATE_NS + tensors * FUSED_TENSOR_NS + parameters * FUSED_PARAMETER_NS
     left, limit = each_ns / case.steps.phases_ns["optimizer"], _limit_saved(case, optimizers)
-    usual, least, most = (max(min(1.0 - left * times, limit), _LEAST_SAVED) for times in (1.0, _MOST_LEFT, _LEAST_LEFT))
+    usual, least, most = (
+        max(min(1.0 - left * times, limit), LEAST_UPDATE_SAVED) for times in (1.0, MOST_FUSED, LEAST_FUSED)
+    )
     return usual, least, most
 
 
@@ -83,7 +84,7 @@ def _limit_saved(case: Case, optimizers: Sequence[Any]) -> float:
     if sizes is None:
         return 1.0
     tensors, parameters = sizes
-    looped_ns = tensors * _LOOPED_TENSOR_NS + parameters * _LOOPED_PARAMETER_NS
+    looped_ns = tensors * LOOPED_TENSOR_NS + parameters * LOOPED_PARAMETER_NS
     return min(looped_ns / case.steps.phases_ns["optimizer"], 1.0)
 
 
@@ -120,4 +121,4 @@ def _loops(case: Case, optimizer: Mapping[str, Any]) -> bool:
     return not optimizer.get("foreach")
 
 
-RULE = Rule("optimizer_loop", knob="optimizer", effort="flag", judge=_judge, muted_when_input_bound=True)
+RULES = (Rule("optimizer_loop", knob="optimizer", effort="flag", judge=_judge, muted_when_input_bound=True),)

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from profiler_server.diagnosis.limits import EVALUATION_FRAC
+from profiler_server.diagnosis.limits.course import EVALUATION_FRAC
 from profiler_server.diagnosis.what_if import sum_recorded_ns
-from profiler_server.diagnosis.wording import STEPS_PAGE
 from profiler_server.facts.case import Case, Finding, Rule
 from profiler_server.facts.steps import read_column
 from profiler_server.format import format_duration, format_share
@@ -29,7 +28,6 @@ def _advise_on_calls(calls: int, spent_ns: int, share: float) -> Finding:
         change="observations = torch.stack([environment.observe() for environment in environments])\n"
         "actions = policy(observations)  # one call for all of them",
         fix="fewer calls without gradients",
-        evidence=(STEPS_PAGE,),
         severity="low",
     )
 
@@ -83,10 +81,9 @@ def _judge(case: Case) -> Finding | None:
         "of its own and a larger batch, which fits because no gradients are kept.",
         change=less.change,
         fix="evaluating less often",
-        evidence=(STEPS_PAGE,),
         severity="low",
         saved_per_step_frac=(now_ns - then_ns) / trained if trained else 0.0,
     )
 
 
-RULE = Rule("validation_share", knob="validation", effort="semantics", judge=_judge)
+RULES = (Rule("validation_share", knob="validation", effort="semantics", judge=_judge),)

@@ -14,19 +14,14 @@ from collector.format.run import open_run
 from profiler_server.analysis.data.receiving import compare_receiving
 from profiler_server.analysis.operators.convolutions import find_slow_convolutions
 from profiler_server.diagnosis.judging import diagnose
-from profiler_server.facts.results import Suggestion
 from tests.support.cases import PLANTED, Plant, build_case_run, plan_of
+from tests.support.diagnosing import advise
 from tests.support.own_work import late, spend_operators
 from tests.support.row_edits import Row
 from tests.support.runs import HEALTHY_STEP_MS, MS
 from tests.support.stacks import in_phase, library
 
 STEP_MS = sum(HEALTHY_STEP_MS.values())
-
-
-def advise(path: Path, rule: str, plant: Plant) -> Suggestion:
-    found = diagnose(build_case_run(path, plant), 0).suggestions
-    return next(entry for entry in found if entry.rule == rule)
 
 
 def update(tensors: Any, parameters: Any) -> Plant:
@@ -42,7 +37,7 @@ def update(tensors: Any, parameters: Any) -> Plant:
 def test_a_fused_update_takes_what_its_tensors_and_parameters_take(
     tmp_path: Path, tensors: Any, parameters: Any, left_ms: float
 ) -> None:
-    found = advise(tmp_path / "run", "optimizer_loop", update(tensors, parameters))
+    found = advise(tmp_path / "run", update(tensors, parameters), "optimizer_loop")
     usual = STEP_MS - HEALTHY_STEP_MS["optimizer"]
     assert found.predicted_step_ns == pytest.approx((usual + left_ms) * MS, rel=0.02)
 
@@ -81,8 +76,8 @@ def test_objects_that_the_loop_frees_go_with_those_that_are_sent(tmp_path: Path)
     rows = late(in_phase("h2d", 40), in_phase("forward", 100, library("f", "torch/x.py")))
     operators = {"operators": spend_operators(forward=4.0)}
     same = dataclasses.replace(plant, plan=dataclasses.replace(plant.plan, phases_ms=plan))
-    freed = advise(tmp_path / "freed", "ipc_bound", dataclasses.replace(same, tables={"stacks": rows, **operators}))
-    plain = advise(tmp_path / "plain", "ipc_bound", dataclasses.replace(same, tables=operators))
+    freed = advise(tmp_path / "freed", dataclasses.replace(same, tables={"stacks": rows, **operators}), "ipc_bound")
+    plain = advise(tmp_path / "plain", dataclasses.replace(same, tables=operators), "ipc_bound")
     assert "freeing the batch before 8.00 ms" in freed.measured
     assert "freeing" not in plain.measured
     assert freed.predicted_step_ns is not None
@@ -115,7 +110,7 @@ def test_of_workers_that_are_always_busy_the_usual_batch_tells_what_a_free_inter
 
 def test_samples_fetched_one_by_one_push_the_model_out_of_the_caches_of_their_own_thread_only(tmp_path: Path) -> None:
     plant = PLANTED["in_memory_fetch"]
-    found = advise(tmp_path / "run", "in_memory_fetch", plant)
+    found = advise(tmp_path / "run", plant, "in_memory_fetch")
     computing_ms = sum(plant.plan.phases_ms[name] for name in ("forward", "backward", "optimizer"))
     left_ms = sum(plant.plan.phases_ms.values()) - plant.plan.phases_ms["data_wait"]
     assert found.predicted_step_ns is not None

@@ -8,8 +8,8 @@ import pytest
 
 from collector.format.run import open_run
 from profiler_server.diagnosis.judging import diagnose
-from profiler_server.diagnosis.measuring import measure_case
 from tests.support.cases import PLANTED, build_case_run
+from tests.support.diagnosing import measure
 from tests.support.machines import build_collectives
 from tests.support.row_edits import lay_end_to_end, write_rows
 from tests.support.runs import MS, build_steps
@@ -48,7 +48,6 @@ def test_waiting_for_ranks_that_take_turns_is_no_communication_to_hide(tmp_path:
     said = {entry.rule for entry in diagnose(again, 0).suggestions}
     assert "rotating_straggler" in said
     assert "exposed_all_reduce" not in said
-    case = measure_case(again, again.rank(0))
-    assert case is not None
+    case = measure(again)
     assert case.steps.phases_ns["communication"] > 25 * MS
     assert case.transfer_ns < MS

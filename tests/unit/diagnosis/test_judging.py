@@ -13,9 +13,8 @@ from collector.estimating.simulation import simulate
 from collector.format.run import open_run
 from profiler_server.analysis.data.prediction import predict_step
 from profiler_server.diagnosis.judging import diagnose
-from profiler_server.diagnosis.measuring import measure_case
 from tests.support.cases import HEALTHY, PLANTED, Plant, build_case_run, plan_of
-from tests.support.diagnosing import diagnose_plant
+from tests.support.diagnosing import diagnose_plant, measure
 from tests.support.row_edits import evaluate
 from tests.support.runs import MS, build_run, slow_loader_plan
 
@@ -89,15 +88,13 @@ def test_a_run_that_only_infers_is_judged_by_its_batches(tmp_path: Path) -> None
 def test_the_model_reproduces_the_run_it_was_measured_from(tmp_path: Path) -> None:
     for name in ("too_few_workers", "uneven_samples", "no_workers"):
         run = build_case_run(tmp_path / name, PLANTED[name])
-        case = measure_case(run, run.rank(0))
-        assert case is not None
+        case = measure(run)
         assert case.loading.loop.check == pytest.approx(1.0, abs=0.1), name
 
 
 def test_predictions_leave_amortised_events_in_place(tmp_path: Path) -> None:
     run = build_case_run(tmp_path / "run", PLANTED["worker_restart"])
-    case = measure_case(run, run.rank(0))
-    assert case is not None
+    case = measure(run)
     assert predict_step(case.loading.loop, case.loading.loop.model) == pytest.approx(case.steps.mean_ns, rel=1e-6)
     assert case.loading.loop.model.extra_ns > 30 * MS
 

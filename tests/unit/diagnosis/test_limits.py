@@ -5,8 +5,10 @@ The figures stand here once more on purpose: a threshold that moves by accident 
 
 from __future__ import annotations
 
+import pkgutil
 from collections.abc import Mapping
 from dataclasses import replace
+from importlib import import_module
 
 import numpy as np
 import pytest
@@ -19,34 +21,109 @@ from profiler_server.diagnosis.what_if import shorten_step
 from profiler_server.facts.case import Case, Finding, Rule
 from profiler_server.facts.steps import Held, Interruptions, SlowConvolutions
 from tests.support import facts as make
-from tests.unit.diagnosis.edges import course, device, gains, loading, noted, thread, waiting, window
+from tests.unit.diagnosis.edges import (
+    compare,
+    course,
+    data,
+    device,
+    gains,
+    loading,
+    noted,
+    replay,
+    steps,
+    thread,
+    traces,
+    waiting,
+    window,
+)
 from tests.unit.diagnosis.edges.base import STEPS, Edge, base
 
 EDGES: Mapping[str, Edge] = {
-    **waiting.EDGES,
-    **gains.EDGES,
-    **loading.EDGES,
-    **device.EDGES,
-    **thread.EDGES,
-    **course.EDGES,
-    **noted.EDGES,
-    **window.EDGES,
+    name: edge
+    for family in (waiting, gains, loading, device, thread, course, noted, window, replay, steps, data, traces, compare)
+    for name, edge in family.EDGES.items()
 }
-EXACT = {
-    *(
-        "VOLTA",
-        "AMPERE",
-        "LEAST_LOW_FRAC",
-        "UNSEEN_DEVICE",
-        "FLOAT64_SAVED_FRAC",
-        "BACKGROUND_SAVED_FRAC",
-        "DRIFT_PARTS",
-    ),
-    *("PARALLEL_FRAC", "COPIED_BYTES_PER_S", "CACHED_BYTES_PER_S"),
-    *("TENSORS_SEND_NS", "COPY_BYTES_PER_NS", "EASED_FRAC"),
-    *("LEAST_OF_DELAY", "MOST_OF_DELAY"),
+FIGURES: Mapping[str, object] = {
+    "DRIFT_PARTS": 6,
+    "LEAST_FETCHES": 20,
+    "FEW_FETCHES": 3,
+    "MODEL_ERROR": 0.08,
+    "CONTENTION_ERROR": 0.25,
+    "OTHERS_ERROR": 0.3,
+    "OTHERS_LEAST": 0.05,
+    "DELAY_ERROR": 0.25,
+    "SLOWDOWN_ERROR": 0.1,
+    "FED_STEP_FRAC": 0.03,
+    "SLOWER_BATCHES": 1.1,
+    "LEAST_KEPT": 0.3,
+    "NEAR_FRAC": 0.02,
+    "DELAYS": (0.5, 1.5),
+    "USUAL_RECEIVE_NS": 1000000.0,
+    "CALL_NS": 2_000,
+    "PYTHON_NS": 500,
+    "LEAST_SEEN_FRAC": 0.5,
+    "LARGE_CALL_NS": 30_000,
+    "SURE_NAME_FRAC": 0.6,
+    "STEPS_RATIO": 2.0,
+    "WITNESS_FRAC": 0.5,
+    "MOST_CORRELATED": 0.8,
+    "VOLTA": 7,
+    "AMPERE": 8,
+    "FLOAT64_SAVED_FRAC": 0.5,
+    "ARITHMETIC_FRAC": 0.75,
+    "TRACEBACK_NS": (30000.0, 55000.0, 190000.0),
+    "MOST_OF_FORWARD": 0.9,
+    "COPY_BYTES_PER_NS": 4.0,
+    "LEAST_OF_DELAY": 0.6,
+    "MOST_OF_DELAY": 1.25,
+    "SHIFT_CHANCE": 0.001,
+    "CERTAIN_LOSS": 0.5,
+    "CERTAIN_GAIN": 1.05,
+    "PARALLEL_FRAC": 0.5,
+    "TENSORS_SEND_NS": 1_000_000,
+    "CACHED_BYTES_PER_S": 1000000000.0,
+    "INDEXED_LEFT_FRAC": 0.06,
+    "CACHES_FRAC": 0.15,
+    "LOOKUP_FRAC": 0.05,
+    "COPIED_BYTES_PER_S": 5000000000.0,
+    "CALL_RETURN_NS": 5000.0,
+    "LAG_NS": 10000.0,
+    "GAP_NS": 2000.0,
+    "COPY_CALL_NS": 5000,
+    "LEAST_TRIED_FRAC": 0.005,
+    "KEPT_GAIN": 0.5,
+    "CAPS_MIB": (5, 10, 25, 50, 100),
+    "TINY_FACTOR": 0.3,
+    "ALIGNED": 8,
+    "MOST_DEPENDENCE": 0.25,
+    "NOTED_FRAC": 0.005,
+    "WORTH_FRAC": 0.01,
+    "BACKGROUND_SAVED_FRAC": 0.95,
+    "COLD_FRAC": 0.05,
+    "FUSED_UPDATE_NS": 300_000,
+    "FUSED_TENSOR_NS": 6000,
+    "FUSED_PARAMETER_NS": 1.0,
+    "LEAST_FUSED": 0.6,
+    "MOST_FUSED": 1.7,
+    "LEAST_UPDATE_SAVED": 0.01,
+    "LOOP_SAVED": (0.6, 0.36, 0.9),
+    "PYTHON_SAVED": 0.9,
+    "LEAST_PYTHON_SAVED": 0.5,
+    "OPERATORS_IN_MODULES_FRAC": 0.7,
+    "LEAST_ROWS_SAVED": 0.7,
+    "LEAST_LOW_FRAC": 0.1,
+    "EASED_FRAC": 0.3,
+    "UNSEEN_DEVICE": 0.6,
+    "LESS_FRAC": 0.9,
+    "OTHER_FRAC": 0.03,
+    "ALIKE_RATIO": 1.03,
 }
-"""Figures that are no threshold of one quantity; those with a consequence have a test of their own below."""
+"""Figures that predictions are made with, and limits that no single quantity crosses; some have a test of their own below."""
+
+
+def list_limits() -> dict[str, object]:
+    families = [import_module(f"{limits.__name__}.{found.name}") for found in pkgutil.iter_modules(limits.__path__)]
+    return {name: value for family in families for name, value in vars(family).items() if name.isupper()}
 
 
 def agreeing(share: float) -> str:
@@ -62,8 +139,13 @@ def split_waits(wait: float, share: float) -> Case:
 
 
 def test_every_limit_is_tested() -> None:
-    names = {name for name in vars(limits) if name.isupper()}
-    assert names == {*EDGES, *EXACT}
+    assert list_limits().keys() == {*EDGES, *FIGURES}
+    assert EDGES.keys() & FIGURES.keys() == set()
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_a_figure_is_what_it_is_said_to_be(name: str) -> None:
+    assert list_limits()[name] == FIGURES[name]
 
 
 @pytest.mark.parametrize("name", EDGES)

@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 
 from collector.format.schema.manifest import Device
 from profiler_server.diagnosis.judging import diagnose, hear_rules
-from profiler_server.diagnosis.limits import EASED_FRAC
+from profiler_server.diagnosis.limits.verdict import EASED_FRAC
 from profiler_server.diagnosis.measuring import measure_case
-from profiler_server.diagnosis.ranking import Fixed, make_claim, rank_claims
+from profiler_server.diagnosis.ranking import rank_claims
 from profiler_server.facts.case import Case, Claim
 from tests.support.cases import A100, Plant, build_case_run, plan_of, slow
+from tests.support.diagnosing import measure, promise
 from tests.support.row_edits import Row, queued
 from tests.support.runs import MS
 
@@ -31,12 +32,8 @@ MOST_UNTOUCHED = {
 
 
 def claim_of(path: Path, rule: str, plant: Plant) -> tuple[Case, Claim]:
-    """Return what a rule promises of a run, whether it is worth saying or not."""
-    run = build_case_run(path, plant)
-    case = measure_case(run, run.rank(0))
-    assert case is not None
-    found, finding = next(entry for entry in hear_rules(case).findings if entry[0].id == rule)
-    return case, make_claim(case, found, finding, Fixed(case.loading.loop.model, case.steps.mean_ns, {}))
+    case = measure(build_case_run(path, plant))
+    return case, promise(case, rule)
 
 
 @pytest.mark.parametrize(

@@ -11,12 +11,12 @@ import pytest
 from collector.format.run import Run
 from collector.format.steps import select_steps
 from profiler_server.diagnosis.judging import diagnose
-from profiler_server.diagnosis.measuring import measure_case
 from profiler_server.facts.results import Suggestion
 from profiler_server.report import build_report
 from profiler_server.report.text import render_text
 from tests.support.cases import Plant, build_case_run, slow, step_of
 from tests.support.data_page import show_interval
+from tests.support.diagnosing import measure
 from tests.support.overall_page import show
 from tests.support.row_edits import Row
 from tests.support.runs import MS
@@ -42,8 +42,7 @@ def find(run: Run, rule: str) -> Suggestion:
 
 def measure_own(run: Run) -> float:
     """Return the mean step less its data wait, in ms."""
-    case = measure_case(run, run.rank(0))
-    assert case is not None
+    case = measure(run)
     return (case.steps.mean_ns - case.steps.phases_ns["data_wait"]) / MS
 
 
@@ -111,8 +110,7 @@ def test_steps_of_the_probe_are_in_no_figure(tmp_path: Path) -> None:
     without = build_case_run(tmp_path / "plain", Plant(slow("read")))
     means = []
     for run in (with_probe, without):
-        case = measure_case(run, run.rank(0))
-        assert case is not None
+        case = measure(run)
         means.append((case.steps.mean_ns, case.steps.phases_ns["data_wait"]))
     assert means[0][1] > 0
     assert means[0] == pytest.approx(means[1], rel=0.02)

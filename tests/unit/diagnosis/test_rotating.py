@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import torch
 
-from profiler_server.diagnosis.limits import NOISY_FRAC
-from profiler_server.diagnosis.rules.rotating_straggler import RULE
+from profiler_server.diagnosis.limits.facts import NOISY_FRAC
+from profiler_server.diagnosis.rules.rotating_straggler import RULES
 from profiler_server.facts.case import Case, Finding
-from profiler_server.facts.job import Judgement, Rotation
+from profiler_server.facts.job import Turns
 from tests.support import facts as make
 from tests.unit.diagnosis.edges.base import base
-from tests.unit.diagnosis.edges.noted import judged
+from tests.unit.diagnosis.edges.noted import compared, judged
 
 
 def turning(*, others: float = 0.0, correlation: float | None = None) -> Case:
-    rotation = Rotation(0.3 * base().steps.mean_ns, 0.3, (), 1.0)
-    case = judged(Judgement(rotation=rotation, uneven_correlation=correlation))
+    case = judged(Turns(compared(uneven_correlation=correlation), 0.3 * base().steps.mean_ns, (), 1.0))
     return make.with_load(case, others=others * case.host.cores)
 
 
 def hear(case: Case) -> Finding:
-    found = RULE.judge(case)
+    found = RULES[0].judge(case)
     assert isinstance(found, Finding)
     return found
 
@@ -32,7 +31,7 @@ def test_unequal_work_is_named_as_one_possible_reason() -> None:
 
 def test_turns_on_a_host_that_others_use_are_no_finding() -> None:
     busy = NOISY_FRAC + 0.1
-    assert RULE.judge(turning(others=busy)) is None
+    assert RULES[0].judge(turning(others=busy)) is None
     assert "share with others are another one" in hear(turning(others=busy, correlation=0.9)).advice
 
 

@@ -11,12 +11,12 @@ import pytest
 from collector.format.run import Run, open_run
 from collector.format.steps import summarize_steps
 from profiler_server.diagnosis.judging import diagnose, judge
-from profiler_server.diagnosis.measuring import measure_case
 from profiler_server.diagnosis.verdict import find_bound, say_limit
 from profiler_server.facts.results import Diagnosis
 from profiler_server.format import format_duration, format_share
 from tests.support.asking import Asker
 from tests.support.cases import PLANTED, Plant, build_case_run, plan_of
+from tests.support.diagnosing import measure
 from tests.support.facts import with_device, with_load
 from tests.support.runs import MS, RunPlan, build_run, slow_loader_plan
 from tests.support.tables import make_inference
@@ -99,8 +99,7 @@ def test_a_short_run_that_only_infers_tells_how_many_batches_advice_needs(tmp_pa
 
 def test_an_idle_device_is_not_said_to_be_busy_between_its_kernels_and_idle_at_once(tmp_path: Path) -> None:
     run = build_case_run(tmp_path / "run", Plant(plan_of()))
-    case = measure_case(run, run.rank())
-    assert case is not None
+    case = measure(run)
     case = with_device(case, busy=0.5)
     assert case.device.summary is not None
     tight = replace(case.device.summary, idle_ns=2_000, total_ns=1_000_000)
@@ -115,8 +114,7 @@ def test_a_step_that_computes_names_the_workers_that_it_queues_behind(
     queued: float, workers: float, said: bool, tmp_path: Path
 ) -> None:
     run = build_case_run(tmp_path / "run", Plant(plan_of(2)))
-    case = measure_case(run, run.rank(0))
-    assert case is not None
+    case = measure(run)
     case = with_load(case, queued_frac=queued, workers=workers, others=0.5)
     text = say_limit(case, find_bound(case))
     queue = f"with {format_duration(queued * case.steps.mean_ns)} of the step in the queue for processors"

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
-from profiler_server.diagnosis.deriving import derive
 from profiler_server.facts.case import Case
 from tests.support import facts as make
 from tests.support.runs import MS
@@ -38,21 +35,3 @@ def test_the_step_the_growth_and_the_phase_are_said() -> None:
 )
 def test_the_advice_follows_the_phase_that_grew(phase: str, advice: str) -> None:
     assert advice in make.find(shift_phase(phase), "shift").advice
-
-
-def test_steps_that_do_other_work_since_are_no_news() -> None:
-    case = shift(0.375)
-    assert make.speaks(case, "shift")
-    assert not make.speaks(make.with_rows(case, samples=np.where(HALF, 64, 32)), "shift")
-
-
-def test_steps_that_became_shorter_are_no_news() -> None:
-    case = derive(make.with_durations(base(), lambda durations: durations * np.where(HALF, 0.5, 1.0)))
-    assert case.steps.shift is not None
-    assert not make.speaks(case, "shift")
-
-
-def test_a_lasting_change_is_no_drift_as_well() -> None:
-    case = make.with_load(shift(0.375))
-    selection = replace(case.steps.selection, regular=np.ones(STEPS, np.bool_))
-    assert not make.speaks(make.with_steps(case, selection=selection), "drift")

@@ -1,1 +1,1 @@
-"""Where each threshold lies and what it switches, one file for each part of `profiler_server/diagnosis/limits.py`."""
+"""Where each threshold lies and what it switches, one file for each part of `profiler_server/diagnosis/limits`."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -13,6 +14,7 @@ import numpy as np
 from profiler_server.diagnosis.measuring import measure_case
 from profiler_server.facts.case import Case
 from profiler_server.facts.loading import Bottleneck, Readiness
+from profiler_server.facts.steps import NamedFunction, OwnWork, Part, Sampled, SampledShare
 from tests.support import facts as make
 from tests.support.cases import Plant, build_case_run, plan_of
 from tests.support.runs import MS
@@ -48,6 +50,22 @@ class Edge:
 
     at: float
     drive: Callable[[float], bool]
+
+
+def named(share: float = 1.0, is_own_line: bool = False) -> NamedFunction:
+    """Return a function that takes this share of the samples of a phase or stage."""
+    return NamedFunction("mine", "", "train.py", 41, 80, share, 0.9 * share, share, is_own_line)
+
+
+def sampled(
+    phases: Mapping[tuple[str, ...], Part] | None = None,
+    own_work: Mapping[str, OwnWork | None] | None = None,
+    tracebacks: SampledShare | None = None,
+) -> Sampled:
+    """Return what stacks show; of all that is not given they show nothing."""
+    none: OwnWork | None = None
+    nothing = defaultdict(lambda: Part("", 0, ()), phases or {})
+    return Sampled(nothing, {}, defaultdict(lambda: none, own_work or {}), tracebacks)
 
 
 def whole(number: float) -> int:

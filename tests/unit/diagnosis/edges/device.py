@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from profiler_server.facts.case import Case
+from profiler_server.facts.steps import SampledShare
 from tests.support import facts as make
-from tests.unit.diagnosis.edges.base import Edge, base
+from tests.unit.diagnosis.edges.base import Edge, base, sampled
 
 
 def copying(share: float, pinned: bool) -> Case:
@@ -19,6 +20,13 @@ def doubles(share: float) -> Case:
     return make.with_manifest(base(), facts={"optimizers": [{"name": "SGD", "dtypes": counts}]})
 
 
+def tracing(least: float) -> Case:
+    """A step that is all forward under anomaly detection, which surely takes so much of it."""
+    phases = dict.fromkeys(base().steps.phases_ns, 0.0) | {"forward": base().steps.mean_ns}
+    case = make.with_manifest(make.with_steps(base(), phases_ns=phases), facts={"anomaly_mode": True})
+    return replace(case, stacks=sampled(tracebacks=SampledShare(900, 0.3, least / 0.8, 0.4)))
+
+
 EDGES: Mapping[str, Edge] = {
     "DISPATCH_FRAC": Edge(0.15, lambda x: make.speaks(make.with_device(base(), dispatch_frac=x), "launch_bound")),
     "DEVICE_IDLE_FRAC": Edge(0.30, lambda x: make.speaks(make.with_device(base(), busy=1 - x), "launch_bound")),
@@ -28,6 +36,7 @@ EDGES: Mapping[str, Edge] = {
     "FULL_PRECISION_FRAC": Edge(
         0.3, lambda x: make.speaks(make.with_device(base(), full_precision_frac=x), "tf32_off")
     ),
+    "ANOMALY_GAINS": Edge(1.5, lambda x: make.find(tracing(0.05 * x), "debug_modes").what_if is not None),
     "PAGEABLE_FRAC": Edge(0.05, lambda x: make.speaks(copying(x, False), "pageable_copy")),
     "BLOCKING_FRAC": Edge(0.08, lambda x: make.speaks(copying(x, True), "blocking_copy")),
     "PREPARE_FRAC": Edge(0.10, lambda x: make.speaks(make.with_share(base(), "h2d", x), "serial_copy")),

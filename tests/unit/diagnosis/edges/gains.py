@@ -16,8 +16,9 @@ from profiler_server.diagnosis.ranking import (
     split_findings,
     write_suggestion,
 )
-from profiler_server.diagnosis.verdict import _say_confidence, find_bound
+from profiler_server.diagnosis.verdict import _prepares_little, _say_confidence, _say_idle, find_bound
 from profiler_server.facts.case import Case, Claim, Effort, Finding, Rule, WhatIf
+from profiler_server.facts.results import BoundBy
 from tests.support import facts as make
 from tests.support.runs import MS
 from tests.unit.diagnosis.edges.base import STEPS, Edge, base, starving, whole
@@ -63,6 +64,27 @@ def predicts(check: float) -> bool:
     return "slow_read" in [rule.id for rule, _ in believed]
 
 
+def comes_first(share: float) -> bool:
+    """Say whether a slow rank comes before communication, of whose gain mending it has this share."""
+    communication, mended = claim_of(10e6), claim_of(share * 10e6)
+    claims = [
+        replace(claim, rule=replace(claim.rule, knob=knob))
+        for claim, knob in ((communication, "communication"), (mended, "straggler"))
+    ]
+    return _choose(claims, 64e6).rule.knob == "straggler"
+
+
+def prepares(share: float) -> bool:
+    phases = dict.fromkeys(base().steps.phases_ns, 0.0) | {"gap": 1e6, "tail": 3e6, "h2d": share * 4e6}
+    return not _prepares_little(make.with_steps(base(), phases_ns=phases))
+
+
+def idles_between(share: float) -> bool:
+    """Say whether the idle time between kernels is told, which is this share of what the launches hold the step up."""
+    case = make.with_device(base(), busy=1.0 - 0.4 * share)
+    return "mostly before its first" not in _say_idle(case, BoundBy("launch", None, 0.4, 1.0))
+
+
 EDGES: Mapping[str, Edge] = {
     "MIN_STEPS": Edge(20, lambda x: "all" not in [entry.rule for entry in judge(steady(whole(x))).abstained]),
     "MIN_GAIN_FRAC": Edge(0.05, lambda x: is_sure(base(), claim_of(x * base().steps.mean_ns))),
@@ -74,6 +96,9 @@ EDGES: Mapping[str, Edge] = {
         0.10, lambda x: _choose([claim_of(10e6), claim_of((1 - x) * 10e6, "flag")], 64e6).rule.effort == "code"
     ),
     "LARGE_PART_FRAC": Edge(0.20, doubtful),
+    "MUCH_OF_BEST_FRAC": Edge(0.5, comes_first),
+    "LITTLE_FRAC": Edge(0.05, prepares),
+    "BETWEEN_FRAC": Edge(0.25, idles_between),
     "MUTE_WAIT_FRAC": Edge(0.20, lambda x: _is_muted(starving(x), claim_of(1.0).rule)),
     "HIGH_GAIN_FRAC": Edge(0.20, lambda x: severity(x) == "high"),
     "LOW_GAIN_FRAC": Edge(0.10, lambda x: severity(x) != "low"),

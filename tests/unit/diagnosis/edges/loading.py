@@ -8,10 +8,11 @@ from dataclasses import replace
 import numpy as np
 
 from profiler_server.facts.case import Case
-from profiler_server.facts.loading import Bottleneck
+from profiler_server.facts.loading import Bottleneck, LoaderArguments
+from profiler_server.facts.steps import Part
 from tests.support import facts as make
 from tests.support.runs import MS
-from tests.unit.diagnosis.edges.base import STEPS, Edge, base, starving, whole
+from tests.unit.diagnosis.edges.base import STEPS, Edge, base, named, sampled, starving, whole
 
 
 def restart(count: int) -> Case:
@@ -84,6 +85,27 @@ def busier(by: float) -> bool:
     return replace(base().host, first=first, last=last).got_busier
 
 
+def frees(time_ns: float) -> bool:
+    """Say whether freeing the batch before is told, which takes so long on a line of the loop, beside slow sending."""
+    case = receiving(1.0)
+    batches = case.loading.batches
+    assert batches is not None
+    send = np.full(len(batches.total_ns), case.loading.wait_ns)
+    sent = replace(batches, stages_ns={"read": send * 0.5, "send": send}, total_ns=send * 1.5)
+    case = make.with_share(make.with_loading(case, batches=sent), "h2d", time_ns / case.steps.mean_ns)
+    case = make.with_steps(case, operator_fracs={})
+    stacks = sampled({("h2d",): Part("h2d", 100, (named(is_own_line=True),))})
+    return "freeing the batch" in make.find(replace(case, stacks=stacks), "ipc_bound").measured
+
+
+def read_ahead(need: float) -> bool:
+    """Say whether a reader of the user's own that needs a processor for so much of its work is told to be a process."""
+    case = make.with_jobs(starving(), 10.0 * MS, need)
+    watched = LoaderArguments(0, "words", "iterable", reads_ahead=False)
+    case = make.with_loading(case, loader=None, watched=watched, batches=None)
+    return "a thread of Python would hold" in make.find(case, "watched_input").advice
+
+
 EDGES: Mapping[str, Edge] = {
     "CAPPED_NEED": Edge(0.5, lambda x: capped(x).is_capped),
     "CAPPED_DEMAND_FRAC": Edge(0.9, lambda x: capped(0.9, x).is_capped),
@@ -108,5 +130,7 @@ EDGES: Mapping[str, Edge] = {
     "UNEVEN_LOAD_FRAC": Edge(0.7, lambda x: not make.speaks(uneven(0.8, x), "uneven_samples")),
     "LARGE_BATCH_BYTES": Edge(1 << 20, lambda x: make.speaks(receiving(x), "ipc_bound")),
     "SENDING_WAIT_FRAC": Edge(0.5, pickling),
+    "FREEING_NS": Edge(500_000.0, frees),
+    "READER_NEED": Edge(0.5, read_ahead),
     "MIN_RESTARTS": Edge(2, lambda x: make.speaks(restart(whole(x)), "worker_restart")),
 }

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from profiler_server.analysis.ranks.spread import read_ddp
-from profiler_server.diagnosis.limits import COPY_BYTES_PER_NS
+from profiler_server.diagnosis.limits.facts import COPY_BYTES_PER_NS
 from profiler_server.facts.case import Case
-from profiler_server.facts.job import Judgement, Rotation, Straggler
+from profiler_server.facts.job import LateRank, RankComparison, RankVerdict, Slow, Turns
 from profiler_server.facts.loading import Crowding, Reading, SamplerTimes
-from profiler_server.facts.machine import HeldClock
+from profiler_server.facts.machine import HeldClock, Replayed, Sighting
 from profiler_server.facts.steps import Logged
 from tests.support import facts as make
 from tests.support.host_cases import ddp, multiplied
@@ -98,20 +98,25 @@ def accumulating(saved: float, backwards: float = 2.0) -> Case:
     return make.with_rows(case, backwards=backwards * 100)
 
 
-def judged(judgement: Judgement) -> Case:
+def compared(behind_ns: float = 0.0, **fields: Any) -> RankComparison:
+    """Return two ranks, of which rank 1 is behind by so much because it waits for its data."""
+    step_ns = base().steps.mean_ns
+    late = LateRank(1, step_ns, step_ns - behind_ns, "data_wait", behind_ns, 0.0, 1, gain_ns=behind_ns)
+    return RankComparison(late, "steps", STEPS, STEPS, step_ns, {0: 0.0, 1: behind_ns}, {0: 0.0, 1: 1.0}, **fields)
+
+
+def judged(verdict: RankVerdict) -> Case:
     case = make.with_share(base(), "communication", 0.5)
-    return replace(case, ranks=replace(case.ranks, world_size=2, judgement=judgement))
+    return replace(case, ranks=replace(case.ranks, world_size=2, verdict=verdict))
 
 
 def turning(share: float) -> Case:
-    return judged(Judgement(rotation=Rotation(share * base().steps.mean_ns, share, (), 1.0)))
+    return judged(Turns(compared(), share * base().steps.mean_ns, (), 1.0))
 
 
 def late_for_data(share: float) -> Case:
     """Rank 1 waits longer for its data than rank 0, by so much of the step."""
-    step_ns = base().steps.mean_ns
-    slow = Straggler(1, step_ns, (1 - share) * step_ns, share, "data_wait", share * step_ns, 0.0, 1, True, False)
-    return judged(Judgement(straggler=slow))
+    return judged(Slow(compared(share * base().steps.mean_ns)))
 
 
 def copying(share: float, bytes_per_s: float = 5e9) -> Case:
@@ -143,6 +148,13 @@ def subnormals(share: float = 0.5, slower: float = 10.0) -> Case:
 def products(faster: float = 4.0, linear: float = 0.9) -> Case:
     facts = multiplied(round(4_000_000 / faster), linear)
     return make.with_manifest(base(), facts=facts)
+
+
+def sends(bucket_bytes: float) -> Case:
+    """Ten reductions a step of buckets of this size, whose times their sizes do not explain."""
+    seen = Sighting(10.0, 32.0 * MS, (), None, {"bytes": 10 * bucket_bytes})
+    replay = Replayed(5, 0, 100, 5e6, 5e6, seen={"larger_buckets": seen})
+    return make.with_device(base(), replay=replay)
 
 
 EDGES: Mapping[str, Edge] = {
@@ -185,6 +197,7 @@ EDGES: Mapping[str, Edge] = {
     "MIN_ACCUMULATED": Edge(1.9, lambda x: make.speaks(accumulating(0.2, x), "no_sync_missing")),
     "GLOO_FRAC": Edge(0.05, lambda x: make.speaks(exchanging(x, device_type="cuda"), "gloo_on_cuda")),
     "COPIES_FRAC": Edge(0.05, lambda x: make.speaks(copying(x), "bucket_copies")),
+    "USUAL_BUCKET_BYTES": Edge(10 << 20, lambda x: make.find(sends(x), "bucket_size") is None),
     "ROTATING_FRAC": Edge(0.10, lambda x: make.speaks(turning(x), "rotating_straggler")),
     "RANK_LOADER_FRAC": Edge(0.10, lambda x: make.speaks(late_for_data(x), "slow_rank_loader")),
 }

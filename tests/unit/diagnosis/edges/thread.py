@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
 from collector.format.schema.manifest import Overhead
 from profiler_server.facts.case import Case
-from profiler_server.facts.steps import CompileEvents, Held, Interruptions, LoopedPhase, LoopedRows
+from profiler_server.facts.steps import CompileEvents, Held, Interruptions, LoopedPhase, LoopedRows, OwnWork
 from tests.support import facts as make
-from tests.unit.diagnosis.edges.base import Edge, base, whole
+from tests.unit.diagnosis.edges.base import Edge, base, named, sampled, whole
 
 
 def saving(share: float) -> Case:
@@ -46,6 +47,29 @@ def looping(share: float) -> Case:
     return make.with_steps(base(), looped=LoopedRows(32, 640.0, ("aten::select",), (phase,), True, False))
 
 
+def looped(tensors: int, parameters: int, saved_ns: float) -> bool:
+    """Say whether an update is told to loop where a change must save so much, and loops over these can take no more."""
+    case = make.with_steps(base(), mean_ns=saved_ns / 0.05)
+    optimizers = [{"name": "AdamW", "foreach": False, "tensors": tensors, "parameters": parameters}]
+    return make.speaks(
+        make.with_manifest(make.with_share(case, "optimizer", 0.9), facts={"optimizers": optimizers}), "optimizer_loop"
+    )
+
+
+def outside(time_ns: float, spent: float = 1.0) -> Case:
+    """Half of each step is outside of training for so long, in the average `spent` times that."""
+    case = make.split_step(make.with_durations(base(), lambda d: np.full(len(d), 2 * time_ns)), tail=0.5)
+    phases = dict.fromkeys(case.steps.phases_ns, 0.0) | {"forward": time_ns, "tail": spent * time_ns}
+    return make.with_steps(case, phases_ns=phases, regular_phases_ns=phases)
+
+
+def mining(samples: int = 80, share: float = 1.0) -> Case:
+    """A forward of half of the step, mostly in Python of the user's that was sampled so often."""
+    work = OwnWork(samples, 0.8, 0.7, 0.9, (named(share),))
+    case = make.with_steps(make.with_share(base(), "forward", 0.5), operator_fracs={"forward": 0.1})
+    return replace(case, stacks=sampled(own_work={"forward": work}))
+
+
 EDGES: Mapping[str, Edge] = {
     "UPDATE_FRAC": Edge(0.10, lambda x: make.speaks(updating(x), "optimizer_loop")),
     "OUTSIDE_FRAC": Edge(0.10, lambda x: make.speaks(make.split_step(base(), tail=x), "python_gap")),
@@ -55,6 +79,12 @@ EDGES: Mapping[str, Edge] = {
     "MIN_RECOMPILES": Edge(2, lambda x: make.speaks(recompiled(whole(x), 0.1), "recompiles")),
     "RECOMPILE_FRAC": Edge(0.02, lambda x: make.speaks(recompiled(9, x), "recompiles")),
     "EVALUATION_FRAC": Edge(0.12, lambda x: make.speaks(evaluating(x), "validation_share")),
+    "LOOPED_TENSOR_NS": Edge(150_000, lambda x: not looped(1_000, 1, 1_000 * x)),
+    "LOOPED_PARAMETER_NS": Edge(12.0, lambda x: not looped(1, 10**9, 1e9 * x)),
+    "LEAST_OUTSIDE_SAVED": Edge(0.25, lambda x: make.find(outside(500_000 / x), "python_gap").otherwise is not None),
+    "ALIKE_FRAC": Edge(0.1, lambda x: "half of the" in make.find(outside(20e6, 1 / (1 + x)), "python_gap").measured),
+    "LEAST_OWN_SAMPLES": Edge(8, lambda x: make.speaks(mining(whole(x)), "python_in_step")),
+    "ONE_FUNCTION_FRAC": Edge(0.7, lambda x: make.find(mining(share=x), "python_in_step").title.endswith("mine()")),
     "RECORDING_FRAC": Edge(
         0.03, lambda x: make.speaks(make.with_manifest(base(), overhead=Overhead(1e6, x, "")), "collector_overhead")
     ),

@@ -1,14 +1,16 @@
-"""Thresholds of the rules on a replayed window and on memory."""
+"""Thresholds of the rules on a replayed window and on memory, and of functions that are named."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
 
+from profiler_server.diagnosis.wording import say_functions
 from profiler_server.facts.case import Case
 from profiler_server.facts.machine import Gain, Replayed, Sighting
+from profiler_server.facts.steps import Part
 from tests.support import facts as make
-from tests.unit.diagnosis.edges.base import Edge, base
+from tests.unit.diagnosis.edges.base import Edge, base, named
 
 
 def seeing(name: str, gain: Gain | None = None, **figures: float) -> Case:
@@ -26,6 +28,11 @@ def holding(peak: float, unfilled: float = 0.9) -> Case:
 
 
 EDGES: Mapping[str, Edge] = {
+    "MOST_ERROR_FRAC": Edge(0.03, lambda x: not Replayed(5, 0, 100, 5e6, 5e6 * (1 + x)).is_valid),
+    "DOMINANT_FRAC": Edge(0.5, lambda x: Part("gap", 100, (named(x),)).dominant is not None),
+    "NAMED_FRAC": Edge(
+        0.15, lambda x: say_functions(Part("gap", 100, (named(0.6), named(x))), "it").count("mine") == 2
+    ),
     "CONVOLUTION_FRAC": Edge(0.3, lambda x: make.speaks(seeing("convolutions", share=x), "cudnn_benchmark_off")),
     "RECORDED_FRAC": Edge(0.3, lambda x: make.speaks(seeing("recorded_gradients", share=x), "needless_grad")),
     "SPARE_MEMORY_FRAC": Edge(0.5, lambda x: make.speaks(holding(1.0 - x), "small_batch")),

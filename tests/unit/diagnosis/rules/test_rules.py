@@ -17,7 +17,7 @@ from tests.support.runs import MS, build_steps
 from tests.support.window_cases import OF_WINDOWS, WINDOW_CASES
 
 OF_TRACES = ("uneven_stages", "launch_bound", "tf32_off", "amp_off", "clock_throttle", *OF_WINDOWS, *WINDOW_CASES)
-"""Rules that need a trace: see `test_device_rules`, `test_clocks`, `test_window_rules` and `tests/golden/test_pipelines`."""
+"""Rules that need a trace: see `test_device`, `test_window_rules` and `tests/golden/test_pipelines`."""
 
 
 BEHIND: Mapping[str, Callable[[int, int], str]] = {
@@ -93,16 +93,6 @@ def test_more_workers_are_to_be_kept_alive(tmp_path: Path) -> None:
     found = {entry.rule: entry for entry in diagnose(build_case_run(tmp_path / "run", plant), 0).suggestions}
     assert "persistent_workers=True,  # was default" in found["too_few_workers"].change
     assert "Keep them alive between epochs" in found["too_few_workers"].advice
-
-
-@pytest.mark.parametrize("told", [{"reads_ahead": True}, {"reads_ahead": None}])
-def test_no_reader_is_asked_for_where_others_may_read(told: dict[str, bool | None], tmp_path: Path) -> None:
-    """Nor in a run of an earlier version, which does not say who reads."""
-    plant = PLANTED["watched_input"]
-    plant = dataclasses.replace(plant, loader={**plant.loader, **told})
-    assert "watched_input" not in {
-        entry.rule for entry in diagnose(build_case_run(tmp_path / "run", plant), 0).suggestions
-    }
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import itertools
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,20 +13,12 @@ from profiler_server.facts.case import Case
 from profiler_server.facts.machine import Gain, Replayed
 from profiler_server.facts.results import Abstention
 from tests.support import facts as make
-from tests.support.window_cases import OF_WINDOWS, WINDOW_CASES
-from tests.support.windows import Machine, build_window, compute
+from tests.support.window_cases import WINDOW_CASES, allocate, allocate_nothing
+from tests.support.windows import PARTS, Machine, build_window, compute
 from tests.unit.diagnosis.edges.base import base
-from tests.unit.diagnosis.edges.window import holding, seeing
+from tests.unit.diagnosis.edges.window import seeing
 
 GAIN = Gain(0.1, 0.2, 0.3)
-
-
-def starving(queued: float) -> Case:
-    return make.with_load(make.with_device(base(), busy=0.5), queued_frac=queued)
-
-
-def accumulating(parts: int, peak: float) -> Case:
-    return make.with_steps(make.with_device(base(), memory_peak_frac=peak), micro_batches=parts)
 
 
 def checkpointing(peak: float | None) -> Case:
@@ -36,35 +28,6 @@ def checkpointing(peak: float | None) -> Case:
 
 def convolving(setting: object) -> Case:
     return make.with_manifest(seeing("convolutions", share=0.9), facts={"cudnn_benchmark": setting})
-
-
-SPEAKING: Mapping[str, Callable[[], Case]] = {
-    "cudnn_benchmark_off": lambda: convolving(False),
-    "launch_thread_starved": lambda: starving(0.5),
-    "memory_unused": lambda: accumulating(4, 0.3),
-    "needless_checkpointing": lambda: checkpointing(0.3),
-    "needless_grad": lambda: seeing("recorded_gradients", share=0.9),
-    "small_batch": lambda: holding(0.2),
-}
-SILENT: Mapping[str, Callable[[], Case]] = {
-    "cudnn_benchmark_off": lambda: convolving(True),
-    "launch_thread_starved": lambda: starving(0.01),
-    "memory_unused": lambda: accumulating(4, 0.8),
-    "needless_checkpointing": lambda: checkpointing(0.9),
-    "needless_grad": lambda: make.with_share(seeing("recorded_gradients", share=0.9), "backward", 0.3),
-    "small_batch": lambda: holding(0.9),
-}
-
-
-@pytest.mark.parametrize("rule", OF_WINDOWS)
-def test_a_rule_speaks_of_its_cause(rule: str) -> None:
-    found = make.find(SPEAKING[rule](), rule)
-    assert all((found.title, found.measured, found.threshold, found.advice, found.change, found.evidence))
-
-
-@pytest.mark.parametrize("rule", OF_WINDOWS)
-def test_a_rule_is_silent_without_it(rule: str) -> None:
-    assert make.find(SILENT[rule](), rule) is None
 
 
 @pytest.mark.parametrize("rule", [*WINDOW_CASES, "cudnn_benchmark_off"])
@@ -111,6 +74,18 @@ def test_a_device_without_launches_has_no_replay(tmp_path: Path) -> None:
     run = build_window(tmp_path, lambda machine: machine.work(1_000.0), steps=3)
 
     assert replay_rank(run.rank()) is None
+
+
+@pytest.mark.parametrize(("steps", "is_told"), [(2, False), (3, True)])
+def test_calls_to_the_driver_count_where_most_steps_have_them(steps: int, is_told: bool, tmp_path: Path) -> None:
+    parts = itertools.count()
+
+    def body(machine: Machine) -> None:
+        (allocate if next(parts) < steps * PARTS else allocate_nothing)(machine)
+
+    found = replay_rank(build_window(tmp_path, body, steps=4).rank())
+    assert found is not None
+    assert ("allocator_calls" in found.seen) is is_told
 
 
 def test_a_full_queue_of_launches_is_a_wait_for_the_device(tmp_path: Path) -> None:
