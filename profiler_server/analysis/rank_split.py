@@ -7,11 +7,10 @@ distribution without a change depends on the number of values alone, so it is fo
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 import numpy as np
 
 from collector.format.intervals import Floats
+from profiler_server.derive.derived import derived
 
 LEAST_SIDE = 4
 """Values before and after a change, at least."""
@@ -68,7 +67,7 @@ def _score(ranks: Floats) -> Floats:
     return scores
 
 
-@lru_cache(MOST_VALUES)
+@derived()
 def _permute(count: int) -> Floats:
     """Return the best scores of values without a change, in order."""
     random = np.random.default_rng(_SEED)

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from collector.estimating.model import LoopModel
-from profiler_server.diagnosis.limits import CAPPED_DEMAND_FRAC, CAPPED_NEED, MIN_ACCUMULATED, QUEUED_FRAC
+from profiler_server.diagnosis.limits.facts import CAPPED_DEMAND_FRAC, CAPPED_NEED, MIN_ACCUMULATED, QUEUED_FRAC
 from profiler_server.facts.job import Ranks
 from profiler_server.facts.loading import InputFreeStep, Loading
 from profiler_server.facts.machine import Device, Host, Products, Subnormals
-from profiler_server.facts.results import Abstention, Evidence
+from profiler_server.facts.results import STEPS_PAGE, Abstention, Evidence
 from profiler_server.facts.steps import AnomalyWork, Sampled, Steps, read_column
 
 
@@ -87,9 +86,10 @@ class Case:
         A rank that comes early is held until the last one is there; only what the least held rank spends is transfer: in
         each step by itself, because the ranks may take turns.
         """
-        known = self.ranks.judgement.transfer_ns
-        held = [self.steps.phases_ns["communication"], *(peer.communication_ns for peer in self.ranks.peers)]
-        return min(held if known is None else [*held, known])
+        comparison = self.ranks.verdict.comparison
+        known = comparison.transfer_ns if comparison is not None else None
+        held = [self.steps.phases_ns, *(peer.phases_ns for peer in self.ranks.peers)]
+        return min([*(phases["communication"] for phases in held), *([] if known is None else [known])])
 
     @property
     def backwards_per_step(self) -> float:
@@ -162,8 +162,8 @@ class WhatIf:
     `touches` names each part of the step that the change can shorten, with the time of that part as measured: nothing
     else becomes shorter. `feeds` says that only making and receiving batches changes. `best` is the change where all goes
     that it is about, for one whose extent is up to the user: its step is the lower end of the range. `eases` says that
-    the training thread has less to compute, which leaves its caches to the rest of the step. `bound_ns` is what it can
-    save as things stand, where the rest of the job sets a limit to that.
+    the training thread has less to compute, which leaves its caches to the rest of the step. `is_of_job` says that the
+    change is known to shorten the step of every rank by as much.
     """
 
     change: Callable[[LoopModel], LoopModel]
@@ -171,13 +171,14 @@ class WhatIf:
     feeds: bool = False
     best: Callable[[LoopModel], LoopModel] | None = None
     eases: bool = False
-    bound_ns: float = math.inf
+    is_of_job: bool = False
 
 
 @dataclass(frozen=True)
 class Finding:
     """What a rule found. The prediction is made from `what_if` by the diagnosis, the same way for every rule.
 
+    `evidence` is where it can be seen: the average step, unless a rule says otherwise.
     `fix` is the change in a few words ("num_workers 2 → 6"). `what_if` None claims no step time. `gain_range` bounds
     the part of the simulated gain that can be expected: a step time is predicted by a rule that is sure of its fix,
     a range by one that is not. `severity` is set by rules that claim nothing. `assumption` is what the prediction
@@ -194,7 +195,7 @@ class Finding:
     advice: str
     change: str
     fix: str
-    evidence: tuple[Evidence, ...]
+    evidence: tuple[Evidence, ...] = (STEPS_PAGE,)
     assumption: str = ""
     what_if: WhatIf | None = None
     tier: Tier = "R"
@@ -212,7 +213,7 @@ class Rule:
 
     `muted_when_input_bound` silences rules on what the device or the update does while the loop starves. `stage` is that
     of the data pipeline that the rule is about ("loader" for how the loader fetches): it is said without a prediction if that stage starves the step and no
-    change is known to gain.
+    change is known to gain. `about` is its sentence in the list of rules, where its judge has no docstring of its own.
     """
 
     id: str
@@ -221,6 +222,7 @@ class Rule:
     judge: Callable[[Case], Finding | Abstention | None]
     muted_when_input_bound: bool = False
     stage: str = ""
+    about: str = ""
 
 
 @dataclass(frozen=True)

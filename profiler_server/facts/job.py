@@ -5,17 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import ClassVar, Literal
 
 from profiler_server.facts.steps import NamedFunction
 
 COLLECTING, STARVED, BETWEEN, SAVING = "garbage", "no_processor", "between", "checkpoint"
 """Causes that are no phase."""
 BEHIND_FRAC = 0.03
-"""A rank that is late by a smaller share of the step is not named."""
+"""A rank that is late by a smaller share of the step is not named, nor is a cause that costs less."""
+MOST_OF_EXCESS_FRAC = 0.5
+"""A rank is late for its data if the wait for that is this part of what it is behind."""
 _MANY_BUCKETS, _SMALL_BUCKET_BYTES = 8, 1 << 20
 _LEAST_SPLIT_BYTES = 4 << 20
-_MOST_OF = 0.5
 
 
 @dataclass(frozen=True)
@@ -41,42 +42,6 @@ class Garbage:
 
 
 @dataclass(frozen=True)
-class Strangers:
-    """`ranks` were not in the collectives of `others`: their messages have other sizes (`by` is bytes), or one side left
-    them at other moments than the other, however the clocks are set (times)."""
-
-    ranks: tuple[int, ...]
-    others: tuple[int, ...]
-    by: Literal["bytes", "times"]
-
-
-@dataclass(frozen=True)
-class Rotation:
-    """The ranks come last by turns. `waited_ns` is what a step would be shorter if they came together.
-
-    `causes` are what the last one does longer than the others; `is_one_phase` says that one phase is most of that, by more
-    than a want of processors explains. `entropy_frac`, which `report --json` shows, is 1 where all come last equally often.
-    """
-
-    waited_ns: float
-    waited_frac: float
-    causes: tuple[Cause, ...]
-    entropy_frac: float
-    is_one_phase: bool = False
-
-
-@dataclass(frozen=True)
-class Handover:
-    """Up to `step` the others waited for one rank, from there on for another; by how much in the mean of these steps."""
-
-    step: int
-    before: int
-    before_ns: float
-    after: int
-    after_ns: float
-
-
-@dataclass(frozen=True)
 class Pause:
     """A few `steps` in which the others waited so long for one rank that it is most of all waiting.
 
@@ -97,34 +62,170 @@ Source = Literal["collectives", "steps"]
 
 
 @dataclass(frozen=True)
-class Straggler:
-    """The rank that comes latest to the meetings of the ranks.
+class LateRank:
+    """The rank that comes latest to the meetings of the ranks, slow or not.
 
-    `own_ns` is its mean step outside of collectives, `others_ns` the median of the others; `behind_frac` is the
-    difference against that, `late_frac` against the whole step. `phase` is the phase that exceeds the others' median by
-    most. `is_slow` says that the rank is behind by more than noise explains, `is_unsure` that it is behind and noise may
-    explain it. `others` is how many there are. `last_frac` is the share of the steps in which it was the last;
-    `gain_ns` what the step gains at most if it were in time, and those that are slow as well: how long they hold the job
-    up; `causes` what it did longer than the others in the
-    steps to which it came last, the longest first. Where only long waits now and then tell that it is slow, `longest` is
-    for how many of how many of these it was the last.
+    `own_ns` is its mean step outside of collectives, `others_ns` the median of the `others` that it is set beside;
+    `late_frac` is the difference against the whole step. `phase` is the phase that exceeds the others' median by most.
+    `gain_ns` is what the step gains at most if the rank were in time, and those that are slow as well; `causes` is what it
+    did longer than the others, the longest first.
     """
 
     rank: int
     own_ns: float
     others_ns: float
-    behind_frac: float
     phase: str
     phase_ns: float
     phase_others_ns: float
     others: int
-    is_slow: bool
-    is_unsure: bool
     late_frac: float = 0.0
-    last_frac: float = 0.0
     gain_ns: float = 0.0
     causes: tuple[Cause, ...] = ()
+
+    @property
+    def waits_for_data(self) -> bool:
+        """Say whether the rank is late most of all because it waits for its data."""
+        excess_ns = self.phase_ns - self.phase_others_ns
+        return self.phase == "data_wait" and excess_ns >= MOST_OF_EXCESS_FRAC * (self.own_ns - self.others_ns)
+
+
+@dataclass(frozen=True)
+class RankComparison:
+    """What ranks that were set beside each other tell, whatever the verdict. `source` is what the meetings are.
+
+    `blame_ns` is how much shorter the mean step gets at most with a rank alone in time, `last_frac` in which share of the
+    steps each is the last. `least_frac` is the least slowdown of a rank, as a share of the step, that would be named.
+    `residual_ns` is the 50th and the 95th percentile of the error of the lateness. `left_out` are ranks that have too
+    little in common with the others. `is_hidden` says that nothing tells working from waiting. `transfer_ns` is what the
+    rank that waits least is held in the mean step, in each step by itself. Of a pipeline of several `stages` each rank is
+    set beside those of its own stage. `pause` is a wait of a few steps that is in none of the other figures.
+    """
+
+    latest: LateRank
+    source: Source
+    meetings: int
+    steps: int
+    step_ns: float
+    blame_ns: Mapping[int, float]
+    last_frac: Mapping[int, float]
+    least_frac: float | None = None
+    residual_ns: tuple[float, float] = (0.0, 0.0)
+    left_out: tuple[int, ...] = ()
+    is_hidden: bool = False
+    transfer_ns: float | None = None
+    stages: int = 1
+    uneven_correlation: float | None = None
+    garbage: Garbage | None = None
+    pause: Pause | None = None
+
+    @property
+    def others(self) -> int:
+        """How many ranks wait for one that is late."""
+        return len(self.blame_ns) - 1
+
+    def share(self, time_ns: float) -> float:
+        """Return a time as a share of the step."""
+        return time_ns / self.step_ns if self.step_ns else 0.0
+
+
+class _NamesNobody:
+    culprits: ClassVar[tuple[int, ...]] = ()
+    gain_ns: ClassVar[float] = 0.0
+
+
+class _NotCompared(_NamesNobody):
+    comparison: ClassVar[None] = None
+
+
+@dataclass(frozen=True)
+class NotJudged(_NotCompared):
+    """Fewer than two ranks have figures in common."""
+
+    left_out: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Apart(_NotCompared):
+    """The ranks were not in their collectives together: each needs another time for the same ones."""
+
+    lasted_ns: Mapping[int, int]
+
+
+@dataclass(frozen=True)
+class Strangers(_NotCompared):
+    """`ranks` were not in the collectives of `others`: their messages have other sizes (`by` is bytes), or one side left
+    them at other moments than the other, however the clocks are set (times)."""
+
+    ranks: tuple[int, ...]
+    others: tuple[int, ...]
+    by: Literal["bytes", "times"]
+
+
+@dataclass(frozen=True)
+class Alike(_NamesNobody):
+    """No rank holds the others up by more than would be named."""
+
+    comparison: RankComparison
+
+
+@dataclass(frozen=True)
+class Unsure(_NamesNobody):
+    """A rank is behind by so much that it would be named, and noise may explain it."""
+
+    comparison: RankComparison
+
+
+@dataclass(frozen=True)
+class Slow:
+    """The latest rank holds the others up, by more than noise explains, and so do those that are `also_slow`.
+
+    Where only long waits now and then tell that, `longest` is for how many of how many of these it was the last.
+    """
+
+    comparison: RankComparison
+    also_slow: tuple[int, ...] = ()
     longest: tuple[int, int] | None = None
+
+    @property
+    def culprits(self) -> tuple[int, ...]:
+        return (self.comparison.latest.rank, *self.also_slow)
+
+    @property
+    def gain_ns(self) -> float:
+        return self.comparison.latest.gain_ns
+
+
+@dataclass(frozen=True)
+class Handover:
+    """Up to `step` the others waited for one rank, from there on for another; by how much in the mean of these steps."""
+
+    comparison: RankComparison
+    step: int
+    before: int
+    before_ns: float
+    after: int
+    after_ns: float
+    gain_ns: float
+
+    @property
+    def culprits(self) -> tuple[int, ...]:
+        return (self.before, self.after)
+
+
+@dataclass(frozen=True)
+class Turns:
+    """The ranks come last by turns. `gain_ns` is what a step would be shorter if they came together.
+
+    `causes` are what the last one does longer than the others; `is_one_phase` says that one phase is most of that, by more
+    than a want of processors explains. `entropy_frac` is 1 where all come last equally often.
+    """
+
+    comparison: RankComparison
+    gain_ns: float
+    causes: tuple[Cause, ...]
+    entropy_frac: float
+    is_one_phase: bool = False
+    culprits: ClassVar[tuple[int, ...]] = ()
 
 
 @dataclass(frozen=True)
@@ -134,60 +235,25 @@ class HeavyStage:
     With the same work in all stages the mean step would be `gain_ns` shorter.
     """
 
+    comparison: RankComparison
     stage: int
-    ranks: tuple[int, ...]
+    culprits: tuple[int, ...]
     own_ns: float
     others_ns: float
     gain_ns: float
 
 
 @dataclass(frozen=True)
-class Judgement:
-    """Who waits for whom. `source` is what the meetings are: collectives, or the steps.
+class UnevenWork:
+    """Within the stages of a pipeline one micro-batch takes longer than another: alike, the step were `gain_ns` shorter."""
 
-    `blame_ns` is how much shorter the mean step gets at most with a rank alone in time, `last_frac` in which
-    share of the steps each is the last. `least_frac` is the least slowdown of a rank, as a share of the step, that would be named.
-    `residual_ns` is the 50th and the 95th percentile of the error of the lateness. `left_out` are ranks that have too
-    little in common with the others. `is_hidden` says that nothing tells working from waiting. `transfer_ns` is
-    what the rank that waits least is held in the mean step, in each step by itself. Of a pipeline of several
-    `stages` each rank is set beside those of its own stage, and `heavy_stage` is the one that the others wait for.
-    `apart_ns` is how long each rank needs for the same collectives, where that tells that they were not in them together:
-    nobody is judged then. `pause` is a wait of a few steps that is in none of the other figures; `handover` says that the
-    others waited for one rank first, and for another one later.
-    """
+    comparison: RankComparison
+    gain_ns: float
+    culprits: ClassVar[tuple[int, ...]] = ()
 
-    straggler: Straggler | None = None
-    rotation: Rotation | None = None
-    source: Source = "steps"
-    meetings: int = 0
-    steps: int = 0
-    step_ns: float = 0.0
-    blame_ns: Mapping[int, float] | None = None
-    last_frac: Mapping[int, float] | None = None
-    least_frac: float | None = None
-    residual_ns: tuple[float, float] = (0.0, 0.0)
-    left_out: tuple[int, ...] = ()
-    also_slow: tuple[int, ...] = ()
-    is_hidden: bool = False
-    uneven_correlation: float | None = None
-    garbage: Garbage | None = None
-    transfer_ns: float | None = None
-    stages: int = 1
-    heavy_stage: HeavyStage | None = None
-    apart_ns: Mapping[int, int] | None = None
-    strangers: Strangers | None = None
-    pause: Pause | None = None
-    handover: Handover | None = None
 
-    @property
-    def are_apart(self) -> bool:
-        """The ranks cannot be of one job."""
-        return bool(self.apart_ns) or self.strangers is not None
-
-    @property
-    def gain_frac(self) -> float:
-        """The share of the step by which the slow ranks hold the others up."""
-        return self.straggler.gain_ns / self.step_ns if self.straggler is not None and self.step_ns else 0.0
+RankVerdict = NotJudged | Apart | Strangers | Alike | Unsure | Slow | Handover | Turns | HeavyStage | UnevenWork
+"""Who waits for whom in a job: one answer, with whom it names (`culprits`) and what the mean step gains (`gain_ns`)."""
 
 
 @dataclass(frozen=True)
@@ -223,11 +289,10 @@ class Ddp:
 
 @dataclass(frozen=True)
 class Peer:
-    """Another rank of the run: its mean step, and how much of that it was held in collectives."""
+    """Another rank of the run: what its mean step is made of."""
 
     rank: int
-    step_ns: float
-    communication_ns: float
+    phases_ns: Mapping[str, float]
 
 
 @dataclass(frozen=True)
@@ -241,26 +306,28 @@ class Ranks:
 
     world_size: int
     peers: tuple[Peer, ...]
-    judgement: Judgement = field(default_factory=Judgement)
+    verdict: RankVerdict = field(default_factory=NotJudged)
     ddp: Ddp | None = None
     parallel_devices: int = 0
     is_sharded: bool = False
     culprit: NamedFunction | None = None
 
     @property
-    def straggler(self) -> Straggler | None:
-        return self.judgement.straggler
+    def is_pipeline(self) -> bool:
+        comparison = self.verdict.comparison
+        return comparison is not None and comparison.stages > 1
 
-    def find_bound_ns(self, rank: int) -> float:
-        """Return what a rank whose loader holds the others up saves at most by a faster one: then it waits for them."""
-        slow = self.straggler
-        bounds = slow is not None and slow.rank == rank and self.waits_for_one_loader and not self.judgement.is_hidden
-        return slow.gain_ns if slow is not None and bounds else math.inf
+    def bound_gain_ns(self, phases: tuple[str, ...], saved_frac: float) -> float:
+        """Return what the job gains at most where a rank, and the others like it, spend this share less of some phases.
 
-    @property
-    def waits_for_one_loader(self) -> bool:
-        """Say whether one rank is slow, most of all because it waits for its data."""
-        slow = self.straggler
-        if slow is None or not slow.is_slow or slow.phase != "data_wait":
-            return False
-        return slow.phase_ns - slow.phase_others_ns >= _MOST_OF * (slow.own_ns - slow.others_ns)
+        It waits on for what a slow rank still does. On a slow rank the change is about the delay, or about what all do.
+        """
+        verdict = self.verdict
+        if not isinstance(verdict, Slow) or verdict.comparison.is_hidden or self.is_pipeline:
+            return math.inf
+        saved = {peer.rank: saved_frac * sum(peer.phases_ns[phase] for phase in phases) for peer in self.peers}
+        of_slow = min((saved_ns for rank, saved_ns in saved.items() if rank in verdict.culprits), default=math.inf)
+        of_others = min(
+            (saved_ns for rank, saved_ns in saved.items() if rank not in verdict.culprits), default=math.inf
+        )
+        return min(of_slow, max(verdict.gain_ns, of_others))

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from collector.estimating.model import LoopModel
-from profiler_server.diagnosis.limits import (
+from profiler_server.diagnosis.limits.facts import (
     CAPPED_NEED,
     COMPUTED_READ_FRAC,
     COMPUTING_FRAC,

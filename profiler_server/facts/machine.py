@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from profiler_server.diagnosis.limits import BUSIER_FRAC, DISPATCH_FRAC
+from profiler_server.diagnosis.limits.facts import BUSIER_FRAC, DISPATCH_FRAC, MOST_ERROR_FRAC
 
 
 @dataclass(frozen=True)
@@ -69,10 +69,6 @@ class HeldClock:
     def lost_frac(self) -> float:
         """Share of the clock that was lost, over all samples."""
         return self.held_frac * max(1.0 - self.clock_hz / self.usual_hz, 0.0) if self.usual_hz else 0.0
-
-
-MOST_ERROR_FRAC = 0.03
-"""A replay of the unchanged window that is further from its measured time predicts nothing."""
 
 
 @dataclass(frozen=True)

@@ -39,6 +39,9 @@ class Evidence:
     text: str
 
 
+STEPS_PAGE = Evidence("steps", "", "The average, phase by phase")
+
+
 @dataclass(frozen=True)
 class Suggestion:
     """A claim about a step time that a re-run can check. `rule` is a stable id.

@@ -14,12 +14,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from collector.format.phases import PHASE_NAMES
+from profiler_server.diagnosis.limits.facts import DOMINANT_FRAC
 
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
-
-
-DOMINANT_FRAC = 0.5
 
 
 @dataclass(frozen=True)
@@ -179,10 +177,6 @@ class Logged:
     calls: int
     step_ns: float
     longest_ns: int
-
-
-CHANCE = 0.001
-"""Of so many runs without a change, one is said to have one, if blocks do not depend on each other."""
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -23,6 +24,39 @@ from profiler_server.diagnosis.rank_sentences import (
     describe_straggler,
     describe_unread,
 )
+from profiler_server.facts.job import (
+    Alike,
+    Apart,
+    Handover,
+    HeavyStage,
+    NotJudged,
+    RankComparison,
+    RankVerdict,
+    Slow,
+    Strangers,
+    Turns,
+    UnevenWork,
+    Unsure,
+)
+
+_COMPARED = tuple(field.name for field in dataclasses.fields(RankComparison) if field.name != "latest")
+_OF_ONE = ("straggler", "rotation", "heavy_stage", "uneven_work", "handover", "apart_ns", "strangers")
+_ZERO: Mapping[str, Any] = {
+    "source": "steps",
+    "meetings": 0,
+    "steps": 0,
+    "step_ns": 0.0,
+    "residual_ns": (0.0, 0.0),
+    "stages": 1,
+}
+_NOTHING: Mapping[str, Any] = {
+    **dict.fromkeys((*_COMPARED, *_OF_ONE)),
+    **_ZERO,
+    "is_hidden": False,
+    "left_out": (),
+    "also_slow": (),
+}
+"""What is listed of ranks that were not compared, and have no verdict."""
 
 KINDS: Mapping[type[End], str] = {
     Hang: "hang",
@@ -113,13 +147,71 @@ def report_judgement(run: Run, warnings: list[str]) -> dict[str, Any] | None:
     found: list[dict[str, Any]] = []
     with Edge(lambda error: warnings.append(f"the ranks cannot be compared: {type(error).__name__}: {error}"[:300])):
         ranks = summarize_ranks(run)
-        judged, noun = judge_run(run, ranks), find_noun(ranks)
-        if judged.straggler is not None or judged.are_apart:
-            words = {"sentence": describe_straggler(judged, noun), "evidence": describe_evidence(judged, noun)}
-            found.append({**words, "ranks_read": len(ranks), **_spell_out(dataclasses.asdict(judged))})
+        verdict, noun = judge_run(run, ranks), find_noun(ranks)
+        if not isinstance(verdict, NotJudged):
+            words = {"sentence": describe_straggler(verdict, noun), "evidence": describe_evidence(verdict, noun)}
+            found.append({**words, "ranks_read": len(ranks), **_spell_out(list_verdict(verdict))})
         if len(run.ranks) > len(ranks):
             warnings.append(describe_unread(len(run.ranks)))
     return found[0] if found else None
+
+
+def list_verdict(verdict: RankVerdict) -> dict[str, Any]:
+    """Return a verdict as the keys of `report --json` have it: what another verdict would hold is null or empty."""
+    comparison = verdict.comparison
+    found: dict[str, Any] = {
+        **_NOTHING,
+        "verdict": _name_kind(verdict),
+        "culprits": verdict.culprits,
+        "gain_ns": verdict.gain_ns,
+    }
+    if comparison is not None:
+        own = dataclasses.asdict(comparison)
+        found |= {"straggler": {**own.pop("latest"), **_list_latest(verdict, comparison)}, **own}
+    match verdict:
+        case NotJudged():
+            found["left_out"] = verdict.left_out
+        case Apart():
+            found["apart_ns"] = verdict.lasted_ns
+        case Strangers():
+            found["strangers"] = dataclasses.asdict(verdict)
+        case Slow():
+            found["also_slow"] = verdict.also_slow
+        case Handover():
+            found["handover"] = _list_own(verdict)
+        case HeavyStage():
+            found["heavy_stage"] = {"ranks": verdict.culprits, **_list_own(verdict)}
+        case UnevenWork():
+            found["uneven_work"] = _list_own(verdict)
+        case Turns():
+            own = _list_own(verdict)
+            waited_ns = own.pop("gain_ns")
+            found["rotation"] = {"waited_ns": waited_ns, "waited_frac": verdict.comparison.share(waited_ns), **own}
+        case Unsure() | Alike():
+            pass
+    return found
+
+
+def _name_kind(verdict: RankVerdict) -> str:
+    return re.sub(r"\B([A-Z])", r"_\1", type(verdict).__name__).lower()
+
+
+def _list_own(verdict: Handover | HeavyStage | UnevenWork | Turns) -> dict[str, Any]:
+    """Return the fields that no other verdict has."""
+    found = dataclasses.asdict(verdict)
+    return {name: value for name, value in found.items() if name not in ("comparison", "culprits")}
+
+
+def _list_latest(verdict: RankVerdict, comparison: RankComparison) -> dict[str, Any]:
+    latest = comparison.latest
+    return {
+        "others": comparison.others,
+        "behind_frac": (latest.own_ns - latest.others_ns) / latest.others_ns if latest.others_ns else 0.0,
+        "last_frac": comparison.last_frac.get(latest.rank, 0.0),
+        "is_slow": isinstance(verdict, (Slow, Handover)),
+        "is_unsure": isinstance(verdict, Unsure),
+        "longest": verdict.longest if isinstance(verdict, Slow) else None,
+    }
 
 
 def report_slow_call(run: Run) -> dict[str, Any] | None:

@@ -12,17 +12,12 @@ from collector.format.steps import summarize_steps
 from collector.hangs.live import Standing
 from profiler_server.analysis.ranks.ending import find_end
 from profiler_server.analysis.ranks.held import Hang
-from profiler_server.analysis.ranks.ranks import find_noun, summarize_ranks
-from profiler_server.analysis.what_if.pipelines import judge_run
 from profiler_server.diagnosis.end_sentences import list_attempt_lines, say_attempts, spell_reports
 from profiler_server.diagnosis.judging import diagnose
-from profiler_server.diagnosis.rank_sentences import describe_straggler, recall_standstills
-from profiler_server.facts.job import Judgement
+from profiler_server.diagnosis.rank_sentences import recall_standstills
 from profiler_server.facts.results import Diagnosis, Suggestion
 from profiler_server.format import format_duration, format_share
 from profiler_server.report.text import NOTHING_PAYS
-
-_OF_RANKS = frozenset({"fixed_straggler", "slow_rank_loader", "uneven_stages", "rotating_straggler"})
 
 
 def write_brief(run: Run, rank: int | None = None) -> list[str]:
@@ -38,33 +33,12 @@ def write_brief(run: Run, rank: int | None = None) -> list[str]:
         return [found.sentence]
     stood = recall_standstills(run.read_rank(each) for each in run.ranks)
     attempts = list_attempt_lines(run)
-    lines = [*_say(chosen, found), *_name_slow_rank(run, found), stood]
+    lines = [*_say(chosen, found), stood]
     if found.end and found.limit:
         lines.insert(0, found.end)
     if say_attempts(attempts) not in lines[0]:
         lines.append(say_attempts(attempts))
     return [line for line in (*lines, *spell_reports(attempts)) if line]
-
-
-def _name_slow_rank(run: Run, found: Diagnosis) -> list[str]:
-    """Say which rank or stage the others wait for, where that is not what is said to be changed first."""
-    if len(run.ranks) < 2:
-        return []
-    is_first = bool(found.suggestions) and found.suggestions[0].rule in _OF_RANKS
-    said: list[str] = []
-    with Edge(lambda error: None):
-        ranks = summarize_ranks(run)
-        judged = judge_run(run, ranks)
-        if judged.handover is not None or judged.pause is not None or (not is_first and _has_culprit(judged)):
-            said.append(describe_straggler(judged, find_noun(ranks)))
-    return said
-
-
-def _has_culprit(judged: Judgement) -> bool:
-    """Say whether one rank or stage holds the job up, or turns do that no want of processors explains."""
-    is_slow = judged.straggler is not None and judged.straggler.is_slow
-    takes_turns = judged.rotation is not None and judged.rotation.is_one_phase
-    return is_slow or judged.heavy_stage is not None or takes_turns
 
 
 def _judge(run: Run, rank: int) -> Diagnosis:

@@ -9,7 +9,7 @@ from typing import Any
 from collector.format.phases import PHASE_LABELS
 from collector.format.run import RankRun
 from profiler_server.analysis.stacks.stacks import read_stacks
-from profiler_server.diagnosis.named import spell_function, spell_share
+from profiler_server.diagnosis.wording import spell_function, spell_share
 from profiler_server.facts.steps import NamedFunction, Part
 
 _MOST_LINES = 3

@@ -23,6 +23,8 @@ from profiler_server.report.history import render_history
 from profiler_server.report.stacks import render_stacks
 
 _MOST_HELD, _MOST_SLOW = 5, 5
+_MOST_DESCRIBED = 4
+"""Of more ranks a report on a terminal describes a few: the rest would push its suggestions out of sight."""
 NOTHING_PAYS = "No change was found that would surely pay."
 
 
@@ -39,7 +41,7 @@ def render_text(report: dict[str, Any], run: Run, rank: int | None = None) -> st
         verdict,
         _render_attempts(run, verdict),
         render_history(report["history"]),
-        *(_render_rank(each, run) for each in report["ranks"]),
+        *_render_ranks(report["ranks"], run),
         _render_comparison(run),
         _render_suggestions(report, run, rank),
     ]
@@ -71,6 +73,18 @@ def _diagnose(run: Run, rank: int | None) -> Diagnosis | None:
     with Edge(lambda error: None):  # said in the warnings already
         found += [diagnose(run, each) for each in (run.ranks[:1] if rank is None else (rank,))]
     return found[0] if found else None
+
+
+def _render_ranks(ranks: list[dict[str, Any]], run: Run) -> list[str]:
+    """Describe ranks: all of a few, of many the first and those that the others wait for."""
+    if len(ranks) <= _MOST_DESCRIBED:
+        return [_render_rank(each, run) for each in ranks]
+    culprits: tuple[int, ...] = ()
+    with Edge(lambda error: None):  # said where the ranks are compared
+        culprits = judge_run(run, summarize_ranks(run)).culprits
+    chosen = [each for at, each in enumerate(ranks) if at == 0 or each["rank"] in culprits][:_MOST_DESCRIBED]
+    more = f"{format_number_of(len(ranks) - len(chosen), 'more rank')}: profiler-server report RUN --rank N describes one, --json all."
+    return [*(_render_rank(each, run) for each in chosen), more]
 
 
 def _render_rank(rank: dict[str, Any], run: Run) -> str:

@@ -10,6 +10,7 @@ import numpy as np
 from profiler_server.analysis.ranks.stragglers import judge_ranks
 from profiler_server.analysis.what_if.reading import gather_steps
 from profiler_server.analysis.what_if.steps import weigh_steps
+from profiler_server.facts.job import Slow, Turns
 from tests.support.jobs import JobPlan, make_job, summarize_job
 
 RANKS = (2, 3, 4, 8, 16, 64, 256, 1024)
@@ -59,10 +60,10 @@ def check_case(plan: JobPlan) -> Result:
     job = make_job(plan)
     ranks = summarize_job(job)
     found = judge_ranks(ranks)
-    assert found.straggler is not None
-    named = found.straggler.rank if found.straggler.is_slow else None
-    cause = found.straggler.causes[0].name if found.straggler.causes else ""
-    turns = found.rotation is not None
+    assert found.comparison is not None
+    named = found.culprits[0] if isinstance(found, Slow) else None
+    causes = found.comparison.latest.causes
+    cause, turns = causes[0].name if causes else "", isinstance(found, Turns)
     right_rank, right_turns = named in (plan.slow or (None,)), turns == plan.takes_turns
     is_right = right_rank and right_turns and (not plan.slow or cause == plan.phase)
     weighed = weigh_steps(gather_steps({rank.rank: rank.together for rank in ranks}))

@@ -21,7 +21,7 @@ from profiler_server.analysis.accounting.categories import CATEGORIES, LOADER, S
 from profiler_server.analysis.accounting.completeness import read_completeness
 from profiler_server.analysis.device.device import COLLECTIVE, KERNEL, DeviceWork, account_times, read_device_work
 from profiler_server.analysis.device.slices import Texts, read_slices, read_steps, read_thread_tracks, to_ints
-from profiler_server.store.cache.disk import DiskCache
+from profiler_server.derive.derived import derived
 
 _DRIVER = re.compile(r"cu[A-Z]")
 _COUNTED = re.compile(r"(nccl|gloo):(broadcast|reduce|all_reduce|all_gather|reduce_scatter)$")
@@ -89,7 +89,8 @@ class Accounts:
     """What the trace lacks, or that it is complete; empty where nobody looked."""
 
 
-def _account(rank: RankRun) -> Accounts:
+@derived(file="accounts")
+def account_trace(rank: RankRun) -> Accounts:
     """Count a rank's trace as each tool does, and set every whole against its parts. Raises as `RankRun.table` does."""
     steps = _list_step_accounts(rank)
     work = read_device_work(rank)
@@ -101,9 +102,6 @@ def _account(rank: RankRun) -> Accounts:
         _count_events(rank, work),
         read_completeness(rank) or "",
     )
-
-
-ACCOUNTS = DiskCache("accounts", Accounts, _account, 64)
 
 
 def _list_device_accounts(work: DeviceWork, rank: RankRun) -> tuple[DeviceAccount, ...]:

@@ -23,7 +23,7 @@ from profiler_server.analysis.device.slices import (
     release_slices,
     to_ints,
 )
-from profiler_server.store.cache.disk import DiskCache
+from profiler_server.derive.derived import derived
 
 CATEGORY_LABELS: Mapping[str, str] = {
     "kernel": "Kernel",
@@ -54,15 +54,9 @@ def summarize_categories(rank: RankRun) -> dict[str, float] | None:
     return {name: float(values.sum()) / count for name, values in steps.items()} if count else None
 
 
+@derived(file="categories")
 def list_categories(rank: RankRun) -> dict[str, Ints] | None:
-    """Return the time of each category in each step that was recorded in detail, None without a trace.
-
-    Cached until a file of the rank changes.
-    """
-    return LISTED_CATEGORIES.read(rank)
-
-
-def _list_categories(rank: RankRun) -> dict[str, Ints] | None:
+    """Return the time of each category in each step that was recorded in detail, None without a trace."""
     found = _find_categories(rank)
     if found is None:
         return None
@@ -71,9 +65,6 @@ def _list_categories(rank: RankRun) -> dict[str, Ints] | None:
     except TableMissingError:
         return None
     return _walk(unite_each(*found), starts, ends)
-
-
-LISTED_CATEGORIES = DiskCache("categories", dict[str, Ints] | None, _list_categories, 256)
 
 
 def _find_categories(rank: RankRun) -> tuple[Ints, Ints, dict[str, Mask]] | None:

@@ -27,19 +27,12 @@ from profiler_server.analysis.compare.alike import find_unlike, read_likeness
 from profiler_server.analysis.compare.chance import ALPHA, compare_stretches, correct_chances
 from profiler_server.analysis.compare.run_times import measure_others, name_load
 from profiler_server.analysis.operators.operator_groups import Measure
+from profiler_server.diagnosis.limits.compare import CAUSE_FRAC, MEDIAN_FRAC, STEPS_RATIO, WHOLE_LOOP_FRAC
 from profiler_server.format import format_change, format_duration, format_number_of, format_share
 
 OPERATORS = 15
 _ROUNDING = 1e-4
 _OPERATOR_COLUMNS = ("step", "name", "phase", "self_ns", "device_self_ns")
-CAUSE_FRAC = 0.25
-"""A phase is named as the cause where it makes up so much of the change of the step."""
-LOOP_FRAC = 0.05
-"""The change of the whole loop is said where it is so much of the loop more, or less, than that of the step."""
-MEDIAN_FRAC = 0.01
-"""The median step is said where it changed by so much the other way than the mean."""
-STEPS_RATIO = 2.0
-"""So many times the steps is worth a caution: a short run is mostly warm-up."""
 
 
 @dataclass(frozen=True)
@@ -239,7 +232,7 @@ def _describe_median(found: Comparison) -> str:
 def _describe_loop(found: Comparison) -> str:
     """Say how the whole loop changed, in a sentence that follows another; "" where it changed as the step did."""
     a_ns, b_ns = found.a_loop_ns, found.b_loop_ns
-    if not a_ns or abs((b_ns - a_ns) / a_ns - found.step.change_ns / found.step.a_ns) < LOOP_FRAC:
+    if not a_ns or abs((b_ns - a_ns) / a_ns - found.step.change_ns / found.step.a_ns) < WHOLE_LOOP_FRAC:
         return ""
     return (
         f" The whole loop, with evaluation, warm-up and what lies between steps, changed by {format_change(b_ns / a_ns - 1)}: "

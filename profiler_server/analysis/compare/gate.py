@@ -14,7 +14,7 @@ from collector.format.intervals import Floats
 from collector.format.phases import PHASES
 from profiler_server.analysis.compare.alike import find_unlike
 from profiler_server.analysis.compare.chance import ALPHA
-from profiler_server.analysis.compare.ordering import LEAST_RUNS, are_interleaved, find_order_cautions, order_runs
+from profiler_server.analysis.compare.ordering import are_interleaved, find_order_cautions, order_runs
 from profiler_server.analysis.compare.pair_statistics import WORTH_PAIRS, count_pairs, judge_pairs
 from profiler_server.analysis.compare.run_statistics import (
     Estimate,
@@ -26,21 +26,22 @@ from profiler_server.analysis.compare.run_statistics import (
     find_changed_parts,
     has_interval,
 )
-from profiler_server.analysis.compare.run_times import BUSY_FRAC, RunTimes, gather_parts, name_load
+from profiler_server.analysis.compare.run_times import RunTimes, gather_parts, name_load
+from profiler_server.diagnosis.limits.compare import (
+    BUSY_FRAC,
+    CAUSE_FRAC,
+    COMPARED_STEPS,
+    LEAST_LIKE,
+    LEAST_RUNS,
+    WITNESS_FRAC,
+)
 from profiler_server.format import format_change, format_duration, format_number_of, format_share
 
 Kind = Literal["slower", "same", "faster", "unknown"]
-LEAST_LIKE = 5
-"""Earlier runs of the program that are needed to know the scatter for a single pair."""
-LEAST_STEPS = 10
 DETECTABLE = 0.05
 """Where no limit is given, runs that could hide a slowdown of this size do not pass as equal."""
-CAUSE_FRAC = 0.25
-"""A phase is named as the likely cause where it makes up so much of the change of all phases."""
 MOST_NAMED = 3
 """More busy runs than these share one sentence."""
-WITNESS_FRAC = 0.5
-"""Processor time is said beside an undecided median where runs scatter at most so much in it of what they do in that."""
 MEAN_ALPHA = 0.01
 """The mean step is named beside the median where it changed as surely as this."""
 
@@ -122,9 +123,9 @@ def judge(
 
 def _find_unfit(runs: Sequence[RunTimes]) -> str:
     """Say which run has no median to compare; "" if all have."""
-    short = [run.name for run in runs if len(run.steps_ns) < LEAST_STEPS]
+    short = [run.name for run in runs if len(run.steps_ns) < COMPARED_STEPS]
     if short:
-        return f"{short[0]} has fewer than {LEAST_STEPS} steps to take a median of."
+        return f"{short[0]} has fewer than {COMPARED_STEPS} steps to take a median of."
     empty = [run.name for run in runs if not np.median(run.steps_ns) > 0]
     return f"The steps of {empty[0]} have no length." if empty else ""
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Container, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 
@@ -21,6 +20,7 @@ from profiler_server.analysis.rank_split import (
     part_ranks,
     rank_values,
 )
+from profiler_server.derive.derived import derived
 from profiler_server.store.headline import RunEntry
 
 CHANCE = 0.01
@@ -86,7 +86,7 @@ def _find_changes(history: Sequence[RunEntry]) -> tuple[LevelChange, ...]:
     return find_level_changes(tuple(run.headline.step_p50_ns or 0.0 for run in history))
 
 
-@lru_cache(1000)
+@derived()
 def find_level_changes(medians_ns: tuple[float, ...]) -> tuple[LevelChange, ...]:
     """Return the changes of level in the median steps of runs in the order of recording, the first first."""
     skipped = max(0, len(medians_ns) - MOST_RUNS)

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from profiler_server.analysis.compare.run_times import RunTimes
-
-LEAST_RUNS = 3
-"""Fewer runs on a side say nothing about the scatter from run to run."""
+from profiler_server.diagnosis.limits.compare import LEAST_RUNS
 
 
 def order_runs(runs: Sequence[RunTimes]) -> list[RunTimes]:

@@ -22,16 +22,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from functools import lru_cache
 
 import numpy as np
 
 from collector.format.intervals import Floats
 from profiler_server.analysis.compare.chance import ALPHA
 from profiler_server.analysis.compare.run_statistics import POWER, Estimate, compare_pairs
+from profiler_server.derive.derived import derived
+from profiler_server.diagnosis.limits.compare import LEAST_PAIRS
 
-LEAST_PAIRS = 5
-"""With fewer even pairs that all agree might do so by chance more often than is stated."""
 MOST_WHOLE = 12
 """Of more pairs there are too many subsets: as many are drawn from them as this number has, with a fixed seed."""
 WORTH_PAIRS = 100
@@ -93,7 +92,7 @@ def _average_subsets(values: Floats) -> Floats:
     return means
 
 
-@lru_cache(MOST_WHOLE)
+@derived()
 def _list_subsets(count: int) -> Floats:
     """Return a row for each subset but the empty one: 1 for its members, 0 for the others."""
     if count > MOST_WHOLE:

@@ -14,12 +14,10 @@ import numpy as np
 
 from collector.format.intervals import Floats
 from profiler_server.analysis.compare.chance import ALPHA, compare_means, correct_chances, measure_error
+from profiler_server.diagnosis.limits.compare import LEAST_EFFECTIVE_STEPS, MOST_CORRELATED
 
 POWER = 0.8
 """Chance with which a slowdown of the size that is called detectable is found."""
-MOST_CORRELATED = 0.8
-LEAST_EFFECTIVE_STEPS = 20
-"""Steps that follow each other more closely, or say less, give no interval: it would be too narrow."""
 
 
 @dataclass(frozen=True)

@@ -16,13 +16,12 @@ from collector.format.schema.manifest import RunState
 from collector.format.steps import read_integers, select_steps, train_steps
 from profiler_server.analysis.compare.alike import Likeness, read_likeness
 from profiler_server.analysis.memory.host import summarize_host
+from profiler_server.diagnosis.limits.compare import BUSY_FRAC
 from profiler_server.facts.machine import HostLoad
 from profiler_server.format import clean_name
 
 MOST_KERNELS = 10
 """So many kernels are compared, the longest over all runs."""
-BUSY_FRAC = 0.25
-"""A host is named from this share of its usable cores in use by other programs."""
 
 
 @dataclass(frozen=True)

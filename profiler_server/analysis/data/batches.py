@@ -15,11 +15,11 @@ from collector.format.run import RankRun
 from collector.format.schema.manifest import Loader
 from collector.format.steps import StepSelection, read_integers
 from profiler_server.analysis.data.feeding import Feed
+from profiler_server.diagnosis.limits.data import STAGE_CPU_NS
 from profiler_server.facts.loading import BatchTimes
 from profiler_server.facts.pipeline import WORKER_STAGES
 
 _MAX_ROWS = 200_000
-_MIN_STAGE_CPU_NS = 50_000.0
 
 
 def read_batches(rank: RankRun, loader: int) -> BatchTimes | None:
@@ -48,7 +48,7 @@ def estimate_batches(feed: Feed, selection: StepSelection, watched: Loader) -> B
 
 
 def _pivot(rows: pa.Table) -> BatchTimes | None:
-    key = (read_integers(rows, "epoch") << 36) + read_integers(rows, "batch")
+    key = (read_integers(rows, "epoch", absent=0) << 36) + read_integers(rows, "batch", absent=0)
     batches, place = np.unique(key, return_inverse=True)
     stages = np.asarray(rows["stage"].cast(pa.string()).to_pylist(), dtype=object)
     codes = np.array([WORKER_STAGES.index(stage) for stage in stages])
@@ -67,7 +67,7 @@ def _pivot(rows: pa.Table) -> BatchTimes | None:
     if not whole.any():
         return None
     # Cheap samples are looked into now and then only: the batches between are like those.
-    cpu_rows = fill_in_proportion(read_integers(rows, "cpu_ns"), duration, cpu_known, codes)
+    cpu_rows = fill_in_proportion(read_integers(rows, "cpu_ns", absent=0), duration, cpu_known, codes)
     cpu = np.bincount(place, cpu_rows, len(batches))
     send_cpu = np.bincount(place, cpu_rows * (stages == "send"), len(batches)).astype(np.float64)
     cpu_of = {stage: float(cpu_rows[stages == stage].sum()) for stage in found}
@@ -75,7 +75,7 @@ def _pivot(rows: pa.Table) -> BatchTimes | None:
     items = np.zeros(len(batches))
     np.maximum.at(items, place, read_integers(rows, "items").astype(np.float64))
     sizes = np.zeros(len(batches))
-    np.maximum.at(sizes, place, read_integers(rows, "bytes").astype(np.float64))
+    np.maximum.at(sizes, place, read_integers(rows, "bytes", absent=0).astype(np.float64))
     return BatchTimes(
         bytes=float(sizes[whole].mean()),
         stages_ns={stage: values[whole] for stage, values in found.items()},
@@ -105,6 +105,6 @@ def _estimate_stretch(wall_ns: Mapping[str, float], cpu_ns: Mapping[str, float],
     ratios = [
         wall_ns[stage] / cpu_ns[stage]
         for stage in ("read", "transform", "collate")
-        if stage in wall_ns and cpu_ns[stage] > _MIN_STAGE_CPU_NS * batches
+        if stage in wall_ns and cpu_ns[stage] > STAGE_CPU_NS * batches
     ]
     return max(1.0, min(ratios)) if len(ratios) > 1 else 1.0

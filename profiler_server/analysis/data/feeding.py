@@ -13,9 +13,8 @@ from collector.format.parts import find_files
 from collector.format.run import RankRun
 from collector.format.schema.errors import RunError
 from collector.format.steps import read_integers, select_steps, train_steps
+from profiler_server.diagnosis.limits.data import FED_FRAC
 
-FED_FRAC = 0.1
-"""A loader feeds the steps when it gave a batch to at least this share of them; one used now and then does not."""
 _STEP_COLUMNS = ("index", "step", "kind", "start_ns", "duration_ns", "data_wait_ns", "batch", "loader_start_ns")
 _MORE_COLUMNS = ("detailed", "loader", "fetches", "probed")
 

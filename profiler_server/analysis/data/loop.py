@@ -14,16 +14,11 @@ from collector.format.schema.manifest import Loader
 from collector.format.steps import StepSelection
 from profiler_server.analysis.data.feeding import Feed
 from profiler_server.analysis.data.processors import Cores, estimate_others, measure_queueing
+from profiler_server.diagnosis.limits.data import DELAYS, LEAST_KEPT, NEAR_FRAC, USUAL_RECEIVE_NS
 from profiler_server.facts.loading import BatchTimes, MeasuredLoop
 
 _MODEL_BATCHES = 240
 _CALIBRATION_ROUNDS = 7
-_LEAST_KEPT = 0.3
-_NEAR = 0.02
-_DELAYS = (0.5, 1.5)
-"""What the delay for a processor may be of the computed one."""
-_USUAL_RECEIVE_NS = 1_000_000.0
-"""A batch of one to three tensors takes 0.6 to 1.9 ms to take over from a worker (docs/accuracy.md)."""
 
 
 def measure_loop(
@@ -105,7 +100,7 @@ def _keep_alone(cores: Cores, workers: int, computing: float, stretch: float) ->
     queued = cores.load.queued_frac if cores.load is not None and workers else None
     longer = min(computing, 1.0 / stretch) * (stretch - 1.0)
     longer = longer if queued is None else (longer + queued) / 2
-    return max(1.0 - longer, _LEAST_KEPT)
+    return max(1.0 - longer, LEAST_KEPT)
 
 
 def _find_contention(model: LoopModel) -> float:
@@ -134,7 +129,7 @@ def _build_receive(batches: BatchTimes | None, stretch: float) -> Receive:
     """Return what taking a batch over costs: as it was seen, or what is usual where the run has no workers."""
     seen = batches.receiving if batches is not None else None
     if seen is None:
-        return Receive(_USUAL_RECEIVE_NS)
+        return Receive(USUAL_RECEIVE_NS)
     return Receive(seen.idle_ns / stretch, seen.held_ns / stretch)
 
 
@@ -147,10 +142,10 @@ def _calibrate(model: LoopModel, step_ns: float) -> tuple[LoopModel, float]:
     check = simulate(model).step_ns / step_ns if step_ns else 1.0
     if model.workers == 0 or not check:
         return model, check
-    if abs(check - 1.0) > _NEAR:
-        model, check = _fit(lambda delay: replace(model, sharing=replace(model.sharing, delay=delay)), _DELAYS, step_ns)
-    if check > 1.0 + _NEAR:
-        model, check = _fit(lambda factor: _shorten(model, factor), (_LEAST_KEPT, 1.0), step_ns)
+    if abs(check - 1.0) > NEAR_FRAC:
+        model, check = _fit(lambda delay: replace(model, sharing=replace(model.sharing, delay=delay)), DELAYS, step_ns)
+    if check > 1.0 + NEAR_FRAC:
+        model, check = _fit(lambda factor: _shorten(model, factor), (LEAST_KEPT, 1.0), step_ns)
     return model, check
 
 

@@ -10,9 +10,9 @@ from collector.format.intervals import Ints, Mask
 from collector.format.parts import find_files, read_files
 from collector.format.run import RankRun
 from collector.format.steps import read_integers
+from profiler_server.diagnosis.limits.data import LEAST_FETCHES
 from profiler_server.facts.pipeline import Making, OwnMaking
 
-_MIN_FETCHES = 20
 _FETCH_COLUMNS = ("loader", "epoch", "batch", "start_ns", "duration_ns")
 _STAGE_COLUMNS = ("kind", "replica", "loader", "epoch", "batch", "start_ns", "duration_ns")
 
@@ -41,7 +41,7 @@ def compare_fetches(rank: RankRun, stages: pa.Table) -> Making | None:
     work = _keep_work(stages, pc.greater_equal(stages["replica"], 0))
     fetches = _read_fetches(rank, work)
     made_ns, known = _find_ends(work, _number_batches(fetches))
-    if int(known.sum()) < _MIN_FETCHES:
+    if int(known.sum()) < LEAST_FETCHES:
         return None
     asked, wait = read_integers(fetches, "start_ns")[known], read_integers(fetches, "duration_ns")[known]
     unmade = np.clip(made_ns[known] - asked, 0, np.maximum(wait, 0))
@@ -56,7 +56,7 @@ def compare_own_fetches(rank: RankRun, stages: pa.Table) -> OwnMaking | None:
     batches, place = np.unique(_number_batches(work), return_inverse=True)
     took = np.bincount(place, read_integers(work, "duration_ns"), len(batches))
     numbers = _number_batches(fetches)
-    if int(np.isin(numbers, batches).sum()) < _MIN_FETCHES:
+    if int(np.isin(numbers, batches).sum()) < LEAST_FETCHES:
         return None
     waited = read_integers(fetches, "duration_ns")[np.isin(numbers, batches)]
     return OwnMaking(float(waited.mean()), float(took[np.isin(batches, numbers)].mean()))
@@ -79,7 +79,7 @@ def _read_fetches(rank: RankRun, work: pa.Table) -> pa.Table:
 
 
 def _number_batches(rows: pa.Table) -> Ints:
-    return (read_integers(rows, "epoch") << 36) + read_integers(rows, "batch")
+    return (read_integers(rows, "epoch", absent=0) << 36) + read_integers(rows, "batch", absent=0)
 
 
 def _find_ends(work: pa.Table, wanted: Ints) -> tuple[Ints, Mask]:

@@ -18,13 +18,10 @@ from collector.format.words import QUEUES
 from profiler_server.analysis.data.depths import read_queues
 from profiler_server.analysis.data.feeding import find_feeding_loaders
 from profiler_server.analysis.data.replicas import order_stages
+from profiler_server.diagnosis.limits.data import LATE_NS, LATE_RATIO
 from profiler_server.facts.loading import Readiness
 from profiler_server.facts.machine import HostLoad
 from profiler_server.facts.pipeline import Making, QueueSummary, StageSummary, WorkerLoad
-
-LATE_RATIO, LATE_NS = 5.0, 1_000_000.0
-"""A request of which it was not seen whether its batch was ready lacked it when it took so many times as long as usual,
-and that much longer."""
 
 _STAGE_COLUMNS = ("stage", "replica", "kind", "loader", "epoch", "batch", "start_ns", "duration_ns")
 
@@ -80,7 +77,7 @@ def summarize_readiness(samples: pa.Table, loader: int | None, steps: pa.Table |
         ready = _find_ready(rows, waits)
         # Batches that lie in the queue while the next one is missing wait for it.
         unseen = ~rows["next_ready"].is_valid().to_numpy() & (read_integers(rows, "depth") > 0)
-        held_up = ~ready & ((read_integers(rows, "out_of_order") > 0) | unseen)
+        held_up = ~ready & ((read_integers(rows, "out_of_order", absent=0) > 0) | unseen)
         late = _share_wait(steps, read_integers(rows, "step")[~ready]) if steps is not None else 0.0
         found.append(Readiness(name, len(ready), float(1 - ready.mean()), float(held_up.mean()), late))
     return tuple(found)

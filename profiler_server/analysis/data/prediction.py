@@ -11,29 +11,23 @@ from collector.estimating.model import Job, LoopModel
 from collector.estimating.simulation import simulate
 from collector.format.intervals import Floats
 from collector.format.steps import find_stall_limit
+from profiler_server.diagnosis.limits.data import (
+    CONTENTION_ERROR,
+    DELAY_ERROR,
+    FED_STEP_FRAC,
+    MODEL_ERROR,
+    OTHERS_ERROR,
+    OTHERS_LEAST,
+    SLOWDOWN_ERROR,
+    SLOWER_BATCHES,
+)
 from profiler_server.facts.loading import InputFreeStep, MeasuredLoop
 
 _BLOCKS = 12
 _RESAMPLES = 400
 _TAIL = 0.1
 """Share of the resamples that may lie beyond each end of a range: four of five repetitions should fall inside."""
-_MODEL_ERROR = 0.08
-"""Assumed error of a prediction, of the gain or of the step left, whichever is smaller: nine in ten errors on the grid of
-loops (docs/accuracy.md) are below 10 %, and half of them below 3 %."""
-_CONTENTION_ERROR = 0.25
-"""How much of that a host adds, per share of its cores that other programs take: their load may differ next time.
-Assumed, not measured."""
-_OTHERS_ERROR, _OTHERS_LEAST = 0.3, 0.05
-"""What others ask for may differ next time by this share, and by so many cores of it at least where there are any."""
-_DELAY_ERROR = 0.25
-"""Half width of the delay for a processor over the computed one: our choice, near what runs of the grid showed."""
-_SLOWDOWN_ERROR = 0.1
-"""By so much all processors together may be slower than one alone where the run has not shown it."""
 _DRAWN_STEPS = 120
-_FED_FRAC = 0.03
-"""A change leaves no wait for data to speak of when its step is within this of one whose batches are made in no time."""
-_SLOWER = 1.1
-"""The batches of another run may take so many times as long: half of the errors on the grid of loops are far below."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +50,7 @@ def find_doubt(loop: MeasuredLoop, before: LoopModel, after: LoopModel) -> Doubt
     gain_ns = max(now.step_ns - then.step_ns, 0.0)
     smaller = min(gain_ns, then.step_ns) + max(before.extra_ns - after.extra_ns, 0.0)
     shared = find_sharing_doubt(before, after) * then.step_ns
-    error = _MODEL_ERROR + _CONTENTION_ERROR * loop.contention_frac * _find_exposure(before)
+    error = MODEL_ERROR + CONTENTION_ERROR * loop.contention_frac * _find_exposure(before)
     model = float(np.hypot(smaller * error, shared))
     unexplained = abs(loop.check - 1.0) * loop.regular_step_ns / loop.fetches
     ratio = min(1.0, then.step_ns / now.step_ns) if now.step_ns else 1.0
@@ -110,10 +104,10 @@ def _list_ends(model: LoopModel) -> Iterator[tuple[_Vary, ...]]:
         return lambda changed: replace(changed, sharing=replace(changed.sharing, **values))
 
     if model.others:
-        apart = max(_OTHERS_ERROR * model.others, _OTHERS_LEAST)
+        apart = max(OTHERS_ERROR * model.others, OTHERS_LEAST)
         yield ask(max(0.0, model.others - apart)), ask(model.others + apart)
-    yield tuple(share(delay=model.sharing.delay * (1.0 + error)) for error in (-_DELAY_ERROR, _DELAY_ERROR))
-    yield (share(slowdown=model.sharing.slowdown + _SLOWDOWN_ERROR),)
+    yield tuple(share(delay=model.sharing.delay * (1.0 + error)) for error in (-DELAY_ERROR, DELAY_ERROR))
+    yield (share(slowdown=model.sharing.slowdown + SLOWDOWN_ERROR),)
 
 
 def _resample(now: Floats, then: Floats) -> tuple[float, float]:
@@ -158,11 +152,11 @@ def predict_fed_step(loop: MeasuredLoop, after: LoopModel, free: InputFreeStep, 
     measurement, where that is less (`doubt_ns`, half width). What comes with the start of an epoch is added to both.
     """
     ready_ns = predict_step(loop, replace(after, batches=(Job(0.0, 0.0),)))
-    if predict_step(loop, after) > (1.0 + _FED_FRAC) * ready_ns:
+    if predict_step(loop, after) > (1.0 + FED_STEP_FRAC) * ready_ns:
         return None
     half_ns = min(free.half_ns, doubt_ns)
     step_ns = free.step_ns + after.extra_ns
-    slower = replace(after, batches=tuple(replace(job, wall_ns=_SLOWER * job.wall_ns) for job in after.batches))
+    slower = replace(after, batches=tuple(replace(job, wall_ns=SLOWER_BATCHES * job.wall_ns) for job in after.batches))
     late_ns = max(predict_step(loop, slower) - predict_step(loop, after), 0.0)
     return FedStep(step_ns, step_ns - half_ns, step_ns + half_ns + late_ns)
 

@@ -11,15 +11,12 @@ import pyarrow as pa
 
 from collector.format.noise import quantile_of_t
 from collector.format.steps import read_integers, train_steps
+from profiler_server.diagnosis.limits.data import PROBED_FRAC, PROBED_STEPS
 from profiler_server.facts.loading import InputFreeStep
 
-LEAST_STEPS = 4
-"""Fewer steps say too little of their mean."""
 _MOST_ROUNDS, _MOST_STEPS, _MOST_NS = 64, 4096, 10**13
 _COVERED = 0.9
 """Upper quantile of the range: four of five repetitions should fall inside, as for predicted steps."""
-_LEAST_FRAC = 0.03
-"""The range is no narrower than this part of the step: other steps of the run, on another minute of the host, differ."""
 
 
 def read_probe(facts: Mapping[str, Any], steps: pa.Table | None = None) -> InputFreeStep | None:
@@ -34,11 +31,11 @@ def read_probe(facts: Mapping[str, Any], steps: pa.Table | None = None) -> Input
     entries = noted[:_MOST_ROUNDS] if isinstance(noted, list) else []
     rounds = [_read_round(entry) for entry in entries]
     lengths = [length for entry in rounds for length in entry]
-    if len(lengths) < LEAST_STEPS:
+    if len(lengths) < PROBED_STEPS:
         return None
     # On a device the host runs ahead: only a round as a whole is as long as its work.
     mean = sum(lengths) / len(lengths)
-    half = max(_bound_mean(lengths), _LEAST_FRAC * mean)
+    half = max(_bound_mean(lengths), PROBED_FRAC * mean)
     cost = found.get("cost_ns")
     cost_ns = cost if isinstance(cost, int) and _is_time(cost) else 0
     received_ns = _find_receiving(entries, steps)

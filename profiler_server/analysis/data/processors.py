@@ -6,12 +6,8 @@ import math
 from dataclasses import dataclass
 
 from collector.estimating.sharing import MOST_OTHERS, Customer, Processors, average_stretch
+from profiler_server.diagnosis.limits.data import LEAST_CORES, QUEUES_FROM, ROUNDED_CORES
 from profiler_server.facts.machine import HostLoad
-
-_QUEUES_FROM = 1.05
-_LEAST_CORES = 0.02
-_ROUNDED = 0.15
-"""Samples of some seconds are as far off: a program that never waits is not taken for two because of that."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +43,7 @@ def measure_queueing(cores: Cores, workers: int, recorded: float) -> Queueing:
 
 
 def _find_ratio(queued_frac: float | None, used: float) -> float | None:
-    return 1.0 + queued_frac / used if queued_frac is not None and used > _LEAST_CORES else None
+    return 1.0 + queued_frac / used if queued_frac is not None and used > LEAST_CORES else None
 
 
 def estimate_others(cores: Cores, workers: int) -> float:
@@ -72,7 +68,7 @@ def _find_used(cores: Cores, load: HostLoad) -> float:
 
     Where the samples do not tell those from the rest of the host, they are taken for those of the run if it queued.
     """
-    if load.others_anywhere <= load.others or (load.stretch or 1.0) < _QUEUES_FROM:
+    if load.others_anywhere <= load.others or (load.stretch or 1.0) < QUEUES_FROM:
         return load.others
     own = load.workers + (load.process or 0.0)
     return max(load.others, min(load.others_anywhere, cores.usable - own))
@@ -82,9 +78,9 @@ def _find_demand(processors: Processors, own: list[Customer], used: float) -> fl
     """Return what programs ask for that got `used` cores beside these threads, for the fewest that can have got so many."""
     if used <= 0:
         return 0.0
-    for programs in range(max(1, math.ceil(used - _ROUNDED)), MOST_OTHERS + 1):
+    for programs in range(max(1, math.ceil(used - ROUNDED_CORES)), MOST_OTHERS + 1):
         each = used / programs
         longer = average_stretch(processors, [*own, *(Customer(min(1.0, each)) for _ in range(programs - 1))]) - 1.0
-        if each * (1.0 + longer) <= 1.0 + _ROUNDED:
+        if each * (1.0 + longer) <= 1.0 + ROUNDED_CORES:
             return programs * min(1.0, each / max(1.0 - each * longer, each))
     return used

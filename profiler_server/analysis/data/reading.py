@@ -11,13 +11,10 @@ from collector.format.parts import find_files
 from collector.format.run import RankRun
 from collector.format.schema.errors import RunError
 from collector.format.steps import read_integers
+from profiler_server.diagnosis.limits.data import CROWDED_RATIO, LEAST_BATCHES
 from profiler_server.facts.loading import Crowding, Reading
 
 _MOST_ROWS = 100_000
-_LEAST_BATCHES = 20
-"""So many batches on each side of a comparison."""
-_LEAST_SPREAD = 1.4
-"""Workers that read at once must differ by this factor before the rates of few and of many are compared."""
 _NAMES = (
     "stage",
     "kind",
@@ -42,10 +39,10 @@ def read_reading(rank: RankRun, loader: int) -> Reading | None:
     if rows is None or not rows.num_rows:
         return None
     took = read_integers(rows, "duration_ns").astype(np.float64)
-    epochs = read_integers(rows, "epoch")
+    epochs = read_integers(rows, "epoch", absent=0)
     opened = rows.filter(rows["opened"].is_valid())
     first, later = took[epochs == epochs.min()], took[epochs > epochs.min()]
-    compares = min(len(first), len(later)) >= _LEAST_BATCHES
+    compares = min(len(first), len(later)) >= LEAST_BATCHES
     return Reading(
         read_ns=float(took.mean()),
         epochs=int(epochs.max()),
@@ -74,7 +71,7 @@ def _read_rows(rank: RankRun, loader: int) -> pa.Table | None:
 def _find_cpu_frac(rows: pa.Table) -> float | None:
     known = rows.filter(rows["cpu_ns"].is_valid())
     whole = int(read_integers(known, "duration_ns").sum())
-    return min(1.0, int(read_integers(known, "cpu_ns").sum()) / whole) if whole else None
+    return min(1.0, int(read_integers(known, "cpu_ns", absent=0).sum()) / whole) if whole else None
 
 
 def _find_mean(rows: pa.Table, name: str) -> float | None:
@@ -86,16 +83,16 @@ def _compare_crowds(rows: pa.Table) -> Crowding | None:
     """Compare how fast few workers read at once with how fast many do; None where their number hardly varied."""
     known = rows.filter(pc.greater(pc.fill_null(rows["bytes"], 0), 0))
     starts, took = read_integers(known, "start_ns"), read_integers(known, "duration_ns")
-    if len(starts) < 3 * _LEAST_BATCHES:
+    if len(starts) < 3 * LEAST_BATCHES:
         return None
     crowd = count_beside(starts, np.maximum(took, 1))
-    rate = read_integers(known, "bytes") / np.maximum(took, 1) * 1e9
+    rate = read_integers(known, "bytes", absent=0) / np.maximum(took, 1) * 1e9
     order = np.argsort(crowd, kind="stable")
     third = len(order) // 3
     low, high = order[:third], order[-third:]
     few, many = float(crowd[low].mean()), float(crowd[high].mean())
     slow, fast = float(np.median(rate[low] * crowd[low])), float(np.median(rate[high] * crowd[high]))
-    if few <= 0 or many < _LEAST_SPREAD * few or slow <= 0:
+    if few <= 0 or many < CROWDED_RATIO * few or slow <= 0:
         return None
     return Crowding(few, many, slow, fast)
 

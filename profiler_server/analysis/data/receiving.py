@@ -16,14 +16,12 @@ from collector.format.intervals import Floats, Ints, Mask
 from collector.format.parts import find_files
 from collector.format.run import RankRun
 from collector.format.steps import read_integers
+from profiler_server.diagnosis.limits.data import FEW_FETCHES, RECEIVED_FETCHES, SOON_NS
 from profiler_server.facts.loading import Receiving
 
-_MIN_FETCHES, _FEW_FETCHES = 10, 3
 _MOST_ROWS = 100_000
 _WORKER_BITS = 52
 _ROUNDS = 30
-_SOON_NS = 1_000_000
-"""A worker that begins its next batch so soon after it sent one computes while that is taken over."""
 _FETCH_COLUMNS = ("loader", "epoch", "batch", "start_ns", "duration_ns")
 _STAGE_COLUMNS = ("stage", "kind", "replica", "loader", "epoch", "batch", "start_ns", "duration_ns")
 
@@ -53,7 +51,7 @@ def compare_receiving(fetches: pa.Table, stages: pa.Table) -> Receiving | None:
     number = _number(fetches)
     at = np.minimum(np.searchsorted(work.batch, number), max(len(work.batch) - 1, 0))
     known = work.batch[at] == number if len(work.batch) else np.zeros(len(number), np.bool_)
-    if int(known.sum()) < _MIN_FETCHES:
+    if int(known.sum()) < RECEIVED_FETCHES:
         return None
     at, asked = at[known], read_integers(fetches, "start_ns")[known]
     got = asked + read_integers(fetches, "duration_ns")[known]
@@ -62,7 +60,7 @@ def compare_receiving(fetches: pa.Table, stages: pa.Table) -> Receiving | None:
     left = _find_left(work, work.worker[at], begun)
     busy = left > 0
     idle_ns = _find_idle(took, busy)
-    if int(busy.sum()) < _MIN_FETCHES:
+    if int(busy.sum()) < RECEIVED_FETCHES:
         return Receiving(idle_ns, 0.0)
     if float(took[busy].mean()) <= idle_ns:  # what the worker does meanwhile makes no difference
         return Receiving(float(took.mean()), 0.0)
@@ -73,9 +71,9 @@ def _find_idle(took: Floats, busy: Mask) -> float:
     """Return what taking over costs with a free interpreter. Workers that are always busy hardly show it: then it is the
     median of the few cases, or of all, which the longest waits for an interpreter do not move."""
     idle = took[~busy]
-    if len(idle) >= _MIN_FETCHES:
+    if len(idle) >= RECEIVED_FETCHES:
         return float(idle.mean())
-    return float(np.median(idle if len(idle) >= _FEW_FETCHES else took))
+    return float(np.median(idle if len(idle) >= FEW_FETCHES else took))
 
 
 def _find_held(longer: Floats, left: Floats) -> float:
@@ -116,7 +114,7 @@ def _find_left(work: _Work, worker: Ints, at_ns: Ints) -> Floats:
     """Return what is left at that time of the batch that each worker makes then, or soon after; 0 if it makes none."""
     begun = (work.worker << _WORKER_BITS) + np.minimum(work.begun_ns, (1 << _WORKER_BITS) - 1)
     order = np.argsort(begun)
-    asked = (worker << _WORKER_BITS) + at_ns + _SOON_NS
+    asked = (worker << _WORKER_BITS) + at_ns + SOON_NS
     last = np.searchsorted(begun[order], asked, side="right") - 1
     found = order[np.maximum(last, 0)]
     left = np.where((last >= 0) & (work.worker[found] == worker), work.made_ns[found] - at_ns, 0)
@@ -124,4 +122,4 @@ def _find_left(work: _Work, worker: Ints, at_ns: Ints) -> Floats:
 
 
 def _number(rows: pa.Table) -> Ints:
-    return (read_integers(rows, "epoch") << 36) + read_integers(rows, "batch")
+    return (read_integers(rows, "epoch", absent=0) << 36) + read_integers(rows, "batch", absent=0)

@@ -9,11 +9,11 @@ import pyarrow.compute as pc
 from collector.format.parts import find_files
 from collector.format.run import RankRun
 from collector.format.schema.errors import RunError
+from profiler_server.diagnosis.limits.traces import CLOCK_SAMPLES
 from profiler_server.facts.machine import HeldClock
 
 HEAT, HARDWARE = 2, 4
 """Flags of `throttle_flags`; the power limit is what a busy GPU runs into, and no fault."""
-_LEAST_SAMPLES = 10
 
 
 def read_held_clock(rank: RankRun, start_ns: int, end_ns: int) -> HeldClock | None:
@@ -39,7 +39,7 @@ def _judge(gpu: str, rows: pa.Table) -> HeldClock | None:
         chosen = rows.filter(pc.equal(rows["metric"].cast(pa.string()), name))
         values[name] = dict(zip(chosen["start_ns"].to_pylist(), chosen["value"].to_pylist(), strict=True))
     both = sorted(values["clock_hz"].keys() & values["throttle_flags"].keys())
-    if len(both) < _LEAST_SAMPLES:
+    if len(both) < CLOCK_SAMPLES:
         return None
     clock = np.array([values["clock_hz"][at] for at in both], np.float64)
     flags = np.array([values["throttle_flags"][at] for at in both]).astype(np.int64)

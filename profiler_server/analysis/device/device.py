@@ -28,11 +28,10 @@ from profiler_server.analysis.device.slices import (
     release_slices,
     to_ints,
 )
+from profiler_server.derive.derived import derived
+from profiler_server.diagnosis.limits.traces import KERNEL_WAIT_NS
 from profiler_server.facts.machine import DeviceSummary, DeviceTimes, IdleCauses
-from profiler_server.store.cache.disk import DiskCache
 
-KERNEL_WAIT_NS = 30_000
-"""A gap shorter than this is the cost of starting one kernel after another (HTA's threshold)."""
 _COLUMNS = ("id", "track", "start_ns", "duration_ns", "category", "launched_by", "args")
 KERNEL, COLLECTIVE, COPY, SET = range(4)
 """Values of `DeviceWork.kind`."""
@@ -73,22 +72,16 @@ class DeviceWork:
 Measure = Callable[["_Kernels"], float | None]
 
 
+@derived(file="device-summary")
 def summarize_device(rank: RankRun) -> DeviceSummary | None:
     """Summarise the device of one rank; None without a trace, or if nothing ran on a device.
 
-    Cached until a file of the rank changes. Raises TableBrokenError or NewerSchemaError.
+    Raises TableBrokenError or NewerSchemaError.
     """
-    return DEVICE_SUMMARY.read(rank)
-
-
-def _summarize(rank: RankRun) -> DeviceSummary | None:
     work = read_device_work(rank)
     if work is None or not len(work):
         return None
     return summarize_work(work, rank)
-
-
-DEVICE_SUMMARY = DiskCache("device-summary", DeviceSummary | None, _summarize, 1024)
 
 
 def summarize_work(work: DeviceWork, rank: RankRun, device: int | None = None) -> DeviceSummary:

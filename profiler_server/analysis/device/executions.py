@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 
 from collector.format.intervals import Ints
 from collector.format.run import RankRun
@@ -30,8 +29,8 @@ def summarize_device_steps(rank: RankRun) -> tuple[DeviceStep, ...]:
     streams = tracks.filter(pc.equal(tracks["kind"], "stream"))["track"]
     if not len(streams):
         return ()
-    on_device = ds.field("track").isin(streams.combine_chunks()) & (ds.field("duration_ns") > 0)
-    slices = rank.table("slices", ("step", "start_ns", "duration_ns"), where=on_device & ds.field("step").is_valid())
+    on_device = pc.field("track").isin(streams.combine_chunks()) & (pc.field("duration_ns") > 0)
+    slices = rank.table("slices", ("step", "start_ns", "duration_ns"), where=on_device & pc.field("step").is_valid())
     slices = slices.sort_by([("step", "ascending"), ("start_ns", "ascending")])
     steps, starts, lengths = (slices[name].to_numpy() for name in slices.column_names)
     numbers, firsts = np.unique(steps, return_index=True)
@@ -56,7 +55,7 @@ def order_operators(rank: RankRun, step: int) -> pa.Table:
 
     Raises as `RankRun.table` does.
     """
-    where = (ds.field("step") == step) & (ds.field("category") == "operator")
+    where = (pc.field("step") == step) & (pc.field("category") == "operator")
     slices = rank.table("slices", ("name", "start_ns"), where=where)
     firsts = slices.group_by("name", use_threads=False).aggregate([("start_ns", "min")]).sort_by("start_ns_min")
     order = pa.array(np.arange(1, firsts.num_rows + 1), pa.int64())

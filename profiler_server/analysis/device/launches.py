@@ -12,10 +12,8 @@ import numpy as np
 from collector.format.intervals import Ints, unite
 from collector.format.steps import FEWEST_RANKED
 from profiler_server.analysis.device.device import COLLECTIVE, COPY, DeviceWork, find_idle_causes
+from profiler_server.diagnosis.limits.traces import LONG_CALL_NS, LONG_DELAY_NS
 from profiler_server.facts.machine import IdleCauses
-
-LONG_DELAY_NS = 100_000
-LONG_CALL_NS = 50_000
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,10 @@ import pyarrow.compute as pc
 
 from collector.format.parts import find_files
 from collector.format.run import RankRun
+from profiler_server.diagnosis.limits.data import LEAST_CORES
+from profiler_server.diagnosis.limits.traces import MEMORY_SAMPLES
 from profiler_server.facts.machine import HostLoad, MemoryGrowth
 
-_LEAST_CORES = 0.02
-_LEAST_SAMPLES = 24
 _WARM_UP_SHARE = 0.2
 _PARTS = 6
 _METRICS = (
@@ -78,7 +78,7 @@ def _find_growth(samples: pa.Table, start_ns: int, end_ns: int) -> MemoryGrowth 
     wanted = pc.and_(pc.equal(source, "process"), pc.equal(metric, "memory_bytes"))
     inside = pc.and_(pc.greater_equal(samples["start_ns"], begin), pc.less_equal(samples["start_ns"], end_ns))
     rows = samples.filter(pc.and_(wanted, inside)).sort_by("start_ns")
-    if rows.num_rows < _LEAST_SAMPLES:
+    if rows.num_rows < MEMORY_SAMPLES:
         return None
     times, values = (np.array_split(rows[name].to_numpy(), _PARTS) for name in ("start_ns", "value"))
     elapsed = int(np.median(times[-1]) - np.median(times[0]))
@@ -89,4 +89,4 @@ def _find_stretch(cores: Mapping[str, float], waits: Mapping[str, float]) -> flo
     known = [source for source in waits if source in cores]
     chosen = [source for source in known if source.startswith("worker")] or known
     ran = sum(min(cores[source], 1.0) for source in chosen)
-    return 1.0 + sum(waits[source] for source in chosen) / ran if ran > _LEAST_CORES else None
+    return 1.0 + sum(waits[source] for source in chosen) / ran if ran > LEAST_CORES else None

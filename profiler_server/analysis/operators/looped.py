@@ -17,11 +17,17 @@ import pyarrow.compute as pc
 
 from collector.format.parts import find_files
 from collector.format.run import RankRun
+from profiler_server.diagnosis.limits.traces import (
+    CALL_NS,
+    LARGE_CALL_NS,
+    LEAST_ROWS,
+    LEAST_SEEN_FRAC,
+    OF_ROWS_FRAC,
+    PYTHON_NS,
+)
 from profiler_server.facts.steps import LoopedPhase, LoopedRows
 
 LOOPED_PHASES = ("forward", "backward")
-LEAST_ROWS = 16
-"""Rows that a loop goes over: fewer may be the heads, experts or scales of a model, whose layers differ."""
 _TAKEN_IN = ("h2d", "forward", "backward")
 """Rows may be taken out before the first module is called; samples also where each gets gradients of its own."""
 _TAKING = ("aten::select", "aten::index", "aten::slice")
@@ -32,16 +38,8 @@ _FUSED_RECURRENT = "aten::mkldnn_rnn_layer"
 _LAYERS = ("aten::linear", "aten::matmul", "aten::conv1d", "aten::conv2d", "aten::conv3d")
 """Operators whose first input is what goes through the network, samples first."""
 _POINTWISE = tuple(f"aten::{name}" for name in ("add", "sub", "mul", "div", "tanh", "sigmoid", "relu", "gelu", "silu"))
-_OF_ROWS_FRAC = 0.75
-"""Operators that are called at least so often for each row belong to the loop; a condition may leave some rows out."""
 _FLOPS_PER_S, _BYTES_PER_S = 60e9, 10e9
 """What one core does when many rows are worked on together: products, and the rest."""
-_CALL_NS, _PYTHON_NS = 2_000, 500
-"""What one call of an operator costs the host beside its arithmetic, and the Python around it."""
-_LEAST_SEEN_FRAC = 0.5
-"""Of what a window shows of the loop beside its work: each call is longer there by what recording it costs."""
-_LARGE_CALL_NS = 30_000
-"""Where the arithmetic is not known, a call of the loop that takes longer is taken to work for the rest of it."""
 _KEYS = ("phase", "name", "input_shapes")
 _SUMMED = ("count", "self_ns", "flops", "moved_bytes")
 
@@ -66,7 +64,7 @@ class _Group:
             return self.flops / _FLOPS_PER_S * 1e9
         if self.moved_bytes:
             return self.moved_bytes / _BYTES_PER_S * 1e9
-        return max(self.least_ns - _LARGE_CALL_NS * self.calls, 0.0)
+        return max(self.least_ns - LARGE_CALL_NS * self.calls, 0.0)
 
 
 def find_looped_rows(
@@ -81,7 +79,7 @@ def find_looped_rows(
     if not taken or _goes_over_time({group.name for group in groups}):
         return None
     rows = _choose_rows(taken, batch_size)
-    looped = [group for group in groups if group.rounds >= _OF_ROWS_FRAC * rows or _is_of_some(group, rows)]
+    looped = [group for group in groups if group.rounds >= OF_ROWS_FRAC * rows or _is_of_some(group, rows)]
     often = sorted((group for group in looped if group.phase == "forward"), key=lambda group: -group.least_ns)
     return LoopedRows(
         rows,
@@ -190,13 +188,13 @@ def _measure(phase: str, phase_ns: float, groups: Sequence[_Group], looped: Sequ
     others = [group for group in groups if group.phase == phase and group not in loop]
     # A window shows the others at their slowest: beside the profiler's own work, with cold caches.
     most_ns = sum(
-        min(group.least_ns, group.work_ns + _CALL_NS * group.calls) + _PYTHON_NS * group.calls for group in others
+        min(group.least_ns, group.work_ns + CALL_NS * group.calls) + PYTHON_NS * group.calls for group in others
     )
     least_ns = sum(min(group.least_ns, group.work_ns) for group in others)
     # Of a backward, what writes whole tensors of gradients for one row each goes as well: only its products remain.
     work_ns = sum(group.work_ns for group in loop if group.flops or phase == "forward")
-    left_ns = work_ns + len(loop) * _CALL_NS
-    seen_ns = sum(group.least_ns + _PYTHON_NS * group.calls for group in loop)
-    low_ns = min(phase_ns - most_ns, work_ns + _LEAST_SEEN_FRAC * (seen_ns - work_ns))
+    left_ns = work_ns + len(loop) * CALL_NS
+    seen_ns = sum(group.least_ns + PYTHON_NS * group.calls for group in loop)
+    low_ns = min(phase_ns - most_ns, work_ns + LEAST_SEEN_FRAC * (seen_ns - work_ns))
     high_ns = min(phase_ns - least_ns, seen_ns)
     return LoopedPhase(phase, max(low_ns - left_ns, 0.0), max(high_ns - left_ns, 0.0))

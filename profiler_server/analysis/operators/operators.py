@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 from collector.format.parts import find_files
 from collector.format.phases import PHASE_NAMES
 from collector.format.run import RankRun
+from profiler_server.derive.derived import derived
 from profiler_server.facts.results import KernelRow, OperatorRow
-from profiler_server.store.cache.memory import MemoryCache
 
 OPERATOR_MEASURES = ("count", "total_ns", "self_ns", "device_total_ns", "device_self_ns", "flops", "moved_bytes")
 """Columns that `sum_operators` adds up. `flops` and `moved_bytes` count the rows where they are known, null for none."""
@@ -62,12 +62,9 @@ def summarize_types(rank: RankRun) -> tuple[TypeRow, ...]:
     return tuple(TypeRow(**row) for row in sum_types(_sum_names(rank)).to_pylist())
 
 
-_SUMS: MemoryCache[pa.Table] = MemoryCache(64)
-
-
+@derived()
 def _sum_names(rank: RankRun) -> pa.Table:
-    """Sum the operators by name and type; cached until a file of the rank changes."""
-    return _SUMS.find_or_compute_rank(rank, lambda: sum_operators(read_operators(rank), ("name", "type")))
+    return sum_operators(read_operators(rank), ("name", "type"))
 
 
 def find_dispatch_share(rank: RankRun) -> float | None:

@@ -6,21 +6,9 @@ import numpy as np
 
 from collector.format.intervals import Floats, Mask
 from collector.format.phases import PHASE_NAMES
+from profiler_server.analysis.ranks import limits
 from profiler_server.analysis.ranks.together import COMMUNICATION, StepsTogether
 from profiler_server.facts.job import BETWEEN, COLLECTING, STARVED, Cause, Garbage
-
-BEHIND_PHASES_FRAC = 0.8
-"""What lies behind phases is named as the cause, and not the phases, from this share of what is longer."""
-LEAST_CAUSE_FRAC = 0.05
-UNEVEN_CORRELATION = 0.9
-"""Forward and backward that grow and shrink together, on some ranks and not on others, have inputs of unlike lengths."""
-UNEVEN_FRAC = 0.03
-"""Ranks whose computing varies by less of the step than this are not said to have unlike inputs."""
-LEAST_UNEVEN_STEPS = 10
-LEAST_PAUSE_FRAC = 0.02
-LEAST_GAIN_FRAC = 0.01
-ONE_RANK_FRAC = 0.8
-"""A rank to which so many of the pauses come gains the job nothing by collecting when others do."""
 
 
 def find_causes(together: StepsTogether, late: Mask) -> tuple[Cause, ...]:
@@ -36,10 +24,12 @@ def find_causes(together: StepsTogether, late: Mask) -> tuple[Cause, ...]:
         return ()
     collecting = together.collecting_ns - np.median(together.collecting_ns, axis=0, keepdims=True)
     collected = float(collecting[late].mean())
-    if collected >= BEHIND_PHASES_FRAC * longer:
+    if collected >= limits.BEHIND_PHASES_FRAC * longer:
         return (Cause(COLLECTING, collected, min(collected / longer, 1.0)),)
     causes = [
-        Cause(name, value, value / longer) for name, value in excess.items() if value >= LEAST_CAUSE_FRAC * longer
+        Cause(name, value, value / longer)
+        for name, value in excess.items()
+        if value >= limits.LEAST_CAUSE_FRAC * longer
     ]
     return tuple(sorted(causes, key=lambda cause: -cause.excess_ns))
 
@@ -50,7 +40,7 @@ def find_starvation(excess_ns: float, starved_ns: float, others_ns: float) -> tu
     `starved_ns` is how long it was ready to run in a step and had none, `others_ns` the median of the others.
     """
     longer = starved_ns - others_ns
-    if excess_ns <= 0 or longer < BEHIND_PHASES_FRAC * excess_ns:
+    if excess_ns <= 0 or longer < limits.BEHIND_PHASES_FRAC * excess_ns:
         return ()
     return (Cause(STARVED, longer, min(longer / excess_ns, 1.0)),)
 
@@ -61,14 +51,14 @@ def find_uneven_work(together: StepsTogether) -> float | None:
     What is always longer on a rank, or longer on all ranks in a step, is taken off first: that is a slow device, or a
     slow step, and no unlike input.
     """
-    if len(together.step) < LEAST_UNEVEN_STEPS:
+    if len(together.step) < limits.LEAST_UNEVEN_STEPS:
         return None
     forward, backward = (_take_off(together.parts_ns[PHASE_NAMES.index(name)]) for name in ("forward", "backward"))
     varies = float((forward + backward).std())
-    if varies < UNEVEN_FRAC * float(together.step_ns.mean()) or not forward.std() or not backward.std():
+    if varies < limits.UNEVEN_FRAC * float(together.step_ns.mean()) or not forward.std() or not backward.std():
         return None
     found = float(np.corrcoef(forward.ravel(), backward.ravel())[0, 1])
-    return found if found >= UNEVEN_CORRELATION else None
+    return found if found >= limits.UNEVEN_CORRELATION else None
 
 
 def weigh_garbage(together: StepsTogether) -> Garbage | None:
@@ -78,16 +68,18 @@ def weigh_garbage(together: StepsTogether) -> Garbage | None:
     """
     ranks, steps = together.collecting_ns.shape
     step_ns = float(together.step_ns.mean()) if steps else 0.0
-    pauses = together.collecting_ns >= LEAST_PAUSE_FRAC * step_ns
+    pauses = together.collecting_ns >= limits.LEAST_PAUSE_FRAC * step_ns
     if not steps or not pauses.any():
         return None
     pause, chance = float(together.collecting_ns[pauses].mean()), float(pauses.mean())
     hit = float(pauses.any(axis=0).mean())
     most = float(pauses.mean(axis=1).max())
-    if hit < 1.5 * chance or most > ONE_RANK_FRAC * hit:  # they collect together already, or one rank alone does
+    if (
+        hit < limits.APART_PAUSES * chance or most > limits.ONE_RANK_FRAC * hit
+    ):  # they collect together already, or one rank alone does
         return None
     gain = pause * (1.0 - (1.0 - chance) ** ranks - chance)
-    return Garbage(pause, chance, gain) if gain >= LEAST_GAIN_FRAC * step_ns else None
+    return Garbage(pause, chance, gain) if gain >= limits.LEAST_GAIN_FRAC * step_ns else None
 
 
 def _take_off(values: Floats) -> Floats:

@@ -16,7 +16,7 @@ from profiler_server.analysis.ranks.calls import Calls
 from profiler_server.analysis.ranks.lateness import measure_calls
 from profiler_server.analysis.ranks.matching import Matched, is_awaited_later, match_calls
 from profiler_server.analysis.ranks.ranks import RankSummary
-from profiler_server.store.cache.memory import MemoryCache
+from profiler_server.derive.derived import derived
 
 # Bus bandwidth is algorithm bandwidth times this, in (n - 1) / n.
 _BUS_FACTORS = {"allreduce": 2.0, "allgather": 1.0, "reducescatter": 1.0, "alltoall": 1.0}
@@ -44,30 +44,22 @@ class CollectiveRow:
     bus_bytes_per_s: float | None
 
 
-_MATCHED: MemoryCache[Matched] = MemoryCache(4)
-_SUMMED: MemoryCache[tuple[CollectiveRow, ...]] = MemoryCache(16)
+def _list_calls(ranks: Sequence[RankSummary]) -> tuple[Calls, ...]:
+    """Return the calls of the ranks: what is derived from them is kept until one is read anew."""
+    return tuple(rank.calls for rank in ranks if rank.calls is not None)
 
 
+@derived(reads=_list_calls)
 def match_ranks(ranks: Sequence[RankSummary]) -> Matched:
-    """Match the collectives of the ranks, from what is kept if their files are the same."""
+    """Match the collectives of the ranks."""
     calls = {rank.rank: rank.calls for rank in ranks if rank.calls is not None}
-    return _MATCHED.find_or_compute(
-        _key(calls), tuple(calls.values()), lambda: match_calls(calls, _has_one_host(ranks))
-    )
+    return match_calls(calls, _has_one_host(ranks))
 
 
+@derived(reads=_list_calls)
 def summarize_collectives(ranks: Sequence[RankSummary]) -> tuple[CollectiveRow, ...]:
     """Sum the collectives of the ranks by rank and name; empty where none were recorded."""
-    calls = {rank.rank: rank.calls for rank in ranks if rank.calls is not None}
-    stood = [one.step for rank in ranks for one in rank.standstills]
-    return _SUMMED.find_or_compute(
-        _key(calls), tuple(calls.values()), lambda: sum_collectives(match_ranks(ranks), stood)
-    )
-
-
-def _key(calls: dict[int, Calls]) -> tuple[int, ...]:
-    # Summaries are kept, so calls from the same files are the same object.
-    return (len(calls), *(id(own) for own in list(calls.values())[:1]))
+    return sum_collectives(match_ranks(ranks), [one.step for rank in ranks for one in rank.standstills])
 
 
 def _has_one_host(ranks: Sequence[RankSummary]) -> bool:
@@ -202,7 +194,8 @@ def _sum_rows(rows: _Joined, chosen: Ints, rank: int, name: str) -> CollectiveRo
     some = bool(len(matched))
     sized = chosen[rows.bytes[chosen] > 0]
     timed = np.intersect1d(sized, matched, assume_unique=True) if some else sized
-    grouped = timed[rows.group_size[timed] > 1]
+    # Both bandwidths are of the same calls: of some calls only, the one on the bus would be no part of the other.
+    grouped = timed if bool((rows.group_size[timed] > 1).all()) else timed[:0]
     return CollectiveRow(
         rank=rank,
         name=name,

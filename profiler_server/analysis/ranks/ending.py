@@ -7,21 +7,20 @@ import re
 import signal
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from collector.format.rank import RankRun
 from collector.format.run import Run
 from collector.format.schema.errors import RunError
 from collector.format.schema.manifest import RankManifest, RunState
-from collector.hangs.blame import Stop, explain_positions
+from collector.hangs.blame import Stop, explain_counts, explain_positions
 from collector.hangs.live import find_standing
 from collector.hangs.positions import RankPosition, read_position
 from profiler_server.analysis.ranks.divergence import find_divergence
 from profiler_server.analysis.ranks.ends import CutOff, Death, End, Killed, LeftOut, Mismatch, Raised, Severed
 from profiler_server.analysis.ranks.hang import find_hang
-from profiler_server.store.cache.memory import MemoryCache
-from profiler_server.store.cache.stamp import stamp_ranks
+from profiler_server.derive.derived import derived
 from profiler_server.store.failing import BY_HAND, read_ended_by, read_error
 
 MOST_RANKS = 1024
@@ -37,7 +36,6 @@ _LOST = re.compile(
 """What PyTorch raises on a rank that another one has left. A script's own TimeoutError is none of it."""
 _FROM_OUTSIDE = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
 """Signals by which launchers and people end ranks; others are a rank's own trouble, or the system's with it."""
-_ENDS: MemoryCache[End | None] = MemoryCache(64)
 
 
 @dataclass(frozen=True)
@@ -77,8 +75,7 @@ def find_end(run: Run) -> End | None:
     ends = tuple(end for rank in ranks if (end := _read_end(rank, run.manifest.epoch_unix_ns)) is not None)
     if not any(end.by or end.is_dead for end in ends) or any(end.settles for end in ends):
         return None
-    stamp = stamp_ranks(run.path, run.ranks), ends
-    return _ENDS.find_or_compute(run.key, stamp, lambda: _judge(ranks, ends, run.manifest.world_size == 1))
+    return _judge(run, ends)
 
 
 def count_ended(run: Run) -> int:
@@ -86,11 +83,13 @@ def count_ended(run: Run) -> int:
     return max((_count_steps(run.read_rank(number)) for number in run.ranks[:8]), default=0)
 
 
-def _judge(ranks: Sequence[RankRun], ends: Sequence[RankEnd], is_alone: bool) -> End | None:
-    by_rank = {rank.rank: rank for rank in ranks}
+@derived(reads=lambda run, ends: (run, str(ends)))
+def _judge(run: Run, ends: tuple[RankEnd, ...]) -> End | None:
+    by_rank = {number: run.read_rank(number) for number in run.ranks[:MOST_RANKS]}
+    is_alone = run.manifest.world_size == 1
     dead = [end for end in ends if end.is_dead]
     lost = [end for end in ends if end.lost_connection and not is_alone]
-    if (parted := _find_parted(ranks, ends)) is not None:
+    if (parted := _find_parted([*by_rank.values()], ends)) is not None:
         return parted
     own = [end for end in ends if end.by and end not in lost]
     if own:
@@ -100,7 +99,7 @@ def _judge(ranks: Sequence[RankRun], ends: Sequence[RankEnd], is_alone: bool) ->
             return None
         return Raised(() if is_alone else alike, first.shown, _count_steps(by_rank[first.rank]), len(lost))
     stop = _find_stop([*dead, *lost])
-    first_dead = _find_first_dead(dead, bool(lost))
+    first_dead = _find_first_dead([end for end in dead if not _slept(end, lost)], bool(lost))
     if first_dead is not None and (stop is None or first_dead.rank not in stop.waiting):
         others = len(dead) - 1
         return Killed(first_dead.death, _count_steps(by_rank[first_dead.rank]), len(lost), others)
@@ -112,6 +111,8 @@ def _judge(ranks: Sequence[RankRun], ends: Sequence[RankEnd], is_alone: bool) ->
         return CutOff(
             () if is_alone else ended, signals.pop() if len(signals) == 1 else None, _count_steps(by_rank[ended[0]])
         )
+    if (behind := _find_behind(dead, lost)) is not None:
+        return behind
     first = min(lost, key=lambda end: end.ended_unix_ns)
     return Severed(tuple(end.rank for end in lost), first.shown, _count_steps(by_rank[first.rank]))
 
@@ -143,6 +144,20 @@ def _is_tidied(dead: Sequence[RankEnd], lost: Sequence[RankEnd]) -> bool:
     """Say whether ranks had lost a connection before the first one died, as where a launcher ends what is left."""
     died = [end.died_unix_ns for end in dead if end.died_unix_ns is not None]
     return bool(lost) and len(died) == len(dead) and min(end.ended_unix_ns for end in lost) < min(died)
+
+
+def _slept(dead: RankEnd, lost: Sequence[RankEnd]) -> bool:
+    """Say whether a rank had stood still before the others' communication failed, and was ended after it."""
+    stood = dead.place is not None and dead.place.still is not None and dead.place.still.for_ns >= WAITED_NS
+    return stood and _is_tidied([dead], lost)
+
+
+def _find_behind(dead: Sequence[RankEnd], lost: Sequence[RankEnd]) -> Stop | None:
+    """Return the ranks that a launcher ended before they entered the collective in which the others' communication failed."""
+    behind = explain_counts([end.place for end in (*dead, *lost) if end.place is not None])
+    if behind is None or not {place.rank for place in behind.missing} <= {end.rank for end in dead}:
+        return None
+    return replace(behind, number=behind.least + 1, ahead=None)
 
 
 def _find_stop(ended: Sequence[RankEnd]) -> Stop | None:

@@ -48,17 +48,18 @@ def choose_example(ranks: Sequence[RankSummary]) -> Example | None:
     known = [rank.rank for rank in ranks if rank.steps]
     if len(known) < 2:
         return None
-    straggler, waits = judge_ranks(ranks).straggler, measure_waits(ranks)
-    if straggler is None or waits is None:
+    comparison, waits = judge_ranks(ranks).comparison, measure_waits(ranks)
+    if comparison is None or waits is None:
         return Example(tuple(known[: 1 + WAITING]), None)
+    latest = comparison.latest.rank
     numbers, steps, waited = waits
     order = np.argsort(-waited.mean(axis=1), kind="stable")
-    others = [numbers[row] for row in order.tolist() if numbers[row] != straggler.rank]
-    chosen = (straggler.rank, *others[:WAITING])
+    others = [numbers[row] for row in order.tolist() if numbers[row] != latest]
+    chosen = (latest, *others[:WAITING])
     if find_noun(ranks) != "step":
         return Example(chosen, None)
     # A step in which it was the last, and they waited as long as they usually do.
-    late = np.flatnonzero((waited[numbers.index(straggler.rank)] == 0) & (steps >= 0))
+    late = np.flatnonzero((waited[numbers.index(latest)] == 0) & (steps >= 0))
     longest = waited.max(axis=0)[late]
     usual = late[np.argsort(longest, kind="stable")[len(late) // 2]] if len(late) else None
     return Example(chosen, None if usual is None else int(steps[usual]))

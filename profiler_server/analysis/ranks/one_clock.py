@@ -16,7 +16,7 @@ from collector.format.intervals import Ints
 from profiler_server.analysis.ranks.clocks import LEAST_CALLS
 from profiler_server.analysis.ranks.matching import Meetings, match_calls
 from profiler_server.analysis.ranks.ranks import RankSummary
-from profiler_server.store.cache.memory import MemoryCache
+from profiler_server.derive.derived import derived
 
 MOST_TOGETHER = 16
 """Ranks that one timeline shows, and ranks that others are aligned through."""
@@ -72,16 +72,9 @@ class RankClock:
         )
 
 
-_ALIGNED: MemoryCache[tuple[RankClock, ...]] = MemoryCache(32)
-
-
+@derived(reads=lambda ranks: tuple((rank.rank, rank.host, rank.calls) for rank in ranks))
 def align_ranks(ranks: Sequence[RankSummary]) -> tuple[RankClock, ...]:
-    """Return the clock of each rank, the first of which counts; from what is kept if their files are the same."""
-    key = tuple((rank.rank, rank.host, id(rank.calls)) for rank in ranks)
-    return _ALIGNED.find_or_compute(key, tuple(rank.calls for rank in ranks), lambda: _align(ranks))
-
-
-def _align(ranks: Sequence[RankSummary]) -> tuple[RankClock, ...]:
+    """Return the clock of each rank, the first of which counts."""
     found = {ranks[0].rank: RankClock(ranks[0].rank, "reference")}
     lacks: dict[int, RankClock] = {}
     reached = [ranks[0]]

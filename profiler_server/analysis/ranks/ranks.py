@@ -1,7 +1,4 @@
-"""Ranks side by side: the mean step of each, what it is made of, which rank is behind and by which phase.
-
-Results of one rank are cached until its files change.
-"""
+"""Ranks side by side: the mean step of each, what it is made of, which rank is behind and by which phase."""
 
 from __future__ import annotations
 
@@ -27,12 +24,10 @@ from profiler_server.analysis.device.device import summarize_device
 from profiler_server.analysis.ranks.calls import MOST_CALLS, Calls, read_calls
 from profiler_server.analysis.ranks.together import NO_STEPS, RankSteps, read_steps
 from profiler_server.analysis.ranks.tracks import NO_TRACK, Track, read_track
+from profiler_server.derive.derived import derived
+from profiler_server.derive.many import ManyRanks, Reading, SoFar, Task, Wanted
+from profiler_server.derive.stamps import FEW_RANKS
 from profiler_server.facts.machine import DeviceTimes
-from profiler_server.store.cache.all_ranks import AllRanks, SoFar, Wanted
-from profiler_server.store.cache.memory import MemoryCache
-from profiler_server.store.cache.partials import Partials, Task
-from profiler_server.store.cache.records import Records
-from profiler_server.store.cache.stamp import FEW_RANKS
 
 MOST_RANKS = 4096
 """Ranks that are set side by side, from the first."""
@@ -92,17 +87,13 @@ class RankSummary:
     is_read: bool = True
 
 
-_CALLS: MemoryCache[Calls | None] = MemoryCache(FEW_RANKS)
-_DEVICES: MemoryCache[DeviceTimes | None] = MemoryCache(2 * MOST_RANKS)
-
-
 def summarize_ranks(run: Run) -> tuple[RankSummary, ...]:
     """Summarise the first ranks of a run, at most MOST_RANKS. A rank that cannot be read says why.
 
     Those of very many ranks are kept on disk; of a run that records they may be some seconds old.
     """
     wanted = _want(run, lambda ranks: None)
-    return _ALL.read(wanted) if len(wanted.ranks) > FEW_RANKS else _summarize(wanted)
+    return _MANY.read(wanted) if len(wanted.ranks) > FEW_RANKS else _summarize(wanted)
 
 
 def peek_ranks(run: Run, prepare: Callable[[tuple[RankSummary, ...]], None]) -> SoFar[RankSummary]:
@@ -112,13 +103,8 @@ def peek_ranks(run: Run, prepare: Callable[[tuple[RankSummary, ...]], None]) -> 
     """
     wanted = _want(run, prepare)
     if len(wanted.ranks) > FEW_RANKS:
-        return _ALL.peek(wanted)
+        return _MANY.peek(wanted)
     return SoFar(_summarize(wanted), len(wanted.ranks), True)
-
-
-def stop_reading() -> None:
-    """End what is being read of very many ranks."""
-    _ALL.stop()
 
 
 def _want(run: Run, prepare: Callable[[tuple[RankSummary, ...]], None]) -> Wanted[RankSummary]:
@@ -135,8 +121,7 @@ def summarize_some(run: Run, numbers: Sequence[int]) -> tuple[RankSummary, ...]:
 def _add_calls(run: Run, summary: RankSummary) -> RankSummary:
     if summary.calls is not None or not summary.reason or not summary.is_read:
         return summary
-    rank = run.read_rank(summary.rank)
-    return replace(summary, calls=_CALLS.find_or_compute_rank(rank, lambda: _read_calls(rank, MOST_CALLS)))
+    return replace(summary, calls=_read_most_calls(run.read_rank(summary.rank)))
 
 
 def choose_calls(ranks: int) -> int:
@@ -151,8 +136,7 @@ def _summarize(wanted: Wanted[RankSummary]) -> tuple[RankSummary, ...]:
 
 def summarize_rank(rank: RankRun, most_calls: int = MOST_CALLS) -> RankSummary:
     """Summarise one rank, from what is kept if its files are the same."""
-    summary = _PARTIALS.read(rank, most_calls)
-    return _renew(rank, summary) if _is_live(summary) else summary
+    return _MANY.read_rank(rank, most_calls)
 
 
 def _is_live(summary: RankSummary) -> bool:
@@ -215,14 +199,15 @@ def _read_steps(rank: RankRun, state: RunState, most_calls: int) -> RankSummary:
 
 def read_device(rank: RankRun) -> DeviceTimes | None:
     """Account the device time of a rank's detailed windows, None without any. Large traces take seconds the first time."""
-    return _DEVICES.find_or_compute_rank(rank, lambda: _read_device(rank))
-
-
-def _read_device(rank: RankRun) -> DeviceTimes | None:
     try:
         return summarize_device(rank)
     except RunError:
         return None  # the Operators page says what is wrong with it
+
+
+@derived()
+def _read_most_calls(rank: RankRun) -> Calls | None:
+    return _read_calls(rank, MOST_CALLS)
 
 
 def _read_calls(rank: RankRun, most: int) -> Calls | None:
@@ -256,7 +241,7 @@ def find_noun(ranks: Sequence[RankSummary]) -> str:
 
 def read_task(task: Task) -> list[RankSummary]:
     """Read some ranks for another process."""
-    return _PARTIALS.read_task(task)
+    return _MANY.read_task(task)
 
 
 def is_sound(found: RankSummary) -> bool:
@@ -280,15 +265,11 @@ def is_sound(found: RankSummary) -> bool:
     return known and named and track.size > 0 and all(values.shape == shape for values, shape in shapes)
 
 
-def make_partials(compute: Callable[[RankRun, int], RankSummary] = _read_summary) -> Partials[RankSummary]:
-    return Partials(Records("rank", RankSummary, is_sound), compute, _explain, 2 * MOST_RANKS)
+def make_many(
+    compute: Callable[[RankRun, int], RankSummary] = _read_summary,
+    read: Callable[[Task], list[RankSummary]] = read_task,
+) -> ManyRanks[RankSummary]:
+    return ManyRanks(Reading(compute, _explain, _is_live, _renew, is_sound), read)
 
 
-def make_all(
-    partials: Partials[RankSummary], read: Callable[[Task], list[RankSummary]] = read_task
-) -> AllRanks[RankSummary]:
-    return AllRanks(partials, read, _is_live, lambda run, summary: _renew(run.read_rank(summary.rank), summary))
-
-
-_PARTIALS = make_partials()
-_ALL = make_all(_PARTIALS)
+_MANY = make_many()

@@ -16,7 +16,7 @@ from profiler_server.analysis.ranks.calls import is_meeting
 from profiler_server.analysis.ranks.collectives import count_members, find_attended, match_ranks, measure_transfers
 from profiler_server.analysis.ranks.matching import Matched
 from profiler_server.analysis.ranks.ranks import RankSummary
-from profiler_server.store.cache.memory import MemoryCache
+from profiler_server.derive.derived import derived
 
 SLOW_RATIO = 2.0
 """One is slow that takes so many times what it takes at most at the speed of the others."""
@@ -61,9 +61,7 @@ class _Place:
     steps: int
 
 
-_FOUND: MemoryCache[SlowCall | None] = MemoryCache(16)
-
-
+@derived(reads=lambda ranks: tuple((rank.steps, rank.step_ns, rank.calls) for rank in ranks))
 def find_slow_call(ranks: Sequence[RankSummary]) -> SlowCall | None:
     """Return the slowest collective of the ranks, None where all are as fast as their like, or cannot be compared."""
     known = [rank for rank in ranks if rank.steps and rank.calls is not None]
@@ -71,10 +69,7 @@ def find_slow_call(ranks: Sequence[RankSummary]) -> SlowCall | None:
         return None
     stood = [one.step for rank in ranks for one in rank.standstills]
     step_ns = float(np.mean([rank.step_ns for rank in known]))
-    stamp = tuple(rank.calls for rank in known)
-    return _FOUND.find_or_compute(
-        (known[0].rank, len(known), id(known[0].calls)), stamp, lambda: find_slowest(match_ranks(ranks), step_ns, stood)
-    )
+    return find_slowest(match_ranks(ranks), step_ns, stood)
 
 
 def find_slowest(matched: Matched, step_ns: float, stood: Sequence[int] = ()) -> SlowCall | None:

@@ -2,45 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from collector.format.intervals import Floats, Ints
 from collector.format.phases import PHASE_NAMES
+from profiler_server.analysis.ranks import limits
 from profiler_server.analysis.ranks.causes import find_causes, find_starvation, find_uneven_work, weigh_garbage
 from profiler_server.analysis.ranks.collectives import match_ranks
 from profiler_server.analysis.ranks.lateness import Lateness, measure_calls, measure_steps
 from profiler_server.analysis.ranks.ranks import OWN_PHASES, RankSummary
-from profiler_server.analysis.ranks.rare import weigh_longest
 from profiler_server.analysis.ranks.together import StepsTogether, put_together
-from profiler_server.analysis.ranks.turns import LEAST_RANKS, LEAST_STEPS, find_handover, find_pause, find_rotation
+from profiler_server.analysis.ranks.turns import find_handover, find_pause, find_turns, weigh_longest
+from profiler_server.derive.derived import derived
 from profiler_server.facts.job import (
     BEHIND_FRAC,
-    Judgement,
-    Straggler,
+    Alike,
+    Apart,
+    Handover,
+    HeavyStage,
+    LateRank,
+    NotJudged,
+    RankComparison,
+    RankVerdict,
+    Slow,
+    Strangers,
+    Turns,
+    UnevenWork,
+    Unsure,
 )
-from profiler_server.store.cache.memory import MemoryCache
 
-OUTLYING_DEVIATIONS = 5.0
-"""From so many robust deviations of the others on, a rank is no longer one of them."""
-LEAST_DEVIATION_FRAC = 0.005
-"""Ranks that are alike to the microsecond deviate by nothing: their deviation counts as this share of the step at least."""
-SURE_ERRORS = 3.0
-"""Standard errors from which a difference is no longer put down to chance."""
-LAST_FRAC = 0.5
-"""The rank that comes last in so many of the steps holds the others up, however much it varies."""
-COVERED_FRAC = 0.5
-EXPLAINED_FRAC = 0.7
-"""Collectives in which the ranks are held for a smaller share of their communication are not where they wait."""
-
-
-_JUDGED: MemoryCache[tuple[Judgement, Lateness | None]] = MemoryCache(16)
+PRECEDENCE: tuple[tuple[type[RankVerdict], ...], ...] = (
+    (Apart,),
+    (Strangers,),
+    (NotJudged,),
+    (Handover,),
+    (Slow,),
+    (HeavyStage, UnevenWork),
+    (Turns,),
+    (Unsure,),
+    (Alike,),
+)
+"""Of several verdicts that hold the first one is given; of two causes of a pipeline that by which the job gains more."""
+_PLACES: Mapping[type[RankVerdict], int] = {kind: at for at, kinds in enumerate(PRECEDENCE) for kind in kinds}
 
 
-def judge_ranks(ranks: Sequence[RankSummary]) -> Judgement:
-    """Judge who waits for whom, from what is kept if the files of the ranks are the same."""
+def decide_verdict(found: Iterable[RankVerdict]) -> RankVerdict:
+    """Return the one verdict of a job out of all that hold."""
+    return min(found, key=lambda one: (_PLACES[type(one)], -one.gain_ns))
+
+
+def judge_ranks(ranks: Sequence[RankSummary]) -> RankVerdict:
+    """Judge who waits for whom."""
     return _recall(ranks)[0]
 
 
@@ -53,26 +68,25 @@ def measure_waits(ranks: Sequence[RankSummary]) -> tuple[tuple[int, ...], Ints, 
     return lateness.ranks, step, late.max(axis=0, keepdims=True) - late
 
 
-def _recall(ranks: Sequence[RankSummary]) -> tuple[Judgement, Lateness | None]:
+def _recall(ranks: Sequence[RankSummary]) -> tuple[RankVerdict, Lateness | None]:
     known = [rank for rank in ranks if rank.steps]
-    if len(known) < 2:
-        return Judgement(), None
-    stamp = tuple((rank.together, rank.calls) for rank in known)
-    key = (known[0].rank, len(known), id(known[0].together))
-    return _JUDGED.find_or_compute(key, stamp, lambda: _judge(known))
+    return _judge(known) if len(known) > 1 else (NotJudged(), None)
 
 
-def _judge(ranks: Sequence[RankSummary]) -> tuple[Judgement, Lateness | None]:
+@derived(reads=lambda ranks: tuple((rank.together, rank.calls) for rank in ranks))
+def _judge(ranks: Sequence[RankSummary]) -> tuple[RankVerdict, Lateness | None]:
     matched = match_ranks(ranks)
-    if matched.apart_ns or matched.strangers:
-        return Judgement(apart_ns=matched.apart_ns or None, strangers=matched.strangers), None
+    parted: list[RankVerdict] = [Apart(matched.apart_ns)] if matched.apart_ns else []
+    parted += [matched.strangers] if matched.strangers is not None else []
+    if parted:
+        return decide_verdict(parted), None
     together = put_together({rank.rank: rank.together for rank in ranks})
     lateness = _choose(ranks, together)
     missing = tuple(rank.rank for rank in ranks if lateness is None or rank.rank not in set(lateness.ranks))
     if lateness is None or len(lateness.ranks) < 2:
-        return Judgement(left_out=missing), None
+        return NotJudged(missing), None
     judged = [rank for rank in ranks if rank.rank in set(lateness.ranks)]
-    return replace(_judge_lateness(judged, lateness, together), left_out=missing), lateness
+    return _judge_lateness(judged, lateness, together, missing), lateness
 
 
 def _choose(ranks: Sequence[RankSummary], together: StepsTogether) -> Lateness | None:
@@ -92,7 +106,7 @@ def _choose(ranks: Sequence[RankSummary], together: StepsTogether) -> Lateness |
     found = found.choose({rank.rank for rank in ranks})
     usual = found.drop_unusual(first, unusual)
     found = usual if len(usual.step) else found.drop_unusual(first, unusual[:0])
-    covered = len(np.unique(found.step)) >= max(LEAST_STEPS, COVERED_FRAC * len(together.step))
+    covered = len(np.unique(found.step)) >= max(limits.LEAST_STEPS, limits.COVERED_FRAC * len(together.step))
     is_enough = covered or all(rank.state == "imported" for rank in ranks)
     is_seen = by_steps is not None and bool(together.held_ns.any())
     is_whole = set(together.ranks) <= found.compared and _explain_waiting(ranks, together, found.step)
@@ -110,7 +124,7 @@ def _explain_waiting(ranks: Sequence[RankSummary], together: StepsTogether, step
     held = float(together.held_ns[:, np.isin(together.step, shared)].sum())
     calls = [rank.calls for rank in ranks if rank.calls is not None and rank.rank in together.ranks]
     waited = sum(int(own.waiting_ns[np.isin(own.step, shared)].sum()) for own in calls)
-    return waited >= EXPLAINED_FRAC * held
+    return waited >= limits.EXPLAINED_FRAC * held
 
 
 def _measure_by_steps(together: StepsTogether) -> Lateness:
@@ -120,22 +134,24 @@ def _measure_by_steps(together: StepsTogether) -> Lateness:
     """
     held, meeting = together.held_ns, together.meeting_ns
     known = np.flatnonzero(np.isfinite(meeting).all(axis=0))
-    if len(known) >= max(LEAST_STEPS, COVERED_FRAC * len(together.step)):
+    if len(known) >= max(limits.LEAST_STEPS, limits.COVERED_FRAC * len(together.step)):
         own = meeting[:, known] - held[:, known]
         return measure_steps(together.ranks, together.step[known], own, held[:, known])
     return measure_steps(together.ranks, together.step, together.own_ns, held)
 
 
-def _judge_lateness(ranks: Sequence[RankSummary], lateness: Lateness, together: StepsTogether) -> Judgement:
+def _judge_lateness(
+    ranks: Sequence[RankSummary], lateness: Lateness, together: StepsTogether, missing: tuple[int, ...]
+) -> RankVerdict:
     step_ns = float(np.mean([rank.step_ns for rank in ranks]))
     is_hidden = lateness.source == "steps" and not together.held_ns.any()
     pause = None if is_hidden else find_pause(lateness, together, step_ns)
     if pause is not None:
         lateness, together = lateness.drop(pause.steps), together.drop(pause.steps)
         ranks = [_average_again(rank, together) for rank in ranks]
-        step_ns = float(np.mean([rank.step_ns for rank in ranks]))
-    found = _judge_usual(ranks, lateness, together, step_ns)
-    return replace(found, pause=pause, uneven_correlation=find_uneven_work(together), garbage=weigh_garbage(together))
+    found = _weigh(ranks, lateness, together)
+    comparison = replace(_compare(found), is_hidden=is_hidden, left_out=missing, pause=pause)
+    return decide_verdict(_list_verdicts(found, comparison))
 
 
 def _average_again(rank: RankSummary, together: StepsTogether) -> RankSummary:
@@ -148,112 +164,80 @@ def _average_again(rank: RankSummary, together: StepsTogether) -> RankSummary:
     return replace(rank, own_ns=own, step_ns=step, phases_ns=phases)
 
 
-def _judge_usual(
-    ranks: Sequence[RankSummary], lateness: Lateness, together: StepsTogether, step_ns: float
-) -> Judgement:
-    steps, late = lateness.sum_by_step()
-    last = np.bincount(np.argmax(late, axis=0), minlength=len(ranks)) / len(steps)
-    blame = lateness.sum_blame() / len(steps)
-    numbers = lateness.ranks
-    limits = _measure_limits(late, step_ns)
-    straggler = _describe(ranks, _Place(late, limits, last), step_ns, together)
-    also_slow = tuple(
-        number
-        for number, value in zip(numbers, np.median(late, axis=1).tolist(), strict=True)
-        if len(ranks) >= LEAST_RANKS and straggler.is_slow and value > limits.least_ns and number != straggler.rank
-    )
-    gain_ns = _measure_gain(lateness, (straggler.rank, *also_slow)) / len(steps)
-    is_hidden = lateness.source == "steps" and not together.held_ns.any()
-    handover = None if is_hidden else find_handover(numbers, steps, late, step_ns)
-    turns = None
-    if not straggler.is_slow and handover is None:
-        starved_ns = float(np.mean([rank.starved_frac * rank.step_ns for rank in ranks]))
-        turns = find_rotation(lateness, late, step_ns, together, starved_ns)
-    return Judgement(
-        straggler=replace(straggler, gain_ns=gain_ns),
-        source=lateness.source,
-        meetings=len(lateness.step),
-        steps=len(steps),
-        step_ns=step_ns,
-        blame_ns=dict(zip(numbers, blame.tolist(), strict=True)),
-        last_frac=dict(zip(numbers, last.tolist(), strict=True)),
-        least_frac=limits.least_ns / step_ns if step_ns else None,
-        residual_ns=lateness.residual_ns,
-        also_slow=also_slow,
-        is_hidden=is_hidden,
-        transfer_ns=float(together.held_ns.min(axis=0).mean()) if together.held_ns.size else None,
-        rotation=turns,
-        handover=handover,
-    )
-
-
-def _measure_gain(lateness: Lateness, slow: Sequence[int]) -> float:
-    """Return how much earlier all meetings together would be without these ranks."""
-    late = np.nan_to_num(lateness.late_ns, nan=-np.inf)
-    rest = late[~np.isin(lateness.ranks, slow)].max(axis=0, initial=-np.inf)
-    # A meeting of these ranks alone holds nobody else up.
-    return lateness.sum_most(np.where(np.isfinite(rest), late.max(axis=0) - rest, 0.0))
-
-
-@dataclass(frozen=True)
-class _Limits:
-    """`least_ns` is the least lateness that is named, `deviation_ns` how far ranks that are alike lie apart."""
-
-    least_ns: float
-    deviation_ns: float
-
-
 @dataclass(frozen=True, eq=False)
-class _Place:
+class _Weighed:
+    """How late the ranks come to each step, (ranks, steps), and what tells that from chance: the latest is in `row`.
+
+    `least_ns` is the least lateness that is named. `longest` is for how many of how many long waits the latest rank was
+    the last, where these alone make it sure.
+    """
+
+    ranks: Sequence[RankSummary]
+    lateness: Lateness
+    together: StepsTogether
+    step_ns: float
+    steps: Ints
     late_ns: Floats
-    limits: _Limits
+    row: int
     last_frac: Floats
+    least_ns: float
+    is_far: bool
+    is_sure: bool
+    longest: tuple[int, int] | None
+
+    @property
+    def is_slow(self) -> bool:
+        return self.is_far and self.is_sure
+
+    @property
+    def also_slow(self) -> tuple[int, ...]:
+        """The ranks beside the latest that are named with it."""
+        if not self.is_slow or len(self.ranks) < limits.LEAST_RANKS:
+            return ()
+        usual = np.median(self.late_ns, axis=1) > self.least_ns
+        return tuple(rank.rank for at, rank in enumerate(self.ranks) if usual[at] and at != self.row)
 
 
-def _measure_limits(late_ns: Floats, step_ns: float) -> _Limits:
-    ranks, steps = late_ns.shape
-    error = float(np.median(late_ns.std(axis=1))) / float(np.sqrt(steps))
-    least = max(BEHIND_FRAC * step_ns, SURE_ERRORS * error)
-    if ranks < LEAST_RANKS:
-        return _Limits(least, 0.0)
-    usual = np.median(late_ns, axis=1)
-    deviation = 1.4826 * float(np.median(np.abs(usual - np.median(usual))))
-    deviation = max(deviation, LEAST_DEVIATION_FRAC * step_ns)
-    return _Limits(max(least, OUTLYING_DEVIATIONS * deviation), deviation)
-
-
-def _describe(ranks: Sequence[RankSummary], place: _Place, step_ns: float, together: StepsTogether) -> Straggler:
-    late = place.late_ns
+def _weigh(ranks: Sequence[RankSummary], lateness: Lateness, together: StepsTogether) -> _Weighed:
+    step_ns = float(np.mean([rank.step_ns for rank in ranks]))
+    steps, late = lateness.sum_by_step()
     row = int(np.argmax(late.mean(axis=1)))
-    slow, others = ranks[row], [rank for at, rank in enumerate(ranks) if at != row]
-    against = late[row] - np.median(np.delete(late, row, axis=0), axis=0)
-    excess = float(against.mean())
-    middle = float(np.median([rank.own_ns for rank in others]))
-    starved = float(np.median([rank.starved_frac * rank.step_ns for rank in others]))
-    phases = {name: float(np.median([rank.phases_ns[name] for rank in others])) for name in PHASE_NAMES}
-    phase = max(OWN_PHASES, key=lambda name: slow.phases_ns[name] - phases[name])
-    far = excess >= BEHIND_FRAC * step_ns
-    outlies = len(ranks) < LEAST_RANKS or float(np.median(against)) > OUTLYING_DEVIATIONS * place.limits.deviation_ns
-    often = _is_sure(against) and (outlies or float(place.last_frac[row]) >= LAST_FRAC)
-    longest = weigh_longest(late, row) if far and not often else None
-    sure = often or longest is not None
-    return Straggler(
-        rank=slow.rank,
-        own_ns=middle + excess,
-        others_ns=middle,
-        behind_frac=excess / middle if middle else 0.0,
-        phase=phase,
-        phase_ns=slow.phases_ns[phase],
-        phase_others_ns=phases[phase],
-        others=len(others),
-        is_slow=far and sure,
-        is_unsure=far and not sure,
-        late_frac=excess / step_ns if step_ns else 0.0,
-        last_frac=float(place.last_frac[row]),
-        causes=find_starvation(excess, slow.starved_frac * slow.step_ns, starved)
-        or find_causes(together, together.mark(slow.rank)),
+    last = np.bincount(np.argmax(late, axis=0), minlength=len(ranks)) / len(steps)
+    error = float(np.median(late.std(axis=1))) / float(np.sqrt(len(steps)))
+    is_many = len(ranks) >= limits.LEAST_RANKS
+    outlying = limits.OUTLYING_DEVIATIONS * _measure_deviation(late, step_ns) if is_many else -np.inf
+    against = _measure_against(late, row)
+    is_far = float(against.mean()) >= BEHIND_FRAC * step_ns
+    outlies = float(np.median(against)) > outlying or float(last[row]) >= limits.LAST_FRAC
+    is_often = outlies and _is_sure(against)
+    longest = weigh_longest(late, row) if is_far and not is_often else None
+    return _Weighed(
+        ranks,
+        lateness,
+        together,
+        step_ns,
+        steps,
+        late,
+        row,
+        last,
+        least_ns=max(BEHIND_FRAC * step_ns, limits.SURE_ERRORS * error, outlying),
+        is_far=is_far,
+        is_sure=is_often or longest is not None,
         longest=longest,
     )
+
+
+def _measure_deviation(late_ns: Floats, step_ns: float) -> float:
+    """Return how far ranks that are alike lie apart."""
+    usual = np.median(late_ns, axis=1)
+    deviation = 1.4826 * float(np.median(np.abs(usual - np.median(usual))))
+    return max(deviation, limits.LEAST_DEVIATION_FRAC * step_ns)
+
+
+def _measure_against(late_ns: Floats, row: int) -> Floats:
+    """Return how much later a rank comes than the median of the others, in each step."""
+    against: Floats = late_ns[row] - np.median(np.delete(late_ns, row, axis=0), axis=0)
+    return against
 
 
 def _is_sure(against_ns: Floats) -> bool:
@@ -263,5 +247,57 @@ def _is_sure(against_ns: Floats) -> bool:
     """
     steps = len(against_ns)
     error = float(against_ns.std()) / float(np.sqrt(steps))
-    often = int((against_ns > 0).sum()) - steps / 2 > SURE_ERRORS * float(np.sqrt(steps)) / 2
-    return bool(float(against_ns.mean()) > SURE_ERRORS * error or often)
+    often = int((against_ns > 0).sum()) - steps / 2 > limits.SURE_ERRORS * float(np.sqrt(steps)) / 2
+    return bool(float(against_ns.mean()) > limits.SURE_ERRORS * error or often)
+
+
+def _list_verdicts(found: _Weighed, comparison: RankComparison) -> list[RankVerdict]:
+    """List all that hold of the ranks."""
+    verdicts: list[RankVerdict] = [Alike(comparison)]
+    if found.is_far:
+        verdicts.append(Slow(comparison, found.also_slow, found.longest) if found.is_sure else Unsure(comparison))
+    handover = find_handover(comparison, found.lateness.ranks, found.steps, found.late_ns)
+    starved_ns = float(np.mean([rank.starved_frac * rank.step_ns for rank in found.ranks]))
+    turns = find_turns(comparison, found.lateness, found.late_ns, found.together, starved_ns)
+    return [*verdicts, *(one for one in (handover, turns) if one is not None)]
+
+
+def _compare(found: _Weighed) -> RankComparison:
+    lateness, steps, held = found.lateness, len(found.steps), found.together.held_ns
+    blame = lateness.sum_blame() / steps
+    return RankComparison(
+        latest=_describe(found),
+        source=lateness.source,
+        meetings=len(lateness.step),
+        steps=steps,
+        step_ns=found.step_ns,
+        blame_ns=dict(zip(lateness.ranks, blame.tolist(), strict=True)),
+        last_frac=dict(zip(lateness.ranks, found.last_frac.tolist(), strict=True)),
+        least_frac=found.least_ns / found.step_ns if found.step_ns else None,
+        residual_ns=lateness.residual_ns,
+        transfer_ns=float(held.min(axis=0).mean()) if held.size else None,
+        uneven_correlation=find_uneven_work(found.together),
+        garbage=weigh_garbage(found.together),
+    )
+
+
+def _describe(found: _Weighed) -> LateRank:
+    slow, others = found.ranks[found.row], [rank for at, rank in enumerate(found.ranks) if at != found.row]
+    excess = float(_measure_against(found.late_ns, found.row).mean())
+    middle = float(np.median([rank.own_ns for rank in others]))
+    starved = float(np.median([rank.starved_frac * rank.step_ns for rank in others]))
+    phases = {name: float(np.median([rank.phases_ns[name] for rank in others])) for name in PHASE_NAMES}
+    phase = max(OWN_PHASES, key=lambda name: slow.phases_ns[name] - phases[name])
+    return LateRank(
+        rank=slow.rank,
+        own_ns=middle + excess,
+        others_ns=middle,
+        phase=phase,
+        phase_ns=slow.phases_ns[phase],
+        phase_others_ns=phases[phase],
+        others=len(others),
+        late_frac=excess / found.step_ns if found.step_ns else 0.0,
+        gain_ns=found.lateness.sum_gain((slow.rank, *found.also_slow)) / len(found.steps),
+        causes=find_starvation(excess, slow.starved_frac * slow.step_ns, starved)
+        or find_causes(found.together, found.together.mark(slow.rank)),
+    )

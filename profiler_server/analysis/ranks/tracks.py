@@ -52,7 +52,7 @@ def read_track(train: pa.Table) -> Track:
     size = find_size(int(step.min()), int(step.max()), MOST_STRETCHES)
     stretch, place = np.unique(step // size, return_inverse=True)
     parts = [np.bincount(place, read_integers(train, f"{name}_ns"), len(stretch)) for name in PHASE_NAMES]
-    samples = np.bincount(place, read_integers(train, "samples"), len(stretch)).astype(np.int64)
+    samples = np.bincount(place, read_integers(train, "samples", absent=0), len(stretch)).astype(np.int64)
     return Track(size, stretch, np.bincount(place, minlength=len(stretch)), np.stack(parts), samples)
 
 

@@ -1,7 +1,4 @@
-"""What each rank held and computed along its steps, for the maps of the Ranks page.
-
-Results of one rank are cached until its files change.
-"""
+"""What each rank held and computed along its steps, for the maps of the Ranks page."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ from collector.format.steps import read_integers
 from profiler_server.analysis.memory.resources import read_resources, read_scale
 from profiler_server.analysis.ranks.ranks import RankSummary
 from profiler_server.analysis.ranks.tracks import RankGrid
-from profiler_server.store.cache.memory import MemoryCache
+from profiler_server.derive.derived import derived
 
 
 @dataclass(frozen=True)
@@ -30,17 +27,17 @@ class StepValues:
 
 def grid_memory(run: Run, ranks: Sequence[RankSummary], columns: int) -> RankGrid | None:
     """Return the most resident memory of each training process, None where it was not sampled on several ranks."""
-    return _grid(run, ranks, columns, lambda rank: _MEMORY.find_or_compute_rank(rank, lambda: _read_memory(rank)))
+    return _grid(run, ranks, columns, _read_memory)
 
 
 def grid_busy(run: Run, ranks: Sequence[RankSummary], columns: int) -> RankGrid | None:
     """Return how busy the devices of each rank were when they were sampled, the busiest of several; a share of 1."""
-    return _grid(run, ranks, columns, lambda rank: _BUSY.find_or_compute_rank(rank, lambda: _read_busy(rank)))
+    return _grid(run, ranks, columns, _read_busy)
 
 
 def grid_flops(run: Run, ranks: Sequence[RankSummary], columns: int) -> RankGrid | None:
     """Return the floating-point operations of the steps in detailed windows, None where they are not known."""
-    return _grid(run, ranks, columns, lambda rank: _FLOPS.find_or_compute_rank(rank, lambda: _read_flops(rank)))
+    return _grid(run, ranks, columns, _read_flops)
 
 
 def _grid(
@@ -61,10 +58,12 @@ def _grid(
     return RankGrid(tuple(rank.rank for rank in ranks), np.arange(count, dtype=np.int64) * size + first, size, rows)
 
 
+@derived()
 def _read_memory(rank: RankRun) -> StepValues:
     return _read_samples(rank, "memory_bytes", "process")
 
 
+@derived()
 def _read_busy(rank: RankRun) -> StepValues:
     return _read_samples(rank, "utilization_frac", "gpu")
 
@@ -86,6 +85,7 @@ def _read_samples(rank: RankRun, metric: str, source: str) -> StepValues:
     return StepValues(scale.number[known], most.value[places[known]])
 
 
+@derived()
 def _read_flops(rank: RankRun) -> StepValues:
     try:
         table = rank.table("operators", ("step", "flops"))
@@ -99,6 +99,3 @@ def _read_flops(rank: RankRun) -> StepValues:
 
 
 _NOTHING = StepValues(np.empty(0, np.int64), np.empty(0))
-_MEMORY: MemoryCache[StepValues] = MemoryCache(512)
-_BUSY: MemoryCache[StepValues] = MemoryCache(512)
-_FLOPS: MemoryCache[StepValues] = MemoryCache(512)

@@ -13,14 +13,8 @@ from profiler_server.analysis.replay.points import MARK, WAIT, Handoff, Points, 
 from profiler_server.analysis.replay.segments import split_thread
 from profiler_server.analysis.replay.streams import Streams, find_stream_waits, list_streams
 from profiler_server.analysis.replay.window import Window
+from profiler_server.diagnosis.limits.replay import CALL_RETURN_NS, GAP_NS, LAG_NS, MOST_LAG_NS, USUAL_PERCENT
 
-_RETURN_NS = 5_000.0
-"""What a call that waits takes where there is nothing to wait for."""
-_MOST_LAG_NS = 50_000.0
-"""The longest time from a launch, or from the work before, to the start of work that counts as the device's own."""
-_LAG_NS, _GAP_NS = 10_000.0, 2_000.0
-"""What it takes from a launch, and from the work before, where the window has no example."""
-_USUAL_PERCENT = 95
 _NESTED_CALLS = 4
 
 
@@ -67,7 +61,7 @@ def build_graph(window: Window) -> Graph | None:
     _await_work(draft, streams)
     for node, source, lag_ns in find_stream_waits(window, streams):
         if source < node:
-            draft.after[node].append((source, min(lag_ns, _MOST_LAG_NS)))
+            draft.after[node].append((source, min(lag_ns, MOST_LAG_NS)))
     return Graph(
         window=window,
         row=draft.row,
@@ -174,15 +168,15 @@ def _chain_streams(draft: _Draft) -> None:
     since_work = np.where(first, begin, begin - draft.end_ns[chain])
     since_launch = np.where(linked, begin - draft.begin_ns[launch], 0.0)
     idle = linked & (first | (draft.end_ns[chain] <= draft.begin_ns[launch]))
-    queued = linked & ~first & (since_work >= 0) & (since_launch > since_work + _MOST_LAG_NS)
-    draft.lag_ns[nodes] = np.clip(since_launch, 0.0, _find_usual(since_launch[idle], _LAG_NS))
-    gap = np.where(first, 0.0, np.minimum(since_work, _find_usual(since_work[queued], _GAP_NS)))
+    queued = linked & ~first & (since_work >= 0) & (since_launch > since_work + MOST_LAG_NS)
+    draft.lag_ns[nodes] = np.clip(since_launch, 0.0, _find_usual(since_launch[idle], LAG_NS))
+    gap = np.where(first, 0.0, np.minimum(since_work, _find_usual(since_work[queued], GAP_NS)))
     # Work without a launch stays where it was behind the work before it.
     draft.gap_ns[nodes] = np.where(linked, gap, since_work)
 
 
 def _find_usual(times_ns: Floats, default_ns: float) -> float:
-    return min(float(np.percentile(times_ns, _USUAL_PERCENT)), _MOST_LAG_NS) if len(times_ns) else default_ns
+    return min(float(np.percentile(times_ns, USUAL_PERCENT)), MOST_LAG_NS) if len(times_ns) else default_ns
 
 
 def _hand_over(draft: _Draft, turn: Handoff) -> None:
@@ -228,7 +222,7 @@ def _await_work(draft: _Draft, streams: tuple[Streams, ...]) -> None:
         lag = min(max(end - done, 0.0), end - begin) if waited else 0.0
         draft.awaits[node] = [(other, lag) for other in known]
         if waited:
-            draft.length_ns[node] = min(draft.length_ns[node], _RETURN_NS)
+            draft.length_ns[node] = min(draft.length_ns[node], CALL_RETURN_NS)
 
 
 def _lay_host_time(draft: _Draft) -> HostTime:

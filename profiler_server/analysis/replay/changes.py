@@ -11,12 +11,10 @@ from profiler_server.analysis.device.precision import FULL_PRECISION
 from profiler_server.analysis.replay.graph import Changes
 from profiler_server.analysis.replay.trial import TO_DEVICE, Change, Trial
 from profiler_server.analysis.replay.window import CALL, KERNEL, OPERATOR
+from profiler_server.diagnosis.limits.replay import COPY_CALL_NS, SHORT_PYTHON_NS
 from profiler_server.facts.machine import Gain
 
 _LOADING = re.compile(r"DataLoader|dataloader")
-_SHORT_NS = 200_000
-"""Python between operators that is shorter belongs to the model; longer stretches are the loop's own."""
-_CALL_NS = 5_000
 
 
 def shorten_products(trial: Trial) -> Gain | None:
@@ -60,7 +58,7 @@ def batch_launches(trial: Trial) -> Gain | None:
     kind = np.where(owner >= 0, window.kind[owner], -1)
     dispatch = (kind == OPERATOR) | (kind == CALL)
     loading = (owner >= 0) & window.match(_LOADING)[owner]
-    python = ~dispatch & ~loading & (graph.host.length_ns < _SHORT_NS)
+    python = ~dispatch & ~loading & (graph.host.length_ns < SHORT_PYTHON_NS)
 
     def take(dispatch_factor: float, python_factor: float) -> Change:
         def change(changes: Changes) -> None:
@@ -82,12 +80,12 @@ def overlap_copies(trial: Trial) -> Gain | None:
     calls = calls[calls >= 0]
     waits = trial.wait_nodes(calls)
     host = trial.graph.host
-    short = np.isin(host.owner, calls) & (host.length_ns > _CALL_NS)
+    short = np.isin(host.owner, calls) & (host.length_ns > COPY_CALL_NS)
 
     def take(aside: bool) -> Change:
         def change(changes: Changes) -> None:
             changes.unwaited[waits] = True
-            changes.host[short] = np.minimum(_CALL_NS / host.length_ns[short], 1.0)
+            changes.host[short] = np.minimum(COPY_CALL_NS / host.length_ns[short], 1.0)
             changes.aside[nodes] = aside
 
         return change

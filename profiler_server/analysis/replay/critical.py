@@ -17,17 +17,14 @@ from collector.format.run import RankRun
 from profiler_server.analysis.replay.building import build_graph
 from profiler_server.analysis.replay.graph import Graph
 from profiler_server.analysis.replay.window import CALL, COLLECTIVE, COPY, KERNEL, OPERATOR, SET, Window, read_window
-from profiler_server.store.cache.disk import DiskCache
+from profiler_server.derive.derived import derived
+from profiler_server.diagnosis.limits.replay import LATE_RETURN_NS, UNKNOWN_NS
 
 KINDS = ("compute", "communication", "copy", "launch", "sync", "operator", "python", "loading", "unknown")
 """What a piece of the path is; `launch` is calls, and the way from them to the device and from kernel to kernel."""
 _ON_DEVICE = {KERNEL: "compute", COLLECTIVE: "communication", COPY: "copy", SET: "compute"}
 _LOADING = re.compile(r"DataLoader")
 _MOST_EXAMPLES = 3
-_RETURN_NS = 100_000.0
-"""A wait that goes on for so much longer than its work waited for something that is not known, too."""
-_UNKNOWN_NS = 10_000.0
-"""Work that begins so much later than the graph explains waited for something that is not known."""
 
 
 @dataclass(frozen=True)
@@ -77,13 +74,12 @@ class _Piece:
     row: int = -1
 
 
-def _find(rank: RankRun) -> CriticalPath | None:
+@derived(file="critical-path")
+def find_critical_path(rank: RankRun) -> CriticalPath | None:
+    """Return the path of the last window; None where no launch is linked to its work."""
     window = read_window(rank)
     graph = build_graph(window) if window is not None else None
     return None if window is None or graph is None else trace_path(graph)
-
-
-CRITICAL_PATH = DiskCache("critical-path", CriticalPath | None, _find, 32)
 
 
 def trace_path(graph: Graph) -> CriticalPath:
@@ -157,7 +153,7 @@ class _Walk:
         awaited = graph.awaits.get(node, ())
         done = max(((float(graph.end_ns[source]), source) for source, _ in awaited), default=(-1.0, -1))
         if done[0] > begin:
-            kind = "sync" if time - done[0] <= _RETURN_NS else "unknown"
+            kind = "sync" if time - done[0] <= LATE_RETURN_NS else "unknown"
             self._add(min(done[0], time), time, kind, row)
             return done[1], min(done[0], time), False
         if graph.on_device[node]:
@@ -185,7 +181,7 @@ class _Walk:
         ready, left, source, began = max(found)
         left = min(left, time)
         if graph.on_device[node]:
-            late = time - ready > _UNKNOWN_NS
+            late = time - ready > UNKNOWN_NS
             if late:
                 self._add(max(ready, left), time, "unknown")
             self._add(left, min(max(ready, left), time) if late else time, "launch", int(graph.row[node]))

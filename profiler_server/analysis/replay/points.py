@@ -9,18 +9,12 @@ import numpy as np
 
 from collector.format.intervals import Intervals, Ints, Mask, unite
 from profiler_server.analysis.replay.window import CALL, OPERATOR, Window
+from profiler_server.diagnosis.limits.replay import FULL_QUEUE, LAST_FRAC, LONG_LAUNCH_NS, LONG_TURN_NS, TOLERANCE_NS
 
 SYNC = re.compile(r"^(cuda|hip|cu)(Device|Stream|Event|Ctx)Synchronize|^(cuda|hip)(Free|Memcpy|Memcpy2D)$")
 """Calls that return when work on the device has ended."""
-TOLERANCE_NS = 2_000
-"""Clocks of host and device disagree by so much."""
 MARK, LAUNCH, WAIT, QUEUE = -1, 0, 1, 2
 """What a point is: a mark, a launch, a wait for work, or a wait for a place in the queue of launches."""
-FULL_QUEUE = 500
-"""A long launch waits for a place in the queue when at least so many launches are ahead of it (CUDA takes about 1,000)."""
-_LONG_NS = 100_000
-_LONG_TURN_NS, _LAST_FRAC = 1_000_000, 0.05
-"""From this length on a wait is over when the other thread has done all but this share of it, though it goes on."""
 _COPY = re.compile("Memcpy")
 
 
@@ -101,7 +95,7 @@ def _find_queued(window: Window, rows: Ints) -> Mask:
     done = np.sort(window.end_ns[work])
     ends = window.end_ns[rows]
     waiting = np.searchsorted(launched, ends, side="right") - np.searchsorted(done, ends, side="right")
-    queued: Mask = (ends - window.start_ns[rows] >= _LONG_NS) & (waiting >= FULL_QUEUE)
+    queued: Mask = (ends - window.start_ns[rows] >= LONG_LAUNCH_NS) & (waiting >= FULL_QUEUE)
     return queued
 
 
@@ -129,7 +123,7 @@ def find_handoffs(window: Window) -> list[Handoff]:
         after = np.append(theirs.starts, np.iinfo(np.int64).max)[last + 1]
         stop, go_on = busy.ends[:-1], busy.starts[1:]
         lag = go_on - theirs.ends[np.maximum(last, 0)]
-        alone = (after >= go_on) | ((go_on - stop >= _LONG_TURN_NS) & (lag <= _LAST_FRAC * (go_on - stop)))
+        alone = (after >= go_on) | ((go_on - stop >= LONG_TURN_NS) & (lag <= LAST_FRAC * (go_on - stop)))
         taken = (last >= first) & ((first == 0) | (before <= stop)) & alone
         found += [
             Handoff(waiter, worker, *(int(time) for time in times))

@@ -31,8 +31,8 @@ from profiler_server.analysis.replay.sightings.waits import (
 )
 from profiler_server.analysis.replay.trial import Trial
 from profiler_server.analysis.replay.window import read_window
+from profiler_server.derive.derived import derived
 from profiler_server.facts.machine import Replayed, Sighting
-from profiler_server.store.cache.disk import DiskCache
 
 SIGHTINGS: dict[str, Callable[[Trial], Sighting | None]] = {
     "sync_points": find_sync_points,
@@ -56,16 +56,13 @@ SIGHTINGS: dict[str, Callable[[Trial], Sighting | None]] = {
 }
 
 
+@derived(file="replay")
 def replay_rank(rank: RankRun) -> Replayed | None:
     """Return the replay of the last detailed window of a rank; None without a window, or where no host call is linked to
     device work.
 
-    Cached until a file of the rank changes. Raises TableBrokenError or NewerSchemaError.
+    Raises TableBrokenError or NewerSchemaError.
     """
-    return REPLAYED.read(rank)
-
-
-def _replay(rank: RankRun) -> Replayed | None:
     window = read_window(rank)
     graph = build_graph(window) if window is not None else None
     if window is None or graph is None:
@@ -82,6 +79,3 @@ def _replay(rank: RankRun) -> Replayed | None:
         gains={name: gain for name, gain in gains.items() if gain is not None},
         seen={name: sighting for name, sighting in seen.items() if sighting is not None},
     )
-
-
-REPLAYED = DiskCache("replay", Replayed | None, _replay, 256)

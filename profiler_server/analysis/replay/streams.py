@@ -9,15 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from collector.format.intervals import Floats, Ints
-from profiler_server.analysis.replay.points import TOLERANCE_NS
 from profiler_server.analysis.replay.window import CALL, Window
+from profiler_server.diagnosis.limits.replay import AT_ONCE_NS, NEAR_NS, TOLERANCE_NS
 
 _STREAM_WAIT = re.compile(r"StreamWaitEvent")
 _RECORD = re.compile(r"EventRecord")
-_NEAR_NS = 30_000.0
-"""Work that begins so soon after the end of other work may have waited for it."""
-_AT_ONCE_NS = 5_000.0
-"""Work that is late for no known reason, and begins so soon after the end of other work, has waited for it."""
 
 
 @dataclass(frozen=True)
@@ -76,11 +72,11 @@ def find_stream_waits(window: Window, streams: tuple[Streams, ...]) -> Iterator[
         others = [other for other in streams if other is not own]
         recorded = _find_recorded(own, waits, records)
         free = np.concatenate([[0.0], own.end_ns[:-1]])
-        late = own.begin_ns - np.maximum(free, own.launch_ns) > _NEAR_NS
+        late = own.begin_ns - np.maximum(free, own.launch_ns) > NEAR_NS
         for at in np.flatnonzero(late | (recorded > -np.inf)).tolist():
             found = _find_source(own, at, float(recorded[at]), others) if recorded[at] > -np.inf else None
             if found is None and late[at]:
-                found = _find_ended(float(own.begin_ns[at]), others, _AT_ONCE_NS)
+                found = _find_ended(float(own.begin_ns[at]), others, AT_ONCE_NS)
             if found is not None:
                 yield (int(own.nodes[at]), *found)
 
@@ -105,7 +101,7 @@ def _find_source(own: Streams, at: int, recorded_ns: float, others: list[Streams
         if last >= 0 and other.end_ns[last] <= begin + TOLERANCE_NS:
             lag = max(begin - float(other.end_ns[last]), 0.0)
             best = min(best, (int(other.nodes[last]), lag), key=_get_lag) if best else (int(other.nodes[last]), lag)
-    near = _find_ended(begin, others, _NEAR_NS)
+    near = _find_ended(begin, others, NEAR_NS)
     return near if best is None or (near is not None and near[1] < best[1]) else best
 
 

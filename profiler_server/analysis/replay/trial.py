@@ -13,13 +13,13 @@ import numpy as np
 from collector.format.intervals import Floats, Intervals, Ints, Mask, unite
 from profiler_server.analysis.replay.graph import Changes, Graph, bound_savings, measure_replay
 from profiler_server.analysis.replay.window import COPY, KERNEL, OPERATOR, Window
-from profiler_server.facts.machine import MOST_ERROR_FRAC, Gain, Sighting
+from profiler_server.diagnosis.limits.facts import MOST_ERROR_FRAC
+from profiler_server.diagnosis.limits.replay import LEAST_TRIED_FRAC
+from profiler_server.facts.machine import Gain, Sighting
 
 Change = Callable[[Changes], None]
 _LEVELS = 9
 _MOST_EXAMPLES, _MOST_AROUND = 3, 300
-_LEAST_FRAC = 0.005
-"""Changes that cannot save so much of the window are not replayed."""
 UPDATE = re.compile(r"^Optimizer\.step#")
 TO_DEVICE, TO_HOST = re.compile(r"HtoD|HostToDevice", re.IGNORECASE), re.compile(r"DtoH|DeviceToHost", re.IGNORECASE)
 
@@ -124,7 +124,7 @@ class Trial:
     def _measure(self, change: Change) -> float:
         changes = Changes.none(self.graph)
         change(changes)
-        if bound_savings(self.graph, changes) < _LEAST_FRAC * self.base_ns:
+        if bound_savings(self.graph, changes) < LEAST_TRIED_FRAC * self.base_ns:
             return 0.0
         return max(1.0 - measure_replay(self.graph, changes) / self.base_ns, 0.0)
 

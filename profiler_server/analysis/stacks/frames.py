@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 
 _FRAME = re.compile(r"(?P<name>.*) \((?P<file>.*):(?P<line>\d+)\)", re.DOTALL)
 _PACKAGES = re.compile(r".*/(?:site|dist)-packages/(?P<rest>.+)")
@@ -94,7 +94,6 @@ class Frame:
         return f"{self.base}:{self.line}"
 
 
-@lru_cache(maxsize=100_000)
 def parse_frame(line: str) -> Frame:
     """Read a line of a stack; what is none gets a name that says so."""
     if len(line) > _LONGEST_LINE:
@@ -108,9 +107,15 @@ def parse_frame(line: str) -> Frame:
     return Frame(found["name"][:_LONGEST_NAME], file, int(found["line"]), _find_package(file))
 
 
-def parse_stack(text: str) -> tuple[Frame, ...]:
-    """Return the frames of a stack, the outermost first."""
-    return tuple(parse_frame(line) for line in text[:_LONGEST_STACK].splitlines())
+class StackParser:
+    """Reads the stacks of one table: those of one program are made of the same few frames."""
+
+    def __init__(self) -> None:
+        self._parse = cache(parse_frame)
+
+    def parse(self, text: str) -> tuple[Frame, ...]:
+        """Return the frames of a stack, the outermost first."""
+        return tuple(map(self._parse, text[:_LONGEST_STACK].splitlines()))
 
 
 def _find_package(file: str) -> str:

@@ -14,19 +14,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from profiler_server.analysis.stacks.frames import Frame
+from profiler_server.diagnosis.limits.stacks import (
+    ALWAYS_FRAC,
+    LEAST_OF_PHASE,
+    LEAST_SAMPLES,
+    LOOP_FRAC,
+    SURE_NAME_FRAC,
+)
 from profiler_server.facts.steps import NamedFunction
 
-LEAST_SAMPLES = 30
-"""Of fewer samples of a stage nothing is named, of a phase only what is surely most of it."""
-SURE_FRAC = 0.6
-"""That is what takes at least so much of it by the low end of its share: six samples of six do. A stage makes few and
-long batches, so its samples are not as independent."""
 MOST_NAMED = 8
-_LOOP_FRAC = 0.6
-"""A function that is on the stack for so much of every phase is part of the loop."""
-_ALWAYS_FRAC = 0.9
-"""A function that is on the stack for so much of all samples is always there."""
-_LEAST_OF_PHASE = 3
 _MOST_DEPTH = 4
 _Z = 1.96
 
@@ -53,7 +50,7 @@ def find_loop(phases: Mapping[str, Weights]) -> frozenset[Function]:
     shares = [_share_functions(weights) for weights in _group_phases(phases)]
     if len(shares) < 2:
         return _guess_loop([entry for weights in phases.values() for entry in weights.items()])
-    return frozenset(f for f in shares[0] if all(share.get(f, 0.0) >= _LOOP_FRAC for share in shares))
+    return frozenset(f for f in shares[0] if all(share.get(f, 0.0) >= LOOP_FRAC for share in shares))
 
 
 def tells_loop(phases: Mapping[str, Weights]) -> bool:
@@ -69,24 +66,24 @@ def _guess_loop(entries: Sequence[tuple[tuple[Frame, ...], int]]) -> frozenset[F
     modules = frozenset(frame.function for stack, _ in entries for frame in stack if frame.name == "<module>")
     whole = sum(samples for _, samples in entries)
     shares = _share_functions(dict(entries)) if whole else {}
-    common = {function for function, share in shares.items() if share >= _ALWAYS_FRAC}
+    common = {function for function, share in shares.items() if share >= ALWAYS_FRAC}
     own = [frame.function for frame in (entries[0][0] if entries else ()) if not frame.package]
     inner = next((function for function in reversed(own) if function in common), None)
     if inner is None:
         return modules
     calls = sum(samples for stack, samples in entries if stack[-1].function != inner)
-    kept = common if calls >= _ALWAYS_FRAC * whole else common - {inner}
+    kept = common if calls >= ALWAYS_FRAC * whole else common - {inner}
     return modules | {function for function in own if function in kept}
 
 
 def _group_phases(phases: Mapping[str, Weights]) -> list[Weights]:
     """Return the phases with samples enough to tell, those with fewer together as one."""
-    large = [weights for weights in phases.values() if sum(weights.values()) >= _LEAST_OF_PHASE]
+    large = [weights for weights in phases.values() if sum(weights.values()) >= LEAST_OF_PHASE]
     small: Counter[tuple[Frame, ...]] = Counter()
     for weights in phases.values():
-        if sum(weights.values()) < _LEAST_OF_PHASE:
+        if sum(weights.values()) < LEAST_OF_PHASE:
             small.update(weights)
-    return [*large, small] if small.total() >= _LEAST_OF_PHASE else large
+    return [*large, small] if small.total() >= LEAST_OF_PHASE else large
 
 
 def _share_functions(weights: Weights) -> dict[Function, float]:
@@ -103,7 +100,7 @@ def name_phase(weights: Weights, loop: frozenset[Function], is_told: bool = True
     """Return the functions of a phase of the training thread, the longest first; `is_told` says that the loop is no guess."""
     found = name_entries({(stack, find_entry(stack, loop)): samples for stack, samples in weights.items()})
     is_enough = sum(weights.values()) >= LEAST_SAMPLES
-    return tuple(entry for entry in found if is_enough or (is_told and entry.low_frac >= SURE_FRAC))
+    return tuple(entry for entry in found if is_enough or (is_told and entry.low_frac >= SURE_NAME_FRAC))
 
 
 def find_entry(stack: Sequence[Frame], loop: frozenset[Function]) -> int:

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Mapping
 
 from profiler_server.analysis.stacks.frames import Frame
 from profiler_server.analysis.stacks.naming import Function, bound_share, find_entry, name_entries
+from profiler_server.diagnosis.limits.stacks import NEARLY_ALL_FRAC
 from profiler_server.facts.steps import OwnWork
 
 _MODULE_CALLS = ("_call_impl", "_wrapped_call_impl")
-_NEARLY_ALL_FRAC = 0.8
 _MOST_NAMED = 2
 
 Stack = tuple[Frame, ...]
@@ -73,7 +73,7 @@ def _find_shared(own: Mapping[Stack, int], training: frozenset[Function]) -> Fun
                 depth[frame.function] = max(depth.get(frame.function, 0), at)
         for function in {frame.function for frame in stack}:
             seen[function] = seen.get(function, 0) + samples
-    least = _NEARLY_ALL_FRAC * sum(own.values())
+    least = NEARLY_ALL_FRAC * sum(own.values())
     shared = [function for function in depth if seen[function] >= least]
     return max(shared, key=lambda function: (depth[function], function), default=None)
 

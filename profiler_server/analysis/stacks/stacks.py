@@ -17,7 +17,7 @@ from collector.format.phases import PHASE_NAMES
 from collector.format.run import RankRun
 from collector.format.steps import SELECTED_COLUMNS, select_steps, train_steps
 from collector.format.words import STACK_STAGES
-from profiler_server.analysis.stacks.frames import Frame, parse_stack
+from profiler_server.analysis.stacks.frames import Frame, StackParser
 from profiler_server.analysis.stacks.naming import (
     Function,
     cut_worker,
@@ -122,8 +122,9 @@ def _mark_steady(rank: RankRun, rows: pa.Table) -> pa.Array:
 def _sum_rows(rows: pa.Table) -> Stacks:
     phases: dict[str, Counter[Stack]] = {}
     stages: dict[tuple[int | None, str], Counter[tuple[Stack, int]]] = {}
+    parser = StackParser()
     for row, samples in _group(rows):
-        stack = parse_stack(row.stack)
+        stack = parser.parse(row.stack)
         if row.is_trainer and row.phase is not None:
             phases.setdefault(row.phase, Counter())[stack] += samples
         if row.stage is not None:

@@ -7,11 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from collector.format.steps import StepSelection
-
-FAR_RATIO = 8.0
-"""The longest step must be so many times as long as nineteen of twenty are before anything is cut."""
-CUT_RATIO = 4.0
-LEAST_STEPS = 10
+from profiler_server.diagnosis.limits.steps import CUT_RATIO, FAR_RATIO
 
 
 @dataclass(frozen=True)
@@ -26,9 +22,7 @@ class Beyond:
 def find_beyond(selection: StepSelection) -> Beyond | None:
     """Return the few steps that a picture of all of them leaves the top of, None where one scale fits all."""
     durations = selection.duration_ns
-    if len(durations) < LEAST_STEPS:
-        return None
-    usual = float(np.percentile(durations, 95))
+    usual = float(np.percentile(durations, 95)) if len(durations) else 0.0
     if not usual or durations.max() <= FAR_RATIO * usual:
         return None
     cut = durations > CUT_RATIO * usual

@@ -12,7 +12,7 @@ from collector.format.parts import find_files
 from collector.format.run import RankRun
 from collector.format.schema.errors import RunError
 from collector.format.steps import train_steps
-from profiler_server.store.cache.memory import MemoryCache
+from profiler_server.derive.derived import derived
 
 
 @dataclass(frozen=True)
@@ -24,16 +24,10 @@ class StepSpan:
     noun: Literal["step", "batch"] = "step"
 
 
-_SPANS: MemoryCache[StepSpan | None] = MemoryCache(1024)
-"""Every page asks, and the steps of a long run take a while to read."""
-
-
+@derived()
 def find_step_span(rank: RankRun) -> StepSpan | None:
     """Return the first and the last step of a rank, None where it has none or they cannot be read."""
-    return _SPANS.find_or_compute_rank(rank, lambda: _read_span(rank))
-
-
-def _read_span(rank: RankRun) -> StepSpan | None:
+    # Every page asks, and the steps of a long run take a while to read.
     if not find_files(rank.folder, "steps"):
         return None
     try:

@@ -15,6 +15,7 @@ from collector.format.run import RankRun
 from collector.format.schema.errors import RunError
 from collector.format.steps import read_integers
 from profiler_server.analysis.operators.nesting import count_parents
+from profiler_server.diagnosis.limits.steps import WORTH_FRAC
 from profiler_server.facts.steps import NOTHING, Held, Interruptions, Kind
 
 _SAVES = re.compile(r"check.?point|sav(e|ing)", re.IGNORECASE)
@@ -22,8 +23,6 @@ _EVALUATES = re.compile(r"valid|eval", re.IGNORECASE)
 _TOGETHER: tuple[tuple[Kind, ...], ...] = (("checkpoint",), ("compile", "recompile"))
 _MOST_NAMES = 200
 _MOST_TEXT = 200
-_WORTH_FRAC = 0.01
-"""So much of the recorded time lies between epochs before it is said: each change of them takes some microseconds."""
 
 
 def read_interruptions(rank: RankRun) -> Interruptions:
@@ -166,7 +165,7 @@ def read_between(rank: RankRun) -> Interruptions:
     begins = read_integers(rows, "batch", absent=-1) == 0
     chosen = np.flatnonzero(rests & np.append(begins[1:], False))
     starts, lengths = read_integers(rows, "start_ns"), read_integers(rows, "duration_ns")
-    if not len(chosen) or lengths[chosen].sum() < _WORTH_FRAC * lengths.sum():
+    if not len(chosen) or lengths[chosen].sum() < WORTH_FRAC * lengths.sum():
         return NOTHING
     zeros = np.zeros(len(chosen), np.int64)
     return Interruptions((Held("between", ""),), zeros, starts[chosen], lengths[chosen], zeros)

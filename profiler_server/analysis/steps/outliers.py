@@ -13,17 +13,9 @@ from collector.format.intervals import Floats, Ints, Mask
 from collector.format.phases import PHASE_LABELS, PHASE_NAMES, PHASE_PLACES
 from collector.format.steps import StepSelection, read_integers, select_steps, train_steps
 from profiler_server.analysis.steps.interruptions import StepCauses
+from profiler_server.diagnosis.limits.steps import BULK_RATIO, DEVIATIONS, EXCESS_FRAC, LEAST_USUAL
 from profiler_server.facts.steps import NOTHING, Held, Interruptions
 from profiler_server.format import format_duration
-
-MIN_EXCESS_FRAC = 0.25
-MIN_DEVIATIONS = 6.0
-"""A step is an outlier when it exceeds the median by a quarter and by six robust deviations (1.4826 × MAD)."""
-BULK_RATIO = 2.0
-"""So is one that takes twice as long as nine steps in ten: where the usual steps spread widely, as behind a slow
-loader, six deviations lie beyond anything that a reader of the chart would call usual."""
-MIN_STEPS = 10
-"""Fewer steps have no usual length to stand out from."""
 
 _FORWARD = PHASE_PLACES["forward"]
 
@@ -69,11 +61,11 @@ def list_outliers(steps: pa.Table, limit: int = 20, interruptions: Interruptions
     """
     selection = select_steps(steps)
     usual = selection.duration_ns[selection.kept]
-    if len(usual) < MIN_STEPS:
+    if len(usual) < LEAST_USUAL:
         return Outliers(0, None, False, ())
     median = float(np.median(usual))
     deviation = 1.4826 * float(np.median(np.abs(usual - median)))
-    spread_ns = median + max(MIN_EXCESS_FRAC * median, MIN_DEVIATIONS * deviation)
+    spread_ns = median + max(EXCESS_FRAC * median, DEVIATIONS * deviation)
     bulk_ns = BULK_RATIO * float(np.percentile(usual, 90))
     limit_ns = min(spread_ns, bulk_ns)
     found = np.flatnonzero(selection.duration_ns > limit_ns)
@@ -124,7 +116,9 @@ class _StepFacts:
         self._selection = selection
         ends_ns = self.start_ns + self.duration_ns
         self._held = StepCauses(interruptions, self.start_ns, ends_ns, selection.kept)
-        no_grad = read_integers(train, "no_grad_forwards") if "no_grad_forwards" in train.column_names else None
+        no_grad = (
+            read_integers(train, "no_grad_forwards", absent=0) if "no_grad_forwards" in train.column_names else None
+        )
         usual = float(np.median(no_grad[selection.kept])) if no_grad is not None else 0.0
         self._validates: Mask = no_grad > usual if no_grad is not None else np.zeros(len(self.step), np.bool_)
 

@@ -17,14 +17,9 @@ from profiler_server.analysis.rank_split import (
     part_ranks,
     rank_values,
 )
-from profiler_server.facts.steps import CHANCE, Shift
-
-LEAST_BLOCK = 5
-"""Steps of a block: the median of so many is not moved by a single stall."""
-LEAST_BLOCKS = 16
-"""Fewer blocks cannot tell a change from chance, or were needed because every step depends on those before it."""
-MOST_DEPENDENCE = 0.25
-"""Correlation of a block with the next, the change itself taken out, up to which blocks count as independent."""
+from profiler_server.diagnosis.limits.facts import SHIFT_CHANCE
+from profiler_server.diagnosis.limits.steps import LEAST_BLOCK, LEAST_BLOCKS, MOST_DEPENDENCE
+from profiler_server.facts.steps import Shift
 
 
 def find_shift(durations_ns: Ints) -> Shift | None:
@@ -35,7 +30,7 @@ def find_shift(durations_ns: Ints) -> Shift | None:
         parted, score = part_ranks(rank_values(blocks))
         if measure_dependence(blocks, parted) <= MOST_DEPENDENCE:
             chance = find_chance(len(blocks), score)
-            return _describe(durations_ns, blocks, parted, length, chance) if chance <= CHANCE else None
+            return _describe(durations_ns, blocks, parted, length, chance) if chance <= SHIFT_CHANCE else None
         length *= 2
     return None
 

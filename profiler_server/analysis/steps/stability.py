@@ -10,16 +10,10 @@ import pyarrow as pa
 from collector.format.intervals import Floats, Ints
 from collector.format.phases import PHASE_NAMES
 from collector.format.steps import FEWEST_RANKED, read_integers, select_steps, summarize_durations, train_steps
+from profiler_server.diagnosis.limits.steps import CARRIED_FRAC, CARRIED_STEPS, TREND_STEPS
 
-TREND_MIN_STEPS = 40
-"""Fewer averaged steps have no first and last quarter to compare."""
 WINDOW_MIN_STEPS = FEWEST_RANKED
 MOST_WINDOWS = 60
-CARRIED_MIN_STEPS = 10
-CARRIED_FRAC = 0.5
-"""A phase is carried by one step when more than half of its time over so many steps lies in that step."""
-NOTED_FRAC = 0.005
-"""Of a phase with a smaller share of the step nobody asks who carries it."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +75,7 @@ def summarize_spread(steps: pa.Table) -> tuple[PhaseSpread, ...]:
 
 def _find_carrier(numbers: Ints, values: Ints) -> int | None:
     whole, greatest = int(values.sum()), int(values.max())
-    if len(values) < CARRIED_MIN_STEPS or greatest <= CARRIED_FRAC * whole:
+    if len(values) < CARRIED_STEPS or greatest <= CARRIED_FRAC * whole:
         return None
     return int(numbers[values.argmax()])
 
@@ -93,7 +87,7 @@ def summarize_stability(steps: pa.Table) -> Stability:
     if len(durations) < 2:
         return Stability(None, None)
     jitter = float(durations.std() / durations.mean()) if durations.mean() else None
-    if len(durations) < TREND_MIN_STEPS:
+    if len(durations) < TREND_STEPS:
         return Stability(jitter, None)
     quarter = len(durations) // 4
     first, last = float(np.median(durations[:quarter])), float(np.median(durations[-quarter:]))

@@ -11,6 +11,6 @@ def measure_throughput(steps: pa.Table) -> float | None:
     """Return samples per second over the steps that the average covers, None where no batch had a known size."""
     kept = select_steps(steps).kept
     train = train_steps(steps)
-    samples = int(read_integers(train, "samples")[kept].sum())
+    samples = int(read_integers(train, "samples", absent=0)[kept].sum())
     length_ns = int(read_integers(train, "duration_ns")[kept].sum())
     return samples * 1e9 / length_ns if samples and length_ns else None

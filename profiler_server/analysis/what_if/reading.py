@@ -17,29 +17,22 @@ from profiler_server.analysis.what_if.result import WhatIf
 from profiler_server.analysis.what_if.schedule import ScheduleError
 from profiler_server.analysis.what_if.steps import JobSteps, weigh_steps
 from profiler_server.analysis.what_if.stragglers import replay_job
+from profiler_server.derive.derived import derived
 from profiler_server.facts.job import BETWEEN
-from profiler_server.store.cache.memory import MemoryCache
-
-_ANSWERS: MemoryCache[WhatIf | None] = MemoryCache(16)
 
 
+@derived(reads=lambda run, ranks: (run, *((rank.rank, rank.together) for rank in ranks if rank.steps)))
 def recall_what_if(run: Run, ranks: Sequence[RankSummary]) -> WhatIf | None:
-    """Return the what-if figures over all steps of the ranks, from what is kept if their files are the same; None for one rank.
+    """Return the what-if figures over all steps of the ranks; None for one rank.
 
     Operations of a job are replayed where a trace has them; else the steps are weighed. A rank that cannot be read is
     left out.
     """
-    steps = {rank.rank: rank.together for rank in ranks if rank.steps}
-    return _ANSWERS.find_or_compute(run.key, tuple(steps.items()), lambda: _ask(run, steps))
-
-
-def _ask(run: Run, steps: Mapping[int, RankSteps]) -> WhatIf | None:
-    ranks = [run.read_rank(rank) for rank in run.ranks]
-    if len(ranks) < 2:
+    if len(run.ranks) < 2:
         return None
-    operations = _read_operations(ranks)
+    operations = _read_operations([run.read_rank(rank) for rank in run.ranks])
     if operations is None:
-        return weigh_steps(gather_steps(steps))
+        return weigh_steps(gather_steps({rank.rank: rank.together for rank in ranks if rank.steps}))
     job = build_job(operations)
     if job is None:
         return WhatIf(method="replay", reason="No step has every operation of every rank, so none can be replayed.")

@@ -8,8 +8,10 @@ import numpy as np
 
 from collector.format.intervals import Floats, Mask
 from profiler_server.analysis.what_if.job import (
+    BACKWARD,
     CLIP,
     EMBEDDING,
+    FORWARD,
     GATHER,
     NORM,
     POINT_TO_POINT,
@@ -71,6 +73,8 @@ class _Questions:
             worker_share=self._mend_share(self._of_ranks(choose_worst(bounds))),
             stage_share=self._mend_share(self._of_rows(stage == job.stages - 1)),
             mend_rank_gain_ns={rank: self._base - self._mend(self._of_ranks({rank})) for rank in examined},
+            even_stages_frac=self._gain_frac(_even_stages(job, self._measured)),
+            even_work_frac=self._gain_frac(_even_work(job, self._measured)),
             method="replay",
             stages=tuple(tuple(sorted(stage)) for stage in job.ranks.tolist()),
         )
@@ -84,6 +88,9 @@ class _Questions:
     def _mend_share(self, chosen: Mask) -> float | None:
         lost = self._base - self._best
         return (self._base - self._mend(chosen)) / lost if lost > 0 else None
+
+    def _gain_frac(self, lengths: Floats) -> float:
+        return 1.0 - float(self._replay.run(lengths).mean()) / self._base
 
     def _is_kind(self, kind: str) -> Mask:
         return np.array([_merge(operation.kind) == kind for operation in self._job.operations], dtype=np.bool_)
@@ -113,6 +120,28 @@ def _even_out(job: Job, lengths: Floats) -> Floats:
         even: Callable[[Floats], float] = np.median if kind in _COMMUNICATION else np.mean
         ideal[rows] = float(even(lengths[rows]))
     return ideal
+
+
+def _even_stages(job: Job, measured: Floats) -> Floats:
+    """Return lengths with the same work in all stages; what varies within a stage stays as it is."""
+    lengths = measured.copy()
+    for kind in (FORWARD, BACKWARD):
+        stages = [rows for stage in range(job.stages) if len(rows := job.find((kind,), stage))]
+        for rows in stages:
+            lengths[rows] *= float(measured[np.concatenate(stages)].mean()) / float(measured[rows].mean())
+    return lengths
+
+
+def _even_work(job: Job, measured: Floats) -> Floats:
+    """Return lengths with the same work in all micro-batches that one chunk of a stage computes."""
+    lengths = measured.copy()
+    chunks: dict[tuple[str, int, int], list[int]] = {}
+    for row, operation in enumerate(job.operations):
+        if operation.kind in (FORWARD, BACKWARD):
+            chunks.setdefault((operation.kind, operation.stage, int(job.chunk[row])), []).append(row)
+    for rows in chunks.values():
+        lengths[rows] = float(measured[rows].mean())
+    return lengths
 
 
 def _merge(kind: str) -> str:

@@ -6,11 +6,11 @@ import logging
 from dataclasses import dataclass
 
 from collector.format.schema.errors import RunError
-from profiler_server.analysis.accounting.accounting import ACCOUNTS, Accounts, Conserved
+from profiler_server.analysis.accounting.accounting import Accounts, Conserved, account_trace
+from profiler_server.derive.derived import NotReady
 from profiler_server.format import format_count, format_number_of
 from profiler_server.page import WINDOW_REMEDY, Notice, Page, PageRequest, explain_absence, explain_delay, find_remedy
 from profiler_server.pages.accounting.comparison import Comparison, compare_devices, compare_steps
-from profiler_server.store.cache.disk import NotReady
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ def build(request: PageRequest) -> AccountingPage:
     rank = request.rank_run
     try:
         absence = explain_absence(rank, "slices", "No detailed window", WINDOW_REMEDY)
-        found = absence or ACCOUNTS.peek(rank)
+        found = absence or account_trace.peek(rank)
     except RunError as error:
         return _refuse(Notice("failed", "This rank cannot be accounted for", str(error), find_remedy(error)))
     if isinstance(found, NotReady):

@@ -9,7 +9,7 @@ import numpy as np
 
 from collector.format.steps import explain_left_out
 from profiler_server.analysis.data.depths import DEVICE_QUEUE, QueueKey, trace_by_step
-from profiler_server.diagnosis.limits import EMPTY_QUEUE_FRAC
+from profiler_server.diagnosis.limits.loading import EMPTY_QUEUE_FRAC
 from profiler_server.diagnosis.readings import Reading, judge_wait, read_bottleneck
 from profiler_server.facts.pipeline import QueueSummary
 from profiler_server.figures import Axes, Chart, Stack, build_depths, build_stack

@@ -10,11 +10,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from collector.format.run import RankRun
-from profiler_server.analysis.accounting.categories import CATEGORIES, CATEGORY_LABELS, LISTED_CATEGORIES
+from profiler_server.analysis.accounting.categories import CATEGORIES, CATEGORY_LABELS, list_categories
+from profiler_server.derive.derived import NotReady
 from profiler_server.figures import Axes, Chart, Stack, build_stack
 from profiler_server.format import format_duration, format_number_of, format_shares
 from profiler_server.pages.device.part import Part
-from profiler_server.store.cache.disk import NotReady
 
 COLORS: Mapping[str, str] = {
     "kernel": "compute",
@@ -56,7 +56,7 @@ class Breakdown:
 
 def build_breakdown(rank: RankRun) -> Breakdown | NotReady | None:
     """Build the breakdown; None without a step in detail. Raises as `RankRun.table` does."""
-    categories = LISTED_CATEGORIES.peek(rank)
+    categories = list_categories.peek(rank)
     if isinstance(categories, NotReady):
         return categories
     numbers = _read_numbers(rank)

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from collector.format.run import RankRun
-from profiler_server.analysis.replay.critical import CRITICAL_PATH
+from profiler_server.analysis.replay.critical import find_critical_path
+from profiler_server.derive.derived import NotReady
 from profiler_server.format import format_duration, format_number_of, format_shares, shorten_middle
 from profiler_server.pages.device.part import Part
-from profiler_server.store.cache.disk import NotReady
 
 LABELS: Mapping[str, str] = {
     "compute": "Computing",
@@ -58,7 +58,7 @@ class CriticalTable:
 
 def build_critical(rank: RankRun) -> CriticalTable | NotReady | None:
     """Build the table; None where no launch is linked to its work. Raises as `RankRun.table` does."""
-    path = CRITICAL_PATH.peek(rank)
+    path = find_critical_path.peek(rank)
     if path is None or isinstance(path, NotReady):
         return path
     sums = path.sum_kinds()

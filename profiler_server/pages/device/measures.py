@@ -18,9 +18,9 @@ from profiler_server.analysis.device.launches import (
     summarize_launches,
     trace_queue,
 )
+from profiler_server.derive.derived import derived
 from profiler_server.facts.machine import DeviceSummary
 from profiler_server.figures import decimate
-from profiler_server.store.cache.disk import DiskCache
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,9 @@ class DeviceMeasures:
     queue: LaunchQueue | None
 
 
-def _measure_devices(rank: RankRun) -> tuple[DeviceMeasures, ...]:
+@derived(file="device-measures")
+def measure_devices(rank: RankRun) -> tuple[DeviceMeasures, ...]:
+    """Return the measures of each device that did anything."""
     work = read_device_work(rank)
     if work is None or not len(work):
         return ()
@@ -57,10 +59,6 @@ def _measure_devices(rank: RankRun) -> tuple[DeviceMeasures, ...]:
     if len(devices) == 1:  # millions of rows are not copied where that changes nothing
         return (_measure(rank, work, devices[0]),)
     return tuple(_measure(rank, work.pick(work.device == device), device) for device in devices)
-
-
-DEVICE_MEASURES = DiskCache("device-measures", tuple[DeviceMeasures, ...], _measure_devices, 64)
-"""The measures of each device that did anything."""
 
 
 def _measure(rank: RankRun, work: DeviceWork, device: int) -> DeviceMeasures:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from collector.format.run import RankRun
 from profiler_server.analysis.device.launches import Launches, StreamIdle
+from profiler_server.derive.derived import NotReady
 from profiler_server.facts.machine import DeviceSummary, DeviceTimes
 from profiler_server.figures import Axes, Chart, Line, build_lines
 from profiler_server.format import (
@@ -19,9 +20,8 @@ from profiler_server.format import (
     format_shares,
     shorten_middle,
 )
-from profiler_server.pages.device.measures import DEVICE_MEASURES, DeviceMeasures, LaunchQueue
+from profiler_server.pages.device.measures import DeviceMeasures, LaunchQueue, measure_devices
 from profiler_server.pages.device.part import Part
-from profiler_server.store.cache.disk import NotReady
 
 STREAMS_SHOWN = 40
 _PARTS = (
@@ -77,7 +77,7 @@ class DevicePanel:
 
 def build_panels(rank: RankRun, linked_only: bool) -> tuple[DevicePanel, ...] | NotReady:
     """Build a panel for each device that did anything. Raises as `RankRun.table` does."""
-    devices = DEVICE_MEASURES.peek(rank)
+    devices = measure_devices.peek(rank)
     if isinstance(devices, NotReady):
         return devices
     names = {device.index: device.name for device in rank.manifest.devices}

@@ -26,14 +26,16 @@ from collector.format.steps import (
     tells_waits,
 )
 from profiler_server.analysis.data.pipeline import find_loader
-from profiler_server.analysis.device.device import DEVICE_SUMMARY
+from profiler_server.analysis.device.device import summarize_device
 from profiler_server.analysis.ranks.ending import find_end
 from profiler_server.analysis.steps.micro_batches import count_micro_batches
-from profiler_server.analysis.steps.stability import NOTED_FRAC, summarize_spread
+from profiler_server.analysis.steps.stability import summarize_spread
 from profiler_server.analysis.steps.step_graph import average_graph
 from profiler_server.analysis.steps.throughput import measure_throughput
 from profiler_server.analysis.steps.triggers import find_reasons
+from profiler_server.derive.derived import NotReady
 from profiler_server.diagnosis.end_sentences import describe_end, list_attempt_lines, name_title
+from profiler_server.diagnosis.limits.steps import NOTED_FRAC
 from profiler_server.figures import PHASE_COLORS, Strip, build_strip
 from profiler_server.format import (
     ABSENT,
@@ -65,7 +67,6 @@ from profiler_server.pages.overall.facts import (
     list_trace_facts,
     read_used_devices,
 )
-from profiler_server.store.cache.disk import NotReady
 
 T = TypeVar("T")
 
@@ -254,7 +255,7 @@ def _describe_device(rank: RankRun) -> Stat:
     if not rank.manifest.devices and rank.status("kernels").state != "there":
         return Stat("Device", "CPU", "no accelerator was in use", None)
     try:
-        summary = DEVICE_SUMMARY.peek(rank)
+        summary = summarize_device.peek(rank)
     except RunError as error:
         return Stat("Device busy", ABSENT, str(error), None)
     if isinstance(summary, NotReady):

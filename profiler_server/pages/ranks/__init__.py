@@ -18,6 +18,8 @@ from profiler_server.analysis.ranks.slow_calls import find_slow_call
 from profiler_server.analysis.ranks.status import describe_status
 from profiler_server.analysis.what_if.pipelines import judge_run
 from profiler_server.analysis.what_if.reading import recall_what_if
+from profiler_server.derive.background import note_provisional
+from profiler_server.derive.many import SoFar
 from profiler_server.diagnosis.end_sentences import describe_end, name_title
 from profiler_server.diagnosis.rank_sentences import (
     describe_communication,
@@ -26,7 +28,7 @@ from profiler_server.diagnosis.rank_sentences import (
     describe_straggler,
     describe_unread,
 )
-from profiler_server.facts.job import Judgement
+from profiler_server.facts.job import NotJudged, RankVerdict, Turns, UnevenWork, Unsure
 from profiler_server.figures import Chart
 from profiler_server.format import format_number_of
 from profiler_server.page import Notice, Page, PageRequest
@@ -34,7 +36,6 @@ from profiler_server.pages.ranks.charts import build_charts
 from profiler_server.pages.ranks.collectives import CollectiveTable, view_collectives
 from profiler_server.pages.ranks.devices import read_devices
 from profiler_server.pages.ranks.maps import StepMap, build_map
-from profiler_server.pages.ranks.picture import HoldUp, draw_hold_up
 from profiler_server.pages.ranks.rows import (
     HostRow,
     Order,
@@ -45,9 +46,7 @@ from profiler_server.pages.ranks.rows import (
     sorts_by_device,
 )
 from profiler_server.pages.ranks.what_if import WhatIfView, view_what_if
-from profiler_server.pages.ranks.words import Stat, list_stats
-from profiler_server.store.cache.all_ranks import SoFar
-from profiler_server.store.cache.provisional import note_provisional
+from profiler_server.pages.ranks.words import HoldUp, Stat, draw_hold_up, list_stats
 
 IMPORT = "profiler-server import a-folder-of-traces --summary-base-dir runs"
 _LATER = "Which of them holds the others up is said when all are read; this page fills itself in."
@@ -63,20 +62,20 @@ class Comparison:
     that its link shows on one timeline."""
 
     sentence: str
-    detail: str
     tone: str
     stats: tuple[Stat, ...]
-    picture: HoldUp | None
     table: RankTable
-    hosts: tuple[HostRow, ...]
-    hosts_of_all: int
     charts: tuple[Chart, ...]
     map: StepMap
     noun: str
-    collectives: CollectiveTable | None
-    what_if: WhatIfView | None
-    notes: tuple[str, ...]
-    example: Example | None
+    detail: str = ""
+    picture: HoldUp | None = None
+    hosts: tuple[HostRow, ...] = ()
+    hosts_of_all: int = 0
+    collectives: CollectiveTable | None = None
+    what_if: WhatIfView | None = None
+    notes: tuple[str, ...] = ()
+    example: Example | None = None
 
 
 @dataclass(frozen=True)
@@ -134,24 +133,16 @@ def _show_so_far(request: PageRequest, found: SoFar[RankSummary]) -> RanksPage:
     progress = f"{len(found.results):,} of {found.total:,} ranks are read."
     if not any(rank.steps for rank in found.results):
         return RanksPage(Notice("pending", "The ranks are being read …", _LATER), None, progress=progress)
-    ranks, judged = found.results, Judgement()
-    order = order_ranks(ranks, judged, {}, {"sort": "rank", **request.query})
+    ranks, verdict = found.results, NotJudged()
+    order = order_ranks(ranks, verdict, {}, {"sort": "rank", **request.query})
     comparison = Comparison(
         sentence=_LATER,
-        detail="",
         tone="watch",
-        stats=list_stats(request.run.manifest, ranks, judged),
-        picture=None,
-        table=list_rows(order, ranks, judged, {}),
-        hosts=(),
-        hosts_of_all=0,
+        stats=list_stats(request.run.manifest, ranks, verdict),
+        table=list_rows(order, ranks, verdict, {}),
         charts=build_charts(_choose_drawn(order), {}),
         noun=find_noun(ranks),
         map=build_map(request.run, ranks, order.shown, "own"),
-        collectives=None,
-        what_if=None,
-        notes=(),
-        example=None,
     )
     return RanksPage(None, comparison, progress=progress)
 
@@ -178,37 +169,37 @@ def _explain_one(request: PageRequest) -> Notice:
 
 
 def _compare(request: PageRequest, ranks: tuple[RankSummary, ...]) -> Comparison:
-    judged, noun = judge_run(request.run, ranks), find_noun(ranks)
+    verdict, noun = judge_run(request.run, ranks), find_noun(ranks)
     rows = summarize_collectives(ranks)
     stood = describe_standstills(one for rank in ranks for one in rank.standstills)
-    wanted = ranks if sorts_by_device(request.query) else order_ranks(ranks, judged, {}, request.query).shown
+    wanted = ranks if sorts_by_device(request.query) else order_ranks(ranks, verdict, {}, request.query).shown
     devices = read_devices(request.run, wanted)
-    order = order_ranks(ranks, judged, devices.times, request.query)
+    order = order_ranks(ranks, verdict, devices.times, request.query)
     return Comparison(
-        sentence=describe_straggler(judged, noun),
+        sentence=describe_straggler(verdict, noun),
         detail=" ".join(
             filter(
                 None,
                 (
-                    describe_evidence(judged, noun),
+                    describe_evidence(verdict, noun),
                     describe_slow_call(find_slow_call(ranks), noun),
-                    describe_communication(ranks, rows, judged),
+                    describe_communication(ranks, rows, verdict),
                     stood,
                 ),
             )
         ),
-        tone=_choose_tone(judged),
-        stats=list_stats(request.run.manifest, ranks, judged),
-        picture=draw_hold_up(judged),
-        table=list_rows(order, ranks, judged, devices.times),
-        hosts=list_hosts(ranks, judged),
+        tone=_choose_tone(verdict),
+        stats=list_stats(request.run.manifest, ranks, verdict),
+        picture=draw_hold_up(verdict),
+        table=list_rows(order, ranks, verdict, devices.times),
+        hosts=list_hosts(ranks, verdict),
         hosts_of_all=len({rank.host for rank in ranks if rank.steps}),
         charts=build_charts(_choose_drawn(order), devices.times),
         noun=noun,
         map=build_map(request.run, ranks, order.shown, request.query.get("map", "")),
         collectives=view_collectives(rows, match_ranks(ranks), saw_windows_only(ranks)),
         what_if=view_what_if(recall_what_if(request.run, ranks)),
-        notes=_list_notes(request, ranks, judged, devices.pending),
+        notes=_list_notes(request, ranks, verdict, devices.pending),
         example=prefer_detailed(choose_example(ranks), request.run),
     )
 
@@ -224,15 +215,19 @@ def _choose_drawn(order: Order) -> list[RankSummary]:
     return [] if apart else sorted(order.shown, key=lambda rank: rank.rank)
 
 
-def _choose_tone(judged: Judgement) -> str:
-    if (judged.straggler is not None and judged.straggler.is_slow) or judged.heavy_stage or judged.handover:
+def _choose_tone(verdict: RankVerdict) -> str:
+    comparison = verdict.comparison
+    if verdict.culprits or isinstance(verdict, UnevenWork):
         return "bad"
-    unsure = judged.straggler is not None and judged.straggler.is_unsure
-    is_open = unsure or judged.rotation or judged.pause or judged.is_hidden or judged.are_apart
+    if comparison is None:
+        return "good" if isinstance(verdict, NotJudged) else "watch"
+    is_open = isinstance(verdict, (Unsure, Turns)) or comparison.pause is not None or comparison.is_hidden
     return "watch" if is_open else "good"
 
 
-def _list_notes(request: PageRequest, ranks: Sequence[RankSummary], judged: Judgement, pending: int) -> tuple[str, ...]:
+def _list_notes(
+    request: PageRequest, ranks: Sequence[RankSummary], verdict: RankVerdict, pending: int
+) -> tuple[str, ...]:
     notes = []
     if len(request.ranks) > MOST_RANKS:
         notes.append(describe_unread(len(request.ranks)))
@@ -251,7 +246,7 @@ def _list_notes(request: PageRequest, ranks: Sequence[RankSummary], judged: Judg
         notes.append(f"The run says that it has {format_number_of(world, 'rank')}; {len(request.ranks):,} are here.")
     if pending:
         notes.append(f"The device work of {format_number_of(pending, 'rank')} is still being read; reload in a moment.")
-    if judged.straggler is None and not judged.are_apart:
+    if isinstance(verdict, NotJudged):
         notes.append("Only one of the ranks has figures.")
     return tuple(notes)
 

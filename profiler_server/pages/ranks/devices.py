@@ -9,12 +9,11 @@ from functools import partial
 
 from collector.format.run import Run
 from profiler_server.analysis.ranks.ranks import MOST_RANKS, RankSummary, read_device
+from profiler_server.derive.background import Background
+from profiler_server.derive.store import find_store
 from profiler_server.facts.machine import DeviceTimes
-from profiler_server.store.cache.background import Background
 
 PATIENCE_S = 1.0
-_READERS = Background(threads=2, head_start=False, most_waiting=2 * MOST_RANKS)
-"""Apart from what other pages wait for: this page waits a moment, and most ranks are read within it."""
 
 
 @dataclass(frozen=True)
@@ -28,8 +27,14 @@ class Devices:
 def read_devices(run: Run, ranks: Sequence[RankSummary]) -> Devices:
     """Return what is known after at most PATIENCE_S; the rest goes on being read for the next request."""
     wanted = [run.read_rank(rank.rank) for rank in ranks if rank.steps and rank.has_device]
-    started = {rank.rank: _READERS.start(rank.key, partial(read_device, rank)) for rank in wanted}
+    readers = find_store().part(_make_readers)
+    started = {rank.rank: readers.start(rank.key, partial(read_device, rank)) for rank in wanted}
     futures = {rank: future for rank, future in started.items() if future is not None}
     done, _ = wait(futures.values(), PATIENCE_S)
     times = {rank: found for rank, future in futures.items() if future in done and (found := future.result())}
     return Devices(times, len(started) - len(done))
+
+
+def _make_readers() -> Background:
+    """Apart from what other pages wait for: this page waits a moment, and most ranks are read within it."""
+    return Background(threads=2, head_start=False, most_waiting=2 * MOST_RANKS)

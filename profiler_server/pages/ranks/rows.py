@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from profiler_server.analysis.ranks.ranks import RankSummary
 from profiler_server.analysis.ranks.together import put_together
-from profiler_server.facts.job import Judgement, Pause
+from profiler_server.facts.job import Handover, Pause, RankComparison, RankVerdict, Slow
 from profiler_server.facts.machine import DeviceTimes
 from profiler_server.format import ABSENT, format_change, format_count, format_duration, format_share, shorten_middle
 
@@ -91,7 +91,7 @@ class Order:
 
 
 def order_ranks(
-    ranks: Sequence[RankSummary], judged: Judgement, devices: Mapping[int, DeviceTimes], query: Mapping[str, str]
+    ranks: Sequence[RankSummary], verdict: RankVerdict, devices: Mapping[int, DeviceTimes], query: Mapping[str, str]
 ) -> Order:
     """Choose and sort the ranks. Of very many, those come first that hold the others up, unless it is asked otherwise.
 
@@ -108,7 +108,7 @@ def order_ranks(
     of_host = [rank for rank in ranks if rank.host == host] if host else list(ranks)
     if not of_host:
         problem, host, of_host = f"No rank is on a host of the name “{host[:40]}”.", "", list(ranks)
-    key = _find_key(sort.removeprefix("-"), judged, devices)
+    key = _find_key(sort.removeprefix("-"), verdict, devices)
     ordered = sorted(sorted(of_host, key=lambda rank: rank.rank), key=key, reverse=sort.startswith("-"))
     pages = max(-(-len(ordered) // ROWS_PER_PAGE), 1)
     page = min(_read_page(query.get("page", "")), pages)
@@ -120,9 +120,13 @@ def sorts_by_device(query: Mapping[str, str]) -> bool:
     return query.get("sort", "").removeprefix("-") in DEVICE_KEYS
 
 
-def _find_key(name: str, judged: Judgement, devices: Mapping[int, DeviceTimes]) -> Key:
+def list_blame(verdict: RankVerdict) -> Mapping[int, float]:
+    return {} if verdict.comparison is None else verdict.comparison.blame_ns
+
+
+def _find_key(name: str, verdict: RankVerdict, devices: Mapping[int, DeviceTimes]) -> Key:
     if name == "blame":
-        blame = judged.blame_ns or {}
+        blame = list_blame(verdict)
         return lambda rank: (blame.get(rank.rank, 0.0), rank.own_ns)
     return KEYS.get(name) or (lambda rank: _measure_share(devices.get(rank.rank), name) or 0.0)
 
@@ -137,13 +141,13 @@ def _read_page(text: str) -> int:
 
 
 def list_rows(
-    order: Order, ranks: Sequence[RankSummary], judged: Judgement, devices: Mapping[int, DeviceTimes]
+    order: Order, ranks: Sequence[RankSummary], verdict: RankVerdict, devices: Mapping[int, DeviceTimes]
 ) -> RankTable:
     """List the ranks that are shown."""
-    own = measure_own(ranks, judged.pause)
+    own = measure_own(ranks, verdict.comparison.pause if verdict.comparison is not None else None)
     longest = max(own.values(), default=0.0)
     return RankTable(
-        rows=tuple(_view(rank, judged, devices.get(rank.rank), own[rank.rank], longest) for rank in order.shown),
+        rows=tuple(_view(rank, verdict, devices.get(rank.rank), own[rank.rank], longest) for rank in order.shown),
         sort=order.sort,
         has_hosts=len({rank.host for rank in ranks if rank.host}) > 1,
         has_device=bool(devices),
@@ -172,7 +176,7 @@ class HostRow:
 MOST_HOSTS = 32
 
 
-def list_hosts(ranks: Sequence[RankSummary], judged: Judgement) -> tuple[HostRow, ...]:
+def list_hosts(ranks: Sequence[RankSummary], verdict: RankVerdict) -> tuple[HostRow, ...]:
     """List the hosts by what their ranks cost the others, the first MOST_HOSTS; nothing for one host."""
     by_host: dict[str, list[RankSummary]] = {}
     for rank in ranks:
@@ -180,7 +184,7 @@ def list_hosts(ranks: Sequence[RankSummary], judged: Judgement) -> tuple[HostRow
             by_host.setdefault(rank.host, []).append(rank)
     if len(by_host) < 2:
         return ()
-    blame = judged.blame_ns or {}
+    blame = list_blame(verdict)
     totals = {host: sum(blame.get(rank.rank, 0.0) for rank in members) for host, members in by_host.items()}
     most = max(totals.values())
     chosen = sorted(by_host, key=lambda host: (-totals[host], host))[:MOST_HOSTS]
@@ -216,9 +220,11 @@ def measure_own(ranks: Sequence[RankSummary], pause: Pause | None = None) -> dic
     return {rank.rank: rank.own_ns + between.get(rank.rank, least) - least for rank in ranks}
 
 
-def _view(rank: RankSummary, judged: Judgement, device: DeviceTimes | None, own_ns: float, longest: float) -> RankRow:
-    straggler = judged.straggler
-    slowest = straggler is not None and straggler.rank == rank.rank
+def _view(
+    rank: RankSummary, verdict: RankVerdict, device: DeviceTimes | None, own_ns: float, longest: float
+) -> RankRow:
+    comparison = verdict.comparison
+    slowest = comparison is not None and comparison.latest.rank == rank.rank
     return RankRow(
         rank=rank.rank,
         host=shorten_middle(rank.host, 32),
@@ -226,9 +232,9 @@ def _view(rank: RankSummary, judged: Judgement, device: DeviceTimes | None, own_
         step=_write(rank, rank.step_ns),
         own=_write(rank, own_ns),
         own_frac=own_ns / longest if longest else 0.0,
-        behind=_write_behind(rank, own_ns, judged),
-        blame=_write_known(judged.blame_ns, rank.rank, format_duration),
-        last=_write_known(judged.last_frac, rank.rank, format_share),
+        behind=_write_behind(rank, own_ns, comparison) if comparison is not None else ABSENT,
+        blame=_write_known(comparison.blame_ns if comparison else {}, rank.rank, format_duration),
+        last=_write_known(comparison.last_frac if comparison else {}, rank.rank, format_share),
         data_wait=_write(rank, rank.phases_ns.get("data_wait", 0.0)),
         communication=_write(rank, rank.phases_ns.get("communication", 0.0)),
         computation=format_share(_measure_share(device, "computation")),
@@ -236,25 +242,24 @@ def _view(rank: RankSummary, judged: Judgement, device: DeviceTimes | None, own_
         idle=format_share(_measure_share(device, "idle")),
         state=rank.state,
         is_slowest=slowest,
-        is_behind=slowest and straggler is not None and straggler.is_slow,
+        is_behind=slowest and isinstance(verdict, (Slow, Handover)),
         reason=rank.reason,
     )
 
 
-def _write_known(values: Mapping[int, float] | None, rank: int, write: Callable[[float], str]) -> str:
-    return write(values[rank]) if values is not None and rank in values else ABSENT
+def _write_known(values: Mapping[int, float], rank: int, write: Callable[[float], str]) -> str:
+    return write(values[rank]) if rank in values else ABSENT
 
 
 def _write(rank: RankSummary, value_ns: float) -> str:
     return format_duration(value_ns) if rank.steps else ABSENT
 
 
-def _write_behind(rank: RankSummary, own_ns: float, judged: Judgement) -> str:
+def _write_behind(rank: RankSummary, own_ns: float, comparison: RankComparison) -> str:
     """Return how far a rank is from the median of the others of the slowest, as a share of the step: one yardstick for
     all, and that of the sentences."""
-    straggler = judged.straggler
-    if straggler is None or not rank.steps or not judged.step_ns:
+    if not rank.steps or not comparison.step_ns:
         return ABSENT
-    if rank.rank == straggler.rank:
-        return format_change(straggler.late_frac)
-    return format_change((own_ns - straggler.others_ns) / judged.step_ns)
+    if rank.rank == comparison.latest.rank:
+        return format_change(comparison.latest.late_frac)
+    return format_change((own_ns - comparison.latest.others_ns) / comparison.step_ns)

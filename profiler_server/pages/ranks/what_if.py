@@ -77,7 +77,13 @@ def say_slowdown(found: WhatIf) -> str:
         text += f" Rank {best} alone at that mean gains {format_duration(gains[best])} a step."
     if found.stage_share is not None and found.stage_share >= 0.5:
         part = format_share(found.stage_share) if found.stage_share < 1.0 else "all"
-        text += f" The last stage accounts for {part} of the loss: move layers to earlier stages."
+        advice = ": move layers to earlier stages" if found.even_stages_frac >= found.even_work_frac else ""
+        text += f" The last stage accounts for {part} of the loss{advice}."
+    if len(found.stages) > 1:
+        text += (
+            f" The same work in all stages alone makes the step {format_share(found.even_stages_frac)} shorter, in all "
+            f"micro-batches of each stage {format_share(found.even_work_frac)}."
+        )
     return text
 
 

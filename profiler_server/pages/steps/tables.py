@@ -13,16 +13,13 @@ from collector.format.schema.manifest import RankManifest
 from collector.format.steps import Distribution, Reason, explain_left_out
 from profiler_server.analysis.steps.device_phases import DevicePhases
 from profiler_server.analysis.steps.outliers import (
-    BULK_RATIO,
-    MIN_DEVIATIONS,
-    MIN_EXCESS_FRAC,
-    MIN_STEPS,
     Outlier,
     explain_outlier,
     list_outliers,
 )
 from profiler_server.analysis.steps.stability import summarize_stability
 from profiler_server.analysis.steps.triggers import WindowReason, explain_windows
+from profiler_server.diagnosis.limits.steps import BULK_RATIO, DEVIATIONS, EXCESS_FRAC, LEAST_USUAL
 from profiler_server.facts.steps import NOTHING, HeldSum, Interruptions, sum_interruptions
 from profiler_server.format import (
     ABSENT,
@@ -189,10 +186,10 @@ def describe_outliers(data: StepData, interruptions: Interruptions = NOTHING) ->
     """Say where outliers begin, and list the slowest of them in order with their cause."""
     outliers, noun = list_outliers(data.steps, OUTLIER_ROWS, interruptions), data.noun
     if outliers.limit_ns is None:
-        return OutlierTable(f"Outliers are looked for from {MIN_STEPS} {data.nouns} on.", ())
+        return OutlierTable(f"Outliers are looked for from {LEAST_USUAL} {data.nouns} on.", ())
     limit = format_duration(outliers.limit_ns)
     rule = (
-        f"A {noun} is an outlier above {limit}: {100 * MIN_EXCESS_FRAC:.0f} % and {MIN_DEVIATIONS:.0f} standard "
+        f"A {noun} is an outlier above {limit}: {100 * EXCESS_FRAC:.0f} % and {DEVIATIONS:.0f} standard "
         "deviations (estimated as 1.4826 × the median absolute deviation) above the median."
     )
     if outliers.by_bulk:

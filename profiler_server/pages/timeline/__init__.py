@@ -12,13 +12,14 @@ import pyarrow.compute as pc
 from collector.format.run import RankRun
 from collector.format.schema.errors import RunError, StepscopeError, TableBrokenError, TableMissingError
 from collector.format.schema.recovery import spell_recovery
+from collector.format.steps import read_integers
 from profiler_server.analysis.operators.operators import summarize_operators
 from profiler_server.facts.results import OperatorRow
 from profiler_server.format import format_count, format_duration, format_number_of
 from profiler_server.page import WINDOW_REMEDY, Notice, Page, PageRequest, choose_remedy, find_remedy
 from profiler_server.pages.timeline.together import Together, read_chosen, show_first
 from profiler_server.timeline.area import AreaRow, list_longest
-from profiler_server.timeline.cache import TIMELINES
+from profiler_server.timeline.cache import find_timelines
 from profiler_server.timeline.sources import MEASURED_TABLES
 from profiler_server.timeline.store import Timeline
 from profiler_server.timeline.view import view_meta
@@ -69,14 +70,14 @@ def build(request: PageRequest) -> TimelinePage:
     base = _open_step(base, rank, request.query.get("step", ""))
     if request.steps is not None and not {"step", "t0", "t1"} & set(request.query):
         base.data["span"] = rank.through(request.steps).span_ns
-    if not TIMELINES.find_built(rank) and TIMELINES.is_large(rank):
-        failure = TIMELINES.take_failure(rank)
+    if not find_timelines().find_built(rank) and find_timelines().is_large(rank):
+        failure = find_timelines().take_failure(rank)
         if failure is not None:
             return _show_failure(base, rank, failure, "Reload the page to have it prepared again.")
-        TIMELINES.start(rank)
+        find_timelines().start(rank)
         return base
     try:
-        return TIMELINES.ask(rank, lambda timeline: _fill(base, request, timeline))
+        return find_timelines().ask(rank, lambda timeline: _fill(base, request, timeline))
     except (TableBrokenError, OverflowError, pa.ArrowException) as error:
         return _show_failure(base, rank, error)
 
@@ -200,7 +201,20 @@ def _sum_totals(timeline: Timeline) -> tuple[Total, ...]:
         totals.append(
             Total("Thread" if threads == 1 else "Threads", format_count(threads), "no device stream in this run")
         )
-    return tuple(totals)
+    return (*totals, *_count_phased(timeline.rank))
+
+
+def _count_phased(rank: RankRun) -> tuple[Total, ...]:
+    """Say up to which step phases are drawn, where they end before the steps do."""
+    if rank.status("phases").state != "there" or rank.status("steps").state != "there":
+        return ()
+    every = rank.table("steps", ("step", "kind"))
+    steps = read_integers(every.filter(pc.equal(every["kind"].cast(pa.string()), "train")), "step")
+    without = np.setdiff1d(steps, read_integers(rank.table("phases", ("step",)), "step"))
+    if not len(without) or 2 * len(without) < int((steps >= without[0]).sum()) or without[0] <= steps.min():
+        return ()
+    note = "a recording keeps the phases of the first steps, and those of detailed windows"
+    return (Total("Phases drawn", f"to step {format_count(int(without[0]) - 1)}", note),)
 
 
 def _read_operators(rank: RankRun) -> tuple[OperatorRow, ...]:

@@ -9,9 +9,9 @@ import pytest
 
 from collector.format.run import open_run
 from collector.traces import import_trace
+from profiler_server.derive import derived
 from profiler_server.page import PageRequest
 from profiler_server.pages.device import DevicePage, build
-from profiler_server.store.cache import disk
 from tests.support.machines import build_machine
 from tests.support.runs import RunPlan, build_run
 from tests.support.tables import remove_tables
@@ -105,7 +105,7 @@ def test_a_run_without_a_window_says_how_to_open_one(tmp_path: Path) -> None:
 
 
 def test_a_large_run_says_once_that_it_is_being_computed(resnet: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(disk, "AT_ONCE_SLICES", 10)
+    monkeypatch.setattr(derived, "AT_ONCE_SLICES", 10)
     os.utime(resnet / "profiler/rank_0/steps.parquet", ns=(1, 1))  # nothing is known of these files
     page = _open(resnet)
     assert page.breakdown_notice is not None
@@ -113,8 +113,8 @@ def test_a_large_run_says_once_that_it_is_being_computed(resnet: Path, monkeypat
 
 
 def test_a_run_beyond_measure_says_what_does_it(resnet: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(disk, "AT_ONCE_SLICES", 10)
-    monkeypatch.setattr(disk, "MOST_SLICES", 10)
+    monkeypatch.setattr(derived, "AT_ONCE_SLICES", 10)
+    monkeypatch.setattr(derived, "MOST_SLICES", 10)
     os.utime(resnet / "profiler/rank_0/steps.parquet", ns=(2, 2))
     notice = _open(resnet).breakdown_notice
     assert notice is not None

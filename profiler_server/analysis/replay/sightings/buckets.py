@@ -15,15 +15,9 @@ from collector.format.intervals import Floats, Intervals, Ints, Mask, unite
 from profiler_server.analysis.replay.graph import Changes
 from profiler_server.analysis.replay.trial import Change, Trial
 from profiler_server.analysis.replay.window import COLLECTIVE, OPERATOR
+from profiler_server.diagnosis.limits.replay import CAPS_MIB, LEAST_BUCKETS, LEAST_SIZES_RATIO, MOST_MISFIT_FRAC
 from profiler_server.facts.machine import Gain, Sighting
 
-CAPS_MIB = (5, 10, 25, 50, 100)
-LEAST_BUCKETS = 3
-"""Buckets of one backward from which some of them can be joined without sending all gradients at its end."""
-MOST_MISFIT_FRAC = 0.2
-"""Reductions whose shortest times are further from the fit are long for another reason than their size."""
-_LEAST_SPREAD = 1.5
-"""The largest message is at least so many times the smallest: else latency and bandwidth cannot be told apart."""
 _REDUCE = re.compile(r"all_?reduce", re.IGNORECASE)
 _CALL = re.compile(r"all_?reduce|^record_param_comms$", re.IGNORECASE)
 _HOOK = re.compile(r"AccumulateGrad")
@@ -139,7 +133,7 @@ def fit_transfers(size_bytes: Ints, length_ns: Ints) -> TransferFit | None:
     The shortest: every other one may hold a wait for a slower rank.
     """
     sizes, place = np.unique(size_bytes, return_inverse=True)
-    if len(sizes) < 2 or sizes[-1] < _LEAST_SPREAD * sizes[0]:
+    if len(sizes) < 2 or sizes[-1] < LEAST_SIZES_RATIO * sizes[0]:
         return None
     shortest = np.full(len(sizes), np.inf)
     np.minimum.at(shortest, place, length_ns.astype(np.float64))

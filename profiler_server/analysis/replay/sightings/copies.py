@@ -9,13 +9,14 @@ import numpy as np
 from collector.format.intervals import Ints, Mask
 from profiler_server.analysis.replay.graph import Changes
 from profiler_server.analysis.replay.trial import TO_DEVICE, TO_HOST, Trial
+from profiler_server.diagnosis.limits.replay import (
+    LARGE_COPY_BYTES,
+    LEAST_SMALL_COPIES,
+    RIGHT_BEFORE_NS,
+    SMALL_COPY_BYTES,
+)
 from profiler_server.facts.machine import Gain, Sighting
 
-SMALL_BYTES = 64 << 10
-LARGE_BYTES = 1 << 20
-LEAST_SMALL = 20
-"""Small copies per step from which one larger copy is worth it."""
-_NEAR_NS = 200_000
 _MADE = re.compile(
     r"^aten::(arange|zeros|ones|full|rand|randn|randint|randperm|eye|linspace|zeros_like|ones_like|full_like|lift_fresh)$"
 )
@@ -29,8 +30,8 @@ Masks = tuple[Ints, Ints, Mask]
 def find_small_copies(trial: Trial) -> Sighting | None:
     """Many small copies to the device in a step, each with a launch of its own."""
     copies = trial.find_copies(TO_DEVICE)
-    copies = copies[trial.read_bytes(copies) <= SMALL_BYTES]
-    if len(copies) < LEAST_SMALL * trial.window.steps:
+    copies = copies[trial.read_bytes(copies) <= SMALL_COPY_BYTES]
+    if len(copies) < LEAST_SMALL_COPIES * trial.window.steps:
         return None
     return _describe(trial, copies, low=0.6)
 
@@ -38,7 +39,7 @@ def find_small_copies(trial: Trial) -> Sighting | None:
 def find_large_d2h(trial: Trial) -> Sighting | None:
     """Large results that are brought to the host in every step."""
     copies = trial.find_copies(TO_HOST)
-    copies = copies[trial.read_bytes(copies) >= LARGE_BYTES]
+    copies = copies[trial.read_bytes(copies) >= LARGE_COPY_BYTES]
     return _describe(trial, copies, low=0.5) if len(copies) >= trial.window.steps else None
 
 
@@ -57,7 +58,7 @@ def find_cast_before_copy(trial: Trial) -> Sighting | None:
     copies, before = copies[cast], before[cast]
     narrow = np.array([_measure_element(entry) for entry in trial.read_args(before)], np.float64)
     wide = np.array([_measure_element(entry) for entry in trial.read_args(trial.caller[copies])], np.float64)
-    grown = (narrow > 0) & (wide > narrow) & (trial.read_bytes(copies) >= LARGE_BYTES)
+    grown = (narrow > 0) & (wide > narrow) & (trial.read_bytes(copies) >= LARGE_COPY_BYTES)
     copies, before, ratio = copies[grown], before[grown], (narrow / np.maximum(wide, 1.0))[grown]
     if not len(copies):
         return None
@@ -124,7 +125,7 @@ def _list_with_previous(trial: Trial, copies: Ints, filler: re.Pattern[str]) -> 
         mine = np.flatnonzero(window.track[trial.caller[copies]] == track)
         at = np.searchsorted(calls, trial.caller[copies[mine]]) - 1
         found = np.where(at >= 0, calls[np.maximum(at, 0)], -1) if len(calls) else np.full(len(mine), -1)
-        near = window.start_ns[trial.caller[copies[mine]]] - window.end_ns[found] <= _NEAR_NS
+        near = window.start_ns[trial.caller[copies[mine]]] - window.end_ns[found] <= RIGHT_BEFORE_NS
         before[mine] = np.where((found >= 0) & near & ~launching[found], found, -1)
     return copies, before
 

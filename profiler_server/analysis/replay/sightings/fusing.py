@@ -10,10 +10,9 @@ from collector.format.intervals import Ints
 from profiler_server.analysis.replay.graph import Changes
 from profiler_server.analysis.replay.trial import Change, Trial
 from profiler_server.analysis.replay.window import KERNEL
+from profiler_server.diagnosis.limits.replay import LEAST_CHAIN, LEAST_KEYS, MOST_BETWEEN
 from profiler_server.facts.machine import Sighting
 
-LEAST_CHAIN = 3
-"""Elementwise kernels right behind each other from which fusing them saves reading and writing."""
 _POINTWISE = re.compile(r"elementwise_kernel|elementwise_with_")
 _FUSED = re.compile(r"^triton_|_fused_")
 _SOFTMAX = re.compile(r"^aten::_?(safe_)?softmax$")
@@ -24,9 +23,6 @@ _BETWEEN = re.compile(
     r"mul_|div_|add_|masked_fill_|expand|view|reshape|transpose|permute|unsqueeze|slice|max|maximum|_to_copy|copy_|eq|lt)$"
 )
 _IN_ATTENTION = re.compile(r"scaled_dot_product|flash_attn|flash_attention|mem_efficient|cudnn_attention|fmha")
-_MOST_BETWEEN = 12
-_LEAST_LENGTH = 32
-"""Scores of fewer keys are no attention that a fused kernel would make faster."""
 
 
 def find_unfused_pointwise(trial: Trial) -> Sighting | None:
@@ -99,10 +95,10 @@ def _find_heads(trial: Trial, calls: Ints) -> list[Ints]:
     found: list[Ints] = []
     for at in np.flatnonzero(window.match(_SOFTMAX)[calls]).tolist():
         first = at
-        while first > 0 and between[first - 1] and at - first < _MOST_BETWEEN:
+        while first > 0 and between[first - 1] and at - first < MOST_BETWEEN:
             first -= 1
         last = at
-        while last + 1 < len(calls) and between[last + 1] and last - at < _MOST_BETWEEN:
+        while last + 1 < len(calls) and between[last + 1] and last - at < MOST_BETWEEN:
             last += 1
         if first and last + 1 < len(calls) and product[first - 1] and product[last + 1] and _is_long(trial, calls[at]):
             found.append(calls[first : last + 1])
@@ -115,4 +111,4 @@ def _is_long(trial: Trial, row: int) -> bool:
     first = dims[0] if isinstance(dims, list) and dims else None
     if not isinstance(first, list) or not first:
         return True
-    return len(first) in (3, 4) and isinstance(first[-1], int) and first[-1] >= _LEAST_LENGTH
+    return len(first) in (3, 4) and isinstance(first[-1], int) and first[-1] >= LEAST_KEYS

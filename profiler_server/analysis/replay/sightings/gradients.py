@@ -9,11 +9,11 @@ import numpy as np
 from profiler_server.analysis.replay.graph import Changes
 from profiler_server.analysis.replay.trial import Change, Trial
 from profiler_server.analysis.replay.window import OPERATOR
+from profiler_server.diagnosis.limits.replay import LEAST_RECORDED
 from profiler_server.facts.machine import Sighting
 
 _BACKWARD = re.compile(r"Backward|autograd::engine")
 _CHECKPOINT = re.compile(r"^(CheckpointFunctionBackward|.*CheckpointFunctionBackward)$")
-_LEAST_OPERATORS = 50
 
 
 def find_recorded_gradients(trial: Trial) -> Sighting | None:
@@ -23,7 +23,7 @@ def find_recorded_gradients(trial: Trial) -> Sighting | None:
     if window.match(_BACKWARD)[operators].any():
         return None
     recorded = np.flatnonzero(operators & (window.sequence >= 0) & (trial.top == np.arange(len(window.ids))))
-    if len(recorded) < _LEAST_OPERATORS:
+    if len(recorded) < LEAST_RECORDED:
         return None
     share = len(recorded) / max(int((operators & (trial.top == np.arange(len(window.ids)))).sum()), 1)
     names = trial.rank_names(recorded, np.ones(len(recorded)))

@@ -9,13 +9,9 @@ import numpy as np
 from collector.format.intervals import Ints, Mask, unite
 from profiler_server.analysis.replay.graph import Changes
 from profiler_server.analysis.replay.trial import UPDATE, Change, Trial
+from profiler_server.diagnosis.limits.replay import LEAST_IN_A_ROW, MOST_KINDS, TINY_FACTOR, TINY_NS
 from profiler_server.facts.machine import Sighting
 
-LEAST_IN_A_ROW = 60
-"""Operators in a row, all of kinds that have a form for many tensors, from which they are a loop over parameters."""
-_MOST_KINDS = 4
-_TINY_NS, _TINY_FACTOR = 5_000.0, 0.3
-"""A kernel shorter than this takes most of its time to begin and to end: one for many tensors does that once."""
 _LISTED = re.compile(
     r"^aten::(mul_|add_|sub_|div_|lerp_|copy_|zero_|norm|linalg_vector_norm|clamp_|clamp|addcmul_|addcdiv_|sqrt|mul|add|pow|sum)$"
 )
@@ -30,19 +26,19 @@ def find_per_parameter_loops(trial: Trial) -> Sighting | None:
     calls = trial.list_calls(window.threads[0])
     calls = calls[~window.match(_NEUTRAL)[calls]]
     listed = window.match(_LISTED)[calls] & ~trial.is_updating(calls)
-    loops = [run for run in _find_runs(calls, listed) if len(np.unique(window.name[run])) <= _MOST_KINDS]
+    loops = [run for run in _find_runs(calls, listed) if len(np.unique(window.name[run])) <= MOST_KINDS]
     if not loops:
         return None
     found = np.concatenate(loops)
     starts = np.array([window.start_ns[run[0]] for run in loops], np.int64)
     spans = unite(starts, np.array([window.end_ns[run[-1]] for run in loops], np.int64))
     host, nodes = trial.host_between(spans), trial.nodes(trial.find_work(found))
-    tiny = trial.graph.length_ns[nodes] < _TINY_NS
+    tiny = trial.graph.length_ns[nodes] < TINY_NS
 
     def take(host_factor: float, device_factor: float) -> Change:
         def change(changes: Changes) -> None:
             changes.host[host] = host_factor
-            changes.device[nodes] = np.where(tiny, min(device_factor, _TINY_FACTOR), device_factor)
+            changes.device[nodes] = np.where(tiny, min(device_factor, TINY_FACTOR), device_factor)
             changes.joined[nodes] = True
 
         return change

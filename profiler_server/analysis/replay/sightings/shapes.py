@@ -9,10 +9,9 @@ import numpy as np
 from profiler_server.analysis.replay.graph import Changes
 from profiler_server.analysis.replay.trial import Change, Trial
 from profiler_server.analysis.replay.window import KERNEL
+from profiler_server.diagnosis.limits.replay import ALIGNED
 from profiler_server.facts.machine import Sighting
 
-ALIGNED = 8
-"""Tensor cores take 16-bit numbers in groups of so many."""
 _PRODUCT = re.compile(r"^aten::(mm|addmm|bmm|baddbmm)$")
 _KERNEL = re.compile(r"gemm|Cijk|cutlass|nvjet", re.IGNORECASE)
 _HALF = ("c10::Half", "c10::BFloat16")

@@ -11,16 +11,13 @@ from profiler_server.analysis.replay.graph import Changes
 from profiler_server.analysis.replay.points import SYNC
 from profiler_server.analysis.replay.trial import TO_DEVICE, Trial
 from profiler_server.analysis.replay.window import OPERATOR
+from profiler_server.diagnosis.limits.replay import ALLOCATING_STEPS, KEPT_GAIN
 from profiler_server.facts.machine import Gain, Sighting
 
 _EXPLICIT = re.compile(r"^(cuda|hip)(Device|Stream|Event)Synchronize")
 _WAITING = re.compile(rf"{SYNC.pattern}|Memcpy")
 _FREE = re.compile(r"^(cuda|hip)Free$")
 _ALLOCATE = re.compile(r"^(cuda|hip)(Malloc|Free|MemCreate|MemMap)$")
-LEAST_STEPS = 3
-"""Steps from which calls to the allocator are more than the start of the training."""
-_KEPT_GAIN = 0.5
-"""A poor version removes half of the waits: a value that later code needs must be waited for somewhere."""
 
 
 def find_sync_points(trial: Trial) -> Sighting | None:
@@ -29,7 +26,7 @@ def find_sync_points(trial: Trial) -> Sighting | None:
     window, row = trial.window, trial.graph.row
     copied = np.isin(row[waits], window.launch[trial.find_copies(TO_DEVICE)])
     owned = window.kind[trial.top[row[waits]]] == OPERATOR
-    return _describe(trial, waits[owned & ~copied & ~window.match(_ALLOCATE)[row[waits]]], least=_KEPT_GAIN)
+    return _describe(trial, waits[owned & ~copied & ~window.match(_ALLOCATE)[row[waits]]], least=KEPT_GAIN)
 
 
 def find_explicit_synchronize(trial: Trial) -> Sighting | None:
@@ -108,7 +105,7 @@ def _describe_allocator(trial: Trial, within: bool) -> Sighting | None:
     calls = np.flatnonzero(window.match(_ALLOCATE if within else _FREE) & np.isin(window.track, window.threads))
     inside = window.kind[trial.top[calls]] == OPERATOR
     calls = calls[inside if within else ~inside]
-    if window.steps < LEAST_STEPS or trial.count_steps_with(calls) <= window.steps // 2:
+    if window.steps < ALLOCATING_STEPS or trial.count_steps_with(calls) <= window.steps // 2:
         return None
     host = np.isin(trial.graph.host.owner, calls)
     waits = trial.wait_nodes(calls)

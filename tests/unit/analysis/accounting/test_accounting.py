@@ -11,7 +11,7 @@ import pytest
 from collector.format.intervals import unite
 from collector.format.run import RankRun
 from collector.traces import import_trace
-from profiler_server.analysis.accounting.accounting import ACCOUNTS, walk_restarting
+from profiler_server.analysis.accounting.accounting import account_trace, walk_restarting
 from tests.support.traces import call, find_sample, kernel, operator, step, write_trace
 
 ROUNDING_NS = 15
@@ -30,13 +30,13 @@ def _import(name: str, tmp_path: Path) -> RankRun:
 
 @pytest.mark.parametrize("name", HTA)
 def test_hta_is_met_to_the_microsecond(tmp_path: Path, name: str) -> None:
-    found = {account.tool: account for account in ACCOUNTS.read(_import(name, tmp_path)).devices}["HTA"]
+    found = {account.tool: account for account in account_trace(_import(name, tmp_path)).devices}["HTA"]
     assert (found.idle // 1000, found.computation // 1000, found.total // 1000) == HTA[name]
 
 
 @pytest.mark.parametrize("name", ["bert_small_h100", "qwen05b_h100", "vit_mi300"])
 def test_tracelens_is_met(tmp_path: Path, name: str) -> None:
-    found = {account.tool: account for account in ACCOUNTS.read(_import(name, tmp_path)).devices}["TraceLens"]
+    found = {account.tool: account for account in account_trace(_import(name, tmp_path)).devices}["TraceLens"]
     with find_sample(f"expected/{name}.gpu_timeline.csv").open(encoding="utf-8") as file:
         expected = {row["type"]: float(row["time ms"]) * 1e6 for row in csv.DictReader(file)}
     assert found.busy == pytest.approx(expected["busy_time"], abs=ROUNDING_NS)
@@ -46,7 +46,7 @@ def test_tracelens_is_met(tmp_path: Path, name: str) -> None:
 
 
 def test_torch_tb_profiler_is_met_where_it_agrees_with_the_definitions(tmp_path: Path) -> None:
-    ours, theirs = ACCOUNTS.read(_import("resnet50_v100_workers0.pt.trace", tmp_path)).steps
+    ours, theirs = account_trace(_import("resnet50_v100_workers0.pt.trace", tmp_path)).steps
     assert round(theirs.total / 6 / 1000) == 177592
     assert [
         round(theirs.parts[name] / 6 / 1000) for name in ("kernel", "runtime", "dataloader", "cpu_exec", "other")
@@ -62,7 +62,7 @@ def test_a_driver_call_is_no_runtime_to_torch_tb_profiler(tmp_path: Path) -> Non
         kernel("k", 70, 5, 1),
     ]
     rank = import_trace(write_trace(tmp_path / "t.json", events), tmp_path / "run").rank()
-    ours, theirs = ACCOUNTS.read(rank).steps
+    ours, theirs = account_trace(rank).steps
     assert (ours.parts["runtime"], theirs.parts["runtime"]) == (10_000, 0)
     assert theirs.parts["cpu_exec"] == ours.parts["cpu_exec"] + 10_000
 
@@ -77,7 +77,7 @@ def test_the_remainder_starts_anew_where_categories_fill_the_steps() -> None:
     "name", ["cpu_only_rank34.pt.trace", "gpu_only_mi210", "minitoy_mi250", "nccl_collectives", "vllm_decode_cudagraph"]
 )
 def test_parts_equal_the_whole_and_nothing_is_lost(tmp_path: Path, name: str) -> None:
-    found = ACCOUNTS.read(_import(name, tmp_path))
+    found = account_trace(_import(name, tmp_path))
     assert len(found.checks) >= 3
     assert all(check.holds for check in found.checks)
     assert [entry.name for entry in found.events if entry.must_be_zero and entry.count] == []
@@ -86,11 +86,11 @@ def test_parts_equal_the_whole_and_nothing_is_lost(tmp_path: Path, name: str) ->
 def test_times_finer_than_a_nanosecond_are_counted(tmp_path: Path) -> None:
     events = [step(1, 0, 100), operator("a", 1.25, 5.0625), operator("b", 10.5, 5.000125), operator("c", 20.0004, 1)]
     rank = import_trace(write_trace(tmp_path / "t.json", events), tmp_path / "run").rank()
-    assert {entry.name: entry.count for entry in ACCOUNTS.read(rank).events}["Rounded"] == 3
+    assert {entry.name: entry.count for entry in account_trace(rank).events}["Rounded"] == 3
 
 
 def test_work_without_a_launch_is_counted_as_unlinked(tmp_path: Path) -> None:
     events = [step(1, 0, 100), call(20, 10, 1), kernel("k", 70, 50, 1), kernel("l", 80, 5, 99, stream=8)]
     rank = import_trace(write_trace(tmp_path / "t.json", events), tmp_path / "run").rank()
-    counts = {entry.name: entry.count for entry in ACCOUNTS.read(rank).events}
+    counts = {entry.name: entry.count for entry in account_trace(rank).events}
     assert (counts["Unlinked"], counts["Dropped"]) == (1, 0)

@@ -8,7 +8,12 @@ import pytest
 
 from collector.estimating.model import Job, LoopModel
 from collector.estimating.simulation import simulate
-from profiler_server.analysis.data.prediction import find_doubt, find_sharing_doubt, predict_without_loading
+from profiler_server.analysis.data.prediction import (
+    find_doubt,
+    find_sharing_doubt,
+    predict_step,
+    predict_without_loading,
+)
 from profiler_server.facts.loading import MeasuredLoop
 
 MS = 1e6
@@ -62,3 +67,9 @@ def test_other_programs_do_not_make_what_only_waits_less_sure() -> None:
 
 def test_no_change_of_the_loading_beats_no_loading() -> None:
     assert predict_without_loading(measured(STARVED), STARVED) == pytest.approx(20 * MS)
+
+
+def test_a_run_of_which_nothing_is_simulated_keeps_its_measured_step() -> None:
+    loop = dataclasses.replace(measured(STARVED), check=0.0)
+    after = simulate(more_workers(STARVED)).step_ns
+    assert predict_step(loop, more_workers(STARVED)) == pytest.approx(loop.regular_step_ns + after)

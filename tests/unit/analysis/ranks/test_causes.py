@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from collector.format.schema import layout
 from profiler_server.analysis.ranks.ranks import RankSummary, summarize_ranks
 from profiler_server.analysis.ranks.stragglers import judge_ranks
 from profiler_server.diagnosis.rank_sentences import describe_evidence, describe_straggler
+from profiler_server.facts.job import RankComparison
 from tests.support.jobs import STEP_NS, JobPlan, make_job, summarize_job
 from tests.support.machines import build_ranks
 from tests.support.row_edits import write_rows
@@ -27,13 +29,18 @@ def collect(rank: RankSummary, chosen: np.ndarray, pause_ns: float) -> RankSumma
     return replace(rank, together=replace(rank.together, collecting_ns=pauses))
 
 
+def compare(ranks: Sequence[RankSummary]) -> RankComparison:
+    found = judge_ranks(ranks).comparison
+    assert found is not None
+    return found
+
+
 @pytest.mark.parametrize("phase", ["data_wait", "h2d", "forward", "backward", "optimizer"])
 def test_the_phase_that_makes_a_rank_late_is_named(phase: str) -> None:
-    straggler = judge_ranks(summarize_job(make_job(replace(SLOW, phase=phase)))).straggler
-    assert straggler is not None
-    assert straggler.causes[0].name == phase
-    assert straggler.causes[0].share_frac > 0.8
-    assert straggler.causes[0].excess_ns == pytest.approx(0.2 * STEP_NS, rel=0.05)
+    first = compare(summarize_job(make_job(replace(SLOW, phase=phase)))).latest.causes[0]
+    assert first.name == phase
+    assert first.share_frac > 0.8
+    assert first.excess_ns == pytest.approx(0.2 * STEP_NS, rel=0.05)
 
 
 def test_garbage_collection_is_named_before_the_phase_that_it_came_in() -> None:
@@ -53,17 +60,16 @@ def test_a_rank_without_a_processor_is_told_apart_from_one_that_computes_longer(
 
 
 def test_inputs_of_unlike_length_show_in_forward_and_backward_together() -> None:
-    even = judge_ranks(summarize_job(make_job(JobPlan(ranks=6, steps=60))))
-    uneven = judge_ranks(summarize_job(make_job(JobPlan(ranks=6, steps=60, uneven_frac=0.3))))
-    assert even.uneven_correlation is None
-    assert uneven.uneven_correlation is not None
-    assert "as batches of unlike length would" in describe_evidence(uneven)
+    even, uneven = (summarize_job(make_job(JobPlan(ranks=6, steps=60, uneven_frac=frac))) for frac in (0.0, 0.3))
+    assert compare(even).uneven_correlation is None
+    assert compare(uneven).uneven_correlation is not None
+    assert "as batches of unlike length would" in describe_evidence(judge_ranks(uneven))
 
 
 def test_a_slow_device_is_no_input_of_another_length() -> None:
     job = make_job(JobPlan(ranks=6, steps=60))
     job.work_ns[:, 2] *= 1.3
-    assert judge_ranks(summarize_job(job)).uneven_correlation is None
+    assert compare(summarize_job(job)).uneven_correlation is None
 
 
 def test_garbage_collection_by_turns_is_weighed_against_collecting_together() -> None:
@@ -72,7 +78,7 @@ def test_garbage_collection_by_turns_is_weighed_against_collecting_together() ->
     ranks = [
         collect(rank, random.random(60) < 0.05, pause) for rank in summarize_job(make_job(replace(SLOW, ranks=16)))
     ]
-    found = judge_ranks(ranks).garbage
+    found = compare(ranks).garbage
     assert found is not None
     assert found.gain_ns == pytest.approx(pause * (1 - (1 - found.chance) ** 16 - found.chance))
     assert "collecting on all ranks at the same step" in describe_evidence(judge_ranks(ranks))
@@ -81,12 +87,11 @@ def test_garbage_collection_by_turns_is_weighed_against_collecting_together() ->
 def test_ranks_that_collect_at_the_same_steps_already_gain_nothing() -> None:
     at_once = np.arange(60) % 20 == 0
     ranks = [collect(rank, at_once, 0.3 * STEP_NS) for rank in summarize_job(make_job(replace(SLOW, ranks=16)))]
-    assert judge_ranks(ranks).garbage is None
+    assert compare(ranks).garbage is None
 
 
 def test_one_rank_that_collects_often_gains_nothing_by_collecting_when_others_do() -> None:
     ranks = list(summarize_job(make_job(JobPlan(ranks=3, steps=60, slow=(2,), slow_frac=0.2))))
     ranks[2] = collect(ranks[2], np.arange(60) % 5 == 0, 0.3 * STEP_NS)
-    judged = judge_ranks(ranks)
-    assert judged.garbage is None
-    assert "gc.collect()" not in describe_evidence(judged)
+    assert compare(ranks).garbage is None
+    assert "gc.collect()" not in describe_evidence(judge_ranks(ranks))

@@ -24,7 +24,7 @@ from tests.support.runs import RunPlan, build_run
 
 WAITS = {"step": 41, "phase": "communication", "after": "backward", "in_collective": True, "ended": 811}
 CALL = {"name": "allreduce", "bytes": 25 << 20, "is_begun": True}
-FETCHES = {"step": 41, "phase": "data_wait", "after": "optimizer", "in_collective": False, "ended": 811}
+FETCHES: dict[str, Any] = {"step": 41, "phase": "data_wait", "after": "optimizer", "in_collective": False, "ended": 811}
 LOST = "RuntimeError: Connection closed by peer [127.0.0.1]:1"
 MS = 10**6
 
@@ -172,6 +172,23 @@ def test_ranks_that_a_launcher_ends_after_a_failure_are_not_its_cause(tmp_path: 
     )
     late = open_run(stop(tmp_path / "late", {"ended_by": LOST}, died(100, signal=15), ended_unix_ns=10**9))
     assert isinstance(find_end(late), CutOff)
+
+
+def test_a_rank_that_slept_until_the_others_timed_out_is_named(tmp_path: Path) -> None:
+    """gloo's time is over for those that wait; then a launcher ends the one that never came."""
+    failed = {"ended_by": "RuntimeError: [/src/gloo/transport/tcp/unbound_buffer.cc:78] gloo: timed out"}
+    sleeps = {**at(FETCHES), **died(100, signal=15)}
+    left = {**failed, **at({**FETCHES, "ended": FETCHES["ended"] + 1})}
+    assert describe(find(tmp_path / "run", left, sleeps, left)) == (
+        "Rank 1 never entered collective 812; 2 ranks were waiting in it when the job ended. Rank 1 was in data wait of "
+        "step 41."
+    )
+    assert isinstance(find(tmp_path / "even", {**failed, **at(FETCHES)}, sleeps), Severed)
+    still = {"for_ns": 11 * 10**9, "limit_ns": 1, "alone_limit_ns": 2, "stack": "wait_for_lock (train.py:7)"}
+    unseen = {**at(FETCHES), **died(100), "standing": still}
+    assert describe(find(tmp_path / "unseen", left, unseen, left)).endswith("at wait_for_lock (train.py:7).")
+    # One that died on its way is why the others lost it, whatever it had not entered yet.
+    assert isinstance(find(tmp_path / "died", left, {**at(FETCHES), **died(100)}, left), Killed)
 
 
 def test_ranks_that_lost_a_connection_only_are_told_without_a_culprit(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from profiler_server.analysis.ranks.lateness import Lateness, measure_calls
 from profiler_server.analysis.ranks.matching import match_calls
 from profiler_server.analysis.ranks.stragglers import judge_ranks
 from profiler_server.diagnosis.rank_sentences import describe_evidence, describe_straggler
+from profiler_server.facts.job import Apart, Slow
 from tests.support.jobs import STEP_NS, Job, JobPlan, make_calls, make_job, summarize_job
 from tests.support.runs import MS
 
@@ -67,13 +68,12 @@ def test_ranks_of_another_job_in_the_same_folder_are_told_apart_and_nobody_is_bl
     others = summarize_job(make_job(replace(plan, transfer_ms=20.0, slow=(3,), seed=1)))
     ranks = [*ours[:2], *others[2:]]
     judged = judge_ranks(ranks)
-    assert judged.straggler is None
-    assert judged.apart_ns is not None
-    assert set(judged.apart_ns) == {0, 1, 2, 3}
+    assert isinstance(judged, Apart)
+    assert set(judged.lasted_ns) == {0, 1, 2, 3}
     assert describe_straggler(judged).startswith("The ranks do not leave their collectives together")
     assert describe_evidence(judged) == ""
     assert all((row.matched, row.wait_ns, row.transfer_ns) == (0, None, None) for row in summarize_collectives(ranks))
-    assert judge_ranks(ours).apart_ns is None
+    assert judge_ranks(ours).comparison is not None
 
 
 def test_calls_of_other_collectives_by_the_same_name_align_no_clocks() -> None:
@@ -92,9 +92,8 @@ def test_a_rank_that_was_cut_short_is_left_out_and_the_others_are_judged() -> No
     steps = replace(steps, **cut)
     ranks[3] = replace(short, calls=replace(calls, **few, **more), together=steps)
     judged = judge_ranks(ranks)
-    assert judged.left_out == (3,)
-    assert judged.straggler is not None
-    assert (judged.straggler.rank, judged.straggler.is_slow, judged.straggler.others) == (5, True, 6)
+    assert isinstance(judged, Slow)
+    assert (judged.culprits, judged.comparison.left_out, judged.comparison.others) == ((5,), (3,), 6)
 
 
 @pytest.mark.parametrize("every", [3, 9])
@@ -107,9 +106,8 @@ def test_a_slow_rank_whose_calls_are_listed_now_and_then_is_found_all_the_same(e
     names = ("kind", "step", "counted_in", "number", "start_ns", "duration_ns", "held_ns", "bytes", "group_size")
     ranks[2] = replace(ranks[2], calls=replace(calls, **{name: getattr(calls, name)[listed] for name in names}))
     judged = judge_ranks(ranks)
-    assert judged.straggler is not None
-    assert (judged.straggler.rank, judged.straggler.is_slow, judged.straggler.others) == (2, True, 3)
-    assert judged.left_out == ()
+    assert isinstance(judged, Slow)
+    assert (judged.culprits, judged.comparison.left_out, judged.comparison.others) == ((2,), (), 3)
 
 
 def test_steps_are_measured_from_where_the_ranks_left_their_last_collective_together() -> None:
@@ -123,12 +121,12 @@ def test_steps_are_measured_from_where_the_ranks_left_their_last_collective_toge
         replace(rank, together=replace(rank.together, meeting_ns=meeting[rank.rank])) for rank in summarize_job(job)
     ]
     judged = judge_ranks([replace(rank, calls=None) for rank in known])
-    assert (judged.source, judged.meetings) == ("steps", 39)
-    assert judged.residual_ns[1] < 10_000 < by_steps.residual_ns[1]
-    assert judged.straggler is not None
-    assert by_steps.straggler is not None
-    assert (judged.straggler.rank, judged.straggler.is_slow) == (1, True)
-    assert judged.straggler.gain_ns == pytest.approx(by_steps.straggler.gain_ns, rel=0.1)
+    assert isinstance(judged, Slow)
+    assert isinstance(by_steps, Slow)
+    assert (judged.comparison.source, judged.comparison.meetings) == ("steps", 39)
+    assert judged.comparison.residual_ns[1] < 10_000 < by_steps.comparison.residual_ns[1]
+    assert judged.culprits == (1,)
+    assert judged.gain_ns == pytest.approx(by_steps.gain_ns, rel=0.1)
 
 
 def test_calls_that_the_library_counted_are_matched_by_its_number() -> None:
@@ -215,18 +213,17 @@ def test_detailed_windows_and_a_few_listed_steps_do_not_decide_where_all_steps_t
         replace(rank, calls=take(make_calls(job, rank.rank), np.arange(40) % 8 == 0)) for rank in summarize_job(job)
     ]
     judged = judge_ranks(ranks)
-    assert (judged.source, judged.steps) == ("steps", 40)
-    assert judged.straggler is not None
-    assert judged.straggler.rank == 5
+    assert isinstance(judged, Slow)
+    assert (judged.comparison.source, judged.comparison.steps, judged.culprits) == ("steps", 40, (5,))
 
 
 def test_the_step_whose_first_meeting_tells_nothing_is_left_out() -> None:
     """What lies before the very first collective is not known; a step that lacks a part of it would say too little."""
     plan = JobPlan(calls=4, steps=12, slow=(2,), slow_frac=0.4, noise_frac=0.0)
     judged = judge_ranks(summarize_job(make_job(plan)))
-    assert judged.straggler is not None
-    assert (judged.straggler.rank, judged.straggler.last_frac, judged.steps) == (2, 1.0, 11)
-    assert judged.straggler.gain_ns == pytest.approx(0.4 * STEP_NS, rel=0.005)
+    assert isinstance(judged, Slow)
+    assert (judged.culprits, judged.comparison.last_frac[2], judged.comparison.steps) == ((2,), 1.0, 11)
+    assert judged.gain_ns == pytest.approx(0.4 * STEP_NS, rel=0.005)
 
 
 def test_a_few_calls_of_a_detailed_window_that_end_apart_do_not_part_ranks_that_meet_in_all_others() -> None:

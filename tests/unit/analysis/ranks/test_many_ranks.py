@@ -23,19 +23,18 @@ from profiler_server.analysis.ranks import ranks as ranks_module
 from profiler_server.analysis.ranks.ranks import (
     RankSummary,
     choose_calls,
-    make_all,
-    make_partials,
+    make_many,
     read_task,
     summarize_rank,
 )
 from profiler_server.analysis.ranks.stragglers import judge_ranks
+from profiler_server.derive import many, records, stamps
+from profiler_server.derive.many import KILLED, Task, Wanted, choose_processes
+from profiler_server.derive.records import FOLDER, Records, write_file
+from profiler_server.derive.store import find_store
 from profiler_server.diagnosis.rank_sentences import describe_straggler
 from profiler_server.page import PageRequest
 from profiler_server.pages.ranks import RanksPage, build
-from profiler_server.store.cache import all_ranks, partials, records, stamp
-from profiler_server.store.cache.all_ranks import Wanted
-from profiler_server.store.cache.partials import KILLED, Task, choose_processes, use_workers
-from profiler_server.store.cache.records import FOLDER, Records, write_file
 from tests.support.jobs import JobPlan, write_job
 
 RANKS, SLOW = 130, 77
@@ -53,9 +52,9 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def run(job: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
     """A copy of the run, whose files are looked at each time."""
-    monkeypatch.setattr(stamp, "LOOK_AGAIN_S", 0.0)
+    monkeypatch.setattr(stamps, "LOOK_AGAIN_S", 0.0)
     yield open_run(shutil.copytree(job, tmp_path / "run"))
-    use_workers(lambda ranks: Here())
+    find_store().choose_workers = None
 
 
 class Counter:
@@ -69,7 +68,7 @@ class Counter:
         return summarize_rank(rank, number)
 
     def read(self, run: Run) -> tuple[RankSummary, ...]:
-        return make_all(make_partials(self.compute)).read(want(run))
+        return make_many(self.compute).read(want(run))
 
 
 def want(run: Run) -> Wanted[RankSummary]:
@@ -123,7 +122,7 @@ def test_a_rank_that_changed_is_read_again_by_itself(run: Run) -> None:
 
 def test_a_server_that_knows_the_ranks_sees_one_change(run: Run) -> None:
     counter = Counter()
-    server = make_all(make_partials(counter.compute))
+    server = make_many(counter.compute)
     before = server.read(want(run))
     assert server.read(want(run)) is before
     os.utime(layout.table_file(layout.rank_path(run.path, 5), "steps"), ns=(1, 1))
@@ -148,7 +147,7 @@ def test_kept_files_that_are_damaged_or_forged_are_read_anew(run: Run, monkeypat
     assert write_file(folders[2], FILE, b"\x83\xa4code\xa0\xa5stamp\xa0\xa6result\x01")
     forged = replace(ranks[4], together=replace(ranks[4].together, step=ranks[4].together.step[:3]))
     number = want(run).number
-    Records[RankSummary](FILE, RankSummary).write(run.rank(4), (stamp.stamp_rank(run.path, 4), number), forged)
+    Records[RankSummary](FILE, RankSummary).write(run.rank(4), (stamps.stamp_rank(run.path, 4), number), forged)
     later = Counter()
     found = later.read(run)
     assert later.ranks == [1, 2, 3, 4]
@@ -169,7 +168,7 @@ def test_broken_short_and_missing_ranks_keep_no_other_from_being_judged(run: Run
             raise ZeroDivisionError("a number that nobody thought of")
         return summarize_rank(rank, number)
 
-    ranks = make_all(make_partials(compute)).read(want(run))
+    ranks = make_many(compute).read(want(run))
     assert [rank.rank for rank in ranks if rank.reason] == [1, 2, 6]
     assert "ZeroDivisionError: a number that nobody thought of" in ranks[5].reason
     assert f"Rank {SLOW} holds" in name_slowest(ranks)
@@ -186,8 +185,8 @@ def read_or_die_once(task: Task) -> list[RankSummary]:
 
 
 def test_a_killed_process_costs_a_retry_of_its_ranks(run: Run) -> None:
-    use_workers(lambda ranks: Processes(1))
-    ranks = make_all(make_partials(), read_or_die_once).read(want(run))
+    find_store().choose_workers = lambda ranks: Processes(1)
+    ranks = make_many(read=read_or_die_once).read(want(run))
     assert (run.path / "killed").exists()
     assert len(ranks) == RANKS
     assert not any(rank.reason for rank in ranks)
@@ -216,10 +215,10 @@ class Killed:
 
 
 def test_a_rank_that_kills_whoever_reads_it_is_found_and_left_out(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(partials, "Processes", Killed)
+    monkeypatch.setattr(many, "Processes", Killed)
     workers: Workers = Killed()
-    use_workers(lambda ranks: workers)
-    ranks = make_all(make_partials()).read(want(run))
+    find_store().choose_workers = lambda ranks: workers
+    ranks = make_many().read(want(run))
     assert {rank.rank: rank.reason for rank in ranks if rank.reason} == {40: KILLED}
 
 
@@ -231,10 +230,10 @@ def test_a_page_shows_the_ranks_that_are_read_and_names_nobody_before_all_are(
     def compute(rank: RankRun, number: int) -> RankSummary:
         if rank.rank >= 100:
             goes_on.wait()
-        return summarize_rank(rank, number)
+        return ranks_module._read_summary(rank, number)
 
-    monkeypatch.setattr(all_ranks, "PATIENCE_S", 0.01)
-    monkeypatch.setattr(ranks_module, "_ALL", make_all(make_partials(compute)))
+    monkeypatch.setattr(many, "PATIENCE_S", 0.01)
+    monkeypatch.setattr(ranks_module, "_MANY", make_many(compute))
     try:
         wait_for(lambda: show(run).progress == f"100 of {RANKS} ranks are read.")
         shown = show(run).comparison
@@ -252,9 +251,9 @@ def test_a_page_shows_the_ranks_that_are_read_and_names_nobody_before_all_are(
 def test_a_rank_that_stops_recording_is_seen_though_no_file_changes(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     recording = {0, 1}
     monkeypatch.setattr(RankRun, "state", property(lambda rank: "recording" if rank.rank in recording else "crashed"))
-    monkeypatch.setattr(all_ranks, "LOOK_AGAIN_S", 0.0)
-    monkeypatch.setattr(all_ranks, "REST", 0.0)
-    server = make_all(make_partials())
+    monkeypatch.setattr(many, "LOOK_AGAIN_S", 0.0)
+    monkeypatch.setattr(many, "REST", 0.0)
+    server = make_many()
     assert {rank.state for rank in server.read(want(run))} == {"recording", "crashed"}
     recording.clear()
     assert {rank.state for rank in server.read(want(run))} == {"crashed"}
@@ -278,27 +277,27 @@ def test_reading_ends_when_the_server_does(run: Run) -> None:
         goes_on.wait()
         return summarize_rank(rank, number)
 
-    server = make_all(make_partials(compute))
+    server = make_many(compute)
     assert not server.peek(want(run)).is_whole
     wait_for(lambda: begun)
-    stopping = threading.Thread(target=server.stop)
+    stopping = threading.Thread(target=find_store().close)
     stopping.start()
-    wait_for(partials.STOPPED.is_set)
+    wait_for(find_store().stopping.is_set)
     goes_on.set()
     stopping.join(120)
-    assert (begun, partials.STOPPED.is_set()) == ([0], False)
+    assert (begun, find_store().stopping.is_set()) == ([0], False)
     assert wait_for(lambda: server.peek(want(run)).is_whole)
 
 
 def test_processes_are_started_where_cores_are_idle_and_ranks_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
     load = [0.0]
-    monkeypatch.setattr(partials, "count_cores", lambda: 8)
-    monkeypatch.setattr(partials, "READER_BYTES", 1)
+    monkeypatch.setattr(many, "count_cores", lambda: 8)
+    monkeypatch.setattr(many, "READER_BYTES", 1)
     monkeypatch.setattr(os, "getloadavg", lambda: (load[0], 0.0, 0.0))
     assert isinstance(choose_processes(200), Here)
-    many = choose_processes(4096)
-    assert isinstance(many, Processes)
-    assert many.jobs == 8
+    several = choose_processes(4096)
+    assert isinstance(several, Processes)
+    assert several.jobs == 8
     load[0] = 5.2
     fewer = choose_processes(4096)
     assert isinstance(fewer, Processes)

@@ -13,6 +13,7 @@ from collector.traces import import_trace
 from profiler_server.analysis.ranks.collectives import match_ranks
 from profiler_server.analysis.ranks.ranks import summarize_ranks
 from profiler_server.analysis.ranks.stragglers import judge_ranks
+from profiler_server.facts.job import Slow
 from tests.support.traces import Event, call, kernel, step, write_trace
 
 STEPS, LAYERS = 12, 4
@@ -69,10 +70,11 @@ def _meet(events: list[list[Event]], now: list[float], groups: Groups) -> None:
 @pytest.mark.parametrize(("layer", "end"), [(TENSOR, DATA), (TWICE[:1], TWICE[1:])])
 def test_a_late_rank_of_two_groups_is_late_once(tmp_path: Path, layer: Groups, end: Groups) -> None:
     judged = judge_ranks(summarize_ranks(write_job(tmp_path / "traces", layer, end, (3,))))
-    assert judged.straggler is not None
-    assert (judged.straggler.rank, judged.straggler.is_slow) == (3, True)
-    assert judged.straggler.gain_ns == pytest.approx(LAYERS * LATE_US * 1e3, rel=0.1)
-    assert judged.straggler.late_frac * judged.step_ns == pytest.approx(LAYERS * LATE_US * 1e3, rel=0.1)
+    assert isinstance(judged, Slow)
+    assert judged.culprits == (3,)
+    assert judged.gain_ns == pytest.approx(LAYERS * LATE_US * 1e3, rel=0.1)
+    late_ns = judged.comparison.latest.late_frac * judged.comparison.step_ns
+    assert late_ns == pytest.approx(LAYERS * LATE_US * 1e3, rel=0.1)
 
 
 def test_groups_of_one_name_are_told_by_their_ranks(tmp_path: Path) -> None:

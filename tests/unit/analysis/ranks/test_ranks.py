@@ -16,6 +16,7 @@ from profiler_server.analysis.ranks.collectives import CollectiveRow, sum_collec
 from profiler_server.analysis.ranks.matching import match_calls
 from profiler_server.analysis.ranks.ranks import summarize_ranks
 from profiler_server.analysis.ranks.stragglers import judge_ranks
+from profiler_server.facts.job import Alike, NotJudged, Slow, Unsure
 from tests.support.machines import build_ranks
 from tests.support.row_edits import lay_end_to_end, write_rows
 from tests.support.runs import HEALTHY_STEP_MS, RunPlan, build_run, build_steps
@@ -56,16 +57,15 @@ def test_a_rank_that_was_cut_short_takes_nothing_from_the_calls_after_it() -> No
 
 
 def test_the_slow_rank_is_found_with_the_phase_that_grew(tmp_path: Path) -> None:
-    straggler = judge_ranks(summarize_ranks(open_run(build_ranks(tmp_path / "run", 4, slow=2)))).straggler
-    assert straggler is not None
-    assert (straggler.rank, straggler.phase, straggler.is_slow) == (2, "data_wait", True)
-    assert straggler.behind_frac == pytest.approx(12 / 64, abs=0.01)
+    judged = judge_ranks(summarize_ranks(open_run(build_ranks(tmp_path / "run", 4, slow=2))))
+    assert isinstance(judged, Slow)
+    latest = judged.comparison.latest
+    assert (latest.rank, latest.phase) == (2, "data_wait")
+    assert latest.own_ns / latest.others_ns == pytest.approx(76 / 64, abs=0.01)
 
 
 def test_ranks_that_are_alike_have_no_slow_one(tmp_path: Path) -> None:
-    straggler = judge_ranks(summarize_ranks(open_run(build_ranks(tmp_path / "run", 3)))).straggler
-    assert straggler is not None
-    assert not straggler.is_slow
+    assert isinstance(judge_ranks(summarize_ranks(open_run(build_ranks(tmp_path / "run", 3)))), Alike)
 
 
 def test_a_difference_that_noise_explains_is_not_sure(tmp_path: Path) -> None:
@@ -76,13 +76,13 @@ def test_a_difference_that_noise_explains_is_not_sure(tmp_path: Path) -> None:
             row["tail_ns"] += long_ms * 1_000_000
         lay_end_to_end(rows)
         write_rows(layout.rank_path(path, rank), "steps", rows)
-    straggler = judge_ranks(summarize_ranks(open_run(path))).straggler
-    assert straggler is not None
-    assert (straggler.rank, straggler.is_slow, straggler.is_unsure) == (1, False, True)
+    judged = judge_ranks(summarize_ranks(open_run(path)))
+    assert isinstance(judged, Unsure)
+    assert judged.comparison.latest.rank == 1
 
 
 def test_one_rank_is_nothing_to_compare(tmp_path: Path) -> None:
-    assert judge_ranks(summarize_ranks(open_run(build_run(tmp_path / "run")))).straggler is None
+    assert judge_ranks(summarize_ranks(open_run(build_run(tmp_path / "run")))) == NotJudged()
 
 
 def test_a_rank_without_steps_says_why_and_the_others_are_compared(tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ def test_a_rank_without_steps_says_why_and_the_others_are_compared(tmp_path: Pat
     ranks = summarize_ranks(open_run(run))
     assert [bool(rank.reason) for rank in ranks] == [False, True, True]
     assert "steps.parquet" in ranks[1].reason
-    assert judge_ranks(ranks).straggler is None
+    assert judge_ranks(ranks) == NotJudged()
 
 
 def test_a_summary_is_read_again_when_a_file_changes(tmp_path: Path) -> None:
@@ -127,6 +127,14 @@ def test_on_several_hosts_the_shortest_call_came_last() -> None:
 def test_bus_bandwidth_of_an_all_reduce() -> None:
     calls = {rank: make_calls([0], [1_000_000], sizes=(1_000_000, 4)) for rank in (0, 1)}
     assert match_collectives(calls)[0].bus_bytes_per_s == pytest.approx(1e9 * 2 * 3 / 4)
+
+
+def test_bus_bandwidth_is_of_all_calls_or_not_known() -> None:
+    calls = {rank: make_calls([0, 10], [5, 5], sizes=(1_000, 4)) for rank in (0, 1)}
+    some = {rank: replace(own, group_size=np.array([4, -1])) for rank, own in calls.items()}
+    assert match_collectives(calls)[0].bus_bytes_per_s is not None
+    assert match_collectives(some)[0].algorithm_bytes_per_s is not None
+    assert match_collectives(some)[0].bus_bytes_per_s is None
 
 
 def test_the_last_rank_of_a_recorded_run_is_the_slow_one(tmp_path: Path) -> None:

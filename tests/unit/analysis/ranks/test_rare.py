@@ -12,13 +12,14 @@ import pytest
 
 from collector.format.run import open_run
 from collector.format.schema import layout
+from profiler_server.analysis.ranks.limits import SAVING_FRAC
 from profiler_server.analysis.ranks.ranks import summarize_ranks
 from profiler_server.analysis.ranks.stragglers import judge_ranks
 from profiler_server.analysis.ranks.together import choose_steps
 from profiler_server.analysis.what_if.pipelines import judge_run
 from profiler_server.analysis.what_if.reading import recall_what_if
 from profiler_server.diagnosis.rank_sentences import describe_evidence, describe_straggler
-from profiler_server.facts.job import Judgement
+from profiler_server.facts.job import Alike, RankVerdict, Slow
 from profiler_server.format import format_duration
 from profiler_server.pages.ranks.rows import measure_own
 from profiler_server.pages.ranks.words import list_stats
@@ -31,7 +32,7 @@ Edit = Callable[[int, list[Row]], list[Row]]
 EVERY, LONG = 20, 200 * MS
 
 
-def judge(path: Path, edit: Edit, ranks: int = 3, steps: int = 165, says_end: bool = False) -> Judgement:
+def judge(path: Path, edit: Edit, ranks: int = 3, steps: int = 165, says_end: bool = False) -> RankVerdict:
     """Judge a job whose steps vary by chance, and in which each rank does what `edit` adds.
 
     With `says_end` the steps tell when they left their last collective.
@@ -77,12 +78,11 @@ def evaluate(rank: int, rows: list[Row], evaluating: tuple[int, ...] = (0,)) -> 
 
 def test_the_rank_that_saves_now_and_then_is_named(tmp_path: Path) -> None:
     judged = judge(tmp_path / "run", save)
-    straggler = judged.straggler
-    assert straggler is not None
-    assert (straggler.rank, straggler.is_slow, judged.rotation) == (0, True, None)
-    assert straggler.causes[0].name == "tail"
-    assert straggler.gain_ns == pytest.approx(LONG / EVERY, rel=0.25)
-    last, count = straggler.longest or (0, 0)
+    assert isinstance(judged, Slow)
+    assert judged.culprits == (0,)
+    assert judged.comparison.latest.causes[0].name == "tail"
+    assert judged.gain_ns == pytest.approx(LONG / EVERY, rel=0.25)
+    last, count = judged.longest or (0, 0)
     assert last == count == 8
     assert f"{last} of the {count} in which the others waited by far the longest" in describe_evidence(judged)
 
@@ -91,8 +91,11 @@ def test_checkpoints_are_named_where_they_are_what_the_rank_is_late_by(tmp_path:
     judge(tmp_path / "run", save)
     run = open_run(tmp_path / "run")
     said = {"id": 0, "name": "torch.save", "path": "torch.save", "thread_id": 1, "start_ns": 0, "failed": False}
-    for took_ns, cause in ((LONG // 4, "tail"), (LONG, "saving checkpoints")):
-        write_rows(run.rank(0).folder, "ranges", [{**said, "id": n, "duration_ns": took_ns} for n in range(8)])
+    found = judge_ranks(summarize_ranks(run)).comparison
+    assert found is not None
+    most_ns = SAVING_FRAC * found.latest.causes[0].excess_ns * summarize_ranks(run)[0].steps / 8
+    for took_ns, cause in ((0.999 * most_ns, "tail"), (1.001 * most_ns, "saving checkpoints")):
+        write_rows(run.rank(0).folder, "ranges", [{**said, "id": n, "duration_ns": int(took_ns)} for n in range(8)])
         judged = judge_run(run, summarize_ranks(open_run(tmp_path / "run")))
         assert f": {cause}." in describe_straggler(judged)
 
@@ -100,9 +103,9 @@ def test_checkpoints_are_named_where_they_are_what_the_rank_is_late_by(tmp_path:
 @pytest.mark.parametrize("says_end", [False, True])
 def test_the_rank_that_evaluates_while_the_others_wait_is_named(tmp_path: Path, says_end: bool) -> None:
     judged = judge(tmp_path / "run", evaluate, says_end=says_end)
-    assert judged.straggler is not None
-    assert (judged.straggler.rank, judged.straggler.is_slow) == (0, True)
-    assert judged.straggler.gain_ns == pytest.approx(LONG / EVERY, rel=0.25)
+    assert isinstance(judged, Slow)
+    assert judged.culprits == (0,)
+    assert judged.gain_ns == pytest.approx(LONG / EVERY, rel=0.25)
     assert "work between its steps, such as an evaluation" in describe_straggler(judged)
     ranks = summarize_ranks(open_run(tmp_path / "run"))
     own = measure_own(ranks)
@@ -118,21 +121,21 @@ def test_the_rank_that_evaluates_while_the_others_wait_is_named(tmp_path: Path, 
 
 def test_ranks_that_evaluate_together_keep_nobody_waiting(tmp_path: Path) -> None:
     judged = judge(tmp_path / "run", lambda rank, rows: evaluate(rank, rows, (0, 1, 2)))
-    assert judged.straggler is not None
-    assert not judged.straggler.is_slow
-    assert judged.straggler.late_frac < 0.03
+    assert judged.comparison is not None
+    assert judged.culprits == ()
+    assert judged.comparison.latest.late_frac < 0.03
 
 
 def test_few_long_waits_are_chance(tmp_path: Path) -> None:
     judged = judge(tmp_path / "run", save, steps=4 * EVERY + 5)
-    assert judged.straggler is not None
-    assert not judged.straggler.is_slow
+    assert judged.comparison is not None
+    assert judged.culprits == ()
 
 
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_few_ranks_that_vary_a_little_are_alike_and_the_least_slowdown_is_said(ranks: int) -> None:
     judged = judge_ranks(summarize_job(make_job(JobPlan(ranks=ranks, steps=100, noise_frac=0.1))))
-    assert judged.rotation is None
+    assert isinstance(judged, Alike)
     assert "would be named" in describe_straggler(judged)
 
 

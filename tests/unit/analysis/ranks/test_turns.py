@@ -14,7 +14,7 @@ from profiler_server.analysis.ranks.calls import Calls
 from profiler_server.analysis.ranks.ranks import RankSummary, summarize_ranks
 from profiler_server.analysis.ranks.stragglers import judge_ranks
 from profiler_server.diagnosis.rank_sentences import describe_evidence, describe_straggler
-from profiler_server.facts.job import Judgement
+from profiler_server.facts.job import Alike, Handover, RankVerdict, Slow, Turns
 from profiler_server.pages.ranks.rows import measure_own
 from profiler_server.report.brief import write_brief
 from tests.support.row_edits import lay_end_to_end, write_rows
@@ -44,7 +44,7 @@ def record(path: Path, later: Later, phase: str = "h2d", noise_ms: float = 1.0) 
     return path
 
 
-def judge(path: Path, starved_frac: float = 0.0) -> Judgement:
+def judge(path: Path, starved_frac: float = 0.0) -> RankVerdict:
     return judge_ranks([replace(rank, starved_frac=starved_frac) for rank in summarize_ranks(open_run(path))])
 
 
@@ -59,12 +59,11 @@ def hand_over(ranks: int, at: int) -> Later:
 def test_a_rank_that_is_slow_until_another_is_is_told_with_the_step(tmp_path: Path, ranks: int, at: int) -> None:
     path = record(tmp_path / "run", hand_over(ranks, at))
     judged = judge(path)
-    found = judged.handover
-    assert found is not None
-    assert (found.step, found.before, found.after) == (at + 1, 0, ranks - 1)
-    assert found.before_ns == pytest.approx(40 * MS, rel=0.05)
-    assert found.after_ns == pytest.approx(40 * MS, rel=0.05)
-    assert judged.rotation is None
+    assert isinstance(judged, Handover)
+    assert (judged.step, judged.culprits) == (at + 1, (0, ranks - 1))
+    assert judged.before_ns == pytest.approx(40 * MS, rel=0.05)
+    assert judged.after_ns == pytest.approx(40 * MS, rel=0.05)
+    assert judged.gain_ns == pytest.approx(40 * MS, rel=0.1)
     assert f"Before step {at + 1} rank 0 held" in describe_straggler(judged)
     assert "It was the last" not in describe_evidence(judged)
     assert any("from then on." in line for line in write_brief(open_run(path)))
@@ -74,9 +73,8 @@ def test_one_rank_that_is_slow_for_good_or_from_the_middle_on_is_no_change_of_ra
     later = hand_over(3, 60)
     later[0] = 0.0
     judged = judge(record(tmp_path / "run", later))
-    assert judged.handover is None
-    assert judged.straggler is not None
-    assert (judged.straggler.rank, judged.straggler.is_slow) == (2, True)
+    assert isinstance(judged, Slow)
+    assert judged.culprits == (2,)
 
 
 def test_one_long_wait_is_told_by_itself_and_makes_nobody_slow(tmp_path: Path) -> None:
@@ -84,13 +82,12 @@ def test_one_long_wait_is_told_by_itself_and_makes_nobody_slow(tmp_path: Path) -
     later[1, 70] = 7_000.0
     path = record(tmp_path / "run", later, "tail")
     judged = judge(path)
-    assert judged.pause is not None
-    assert (judged.pause.rank, judged.pause.step, judged.pause.count) == (1, 71, 1)
-    assert judged.pause.waited_ns == pytest.approx(7_000 * MS, rel=0.01)
-    assert judged.straggler is not None
-    assert (judged.straggler.is_slow, judged.straggler.is_unsure) == (False, False)
-    assert judged.rotation is None
-    assert judged.step_ns < 100 * MS
+    assert isinstance(judged, Alike)
+    pause = judged.comparison.pause
+    assert pause is not None
+    assert (pause.rank, pause.step, pause.count) == (1, 71, 1)
+    assert pause.waited_ns == pytest.approx(7_000 * MS, rel=0.01)
+    assert judged.comparison.step_ns < 100 * MS
     assert "At step 71 rank 1 held 2 others up 7.00 s: tail." in describe_straggler(judged)
     assert any("At step 71 rank 1 held" in line for line in write_brief(open_run(path)))
 
@@ -100,20 +97,20 @@ def test_a_rank_that_is_slow_in_every_step_stays_so_beside_a_long_wait_for_anoth
     later[1, 70] = 9_000.0
     later[2] = 20.0
     judged = judge(record(tmp_path / "run", later))
-    assert judged.straggler is not None
-    assert (judged.straggler.rank, judged.straggler.is_slow) == (2, True)
-    assert judged.straggler.gain_ns == pytest.approx(20 * MS, rel=0.1)
-    assert judged.pause is not None
-    assert judged.pause.rank == 1
+    assert isinstance(judged, Slow)
+    assert judged.culprits == (2,)
+    assert judged.gain_ns == pytest.approx(20 * MS, rel=0.1)
+    assert judged.comparison.pause is not None
+    assert judged.comparison.pause.rank == 1
 
 
 def test_waits_that_come_again_and_again_are_no_single_ones(tmp_path: Path) -> None:
     later = np.zeros((3, STEPS))
     later[1, 5::20] = 300.0
     judged = judge(record(tmp_path / "run", later))
-    assert judged.pause is None
-    assert judged.straggler is not None
-    assert (judged.straggler.rank, judged.straggler.is_slow) == (1, True)
+    assert isinstance(judged, Slow)
+    assert judged.comparison.pause is None
+    assert judged.culprits == (1,)
 
 
 def take_turns(ranks: int) -> Later:
@@ -123,19 +120,19 @@ def take_turns(ranks: int) -> Later:
 def test_turns_in_one_phase_are_told_where_processors_are_short_too(tmp_path: Path) -> None:
     path = record(tmp_path / "run", take_turns(3))
     judged = judge(path, starved_frac=0.5)
-    assert judged.rotation is not None
-    assert judged.rotation.is_one_phase
+    assert isinstance(judged, Turns)
+    assert judged.is_one_phase
     assert "preparation or copy of the batch" in describe_straggler(judged)
     assert any("take turns" in line for line in write_brief(open_run(path)))
 
 
 def test_turns_of_ranks_that_lack_processors_are_put_down_to_that(tmp_path: Path) -> None:
     free = judge(record(tmp_path / "free", np.zeros((3, STEPS)), noise_ms=12.0))
-    assert free.rotation is not None
+    assert isinstance(free, Turns)
     assert "no free processor" not in describe_straggler(free)
     judged = judge(record(tmp_path / "run", np.zeros((3, STEPS)), noise_ms=12.0), starved_frac=0.6)
-    assert judged.rotation is not None
-    assert [cause.name for cause in judged.rotation.causes] == ["no_processor"]
+    assert isinstance(judged, Turns)
+    assert [cause.name for cause in judged.causes] == ["no_processor"]
     assert "for the last one: no free processor." in describe_straggler(judged)
 
 
@@ -162,13 +159,12 @@ def test_a_rank_that_is_late_in_two_groups_holds_the_job_up_once(tmp_path: Path)
         for rank in summarize_ranks(open_run(tmp_path / "run"))
     ]
     judged = judge_ranks(ranks)
-    assert judged.source == "collectives"
-    assert judged.straggler is not None
-    assert (judged.straggler.rank, judged.straggler.is_slow) == (3, True)
-    assert judged.straggler.gain_ns == pytest.approx(30 * MS, rel=0.05)
-    assert judged.blame_ns is not None
-    assert judged.blame_ns[3] == pytest.approx(30 * MS, rel=0.05)
-    assert judged.straggler.late_frac * judged.step_ns == pytest.approx(30 * MS, rel=0.05)
+    assert isinstance(judged, Slow)
+    comparison = judged.comparison
+    assert (comparison.source, judged.culprits) == ("collectives", (3,))
+    assert judged.gain_ns == pytest.approx(30 * MS, rel=0.05)
+    assert comparison.blame_ns[3] == pytest.approx(30 * MS, rel=0.05)
+    assert comparison.latest.late_frac * comparison.step_ns == pytest.approx(30 * MS, rel=0.05)
 
 
 def test_collectives_in_which_nobody_waits_do_not_hide_who_is_waited_for(tmp_path: Path) -> None:
@@ -185,10 +181,9 @@ def test_collectives_in_which_nobody_waits_do_not_hide_who_is_waited_for(tmp_pat
         )
         ranks.append(replace(rank, calls=calls))
     judged = judge_ranks(ranks)
-    assert judged.source == "steps"
-    assert judged.straggler is not None
-    assert (judged.straggler.rank, judged.straggler.is_slow) == (2, True)
-    assert judged.straggler.gain_ns == pytest.approx(40 * MS, rel=0.05)
+    assert isinstance(judged, Slow)
+    assert (judged.comparison.source, judged.culprits) == ("steps", (2,))
+    assert judged.gain_ns == pytest.approx(40 * MS, rel=0.05)
 
 
 def test_beside_a_long_wait_the_page_sets_the_other_steps_beside_each_other(tmp_path: Path) -> None:
@@ -198,9 +193,9 @@ def test_beside_a_long_wait_the_page_sets_the_other_steps_beside_each_other(tmp_
     run = open_run(record(tmp_path / "run", later, "tail"))
     ranks = summarize_ranks(run)
     judged = judge_ranks(ranks)
-    own = measure_own(ranks, judged.pause)
+    assert judged.comparison is not None
+    own, latest = measure_own(ranks, judged.comparison.pause), judged.comparison.latest
     assert own[1] == pytest.approx(own[0], abs=2 * MS)
     assert own[2] - own[0] == pytest.approx(20 * MS, abs=2 * MS)
-    assert judged.straggler is not None
-    assert judged.straggler.own_ns - judged.straggler.others_ns == pytest.approx(20 * MS, abs=2 * MS)
-    assert judged.straggler.phase_ns < 60 * MS
+    assert latest.own_ns - latest.others_ns == pytest.approx(20 * MS, abs=2 * MS)
+    assert latest.phase_ns < 60 * MS

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from profiler_server.analysis.replay.critical import CRITICAL_PATH, CriticalPath
+from profiler_server.analysis.replay.critical import CriticalPath, find_critical_path
 from tests.support.window_cases import wait_each_layer
 from tests.support.windows import Machine, Step, build_window, compute
 
 
 def find_path(path: Path, body: Step) -> CriticalPath:
-    found = CRITICAL_PATH.read(build_window(path, body, steps=6).rank())
+    found = find_critical_path(build_window(path, body, steps=6).rank())
     assert found is not None
     return found
 
@@ -69,7 +69,7 @@ def test_the_pieces_lie_end_to_end_and_sum_to_the_steps(body: Step, tmp_path: Pa
 
 def test_a_piece_names_the_slice_that_it_stands_on(tmp_path: Path) -> None:
     run = build_window(tmp_path, compute, steps=6)
-    path = CRITICAL_PATH.read(run.rank())
+    path = find_critical_path(run.rank())
     assert path is not None
     slices = run.rank().table("slices").to_pandas().set_index("id")
     named = path.slice_id >= 0

@@ -9,7 +9,7 @@ import pytest
 
 from collector.format.run import open_run
 from profiler_server.analysis.replay.building import build_graph
-from profiler_server.analysis.replay.critical import CRITICAL_PATH
+from profiler_server.analysis.replay.critical import find_critical_path
 from profiler_server.analysis.replay.graph import Changes, Graph, measure_replay
 from profiler_server.analysis.replay.reading import replay_rank
 from profiler_server.analysis.replay.window import read_window
@@ -110,7 +110,7 @@ def test_slices_that_name_each_other_and_broken_arguments_end_the_search(tmp_pat
         row |= {"parent": row["id"], "args": "{" * 2_000}
     write_rows(folder, "slices", rows)
     assert replay_rank(open_run(run.path).rank()) is not None
-    assert CRITICAL_PATH.read(open_run(run.path).rank()) is not None
+    assert find_critical_path(open_run(run.path).rank()) is not None
 
 
 def test_a_wait_that_outlasts_the_steps_is_passed_before_their_end(tmp_path: Path) -> None:

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from collector.format.run import Run
 from profiler_server.analysis.stacks.frames import parse_frame
-from profiler_server.analysis.stacks.naming import LEAST_SAMPLES, bound_share
+from profiler_server.analysis.stacks.naming import bound_share
 from profiler_server.analysis.stacks.stacks import Stacks, read_stacks
+from profiler_server.diagnosis.limits.stacks import LEAST_SAMPLES
 from profiler_server.facts.steps import Part
 from profiler_server.store.redaction import redact
 from tests.support.runs import build_run

@@ -39,6 +39,8 @@ def test_the_ideal_job_computes_as_the_mean_and_communicates_as_the_median() -> 
     assert found.waste_frac == pytest.approx(20 / 115)
     assert found.discrepancy_frac == pytest.approx(0.0)
     assert found.method == "replay"
+    # With as long a forward on both: 30 + 50 + 20 + 5 = 105 ms. One stage is even as it is.
+    assert (found.even_work_frac, found.even_stages_frac) == pytest.approx((10 / 115, 0.0))
 
 
 def test_each_kind_of_operation_is_weighed_alone() -> None:
