@@ -13,7 +13,7 @@ from collector.format.lens import StepRange
 from collector.format.run import RankRun, Run
 from collector.format.schema.errors import RunError, TableBrokenError
 from collector.format.schema.recovery import spell_recovery
-from profiler_server.store.cache.disk import NotReady
+from profiler_server.derive.derived import NotReady
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")

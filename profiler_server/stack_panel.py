@@ -11,9 +11,9 @@ from collector.format.run import RankRun
 from collector.format.schema.errors import RunError
 from profiler_server.analysis.stacks.flame import lay_out
 from profiler_server.analysis.stacks.frames import Frame
-from profiler_server.analysis.stacks.naming import LEAST_SAMPLES
 from profiler_server.analysis.stacks.stacks import Stacks, read_stacks
-from profiler_server.diagnosis.named import spell_call, spell_function, spell_share
+from profiler_server.diagnosis.limits.stacks import LEAST_SAMPLES
+from profiler_server.diagnosis.wording import spell_call, spell_function, spell_share
 from profiler_server.facts.steps import NamedFunction, Part
 from profiler_server.figures.flame import Flame, Flaming, build_flame
 from profiler_server.format import format_count, format_number_of, shorten_middle

@@ -14,8 +14,6 @@ import typer
 from collector.format.schema.errors import OutputError, RunError, StepscopeError, UsageError
 from collector.format.schema.writing import write_output
 from profiler_server.commands import BaseDir, find_base_dir, find_run, find_runs, list_runs_below
-from profiler_server.report.gate import EXIT_CODES, build_undecided, describe_verdict, render_markdown, render_verdict
-from profiler_server.report.junit import render_junit
 
 if TYPE_CHECKING:
     from collector.format.run import Run
@@ -54,6 +52,8 @@ def command(
     markdown: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the gate's verdict as Markdown.")] = None,
 ) -> None:
     """Say where the mean step of B differs from that of A, or whether one list of runs is slower than another."""
+    from profiler_server.report.gate import EXIT_CODES, describe_verdict, render_verdict
+
     base, limit = find_base_dir(base_dir, context), parse_share(max_slowdown or "0%")
     documents: dict[str, Any] = {}
     with tell_documents(junit, markdown):
@@ -94,6 +94,8 @@ def tell_documents(junit: Path | None, markdown: Path | None) -> Iterator[None]:
     try:
         yield
     except StepscopeError as error:
+        from profiler_server.report.gate import build_undecided
+
         with contextlib.suppress(OutputError):
             write_documents(build_undecided(str(error)), junit, markdown)
         raise
@@ -158,6 +160,9 @@ def parse_share(text: str) -> float:
 
 def write_documents(verdict: Verdict, junit: Path | None, markdown: Path | None) -> None:
     """Write the files that were asked for. Raises OutputError if one cannot be written."""
+    from profiler_server.report.gate import render_markdown
+    from profiler_server.report.junit import render_junit
+
     for path, render_file in ((junit, render_junit), (markdown, render_markdown)):
         if path is None:
             continue

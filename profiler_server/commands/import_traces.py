@@ -12,10 +12,9 @@ from collector.ending import unwind_at_signals
 from collector.format.schema import layout
 from collector.format.schema.errors import OutputError, UsageError
 from collector.format.schema.wording import format_ranks_named
-from collector.traces.format import ReadLimits
+from collector.traces.limits import ReadLimits
 from profiler_server.commands import BaseDir, find_base_dir, find_workers, show_progress
 from profiler_server.format import format_ranks
-from profiler_server.store.names import UNSAFE, find_free_name, name_run
 
 if TYPE_CHECKING:
     from collector.format.run import Run
@@ -65,7 +64,7 @@ def command(
         typer.Option(metavar="ADDRESS", help="Have a Dask cluster read the files, such as tcp://scheduler:8786."),
     ] = None,
 ) -> None:
-    """Make a run of torch.profiler traces (.json, .json.gz), operations of a job (.parquet), Flight Recorder dumps or NCCL's status."""
+    """Make a run of traces of torch.profiler, operations of a job, Flight Recorder dumps or NCCL's status."""
     from collector.traces.importing import Importing, import_traces
     from profiler_server.store.mirror import find_mirror
 
@@ -90,14 +89,14 @@ def tell_ended(number: int) -> None:
 
 def keep_ranks(run: Run, workers: Workers) -> None:
     """Read the ranks of a run of very many as its first page would."""
-    from profiler_server.store.cache.stamp import FEW_RANKS
+    from profiler_server.derive.stamps import FEW_RANKS
 
     if len(run.ranks) <= FEW_RANKS:
         return
     from profiler_server.analysis.ranks.ranks import summarize_ranks
-    from profiler_server.store.cache.partials import use_workers
+    from profiler_server.derive.store import find_store
 
-    use_workers(lambda ranks: workers)
+    find_store().choose_workers = lambda ranks: workers
     summarize_ranks(run)
 
 
@@ -122,6 +121,8 @@ def choose_name(base: Path, traces: list[Path], name: str | None) -> str:
 
     Raises UsageError for a name that is no name of a folder, OutputError for that of a run.
     """
+    from profiler_server.store.names import UNSAFE, find_free_name, name_run
+
     chosen = name or name_run(traces[0].resolve().name)
     if UNSAFE.search(chosen) or chosen.startswith("."):
         raise UsageError(f"--name {chosen!r} may hold letters, digits, dot, dash and underscore only")

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from collector.format.run import Run
 from collector.format.schema.errors import OutputError, RunError, UsageError
 from collector.format.schema.writing import write_output
 from profiler_server.commands import BaseDir, RunName, find_base_dir, find_run, find_workers, show_progress
 
 if TYPE_CHECKING:
+    from collector.format.run import Run
     from collector.traces.workers import Workers
 
 NAME = "report"
@@ -105,15 +105,16 @@ def choose_readers(run: Run, jobs: int | None, dask: str | None) -> Workers:
     """Return who reads the ranks of a run, and have them read what pages keep of very many as well."""
     from collector.format.stored_files import LENDERS
     from collector.traces.workers import Here, count_processes
-    from profiler_server.store.cache.partials import READER_BYTES, choose_processes, use_workers
-    from profiler_server.store.cache.stamp import FEW_RANKS
+    from profiler_server.derive.many import READER_BYTES, choose_processes
+    from profiler_server.derive.stamps import FEW_RANKS
+    from profiler_server.derive.store import find_store
 
     ranks = len(run.ranks)
     is_small = ranks <= FEW_RANKS and jobs is None and dask is None
     if is_small or LENDERS:  # only this process knows how files of a bucket are fetched
         return Here()
     workers = find_workers(jobs, dask, lambda: count_processes(ranks, READER_BYTES), ranks)
-    use_workers(choose_processes if jobs is None and dask is None else lambda ranks: workers)
+    find_store().choose_workers = choose_processes if jobs is None and dask is None else lambda ranks: workers
     return workers
 
 

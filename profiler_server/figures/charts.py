@@ -156,8 +156,12 @@ def build_lines(x: Numbers, lines: Sequence[Line], axes: Axes | None = None, poi
 def build_stack(stack: Stack, axes: Axes | None = None) -> Figure:
     """Build stacked columns, one per step, or one per run of steps where there are more than BINNED_BARS."""
     axes = axes or Axes()
-    total = sum(stack.parts.values()) if stack.parts else np.zeros(1)
-    scale, unit = _scale(axes, axes.y_peak or (float(np.max(total)) if len(stack.x) else 0.0))
+    total = np.sum([*stack.parts.values()], axis=0) if stack.parts else np.zeros(1)
+    # A column of several steps is lower than the longest of them.
+    peak = float(np.max(average_runs(total))) if len(stack.x) else 0.0
+    if axes.y_peak is not None:
+        axes = replace(axes, y_peak=min(axes.y_peak, peak))
+    scale, unit = _scale(axes, axes.y_peak or peak)
     x = average_runs(stack.x)
     width = float(run_length(len(stack.x)))
     data = []

@@ -25,8 +25,8 @@ from collector.format.schema.manifest import RankManifest, RunState
 from collector.format.standstills import mark_standstills, read_standstills
 from collector.format.steps import find_stood, measure_between, read_integers, select_steps, train_steps
 from collector.hangs.live import find_standing
-from profiler_server.store.cache.background import Background
-from profiler_server.store.cache.memory import MemoryCache
+from profiler_server.derive.background import Background
+from profiler_server.derive.derived import derived
 from profiler_server.store.catalog import Catalog
 from profiler_server.store.headline import RunEntry
 
@@ -35,7 +35,6 @@ RECENT_STEPS = 50
 MOST_RUNS = 100
 MOST_RANKS = 16_384
 """Ranks of a run that are read, from the first."""
-MOST_KNOWN = 4 * MOST_RANKS
 READ_LIMIT_S = 0.25
 """After so long the ranks that were not read are told as they were read before; they are read in the background."""
 LATE_LIMIT_S = 2.0
@@ -118,7 +117,6 @@ class Gauges:
         self._listed: Sequence[RunEntry] | None = None
         self._listed_s = float("-inf")
         self._background = Background(head_start=False)
-        self._ranks: MemoryCache[RankGauges | None] = MemoryCache(MOST_KNOWN)
         self._turns: dict[Path, int] = {}
         self._late: list[RankRun] = []
 
@@ -142,9 +140,9 @@ class Gauges:
         """Read ranks for a while, and all that were never read, so that the next answer knows them; let it not wait."""
         until_s = time.monotonic() + LATE_LIMIT_S
         for rank in ranks:
-            if time.monotonic() > until_s and self._ranks.find(rank.key) is not None:
+            if time.monotonic() > until_s and _read_rank.find(_read_rank.ask(rank)) is not None:
                 continue  # it is told as it was; its turn comes
-            self._read_rank(rank)
+            _read_rank(rank)
             with self._lock:
                 self._turns[rank.run_path] = self._turns.get(rank.run_path, 0) + 1
         with self._lock:
@@ -192,22 +190,13 @@ class Gauges:
         for at, number in enumerate((*numbers[begin:], *numbers[:begin])):
             rank = run.read_rank(number)
             if at >= FEW_RANKS and time.monotonic() > until_s:
-                known = self._ranks.find(rank.key)
-                found[number] = None if known is None else known.result
+                known = _read_rank.find(_read_rank.ask(rank))
+                found[number] = None if known is None else known.value
                 self._late.append(rank)
                 continue
-            found[number] = self._read_rank(rank)
+            found[number] = _renew(rank, _read_rank(rank))
             self._turns[entry.path] = begin + at + 1
         return [gauges for number in numbers if (gauges := found[number]) is not None]
-
-    def _read_rank(self, rank: RankRun) -> RankGauges | None:
-        read = self._ranks.find_or_compute_rank(rank, lambda: _read_rank(rank))
-        if read is None or read.state != "recording":
-            return read
-        try:
-            return read if rank.state == "recording" else _read_rank(rank)  # a process that dies changes no file
-        except RunError:
-            return None
 
 
 def _may_be_live(entry: RunEntry, now_ns: int) -> bool:
@@ -227,6 +216,15 @@ def _find_changed_ns(path: str) -> int:
         return 0
 
 
+def _renew(rank: RankRun, known: RankGauges | None) -> RankGauges | None:
+    """Return gauges of a rank that recorded, with what it does now: a process that dies changes no file."""
+    try:
+        return replace(known, state=rank.state) if known is not None and known.state == "recording" else known
+    except RunError:
+        return None
+
+
+@derived()
 def _read_rank(rank: RankRun) -> RankGauges | None:
     try:
         manifest, state = rank.manifest, rank.state
@@ -249,7 +247,9 @@ def _read_steps(rank: RankRun, manifest: RankManifest, state: RunState) -> RankG
     own = read_standstills(rank.rank, manifest.facts)
     counted = count_as_steps(mark_standstills(rows, rank.run_path, rank.rank, own))
     train = train_steps(counted.steps)
-    is_apart = (read_integers(train, "detailed") > 0) | (read_integers(train, "probed") > 0) | find_stood(train)
+    is_apart = (
+        (read_integers(train, "detailed") > 0) | (read_integers(train, "probed", absent=0) > 0) | find_stood(train)
+    )
     is_apart |= _mark_warm_up(counted.steps)
     kept = np.flatnonzero(~is_apart)[-RECENT_STEPS:]
     known = _describe(rank, manifest, state)

@@ -13,13 +13,13 @@ from fastapi.routing import APIRoute
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from collector.format.schema.errors import StepscopeError
 from collector.plugins import find_plugins
 from collector.version import __version__
-from profiler_server.analysis.ranks.ranks import stop_reading
+from profiler_server.derive.store import Store
 from profiler_server.settings import Settings
-from profiler_server.store.cache.background import BACKGROUND
 from profiler_server.web import routes
 from profiler_server.web.bodies import BodyLimit
 from profiler_server.web.compression import Compression
@@ -55,19 +55,30 @@ def create_app(settings: Settings) -> FastAPI:
     app.add_middleware(BodyLimit)
     app.add_middleware(TokenGate, settings=settings, answer=_answer_error)
     app.add_middleware(Guard, settings=settings)
+    app.add_middleware(_Holding, store=services.store)
     return app
+
+
+class _Holding:
+    """Has the store of this app held while a request is answered."""
+
+    def __init__(self, app: ASGIApp, store: Store) -> None:
+        self._app = app
+        self._store = store
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self._store.held():
+            await self._app(scope, receive, send)
 
 
 @asynccontextmanager
 async def _run_services(app: FastAPI) -> AsyncIterator[None]:
-    # Whoever opens a run has seen the run list first: by then the pages are imported.
-    BACKGROUND.start("pages", lambda: app.state.services.pages)
     app.state.services.imports.resume()
     telemetry = app.state.services.start_telemetry()
     yield
     if telemetry is not None:
         await run_in_threadpool(telemetry.close)
-    await run_in_threadpool(stop_reading)
+    await run_in_threadpool(app.state.services.store.close)
     app.state.services.catalog.close()
     app.state.services.diagnoses.close()
     app.state.services.imports.close()

@@ -8,17 +8,13 @@ from typing import TYPE_CHECKING
 
 from collector.format.run import Run
 from collector.format.schema.errors import RunError
-from profiler_server.store.cache.background import BACKGROUND
-from profiler_server.store.cache.disk import AT_ONCE_SLICES, count_slices
-from profiler_server.store.cache.memory import Entry, MemoryCache
-from profiler_server.store.cache.stamp import stamp_ranks
+from profiler_server.derive.derived import AT_ONCE_SLICES, count_slices, derived
+from profiler_server.derive.store import find_store
 from profiler_server.store.catalog import Catalog
 from profiler_server.store.ledger import Ledger, LedgerEntry, say_track_record
 
 if TYPE_CHECKING:
     from profiler_server.diagnosis.outcome import Outcome
-
-MOST_CACHED = 256
 
 
 @dataclass(frozen=True)
@@ -36,7 +32,7 @@ class Outcomes:
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
         self._ledger = Ledger(catalog.base_dir)
-        self._cache: MemoryCache[tuple[str, ...]] = MemoryCache(MOST_CACHED)
+        self._judged = derived()(self._judge)
 
     def peek(self, run_id: str) -> OutcomeView | None:
         """Return what became of the advice of the run before, or that it is being judged; None where there is no such run."""
@@ -45,16 +41,13 @@ class Outcomes:
             return None
         try:
             before, after = self._catalog.open(earlier), self._catalog.open(run_id)
-            stamp = tuple(stamp_ranks(run.path, run.ranks) for run in (before, after))
+            asked = self._judged.ask(before, after, earlier, run_id)
+            known = self._judged.find(asked)
+            if known is not None and (known.stamp == asked.stamp or after.state == "recording"):
+                return OutcomeView(earlier, known.value)
         except RunError:
             return None
-        known = self._cache.find((earlier, run_id))
-        if known is not None and (known.stamp == stamp or after.state == "recording"):
-            return OutcomeView(earlier, known.result)
-        work = BACKGROUND.start(
-            ("outcome", earlier, run_id),
-            lambda: self._cache.put((earlier, run_id), Entry(stamp, self._judge(before, after, earlier, run_id))),
-        )
+        work = find_store().background.start(asked.key, lambda: self._judged.answer(asked))
         return OutcomeView(earlier, pending=True) if work is not None else None
 
     def say(self, before: Run, after: Run) -> tuple[str, ...]:

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -20,14 +19,14 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from collector.format.finding import BASE_ID
 from collector.format.schema import layout
-from profiler_server.store.cache.finished import FinishedRuns
-from profiler_server.store.cache.provisional import Watch, watch_request
+from profiler_server.derive.background import Watch, watch_request
+from profiler_server.derive.finished import find_finished
+from profiler_server.derive.store import find_store
 from profiler_server.web.links import API
 
 _BELOW = (f"{API}/runs/", "/runs/")
 _CACHE_CONTROL = "private, no-cache"
 """A browser keeps the answer for this user alone, and asks each time whether it still holds."""
-MOST_KEPT_BYTES = 64 << 20
 LARGEST_KEPT_BYTES = 2 << 20
 PATIENCE_S = 10.0
 """How long a request waits for another one that makes the same answer."""
@@ -47,7 +46,6 @@ class Revalidation:
     def __init__(self, app: ASGIApp, base_dir: Path, version: Callable[[], str]) -> None:
         self._app = app
         self._tags = _Tags(base_dir, version)
-        self._kept = _KeptAnswers()
         self._making: dict[str, asyncio.Event] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -68,15 +66,15 @@ class Revalidation:
         if making is not None:
             with suppress(asyncio.TimeoutError, TimeoutError):
                 await asyncio.wait_for(making.wait(), PATIENCE_S)
-        kept = self._kept.find(tag)
+        kept = find_store().find(("answer", tag))
         if kept is not None:
-            await _send_kept(kept, scope, send)
+            await _send_kept(kept.value, scope, send)
             return
         made = asyncio.Event()
         if scope["method"] == "GET":
             self._making.setdefault(tag, made)
         try:
-            await self._app(scope, receive, _Tagger(tag, send, _Keeping(self._kept, scope["method"] == "GET", made)))
+            await self._app(scope, receive, _Tagger(tag, send, _Keeping(scope["method"] == "GET", made)))
         finally:
             made.set()
             if self._making.get(tag) is made:
@@ -105,12 +103,11 @@ class _Tags:
         self._version = version
         # Rules, pages and settings are those of this process; another may have others.
         self._process = secrets.token_hex(8)
-        self._finished = FinishedRuns()
 
     def find(self, path: str, query: bytes) -> str | None:
         """Return the tag of an address; None unless it is of runs that have ended."""
         runs = self._list_runs(path)
-        stamps = [self._finished.find_stamp(run) for run in runs]
+        stamps = [find_finished(run) for run in runs]
         if not stamps or None in stamps:
             return None
         digest = blake2b(digest_size=16)
@@ -136,32 +133,10 @@ class _Tags:
         return found
 
 
-class _KeptAnswers:
-    """Answers by their tag, the oldest go first. To be used from the event loop."""
-
-    def __init__(self) -> None:
-        self._answers: OrderedDict[str, tuple[RawHeaders, bytes]] = OrderedDict()
-        self._bytes = 0
-
-    def find(self, tag: str) -> tuple[RawHeaders, bytes] | None:
-        if tag in self._answers:
-            self._answers.move_to_end(tag)
-        return self._answers.get(tag)
-
-    def put(self, tag: str, headers: RawHeaders, body: bytes) -> None:
-        if tag in self._answers:
-            return
-        self._answers[tag] = headers, body
-        self._bytes += len(body)
-        while self._bytes > MOST_KEPT_BYTES:
-            self._bytes -= len(self._answers.popitem(last=False)[1][1])
-
-
 @dataclass(frozen=True)
 class _Keeping:
-    """Where an answer is kept, whether it may be, and what says that it is known if it was."""
+    """Whether an answer may be kept, and what says that it is known if it was."""
 
-    answers: _KeptAnswers
     is_wanted: bool
     known: asyncio.Event
 
@@ -204,5 +179,5 @@ class _Tagger:
         self._body.append(body)
         if not message.get("more_body", False):
             if not self._watch.is_provisional:
-                self._keeping.answers.put(self._tag, self._headers, b"".join(self._body))
+                find_store().put(("answer", self._tag), None, (self._headers, b"".join(self._body)))
             self._keeping.known.set()

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import importlib
 import threading
+from collections.abc import Sequence
+from contextlib import suppress
 from functools import cached_property
 from typing import Annotated, Any
 
+import pyarrow as pa
 from fastapi import Depends, Request
 from starlette.responses import HTMLResponse
 
-from profiler_server.fleet.gauges import Gauges
+from collector.format.schema.errors import RunError
+from profiler_server.derive.store import find_store
+from profiler_server.fleet.gauges import Gauges, RunGauges
 from profiler_server.fleet.telemetry import Telemetry
 from profiler_server.settings import Settings
 from profiler_server.store.catalog import Catalog
+from profiler_server.store.headline import RunEntry
 from profiler_server.web.diagnoses import Diagnoses
 from profiler_server.web.discovery import PageSet, find_pages
 from profiler_server.web.links import Links
@@ -28,8 +34,11 @@ class Services:
     """Settings, runs, pages, templates and links of one app."""
 
     def __init__(self, settings: Settings) -> None:
+        # Arrow imports pandas at its first conversion, which takes longer than the first look at runs may.
+        pa.array([0]).to_numpy()
         frontend = find_frontend()
         self.settings = settings
+        self.store = find_store()
         self.catalog = Catalog(settings.base_dir)
         self.gauges = Gauges(self.catalog)
         self.static = StaticFiles(frontend / "static")
@@ -46,7 +55,11 @@ class Services:
     def start_telemetry(self) -> Telemetry | None:
         """Begin to send metrics, where the settings say so."""
         endpoint = self.settings.otlp_endpoint
-        return Telemetry(endpoint, self.gauges.read) if endpoint else None
+        return Telemetry(endpoint, self._read_gauges) if endpoint else None
+
+    def _read_gauges(self) -> Sequence[RunGauges]:
+        with self.store.held():  # in a thread of OpenTelemetry
+            return self.gauges.read()
 
     @cached_property
     def _pages(self) -> PageSet:
@@ -57,6 +70,14 @@ class Services:
         """Return the pages, found at first use: the run list is shown before pandas and DuckDB are imported."""
         with self._lock:
             return self._pages
+
+    def warm_up(self, runs: Sequence[RunEntry]) -> None:
+        """Import the pages and have runs judged, which whoever has seen the list asks for next."""
+        if "_pages" not in vars(self):
+            self.store.background.start("pages", lambda: self.pages)
+        for run in runs:
+            with suppress(RunError):  # it may vanish at any moment
+                self.diagnoses.peek(run)
 
     def find_version(self) -> str:
         """Return what changes with any file that pages are drawn with."""

@@ -14,9 +14,9 @@ from contextlib import suppress
 from dataclasses import replace
 
 from collector.format.schema.errors import UsageError
+from profiler_server.derive.background import is_working
 from profiler_server.fleet import telemetry
 from profiler_server.settings import TOKEN_FORM, WILDCARD_HOSTS, Settings
-from profiler_server.store.cache.background import is_working
 from profiler_server.store.mirror import find_mirror
 from profiler_server.web.hosts import Hosts
 
@@ -102,11 +102,12 @@ def return_large_blocks() -> None:
 def _run(settings: Settings, listener: socket.socket) -> None:
     import uvicorn  # after the socket is bound: a wrong port is reported at once
 
-    from profiler_server.store.cache.partials import choose_processes, use_workers
+    from profiler_server.derive.many import choose_processes
+    from profiler_server.derive.store import find_store
     from profiler_server.web.app import create_app
     from profiler_server.web.patience import HEAD_LIMIT_BYTES, MOST_CONNECTIONS, PatientProtocol
 
-    use_workers(choose_processes)
+    find_store().choose_workers = choose_processes
     # The other half is for files: a page must be made however many clients hang on.
     PatientProtocol.most_connections = min(MOST_CONNECTIONS, raise_descriptor_limit() // 2)
     config = uvicorn.Config(

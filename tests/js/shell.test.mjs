@@ -39,10 +39,11 @@ test("a choice lasts as long as the page where nothing can be stored", () => {
 });
 
 test("files that are no traces or too large are refused before they are sent", () => {
-  assert.equal(refuse([{ name: "a.json.gz", size: 10 }, { name: "B.JSON", size: 10 }], 100), "");
-  assert.match(refuse([], 100), /No file was dropped/);
-  assert.match(refuse([{ name: "a.txt", size: 1 }], 100), /^a\.txt is not a trace/);
-  assert.match(refuse([{ name: "a.json", size: 2 ** 20 + 1 }], 2 ** 20), /^2 MiB are more than this server takes \(1 MiB\)/);
+  const taken = { limit: 2 ** 20, names: "(\\.json|\\.json\\.gz|rank_?\\d{1,9})$", suffixes: ".json or .json.gz" };
+  assert.equal(refuse([{ name: "a.json.gz", size: 10 }, { name: "B.JSON", size: 10 }, { name: "dump_rank_7", size: 10 }], taken), "");
+  assert.match(refuse([], taken), /No file was dropped/);
+  assert.match(refuse([{ name: "a.txt", size: 1 }], taken), /^a\.txt is not a trace: .* in \.json or \.json\.gz\.$/);
+  assert.match(refuse([{ name: "a.json", size: 2 ** 20 + 1 }], taken), /^2 MiB are more than this server takes \(1 MiB\)/);
 });
 
 test("an import that waits says its place in the queue", () => {

@@ -44,6 +44,8 @@ def test_a_bad_value_is_named_in_the_one_error_shape(asker: Asker, query: str) -
         (f"{RUNS}?page=99", "page=99 is past the end: there is 1 in all"),
         (f"{RUNS}?stat=crashed", "There is no parameter 'stat' here; there are: page, page_size, q, sort, state"),
         (f"{RUNS}/healthy/operators?page=99&size=1", "page=99 is past the end"),
+        (f"{RUNS}/healthy/steps?page=99", "page=99 is past the end: there is 1 in all"),
+        (f"{RUNS}/healthy/tables/phases?page=99&format=csv", "page=99 is past the end"),
         (f"{RUNS}/healthy/steps?columns=step", "no parameter 'columns'"),
         (f"{RUNS}/healthy/queues/worker_queue?page=99", "page=99 is past the end"),
         (f"{RUNS}/healthy/report?verbose=1", "there are: none"),
@@ -103,7 +105,6 @@ def test_tables_are_paged(asker: Asker) -> None:
         "unit": "ns",
         "meaning": "Start, since the run's epoch.",
     }
-    assert asker.ask(f"{RUNS}/healthy/steps?page=99").json()["rows"] == []
 
 
 def test_csv_holds_the_same_rows(asker: Asker) -> None:

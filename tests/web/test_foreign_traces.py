@@ -12,7 +12,7 @@ import pytest
 
 from collector.format.run import Run
 from collector.traces import import_trace
-from profiler_server.analysis.accounting.accounting import ACCOUNTS
+from profiler_server.analysis.accounting.accounting import account_trace
 from tests.support.asking import Asker
 from tests.support.traces import Event, call, copy, kernel, operator, step, training_steps
 
@@ -161,7 +161,7 @@ def test_trace_of_any_producer_is_counted_whole_and_shown(tmp_path: Path, name: 
     slices = rank.table("slices").to_pylist()
     assert sum(row["launched_by"] is not None for row in slices if row["category"] == "kernel") == case.linked
     assert rank.manifest.events_lost == 0
-    assert all(check.holds for check in ACCOUNTS.read(rank).checks)
+    assert all(check.holds for check in account_trace(rank).checks)
     _check_pages(tmp_path / "base", run)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from collector.traces import import_trace
-from profiler_server.store.cache import background, disk
+from profiler_server.derive import background, derived
 from profiler_server.timeline import cache as timeline_cache
 from tests.support.asking import Asker
 from tests.support.traces import training_steps, write_trace
@@ -24,7 +24,7 @@ def large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Asker:
     """A server with the run `large`, which counts as such."""
     trace = write_trace(tmp_path / "trace.json", training_steps(6, 20_000.0))
     import_trace(trace, tmp_path / "base/large")
-    monkeypatch.setattr(disk, "AT_ONCE_SLICES", 10)
+    monkeypatch.setattr(derived, "AT_ONCE_SLICES", 10)
     return Asker(tmp_path / "base")
 
 
@@ -55,7 +55,7 @@ def test_the_figures_are_those_of_a_rank_that_is_not_large(
 ) -> None:
     shutil.copytree(tmp_path / "base", tmp_path / "copy")
     later = [read_parts(ask_until_there(large, f"/runs/large/{page}")) for page in PAGES]
-    monkeypatch.setattr(disk, "AT_ONCE_SLICES", 1_000_000)
+    monkeypatch.setattr(derived, "AT_ONCE_SLICES", 1_000_000)
     small = Asker(tmp_path / "copy")
     assert later == [read_parts(small.ask(f"/runs/large/{page}").text) for page in PAGES]
 

@@ -11,7 +11,7 @@ import uvicorn
 
 from profiler_server.settings import Settings
 from profiler_server.store.names import name_run
-from profiler_server.timeline.cache import CACHE_FOLDER, TIMELINES
+from profiler_server.timeline.cache import CACHE_FOLDER, find_timelines
 from profiler_server.web import patience
 from profiler_server.web.app import create_app
 from tests.support.asking import Asker
@@ -50,7 +50,7 @@ def cached(tmp_path: Path) -> tuple[Asker, list[Path]]:
     folder = build_run(tmp_path / "a", RunPlan(steps=6))
     asker = Asker(tmp_path)
     assert asker.ask(f"{API_TIMELINE}/meta").status_code == 200
-    TIMELINES._open.clear()
+    find_timelines()._open.clear()
     return asker, sorted(path for path in folder.rglob(f"{CACHE_FOLDER}/*/*") if path.is_file())
 
 
@@ -62,7 +62,7 @@ def test_a_damaged_cache_of_the_timeline_is_built_again_before_anyone_notices(
     assert files
     whole = asker.ask(f"{API_TIMELINE}/meta").json()
     for path in files:
-        TIMELINES._open.clear()
+        find_timelines()._open.clear()
         path.unlink() if damage is None else path.write_bytes(damage)
         asks = ["meta", f"tile?level={whole['rawLevel']}&number=0", "search?q=conv"]
         assert [asker.ask(f"{API_TIMELINE}/{ask}").status_code for ask in asks] == [200] * 3, path.name
@@ -73,7 +73,7 @@ def test_a_single_bit_that_flips_in_the_cache_is_never_shown(cached: tuple[Asker
     asks = ["meta", "search?q=conv", "area?begin=0&end=900000000000"]
     whole = [asker.ask(f"{API_TIMELINE}/{ask}").text for ask in asks]
     for path in files:
-        TIMELINES._open.clear()
+        find_timelines()._open.clear()
         raw = bytearray(path.read_bytes())
         raw[len(raw) // 2] ^= 1
         path.write_bytes(raw)

@@ -16,9 +16,8 @@ import httpx
 import pytest
 
 from collector.format.schema import layout
+from profiler_server.derive import finished
 from profiler_server.settings import Settings
-from profiler_server.store.cache import finished
-from profiler_server.web import revalidation
 from tests.support.asking import ADDRESS, Asker
 from tests.support.large import build_large_run
 from tests.support.runs import RunPlan, build_run
@@ -194,16 +193,6 @@ def test_a_monitor_is_told_the_tag_without_the_page(base: Path) -> None:
     assert full.headers["etag"] == asked.headers["etag"]
     assert full.text.endswith("</html>\n") or full.text.rstrip().endswith("</html>")
     assert asker.ask(PAGES[0], "HEAD").headers["content-length"] == full.headers["content-length"]
-
-
-def test_what_is_kept_is_bounded(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asker = Asker(base)
-    size = len(asker.ask(PAGES[0]).content)
-    kept = revalidation._KeptAnswers()
-    monkeypatch.setattr(revalidation, "MOST_KEPT_BYTES", 3 * size)
-    for number in range(9):
-        kept.put(str(number), (), bytes(size))
-    assert [kept.find(str(number)) is not None for number in range(9)] == [False] * 6 + [True] * 3
 
 
 def test_a_page_that_many_ask_for_at_once_is_made_once(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,9 @@ def test_an_empty_base_shows_how_to_record_a_run(tmp_path: Path) -> None:
 
 
 def test_lists_names_states_and_figures(asker: Asker) -> None:
-    text = asker.ask("/").text
+    until_s = time.monotonic() + 20
+    while "still being read" in (text := asker.ask("/").text) and time.monotonic() < until_s:
+        time.sleep(0.1)  # a busy machine reads fewer runs in the first look
     for words in ("healthy", "team/slow", "Crashed", "160 ms", "60.2 %"):
         assert words in text
 

@@ -6,11 +6,17 @@ import gzip
 import json
 import re
 import struct
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from collector.format.run import open_run
+from profiler_server.page import PageRequest
+from profiler_server.pages.timeline import build
 from tests.support.asking import Asker
+from tests.support.runs import RunPlan, build_run
+from tests.support.tables import write_rows
 
 API = "/api/v1/runs/healthy/timeline"
 
@@ -44,6 +50,19 @@ def test_a_run_without_operators_says_what_is_missing(asker: Asker) -> None:
     text = asker.ask("/runs/crashed/timeline").text
     assert "Steps, phases and the data pipeline only" in text
     assert "window=(2, 3)" in text
+
+
+def test_the_page_says_up_to_which_step_phases_are_drawn(tmp_path: Path) -> None:
+    run = build_run(tmp_path / "long", RunPlan(steps=20))
+    phases = open_run(run).table("phases").to_pylist()
+
+    def list_totals() -> dict[str, str]:
+        page = build(PageRequest(open_run(run), "long", 0, (0,), {}))
+        return {total.label: total.value for total in page.totals}
+
+    assert "Phases drawn" not in list_totals()
+    write_rows(run, "phases", [row for row in phases if row["step"] <= 8 or row["step"] == 15])
+    assert list_totals()["Phases drawn"] == "to step 8"
 
 
 def test_a_tile_is_binary_and_kept_for_ever_under_its_stamp(asker: Asker) -> None:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import gzip
+import html
 import json
+import pickle
 from pathlib import Path
 
 import httpx
 import pytest
 
+from collector.traces.reading import NAME_PATTERN, SUFFIXES, is_trace_name
 from profiler_server.settings import Settings
 from profiler_server.store.names import find_free_name, name_run
 from profiler_server.web.uploads.imports import UPLOAD_FOLDER
 from tests.support.asking import Asker, wait_for_import
+from tests.support.dumps import make_dump, make_entry
 from tests.support.runs import RunPlan, build_run
 from tests.support.traces import build_trace, training_steps
 
@@ -55,6 +59,17 @@ def test_several_files_are_the_ranks_of_one_run(asker: Asker, tmp_path: Path) ->
     job = wait_for_import(asker, _send(asker, _encode(("rank0.json", TRACE), ("rank1.json", TRACE))))
     assert job["run_id"] == "rank0"
     assert _list(tmp_path / "rank0/profiler") == ["rank_0", "rank_1", "run.json"]
+
+
+def test_what_the_command_takes_the_page_takes(asker: Asker, tmp_path: Path) -> None:
+    operations = (Path(__file__).parents[1] / "golden/traces/pipeline_job.parquet").read_bytes()
+    dumps = [(f"trace_rank_{rank}", pickle.dumps(make_dump([make_entry(1)], "[0, 1]"), 2)) for rank in (0, 1)]
+    for name, files in (("job", [("job.parquet", operations)]), ("trace_rank_0", dumps)):
+        job = wait_for_import(asker, _send(asker, _encode(*files)))
+        assert (job["state"], job["run_id"]) == ("done", name)
+    names = [f"a{suffix}" for suffix in SUFFIXES]
+    assert all(is_trace_name(name) and is_trace_name(name.upper()) for name in names)
+    assert f'data-names="{html.escape(NAME_PATTERN)}"' in asker.ask("/").text
 
 
 def test_a_name_that_is_taken_gets_a_number(asker: Asker, tmp_path: Path) -> None:

@@ -3,13 +3,15 @@ import { cancelImport, describeState, followImport } from "./imports.js";
 
 /**
  * @param {readonly {name: string, size: number}[]} files
- * @param {number} limit bytes that the server takes in all
+ * @param {{limit: number, names: string, suffixes: string}} taken bytes that the server takes in all; what names of traces
+ *   end like, as a regular expression and in words
  * @returns {string} why they cannot be sent, empty if they can
  */
-export function refuse(files, limit) {
+export function refuse(files, { limit, names, suffixes }) {
   if (files.length === 0) return "No file was dropped. A folder cannot be: choose the files in it.";
-  const odd = files.find(({ name }) => !/\.json(\.gz)?$/i.test(name));
-  if (odd) return `${odd.name} is not a trace: its name must end in .json or .json.gz.`;
+  const isTrace = new RegExp(names, "i");
+  const odd = files.find(({ name }) => !isTrace.test(name));
+  if (odd) return `${odd.name} is not a trace: its name must end in ${suffixes}.`;
   const size = files.reduce((sum, file) => sum + file.size, 0);
   if (size > limit) return `${megabytes(size)} are more than this server takes (${megabytes(limit)}).`;
   return "";
@@ -38,7 +40,9 @@ class Zone {
   /** @param {FileList | null | undefined} list */
   take(list) {
     const files = [...(list ?? [])];
-    const reason = this.busy ? "One upload at a time: wait for the one before." : refuse(files, Number(this.element.dataset.limit));
+    const { limit, names = "", suffixes = "" } = this.element.dataset;
+    const taken = { limit: Number(limit), names, suffixes };
+    const reason = this.busy ? "One upload at a time: wait for the one before." : refuse(files, taken);
     if (reason) this.fail(reason, this.busy);
     else this.send(files);
   }

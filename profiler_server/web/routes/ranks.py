@@ -13,6 +13,7 @@ from profiler_server.analysis.ranks.collectives import summarize_collectives
 from profiler_server.analysis.ranks.ranks import RankSummary, read_device, summarize_ranks
 from profiler_server.analysis.what_if.pipelines import judge_run
 from profiler_server.facts.machine import DeviceTimes
+from profiler_server.report.all_ranks import list_verdict
 from profiler_server.web.answers import send_json
 from profiler_server.web.errors import BadQueryError
 from profiler_server.web.parameters import RankOf, RunId
@@ -27,11 +28,11 @@ def compare_ranks(run_id: RunId, services: ServicesOf) -> Response:
     """Times are ns. `straggler` is null with fewer than two ranks; `reason` says why a rank has no figures."""
     run = services.catalog.open(run_id)
     ranks = summarize_ranks(run)
-    judged = judge_run(run, ranks)
+    verdict = list_verdict(judge_run(run, ranks))
     answer = {
         "ranks": [_describe(rank, read_device(run.read_rank(rank.rank))) for rank in ranks],
-        "straggler": judged.straggler,
-        "judgement": judged,
+        "straggler": verdict["straggler"],
+        "judgement": verdict,
         "collectives": summarize_collectives(ranks),
     }
     return send_json(answer)

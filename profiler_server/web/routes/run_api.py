@@ -11,7 +11,7 @@ from collector.format.run import RankRun
 from collector.format.schema.errors import RunError
 from collector.format.schema.manifest import RankManifest, RunManifest, RunState
 from collector.format.schema.tables import TABLES
-from profiler_server.store.cache.stamp import shorten_stamp, stamp_rank
+from profiler_server.derive.stamps import shorten_stamp, stamp_rank
 from profiler_server.web.answers import send_json
 from profiler_server.web.parameters import Rank, RankOf, RunId
 from profiler_server.web.services import ServicesOf

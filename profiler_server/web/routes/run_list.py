@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
+from starlette.background import BackgroundTask
 from starlette.responses import HTMLResponse
 
 from collector.format.schema.errors import RunError
+from collector.traces.reading import NAME_PATTERN, describe_suffixes
 from profiler_server.analysis.compare.history import LevelChange, find_run_changes
 from profiler_server.store.catalog import Unreadable
 from profiler_server.store.headline import RunEntry
 from profiler_server.store.run_query import RunPage, RunQuery, select_runs
 from profiler_server.web.errors import BadQueryError
-from profiler_server.web.services import Services, ServicesOf
+from profiler_server.web.services import ServicesOf
 from profiler_server.web.shell import STATE_LABELS, Panel, Shell
 from profiler_server.web.templating import read_fields
 from profiler_server.web.uploads.offers import TraceOffer, list_offers
@@ -64,7 +66,10 @@ class RunLine:
 
 @dataclass(frozen=True)
 class RunList:
-    """The context of `runs.html`; `quoted_dir` is the base directory for a command, `upload_limit_bytes` 0 for no upload."""
+    """The context of `runs.html`; `quoted_dir` is the base directory for a command, `upload_limit_bytes` 0 for no upload.
+
+    `upload_names` is the regular expression for names of trace files, `upload_suffixes` says the same in words.
+    """
 
     lines: tuple[RunLine, ...]
     found: RunPage
@@ -79,6 +84,8 @@ class RunList:
     quoted_dir: str
     snippet: str
     upload_limit_bytes: int
+    upload_suffixes: str
+    upload_names: str
 
 
 @ROUTER.get("/", include_in_schema=False)
@@ -89,7 +96,9 @@ def show_runs(request: Request, services: ServicesOf) -> HTMLResponse:
     changes = find_run_changes(listing.runs, {run.id for run in found.runs})
     base = services.catalog.name_base()
     context = RunList(
-        lines=tuple(RunLine(run, peek_verdict(services, run), changes.get(run.id)) for run in found.runs),
+        lines=tuple(
+            RunLine(run, show_verdict(run, services.diagnoses.find), changes.get(run.id)) for run in found.runs
+        ),
         found=found,
         query=query,
         states=STATE_LABELS,
@@ -102,9 +111,14 @@ def show_runs(request: Request, services: ServicesOf) -> HTMLResponse:
         quoted_dir=shlex.quote(base),
         snippet=SNIPPET.format(base=base),
         upload_limit_bytes=services.settings.upload_limit_bytes,
+        upload_suffixes=describe_suffixes(),
+        upload_names=NAME_PATTERN,
     )
     shell = Shell("Runs", "/", dict(request.query_params))
-    return services.respond("runs.html", shell, **read_fields(context))
+    answer = services.respond("runs.html", shell, **read_fields(context))
+    # Behind the answer: both import much, and would hold the first page up.
+    answer.background = BackgroundTask(services.warm_up, [run for run in found.runs if run.is_read])
+    return answer
 
 
 @ROUTER.get("/api/v1/verdicts", tags=["runs"], summary="What runs are bound by; pending while one is being judged")
@@ -113,15 +127,15 @@ def read_verdicts(
 ) -> dict[str, Verdict]:
     listing = services.catalog.list_runs(FIRST_LOOK_S)
     entries = [entry for run_id in run if (entry := listing.find(run_id)) is not None]
-    return {entry.id: peek_verdict(services, entry) for entry in entries}
+    return {entry.id: show_verdict(entry, services.diagnoses.peek) for entry in entries}
 
 
-def peek_verdict(services: Services, entry: RunEntry) -> Verdict:
-    """Return the verdict if it is known, else one that is pending, and have it judged."""
+def show_verdict(entry: RunEntry, find: Callable[[RunEntry], Panel | None]) -> Verdict:
+    """Return the verdict if `find` knows it, else one that is pending."""
     if not entry.is_read:
         return Verdict("", "", pending=True)
     try:
-        panel = services.diagnoses.peek(entry)
+        panel = find(entry)
     except RunError as error:  # the run may vanish at any moment
         panel = Panel(None, str(error))
     if panel is None:

@@ -20,7 +20,7 @@ from collector.format.workers import keep_workers
 from profiler_server.analysis.choice import choose_workers
 from profiler_server.store.csv_rows import write_rows
 from profiler_server.web.answers import send_json
-from profiler_server.web.parameters import RankOf, Workers
+from profiler_server.web.parameters import RankOf, Workers, check_page
 
 ROUTER = APIRouter(prefix="/api/v1/runs/{run_id:path}", tags=["runs"])
 NAMES = ", ".join(sorted(TABLES))
@@ -66,10 +66,12 @@ def read_steps(rank: RankOf, page: Page = 1, page_size: PageSize = 1000) -> Resp
 
 
 def send_rows(rank: RankRun, name: str, cut: Cut) -> Response:
-    """Send the rows of a table. Raises TableMissingError, TableBrokenError or NewerSchemaError."""
+    """Send the rows of a table. Raises TableMissingError, TableBrokenError, NewerSchemaError, or BadQueryError."""
     table = rank.table(name)
     if cut.workers is not None:
         table = keep_workers(table, cut.workers)
+    pages = max(1, -(-table.num_rows // cut.page_size))
+    check_page(cut.page, pages)
     rows = table.slice((cut.page - 1) * cut.page_size, cut.page_size)
     if cut.format == "csv":
         headers = {"Content-Disposition": f'attachment; filename="{name}-rank{rank.rank}.csv"'}
@@ -78,7 +80,7 @@ def send_rows(rank: RankRun, name: str, cut: Cut) -> Response:
         "rank": rank.rank,
         "table": name,
         "page": cut.page,
-        "pages": max(1, -(-table.num_rows // cut.page_size)),
+        "pages": pages,
         "total": table.num_rows,
         "columns": describe_columns(name),
     }

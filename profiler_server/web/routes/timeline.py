@@ -19,26 +19,25 @@ from collector.format.schema.removal import scratch_folder
 from profiler_server.analysis.choice import choose_ranks
 from profiler_server.analysis.ranks.one_clock import MOST_TOGETHER, align_ranks
 from profiler_server.analysis.ranks.ranks import summarize_some
-from profiler_server.analysis.replay.critical import CRITICAL_PATH
+from profiler_server.analysis.replay.critical import find_critical_path
+from profiler_server.derive.derived import NotReady
+from profiler_server.derive.stamps import FEW_RANKS
 from profiler_server.diagnosis.clock_sentences import describe_clocks, describe_meeting
-from profiler_server.store.cache.disk import NotReady
-from profiler_server.store.cache.stamp import FEW_RANKS
 from profiler_server.timeline.area import summarize_area
-from profiler_server.timeline.cache import TIMELINES
+from profiler_server.timeline.cache import find_timelines
 from profiler_server.timeline.details import describe_slice
 from profiler_server.timeline.export import Detail, Part, count_export, export_timeline
 from profiler_server.timeline.meeting import find_meeting_at, view_meeting
 from profiler_server.timeline.path import view_path
 from profiler_server.timeline.search import Direction, search
 from profiler_server.timeline.store import Timeline
-from profiler_server.timeline.tiles import MEDIA_TYPE, TileCache
+from profiler_server.timeline.tiles import MEDIA_TYPE, pack_tile
 from profiler_server.timeline.view import view_area, view_clock, view_details, view_meta, view_search
 from profiler_server.web.compression import is_loopback
 from profiler_server.web.parameters import RankOf, RunId, Workers
 from profiler_server.web.services import ServicesOf
 
 ROUTER = APIRouter(prefix="/api/v1/runs/{run_id:path}/timeline", tags=["timeline"])
-TILES = TileCache()
 _FOREVER = {"Cache-Control": "private, max-age=31536000, immutable", "Vary": "Accept-Encoding"}
 _FRESH = {"Cache-Control": "no-store"}
 _MOST_LANES = 4096
@@ -62,12 +61,12 @@ class Asked:
 
     def answer(self, question: Callable[[Timeline], T]) -> T:
         """Return what is found; files that turn out damaged are built again. 409 when the run has grown since."""
-        return TIMELINES.ask(self.rank, question, self._open)
+        return find_timelines().ask(self.rank, question, self._open)
 
     def _open(self) -> Timeline:
-        found = TIMELINES.find(self.rank, self.stamp) if self.stamp else None
+        found = find_timelines().find(self.rank, self.stamp) if self.stamp else None
         if found is None:
-            found = TIMELINES.open(self.rank)
+            found = find_timelines().open(self.rank)
             if self.stamp and found.stamp != self.stamp:
                 raise HTTPException(409, "The run has grown since this page was opened; reload it to see the rest")
         return found
@@ -83,13 +82,13 @@ TimelineOf = Annotated[Asked, Depends(find_asked)]
 @ROUTER.get("/meta", summary="Tracks, levels and the dictionary of a rank's timeline")
 def read_meta(rank: RankOf) -> Response:
     """Answer 202 with `building`, a share of 1, while a large timeline is prepared, and once with why that failed."""
-    if not TIMELINES.find_built(rank) and TIMELINES.is_large(rank):
-        failure = TIMELINES.take_failure(rank)
+    if not find_timelines().find_built(rank) and find_timelines().is_large(rank):
+        failure = find_timelines().take_failure(rank)
         if failure is not None:
             raise failure
-        TIMELINES.start(rank)
-        return JSONResponse({"building": TIMELINES.find_progress(rank) or 0.0}, 202, _FRESH)
-    return JSONResponse(TIMELINES.ask(rank, view_meta))
+        find_timelines().start(rank)
+        return JSONResponse({"building": find_timelines().find_progress(rank) or 0.0}, 202, _FRESH)
+    return JSONResponse(find_timelines().ask(rank, view_meta))
 
 
 @ROUTER.get("/tile", summary="1,024 bins of every lane, packed (see profiler_server/timeline/tiles.py)")
@@ -105,7 +104,7 @@ def read_tile(
         index = opened.index
         if not index.raw_level <= level <= index.top_level:
             raise HTTPException(400, f"level={level} is not between {index.raw_level} and {index.top_level}")
-        return TILES.read(opened, level, number)
+        return pack_tile(opened, level, number)
 
     return _send_packed(request, timeline.answer(read), _FOREVER if stamp else _FRESH)
 
@@ -149,7 +148,7 @@ def read_area(
 @ROUTER.get("/critical", summary="The critical path of the recorded steps, piece by piece")
 def read_critical(timeline: TimelineOf) -> Response:
     """Answer 202 with `pending`, a sentence, while the path of a large window is looked for. Empty where there is none."""
-    path = CRITICAL_PATH.peek(timeline.rank)
+    path = find_critical_path.peek(timeline.rank)
     if isinstance(path, NotReady):
         return JSONResponse({"pending": path.reason}, 202, _FRESH)
     return JSONResponse(timeline.answer(lambda opened: view_path(opened, path)), headers=_FRESH)

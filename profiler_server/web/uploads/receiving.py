@@ -10,10 +10,10 @@ from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 
 from collector.format.schema.errors import UsageError
+from collector.traces.reading import describe_suffixes, is_trace_name
 from profiler_server.store.names import UNSAFE
 
 FILE_LIMIT = 10_000
-_SUFFIXES = (".json", ".json.gz")
 _HEADER_LIMIT = 8192
 
 
@@ -66,7 +66,7 @@ class Receiver:
         if self._open is not None:
             raise UsageError("the upload broke off; send it again")
         if not self.files:
-            raise UsageError("no file was sent; choose a trace (.json or .json.gz)")
+            raise UsageError(f"no file was sent; choose a trace ({describe_suffixes()})")
         return tuple(self.files)
 
     def close(self) -> None:
@@ -119,8 +119,8 @@ class Receiver:
 def clean_name(given: str) -> str:
     """Return a file name that is safe. Raises UsageError for one that is no trace's."""
     name = given.replace("\\", "/").rsplit("/", 1)[-1]
-    if not name.lower().endswith(_SUFFIXES):
-        raise UsageError(f"{name[:80]!r} is not a trace's name; send .json or .json.gz as torch.profiler writes them")
+    if not is_trace_name(name):
+        raise UsageError(f"{name[:80]!r} is not a trace's name; send {describe_suffixes()}")
     return UNSAFE.sub("-", name)[-150:].lstrip("-.")
 
 
