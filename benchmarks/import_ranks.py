@@ -119,7 +119,7 @@ def compare(one: Measured, control: Measured, start: Measured, size: tuple[int, 
 
 def measure_start() -> Measured:
     """Return what it takes to import the modules that an import needs, and nothing else."""
-    code = "import collector.traces.importing, collector.traces.kineto.collect"
+    code = "import collector.traces.importing, collector.traces.kineto.decode.log"
     return time_process([sys.executable, "-c", code])
 
 

@@ -193,13 +193,14 @@ def _describe(values: np.ndarray) -> str:
 
 
 def _describe_told(folder: Path) -> str:
-    found = judge_ranks(summarize_ranks(open_run(folder)))
-    middle, high = (value / 1e3 for value in found.residual_ns)
-    who = found.straggler
-    named = (
-        f"rank {who.rank} behind by {(who.own_ns - who.others_ns) / 1e6:.2f} ms" if who is not None else "nobody named"
+    found = judge_ranks(summarize_ranks(open_run(folder))).comparison
+    if found is None:
+        return "not compared"
+    (middle, high), latest = (value / 1e3 for value in found.residual_ns), found.latest
+    behind = f"rank {latest.rank} behind by {(latest.own_ns - latest.others_ns) / 1e6:.2f} ms"
+    return (
+        f"residual p50 {middle:6.1f} µs, p95 {high:6.1f} µs over {found.meetings} meetings ({found.source}); {behind}"
     )
-    return f"residual p50 {middle:6.1f} µs, p95 {high:6.1f} µs over {found.meetings} meetings ({found.source}); {named}"
 
 
 if __name__ == "__main__":

@@ -34,7 +34,7 @@ def format_duration(value_ns: float) -> str:
 
 def read_least_pairs() -> int:
     """Return how many pairs of runs the gate needs for a verdict."""
-    from profiler_server.analysis.compare.ordering import LEAST_RUNS
+    from profiler_server.diagnosis.limits.compare import LEAST_RUNS
 
     return LEAST_RUNS
 

@@ -338,8 +338,8 @@ def _choose_prefetch(model: LoopModel, workers: int, inputs: Inputs) -> int:
     def step_ns(prefetch: int) -> float:
         return simulate(LoopModel(model.batches, model.steps, workers, prefetch, cores=model.cores)).step_ns
 
-    best = min(step_ns(prefetch) for prefetch in range(1, most + 1))
-    enough = next(prefetch for prefetch in range(1, most + 1) if step_ns(prefetch) <= NEAR * best)
+    steps_ns = {prefetch: step_ns(prefetch) for prefetch in range(1, most + 1)}
+    enough = next(prefetch for prefetch, own in steps_ns.items() if own <= NEAR * min(steps_ns.values()))
     return max(enough, min(2, most))
 
 

@@ -80,14 +80,14 @@ def _find_busiest(rows: pa.Table) -> int:
 
 
 def _sum_batches(rows: pa.Table) -> RecordedBatches:
-    key = (read_integers(rows, "epoch") << 36) + read_integers(rows, "batch")
+    key = (read_integers(rows, "epoch", absent=0) << 36) + read_integers(rows, "batch", absent=0)
     batches, place = np.unique(key, return_inverse=True)
     duration = read_integers(rows, "duration_ns")
     known = pc.is_valid(rows["cpu_ns"]).to_numpy()
     stage = rows["stage"].cast(pa.string())
     # A stage of which nobody said how much was on a processor is taken for work on one.
     codes = np.array([_STAGES.index(name) for name in stage.to_pylist()])
-    counted = np.minimum(read_integers(rows, "cpu_ns"), duration)
+    counted = np.minimum(read_integers(rows, "cpu_ns", absent=0), duration)
     cpu = fill_in_proportion(counted, duration, known, codes, unknown_frac=1.0).astype(np.int64)
 
     def add(names: tuple[str, ...], values: Ints) -> tuple[int, ...]:
@@ -96,7 +96,7 @@ def _sum_batches(rows: pa.Table) -> RecordedBatches:
         return tuple(int(value) for value in summed)
 
     sizes = np.zeros(len(batches), np.int64)
-    np.maximum.at(sizes, place, read_integers(rows, "bytes"))
+    np.maximum.at(sizes, place, read_integers(rows, "bytes", absent=0))
     items = int(read_integers(rows, "items").max(initial=0))
     return RecordedBatches(
         add(_READING, duration),

@@ -11,12 +11,13 @@ Not modelled: the pin-memory thread, the time to pickle and move a batch beyond 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from collector.estimating.model import Job, LoopModel
 from collector.estimating.sharing import Customer, Processors, list_others, mix, weigh_stretch
+from collector.format.keeping import part
 
 WARM_UP_STEPS = 20
 _NOT_STRETCHED = 1.002
@@ -36,12 +37,17 @@ class Simulated:
     steps_ns: tuple[float, ...]
 
 
-@lru_cache(maxsize=_KEPT)
 def simulate(model: LoopModel, count: int | None = None) -> Simulated:
-    """Run the model for `count` steps and average those after the warm-up. A model without batches never waits.
+    """Run the model for `count` steps and average those after the warm-up. A model without batches never waits."""
+    return part(_keep_latest)(model, count)
 
-    The latest results are kept: the rules of one judgement ask for the same models again and again.
-    """
+
+def _keep_latest() -> Callable[[LoopModel, int | None], Simulated]:
+    """The rules of one judgement ask for the same models again and again."""
+    return lru_cache(maxsize=_KEPT)(_simulate)
+
+
+def _simulate(model: LoopModel, count: int | None) -> Simulated:
     count = count or min(MAX_STEPS, max(60, len(model.steps)))
     if not model.batches:
         walls = tuple(step.wall_ns for step in model.steps)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
-
 import pyarrow as pa
 
 from collector.format.schema.columns import Dtype
@@ -21,8 +19,15 @@ _ARROW_TYPES: dict[Dtype, pa.DataType] = {
 VERSION_KEY = b"stepscope.schema_version"
 
 
-@cache
 def arrow_schema(table: str) -> pa.Schema:
     """Return the Arrow schema of a declared table, with the format version in its metadata."""
+    return SCHEMAS[table]
+
+
+def make_schema(table: str) -> pa.Schema:
     fields = [pa.field(c.name, _ARROW_TYPES[c.dtype], nullable=c.nullable) for c in TABLES[table].columns]
     return pa.schema(fields, metadata={VERSION_KEY: str(SCHEMA_VERSION).encode()})
+
+
+SCHEMAS = {table: make_schema(table) for table in TABLES}
+"""The schemas of all tables, by name."""

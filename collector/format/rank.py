@@ -11,7 +11,7 @@ import socket
 import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 from collector.format import parts
 from collector.format.alive import is_alive
 from collector.format.arrow_schemas import arrow_schema
+from collector.format.keeping import keep
 from collector.format.lens import WHOLE, Lens, LensReader, StepRange
 from collector.format.schema import layout
 from collector.format.schema.errors import OptionError, RunError, StepscopeError, TableMissingError
@@ -46,12 +47,6 @@ class TableStatus:
 
     state: TableState
     reason: str = ""
-
-
-@lru_cache(4096)
-def _count_rows(path: str, size: int, changed_ns: int) -> int:
-    """Count the rows of a file as it was at a time: a footer of thousands of row groups takes milliseconds to read."""
-    return parts.count_rows(Path(path))
 
 
 class RankRun:
@@ -138,7 +133,9 @@ class RankRun:
         total = 0
         for path in parts.find_files(self.folder, name):
             found = path.stat()
-            total += _count_rows(str(path), found.st_size, found.st_mtime_ns)
+            # A footer of thousands of row groups takes milliseconds to read.
+            stamp = found.st_size, found.st_mtime_ns
+            total += keep(("rows", str(path)), stamp, partial(parts.count_rows, path))
         return total
 
     def count_steps(self, kind: str = "train") -> int:

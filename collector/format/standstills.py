@@ -10,13 +10,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from collector.format.keeping import keep
 from collector.format.phases import read_phase
 from collector.format.schema import layout
 from collector.format.schema.reading import read_count, read_small_text
@@ -124,11 +124,10 @@ def _read_cached(run_path: Path, rank: int) -> tuple[Standstill, ...]:
         found = file.stat()
     except OSError:
         return ()
-    return _read(file, rank, found.st_mtime_ns, found.st_size)
+    return keep(("standstills", str(file)), (found.st_mtime_ns, found.st_size), lambda: _read(file, rank))
 
 
-@lru_cache(1024)
-def _read(file: Path, rank: int, _changed_ns: int, _size: int) -> tuple[Standstill, ...]:
+def _read(file: Path, rank: int) -> tuple[Standstill, ...]:
     try:
         told = json.loads(read_small_text(file))
     except (OSError, ValueError, RecursionError):  # whoever shows that rank says what is wrong with it

@@ -204,7 +204,7 @@ def sum_recorded(steps: pa.Table) -> int:
 
 
 def read_integers(table: pa.Table, name: str, absent: int = 0) -> Ints:
-    """Return a column of integers or flags as int64, null as `absent`."""
+    """Return a column of integers or flags as int64, null as `absent`: its reader names that value where null can occur."""
     values = table.column(name)
     if values.null_count:
         values = values.cast(pa.int64()).fill_null(absent)
@@ -239,7 +239,7 @@ def _find_warm_up(duration: Ints) -> Mask:
 def _find_probed(train: pa.Table) -> Mask:
     if "probed" not in train.column_names:
         return np.zeros(train.num_rows, np.bool_)
-    return read_integers(train, "probed") > 0
+    return read_integers(train, "probed", absent=0) > 0
 
 
 def find_stood(train: pa.Table) -> Mask:

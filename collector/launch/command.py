@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -83,8 +83,8 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
 def _add_options(parser: argparse.ArgumentParser) -> set[str]:
     """Add the options; return the names of those that a value follows."""
     add, bench = parser.add_argument, parser.add_argument_group("benchmark").add_argument
-    many: dict[str, Any] = {"type": _read_positive, "metavar": "N"}
-    any_number: dict[str, Any] = {"type": _read_count, "metavar": "N"}
+    many: dict[str, Any] = {"type": _from(1), "metavar": "N"}
+    any_number: dict[str, Any] = {"type": _from(0), "metavar": "N"}
     actions: tuple[argparse.Action, ...] = (
         add(
             "-o",
@@ -118,7 +118,7 @@ def _add_options(parser: argparse.ArgumentParser) -> set[str]:
 def _add_pair_options(parser: argparse.ArgumentParser) -> tuple[argparse.Action, ...]:
     add = parser.add_argument_group("pairs of two versions").add_argument
     return (
-        add("--pairs", type=_read_positive, metavar="N", help="runs of each version, recorded in pairs (default: 5)"),
+        add("--pairs", type=_from(1), metavar="N", help="runs of each version, recorded in pairs (default: 5)"),
         add("--against", metavar="REV", help="git revision, or folder of a second checkout, to compare with"),
         add("--max-slowdown", metavar="SHARE", help="a slowdown that passes, such as 0.03 (default: none)"),
         add("--junit", type=Path, metavar="FILE", help="write the verdict as JUnit XML"),
@@ -155,16 +155,15 @@ def _part_ranks(words: Sequence[str]) -> tuple[list[str], list[str]]:
     return [word for word in words if word not in ranks], ranks
 
 
-def _read_positive(text: str) -> int:
-    if (value := int(text)) < 1:
-        raise argparse.ArgumentTypeError(f"{text} is less than 1")
-    return value
+def _from(least: int) -> Callable[[str], int]:
+    """Return what reads a whole number that is at least this."""
 
+    def read(text: str) -> int:
+        if not text.lstrip("+-").isdecimal() or int(text) < least:
+            raise argparse.ArgumentTypeError(f"{text!r} is no whole number from {least} on")
+        return int(text)
 
-def _read_count(text: str) -> int:
-    if (value := int(text)) < 0:
-        raise argparse.ArgumentTypeError(f"{text} is less than 0")
-    return value
+    return read
 
 
 def _is_benchmark(given: argparse.Namespace) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
+from collector.format.schema.facts import UNTOLD
 from collector.format.schema.wording import format_number_of
 from collector.sidecar.losses import INPUT_UNSEEN, STEPS_LOST, STEPS_UNSEEN
 
@@ -13,8 +14,6 @@ if TYPE_CHECKING:  # profiler-run imports this before the script, which must not
 
 MOST_CHARACTERS = 200
 _TRACEBACK = "Traceback (most recent call last):"
-UNTOLD = "exit"
-"""The process left before analyse(): at the last line of the script or by sys.exit(), which nothing tells apart."""
 NO_STEPS = "a run without a training step"
 _exits: list[SystemExit] = []
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from collector.edge import Edge, log_failure
 from collector.format.schema.errors import OptionError, SessionError, StepscopeError
+from collector.format.schema.facts import UNTOLD
 from collector.notebook.run import Run
 from collector.options import (
     BY_LEVEL,
@@ -28,7 +29,7 @@ from collector.options import (
     parse_options,
 )
 from collector.session.closing import judge_briefly
-from collector.session.ending import UNTOLD, count_recorded, describe_error, find_last_error, find_missing
+from collector.session.ending import count_recorded, describe_error, find_last_error, find_missing
 from collector.session.recording import Recording
 from collector.session.trace_path import split_path, write_trace
 from collector.sidecar.losses import NO_STEP_FOUND

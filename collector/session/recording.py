@@ -16,6 +16,7 @@ from collector.edge import log_failure
 from collector.environment import count_usable_cores, find_rank, find_versions
 from collector.format.run import Run
 from collector.format.schema.errors import OutputError
+from collector.format.schema.facts import UNTOLD
 from collector.format.schema.wording import format_number_of
 from collector.notes import WORDS_FILE, Notes, write_notes
 from collector.options import Options
@@ -156,8 +157,10 @@ class Recording:
 
     @property
     def found_nothing(self) -> bool:
-        """Say whether nothing that could be a step or a batch was seen."""
-        return not (self.context.steps.ended or self.context.steps.fetches or self.context.has_inferred)
+        """Say whether nothing that could be a step or a batch was seen of a script that no error ended."""
+        return self.ended_by in ("", UNTOLD) and not (
+            self.context.steps.ended or self.context.steps.fetches or self.context.has_inferred
+        )
 
     def _start_sidecar(self) -> None:
         try:
@@ -185,6 +188,8 @@ class Recording:
         self._begin_sampling(kinds)
         for kind in kinds:
             self._install_signal(kind)
+        # Wall time is the training's: our own start, which may import torch for seconds, is none of it.
+        self.context.notes.started_unix_ns = time.time_ns()
         self.context.save_notes()
 
     def _begin_sampling(self, kinds: tuple[Any, ...]) -> None:

@@ -6,9 +6,11 @@ import dataclasses
 import time
 from typing import Any
 
+from collector.format.schema.facts import UNTOLD
 from collector.format.schema.manifest import Device, Loader, RankManifest, Signal, Warn, Window
 from collector.notes import Notes
 from collector.sidecar.cost import measure_overhead
+from collector.sidecar.losses import STEPS_UNSEEN
 
 
 def build_manifest(
@@ -20,6 +22,8 @@ def build_manifest(
     signals |= {name: Signal(name, "failed", reason) for name, reason in failed.items()}
     warnings = {code: Warn(code, text) for code, text in notes.warnings.items()}
     warnings |= {warn.code: warn for warn in _read_all(Warn, described.get("warnings", ()))}
+    if notes.facts.get("ended_by", UNTOLD) != UNTOLD:
+        warnings.pop(STEPS_UNSEEN, None)  # the error is why there is none
     windows = tuple(_read_all(Window, described.get("windows", ())))
     loaders = tuple(_read_all(Loader, [*notes.loaders, *described.get("loaders", ())]))
     return RankManifest(

@@ -17,7 +17,7 @@ from collector.format import parts
 from collector.format.schema.errors import NewerSchemaError, TableBrokenError
 from collector.format.schema.inside import refuse_links
 from collector.format.schema.layout import RANK_FILE, events_path, find_ranks, rank_path, run_file, table_file
-from collector.format.schema.manifest import RankManifest, RunManifest, Warn, decode_manifest, encode_manifest
+from collector.format.schema.manifest import RankManifest, RunManifest, RunState, Warn, decode_manifest, encode_manifest
 from collector.format.schema.reading import read_small_text
 from collector.format.schema.recovery import BROKEN_SUFFIX
 from collector.format.schema.removal import remove_file, replace
@@ -166,9 +166,21 @@ def _repair_rank_manifest(rank_folder: Path) -> list[str]:
     except (OSError, ValueError):
         number = int(rank_folder.name.partition("_")[2])
         now = rank_folder.stat().st_mtime_ns
-        manifest = RankManifest(number, "", 0, "crashed", now, now, ended_unix_ns=now)
+        manifest = RankManifest(number, "", 0, _find_state(rank_folder), now, now, ended_unix_ns=now)
         replace_text(path, encode_manifest(manifest), durable=True)
         return [f"{path.name} was damaged; only the tables are left, its devices, loaders and settings are lost"]
+
+
+def _find_state(rank_folder: Path) -> RunState:
+    """Return the state of a rank that has lost rank.json: a recorder leaves events/ until the tables are whole."""
+    if events_path(rank_folder).is_dir():
+        return "crashed"
+    path = run_file(rank_folder.parent.parent)
+    try:
+        run = decode_manifest(RunManifest, read_small_text(path), str(path))
+    except (OSError, UnicodeDecodeError, TableBrokenError):
+        return "crashed"
+    return "complete" if run.source == "collector" else "imported"
 
 
 def read_manifest(rank_folder: Path) -> RankManifest | None:

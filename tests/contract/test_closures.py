@@ -7,9 +7,14 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
+import sys
 from functools import cache
 
-from tests.contract.test_rooms import list_modules
+import pytest
+
+import collector
+from tests.contract.test_rooms import ROOT, list_modules
 
 MOST_OF_A_RULE = 15
 MOST_OF_RANKS = 189
@@ -49,7 +54,7 @@ def close(module: str) -> set[str]:
 
 
 def test_facts_are_a_leaf() -> None:
-    leaves = {"collector.format.phases", "collector.estimating.model", "profiler_server.diagnosis.limits"}
+    leaves = {"collector.format.phases", "collector.estimating.model", "profiler_server.diagnosis.limits.facts"}
     facts = {name for name in _MODULES if f"{name}.".startswith("profiler_server.facts.")}
     assert len(facts) > 1
     assert {name for fact in facts for name in close(fact)} - facts == leaves
@@ -63,3 +68,14 @@ def test_a_rule_stands_on_few_modules() -> None:
 
 def test_the_ranks_page_stands_on_no_more_than_it_did() -> None:
     assert len(close("profiler_server.pages.ranks")) <= MOST_OF_RANKS
+
+
+@pytest.mark.parametrize("start", ["import collector", "from profiler_server.cli import *; register_commands()"])
+def test_what_every_start_imports_is_light(start: str) -> None:
+    code = f"import sys; {start}; print([m for m in ('torch', 'pyarrow', 'pandas', 'numpy') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout.strip() == "[]"
+
+
+def test_the_collector_lists_its_public_names_only() -> None:
+    assert {name for name in dir(collector) if not name.startswith("__")} == set(collector.__all__) - {"__version__"}

@@ -44,10 +44,26 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "collector.traces": (
         "collector.format",
         "collector.hangs",
-        "collector.expendable",
         "collector.plugins",
-        "collector.edge",
         "collector.version",
+    ),
+    "collector.traces.kineto.decode": (
+        "collector.format",
+        "collector.traces.kineto.scratch",
+        "collector.traces.source",
+    ),
+    "collector.traces.kineto.parallel": ("collector.expendable", "collector.format", "collector.traces.kineto.decode"),
+    "collector.traces.kineto.classify": (
+        *("collector.format", "collector.traces.kineto.decode", "collector.traces.kineto.scratch"),
+    ),
+    "collector.traces.kineto.steps": (
+        *("collector.format", "collector.traces.families", "collector.traces.format"),
+        "collector.traces.kineto.classify",
+    ),
+    "collector.traces.kineto.tables": (
+        *("collector.format", "collector.traces.call", "collector.traces.families"),
+        *("collector.traces.kineto.classify", "collector.traces.kineto.decode", "collector.traces.kineto.scratch"),
+        "collector.traces.kineto.steps",
     ),
     "collector.context": (
         "collector.ring",
@@ -60,7 +76,11 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "collector.marks": ("collector.ring", "collector.format.schema", "collector.edge"),
     "collector.estimating.sharing": (),
     "collector.estimating.model": (),
-    "collector.estimating.simulation": ("collector.estimating.model", "collector.estimating.sharing"),
+    "collector.estimating.simulation": (
+        "collector.estimating.model",
+        "collector.estimating.sharing",
+        "collector.format.keeping",
+    ),
     "collector.estimating": ("collector.format", "collector.environment"),
     "collector.signals": (
         "collector.format",
@@ -113,19 +133,29 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "collector.reference": ("collector",),
     "profiler_server.format": ("collector.format",),
     "profiler_server.settings": (),
+    "profiler_server.derive": ("collector.edge", "collector.format", "collector.traces.workers"),
     "profiler_server.store": (
+        "profiler_server.derive",
         "collector.edge",
         "collector.format",
         "collector.hangs",
         "collector.storage.urls",
         "collector.traces",
     ),
-    "profiler_server.fleet": ("collector.format", "collector.hangs", "collector.version", "profiler_server.store"),
+    "profiler_server.fleet": (
+        "collector.format",
+        "collector.hangs",
+        "collector.version",
+        "profiler_server.derive",
+        "profiler_server.store",
+    ),
     "profiler_server.analysis": (
+        "profiler_server.derive",
         "collector.estimating.model",
         "collector.estimating.sharing",
         "collector.estimating.simulation",
         "collector.format",
+        "profiler_server.diagnosis.limits",
         "profiler_server.facts",
         "collector.hangs",
         "profiler_server.store",
@@ -146,31 +176,26 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "collector.estimating.model",
         "collector.format.phases",
         "profiler_server.diagnosis.limits",
+        "profiler_server.diagnosis.wording",
         "profiler_server.facts",
+        "profiler_server.format",
     ),
     "profiler_server.diagnosis.wording": (
         "profiler_server.diagnosis.limits",
         "profiler_server.facts",
         "profiler_server.format",
     ),
-    "profiler_server.diagnosis.seen": (
-        "profiler_server.diagnosis.what_if",
-        "profiler_server.facts",
-        "profiler_server.format",
-    ),
-    "profiler_server.diagnosis.named": ("profiler_server.diagnosis.what_if", "profiler_server.facts"),
     "profiler_server.diagnosis.rules": (
         "collector.estimating.model",
         "collector.format.phases",
         "profiler_server.diagnosis.limits",
-        "profiler_server.diagnosis.seen",
-        "profiler_server.diagnosis.named",
         "profiler_server.diagnosis.what_if",
         "profiler_server.diagnosis.wording",
         "profiler_server.facts",
         "profiler_server.format",
     ),
     "profiler_server.diagnosis": (
+        "profiler_server.derive",
         "collector.edge",
         "collector.format",
         "collector.hangs",
@@ -186,18 +211,19 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "profiler_server.timeline": (
         "collector.format",
         "collector.traces.writing",
-        "profiler_server.store",
+        "profiler_server.derive",
         "profiler_server.format",
         "profiler_server.analysis",
         "profiler_server.facts",
     ),
     "profiler_server.figures": ("profiler_server.format", "collector.format"),
-    "profiler_server.page": ("collector.format", "profiler_server.store"),
+    "profiler_server.page": ("collector.format", "profiler_server.derive"),
     "profiler_server.stack_panel": (
         "collector.format",
         "profiler_server.analysis",
         "profiler_server.facts",
-        "profiler_server.diagnosis.named",
+        "profiler_server.diagnosis.limits",
+        "profiler_server.diagnosis.wording",
         "profiler_server.figures",
         "profiler_server.format",
         "profiler_server.page",
@@ -214,7 +240,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "profiler_server.pages": (
         "collector.format",
         "collector.hangs",
-        "profiler_server.store",
+        "profiler_server.derive",
         "profiler_server.analysis",
         "profiler_server.facts",
         "profiler_server.diagnosis",
@@ -230,6 +256,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "collector.traces",
         "collector.version",
         "profiler_server.settings",
+        "profiler_server.derive",
         "profiler_server.store",
         "profiler_server.fleet",
         "profiler_server.analysis",
@@ -396,12 +423,6 @@ def test_only_signals_import_torch(package: str) -> None:
     assert wrong == []
 
 
-def test_importing_the_collector_is_light() -> None:
-    code = "import sys, collector; print([m for m in ('torch', 'pyarrow', 'pandas', 'numpy') if m in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
-    assert done.stdout.strip() == "[]"
-
-
 def test_the_server_imports_with_torch_blocked() -> None:
     server = [name for name, _ in list_modules() if name.startswith("profiler_server")]
     code = (
@@ -413,18 +434,3 @@ def test_the_server_imports_with_torch_blocked() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
     assert done.stdout.strip() == "ok", done.stderr
-
-
-def test_what_is_cached_of_a_rank_is_keyed_by_how_the_rank_is_seen() -> None:
-    """Through a filter, or without its names, a rank has other figures: `RankRun.key` says so, its folder does not."""
-    # A timeline is that of the whole rank, whatever lens it was asked for through; `beside` finds a folder.
-    whole = ("profiler_server.timeline.cache", "profiler_server.timeline.tiles", "profiler_server.store.cache.folders")
-    by_folder = re.compile(
-        r"str\((\w+\.)*(rank\.folder|run\.path)\)|@(lru_)?cache\b[^\n]*\ndef \w+\([^)]*: (RankRun|Run)\b"
-    )
-    found = [
-        module
-        for module, path in list_modules()
-        if module.startswith("profiler_server.") and module not in whole and by_folder.search(path.read_text("utf-8"))
-    ]
-    assert found == ["profiler_server.web.shell"]  # paths in texts

@@ -16,7 +16,7 @@ BROAD_EXCEPT_ROOMS = (
     "collector/signals",
     "collector/workers/guard.py",
     "profiler_server/page.py",
-    "profiler_server/store",
+    "profiler_server/derive",
     "profiler_server/web",
 )
 CODE_FOLDERS = ("collector", "profiler_server", "frontend", "tests", "benchmarks", "examples")

@@ -17,7 +17,7 @@ _CHANGING = (
     (re.compile(r"\b\d{4,}\b"), "<number>"),
     (re.compile(r"\d+\.\d+ ?(s|ms|seconds)\b"), "<duration>"),
 )
-_RANDOM = re.compile(r"(?<=[-_./])(?=[a-z0-9_]*\d)[a-z0-9_]{8,}|(?<=[-_])[A-Za-z0-9_]{8}(?=/|$)|\d+")
+_RANDOM = re.compile(r"(?<=[-_./])(?=[a-z0-9_]*\d)[a-z0-9_]{8,}|(?<=[-_])[A-Za-z0-9_]{8}(?=/|$|\.\w+$)|\d+")
 _PROMPTS = re.compile(r"^(>>> |\.\.\. )+")
 _STEP = re.compile(r"step (\d+) of rank ")
 _LINE_OF_ERROR = re.compile(r"^(?:\[rank\d+\]: ?)?((?:\w+\.)*\w*(?:Error|Exception|Interrupt|Exit)\b.*)$")

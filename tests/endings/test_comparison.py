@@ -9,6 +9,7 @@ import pytest
 
 from tests.endings.cells import KINDS, WAYS, Cell
 from tests.endings.comparison import Limits, compare, has_unseen
+from tests.endings.forms import name_files
 from tests.endings.tables import render_table
 from tests.endings.trial import Trial
 
@@ -103,3 +104,8 @@ def test_the_table_has_a_row_for_each_cell() -> None:
     result = compare(make_cell(), [TRIAL], [dataclasses.replace(RECORDED, code=0)])
     row = render_table([result]).splitlines()[-1]
     assert row.startswith("| plain | exception | idle | run | 1 of 1 | 1 of 1 | 1.0 s | 1.0 s | 1 of 1: code 0")
+
+
+def test_what_is_random_in_a_name_is_left_out_also_where_it_has_no_digit() -> None:
+    names = (f"tmp/pytorch-errorfile-{letters}.pickle" for letters in ("boetfkrf", "ub6zf2si"))
+    assert len({name_files(dataclasses.replace(TRIAL, files=(name,))) for name in names}) == 1

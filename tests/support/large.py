@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from collector.format import parts
 from collector.format.schema import layout
-from profiler_server.store.cache.disk import AT_ONCE_SLICES
+from profiler_server.derive.derived import AT_ONCE_SLICES
 from tests.support.machines import H100
 from tests.support.runs import MS, RunPlan, build_run, build_steps
 from tests.support.tables import edit_manifest, write_rows

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,18 +13,18 @@ import pytest
 from collector.format.schema.errors import TraceError
 from collector.traces import read_trace, source
 from collector.traces.format import TraceTables
-from collector.traces.formats import kineto
-from collector.traces.kineto.ahead import Ahead
-from collector.traces.kineto.team import Team
+from collector.traces.kineto import reader
+from collector.traces.kineto.parallel.pool import Pool
+from collector.traces.kineto.parallel.read_ahead import read_ahead
 
 PIECE_BYTES = 4096
 
 
-class KeptTeam(Team):
-    """A team that goes on from trace to trace; `close` ends it."""
+class KeptPool(Pool):
+    """A pool that goes on from trace to trace; `close` ends it."""
 
-    def __enter__(self) -> Team:
-        return self if self._helpers else super().__enter__()
+    def __enter__(self) -> Pool:
+        return self if self._workers else super().__enter__()
 
     def __exit__(self, *_: object) -> None: ...
 
@@ -32,18 +33,18 @@ class KeptTeam(Team):
 
 
 @contextmanager
-def small_pieces(team: Team | None, size: int = PIECE_BYTES) -> Iterator[None]:
-    """Read traces in pieces of about so many bytes, with a team or by the reader alone."""
+def small_pieces(pool: Pool | None, size: int = PIECE_BYTES) -> Iterator[None]:
+    """Read traces in pieces of about so many bytes, with a pool or by the reader alone."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(source, "BLOCK_BYTES", size)
         patch.setattr(source, "_LEAST_BYTES", size)
-        patch.setattr(kineto, "_choose_ahead", lambda *_: None if team is None else Ahead(team).read)
+        patch.setattr(reader, "_choose_ahead", lambda *_: None if pool is None else partial(read_ahead, pool))
         yield
 
 
-def tell(path: Path, team: Team | None, size: int = PIECE_BYTES) -> Any:
+def tell(path: Path, pool: Pool | None, size: int = PIECE_BYTES) -> Any:
     """Return all that a trace holds as it is read so, or why it is refused."""
-    with small_pieces(team, size):
+    with small_pieces(pool, size):
         try:
             return [_tell_rank(one) for trace in [read_trace(path)] for one in (trace, *trace.beside)]
         except TraceError as error:

@@ -2,7 +2,24 @@
 
 from __future__ import annotations
 
-from collector.traces.format import TraceTables
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from collector.traces import read_trace
+from collector.traces.format import ReadOptions, TraceTables
+from tests.support.traces import Event, write_trace
+
+
+def read_events(
+    folder: Path, events: Sequence[Event], metadata: Mapping[str, Any] | None = None, steps_from: str | None = None
+) -> TraceTables:
+    """Write a trace of some events into a folder, and read it."""
+    return read_trace(write_trace(folder / "t.json", events, metadata), ReadOptions(steps_from=steps_from))
+
+
+def train_steps(read: TraceTables) -> list[dict[str, Any]]:
+    return [row for row in read.tables["steps"].to_pylist() if row["kind"] == "train"]
 
 
 def codes_of(read: TraceTables) -> set[str]:

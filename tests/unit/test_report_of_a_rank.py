@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from profiler_server.report.brief import write_brief
 from profiler_server.report.text import render_text
 from profiler_server.web.report_file import render_report
 from tests.support.cases import Plant, build_case_run, plan_of
+from tests.support.machines import build_ranks
 from tests.support.row_edits import lay_end_to_end, write_rows
 from tests.support.runs import MS, build_steps
 
@@ -53,3 +55,13 @@ def test_each_form_of_a_report_is_of_the_rank_that_was_asked_for(run: Run) -> No
 def test_a_rank_that_is_not_there_is_named_with_those_that_are(run: Run) -> None:
     with pytest.raises(RunNotFoundError, match="no rank 7; it has: 0, 1"):
         build_report(run, rank=7)
+
+
+def test_of_many_ranks_those_are_described_that_matter(tmp_path: Path) -> None:
+    run = open_run(build_ranks(tmp_path / "run", 8, slow=5))
+    text = render_text(build_report(run), run)
+    described = re.findall(r"^(Rank \d+):", text, re.MULTILINE)
+    assert described == ["Rank 0", "Rank 5"]
+    assert "6 more ranks: profiler-server report RUN --rank N" in text
+    alike = open_run(build_ranks(tmp_path / "alike", 4))
+    assert render_text(build_report(alike), alike).count("\nRank ") == 4

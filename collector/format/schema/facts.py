@@ -21,6 +21,8 @@ class Fact:
     shown: Shown = LEFT_OUT
 
 
+UNTOLD = "exit"
+"""The process left before analyse(): at the last line of the script or by sys.exit(), which nothing tells apart."""
 _PLACE = Shown(
     "group",
     words=(
@@ -61,7 +63,7 @@ FACTS: tuple[Fact, ...] = (
         Shown("hook", words=_DDP),
     ),
     Fact("deterministic", "Whether only deterministic algorithms were allowed."),
-    Fact("ended_by", "The exception that ended the training.", Shown("error", words=("exit",), names="errors")),
+    Fact("ended_by", "The exception that ended the training.", Shown("error", words=(UNTOLD,), names="errors")),
     Fact(
         "logging",
         "Calls and time of each library that logs, and the steps they are of.",

@@ -26,9 +26,12 @@ from collector.launch.benchmark.figures import (
     join_samples,
     summarize_samples,
 )
+from collector.sidecar.losses import INPUT_UNSEEN, STEPS_UNSEEN
+from collector.sidecar.unseen import BATCHES_GUESSED
 
 PROCESS_FILE = "benchmark.json"
 MEAN_FILE = "benchmark_mean.json"
+_ON_STEPS = (STEPS_UNSEEN, INPUT_UNSEEN, BATCHES_GUESSED)
 _METHOD = {"measurement_unit": "milliseconds", "std": "population", "percentiles": "linear between closest ranks"}
 
 
@@ -85,7 +88,7 @@ def measure_process(folder: Path, arguments: Sequence[str], warmup: int, since_u
         "data_stats_minus_warmup": summarize_samples(samples),
         "batch_info": _describe_batches(calls),
         "gpu_metrics": _read_gpu_metrics(rank),
-        "meta": _METHOD | _describe_run(run, arguments) | _count_batches(calls),
+        "meta": _METHOD | _describe_run(run, arguments) | _count_batches(calls, _list_warnings(rank)),
     }
     write_document(document, folder / PROCESS_FILE)
     return Measured(folder.name, document, calls, samples, run.manifest.epoch_unix_ns)
@@ -190,9 +193,13 @@ def _describe_batches(calls: Calls) -> Tree:
     return info
 
 
-def _count_batches(calls: Calls) -> Tree:
+def _list_warnings(rank: RankRun) -> list[str]:
+    """Return the warnings of a run, but those on its training steps: a benchmark counts batches."""
+    return [warning.text for warning in rank.manifest.warnings if warning.code not in _ON_STEPS]
+
+
+def _count_batches(calls: Calls, warnings: list[str]) -> Tree:
     total, kept = len(calls.batches), len(calls.kept)
-    warnings = []
     if total and not kept:
         warnings.append(
             f"a warm-up of {format_number_of(calls.warmup, 'batch')} at each end leaves none of {total}; choose a smaller -w"

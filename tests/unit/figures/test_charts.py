@@ -180,3 +180,13 @@ def test_a_ring_leaves_room_for_labels_that_stand_outside_of_it() -> None:
     assert "outside" in many["data"][0]["textposition"]
     for side in "tb":
         assert many["layout"]["margin"][side] > few["layout"]["margin"][side]
+
+
+def test_columns_of_many_steps_fill_their_chart() -> None:
+    """One long step among ten thousand is in a column with others, which is much lower than the step is."""
+    times = np.full(10_000, 5_000_000)
+    times[5_000] = 30_000_000
+    drawn = figures.build_stack(Stack(np.arange(10_000), {"gap": times}), Axes(y_peak=30_000_000.0))
+    top, tallest = drawn["layout"]["yaxis"]["range"][1], max(drawn["data"][0]["y"])
+    assert tallest < top < 1.1 * tallest
+    assert tallest == pytest.approx(5, rel=0.2)

@@ -19,7 +19,7 @@ from profiler_server.analysis.device.device import summarize_device
 from profiler_server.analysis.operators.operators import summarize_kernels, summarize_operators
 from profiler_server.analysis.ranks.ranks import summarize_rank
 from profiler_server.analysis.steps.extent import StepSpan, find_step_span
-from profiler_server.store.cache import disk, records
+from profiler_server.derive import derived, records
 from profiler_server.store.redaction import redact
 from tests.support.row_edits import lay_end_to_end, write_rows
 from tests.support.runs import MS, RunPlan, build_run, build_steps
@@ -170,7 +170,7 @@ def test_every_way_to_see_a_rank_has_a_key_of_its_own(tmp_path: Path) -> None:
 def test_the_figures_of_a_filter_are_never_stored_beside_the_rank(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(disk, "AT_ONCE_SLICES", 1)
+    monkeypatch.setattr(derived, "AT_ONCE_SLICES", 1)
     rank = build_device_run(tmp_path)
     summarize_device(rank.through(StepRange(1, 2)))
     assert not (rank.folder / records.FOLDER).exists()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +10,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from collector.format import arrow_schemas, stored_files
-from collector.format.arrow_schemas import arrow_schema
 from collector.format.colors import PALETTE
 from collector.format.phases import PHASE_PLACES, PHASES, Phase
 from collector.format.run import open_run
@@ -32,15 +30,8 @@ def later(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(TABLES, "steps", replace(steps, columns=(*steps.columns, column)))
     for module in (arrow_schemas, stored_files):
         monkeypatch.setattr(module, "SCHEMA_VERSION", 2)
-    arrow_schema.cache_clear()
-
-
-@pytest.fixture(autouse=True)
-def forget_schemas() -> Iterator[None]:
-    """The schema of a table is made once; a changed declaration must not outlive its test."""
-    arrow_schema.cache_clear()
-    yield
-    arrow_schema.cache_clear()
+    for table in TABLES:
+        monkeypatch.setitem(arrow_schemas.SCHEMAS, table, arrow_schemas.make_schema(table))
 
 
 @pytest.fixture

@@ -63,6 +63,18 @@ def read(path: Path) -> Any:
     return json.loads(path.read_text(encoding="utf-8"))
 
 
+def test_the_warnings_of_a_run_are_those_of_its_benchmark(tmp_path: Path) -> None:
+    left_open = 'import time\nfrom collector import push_range\npush_range("batch", batch_idx=0)\ntime.sleep(0.01)\n'
+    script = write_script(tmp_path, left_open)
+    done = run_launcher(
+        tmp_path, "-np", "1", "-ng", "0", "-w", "0", "-o", "out", "--options", '{"window": null}', script
+    )
+    (warning,) = (text for text in read(tmp_path / "out/benchmark_mean.json")["meta"]["warnings"] if "open" in text)
+    assert warning.startswith("proc_0_gpu_cpu: ")
+    assert warning in done.stderr
+    assert "profiler.step()" not in done.stderr
+
+
 def test_a_process_that_fails_is_named_and_the_others_results_are_kept(tmp_path: Path) -> None:
     script = write_script(tmp_path, RANGES)
     done = run_launcher(

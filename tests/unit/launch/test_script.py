@@ -73,7 +73,8 @@ def test_without_torch_nothing_is_recorded_and_torch_is_not_imported(tmp_path: P
         (("missing.py",), "the script missing.py cannot be read"),
         (("-m", "missing_module"), "no module missing_module"),
         (("--colour", "train.py"), "unrecognized arguments: --colour"),
-        (("-np", "0", "train.py"), "0 is less than 1"),
+        (("-np", "0", "train.py"), "'0' is no whole number from 1 on"),
+        (("-np", "two", "train.py"), "'two' is no whole number from 1 on"),
         ((), "name a script"),
     ],
 )

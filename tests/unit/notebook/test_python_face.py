@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import pytest
 
 import collector
 from collector.format.schema import layout
 from collector.format.schema.errors import RunNotFoundError
+from collector.plugins import find_plugins
 from tests.support.runs import MS, RunPlan, build_run
 from tests.support.tables import edit_manifest, stage, write_rows
 
@@ -76,6 +80,19 @@ def test_totals_by_stage_and_kind_equal_the_rows_of_the_table(tmp_path: Path) ->
     assert sum(found.table["count"].to_pylist()) == len(rows)
     assert list(found.frame().stage.unique()) == ["read", "transform", "collate"]
     assert "read, loader 0" in str(found)
+
+
+def test_the_start_of_the_recorder_is_no_wall_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    find, slow_ns = find_plugins, 300 * MS
+
+    def find_slowly(room: ModuleType, name: str) -> tuple[Any, ...]:
+        time.sleep(slow_ns / 1e9)
+        return find(room, name)
+
+    monkeypatch.setattr("collector.session.recording.find_plugins", find_slowly)
+    began_ns = time.time_ns()
+    run = collector.Profiler(tmp_path / "run", window=None).analyse()
+    assert run.rank().manifest.started_unix_ns >= began_ns + slow_ns
 
 
 def test_a_run_without_steps_has_totals_and_a_wall_time(tmp_path: Path) -> None:

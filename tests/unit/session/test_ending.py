@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from collector import Profiler, Run, open_run
-from collector.session.ending import UNTOLD, describe_error, spell_end
+from collector.format.schema.facts import UNTOLD
+from collector.session.ending import describe_error, spell_end
 from tests.support import shapes
 from tests.unit.launch.programs import run_launcher, write_script
 from tests.unit.session.test_survival import has_ended, wait_until
@@ -100,6 +101,15 @@ def test_a_script_that_leaves_before_analyse_says_so_and_keeps_its_code(tmp_path
     fact, note = read_end(wait_for_tables(tmp_path))
     assert fact == "exit"
     assert note == "The script left before analyse(), after 10 steps: at its last line or by sys.exit()."
+
+
+def test_an_error_before_the_first_step_is_told_without_advice_on_steps(tmp_path: Path) -> None:
+    lines = "import collector\ncollector.Profiler('run', window=None)\nimport no_such_module\n"
+    done = run_script(tmp_path, lines)
+    assert done.returncode == 1
+    assert "profiler.step()" not in done.stderr
+    manifest = wait_for_tables(tmp_path).rank().manifest
+    assert {warning.code for warning in manifest.warnings} == {"ended_by"}
 
 
 def test_a_child_of_multiprocessing_tells_its_exception(tmp_path: Path) -> None:

@@ -58,7 +58,17 @@ def test_damaged_manifests_are_made_again(run_path: Path, text: str) -> None:
     assert "made again" in repair_manifest(run_path)
     assert "rank.json was damaged" in repair_rank(folder)[0]
     run = open_run(run_path)
-    assert (run.manifest.name, run.state, len(run.frame("steps"))) == ("run", "crashed", 12)
+    assert (run.manifest.name, len(run.frame("steps"))) == ("run", 12)
+    assert run.state == "imported"  # nothing is left that tells a recording from an import
+
+
+def test_a_finished_rank_that_lost_its_manifest_was_not_cut_off(run_path: Path) -> None:
+    for events_left, state in ((False, "complete"), (True, "crashed")):
+        layout.rank_file(run_path, 0).write_text("{")
+        if events_left:
+            layout.events_path(layout.rank_path(run_path, 0)).mkdir()
+        repair_rank(layout.rank_path(run_path, 0))
+        assert open_run(run_path).state == state
 
 
 def test_a_run_without_ranks_has_nothing_left(run_path: Path) -> None:

@@ -17,6 +17,7 @@ from collector.format import parts, stored_files
 from collector.format.run import open_run
 from collector.format.schema import layout
 from collector.format.schema.errors import TableMissingError, UsageError
+from profiler_server.derive.store import Store, find_store
 from profiler_server.report import build_report
 from profiler_server.settings import Settings
 from profiler_server.store import mirror as mirrors
@@ -33,12 +34,12 @@ Opener = Callable[[str], Mirror]
 
 
 @pytest.fixture
-def opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Opener:
+def opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Opener]:
     (tmp_path / "temporary").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
-    monkeypatch.setattr(mirrors, "_mirrors", {})
     monkeypatch.setattr(stored_files, "LENDERS", [])
-    return open_mirror
+    with Store().held():
+        yield open_mirror
 
 
 @pytest.fixture
@@ -177,7 +178,7 @@ def test_a_second_server_fetches_nothing_again(opened: Opener, tmp_path: Path, m
     build_run(tmp_path / "runs/a")
     root = opened(f"file://{tmp_path}/runs").root
     open_run(root / "a").rank(0).table("steps")
-    monkeypatch.setattr(mirrors, "_mirrors", {})
+    find_store().part(mirrors._Mirrors).clear()
     monkeypatch.setattr(stored_files, "LENDERS", [])
     changed = [path.stat().st_ctime_ns for path in sorted(root.rglob("*.*"))]
     open_mirror(f"file://{tmp_path}/runs")
