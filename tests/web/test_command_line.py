@@ -304,7 +304,8 @@ def test_an_import_that_a_signal_ends_leaves_nothing(tmp_path: Path, number: sig
         process.send_signal(number)
         said = process.communicate(timeout=300)
     assert list(base.iterdir()) == []
-    assert process.returncode == 128 + number
+    # Python ends by SIGINT itself where Ctrl-C comes while a dataclass is made.
+    assert process.returncode in (128 + number, -signal.SIGINT if number == signal.SIGINT else None)
     assert "Traceback" not in said[1]
 
 
