@@ -237,13 +237,15 @@ def _spell_out(value: Any, name: str = "") -> Any:
 
 def report_what_if(run: Run, warnings: list[str]) -> dict[str, Any] | None:
     """Return what unlike ranks cost the job; null for one rank, and with a warning where no model meets the steps."""
-    found = recall_what_if(run, summarize_ranks(run))
+    ranks = summarize_ranks(run)
+    found = recall_what_if(run, ranks)
     if found is None:
         return None
     if found.slowdown is None:
         warnings.append(f"no what-if figures: {found.reason}")
         return None
-    gains = found.mend_rank_gain_ns or {}
+    comparison = judge_run(run, ranks).comparison
+    gains = found.mend_rank_gain_ns or (comparison.blame_ns if comparison is not None else {})
     return {
         "slowdown": found.slowdown,
         "waste_frac": found.waste_frac,

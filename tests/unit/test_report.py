@@ -201,6 +201,7 @@ def test_the_report_says_who_holds_the_job_up_as_the_page_does(tmp_path: Path) -
     assert judged["sentence"].startswith("Rank 3 holds 3 others up 12.0 ms a step (15.0 %): data wait.")
     assert (judged["straggler"]["rank"], judged["straggler"]["phase"]) == (3, "data_wait")
     assert judged["straggler"]["gain_ns"] == judged["blame_ns"]["3"] == pytest.approx(12_000_000, rel=0.02)
+    assert report["what_if"]["mend_rank_gain_ns"] == judged["blame_ns"]
     assert (judged["ranks_read"], report["ranks"][3]["rank"]) == (4, 3)
     assert build_report(open_run(build_run(tmp_path / "one")))["judgement"] is None
 

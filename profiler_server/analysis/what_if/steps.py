@@ -54,9 +54,7 @@ class _Model:
         self.even = own_ns.mean(axis=0)
         held = held_ns.min(axis=0)
         self.usual_held, self.mean_held = float(np.median(held)), float(held.mean())
-        order = np.sort(own_ns, axis=0)
-        self.longest, self.second = order[-1], order[-2]
-        self.base = float(self.longest.mean()) + self.mean_held
+        self.base = float(own_ns.max(axis=0).mean()) + self.mean_held
         self.best = float(self.even.mean()) + self.usual_held
 
     def keep_work(self, own_ns: Floats) -> float:
@@ -68,10 +66,6 @@ class _Model:
         own = self.own.copy()
         own[rows] = np.minimum(own[rows], self.even)
         return float(own.max(axis=0).mean()) + self.mean_held
-
-    def mend_one(self, row: int) -> float:
-        others = np.where(self.own[row] >= self.longest, self.second, self.longest)
-        return float(np.maximum(others, self.even).mean()) + self.mean_held
 
 
 def _answer(job: JobSteps, model: _Model, discrepancy: float) -> WhatIf:
@@ -92,5 +86,4 @@ def _answer(job: JobSteps, model: _Model, discrepancy: float) -> WhatIf:
         by_operation={**by_phase, "communication": (float(model.even.mean()) + model.mean_held) / model.best},
         by_rank=by_rank,
         worker_share=(model.base - model.mend(worst)) / lost if lost > 0 else None,
-        mend_rank_gain_ns={rank: model.base - model.mend_one(row) for row, rank in enumerate(ranks)},
     )

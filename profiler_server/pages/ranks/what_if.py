@@ -52,7 +52,7 @@ def view_what_if(found: WhatIf | None) -> WhatIfView | None:
         return None
     if found.slowdown is None:
         return WhatIfView("", "", found.reason, (), (), (), False)
-    gains = _choose_gains(found)
+    gains = found.mend_rank_gain_ns or {}
     return WhatIfView(
         sentence=say_slowdown(found),
         note=_say_how(found),
@@ -71,7 +71,7 @@ def say_slowdown(found: WhatIf) -> str:
     if found.waste_frac < _LEAST_LOSS:
         return "If each rank took the mean time of all for the same work, the step would be as long as it is."
     text = _say_loss(found.slowdown, found.waste_frac, found.by_operation or {})
-    gains = _choose_gains(found)
+    gains = found.mend_rank_gain_ns or {}
     best = max(gains, key=lambda rank: gains[rank], default=None)
     if best is not None and gains[best] > 0:
         text += f" Rank {best} alone at that mean gains {format_duration(gains[best])} a step."
@@ -98,12 +98,6 @@ def _say_loss(slowdown: float, waste_frac: float, by_operation: Mapping[str, flo
         f"If each rank took the mean time of all for the same work, the step would be {format_share(of_ranks)} shorter; if "
         f"communication took as long as in the median step as well, {whole}."
     )
-
-
-def _choose_gains(found: WhatIf) -> Mapping[int, float]:
-    """Return what mending a rank gains where operations are replayed. Of ranks that meet in each step the table of ranks
-    tells it, measured step by step and not against the mean of all."""
-    return (found.mend_rank_gain_ns or {}) if found.method == "replay" else {}
 
 
 def _say_how(found: WhatIf) -> str:

@@ -24,8 +24,8 @@ def test_a_slow_rank_is_named_with_what_mending_it_gains() -> None:
     assert view.ranks[0].loss_frac == 1.0
 
 
-def test_what_mending_a_rank_gains_is_not_told_twice_where_ranks_meet_in_each_step() -> None:
-    found = WhatIf(slowdown=1.25, waste_frac=0.2, by_rank={3: 1.25}, mend_rank_gain_ns={3: 20e6}, method="steps")
+def test_the_panel_has_no_gains_where_ranks_meet_in_each_step() -> None:
+    found = WhatIf(slowdown=1.25, waste_frac=0.2, by_rank={3: 1.25}, method="steps")
     view = view_what_if(found)
     assert view is not None
     assert not view.has_gain
