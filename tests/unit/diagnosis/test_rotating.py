@@ -5,12 +5,14 @@ from __future__ import annotations
 import torch
 
 from profiler_server.diagnosis.limits.facts import NOISY_FRAC
-from profiler_server.diagnosis.rules.rotating_straggler import RULES
+from profiler_server.diagnosis.rules.ranks import RULES
 from profiler_server.facts.case import Case, Finding
 from profiler_server.facts.job import Turns
 from tests.support import facts as make
 from tests.unit.diagnosis.edges.base import base
 from tests.unit.diagnosis.edges.noted import compared, judged
+
+RULE = next(rule for rule in RULES if rule.id == "rotating_straggler")
 
 
 def turning(*, others: float = 0.0, correlation: float | None = None) -> Case:
@@ -19,7 +21,7 @@ def turning(*, others: float = 0.0, correlation: float | None = None) -> Case:
 
 
 def hear(case: Case) -> Finding:
-    found = RULES[0].judge(case)
+    found = RULE.judge(case)
     assert isinstance(found, Finding)
     return found
 
@@ -31,7 +33,7 @@ def test_unequal_work_is_named_as_one_possible_reason() -> None:
 
 def test_turns_on_a_host_that_others_use_are_no_finding() -> None:
     busy = NOISY_FRAC + 0.1
-    assert RULES[0].judge(turning(others=busy)) is None
+    assert RULE.judge(turning(others=busy)) is None
     assert "share with others are another one" in hear(turning(others=busy, correlation=0.9)).advice
 
 

@@ -182,6 +182,7 @@ CASES: Rows = {
     "needless_grad": (
         *((lambda noted=noted: note(noted), False) for noted in (None, {}, {"parameters": "many", "updated": 1})),
         (lambda: note({"parameters": -5, "updated": 1}), False),
+        (lambda: note({"parameters": 5, "updated": 0}), True),
         (lambda: seeing("recorded_gradients", share=0.9), True),
         (lambda: make.with_share(seeing("recorded_gradients", share=0.9), "backward", 0.3), False),
     ),
