@@ -22,6 +22,8 @@ if [ $# -gt 0 ]; then
   exec .venv/bin/python -m pytest "$@"
 fi
 # One process more than cores: many tests wait for a training, a server or a browser. Files stay whole, for their fixtures.
+# Hundreds of processes start: none of them compiles again what another one has compiled.
+unset PYTHONDONTWRITEBYTECODE
 processes=$(($(nproc) + 1))
 say "Tests and contracts in $processes processes (some ten minutes on two cores)"
 exec .venv/bin/python -m pytest --numprocesses "$processes" --dist loadfile

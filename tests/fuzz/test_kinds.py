@@ -13,7 +13,6 @@ from tests.fuzz.control import train
 from tests.fuzz.frame import CORPUS, read_corpus
 
 QUICK = {"traces": 100, "manifests": 100, "tables": 50, "caches": 50, "control": 200, "uploads": 200}
-CAMPAIGN_S = 5.0
 
 
 @pytest.mark.parametrize("kind", kinds.NAMES)
@@ -24,15 +23,6 @@ def test_what_once_failed_and_some_new_input_is_accepted_or_refused(kind: str) -
     assert totals.accepted > 0 or kind == "caches"  # of a damaged cache nothing is left: it is built again
     assert totals.refused > 0
     assert totals.checked == QUICK[kind] + len(read_corpus(kind))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", kinds.NAMES)
-def test_as_much_new_input_as_there_is_time_for_is_accepted_or_refused(kind: str) -> None:
-    totals = Totals()
-    run_worker(Stretch(kind, 11, 0, 10_000, seconds=CAMPAIGN_S), totals)
-    assert {one.signature: one.text for one in totals.smallest.values()} == {}
-    assert totals.checked > 0
 
 
 def test_the_corpus_is_of_known_kinds_and_small() -> None:

@@ -1,4 +1,4 @@
-"""`profiler-server` as a real process: exit codes, one line on stderr, what it prints."""
+"""`profiler-server`: exit codes, one line on stderr, what it prints. Each command is once a process of its own."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -22,14 +24,33 @@ import pytest
 
 from collector.format.schema import layout
 from collector.format.schema.errors import RunNotFoundError
+from profiler_server import cli
 from profiler_server.commands import find_runs
 from tests.support.runs import HEALTHY_STEP_MS, RunPlan, build_run, slow_loader_plan
 
 PROGRAM = [sys.executable, "-m", "profiler_server.cli"]
 
 
-def run(*arguments: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+def start(*arguments: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*PROGRAM, *map(str, arguments)], capture_output=True, text=True, timeout=300, cwd=cwd)
+
+
+def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """Run the command in this process: a process of its own takes two seconds for its imports."""
+    words = ["profiler-server", *map(str, arguments)]
+    code: object = 0
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        redirect_stdout(StringIO()) as out,
+        redirect_stderr(StringIO()) as errors,
+    ):
+        patch.setattr(sys, "argv", words)
+        try:
+            cli.main()
+        except SystemExit as end:
+            code = end.code or 0
+    assert isinstance(code, int)
+    return subprocess.CompletedProcess(words, code, out.getvalue(), errors.getvalue())
 
 
 def assert_refused(done: subprocess.CompletedProcess[str], *words: str) -> None:
@@ -53,7 +74,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_base_dir_is_needed() -> None:
-    assert_refused(run(), "--summary-base-dir", "--help")
+    assert_refused(start(), "--summary-base-dir", "--help")
 
 
 def test_a_base_dir_that_is_not_there(tmp_path: Path) -> None:
@@ -117,7 +138,7 @@ def test_report_finds_a_run_by_id_and_by_name(base: Path, name: str) -> None:
 
 
 def test_report_takes_a_path_and_the_base_dir_before_the_command(base: Path) -> None:
-    by_path = run("report", base / "healthy")
+    by_path = start("report", base / "healthy")
     before = run("--summary-base-dir", base, "report", "healthy")
     assert by_path.returncode == before.returncode == 0
     assert by_path.stdout == before.stdout
@@ -166,14 +187,14 @@ def test_recover_by_several_processes_says_what_one_says(tmp_path: Path) -> None
         steps = layout.table_file(layout.rank_path(path, 1), "steps")
         steps.write_bytes(steps.read_bytes()[:500])
     alone = run("recover", "one", "--summary-base-dir", tmp_path)
-    together = run("recover", "several", "--jobs", "2", "--summary-base-dir", tmp_path)
+    together = start("recover", "several", "--jobs", "2", "--summary-base-dir", tmp_path)
     assert (together.returncode, together.stderr) == (0, "")
     assert together.stdout == alone.stdout
     assert "rank 1: repaired" in together.stdout
 
 
 def test_compare_names_what_changed_and_does_not_judge_a_single_pair(base: Path) -> None:
-    done = run("compare", "healthy", "team/slow", "--gate", "--summary-base-dir", base)
+    done = start("compare", "healthy", "team/slow", "--gate", "--summary-base-dir", base)
     assert done.returncode == 2
     assert done.stdout.startswith("B is slower by 95.6 ms per step")
     assert "Data wait" in done.stdout
@@ -250,11 +271,14 @@ def test_a_limit_asks_for_a_verdict(lists: Path) -> None:
 @pytest.mark.parametrize("text", ["three", "-1", "nan"])
 def test_a_limit_that_is_no_share_is_refused(lists: Path, text: str) -> None:
     assert_refused(run("compare", lists / "new", "--against", lists / "old", "--max-slowdown", text), "3% or 0.03")
+
+
+def test_a_comparison_asks_for_two_runs(lists: Path) -> None:
     assert_refused(run("compare", lists / "new"), "two runs")
 
 
 def test_sql_asks_the_tables_and_nothing_else(base: Path) -> None:
-    done = run(
+    done = start(
         "sql", "healthy", "select rank, count(*) as n from steps group by 1", "--csv", "--summary-base-dir", base
     )
     assert done.stdout == "rank,n\n0,40\n"
@@ -268,13 +292,13 @@ def test_sql_asks_the_tables_and_nothing_else(base: Path) -> None:
 
 
 def test_export_writes_a_trace(base: Path, tmp_path: Path) -> None:
-    done = run("export", "healthy", "-o", tmp_path / "t.json", "--summary-base-dir", base)
+    done = start("export", "healthy", "-o", tmp_path / "t.json", "--summary-base-dir", base)
     assert done.returncode == 0, done.stderr
     assert json.loads((tmp_path / "t.json").read_text())["traceEvents"]
     assert_refused(
         run("export", "healthy", "--output", tmp_path / "no/t.json", "--summary-base-dir", base), "no/t.json"
     )
-    assert_refused(run("export", "healthy", "--steps", "5-x", "--summary-base-dir", base, cwd=tmp_path), "5-x")
+    assert_refused(start("export", "healthy", "--steps", "5-x", "--summary-base-dir", base, cwd=tmp_path), "5-x")
 
 
 def test_import_of_what_is_no_trace_leaves_nothing(tmp_path: Path) -> None:
@@ -313,7 +337,7 @@ def test_import_makes_a_run(tmp_path: Path) -> None:
     step = {"ph": "X", "pid": 1, "tid": 1, "cat": "user_annotation"}
     events = [{**step, "name": f"ProfilerStep#{i}", "ts": 1000 * i, "dur": 1000} for i in range(4)]
     (tmp_path / "digits.pt.trace.json").write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}))
-    done = run("import", tmp_path / "digits.pt.trace.json", "--summary-base-dir", tmp_path / "runs")
+    done = start("import", tmp_path / "digits.pt.trace.json", "--summary-base-dir", tmp_path / "runs")
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "runs/digits/profiler/run.json").is_file()
     assert "Importing" not in done.stderr  # no progress bar in a pipe
@@ -336,7 +360,7 @@ def test_a_demo_that_has_no_place_says_so(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_demo_records_a_real_run(tmp_path: Path) -> None:
-    done = run("demo", "--steps", "12", "--no-serve", "--summary-base-dir", tmp_path)
+    done = start("demo", "--steps", "12", "--no-serve", "--summary-base-dir", tmp_path)
     assert done.returncode == 0, done.stderr
     report = json.loads(run("report", "demo-1", "--json", "--summary-base-dir", tmp_path).stdout)
     assert report["ranks"][0]["steps"]["last"] == 12
