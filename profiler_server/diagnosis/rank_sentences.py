@@ -30,6 +30,7 @@ from profiler_server.facts.job import (
     RankVerdict,
     Slow,
     Strangers,
+    Stretch,
     Turns,
     UnevenWork,
     Unsure,
@@ -249,11 +250,20 @@ def _describe_slow(verdict: Slow, noun: str) -> str:
         hold = "hold" if verdict.also_slow else "holds"
         does, share = f"{slow} {hold} {who} up {format_duration(verdict.gain_ns)}", comparison.share(verdict.gain_ns)
     text = f"{does} a {noun} ({format_share(share)}): {name_causes(latest.causes)}."
+    if verdict.stretch is not None:
+        text += f" {_describe_stretch(verdict.stretch, noun)}"
     if latest.causes and latest.causes[0].name == latest.phase:
         owner = f"Rank {latest.rank}'s" if verdict.also_slow else "Its"
         before, now = format_duration(latest.phase_others_ns), format_duration(latest.phase_ns)
         text += f" {owner} {_name_cause(latest.phase)} takes {now} against {before}."
     return text
+
+
+def _describe_stretch(stretch: Stretch, noun: str) -> str:
+    late = f"late by {format_duration(stretch.late_ns)}"
+    if stretch.is_from_start:
+        return f"Up to {noun} {stretch.last:,} it was {late}; from then on it is in time."
+    return f"From {noun} {stretch.first:,} on it is {late}; before that it was in time."
 
 
 def _name_others(count: int) -> str:

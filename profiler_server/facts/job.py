@@ -176,15 +176,27 @@ class Unsure(_NamesNobody):
 
 
 @dataclass(frozen=True)
+class Stretch:
+    """The steps of a run from `first` to `last`, in which a rank is late by `late_ns` in the mean; in the others it is not."""
+
+    first: int
+    last: int
+    late_ns: float
+    is_from_start: bool
+
+
+@dataclass(frozen=True)
 class Slow:
     """The latest rank holds the others up, by more than noise explains, and so do those that are `also_slow`.
 
     Where only long waits now and then tell that, `longest` is for how many of how many of these it was the last.
+    `stretch` is None where a rank is late from the first step to the last.
     """
 
     comparison: RankComparison
     also_slow: tuple[int, ...] = ()
     longest: tuple[int, int] | None = None
+    stretch: Stretch | None = None
 
     @property
     def culprits(self) -> tuple[int, ...]:

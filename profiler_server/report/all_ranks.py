@@ -211,6 +211,7 @@ def _list_latest(verdict: RankVerdict, comparison: RankComparison) -> dict[str, 
         "is_slow": isinstance(verdict, (Slow, Handover)),
         "is_unsure": isinstance(verdict, Unsure),
         "longest": verdict.longest if isinstance(verdict, Slow) else None,
+        "stretch": dataclasses.asdict(verdict.stretch) if isinstance(verdict, Slow) and verdict.stretch else None,
     }
 
 

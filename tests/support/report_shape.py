@@ -137,6 +137,7 @@ SHAPE: dict[str, Any] = {
             "phase": str,
             "causes": [CAUSE],
             "longest": (list, type(None)),
+            "stretch": (dict, type(None)),
         },
         "rotation": {
             OPTIONAL: True,

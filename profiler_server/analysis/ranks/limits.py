@@ -68,7 +68,8 @@ MORE_THAN_WORK_FRAC = 0.2
 """It is no chance if it is so much more of that than of the work: a rank without a processor is held up anywhere."""
 
 LAST_BEFORE_AND_AFTER_FRAC = 0.8
-"""The one rank is the last in so many of the steps before a change, and the other in so many of those behind it."""
+"""The one rank is the last in so many of the steps before a change, and the other in so many of those behind it; or a rank
+is late in so many on one side, and in time in so many on the other."""
 
 # --- why ---------------------------------------------------------------------------------------------------------------
 

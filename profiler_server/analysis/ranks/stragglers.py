@@ -15,7 +15,7 @@ from profiler_server.analysis.ranks.collectives import match_ranks
 from profiler_server.analysis.ranks.lateness import Lateness, measure_calls, measure_steps
 from profiler_server.analysis.ranks.ranks import OWN_PHASES, RankSummary
 from profiler_server.analysis.ranks.together import StepsTogether, put_together
-from profiler_server.analysis.ranks.turns import find_handover, find_pause, find_turns, weigh_longest
+from profiler_server.analysis.ranks.turns import find_handover, find_pause, find_stretch, find_turns, weigh_longest
 from profiler_server.derive.derived import derived
 from profiler_server.facts.job import (
     BEHIND_FRAC,
@@ -255,11 +255,18 @@ def _list_verdicts(found: _Weighed, comparison: RankComparison) -> list[RankVerd
     """List all that hold of the ranks."""
     verdicts: list[RankVerdict] = [Alike(comparison)]
     if found.is_far:
-        verdicts.append(Slow(comparison, found.also_slow, found.longest) if found.is_sure else Unsure(comparison))
+        verdicts.append(_name_slow(found, comparison) if found.is_sure else Unsure(comparison))
     handover = find_handover(comparison, found.lateness.ranks, found.steps, found.late_ns)
     starved_ns = float(np.mean([rank.starved_frac * rank.step_ns for rank in found.ranks]))
     turns = find_turns(comparison, found.lateness, found.late_ns, found.together, starved_ns)
     return [*verdicts, *(one for one in (handover, turns) if one is not None)]
+
+
+def _name_slow(found: _Weighed, comparison: RankComparison) -> Slow:
+    stretch = None
+    if not (found.also_slow or comparison.is_hidden):
+        stretch = find_stretch(found.steps, _measure_against(found.late_ns, found.row), found.step_ns)
+    return Slow(comparison, found.also_slow, found.longest, stretch)
 
 
 def _compare(found: _Weighed) -> RankComparison:

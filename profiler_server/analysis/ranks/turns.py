@@ -12,7 +12,7 @@ from profiler_server.analysis.ranks import limits
 from profiler_server.analysis.ranks.causes import find_causes
 from profiler_server.analysis.ranks.lateness import Lateness
 from profiler_server.analysis.ranks.together import COMMUNICATION, StepsTogether
-from profiler_server.facts.job import BEHIND_FRAC, STARVED, Cause, Handover, Pause, RankComparison, Turns
+from profiler_server.facts.job import BEHIND_FRAC, STARVED, Cause, Handover, Pause, RankComparison, Stretch, Turns
 
 
 def find_pause(lateness: Lateness, together: StepsTogether, step_ns: float) -> Pause | None:
@@ -71,6 +71,36 @@ def find_handover(comparison: RankComparison, ranks: Sequence[int], steps: Ints,
         return None
     gain_ns = (at * excess[0] + (len(steps) - at) * excess[1]) / len(steps)
     return Handover(comparison, int(steps[at]), ranks[first], excess[0], ranks[second], excess[1], gain_ns)
+
+
+def find_stretch(steps: Ints, against_ns: Floats, step_ns: float) -> Stretch | None:
+    """Return the steps in which a rank is late, where these begin or end within the run; None where that is not clear.
+
+    `against_ns` is how much later than the others it comes, in each step. The two sides of the change are those that
+    differ most: the sum of squares between them is the largest (Scott and Knott, 1974).
+    """
+    count, least = len(steps), limits.LEAST_STEPS
+    if count < 2 * least:
+        return None
+    cuts = np.arange(least, count - least + 1)
+    until = np.cumsum(against_ns)
+    before = until[cuts - 1] / cuts
+    after = (until[-1] - until[cuts - 1]) / (count - cuts)
+    best = int(np.argmax((after - before) ** 2 * cuts * (count - cuts)))
+    cut = int(cuts[best])
+    is_from_start = bool(before[best] > after[best])
+    quiet, late = slice(None, cut), slice(cut, None)
+    if is_from_start:
+        quiet, late = late, quiet
+    quiet_ns, late_ns = float(against_ns[quiet].mean()), float(against_ns[late].mean())
+    middle_ns = (quiet_ns + late_ns) / 2
+    clear_frac = min((against_ns[late] > middle_ns).mean(), (against_ns[quiet] < middle_ns).mean())
+    if quiet_ns >= BEHIND_FRAC * step_ns or late_ns < limits.LARGE_WAIT_FRAC * step_ns:
+        return None
+    if clear_frac < limits.LAST_BEFORE_AND_AFTER_FRAC:
+        return None
+    inside = steps[late]
+    return Stretch(int(inside[0]), int(inside[-1]), late_ns, is_from_start)
 
 
 def find_turns(

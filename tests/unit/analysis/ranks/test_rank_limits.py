@@ -17,7 +17,14 @@ from profiler_server.analysis.ranks.calls import Calls
 from profiler_server.analysis.ranks.causes import find_causes, find_starvation, find_uneven_work, weigh_garbage
 from profiler_server.analysis.ranks.lateness import Lateness
 from profiler_server.analysis.ranks.stragglers import judge_ranks
-from profiler_server.analysis.ranks.turns import find_handover, find_pause, find_turns, mark_long, weigh_longest
+from profiler_server.analysis.ranks.turns import (
+    find_handover,
+    find_pause,
+    find_stretch,
+    find_turns,
+    mark_long,
+    weigh_longest,
+)
 from profiler_server.facts import job
 from profiler_server.facts.job import LateRank, Slow, Turns
 from tests.support.jobs import JobPlan, make_calls, make_job, summarize_job
@@ -199,6 +206,19 @@ def hand_over(share: float = 1.0, late_ms: float = 40.0) -> bool:
     return find_handover(compare(3), (0, 1, 2), *meet(late).sum_by_step()) is not None
 
 
+def be_late_from(share: float = 1.0, late_ms: float = 40.0, steps: int = 2000) -> bool:
+    """Let a rank be late in this share of the second half, and in time in the first, by so much in the mean."""
+    first = np.arange(steps) < steps // 2
+    is_other = ~first & (np.arange(steps) * (1 - share) % 1.0 < 1 - share)
+    late = np.where(first, 0.0, late_ms + np.where(is_other, -late_ms, late_ms * (1 - share) / share))
+    return find_stretch(np.arange(steps), late * MS, STEP_MS * MS) is not None
+
+
+def in_time_by(share: float) -> bool:
+    late = np.where(np.arange(60) < 30, share * STEP_MS, 40.0)
+    return find_stretch(np.arange(60), late * MS, STEP_MS * MS) is not None
+
+
 def has_small_cause(share: float) -> bool:
     late = spread(2, 20, r1=40.0)
     together = lay({"forward": STEP_MS + (1 - share) * late, "backward": STEP_MS + share * late})
@@ -293,3 +313,18 @@ def test_the_threshold_lies_where_it_is_said_to(name: str) -> None:
 @pytest.mark.parametrize(("behind", "is_named"), [(0.0299, False), (0.0301, True)])
 def test_a_rank_beside_the_slow_one_is_named_from_the_same_lateness_on(behind: float, is_named: bool) -> None:
     assert beside(behind) == is_named
+
+
+@pytest.mark.parametrize(
+    ("name", "drive"),
+    [
+        ("LEAST_STEPS", lambda x: be_late_from(steps=2 * int(x))),
+        ("LARGE_WAIT_FRAC", lambda x: be_late_from(late_ms=x * STEP_MS)),
+        ("LAST_BEFORE_AND_AFTER_FRAC", be_late_from),
+        ("BEHIND_FRAC", lambda x: not in_time_by(x)),
+    ],
+)
+def test_a_stretch_has_the_thresholds_of_a_handover(name: str, drive: Callable[[float], bool]) -> None:
+    at = {**vars(limits), **QUOTED}[name]
+    assert not drive(at * 0.999)
+    assert drive(at * 1.001)

@@ -13,6 +13,7 @@ from collector.format.schema import layout
 from profiler_server.analysis.ranks.calls import Calls
 from profiler_server.analysis.ranks.ranks import RankSummary, summarize_ranks
 from profiler_server.analysis.ranks.stragglers import judge_ranks
+from profiler_server.analysis.ranks.turns import find_stretch
 from profiler_server.diagnosis.rank_sentences import describe_evidence, describe_straggler
 from profiler_server.facts.job import Alike, Handover, RankVerdict, Slow, Turns
 from profiler_server.pages.ranks.rows import measure_own
@@ -52,6 +53,36 @@ def hand_over(ranks: int, at: int) -> Later:
     later = np.zeros((ranks, STEPS))
     later[0, :at] = later[ranks - 1, at:] = 40.0
     return later
+
+
+@pytest.mark.parametrize(
+    ("late", "first", "last", "words"),
+    [
+        (slice(70, None), 71, STEPS, "From step 71 on it is late by"),
+        (slice(None, 60), 3, 60, "Up to step 60 it was late by"),
+    ],
+)
+def test_a_rank_that_is_slow_in_a_part_of_the_run_is_told_with_the_step(
+    tmp_path: Path, late: slice, first: int, last: int, words: str
+) -> None:
+    later = np.zeros((3, STEPS))
+    later[1, late] = 40.0
+    path = record(tmp_path / "run", later)
+    judged = judge(path)
+    assert isinstance(judged, Slow)
+    assert judged.stretch is not None
+    assert (judged.culprits, judged.stretch.first, judged.stretch.last) == ((1,), first, last)
+    assert judged.stretch.late_ns == pytest.approx(40 * MS, rel=0.05)
+    assert judged.gain_ns == pytest.approx(40 * MS * (last - first + 1) / STEPS, rel=0.1)
+    assert any(words in line for line in write_brief(open_run(path)))
+
+
+@pytest.mark.parametrize("noise", [0.1, 1.0, 4.0])
+def test_a_rank_that_is_slow_throughout_has_no_part(noise: float) -> None:
+    random = np.random.default_rng(7)
+    against = 40.0 + 40.0 * noise * random.standard_normal((500, STEPS))
+    found = [find_stretch(np.arange(STEPS), row * MS, 100.0 * MS) for row in against]
+    assert sum(one is not None for one in found) <= 5
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 6])
