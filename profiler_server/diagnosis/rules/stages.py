@@ -289,7 +289,7 @@ def _judge_cold_cache(case: Case) -> Finding | None:
         measured=f"Reading a batch took {format_duration(reading.first_ns)} in the first epoch and "
         f"{format_duration(reading.later_ns)} in later ones (medians).",
         threshold=f"At least {COLD_RATIO:g} times as long, waiting rather than computing.",
-        advice="Later epochs found the files in memory. Judge the first epoch by itself: a data set that does not fit in "
+        advice="Later epochs found the data in memory. Judge the first epoch by itself: a data set that does not fit in "
         "memory, or a machine that was just started, is as slow as that in every epoch.",
         change="cat /path/to/dataset/* > /dev/null  # reads it into memory before training",
         fix="data that lies in memory",
