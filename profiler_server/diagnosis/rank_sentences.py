@@ -250,12 +250,12 @@ def _describe_slow(verdict: Slow, noun: str) -> str:
         hold = "hold" if verdict.also_slow else "holds"
         does, share = f"{slow} {hold} {who} up {format_duration(verdict.gain_ns)}", comparison.share(verdict.gain_ns)
     text = f"{does} a {noun} ({format_share(share)}): {name_causes(latest.causes)}."
-    if verdict.stretch is not None:
-        text += f" {_describe_stretch(verdict.stretch, noun)}"
     if latest.causes and latest.causes[0].name == latest.phase:
         owner = f"Rank {latest.rank}'s" if verdict.also_slow else "Its"
         before, now = format_duration(latest.phase_others_ns), format_duration(latest.phase_ns)
         text += f" {owner} {_name_cause(latest.phase)} takes {now} against {before}."
+    if verdict.stretch is not None:
+        text += f" {_describe_stretch(verdict.stretch, noun)}"
     return text
 
 
