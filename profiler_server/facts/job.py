@@ -177,7 +177,7 @@ class Unsure(_NamesNobody):
 
 @dataclass(frozen=True)
 class Stretch:
-    """The steps of a run from `first` to `last`, in which a rank is late by `late_ns` in the mean; in the others it is not."""
+    """The steps from `first` to `last`, in which a rank is late by `late_ns` in the mean; in the others it is in time."""
 
     first: int
     last: int
@@ -190,7 +190,7 @@ class Slow:
     """The latest rank holds the others up, by more than noise explains, and so do those that are `also_slow`.
 
     Where only long waits now and then tell that, `longest` is for how many of how many of these it was the last.
-    `stretch` is None where a rank is late from the first step to the last.
+    `stretch` is the part of the run in which the one slow rank is late, None where that has no clear begin or end.
     """
 
     comparison: RankComparison

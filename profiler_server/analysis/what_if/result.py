@@ -18,8 +18,8 @@ class WhatIf:
     `slowdown` is S, `waste_frac` 1 - 1/S; `discrepancy_frac` is the measured mean step over the modelled one, less 1.
     `by_operation`, `by_rank` and `by_stage` are S with only that part as it was measured. `worker_share` (M_W) and
     `stage_share` (M_S) say which part of the loss would be gone with the worst 3 % of the ranks, or the last stage,
-    mended. `mend_rank_gain_ns` is what the mean step would gain if that rank alone were as the ideal one; of ranks that meet once
-    in each step the verdict says it, from how late each of them comes.
+    mended. `mend_rank_gain_ns` is what the mean step would gain if that rank alone were as the ideal one, None where ranks meet
+    once in each step: the verdict measures it there, by how late each of them comes.
     `even_stages_frac` is the share of the mean step that goes where all stages have the same work, and `even_work_frac`
     where all micro-batches of a stage have. `method` is
     replay (of every operation) or steps (one synchronisation per step). `stages` are the ranks of each stage of a

@@ -81,8 +81,7 @@ def test_a_rank_that_is_slow_in_a_part_of_the_run_is_told_with_the_step(
 def test_a_rank_that_is_slow_throughout_has_no_part(noise: float) -> None:
     random = np.random.default_rng(7)
     against = 40.0 + 40.0 * noise * random.standard_normal((500, STEPS))
-    found = [find_stretch(np.arange(STEPS), row * MS, 100.0 * MS) for row in against]
-    assert sum(one is not None for one in found) <= 5
+    assert not any(find_stretch(np.arange(STEPS), row * MS, 100.0 * MS) for row in against)
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 6])
