@@ -38,8 +38,8 @@ from collector.frames.posting import TRAINER, post_thread
 _READER = """
 import sys, time
 from pathlib import Path
-from collector.sidecar.sampler import StackSampler
-from collector.sidecar.stack_names import StackBook
+from collector.sidecar.stack_sampling import StackSampler
+from collector.sidecar.stack_sampling import StackBook
 
 sampler = StackSampler(Path(sys.argv[1]), StackBook(), float(sys.argv[2]))
 sampler.start()

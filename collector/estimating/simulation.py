@@ -3,7 +3,7 @@
 Index batches go to the workers in turn; `workers × prefetch` are asked for at the start, and one more each time that a
 batch is received. Batches are delivered in order (or the first that is ready), and a worker makes one at a time. A job
 is a part that waits and a part that needs a processor; who else runs stretches the processor part, as
-`collector.estimating.sharing` says. Batch and step times are replayed in the order in which they were recorded.
+`collector.estimating.model` says. Batch and step times are replayed in the order in which they were recorded.
 
 Not modelled: the pin-memory thread, the time to pickle and move a batch beyond what its worker recorded, caches.
 """
@@ -15,8 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from collector.estimating.model import Job, LoopModel
-from collector.estimating.sharing import Customer, Processors, list_others, mix, weigh_stretch
+from collector.estimating.model import Customer, Job, LoopModel, Processors, list_others, mix, weigh_stretch
 from collector.format.keeping import part
 
 WARM_UP_STEPS = 20

@@ -14,7 +14,7 @@ from collector.format.schema.errors import StepscopeError
 from collector.format.schema.layout import events_path
 from collector.format.schema.recovery import spell_recovery
 from collector.ring.words import WordLog
-from collector.sidecar.losses import spell_problem
+from collector.sidecar.coverage_warnings import spell_problem
 from collector.sidecar.process import find_log, finish_rank, has_ended, start_sidecar
 
 PATIENCE_S = 10.0

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from collector.format.schema.facts import UNTOLD
 from collector.format.schema.wording import format_number_of
-from collector.sidecar.losses import INPUT_UNSEEN, STEPS_LOST, STEPS_UNSEEN
+from collector.sidecar.coverage_warnings import INPUT_UNSEEN, STEPS_LOST, STEPS_UNSEEN
 
 if TYPE_CHECKING:  # profiler-run imports this before the script, which must not wait for pyarrow
     from collector.format.run import RankRun

@@ -32,8 +32,7 @@ from collector.format.schema.removal import (
     tolerated,
 )
 from collector.notes import read_notes
-from collector.sidecar.lock import is_locked
-from collector.sidecar.process import has_ended, is_running
+from collector.sidecar.process import has_ended, is_locked, is_running
 from collector.version import __version__
 
 JOIN_S = 600.0

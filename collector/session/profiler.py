@@ -32,7 +32,7 @@ from collector.session.closing import judge_briefly
 from collector.session.ending import count_recorded, describe_error, find_last_error, find_missing
 from collector.session.recording import Recording
 from collector.session.trace_path import split_path, write_trace
-from collector.sidecar.losses import NO_STEP_FOUND
+from collector.sidecar.coverage_warnings import NO_STEP_FOUND
 
 if TYPE_CHECKING:
     from collector.session.bucket import Bucket

@@ -28,7 +28,7 @@ from collector.session.beside import Beside
 from collector.session.ending import NO_STEPS, count_recorded, spell_end
 from collector.session.place import Launch, Place, abandon_place, claim_place, find_job, find_launch_id
 from collector.session.rehearsal import CostSampler
-from collector.sidecar.losses import spell_remedy
+from collector.sidecar.coverage_warnings import spell_remedy
 from collector.sidecar.terminal import describe_terminal
 
 _NO_THREAD = -2

@@ -13,8 +13,8 @@ from typing import Any
 from collector.hangs.positions import MOST_GROUPS
 from collector.notes import read_notes
 from collector.ring.clock import Clock
-from collector.sidecar.calls import Call
-from collector.sidecar.row_keeping import Done
+from collector.sidecar.steps.calls import Call
+from collector.sidecar.steps.row_keeping import Done
 
 THIN_FROM = 50_000
 """After so many calls every 16th step is listed, after 16 times as many every 256th, and so on."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from collector.format.schema.manifest import Signal
-from collector.sidecar.processes import Sample
+from collector.sidecar.usage import Sample
 
 INSTALL = "Install nvidia-ml-py (`pip install nvidia-ml-py`) to see its power, utilisation, temperature and clock."
 POWER, HEAT, OTHER = 1, 2, 4

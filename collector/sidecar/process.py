@@ -1,12 +1,22 @@
-"""The sidecar process: `python -m collector.sidecar RANK_FOLDER`. Started by the training process, outlives it."""
+"""The sidecar process: `python -m collector.sidecar RANK_FOLDER`. Started by the training process, outlives it.
+
+One recorder at a time: a lock on `rank_<r>/events/recorder.lock` that the kernel frees when its holder dies.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
+import select
 import subprocess
 import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from collector.expendable import build_environment
 from collector.format.alive import is_alive
@@ -16,10 +26,110 @@ from collector.format.schema.layout import RANK_FILE, events_path, find_ranks, r
 from collector.format.schema.manifest import RankManifest, decode_manifest
 from collector.format.schema.reading import read_small_text
 from collector.notes import Notes
-from collector.sidecar.lock import hold_lock
-from collector.sidecar.process_end import ProcessWatch
 from collector.sidecar.recorder import Recorder
 from collector.sidecar.terminal import lend_log_file
+
+LOCK_FILE = "recorder.lock"
+
+
+@contextmanager
+def hold_lock(rank_folder: Path, timeout_s: float = 0.0) -> Iterator[bool]:
+    """Hold the lock of a rank; gives False if another process still holds it after the time-out."""
+    descriptor = open_inside(events_path(rank_folder) / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        yield _wait_for(descriptor, timeout_s)
+    finally:
+        os.close(descriptor)
+
+
+def is_locked(rank_folder: Path) -> bool:
+    """Say whether somebody records this rank now."""
+    if not (events_path(rank_folder) / LOCK_FILE).exists():
+        return False
+    with hold_lock(rank_folder) as mine:
+        return not mine
+
+
+def _wait_for(descriptor: int, timeout_s: float) -> bool:
+    deadline = time.monotonic() + timeout_s
+    while not _try(descriptor):
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def _try(descriptor: int) -> bool:
+    import fcntl
+
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+FACT = "process_end"
+_EXIT_CODE = 49
+"""Place of `exit_code` in /proc/<pid>/stat behind the name: field 52 of proc_pid_stat(5)."""
+_SIGNAL = 0x7F
+
+
+class ProcessWatch:
+    """Waits for the end of one process, on a thread of its own: what reads the log may be busy at that moment.
+
+    Where the system has no pidfd, it only lets time pass.
+    """
+
+    def __init__(self, pid: int, is_running: bool) -> None:
+        self._pid = pid
+        self._end: dict[str, Any] = {}
+        self._has_ended = threading.Event()
+        self._thread: threading.Thread | None = None
+        if is_running and hasattr(os, "pidfd_open"):
+            with contextlib.suppress(OSError):
+                self._thread = threading.Thread(target=self._watch, args=(os.pidfd_open(pid),), daemon=True)
+                self._thread.start()
+
+    def wait(self, timeout_s: float) -> None:
+        """Return after that time, or once the process has ended."""
+        self._has_ended.wait(timeout_s)
+
+    def join(self, timeout_s: float) -> None:
+        """Let the thread finish with a process that has ended; at once where there is none."""
+        if self._thread is not None:
+            self._thread.join(timeout_s)
+
+    def describe(self) -> dict[str, Any]:
+        """Return the facts on the end of the process, none where it was not seen."""
+        return {FACT: self._end} if self._end else {}
+
+    def _watch(self, pidfd: int) -> None:
+        try:
+            poll = select.poll()
+            poll.register(pidfd, select.POLLIN)
+            poll.poll()
+            status = _read_status(self._pid)
+            self._end = {"at_unix_ns": time.time_ns(), **status}
+        finally:
+            os.close(pidfd)
+            self._has_ended.set()
+
+
+def _read_status(pid: int) -> dict[str, int]:
+    """Return the signal or exit code of a process that its parent has not taken leave of; nothing of any other.
+
+    Nothing of an exit code 0 either: whom the system does not show the field reads a 0 there.
+    """
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()
+        if fields[0] == "Z":
+            status = int(fields[_EXIT_CODE])
+            if status & _SIGNAL:
+                return {"signal": status & _SIGNAL}
+            return {"exit_code": status >> 8 & 0xFF} if status else {}
+    return {}
+
 
 POLL_S = 0.2
 END_S = 0.5

@@ -32,10 +32,9 @@ from collector.format.schema.wording import format_number_of
 from collector.format.schema.writing import replace_text, sync_file, sync_folder, sync_parents
 from collector.notes import NOTES_FILE, SAVED_FILE, WORDS_FILE, Notes, read_notes, save_copy
 from collector.ring.words import is_finished
-from collector.sidecar.assembly import Assembly, lack_memory
-from collector.sidecar.cost import find_mean_step
-from collector.sidecar.losses import spell_problem
-from collector.sidecar.rank_manifest import build_manifest, read_signals
+from collector.sidecar.assembler import Assembly, lack_memory
+from collector.sidecar.coverage_warnings import spell_problem
+from collector.sidecar.rank_manifest import build_manifest, find_mean_step, read_signals
 
 FLUSH_S = 3.0
 """How often what is new is written to the disk, and waited for."""

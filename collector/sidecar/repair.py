@@ -8,16 +8,27 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.dataset as ds
 
 from collector.format import parts
-from collector.format.schema.errors import NewerSchemaError, TableBrokenError
+from collector.format.phases import PHASE_NAMES
+from collector.format.schema.errors import NewerSchemaError, RunError, TableBrokenError
 from collector.format.schema.inside import refuse_links
 from collector.format.schema.layout import RANK_FILE, events_path, find_ranks, rank_path, run_file, table_file
-from collector.format.schema.manifest import RankManifest, RunManifest, RunState, Warn, decode_manifest, encode_manifest
+from collector.format.schema.manifest import (
+    RankManifest,
+    RunManifest,
+    RunState,
+    Warn,
+    Window,
+    decode_manifest,
+    encode_manifest,
+)
 from collector.format.schema.reading import read_small_text
 from collector.format.schema.recovery import BROKEN_SUFFIX
 from collector.format.schema.removal import remove_file, replace
@@ -27,10 +38,8 @@ from collector.format.schema.writing import replace_text
 from collector.format.stored_files import check_ranges, open_file
 from collector.notes import Notes, read_notes
 from collector.sidecar.assemblers import window
-from collector.sidecar.lock import hold_lock
-from collector.sidecar.process import recover_rank
+from collector.sidecar.process import hold_lock, recover_rank
 from collector.sidecar.recorder import CHECKPOINT_FILE, Recorder
-from collector.sidecar.restoring import rebuild_steps
 
 LOCK_S = 1.0
 
@@ -217,3 +226,64 @@ def _set_aside(file: Path, rank_folder: Path | None = None) -> None:
     is_part = rank_folder is not None and file.parent != rank_folder
     target = file.parent.parent / f"{file.parent.name}.{file.name}" if is_part else file
     replace(file, target.with_name(target.name + BROKEN_SUFFIX))
+
+
+def rebuild_steps(rank_folder: Path, windows: Sequence[Window]) -> pa.Table | None:
+    """Return the rows of `steps` whose stretches are there, without samples; None if there are none.
+
+    A row with an update is a training step; one of a later step number than the row before it is, too.
+    """
+    try:
+        stretches = parts.read_table(rank_folder, "phases").to_pandas()
+    except RunError:
+        return None
+    if not len(stretches):
+        return None
+    fetches = _read_fetches(rank_folder)
+    rows: list[dict[str, Any]] = []
+    last = 0
+    for key, group in stretches.groupby("index", sort=True):
+        index, step = int(str(key)), int(group["step"].iloc[0])
+        detailed = any(window.first_step <= step <= window.last_step for window in windows)
+        row = _rebuild_row(group, fetches.get(index, {}), is_train=step > last)
+        rows.append({"index": index, "step": step, "detailed": detailed, **row})
+        last = max(last, step)
+    return parts.build_table_from_rows("steps", rows)
+
+
+def _rebuild_row(group: Any, fetch: dict[str, int], *, is_train: bool) -> dict[str, Any]:
+    """Return what the stretches of a row tell of it, and its first fetch."""
+    sums = group.groupby("phase", observed=True)["duration_ns"].sum()
+    return {
+        "kind": "train" if is_train else _name_kind(sums, int(group["step"].iloc[0])),
+        "start_ns": int(group["start_ns"].min()),
+        "duration_ns": int(group["duration_ns"].sum()),
+        **{f"{name}_ns": int(sums.get(name, 0)) for name in PHASE_NAMES},
+        **fetch,
+        "fetches": int(bool(fetch)),
+        "forwards": int(sums.get("forward", 0) > 0),
+        "backwards": int(sums.get("backward", 0) > 0),
+        "optimizer_steps": int(is_train),
+        "skipped_updates": 0,
+        "loader_start_ns": 0,
+        "gc_ns": 0,
+        "markers": False,
+    }
+
+
+def _name_kind(sums: Any, step: int) -> str:
+    if sums.get("forward", 0) > 0:
+        return "eval"
+    return "rest" if step else "startup"
+
+
+def _read_fetches(rank_folder: Path) -> dict[int, dict[str, int]]:
+    """Return the first fetch of each row: its loader, epoch, batch and samples."""
+    try:
+        fetches = parts.read_table(rank_folder, "fetches", ("index", "loader", "epoch", "batch", "samples")).to_pandas()
+    except RunError:
+        return {}
+    found: dict[int, dict[str, int]] = {}
+    for row in fetches.dropna().astype("int64").to_dict("records"):
+        found.setdefault(row.pop("index"), {str(name): int(value) for name, value in row.items()})
+    return found

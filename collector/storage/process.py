@@ -1,4 +1,4 @@
-"""The process that uploads a rank while it is recorded: `python -m collector.storage RANK_FOLDER URL`.
+"""The process that uploads a rank while it is recorded: `python -m collector.storage.process RANK_FOLDER URL`.
 
 Beside the recorder, not in it: a URL that does not answer holds nothing up but this process.
 """
@@ -36,7 +36,7 @@ def start_upload(rank_folder: Path, url: str) -> subprocess.Popen[bytes]:
     """Start the process in a session of its own. OSError if it cannot be."""
     with open(rank_folder / LOG_FILE, "ab", opener=open_inside) as output:
         return subprocess.Popen(
-            [sys.executable, "-m", "collector.storage", str(rank_folder), url],
+            [sys.executable, "-m", "collector.storage.process", str(rank_folder), url],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
@@ -107,3 +107,7 @@ def _is_stale(rank_folder: Path) -> bool:
 def main(arguments: list[str]) -> int:
     logging.basicConfig(format="%(asctime)s %(message)s", level=logging.WARNING)
     return 0 if Follower(Path(arguments[0]), arguments[1]).follow() else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

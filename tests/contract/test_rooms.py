@@ -74,11 +74,9 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "collector.frames": ("collector.format.schema",),
     "collector.workers": ("collector.ring", "collector.frames", "collector.edge"),
     "collector.marks": ("collector.ring", "collector.format.schema", "collector.edge"),
-    "collector.estimating.sharing": (),
     "collector.estimating.model": (),
     "collector.estimating.simulation": (
         "collector.estimating.model",
-        "collector.estimating.sharing",
         "collector.format.keeping",
     ),
     "collector.estimating": ("collector.format", "collector.environment"),
@@ -152,7 +150,6 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "profiler_server.analysis": (
         "profiler_server.derive",
         "collector.estimating.model",
-        "collector.estimating.sharing",
         "collector.estimating.simulation",
         "collector.format",
         "profiler_server.diagnosis.limits",

@@ -17,7 +17,7 @@ from pathlib import Path
 from collector.format.run import open_run
 from collector.options import parse_options
 from collector.session.recording import Recording
-from collector.sidecar.losses import spell_problem
+from collector.sidecar.coverage_warnings import spell_problem
 from collector.sidecar.process import recover_run
 from collector.sidecar.recorder import Recorder
 from tests.support import shapes

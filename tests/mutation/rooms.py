@@ -113,13 +113,14 @@ ROOMS = {
         ),
     ),
     "machine": Room(
-        ("collector/sidecar/machine.py",), ("tests/unit/sidecar/test_classify.py", "tests/unit/sidecar/test_steady.py")
+        ("collector/sidecar/steps/machine.py",),
+        ("tests/unit/sidecar/test_classify.py", "tests/unit/sidecar/test_steady.py"),
     ),
 }
 PLANTED = (
     Planted(
         "zeroing the gradients counts as tail",
-        "collector/sidecar/machine.py",
+        "collector/sidecar/steps/machine.py",
         "codes.ZERO_START: OPTIMIZER",
         "codes.ZERO_START: TAIL",
         ("tests/unit/sidecar/test_steady.py",),

@@ -26,8 +26,7 @@ from collector.launch.benchmark.figures import (
     join_samples,
     summarize_samples,
 )
-from collector.sidecar.losses import INPUT_UNSEEN, STEPS_UNSEEN
-from collector.sidecar.unseen import BATCHES_GUESSED
+from collector.sidecar.coverage_warnings import BATCHES_GUESSED, INPUT_UNSEEN, STEPS_UNSEEN
 
 PROCESS_FILE = "benchmark.json"
 MEAN_FILE = "benchmark_mean.json"

@@ -16,7 +16,7 @@ from collector.ring.clock import Clock
 from collector.ring.mark_log import DeviceTime, QueueDepth, Range, StageSpan
 from collector.ring.records import RecordReader
 from collector.sidecar.assembler import Assembler
-from collector.sidecar.following import LogFollower
+from collector.sidecar.log_followers import LogFollower
 
 MOST_HELD = 10_000
 """Ranges that wait for their device time; beyond that the oldest go without it."""

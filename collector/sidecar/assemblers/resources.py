@@ -14,9 +14,7 @@ from collector.notes import read_notes
 from collector.ring.clock import Clock
 from collector.sidecar.assembler import Assembler
 from collector.sidecar.gpu import Gpus
-from collector.sidecar.interpreter import PythonThreads
-from collector.sidecar.pressure import Pressure
-from collector.sidecar.processes import Machine, Processes
+from collector.sidecar.usage import Machine, Pressure, Processes, PythonThreads
 
 EVERY_S = 0.5
 LOOK_AGAIN = 20

@@ -27,13 +27,21 @@ from collector.format.phases import PHASE_NAMES
 from collector.format.rank import RankRun
 from collector.format.schema.layout import find_ranks
 from collector.format.standstills import FACT, MOST_KEPT, REGULAR_TIMES, Standstill
-from collector.hangs.live import Standing, describe_live_hang, find_standing, is_standstill
+from collector.hangs.live import (
+    Standing,
+    describe_innermost,
+    describe_live_hang,
+    find_standing,
+    is_long_work,
+    is_standstill,
+    read_threshold_ns,
+    waits_for_ranks,
+)
 from collector.hangs.positions import list_ranks
-from collector.hangs.watching import describe_innermost, is_long_work, read_threshold_ns, waits_for_ranks
 from collector.notes import read_notes
 from collector.ring.clock import Clock
 from collector.sidecar.assembler import Assembler
-from collector.sidecar.rows import UNKNOWN, Moment
+from collector.sidecar.steps.rows import UNKNOWN, Moment
 from collector.sidecar.terminal import say_on_terminal
 
 START_TIMES = 10

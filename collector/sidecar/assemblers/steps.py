@@ -21,14 +21,12 @@ from collector.ring.packing import NOT_READY, READY, unpack_queues
 from collector.ring.words import WordReader
 from collector.sidecar.assembler import Assembler
 from collector.sidecar.collectives import CollectiveRows
-from collector.sidecar.losses import warn_of_lost_steps
-from collector.sidecar.machine import StepMachine
-from collector.sidecar.progress import decode_state, encode_state
-from collector.sidecar.row_keeping import Done
-from collector.sidecar.rows import COMMUNICATION, UNKNOWN, Moment
-from collector.sidecar.steady import Steady, SteadyFeed
-from collector.sidecar.steady_rows import list_fetches, list_queues, list_steps
-from collector.sidecar.unseen import Seen
+from collector.sidecar.coverage_warnings import Seen, warn_of_lost_steps
+from collector.sidecar.steps.columns import list_fetches, list_queues, list_steps
+from collector.sidecar.steps.machine import StepMachine
+from collector.sidecar.steps.row_keeping import Done, decode_state, encode_state
+from collector.sidecar.steps.rows import COMMUNICATION, UNKNOWN, Moment
+from collector.sidecar.steps.steady import Steady, SteadyFeed
 
 STEPS_WITH_PHASES = 5_000
 """So many steps keep where in time their phases lie; later ones only if they are detailed."""

@@ -8,8 +8,7 @@ from typing import Any
 
 from collector.format import parts
 from collector.format.schema.errors import TraceError
-from collector.hangs.flight_recorder import Dump, DumpError, is_dump, read_dump
-from collector.hangs.pickles import MAGIC, PickleError, read_plain_pickle
+from collector.hangs.flight_recorder import MAGIC, Dump, DumpError, PickleError, is_dump, read_dump, read_plain_pickle
 from collector.traces.format import ReadOptions, StreamedTables, TraceFacts, TraceFormat, TraceTables
 from collector.traces.source import read_small
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from collector.estimating.sharing import MOST_OTHERS, Customer, Processors, average_stretch
+from collector.estimating.model import MOST_OTHERS, Customer, Processors, average_stretch
 from profiler_server.diagnosis.limits.data import LEAST_CORES, QUEUES_FROM, ROUNDED_CORES
 from profiler_server.facts.machine import HostLoad
 

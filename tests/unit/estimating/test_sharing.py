@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collector.estimating.sharing import MOST_OTHERS, Customer, Processors, find_stretch, list_others
+from collector.estimating.model import MOST_OTHERS, Customer, Processors, find_stretch, list_others
 
 ALWAYS = Customer(1.0)
 

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from collector.hangs.flight_recorder import DumpError, read_dump
-from collector.hangs.pickles import read_plain_pickle
+from collector.hangs.flight_recorder import DumpError, read_dump, read_plain_pickle
 from tests.support.dumps import make_dump, make_entry
 
 HUGE = 1 << 200_000

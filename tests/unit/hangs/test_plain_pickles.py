@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collector.hangs.pickles import read_plain_pickle
+from collector.hangs.flight_recorder import read_plain_pickle
 
 
 def nest(leaves: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:

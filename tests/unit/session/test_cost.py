@@ -10,7 +10,7 @@ from collector.format.run import Run
 from collector.format.steps import summarize_steps
 from collector.session import rehearsal
 from collector.session.rehearsal import CostSampler
-from collector.sidecar.cost import measure_overhead
+from collector.sidecar.rank_manifest import measure_overhead
 from profiler_server.report.building import build_report
 from tests.support import shapes
 from tests.support.recording import assert_sound, record

@@ -6,9 +6,9 @@ import pytest
 
 from collector.format.phases import PHASE_NAMES
 from collector.ring import codes
-from collector.sidecar import rows
-from collector.sidecar.machine import StepMachine
-from collector.sidecar.row_keeping import Done
+from collector.sidecar.steps import rows
+from collector.sidecar.steps.machine import StepMachine
+from collector.sidecar.steps.row_keeping import Done
 
 ACT = ("FORWARD_START", "NO_GRAD", "FORWARD_END")
 CALL = ("FORWARD_START", "FORWARD_END")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from collector.sidecar.rows import (
+from collector.sidecar.steps.rows import (
     BACKWARD,
     DATA,
     END,
@@ -43,7 +43,7 @@ def test_the_neighbours_decide(previous: int, following: int, phase: int) -> Non
 
 
 def test_sums_are_kept_when_a_row_has_too_many_stretches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("collector.sidecar.rows.MOST_STRETCHES", 10)
+    monkeypatch.setattr("collector.sidecar.steps.rows.MOST_STRETCHES", 10)
     row = Row(0, 1)
     for start in range(100):
         row.add(FORWARD if start % 2 else DATA, start, start + 1)

@@ -8,10 +8,10 @@ from collector.format.schema.layout import events_path
 from collector.notes import Notes, write_notes
 from collector.ring import codes
 from collector.ring.clock import Clock
-from collector.sidecar.calls import Call
 from collector.sidecar.collectives import THIN_FROM, CollectiveRows, is_listed
-from collector.sidecar.machine import StepMachine
-from collector.sidecar.row_keeping import Done
+from collector.sidecar.steps.calls import Call
+from collector.sidecar.steps.machine import StepMachine
+from collector.sidecar.steps.row_keeping import Done
 
 
 def call_words(start: int, serial: int, *, waits: bool) -> list[int]:

@@ -10,10 +10,10 @@ import pytest
 from collector.format.phases import PHASE_PLACES
 from collector.ring.words import PAYLOAD_MASK
 from collector.sidecar.assemblers import steps as room
-from collector.sidecar.filing import Filed, PhaseFiler
-from collector.sidecar.row_keeping import Done
-from collector.sidecar.rows import Row
-from collector.sidecar.sampler import Sample
+from collector.sidecar.assemblers.stacks import Filed, PhaseFiler
+from collector.sidecar.stack_sampling import Sample
+from collector.sidecar.steps.row_keeping import Done
+from collector.sidecar.steps.rows import Row
 from tests.unit.sidecar.test_steady import Assembly, make_words
 
 _LAST_TIMED = 63

@@ -7,7 +7,7 @@ import threading
 from pathlib import Path
 
 from collector.notes import Notes, write_notes
-from collector.sidecar.interpreter import PythonThreads
+from collector.sidecar.usage import PythonThreads
 from tests.support import shapes
 from tests.support.recording import record
 

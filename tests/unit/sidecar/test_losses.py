@@ -12,7 +12,7 @@ from collector.options import parse_options
 from collector.ring import words
 from collector.session import recording as recording_module
 from collector.session.recording import Recording
-from collector.sidecar.losses import warn_of_lost_steps
+from collector.sidecar.coverage_warnings import warn_of_lost_steps
 from collector.sidecar.recorder import Recorder
 from profiler_server.report.building import build_report
 from tests.support import shapes

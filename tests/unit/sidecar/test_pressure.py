@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from collector.sidecar.pressure import Pressure, find_groups, read_stalled_us
+from collector.sidecar.usage import Pressure, find_groups, read_stalled_us
 
 
 def write(path: Path, text: str) -> None:

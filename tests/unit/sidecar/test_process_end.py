@@ -15,8 +15,7 @@ import pytest
 
 from collector.format.schema.layout import events_path
 from collector.sidecar import process as room
-from collector.sidecar import process_end
-from collector.sidecar.process_end import FACT, ProcessWatch
+from collector.sidecar.process import FACT, ProcessWatch
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="Linux only")
 
@@ -60,13 +59,13 @@ def test_a_death_that_the_loop_sees_first_keeps_its_signal(
     process: subprocess.Popen[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A zombie runs no more; the thread that reads how it ended may get a core later."""
-    read = process_end._read_status
+    read = room._read_status
 
     def read_late(pid: int) -> dict[str, int]:
         time.sleep(0.1)
         return read(pid)
 
-    monkeypatch.setattr(process_end, "_read_status", read_late)
+    monkeypatch.setattr(room, "_read_status", read_late)
     looks = iter([lambda: True, process.kill])
     monkeypatch.setattr(room, "is_running", lambda notes: bool(next(looks)()))
     events_path(tmp_path).mkdir(parents=True)

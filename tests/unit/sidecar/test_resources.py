@@ -19,7 +19,7 @@ from collector.notes import Notes, write_notes
 from collector.ring.clock import Clock
 from collector.sidecar.assemblers import resources as assembler
 from collector.sidecar.gpu import HEAT, OTHER, POWER, Gpus, pick_visible, read_throttling
-from collector.sidecar.processes import Processes, Rates, name_workers
+from collector.sidecar.usage import Processes, Rates, name_workers
 
 
 class FakeNvml:

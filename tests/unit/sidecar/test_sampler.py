@@ -14,10 +14,9 @@ from collector.format.schema.layout import events_path
 from collector.frames.family import Family
 from collector.frames.offers import Offers
 from collector.frames.posting import TRAINER, post_thread
-from collector.sidecar import sampler as room
+from collector.sidecar import stack_sampling as room
 from collector.sidecar.assemblers.stacks import StacksAssembler
-from collector.sidecar.sampler import StackSampler
-from collector.sidecar.stack_names import StackBook
+from collector.sidecar.stack_sampling import StackBook, StackSampler
 from tests.unit.sidecar.test_steady import CLOCK, Assembly
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="stacks are read on Linux only")

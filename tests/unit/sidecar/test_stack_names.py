@@ -8,8 +8,8 @@ import pytest
 
 import collector
 from collector.frames.reading import Code
-from collector.sidecar import stack_names
-from collector.sidecar.stack_names import NOT_THEIRS, OTHER, Frame, StackBook, describe_stack
+from collector.sidecar import stack_sampling
+from collector.sidecar.stack_sampling import NOT_THEIRS, OTHER, Frame, StackBook, describe_stack
 
 _OURS = str(Path(collector.__file__).parent)
 _TORCH = "/usr/lib/python3/dist-packages/torch/utils/data/_utils/fetch.py"
@@ -79,7 +79,7 @@ def test_a_stack_in_a_clock_of_ours_is_none_of_theirs() -> None:
 
 
 def test_the_same_stack_has_the_same_number_and_too_many_are_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stack_names, "MOST_STACKS", 3)
+    monkeypatch.setattr(stack_sampling, "MOST_STACKS", 3)
     book, reader = StackBook(), Known()
     numbers = [book.number(reader, [(leaf, 0), (9, 0), (0, 0)]) for leaf in (1, 2, 1, 3, 4, 5)]  # type: ignore[arg-type]
     assert numbers == [1, 2, 1, 3, 0, 0]

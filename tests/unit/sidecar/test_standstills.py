@@ -16,12 +16,12 @@ import pytest
 from collector.format.parts import build_table_from_rows
 from collector.format.phases import PHASE_PLACES
 from collector.format.schema.layout import events_path, rank_path
-from collector.hangs.watching import VARIABLE, describe_innermost, is_long_work, waits_for_ranks
+from collector.hangs.live import VARIABLE, describe_innermost, is_long_work, waits_for_ranks
 from collector.notes import Notes, write_notes
 from collector.ring.clock import Clock
 from collector.sidecar import process
 from collector.sidecar.assemblers.standstills import StandstillAssembler
-from collector.sidecar.rows import UNKNOWN, Moment
+from collector.sidecar.steps.rows import UNKNOWN, Moment
 from collector.sidecar.terminal import describe_terminal, say_on_terminal
 from tests.support.live import build_live_run, edit_rank
 from tests.support.runs import RunPlan, build_steps

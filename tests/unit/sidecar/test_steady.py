@@ -17,7 +17,7 @@ from collector.ring import codes
 from collector.ring.clock import Clock
 from collector.ring.words import CODE_SHIFT, PAYLOAD_MASK, WordLog
 from collector.sidecar.assemblers import steps as room
-from collector.sidecar.steady import Steady, learn_pattern
+from collector.sidecar.steps.steady import Steady, learn_pattern
 
 CLOCK = Clock(0, 0, 0)
 HOLD = ("zero", "forward", "backward", "update")

@@ -18,8 +18,7 @@ from collector.options import parse_options
 from collector.ring.clock import Clock
 from collector.ring.orders import Order, read_order, send_order
 from collector.ring.words import WordLog
-from collector.sidecar.assemblers.trigger import LEAST_APART_NS, TriggerAssembler
-from collector.sidecar.triggers import Finding, Step, StepWatch
+from collector.sidecar.assemblers.trigger import LEAST_APART_NS, Finding, Step, StepWatch, TriggerAssembler
 from tests.support.runs import MS, RunPlan, build_steps
 
 ROOT = Path(__file__).parents[3]

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from collector.format.run import Run
 from collector.format.schema.errors import TraceError
-from collector.hangs.pickles import PickleError, read_plain_pickle
+from collector.hangs.flight_recorder import PickleError, read_plain_pickle
 from collector.traces import import_trace
 from profiler_server.analysis.ranks.hang import find_hang
 from profiler_server.analysis.ranks.held import Hang

@@ -1,16 +1,17 @@
-"""The training process and its DataLoader workers: which they are, and what each used of the machine."""
+"""What the machine, the training process and its workers used of processors, memory and disks, and where these were short."""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import psutil
 
 from collector.format.schema.layout import events_path
+from collector.notes import read_notes
 from collector.ring.stage_log import RING_PATTERN
 
 MOST_WORKERS = 64
@@ -188,3 +189,150 @@ def _read_schedule(pid: int) -> dict[str, float]:
         }
     except (OSError, ValueError):
         return {}
+
+
+READ_AGAIN = 20
+"""Samples after which the notes are read again: threads come and go."""
+MOST_THREADS = 16
+
+
+class PythonThreads:
+    """Samples of the metric `python_threads_cores`, nothing where there are no such threads. Some 15 µs a thread."""
+
+    def __init__(self, rank_folder: Path, pid: int, proc: Path = Path("/proc")) -> None:
+        self._rank_folder = rank_folder
+        self._tasks = proc / str(pid) / "task"
+        self._pid = pid
+        self._ids: tuple[int, ...] = ()
+        self._rates = Rates()
+        self._samples = 0
+
+    def sample(self) -> Iterator[Sample]:
+        if self._samples % READ_AGAIN == 0:
+            self._ids = self._read_ids()
+        self._samples += 1
+        grown = [self._grow(thread) for thread in self._ids]
+        known = [rate for rate in grown if rate is not None]
+        if known:
+            yield Sample("process", "python_threads_cores", sum(known))
+
+    def _grow(self, thread: int) -> float | None:
+        try:
+            ran_ns = int((self._tasks / str(thread) / "schedstat").read_text(encoding="ascii").split()[0])
+        except (OSError, ValueError, IndexError):
+            return None
+        return self._rates.grow(("process", thread, "python_threads_cores"), ran_ns / 1e9)
+
+    def _read_ids(self) -> tuple[int, ...]:
+        try:
+            noted = read_notes(self._rank_folder).facts.get("python_threads")
+        except (OSError, ValueError):
+            return self._ids
+        return (
+            tuple(_read_id(entry) for entry in noted[:MOST_THREADS] if _read_id(entry))
+            if isinstance(noted, list)
+            else ()
+        )
+
+
+def _read_id(entry: Any) -> int:
+    number = entry.get("id") if isinstance(entry, Mapping) else None
+    return number if isinstance(number, int) and number > 0 else 0
+
+
+_ROOT = Path("/sys/fs/cgroup")
+_PRESSURE = Path("/proc/pressure/memory")
+
+
+class Pressure:
+    """Samples of source `cgroup` and of `system`; nothing where the system tells nothing."""
+
+    def __init__(self, pid: int, root: Path = _ROOT, proc: Path = Path("/proc")) -> None:
+        groups = find_groups(pid, root, proc)
+        self._processors = next((folder / "cpu.stat" for folder in groups if _is_there(folder / "cpu.stat")), None)
+        own = next((file for file in _list_memory(groups) if _is_there(file)), None)
+        self._memory = own or (_PRESSURE if _is_there(_PRESSURE) else None)
+        self._memory_source = "cgroup" if own is not None else "system"
+        self._rates = Rates()
+        self._before: tuple[int, int] | None = None
+
+    def sample(self) -> Iterator[Sample]:
+        if self._processors is not None:
+            yield from self._sample_processors(read_counts(self._processors))
+        if self._memory is not None:
+            yield from self._sample_memory(self._memory)
+
+    def _sample_processors(self, counts: Mapping[str, int]) -> Iterator[Sample]:
+        if "nr_periods" not in counts:
+            self._processors = None
+            return
+        stopped_s = counts.get("throttled_usec", 0) / 1e6 + counts.get("throttled_time", 0) / 1e9
+        cores = self._rates.grow(("cgroup", 0, "throttled_cores"), stopped_s)
+        now = counts["nr_periods"], counts.get("nr_throttled", 0)
+        before, self._before = self._before, now
+        if before is None or cores is None or now[0] <= before[0]:
+            return
+        yield Sample("cgroup", "throttled_frac", min(max((now[1] - before[1]) / (now[0] - before[0]), 0.0), 1.0))
+        yield Sample("cgroup", "throttled_cores", cores)
+
+    def _sample_memory(self, file: Path) -> Iterator[Sample]:
+        stalled_us = read_stalled_us(file)
+        if stalled_us is None:
+            self._memory = None
+            return
+        share = self._rates.grow((self._memory_source, 0, "memory_stall_frac"), stalled_us / 1e6)
+        if share is not None:
+            yield Sample(self._memory_source, "memory_stall_frac", min(share, 1.0))
+
+
+def find_groups(pid: int, root: Path, proc: Path) -> list[Path]:
+    """Return the folders that may speak of a process's processors, the nearest first.
+
+    In a container the path in /proc may be the host's, and the group's own folder is the root of the mount.
+    """
+    try:
+        lines = (proc / str(pid) / "cgroup").read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+    except OSError:
+        return []
+    found = []
+    for line in lines:
+        number, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        if number == "0" and not controllers:
+            mounts = [root]
+        elif "cpu" in controllers.split(","):
+            mounts = [root / controllers, root / "cpu"]
+        else:
+            continue
+        found += [folder for mount in mounts for folder in (mount / path.lstrip("/"), mount)]
+    return found
+
+
+def _list_memory(groups: list[Path]) -> list[Path]:
+    return [folder / "memory.pressure" for folder in groups]
+
+
+def read_counts(file: Path) -> dict[str, int]:
+    """Return the lines `name number` of a file, none where it cannot be read."""
+    try:
+        fields = [line.split() for line in file.read_text(encoding="ascii").splitlines()]
+    except (OSError, ValueError):
+        return {}
+    return {entry[0]: int(entry[1]) for entry in fields if len(entry) == 2 and entry[1].isdecimal()}
+
+
+def read_stalled_us(file: Path) -> int | None:
+    """Return for how long at least one process has waited for memory, None where the kernel does not say."""
+    try:
+        first = file.read_text(encoding="ascii").splitlines()[0].split()
+    except (OSError, ValueError, IndexError):
+        return None
+    total = first[-1].removeprefix("total=") if first and first[0] == "some" else ""
+    return int(total) if total.isdecimal() else None
+
+
+def _is_there(file: Path) -> bool:
+    try:
+        return file.is_file()
+    except OSError:
+        return False

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from collector.sidecar.rows import Fetch, Row
+from collector.sidecar.steps.rows import Fetch, Row
 
 Ints = npt.NDArray[np.int64]
 

@@ -19,8 +19,8 @@ import numpy.typing as npt
 from collector.ring import codes
 from collector.ring.packing import unpack_fetch
 from collector.ring.words import CODE_SHIFT, NOTHING, PAYLOAD_MASK
-from collector.sidecar.machine import FetchStart, StepMachine
-from collector.sidecar.row_keeping import Done
+from collector.sidecar.steps.machine import FetchStart, StepMachine
+from collector.sidecar.steps.row_keeping import Done
 
 Ints = npt.NDArray[np.int64]
 

@@ -14,7 +14,7 @@ from collector.format.phases import PHASE_NAMES
 from collector.format.words import PIN_QUEUE, WORKER_QUEUE
 from collector.ring.clock import Clock
 from collector.ring.packing import READY, unpack_queues
-from collector.sidecar.steady import Ints, Steady
+from collector.sidecar.steps.steady import Ints, Steady
 
 
 def list_steps(steady: Steady, example: Mapping[str, Any], index: int, clock: Clock) -> pa.Table:

@@ -12,11 +12,10 @@ from typing import NamedTuple
 from collector.ring import codes
 from collector.ring.packing import unpack_device_phase, unpack_fetch
 from collector.ring.words import PAYLOAD_MASK
-from collector.sidecar.ahead import Ints, shift_samples
-from collector.sidecar.calls import CallLog
-from collector.sidecar.progress import State
-from collector.sidecar.row_keeping import MOST_CUTS, Done, RowKeeper
-from collector.sidecar.rows import (
+from collector.sidecar.steps.calls import CallLog
+from collector.sidecar.steps.prefetched import Ints, shift_samples
+from collector.sidecar.steps.row_keeping import MOST_CUTS, Done, RowKeeper, State
+from collector.sidecar.steps.rows import (
     BACKWARD,
     COMMUNICATION,
     DATA,

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from collector.format.phases import PHASE_NAMES, PHASE_PLACES
-from collector.sidecar.calls import Call
+from collector.sidecar.steps.calls import Call
 
 GAP, DATA, H2D, TAIL = (PHASE_PLACES[name] for name in ("gap", "data_wait", "h2d", "tail"))
 FORWARD, BACKWARD, OPTIMIZER = (PHASE_PLACES[name] for name in ("forward", "backward", "optimizer"))
