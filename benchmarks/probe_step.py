@@ -26,7 +26,7 @@ from torch.utils.data import DataLoader, Dataset
 from collector import Profiler
 from collector.format.run import Run
 from collector.format.steps import summarize_phases
-from profiler_server.analysis.data.probe import read_probe
+from profiler_server.analysis.recorded_facts import read_probe
 
 BATCH, WORKERS, WARM_UP = 8, 2, 20
 SAMPLE_S = 0.003

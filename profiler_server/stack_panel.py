@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from collector.format.phases import PHASES
 from collector.format.run import RankRun
 from collector.format.schema.errors import RunError
-from profiler_server.analysis.stacks.flame import lay_out
-from profiler_server.analysis.stacks.frames import Frame
+from profiler_server.analysis.stacks.frames import Frame, lay_out
 from profiler_server.analysis.stacks.stacks import Stacks, read_stacks
 from profiler_server.diagnosis.limits.stacks import LEAST_SAMPLES
 from profiler_server.diagnosis.wording import spell_call, spell_function, spell_share

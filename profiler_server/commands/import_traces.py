@@ -121,7 +121,7 @@ def choose_name(base: Path, traces: list[Path], name: str | None) -> str:
 
     Raises UsageError for a name that is no name of a folder, OutputError for that of a run.
     """
-    from profiler_server.store.names import UNSAFE, find_free_name, name_run
+    from profiler_server.store.traces import UNSAFE, find_free_name, name_run
 
     chosen = name or name_run(traces[0].resolve().name)
     if UNSAFE.search(chosen) or chosen.startswith("."):

@@ -1,4 +1,4 @@
-"""Results of ranks as files beside their tables, one of each rank and kind: what they were computed from, and by which code.
+"""Results on disk: of ranks as files beside their tables, and what the list shows of each run below a base directory.
 
 A file that was damaged, that another version of this program wrote, or that belongs to other tables counts as not there.
 """
@@ -7,9 +7,13 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Callable, Hashable
+import os
+import stat
+import tempfile
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Generic, TypeVar, get_args
 
@@ -19,12 +23,60 @@ import numpy as np
 from collector.format.lens import WHOLE
 from collector.format.run import RankRun
 from collector.format.schema.errors import RunError
-from collector.format.schema.inside import open_inside
+from collector.format.schema.inside import RefusedError, is_plain_folder, open_inside
+from collector.format.schema.modes import open_beside
 from collector.format.schema.reading import LIMIT_BYTES, read_small_file
+from collector.format.schema.removal import make_folder
 from collector.format.schema.writing import Opener, replacing
-from profiler_server.derive.folders import list_roots, make_root
-from profiler_server.derive.stamps import shorten_stamp
+from collector.format.stored_files import is_plain
+from profiler_server.derive.stamps import Stamp, shorten_stamp
 from profiler_server.derive.store import Entry
+
+
+def list_roots(rank: RankRun, name: str) -> list[Path]:
+    """Return the folders of that hidden name in which something derived from a rank may lie, the best first.
+
+    Arrow, which writes the timelines, takes no folder whose name is no UTF-8.
+    """
+    digest = blake2b(os.fsencode(rank.folder), digest_size=8).hexdigest()
+    beside = [rank.folder / name] if is_plain(rank.folder) else []
+    return [*beside, *(private / f"{digest}{name}" for private in find_private())]
+
+
+def find_private() -> list[Path]:
+    """Return the private folder of this user in the temporary directory; none if others can write there."""
+    private = _find_private()
+    return [private] if _is_ours(private) else []
+
+
+def make_root(root: Path) -> None:
+    """Make the folder. Raises OSError; PermissionError if it would lie where others can write, RefusedError for a link."""
+    private = _find_private()
+    if private in (root, root.parent):
+        private.mkdir(mode=0o700, exist_ok=True)
+        if not _is_ours(private):
+            raise PermissionError(f"{private} is not a private folder of this user")
+    try:
+        make_folder(root)
+    except FileExistsError:
+        if not is_plain_folder(root):
+            raise RefusedError(f"{root} is a link or a file, not a folder of caches; remove it") from None
+
+
+def _find_private() -> Path:
+    owner = os.getuid() if hasattr(os, "getuid") else 0
+    return Path(tempfile.gettempdir()) / f"stepscope-{owner}"
+
+
+def _is_ours(private: Path) -> bool:
+    """Say whether a folder of a shared directory is ours and nobody else's to write, or not there yet."""
+    try:
+        found = os.lstat(private)
+    except FileNotFoundError:
+        return True
+    mine = not hasattr(os, "getuid") or found.st_uid == os.getuid()
+    return stat.S_ISDIR(found.st_mode) and mine and not found.st_mode & 0o022
+
 
 FOLDER = ".results"
 _DIGEST_BYTES = 16
@@ -148,3 +200,70 @@ def _find_dtype(kind: Any) -> Any:
     """Return the type of the numbers that an array is declared to hold."""
     parts = get_args(kind)
     return get_args(parts[1])[0] if len(parts) == 2 else np.int64
+
+
+FILE_NAME = ".stepscope-summaries"
+LIST_BYTES = 128 << 20
+
+
+@dataclass(frozen=True)
+class Summary(Generic[T]):
+    """`value` is what was read from the files of a run that have this stamp."""
+
+    stamp: Stamp
+    value: T
+
+
+@dataclass(frozen=True)
+class _File(Generic[T]):
+    code: str
+    base_dir: str
+    summaries: dict[str, Summary[T]]
+
+
+class Summaries(Generic[T]):
+    """The summaries below one base directory, by run id. `kind` is the type of a value."""
+
+    def __init__(self, base_dir: Path, kind: Any) -> None:
+        self._base_dir = base_dir
+        self._decoder: Any = msgspec.msgpack.Decoder(_File[kind])
+
+    @cached_property
+    def _places(self) -> list[tuple[Path, str]]:
+        """Folder and name of the file, the best place first."""
+        digest = blake2b(os.fsencode(self._base_dir), digest_size=8).hexdigest()
+        beside = [(self._base_dir, FILE_NAME)] if is_plain(self._base_dir) else []
+        return [*beside, *((private, f"{digest}{FILE_NAME}") for private in find_private())]
+
+    def read(self) -> Mapping[str, Summary[T]]:
+        """Return what is kept, nothing where that cannot be read."""
+        for folder, name in self._places:
+            try:
+                found: _File[T] = self._decoder.decode(unseal(_read_file(folder / name)))
+            except (OSError, ValueError, msgspec.MsgspecError, RecursionError):
+                continue
+            if found.code == digest_code() and found.base_dir == str(self._base_dir):
+                return found.summaries
+        return {}
+
+    def write(self, summaries: Iterable[tuple[str, Summary[T]]]) -> None:
+        """Keep these and no others, where that can be done."""
+        file = _File(digest_code(), str(self._base_dir), dict(summaries))
+        raw = msgspec.msgpack.encode(file, enc_hook=_encode_number)
+        any(write_file(folder, name, raw, open_beside) for folder, name in self._places)
+
+
+def _read_file(path: Path) -> bytes:
+    # No link is followed: whoever may write beside the runs could have another file read.
+    number = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0))
+    with os.fdopen(number, "rb") as file:
+        raw = file.read(LIST_BYTES + 1)
+    if len(raw) > LIST_BYTES:
+        raise OSError(f"{path} is larger than {LIST_BYTES >> 20} MiB")
+    return raw
+
+
+def _encode_number(value: Any) -> Any:
+    if hasattr(value, "item"):
+        return value.item()  # of NumPy
+    raise TypeError(f"{type(value).__name__} cannot be kept")

@@ -14,12 +14,12 @@ from collector.estimating.model import LoopModel
 from collector.estimating.simulation import bound_workers, find_workers, simulate
 from collector.format.intervals import Ints
 from collector.format.steps import find_stall_limit
+from profiler_server.analysis.change_points import find_shift
 from profiler_server.analysis.data.prediction import predict_without_loading
-from profiler_server.analysis.operators.arithmetic import read_products, read_subnormals
+from profiler_server.analysis.recorded_facts import read_products, read_subnormals
 from profiler_server.analysis.stacks.naming import bound_share
 from profiler_server.analysis.stacks.stacks import Stacks
 from profiler_server.analysis.steps.interruptions import StepCauses
-from profiler_server.analysis.steps.shifts import find_shift
 from profiler_server.diagnosis.limits.facts import CAPPED_NEED, LATE_FRAC
 from profiler_server.diagnosis.limits.stacks import LEAST_SAMPLES
 from profiler_server.diagnosis.limits.thread import MIN_STALLS, MOST_STALLS_FRAC

@@ -12,8 +12,8 @@ from collector.edge import Edge
 from collector.format.run import RankRun, Run
 from collector.format.schema.errors import RunError, TableMissingError
 from collector.plugins import explain_failure, search_room
-from profiler_server.analysis.data.own_pipeline import select_own, summarize_own
 from profiler_server.analysis.data.replicas import read_stages
+from profiler_server.analysis.data.stages import select_own, summarize_own
 from profiler_server.analysis.ranks.ending import count_ended, find_end
 from profiler_server.analysis.ranks.held import Hang
 from profiler_server.analysis.ranks.status import describe_status

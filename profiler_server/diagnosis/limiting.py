@@ -13,12 +13,12 @@ from collector.format.schema.errors import RunError
 from collector.format.schema.manifest import Loader
 from collector.format.steps import StepSelection, read_integers, select_steps, train_steps
 from profiler_server.analysis.data.batches import read_batches
-from profiler_server.analysis.data.depths import read_queues
 from profiler_server.analysis.data.feeding import Feed, read_feeds
+from profiler_server.analysis.data.fetches import read_making, read_own_making
 from profiler_server.analysis.data.loop import count_batches
-from profiler_server.analysis.data.making import read_making, read_own_making
-from profiler_server.analysis.data.pipeline import load_workers, summarize_readiness
-from profiler_server.analysis.memory.host import summarize_host
+from profiler_server.analysis.data.queues import read_queues, summarize_readiness
+from profiler_server.analysis.data.stages import load_workers
+from profiler_server.analysis.memory.resources import summarize_host
 from profiler_server.diagnosis.bottleneck import find_bottleneck
 from profiler_server.facts.loading import BatchTimes, Bottleneck, Readiness
 from profiler_server.facts.machine import HostLoad

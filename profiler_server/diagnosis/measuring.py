@@ -20,32 +20,24 @@ from collector.format.run import RankRun, Run
 from collector.format.schema.errors import RunError
 from collector.format.schema.manifest import Loader, RankManifest
 from collector.format.steps import StepSelection, read_integers, select_steps, train_steps
-from profiler_server.analysis.data.batches import estimate_batches, read_batches
+from profiler_server.analysis.data.batches import estimate_batches, read_batches, read_reading
 from profiler_server.analysis.data.feeding import Feed, read_feeds
-from profiler_server.analysis.data.loop import measure_loop
-from profiler_server.analysis.data.probe import read_probe
-from profiler_server.analysis.data.processors import Cores
-from profiler_server.analysis.data.reading import read_reading
-from profiler_server.analysis.data.receiving import read_receiving
+from profiler_server.analysis.data.fetches import read_receiving
+from profiler_server.analysis.data.loop import Cores, measure_loop
 from profiler_server.analysis.data.replicas import read_stages, summarize_transforms
-from profiler_server.analysis.data.sampler import read_sampler
-from profiler_server.analysis.device.clocks import read_held_clock
 from profiler_server.analysis.device.device import summarize_device
-from profiler_server.analysis.device.precision import find_full_precision
-from profiler_server.analysis.memory.host import summarize_host
-from profiler_server.analysis.memory.peak import find_peak_share
-from profiler_server.analysis.operators.anomaly import read_anomaly_work
-from profiler_server.analysis.operators.convolutions import find_slow_convolutions
-from profiler_server.analysis.operators.looped import find_looped_rows
+from profiler_server.analysis.memory.memory import find_peak_share
+from profiler_server.analysis.memory.resources import read_held_clock, summarize_host
+from profiler_server.analysis.operators.avoidable import find_looped_rows, find_slow_convolutions, read_anomaly_work
+from profiler_server.analysis.operators.kernels import find_full_precision
 from profiler_server.analysis.operators.operators import find_dispatch_share, find_phase_shares
 from profiler_server.analysis.ranks.ranks import RankSummary, summarize_ranks
 from profiler_server.analysis.ranks.spread import count_parallel_devices, read_ddp
+from profiler_server.analysis.recorded_facts import read_logged, read_probe, read_sampler
 from profiler_server.analysis.replay.reading import replay_rank
 from profiler_server.analysis.stacks.stacks import read_stacks
-from profiler_server.analysis.steps.compiles import summarize_compiles
-from profiler_server.analysis.steps.interruptions import read_interruptions
-from profiler_server.analysis.steps.logged import read_logged
-from profiler_server.analysis.steps.micro_batches import count_micro_batches
+from profiler_server.analysis.steps.interruptions import read_interruptions, summarize_compiles
+from profiler_server.analysis.steps.step_figures import count_micro_batches
 from profiler_server.analysis.what_if.pipelines import judge_run
 from profiler_server.diagnosis.deriving import derive, name_samples
 from profiler_server.diagnosis.limiting import find_limit, measure_demand, read_readiness

@@ -23,7 +23,7 @@ from collector.format.schema.errors import RunError
 from collector.format.schema.manifest import Loader
 from collector.format.steps import read_integers
 from profiler_server.analysis.compare.comparison import Comparison, Difference, compare_ranks
-from profiler_server.analysis.data.pipeline import summarize_stages
+from profiler_server.analysis.data.stages import summarize_stages
 from profiler_server.analysis.ranks.ranks import summarize_ranks
 from profiler_server.analysis.what_if.pipelines import judge_run
 from profiler_server.diagnosis.judging import diagnose

@@ -17,15 +17,16 @@ from collector.format.run import RankRun, Run
 from collector.format.schema.errors import RunError, TableBrokenError
 from collector.format.schema.version import SCHEMA_VERSION
 from collector.format.steps import Distribution, PhaseShare, sum_recorded, summarize_phases, summarize_steps
+from profiler_server.analysis.accounting.accounting import read_completeness
 from profiler_server.analysis.accounting.categories import summarize_categories
-from profiler_server.analysis.accounting.completeness import read_completeness
 from profiler_server.analysis.data.feeding import find_feeding_loaders
-from profiler_server.analysis.data.pipeline import summarize_queues, summarize_stages
-from profiler_server.analysis.data.probe import read_probe
+from profiler_server.analysis.data.queues import summarize_queues
+from profiler_server.analysis.data.stages import summarize_stages
 from profiler_server.analysis.device.device import summarize_device
 from profiler_server.analysis.operators.operators import summarize_kernels, summarize_operators
 from profiler_server.analysis.ranks.ending import find_end
 from profiler_server.analysis.ranks.ends import End
+from profiler_server.analysis.recorded_facts import read_probe
 from profiler_server.analysis.steps.interruptions import read_interruptions
 from profiler_server.analysis.steps.outliers import Outlier, explain_outlier, list_outliers
 from profiler_server.diagnosis.judging import diagnose

@@ -6,8 +6,8 @@ import dataclasses
 from typing import Any
 from xml.sax.saxutils import escape
 
-from profiler_server.analysis.compare.chance import ALPHA
 from profiler_server.analysis.compare.gate import Kind, Verdict
+from profiler_server.analysis.compare.run_statistics import ALPHA
 from profiler_server.format import choose_time_unit, clean_name, format_change, format_difference, format_number_of
 
 EXIT_CODES: dict[Kind, int] = {"same": 0, "faster": 0, "slower": 1, "unknown": 2}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from profiler_server.analysis.compare.history import LevelChange
+from profiler_server.analysis.change_points import LevelChange
 from profiler_server.format import clean_name, format_change, format_duration, format_number_of
 
 

@@ -9,7 +9,7 @@ from collector.format.evaluation import read_step_rows, summarize_evaluation
 from collector.format.phases import PHASE_LABELS
 from collector.format.run import Run
 from collector.format.steps import PERCENTILE_LABELS, PERCENTILES, explain_left_out, select_steps, summarize_phases
-from profiler_server.analysis.accounting.completeness import say_completeness
+from profiler_server.analysis.accounting.accounting import say_completeness
 from profiler_server.analysis.ranks.collectives import summarize_collectives
 from profiler_server.analysis.ranks.ranks import summarize_ranks
 from profiler_server.analysis.what_if.pipelines import judge_run

@@ -21,8 +21,8 @@ from collector.format.schema import layout
 from collector.format.schema.errors import RunNotFoundError, StepscopeError
 from collector.format.schema.manifest import RunManifest
 from profiler_server.derive.background import Background
+from profiler_server.derive.records import Summaries, Summary
 from profiler_server.derive.stamps import Stamp, stamp_run
-from profiler_server.derive.summaries import Summaries, Summary
 from profiler_server.store.headline import Headline, RunEntry, read_headline
 from profiler_server.store.mirror import find_mirror
 from profiler_server.store.traces import TraceFile, TraceFinder, leave_imported

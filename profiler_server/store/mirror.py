@@ -24,7 +24,7 @@ from collector.format.schema.errors import UsageError
 from collector.format.schema.tables import TABLES
 from collector.storage.urls import Remote, explain, open_remote
 from profiler_server.derive.background import Background
-from profiler_server.derive.folders import find_private, make_root
+from profiler_server.derive.records import find_private, make_root
 from profiler_server.derive.store import find_store
 from profiler_server.store.mirrored_files import MirroredFiles, State
 

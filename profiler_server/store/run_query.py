@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from collector.format.schema.errors import OptionError
-from profiler_server.store.failing import ListState
-from profiler_server.store.headline import RunEntry
+from profiler_server.store.headline import ListState, RunEntry
 
 SortKey = Literal["when", "name", "state", "ranks", "steps", "step", "delta", "wait"]
 PAGE_SIZE = 25

@@ -1,7 +1,8 @@
-"""Tell trace files from other JSON by how they begin, and from those that a run was made of."""
+"""Trace files: told from other JSON by how they begin, and from those that a run was made of; names of runs made of them."""
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import zlib
@@ -10,9 +11,29 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from collector.format.scan import JsonFile
+from collector.format.scan import SKIPPED_NAMES, JsonFile
+from collector.format.schema.layout import PROFILER_FOLDER
+from collector.traces.reading import SUFFIXES
 from profiler_server.store.headline import RunEntry
-from profiler_server.store.names import UNSAFE
+
+UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
+_SUFFIX = re.compile(rf"(\.pt)?(\.trace)?({'|'.join(map(re.escape, SUFFIXES))})$", re.IGNORECASE)
+_LONGEST = 100
+_NOT_LISTED = SKIPPED_NAMES | {PROFILER_FOLDER}
+"""Folders in which the list looks for no run."""
+
+
+def name_run(file_name: str) -> str:
+    """Return a name for the run of a trace, from its file's name; safe as the name of a folder."""
+    name = UNSAFE.sub("-", _SUFFIX.sub("", file_name)).strip("-.")[:_LONGEST] or "trace"
+    return f"{name}-trace" if name in _NOT_LISTED else name
+
+
+def find_free_name(base_dir: Path, name: str) -> str:
+    """Return the name, with a number behind it if something of that name is there."""
+    numbered = (f"{name}-{number}" for number in itertools.count(2))
+    return next(free for free in itertools.chain([name], numbered) if not os.path.lexists(base_dir / free))
+
 
 HEAD_BYTES = 32 * 1024
 """What a job of many devices and process groups writes before its events may be tens of kilobytes."""

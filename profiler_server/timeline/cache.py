@@ -33,7 +33,7 @@ from collector.format.schema.removal import (
     tolerated,
 )
 from profiler_server.derive.background import Background, note_provisional
-from profiler_server.derive.folders import list_roots, make_root
+from profiler_server.derive.records import list_roots, make_root
 from profiler_server.derive.store import find_store
 from profiler_server.timeline.build import FORMAT_VERSION, INDEX_FILE, Progress, build_timeline
 from profiler_server.timeline.seal import SEAL_FILE, check_seal, seal_folder

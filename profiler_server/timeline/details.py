@@ -1,16 +1,141 @@
-"""Everything that is known of one slice: its row, its kind's mean, and what it is linked with."""
+"""Everything that is known of one slice: its row, its kind's mean, and what it is linked with.
+
+Links are of host call and kernel, forward and backward, and the slice around it.
+"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
-from profiler_server.timeline.derived_file import read_derived_row
-from profiler_server.timeline.links import MOST_LINKS, Link, find_links, list_groups
+from collector.format import parts
+from collector.format.arrow_schemas import arrow_schema
+from collector.format.stored_files import open_file
+from profiler_server.timeline.derived import read_derived_row
 from profiler_server.timeline.sources import naming_damage
 from profiler_server.timeline.store import Place, Timeline
+
+MOST_LINKS = 64
+_MOST_ROWS = 4096
+_COLUMNS = ["id", "track", "start_ns", "duration_ns", "name", "category"]
+_BACKWARD = re.compile(r"Backward|_backward|^autograd::")
+_CALLING = ("operator", "annotation", "module", "python")
+_STRETCH_NS = 60_000_000_000
+
+
+@dataclass(frozen=True)
+class Link:
+    """Another slice that this one is linked with, where it can be drawn."""
+
+    relation: str
+    name: str
+    category: str
+    place: Place
+
+
+def list_groups(timeline: Timeline, table: str) -> Iterator[tuple[pq.ParquetFile, int, int, int]]:
+    """Return every row group of a table: its file, its number there, its first row in the table, its rows."""
+    first = 0
+    for path in parts.find_files(timeline.rank.folder, table):
+        with naming_damage(path):
+            file = open_file(path, table, arrow_schema(table).names)
+        for group in range(file.num_row_groups):
+            rows = file.metadata.row_group(group).num_rows
+            yield file, group, first, rows
+            first += rows
+
+
+def find_links(timeline: Timeline, row: dict[str, Any]) -> Iterator[Link]:
+    """Return the links of a row of the table `slices`."""
+    for relation, column, value in (("launched by", "id", "launched_by"), ("inside of", "id", "parent")):
+        if row.get(value) is not None:
+            yield from _locate(timeline, relation, _find_rows(timeline, column, row[value], row[value]), row)
+    yield from _locate(timeline, "launches", _find_rows(timeline, "launched_by", row["id"], row["id"]), row)
+    if row["category"] in _CALLING and row["duration_ns"] <= _STRETCH_NS:
+        yield from _locate(timeline, "launches", _find_launched_inside(timeline, row), row)
+    if row.get("sequence") is not None and row["sequence"] >= 0:
+        yield from _find_counterpart(timeline, row)
+
+
+def _locate(timeline: Timeline, relation: str, rows: list[dict[str, Any]], own: dict[str, Any]) -> Iterator[Link]:
+    names = timeline.names
+    for row in rows:
+        place = timeline.find_place(row["track"], row["start_ns"], row["row"])
+        if place is not None and row["id"] != own["id"]:
+            yield Link(relation, names.name[place.name], names.category[place.name], place)
+
+
+def _find_counterpart(timeline: Timeline, own: dict[str, Any]) -> Iterator[Link]:
+    """Find the backward of a forward operator, or the other way round.
+
+    Both carry the sequence number of the autograd node; so does every operator that ran since the node before without
+    making one. The node's maker is the last operator of the forward that has the number.
+    """
+    rows = _find_rows(timeline, "sequence", own["sequence"], own["sequence"])
+    backward = [row for row in rows if _BACKWARD.search(row["name"])]
+    forward = [row for row in rows if not _BACKWARD.search(row["name"])]
+    first = min((row["start_ns"] for row in backward), default=None)
+    before = [row for row in forward if first is not None and row["start_ns"] < first]
+    if not before or first is None:
+        return
+    maker = max(before, key=lambda row: row["start_ns"])
+    if _BACKWARD.search(own["name"]):
+        yield from _locate(timeline, "backward of", [maker], own)
+    elif own["start_ns"] <= maker["start_ns"] < own["start_ns"] + max(own["duration_ns"], 1):
+        found = min(backward, key=lambda row: row["start_ns"])
+        yield from _locate(timeline, "backward is", [found], own)
+
+
+def _find_launched_inside(timeline: Timeline, own: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the device work that calls inside of a host slice launched; what the slice launched itself is not repeated."""
+    begin, end = own["start_ns"], own["start_ns"] + own["duration_ns"]
+    calls = [
+        row
+        for row in _find_rows(timeline, "start_ns", begin, end)
+        if row["track"] == own["track"] and row["category"] == "runtime" and row["id"] != own["id"]
+    ]
+    ids = [row["id"] for row in calls]
+    if not ids:
+        return []
+    return _find_rows(timeline, "launched_by", min(ids), max(ids), frozenset(ids))
+
+
+def _find_rows(
+    timeline: Timeline, column: str, least: int, most: int, among: frozenset[int] | None = None
+) -> list[dict[str, Any]]:
+    """Return the rows whose column is between two values, and one of some, with their numbers in the table."""
+    found: list[dict[str, Any]] = []
+    for file, group, first, _ in list_groups(timeline, "slices"):
+        if column not in file.schema_arrow.names or not _may_hold(file, group, column, least, most):
+            continue
+        values = file.read_row_group(group, columns=[column], use_threads=False)[column]
+        fits = pc.and_(pc.greater_equal(values, least), pc.less_equal(values, most))
+        if among is not None:
+            fits = pc.and_(fits, pc.is_in(values, value_set=pa.array(sorted(among), values.type)))
+        rows = pc.indices_nonzero(fits)[: _MOST_ROWS - len(found)]
+        if len(rows):
+            table = file.read_row_group(group, columns=_COLUMNS, use_threads=False).take(rows)
+            numbered = zip(rows.to_pylist(), table.to_pylist(), strict=True)
+            found += [row | {"row": first + at} for at, row in numbered]
+        if len(found) >= _MOST_ROWS:
+            break
+    return found
+
+
+def _may_hold(file: pq.ParquetFile, group: int, column: str, least: int, most: int) -> bool:
+    place = file.schema_arrow.names.index(column)
+    statistics = file.metadata.row_group(group).column(place).statistics
+    if statistics is None or not statistics.has_min_max:
+        return statistics is None or statistics.null_count != statistics.num_values
+    return bool(statistics.min <= most and least <= statistics.max)
+
 
 _MOST_ARGS = 60
 _SHOWN_APART = {"id", "track", "depth", "start_ns", "duration_ns", "name", "category", "step", "args", "parent"}

@@ -15,9 +15,9 @@ from collector.format.run import RankRun, Run
 from collector.format.schema.errors import OptionError, RunError
 from collector.format.workers import check_numbers, list_workers
 from collector.traces.writing import EventWriter, replacing
-from profiler_server.analysis.choice import Numbers, choose_workers, parse_numbers
 from profiler_server.analysis.ranks.one_clock import RankClock, align_ranks
 from profiler_server.analysis.ranks.ranks import summarize_some
+from profiler_server.analysis.selection import Numbers, choose_workers, parse_numbers
 from profiler_server.timeline.cache import find_timelines
 from profiler_server.timeline.export_rank import RankExport, Shown, StepWindow
 

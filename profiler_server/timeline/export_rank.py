@@ -27,10 +27,10 @@ from collector.traces.writing import (
 )
 from profiler_server.analysis.ranks.one_clock import RankClock
 from profiler_server.format import format_number_of
-from profiler_server.timeline.derived_file import read_derived
-from profiler_server.timeline.lanes import Int32s
-from profiler_server.timeline.links import list_groups
-from profiler_server.timeline.nesting import spread_over_threads
+from profiler_server.timeline.derived import read_derived
+from profiler_server.timeline.details import list_groups
+from profiler_server.timeline.export_threads import spread_over_threads
+from profiler_server.timeline.pyramid import Int32s
 from profiler_server.timeline.sources import BATCH_ROWS, Track, naming_damage
 from profiler_server.timeline.store import Timeline
 

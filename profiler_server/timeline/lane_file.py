@@ -1,15 +1,129 @@
-"""What the cache of a timeline holds lane by lane: every slice, the bins of a level, the points of a counter."""
+"""What the cache of a timeline holds lane by lane, as columns of numbers: every slice, the bins of a level, counters' points.
+
+Files are read, never mapped: one that another process cuts, or a disk that fails, is an error for one question then,
+and not the end of the server.
+"""
 
 from __future__ import annotations
 
+import errno
+import os
+import weakref
+from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from profiler_server.timeline.column_file import ColumnFile, Kinds
 from profiler_server.timeline.pyramid import Bins, single_bins
+
+Kinds = tuple[type[np.number[Any]], ...]
+_EVERY = 4096
+"""One value of so many in the first column is kept in memory: a search reads one place of the file."""
+_BLOCK_ROWS = 512
+"""Rows that are read at once where single ones are wanted."""
+_AHEAD_BYTES = 256 << 20
+"""Files up to this size are soon in the system's cache as a whole."""
+
+
+def starts_file(path: Path) -> Path:
+    """Return the name of the file with the lanes' lengths, and the values that are kept in memory."""
+    return path.with_suffix(".starts")
+
+
+class ColumnWriter:
+    """Writes lane after lane; `rows` is how many were written."""
+
+    def __init__(self, path: Path, kinds: Kinds) -> None:
+        self.rows = 0
+        self._kinds = kinds
+        self._starts_file = starts_file(path)
+        self._counts: list[int] = []
+        self._starts: list[npt.NDArray[np.int64]] = []
+        self._sink = path.open("wb")
+
+    def write(self, columns: Sequence[npt.NDArray[Any]]) -> None:
+        for column, kind in zip(columns, self._kinds, strict=True):
+            self._sink.write(np.ascontiguousarray(column, kind).data)
+        self.rows += len(columns[0])
+        self._counts.append(len(columns[0]))
+        self._starts.append(np.array(columns[0][::_EVERY], np.int64))
+
+    def close(self) -> None:
+        self._sink.close()
+        head = np.array([len(self._counts), *self._counts], np.int64)
+        self._starts_file.write_bytes(np.concatenate([head, *self._starts]).tobytes())
+
+    def __enter__(self) -> ColumnWriter:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+
+class ColumnFile:
+    """Reads what a `ColumnWriter` wrote. The first column of a lane rises, and is searched. OSError where the file is cut."""
+
+    def __init__(self, path: Path, kinds: Kinds) -> None:
+        self._path = path
+        self._kinds = kinds
+        self._sizes = [np.dtype(kind).itemsize for kind in kinds]
+        self._handle = os.open(path, os.O_RDONLY)
+        weakref.finalize(self, os.close, self._handle)
+        kept = np.fromfile(starts_file(path), np.int64)
+        lanes = int(kept[0])
+        self.counts: list[int] = kept[1 : lanes + 1].tolist()
+        self._bases = np.concatenate(([0], np.cumsum(self.counts, dtype=np.int64))) * sum(self._sizes)
+        bounds = lanes + 1 + np.cumsum([0, *(-(-count // _EVERY) for count in self.counts)])
+        self._starts = [kept[low:high] for low, high in pairwise(bounds.tolist())]
+
+    def read(self, lane: int, column: int, first: int, last: int) -> npt.NDArray[Any]:
+        wanted = max(last - first, 0) * self._sizes[column]
+        raw = os.pread(self._handle, wanted, self._locate(lane, column, first))
+        while len(raw) < wanted:  # a call gives 2 GiB at most
+            more = os.pread(self._handle, wanted - len(raw), self._locate(lane, column, first) + len(raw))
+            if not more:
+                raise OSError(errno.EIO, "the file is shorter than it was written", str(self._path))
+            raw += more
+        return np.frombuffer(raw, self._kinds[column])
+
+    def pick(self, lane: int, column: int, rows: npt.NDArray[np.integer[Any]]) -> npt.NDArray[Any]:
+        """Return single rows of a column, in any order."""
+        found = np.empty(rows.size, self._kinds[column])
+        order = np.argsort(rows, kind="stable")
+        blocks = rows[order] // _BLOCK_ROWS
+        for part in np.split(order, np.flatnonzero(blocks[1:] != blocks[:-1]) + 1) if rows.size else ():
+            low, high = int(rows[part[0]]), int(rows[part[-1]])
+            found[part] = self.read(lane, column, low, high + 1)[rows[part] - low]
+        return found
+
+    def find_start(self, lane: int, at: int) -> int:
+        """Return the first row of a lane whose first column is not below a value."""
+        place = int(np.searchsorted(self._starts[lane], at, "left"))
+        low, high = max(place - 1, 0) * _EVERY, min(place * _EVERY, self.counts[lane])
+        return low + int(np.searchsorted(self.read(lane, 0, low, high), at, "left"))
+
+    def read_ahead(self, begin: int, end: int) -> None:
+        """Ask the system for what a stretch of time needs of every lane at once, rather than piece by piece as it is read."""
+        if int(self._bases[-1]) <= _AHEAD_BYTES or not hasattr(os, "posix_fadvise"):
+            return
+        for lane, starts in enumerate(self._starts):
+            if starts.size < 2:
+                continue
+            low, high = (int(place) for place in np.searchsorted(starts, (begin, end), "left"))
+            first, last = max(low - 1, 0) * _EVERY, min(high * _EVERY, self.counts[lane])
+            for column, size in enumerate(self._sizes):
+                at = self._locate(lane, column, first)
+                os.posix_fadvise(self._handle, at, (last - first) * size, os.POSIX_FADV_WILLNEED)
+
+    def _locate(self, lane: int, column: int, row: int) -> int:
+        """Return where a row of a column begins in the file."""
+        before = sum(self._sizes[:column]) * self.counts[lane]
+        return int(self._bases[lane]) + before + row * self._sizes[column]
+
 
 RAW_KINDS: Kinds = (np.int64, np.int64, np.uint32, np.uint32)
 """Start, end, name and number of a slice."""

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from collector.format.intervals import Ints
 
+Int32s = npt.NDArray[np.int32]
 Uint32s = npt.NDArray[np.uint32]
 LEVEL_STEP = 2
 """Stored levels are this many powers of two apart; those between are made on the fly."""

@@ -23,7 +23,7 @@ from collector.format.run import RankRun
 from collector.format.schema.errors import TableBrokenError, TableMissingError
 from collector.format.stored_files import check_ranges, open_file
 from profiler_server.derive.stamps import shorten_stamp, stamp_tables
-from profiler_server.timeline.lanes import Int32s
+from profiler_server.timeline.pyramid import Int32s
 
 BATCH_ROWS = 1 << 18
 MEASURED_TABLES = ("slices", "tracks", "counters", "steps", "phases", "stages", "queues", "memory")

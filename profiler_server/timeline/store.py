@@ -17,12 +17,12 @@ from profiler_server.timeline.build import (
     INDEX_FILE,
     NAMES_FILE,
     ORDER_FILE,
+    RAW_FILE,
     TILE_BITS,
     Index,
+    level_file,
 )
-from profiler_server.timeline.column_file import ColumnFile
-from profiler_server.timeline.lane_file import LaneFile, open_counters, open_level, open_raw
-from profiler_server.timeline.levels import RAW_FILE, level_file
+from profiler_server.timeline.lane_file import ColumnFile, LaneFile, open_counters, open_level, open_raw
 from profiler_server.timeline.names import Names, read_names
 from profiler_server.timeline.pyramid import Bins, join_bins, merge_bins
 

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import re
+from dataclasses import is_dataclass
 from itertools import groupby
 from typing import Any
 
 from collector.format.phases import PHASES
 from profiler_server.analysis.ranks.one_clock import RankClock
+from profiler_server.analysis.replay.critical import CriticalPath
 from profiler_server.format import shorten_middle
-from profiler_server.timeline.area import AreaSummary
 from profiler_server.timeline.build import TILE_BITS
-from profiler_server.timeline.details import SliceDetails
-from profiler_server.timeline.links import Link
-from profiler_server.timeline.search import SearchResult
+from profiler_server.timeline.details import Link, SliceDetails
 from profiler_server.timeline.sources import Track
 from profiler_server.timeline.store import Place, Timeline
 
@@ -23,6 +22,7 @@ WHOLE_NAME = 20_000
 
 Json = dict[str, Any]
 _NUMBERED = re.compile(r"(.*?)(0|[1-9][0-9]{0,14})", re.DOTALL)
+_UNDERSCORE = re.compile(r"_(\w)")
 _SHORTEST_RUN = 3
 
 
@@ -86,35 +86,23 @@ def _view_track(track: Track) -> Json:
     }
 
 
+def view_record(record: Any) -> Any:
+    """Return the fields of a dataclass under the names that the viewer has for them, such as `leftOut` and `total`."""
+    if isinstance(record, Place):
+        return view_place(record)
+    if isinstance(record, str):
+        return shorten_middle(record, SHOWN_NAME)
+    if isinstance(record, tuple):
+        return [view_record(entry) for entry in record]
+    if not is_dataclass(record):
+        return record
+    names = {_UNDERSCORE.sub(lambda found: found[1].upper(), name.removesuffix("_ns")): name for name in vars(record)}
+    return {shown: view_record(getattr(record, name)) for shown, name in names.items()}
+
+
 def view_clock(clock: RankClock) -> Json:
     """Return how the times of a rank are put on the clock of the first."""
-    return {
-        "rank": clock.rank,
-        "known": clock.known,
-        "anchor": clock.anchor_ns,
-        "shift": clock.shift_ns,
-        "drift": clock.drift,
-        "apart": clock.apart_ns,
-        "calls": clock.calls,
-    }
-
-
-def view_search(result: SearchResult) -> Json:
-    return {
-        "count": result.count,
-        "names": result.names,
-        "number": result.number,
-        "hit": view_place(result.hit) if result.hit else None,
-        "top": [
-            {
-                "name": shorten_middle(match.name, SHOWN_NAME),
-                "category": match.category,
-                "count": match.count,
-                "total": match.total_ns,
-            }
-            for match in result.top
-        ],
-    }
+    return {name: value for name, value in view_record(clock).items() if name != "lack"}
 
 
 def view_place(place: Place) -> Json:
@@ -135,7 +123,7 @@ def view_details(found: SliceDetails) -> Json:
         "whole": found.name[:WHOLE_NAME],
         "category": found.category,
         "step": found.step,
-        "args": {key: _view_value(value) for key, value in found.args.items()},
+        "args": {key: value[:WHOLE_NAME] if isinstance(value, str) else value for key, value in found.args.items()},
         "kind": {"count": found.kind_count, "mean": found.kind_mean_ns, "longest": found.kind_longest_ns},
         "links": [_view_link(link) for link in found.links],
         "linksLeftOut": found.links_left_out,
@@ -143,33 +131,21 @@ def view_details(found: SliceDetails) -> Json:
 
 
 def _view_link(link: Link) -> Json:
+    shown = shorten_middle(link.name, SHOWN_NAME)
+    return {**view_place(link.place), "relation": link.relation, "whole": shown, "category": link.category}
+
+
+def view_path(timeline: Timeline, path: CriticalPath | None) -> Json:
+    """Return the pieces as columns, times since the origin; the lane of a piece without a slice is -1."""
+    if path is None:
+        return {"starts": [], "ends": [], "lanes": []}
+    lanes: dict[tuple[int, int], int] = {}
+    for number, lane in enumerate(timeline.index.lanes):
+        lanes.setdefault((lane.track, lane.depth), number)
+    origin = timeline.index.origin_ns
+    places = zip(path.track.tolist(), path.depth.tolist(), strict=True)
     return {
-        **view_place(link.place),
-        "relation": link.relation,
-        "whole": shorten_middle(link.name, SHOWN_NAME),
-        "category": link.category,
-    }
-
-
-def _view_value(value: Any) -> Any:
-    return value[:WHOLE_NAME] if isinstance(value, str) else value
-
-
-def view_area(summary: AreaSummary) -> Json:
-    return {
-        "slices": summary.slices,
-        "total": summary.total_ns,
-        "names": summary.names,
-        "leftOut": summary.left_out,
-        "rows": [
-            {
-                "name": shorten_middle(row.name, SHOWN_NAME),
-                "category": row.category,
-                "count": row.count,
-                "total": row.total_ns,
-                "mean": row.mean_ns,
-                "longest": row.longest_ns,
-            }
-            for row in summary.rows
-        ],
+        "starts": (path.start_ns - origin).tolist(),
+        "ends": (path.end_ns - origin).tolist(),
+        "lanes": [lanes.get(place, -1) for place in places],
     }

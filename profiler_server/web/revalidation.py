@@ -20,7 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from collector.format.finding import BASE_ID
 from collector.format.schema import layout
 from profiler_server.derive.background import Watch, watch_request
-from profiler_server.derive.finished import find_finished
+from profiler_server.derive.stamps import find_finished
 from profiler_server.derive.store import find_store
 from profiler_server.web.links import API
 

@@ -11,8 +11,7 @@ from collector.format.schema.errors import RunError
 from collector.format.schema.manifest import Overhead, RunManifest, RunState, Warn
 from profiler_server.facts.results import Diagnosis
 from profiler_server.format import form_plural
-from profiler_server.store.failing import ListState
-from profiler_server.store.headline import read_job_state, say_stand
+from profiler_server.store.headline import ListState, read_job_state, say_stand
 from profiler_server.web.discovery import PageSet
 from profiler_server.web.links import Links, QueryValue, encode_query, quote_id
 from profiler_server.web.outcomes import OutcomeView

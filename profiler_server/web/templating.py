@@ -12,7 +12,7 @@ import msgspec
 from markupsafe import Markup
 
 from profiler_server import format as figures
-from profiler_server.analysis.operators.kernel_names import shorten_kernel
+from profiler_server.analysis.operators.kernels import shorten_kernel
 from profiler_server.web.links import Links
 
 # What ends a script element, starts a comment in one, or ends a line in old JavaScript.

@@ -91,7 +91,7 @@ def test_a_table_that_is_parsed_once_is_none(tmp_path: Path) -> None:
 def test_what_is_cached_of_a_rank_is_keyed_by_how_the_rank_is_seen() -> None:
     """Through a filter, or without its names, a rank has other figures: `RankRun.key` says so, its folder does not."""
     # A timeline is that of the whole rank, whatever lens it was asked for through; `beside` finds a folder.
-    whole = ("profiler_server.timeline.cache", "profiler_server.derive.folders")
+    whole = ("profiler_server.timeline.cache", "profiler_server.derive.records")
     by_folder = re.compile(
         r"str\((\w+\.)*(rank\.folder|run\.path)\)|@(lru_)?cache\b[^\n]*\ndef \w+\([^)]*: (RankRun|Run)\b"
     )

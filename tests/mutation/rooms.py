@@ -75,7 +75,7 @@ ROOMS = {
         ("profiler_server/analysis/operators/roofline.py",), ("tests/unit/analysis/operators/test_roofline.py",)
     ),
     "outliers": Room(
-        ("profiler_server/analysis/steps/outliers.py", "profiler_server/analysis/steps/throughput.py"),
+        ("profiler_server/analysis/steps/outliers.py", "profiler_server/analysis/steps/step_figures.py"),
         ("tests/unit/analysis/steps", "tests/unit/format/test_step_choice.py"),
     ),
     "what_if": Room(
@@ -155,7 +155,7 @@ PLANTED = (
     ),
     Planted(
         "throughput counts the warm-up",
-        "profiler_server/analysis/steps/throughput.py",
+        "profiler_server/analysis/steps/step_figures.py",
         "kept = select_steps(steps).kept",
         "kept = slice(None)",
         ("tests/unit/format/test_step_choice.py",),

@@ -10,7 +10,7 @@ import pytest
 import uvicorn
 
 from profiler_server.settings import Settings
-from profiler_server.store.names import name_run
+from profiler_server.store.traces import name_run
 from profiler_server.timeline.cache import CACHE_FOLDER, find_timelines
 from profiler_server.web import patience
 from profiler_server.web.app import create_app

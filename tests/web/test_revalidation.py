@@ -16,7 +16,7 @@ import httpx
 import pytest
 
 from collector.format.schema import layout
-from profiler_server.derive import finished
+from profiler_server.derive import stamps
 from profiler_server.settings import Settings
 from tests.support.asking import ADDRESS, Asker
 from tests.support.large import build_large_run
@@ -38,7 +38,7 @@ PATIENCE_S = 120.0
 @pytest.fixture(autouse=True)
 def settled(monkeypatch: pytest.MonkeyPatch) -> None:
     """Take files that were written just now for settled ones."""
-    monkeypatch.setattr(finished, "SETTLED_NS", 0)
+    monkeypatch.setattr(stamps, "SETTLED_NS", 0)
 
 
 @pytest.fixture
@@ -145,7 +145,7 @@ def test_a_run_that_may_still_change_is_always_sent(tmp_path: Path, state: str) 
 
 
 def test_what_changed_an_instant_ago_may_change_again(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(finished, "SETTLED_NS", 10**12)
+    monkeypatch.setattr(stamps, "SETTLED_NS", 10**12)
     assert "etag" not in Asker(base).ask(PAGES[0]).headers
 
 

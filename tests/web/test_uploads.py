@@ -13,7 +13,7 @@ import pytest
 
 from collector.traces.reading import NAME_PATTERN, SUFFIXES, is_trace_name
 from profiler_server.settings import Settings
-from profiler_server.store.names import find_free_name, name_run
+from profiler_server.store.traces import find_free_name, name_run
 from profiler_server.web.uploads.imports import UPLOAD_FOLDER
 from tests.support.asking import Asker, wait_for_import
 from tests.support.dumps import make_dump, make_entry

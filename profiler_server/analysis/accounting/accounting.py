@@ -1,4 +1,4 @@
-"""One trace as four tools would count it, and proof that the parts of ours are the whole.
+"""One trace as four tools would count it, proof that the parts of ours are the whole, and what the trace lacks.
 
 What the others do was read from their code and checked against figures that they gave for real traces:
 torch-tb-profiler 0.4.3, HTA 0.5, TraceLens.
@@ -18,7 +18,6 @@ from collector.format.phases import PHASE_NAMES
 from collector.format.run import RankRun
 from collector.format.schema.errors import TableMissingError
 from profiler_server.analysis.accounting.categories import CATEGORIES, LOADER, STEP, list_categories, unite_each
-from profiler_server.analysis.accounting.completeness import read_completeness
 from profiler_server.analysis.device.device import COLLECTIVE, KERNEL, DeviceWork, account_times, read_device_work
 from profiler_server.analysis.device.slices import Texts, read_slices, read_steps, read_thread_tracks, to_ints
 from profiler_server.derive.derived import derived
@@ -287,3 +286,20 @@ def _count_clipped(work: DeviceWork, rank: RankRun) -> int:
     first = np.searchsorted(edges, work.start_ns, side="right")
     last = np.searchsorted(edges, work.end_ns, side="left")
     return int((last > first).sum())
+
+
+COMPLETE = "complete"
+_LONGEST = 1000
+
+
+def read_completeness(rank: RankRun) -> str | None:
+    """Return `complete`, or what is missing or cannot be true; None where no trace was checked. Raises as `manifest` does."""
+    found = rank.manifest.facts.get("completeness")
+    return found[:_LONGEST] if isinstance(found, str) and found else None
+
+
+def say_completeness(found: str) -> str:
+    """Return what was found as one line."""
+    if found == COMPLETE:
+        return "complete: every launch has its work, every event is there once and has its length"
+    return f"not complete: {found}"

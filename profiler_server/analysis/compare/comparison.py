@@ -23,9 +23,8 @@ from collector.format.run import RankRun, Run
 from collector.format.schema.errors import RunError
 from collector.format.schema.wording import form_plural
 from collector.format.steps import explain_average, read_integers, select_steps, sum_recorded, train_steps
-from profiler_server.analysis.compare.alike import find_unlike, read_likeness
-from profiler_server.analysis.compare.chance import ALPHA, compare_stretches, correct_chances
-from profiler_server.analysis.compare.run_times import measure_others, name_load
+from profiler_server.analysis.compare.run_statistics import ALPHA, compare_stretches, correct_chances
+from profiler_server.analysis.compare.run_times import find_unlike, measure_others, name_load, read_likeness
 from profiler_server.analysis.operators.operator_groups import Measure
 from profiler_server.diagnosis.limits.compare import CAUSE_FRAC, MEDIAN_FRAC, STEPS_RATIO, WHOLE_LOOP_FRAC
 from profiler_server.format import format_change, format_duration, format_number_of, format_share

@@ -12,21 +12,29 @@ import numpy as np
 
 from collector.format.intervals import Floats
 from collector.format.phases import PHASES
-from profiler_server.analysis.compare.alike import find_unlike
-from profiler_server.analysis.compare.chance import ALPHA
-from profiler_server.analysis.compare.ordering import are_interleaved, find_order_cautions, order_runs
-from profiler_server.analysis.compare.pair_statistics import WORTH_PAIRS, count_pairs, judge_pairs
 from profiler_server.analysis.compare.run_statistics import (
+    ALPHA,
+    WORTH_PAIRS,
     Estimate,
     PartChange,
     bootstrap_medians,
     compare_lists,
     compare_pairs,
     compare_with_known_scatter,
+    count_pairs,
     find_changed_parts,
     has_interval,
+    judge_pairs,
 )
-from profiler_server.analysis.compare.run_times import RunTimes, gather_parts, name_load
+from profiler_server.analysis.compare.run_times import (
+    RunTimes,
+    are_interleaved,
+    find_order_cautions,
+    find_unlike,
+    gather_parts,
+    name_load,
+    order_runs,
+)
 from profiler_server.diagnosis.limits.compare import (
     BUSY_FRAC,
     CAUSE_FRAC,

@@ -1,4 +1,4 @@
-"""What the gate needs of a run: the steps of its average, the mean of each phase and kernel, and where and when it ran."""
+"""What the gate needs of runs: their times, what makes them unlike, and the order in which they were recorded."""
 
 from __future__ import annotations
 
@@ -12,13 +12,80 @@ from collector.format.intervals import Floats
 from collector.format.phases import PHASES
 from collector.format.run import RankRun, Run
 from collector.format.schema.errors import RunError, TableMissingError
-from collector.format.schema.manifest import RunState
+from collector.format.schema.manifest import RunManifest, RunState
 from collector.format.steps import read_integers, select_steps, train_steps
-from profiler_server.analysis.compare.alike import Likeness, read_likeness
-from profiler_server.analysis.memory.host import summarize_host
-from profiler_server.diagnosis.limits.compare import BUSY_FRAC
+from profiler_server.analysis.memory.resources import summarize_host
+from profiler_server.diagnosis.limits.compare import BUSY_FRAC, LEAST_RUNS
 from profiler_server.facts.machine import HostLoad
 from profiler_server.format import clean_name
+
+MOST_NAMED = 3
+
+
+@dataclass(frozen=True)
+class Likeness:
+    """What runs must have in common for their steps to do the same work; what was not recorded is "", 0 or empty.
+
+    `batch_sizes` are those of the run's DataLoaders, each once, and `parameters` what its optimizers train.
+    """
+
+    script: str
+    host: str
+    world_size: int
+    rank: int
+    batch_sizes: tuple[int, ...] = ()
+    parameters: int = 0
+
+
+def read_likeness(manifest: RunManifest, rank: RankRun) -> Likeness:
+    sizes = {loader.batch_size for loader in rank.manifest.loaders if loader.batch_size}
+    return Likeness(
+        script=clean_name(manifest.script or ""),
+        host=clean_name(manifest.host),
+        world_size=manifest.world_size,
+        rank=rank.rank,
+        batch_sizes=tuple(sorted(sizes)),
+        parameters=_count_parameters(rank),
+    )
+
+
+def find_unlike(runs: Sequence[Likeness]) -> list[str]:
+    """Say in cautions what differs between runs, in the order in which they are given."""
+    found = _name_different("scripts", [run.script for run in runs])
+    found += _name_different("hosts", [run.host for run in runs])
+    ranks = list(dict.fromkeys(f"rank {run.rank}" for run in runs))
+    shown = f"{ranks[0]} of each" if len(ranks) == 1 else " and ".join(ranks[:MOST_NAMED])
+    found += _name_different(
+        "numbers of ranks", [_show_count(run.world_size) for run in runs], f"; compared is {shown}"
+    )
+    parameters = [_show_count(run.parameters) for run in runs]
+    found += _name_different("models", parameters, " trained parameters")
+    sizes = [" with ".join(map(_show_count, run.batch_sizes)) for run in runs]
+    return found + _name_different("batch sizes", sizes, ": their steps do not do the same work")
+
+
+def _show_count(value: int) -> str:
+    return f"{value:,}" if value else ""
+
+
+def _name_different(what: str, values: Sequence[str], more: str = "") -> list[str]:
+    """Name the values where they are known and not the same."""
+    named = list(dict.fromkeys(filter(None, values)))
+    if len(named) < 2:
+        return []
+    shown, left = named[:MOST_NAMED], len(named) - MOST_NAMED
+    words = f"{', '.join(shown)} and {left} more" if left > 0 else f"{', '.join(shown[:-1])} and {shown[-1]}"
+    return [f"different {what}: {words}{more}"]
+
+
+def _count_parameters(rank: RankRun) -> int:
+    """Return the parameters that the optimizers of a rank train, 0 if that was not recorded."""
+    optimizers = rank.manifest.facts.get("optimizers")
+    if not isinstance(optimizers, list):
+        return 0
+    counts = (entry.get("parameters") for entry in optimizers if isinstance(entry, dict))
+    return sum(count for count in counts if isinstance(count, int))
+
 
 MOST_KERNELS = 10
 """So many kernels are compared, the longest over all runs."""
@@ -143,3 +210,37 @@ def _read_kernels(rank: RankRun) -> dict[str, float]:
         name = clean_name(str(row["name"]))
         found[name] = found.get(name, 0.0) + row["total_ns_sum"] / steps
     return found
+
+
+def order_runs(runs: Sequence[RunTimes]) -> list[RunTimes]:
+    return sorted(runs, key=lambda run: run.started_unix_ns)
+
+
+def are_interleaved(base: Sequence[RunTimes], new: Sequence[RunTimes]) -> bool:
+    """Say whether the runs were recorded in pairs, one of each side: what drifts then is the same for both."""
+    if len(base) != len(new):
+        return False
+    order = sorted([(run.started_unix_ns, 0) for run in base] + [(run.started_unix_ns, 1) for run in new])
+    sides = [side for _, side in order]
+    return all(set(sides[at : at + 2]) == {0, 1} for at in range(0, len(sides), 2))
+
+
+def find_order_cautions(base: Sequence[RunTimes], new: Sequence[RunTimes]) -> tuple[str, ...]:
+    """Caution where the order of recording alone can make a difference: a host changes with the hours, and between a
+    first run and the one that follows it."""
+    if min(len(base), len(new)) < 2:
+        return ()
+    starts = [[run.started_unix_ns for run in order_runs(runs)] for runs in (base, new)]
+    if starts[0][-1] < starts[1][0] or starts[1][-1] < starts[0][0]:
+        return (
+            "the runs of one side were all recorded before those of the other: what changed on the host meanwhile counts "
+            "as a change of the program; profiler-run --against records both in pairs",
+        )
+    firsts = {first < second for first, second in zip(*starts, strict=False)}
+    if len(base) < LEAST_RUNS or len(firsts) > 1 or not are_interleaved(base, new):
+        return ()
+    side = "base" if firsts == {True} else "new version"
+    return (
+        f"the {side} came first in every pair: what a second run gains or loses by being the second counts as a change of "
+        "the program; profiler-run --against draws the order of each pair by lot",
+    )

@@ -1,7 +1,7 @@
 """Memory of a device over the detailed windows: the curve, what each operator changed, what was alive at a moment.
 
 Blocks from before a window have no allocation in the table: what is allocated and not explained by blocks of the window
-is told as held from before.
+counts as held from before.
 """
 
 from __future__ import annotations
@@ -12,9 +12,11 @@ from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from collector.format.intervals import Ints, Mask
 from collector.format.run import RankRun
+from collector.format.schema.errors import TableMissingError
 from collector.format.schema.manifest import Window
 from collector.format.steps import read_integers
 
@@ -260,3 +262,22 @@ def _describe(trace: MemoryTrace, row: int) -> LiveBlock:
 
 def _step(trace: MemoryTrace, row: int) -> int | None:
     return int(trace.step[row]) if trace.step[row] >= 0 else None
+
+
+def find_peak_share(rank: RankRun) -> float | None:
+    """Return the most that was held of the memory of a device, as a share; None where either is not known.
+
+    What the caching allocator holds counts where it was recorded. Raises as `RankRun.table` does.
+    """
+    sizes = {entry.index: entry.memory_bytes for entry in rank.manifest.devices if entry.memory_bytes}
+    try:
+        rows = rank.table("memory", columns=["device", "allocated_bytes", "reserved_bytes"])
+    except TableMissingError:
+        return None
+    rows = rows.filter(pc.greater_equal(rows["device"], 0))
+    if not rows.num_rows:
+        return None
+    held = pc.max_element_wise(rows["allocated_bytes"], rows["reserved_bytes"])
+    peaks = rows.append_column("held", held).group_by("device").aggregate([("held", "max")]).to_pylist()
+    shares = [row["held_max"] / sizes[row["device"]] for row in peaks if row["device"] in sizes]
+    return max(shares, default=None)

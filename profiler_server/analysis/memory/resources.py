@@ -1,17 +1,22 @@
-"""Samples of processor, memory, disk and GPU as series over the training steps."""
+"""Samples of processors, memory, disk and GPU: as series over the steps, the load of the host, clocks that were held down."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from collector.format.intervals import Floats, Ints, Mask
+from collector.format.parts import find_files
 from collector.format.run import RankRun
-from collector.format.schema.errors import TableMissingError
+from collector.format.schema.errors import RunError, TableMissingError
 from collector.format.steps import read_integers, train_steps
+from profiler_server.diagnosis.limits.data import LEAST_CORES
+from profiler_server.diagnosis.limits.traces import CLOCK_SAMPLES, MEMORY_SAMPLES
+from profiler_server.facts.machine import HeldClock, HostLoad, MemoryGrowth
 
 
 @dataclass(frozen=True)
@@ -167,3 +172,121 @@ def find_throttling(resources: Resources) -> tuple[Throttling, ...]:
         causes = tuple(sorted((entry for entry in shares if entry[1]), key=lambda entry: -entry[1]))
         found.append(Throttling(series.source, float((flags > 0).mean()), causes))
     return tuple(found)
+
+
+_WARM_UP_SHARE = 0.2
+_PARTS = 6
+_METRICS = (
+    *("cpu_cores", "usable_cpu_cores", "run_queue_frac"),
+    *("throttled_frac", "throttled_cores", "memory_stall_frac", "python_threads_cores", "main_thread_cores"),
+)
+
+
+def summarize_host(rank: RankRun, start_ns: int, end_ns: int) -> HostLoad | None:
+    """Return the load between two times of the run, None if it was not sampled."""
+    if not find_files(rank.folder, "resources"):
+        return None
+    samples = rank.table("resources", ("start_ns", "source", "metric", "value"))
+    growth = _find_growth(samples, start_ns, end_ns)
+    means = _average_samples(samples, start_ns, end_ns)
+    if not means and growth is None:
+        return None
+    cores = {source: value for (source, metric), value in means.items() if metric == "cpu_cores"}
+    waits = {source: value for (source, metric), value in means.items() if metric == "run_queue_frac"}
+    process, system = cores.get("process"), cores.get("system")
+    of_workers = [value for source, value in cores.items() if source.startswith("worker")]
+    workers = sum(of_workers)
+    usable = means.get(("system", "usable_cpu_cores"))
+    in_use = system if usable is None else usable
+    others = max(0.0, in_use - (process or 0.0) - workers) if in_use is not None else 0.0
+    queued = [value for source, value in waits.items() if source.startswith("worker")]
+    return HostLoad(
+        process,
+        workers,
+        system,
+        others,
+        stretch=_find_stretch(cores, waits),
+        growth=growth,
+        queued_frac=waits.get("process"),
+        workers_queued_frac=sum(queued) if queued else None,
+        others_anywhere=others,
+        usable=usable,
+        throttled_frac=means.get(("cgroup", "throttled_frac")),
+        throttled_cores=means.get(("cgroup", "throttled_cores")),
+        memory_stall_frac=means.get(("cgroup", "memory_stall_frac")),
+        system_stall_frac=means.get(("system", "memory_stall_frac")),
+        main_thread=means.get(("process", "main_thread_cores")),
+        busiest_worker=max(of_workers, default=None),
+        python_threads=means.get(("process", "python_threads_cores")),
+    )
+
+
+def _average_samples(samples: pa.Table, start_ns: int, end_ns: int) -> dict[tuple[str, str], float]:
+    """Return the mean of each metric of each source between two times."""
+    inside = pc.and_(
+        pc.and_(pc.greater_equal(samples["start_ns"], start_ns), pc.less_equal(samples["start_ns"], end_ns)),
+        pc.is_in(samples["metric"].cast(pa.string()), pa.array(_METRICS)),
+    )
+    rows = samples.filter(inside).group_by(["source", "metric"], use_threads=False).aggregate([("value", "mean")])
+    return {(row["source"], row["metric"]): float(row["value_mean"]) for row in rows.to_pylist()}
+
+
+def _find_growth(samples: pa.Table, start_ns: int, end_ns: int) -> MemoryGrowth | None:
+    """Return how the memory of the process went, None for too few samples to tell."""
+    begin = start_ns + int(_WARM_UP_SHARE * (end_ns - start_ns))
+    source, metric = samples["source"].cast(pa.string()), samples["metric"].cast(pa.string())
+    wanted = pc.and_(pc.equal(source, "process"), pc.equal(metric, "memory_bytes"))
+    inside = pc.and_(pc.greater_equal(samples["start_ns"], begin), pc.less_equal(samples["start_ns"], end_ns))
+    rows = samples.filter(pc.and_(wanted, inside)).sort_by("start_ns")
+    if rows.num_rows < MEMORY_SAMPLES:
+        return None
+    times, values = (np.array_split(rows[name].to_numpy(), _PARTS) for name in ("start_ns", "value"))
+    elapsed = int(np.median(times[-1]) - np.median(times[0]))
+    return MemoryGrowth(tuple(float(np.median(part)) for part in values), elapsed)
+
+
+def _find_stretch(cores: Mapping[str, float], waits: Mapping[str, float]) -> float | None:
+    known = [source for source in waits if source in cores]
+    chosen = [source for source in known if source.startswith("worker")] or known
+    ran = sum(min(cores[source], 1.0) for source in chosen)
+    return 1.0 + sum(waits[source] for source in chosen) / ran if ran > LEAST_CORES else None
+
+
+HEAT, HARDWARE = 2, 4
+"""Flags of `throttle_flags`; the power limit is what a busy GPU runs into, and no fault."""
+
+
+def read_held_clock(rank: RankRun, start_ns: int, end_ns: int) -> HeldClock | None:
+    """Return the GPU that lost most of its clock between two times, None where none was held down."""
+    try:
+        if not find_files(rank.folder, "resources"):
+            return None
+        rows = rank.table("resources", ("start_ns", "source", "metric", "value"))
+    except RunError:
+        return None
+    metric = rows["metric"].cast(pa.string())
+    known = pc.or_(pc.equal(metric, "clock_hz"), pc.equal(metric, "throttle_flags"))
+    inside = pc.and_(pc.greater_equal(rows["start_ns"], start_ns), pc.less_equal(rows["start_ns"], end_ns))
+    rows = rows.filter(pc.and_(known, inside))
+    sources = rows["source"].cast(pa.string())
+    found = [
+        _find_held_clock(str(name), rows.filter(pc.equal(sources, name))) for name in pc.unique(sources).to_pylist()
+    ]
+    return max((entry for entry in found if entry is not None), key=lambda entry: entry.lost_frac, default=None)
+
+
+def _find_held_clock(gpu: str, rows: pa.Table) -> HeldClock | None:
+    values = {}
+    for name in ("clock_hz", "throttle_flags"):
+        chosen = rows.filter(pc.equal(rows["metric"].cast(pa.string()), name))
+        values[name] = dict(zip(chosen["start_ns"].to_pylist(), chosen["value"].to_pylist(), strict=True))
+    both = sorted(values["clock_hz"].keys() & values["throttle_flags"].keys())
+    if len(both) < CLOCK_SAMPLES:
+        return None
+    clock = np.array([values["clock_hz"][at] for at in both], np.float64)
+    flags = np.array([values["throttle_flags"][at] for at in both]).astype(np.int64)
+    held = (flags & (HEAT | HARDWARE)) > 0
+    if not held.any():
+        return None
+    usual = float(clock[~held].max()) if (~held).any() else 0.0
+    return HeldClock(gpu, float(held.mean()), float(np.median(clock[held])), usual, bool((flags & HEAT).any()))

@@ -7,6 +7,7 @@ least time / time is the efficiency. Bytes are the least that shapes allow, so c
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,7 +18,83 @@ from collector.format.intervals import Floats
 from collector.format.run import RankRun
 from collector.format.schema.errors import RunError
 from collector.format.schema.manifest import Device
-from profiler_server.analysis.device.accelerators import Part, find_part
+
+
+@dataclass(frozen=True)
+class Part:
+    """Peaks in 10^12 operations per second and 10^9 bytes per second; None for what the part does not have."""
+
+    name: str
+    pattern: str
+    fp32: float
+    tf32: float | None
+    fp16: float | None
+    bf16: float | None
+    bandwidth: float
+    source: str
+
+    def peak_flops_per_s(self, precision: str) -> float | None:
+        """Return the peak for a precision, None for one that the table does not have."""
+        peak = {"fp32": self.fp32, "tf32": self.tf32, "fp16": self.fp16, "bf16": self.bf16}.get(precision)
+        return None if peak is None else peak * 1e12
+
+    @property
+    def bytes_per_s(self) -> float:
+        return self.bandwidth * 1e9
+
+
+_AMPERE, _ADA = "NVIDIA Ampere GA102 architecture whitepaper", "NVIDIA Ada architecture whitepaper"
+_HOPPER, _BLACKWELL = "NVIDIA H100 data sheet", "NVIDIA Blackwell data sheet, HGX B200"
+_CDNA3 = "AMD Instinct MI300X data sheet"
+
+PARTS: tuple[Part, ...] = (
+    Part("V100S", r"V100S", 16.4, None, 130, None, 1134, "NVIDIA V100S data sheet"),
+    Part("V100 PCIe", r"V100.*PCIE", 14, None, 112, None, 900, "NVIDIA V100 data sheet"),
+    Part("V100", r"V100", 15.7, None, 125, None, 900, "NVIDIA V100 data sheet, NVLink"),
+    Part("T4", r"\bT4\b", 8.1, None, 65, None, 320, "NVIDIA Turing architecture whitepaper"),
+    Part("A2", r"\bA2\b", 4.5, 9, 18, 18, 200, "NVIDIA A2 data sheet"),
+    Part("A10", r"\bA10\b", 31.2, 62.5, 125, 125, 600, "NVIDIA A10 data sheet"),
+    Part("A10G", r"\bA10G\b", 35, 35, 70, 70, 600, "NVIDIA A10G product page of its cloud provider"),
+    Part("A30", r"\bA30\b", 10.3, 82, 165, 165, 933, "NVIDIA A30 data sheet"),
+    Part("A40", r"\bA40\b", 37.4, 74.8, 149.7, 149.7, 696, "NVIDIA A40 data sheet"),
+    Part("A100 80GB PCIe", r"A100.*80GB.*PCIE|A100.*PCIE.*80GB", 19.5, 156, 312, 312, 1935, "NVIDIA A100 data sheet"),
+    Part("A100 80GB", r"A[18]00.*80GB", 19.5, 156, 312, 312, 2039, "NVIDIA A100 data sheet"),
+    Part("A100 40GB", r"A[18]00", 19.5, 156, 312, 312, 1555, "NVIDIA A100 data sheet"),
+    Part("RTX A6000", r"RTX A6000", 38.7, 77.4, 154.8, 154.8, 768, "NVIDIA RTX A6000 data sheet"),
+    Part("RTX 3090 Ti", r"RTX 3090 Ti", 40, 40, 80, 80, 1008, _AMPERE),
+    Part("RTX 3090", r"RTX 3090", 35.6, 35.6, 71, 71, 936, _AMPERE),
+    Part("RTX 3080", r"RTX 3080(?! Ti)", 29.8, 29.8, 59.5, 59.5, 760, _AMPERE),
+    Part("L4", r"\bL4\b", 30.3, 60, 121, 121, 300, "NVIDIA L4 data sheet"),
+    Part("L40S", r"\bL40S\b", 91.6, 183, 362, 362, 864, "NVIDIA L40S data sheet"),
+    Part("L40", r"\bL40\b", 90.5, 90.5, 181, 181, 864, "NVIDIA L40 data sheet"),
+    Part("RTX 6000 Ada", r"RTX 6000 Ada", 91.1, 182.1, 364.2, 364.2, 960, "NVIDIA RTX 6000 Ada data sheet"),
+    Part("RTX 4090", r"RTX 4090(?! D)", 82.6, 82.6, 165.2, 165.2, 1008, _ADA),
+    Part("RTX 4080", r"RTX 4080(?! S)", 48.7, 48.7, 97.5, 97.5, 717, _ADA),
+    Part("RTX 5090", r"RTX 5090(?! D)", 104.8, 104.8, 209.5, 209.5, 1792, "NVIDIA RTX Blackwell whitepaper"),
+    Part("GH200", r"GH200", 67, 494.7, 989.4, 989.4, 4000, "NVIDIA GH200 data sheet, HBM3"),
+    Part("H200", r"\bH200\b", 67, 494.7, 989.4, 989.4, 4800, "NVIDIA H200 data sheet"),
+    Part("H100 NVL", r"\bH100 NVL", 60, 417.5, 835.5, 835.5, 3900, _HOPPER),
+    Part("H100 PCIe", r"\bH100.*PCIE", 51.2, 378, 756, 756, 2039, "NVIDIA H100 architecture whitepaper"),
+    Part("H100 SXM", r"\bH[18]00\b", 66.9, 494.7, 989.4, 989.4, 3352, "NVIDIA H100 architecture whitepaper"),
+    Part("H20", r"\bH20\b", 44, 74, 148, 148, 4000, "NVIDIA H20 data sheet"),
+    Part("GB200", r"\bGB200\b", 80, 1250, 2500, 2500, 8000, "NVIDIA Blackwell data sheet, GB200 NVL72"),
+    Part("B200", r"\bB200\b", 75, 1125, 2250, 2250, 7700, _BLACKWELL),
+    Part("MI100", r"\bMI100\b", 46.1, None, 184.6, 92.3, 1229, "AMD Instinct MI100 data sheet, matrix"),
+    Part("MI210", r"\bMI210\b", 45.3, None, 181, 181, 1638, "AMD Instinct MI210 data sheet, matrix"),
+    Part("MI250X", r"\bMI250X", 47.9, None, 191.5, 191.5, 1638, "AMD Instinct MI250X data sheet, matrix, half a board"),
+    Part("MI250", r"\bMI250\b", 45.3, None, 181, 181, 1638, "AMD Instinct MI250 data sheet, matrix, half a board"),
+    Part("MI300A", r"\bMI300A", 122.6, 490.3, 980.6, 980.6, 5300, "AMD Instinct MI300A data sheet"),
+    Part("MI300X", r"\bMI300X", 163.4, 653.7, 1307.4, 1307.4, 5300, _CDNA3),
+    Part("MI325X", r"\bMI325X", 163.4, 653.7, 1307.4, 1307.4, 6000, "AMD Instinct MI325X data sheet"),
+    Part("MI350X", r"\bMI350X", 144.2, None, 2306.9, 2306.9, 8000, "AMD Instinct MI350X data sheet"),
+    Part("MI355X", r"\bMI355X", 157.3, None, 2516.6, 2516.6, 8000, "AMD Instinct MI355X data sheet"),
+)
+
+
+def find_part(device: str) -> Part | None:
+    """Return the part that a device's name is, None for one that is not in the table. The first that fits decides."""
+    return next((part for part in PARTS if re.search(part.pattern, device, re.IGNORECASE)), None)
+
 
 KEYS = ("name", "type", "precision")
 _PRECISIONS = (("bfloat16", "bf16"), ("half", "fp16"), ("double", "fp64"), ("float8", "fp8"), ("float", "fp32"))

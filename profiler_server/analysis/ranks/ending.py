@@ -21,7 +21,7 @@ from profiler_server.analysis.ranks.divergence import find_divergence
 from profiler_server.analysis.ranks.ends import CutOff, Death, End, Killed, LeftOut, Mismatch, Raised, Severed
 from profiler_server.analysis.ranks.hang import find_hang
 from profiler_server.derive.derived import derived
-from profiler_server.store.failing import BY_HAND, read_ended_by, read_error
+from profiler_server.store.headline import BY_HAND, read_ended_by, read_error
 
 MOST_RANKS = 1024
 SETTLES_S = 10.0

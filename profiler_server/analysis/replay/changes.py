@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from profiler_server.analysis.device.precision import FULL_PRECISION
+from profiler_server.analysis.operators.kernels import FULL_PRECISION
 from profiler_server.analysis.replay.graph import Changes
 from profiler_server.analysis.replay.trial import TO_DEVICE, Change, Trial
 from profiler_server.analysis.replay.window import CALL, KERNEL, OPERATOR

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from collector.format.intervals import Ints
-from profiler_server.analysis.operators.nesting import count_levels
+from profiler_server.analysis.device.slices import count_levels
 from profiler_server.analysis.replay.window import SET, Window
 
 

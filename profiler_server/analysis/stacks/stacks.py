@@ -23,11 +23,11 @@ from profiler_server.analysis.stacks.naming import (
     cut_worker,
     find_entry,
     find_loop,
+    find_own_work,
     name_phase,
     name_stage,
     tells_loop,
 )
-from profiler_server.analysis.stacks.own_work import find_own_work
 from profiler_server.facts.steps import OwnWork, Part
 
 _TRAINER = -1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 
 import numpy as np
 import pyarrow as pa
@@ -14,9 +15,9 @@ from collector.format.parts import find_files
 from collector.format.run import RankRun
 from collector.format.schema.errors import RunError
 from collector.format.steps import read_integers
-from profiler_server.analysis.operators.nesting import count_parents
+from profiler_server.analysis.device.slices import count_parents
 from profiler_server.diagnosis.limits.steps import WORTH_FRAC
-from profiler_server.facts.steps import NOTHING, Held, Interruptions, Kind
+from profiler_server.facts.steps import NOTHING, CompileEvents, Held, Interruptions, Kind
 
 _SAVES = re.compile(r"check.?point|sav(e|ing)", re.IGNORECASE)
 _EVALUATES = re.compile(r"valid|eval", re.IGNORECASE)
@@ -179,3 +180,33 @@ def _read(rank: RankRun, table: str, columns: tuple[str, ...]) -> pa.Table | Non
     except RunError:
         return None
     return rows if rows.num_rows else None
+
+
+_COLUMNS = ("kind", "duration_ns", "name", "reason")
+_MOST_REASON = 200
+
+
+def summarize_compiles(rank: RankRun) -> dict[str, CompileEvents]:
+    """Sum compilations by kind: compile, recompile, graph_break. Empty where the table cannot be read."""
+    try:
+        rows = rank.table("compiles", _COLUMNS)
+    except RunError:
+        return {}
+    kinds = rows["kind"].cast(pa.string()).to_pylist()
+    events = list(
+        zip(kinds, *(rows[name].to_pylist() for name in _COLUMNS[1:]), strict=True),
+    )
+    return {kind: _sum_events([event[1:] for event in events if event[0] == kind]) for kind in set(kinds)}
+
+
+def _sum_events(events: list[tuple[int, str, str | None]]) -> CompileEvents:
+    names = Counter(name for _, name, _ in events)
+    most = names.most_common(1)[0][0]
+    reasons = Counter(_take_line(reason) for _, name, reason in events if name == most)
+    total = sum(duration for duration, _, _ in events)
+    return CompileEvents(len(events), total, len(names), most, reasons.most_common(1)[0][0])
+
+
+def _take_line(reason: str | None) -> str:
+    lines = (reason or "").strip().splitlines()
+    return lines[0].strip()[:_MOST_REASON] if lines else ""

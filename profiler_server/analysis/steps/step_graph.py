@@ -1,4 +1,4 @@
-"""What one step looks like: stretches of phases one after the other, measured or laid out in the order of the phases."""
+"""What one step looks like: its phases one after the other, measured or laid out, and what they took on the device."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from collector.format.parts import find_files
 from collector.format.phases import PHASE_NAMES
 from collector.format.run import RankRun
+from collector.format.schema.errors import RunError
 from collector.format.steps import PhaseShare
 
 MOST_STRETCHES = 400
@@ -114,3 +116,27 @@ def _read_collectives(rank: RankRun, step: int, start_ns: int) -> tuple[Collecti
 def _name_group(name: str) -> str:
     """Return the name of a process group; PyTorch's own names are numbers."""
     return f"group {name}" if name.isdecimal() else name or "default group"
+
+
+@dataclass(frozen=True)
+class DevicePhases:
+    """Mean ns per phase over the steps that were measured, in the order of a step; what was not seen is left out."""
+
+    steps: int
+    means_ns: tuple[tuple[str, float], ...]
+
+
+def summarize_device_phases(rank: RankRun) -> DevicePhases | None:
+    """Average the parts over the steps; None where none was measured or the table cannot be read."""
+    try:
+        if not find_files(rank.folder, "device_phases"):
+            return None
+        rows = rank.table("device_phases", ("step", "phase", "duration_ns"))
+    except RunError:
+        return None
+    steps = pc.count_distinct(rows["step"]).as_py()
+    if not steps:
+        return None
+    phases = rows["phase"].cast(pa.string())
+    sums = {name: pc.sum(rows["duration_ns"].filter(pc.equal(phases, name))).as_py() for name in PHASE_NAMES}
+    return DevicePhases(steps, tuple((name, total / steps) for name, total in sums.items() if total))

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from collector.format.run import RankRun
 from collector.format.schema.errors import OptionError, RunError
-from profiler_server.analysis.choice import choose_workers, spell_numbers
-from profiler_server.analysis.data.pipeline import find_loader
+from profiler_server.analysis.data.stages import find_loader
+from profiler_server.analysis.selection import choose_workers, spell_numbers
 from profiler_server.format import shorten_middle
 from profiler_server.page import Notice, Page, PageRequest, choose_remedy, find_remedy
 from profiler_server.pages.data.facts import PipelineFacts

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from profiler_server.analysis.data.depths import QueueKey, trace_over_time
+from profiler_server.analysis.data.queues import QueueKey, trace_over_time
 from profiler_server.figures import Axes, Chart, Line, build_lines
 from profiler_server.format import format_count, format_number_of
 from profiler_server.pages.data.facts import label_queue

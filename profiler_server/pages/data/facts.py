@@ -15,13 +15,12 @@ from collector.format.run import RankRun
 from collector.format.schema.manifest import Loader
 from collector.format.steps import StepSelection, read_integers, select_steps, tells_waits, train_steps
 from collector.format.workers import keep_workers
-from profiler_server.analysis.data import depths
-from profiler_server.analysis.data.depths import DEVICE_QUEUE, HOST_QUEUE, QueueKey
+from profiler_server.analysis.data import queues
 from profiler_server.analysis.data.feeding import read_feeds
-from profiler_server.analysis.data.own_pipeline import select_own, summarize_own
-from profiler_server.analysis.data.pipeline import share_steps, sum_queues, sum_stages, summarize_readiness
-from profiler_server.analysis.data.probe import read_probe
+from profiler_server.analysis.data.queues import DEVICE_QUEUE, HOST_QUEUE, QueueKey, sum_queues, summarize_readiness
 from profiler_server.analysis.data.replicas import read_stages, read_steps
+from profiler_server.analysis.data.stages import select_own, share_steps, sum_stages, summarize_own
+from profiler_server.analysis.recorded_facts import read_probe
 from profiler_server.diagnosis.bottleneck import find_own_bottleneck
 from profiler_server.diagnosis.limiting import read_limit
 from profiler_server.diagnosis.readings import (
@@ -142,9 +141,9 @@ class PipelineFacts:
     @cached_property
     def samples(self) -> pa.Table:
         """Return the queue samples of the loader and of the user's own queues; none where nothing was sampled."""
-        samples = depths.read_queues(self.rank)
+        samples = queues.read_queues(self.rank)
         if self.noun != "step":
-            samples = depths.renumber_samples(samples, read_integers(self._steps, "start_ns"))
+            samples = queues.renumber_samples(samples, read_integers(self._steps, "start_ns"))
         if self.loader_id is None:
             return samples
         loader = pc.fill_null(samples["loader"], -1)
@@ -183,13 +182,13 @@ class PipelineFacts:
         """Return the queues in the order in which a batch passes them."""
         passed = [name for stage in self.own_stages for name in (*stage.inputs, *stage.outputs)]
         places = {name: place for place, name in reversed(list(enumerate(passed)))}
-        keys = depths.list_queues(self.samples)
+        keys = queues.list_queues(self.samples)
         own = sorted((key for key in keys if key.loader is None), key=lambda key: places.get(key.name, len(passed)))
         return (*(key for key in keys if key.loader is not None), *own)
 
     @cached_property
     def queues(self) -> Mapping[QueueKey, QueueSummary]:
-        found = ((key, sum_queues(depths.of_queue(self.samples, key))) for key in self.queue_keys)
+        found = ((key, sum_queues(queues.of_queue(self.samples, key))) for key in self.queue_keys)
         return {key: rows[0] for key, rows in found}
 
     @cached_property

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from profiler_server.analysis.data.depths import DEVICE_QUEUE, HOST_QUEUE, QueueKey
+from profiler_server.analysis.data.queues import DEVICE_QUEUE, HOST_QUEUE, QueueKey
 from profiler_server.facts.pipeline import OwnStage, QueueSummary, StageSummary
 from profiler_server.format import format_count, format_duration, format_share, shorten_middle
 from profiler_server.pages.data.facts import PipelineFacts, label_queue

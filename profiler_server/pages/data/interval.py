@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from collector.format.steps import explain_left_out
-from profiler_server.analysis.data.depths import DEVICE_QUEUE, QueueKey, trace_by_step
+from profiler_server.analysis.data.queues import DEVICE_QUEUE, QueueKey, trace_by_step
 from profiler_server.diagnosis.limits.loading import EMPTY_QUEUE_FRAC
 from profiler_server.diagnosis.readings import Reading, judge_wait, read_bottleneck
 from profiler_server.facts.pipeline import QueueSummary

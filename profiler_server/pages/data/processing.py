@@ -8,9 +8,9 @@ import pyarrow.compute as pc
 
 from collector.format.schema.manifest import Loader
 from collector.format.timeline_rows import find_workers
-from profiler_server.analysis.choice import spell_numbers
-from profiler_server.analysis.data.depths import DEVICE_QUEUE, HOST_QUEUE, QueueKey
+from profiler_server.analysis.data.queues import DEVICE_QUEUE, HOST_QUEUE, QueueKey
 from profiler_server.analysis.data.replicas import summarize_replicas
+from profiler_server.analysis.selection import spell_numbers
 from profiler_server.diagnosis.readings import Reading, read_bottleneck, read_watched
 from profiler_server.facts.pipeline import OwnStage
 from profiler_server.figures import Chart

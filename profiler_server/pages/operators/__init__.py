@@ -12,8 +12,8 @@ from collector.format.run import RankRun, TableStatus
 from collector.format.schema.errors import RunError
 from collector.format.schema.recovery import spell_recovery
 from collector.format.words import NO_OPERATOR
-from profiler_server.analysis.device.executions import summarize_device_steps
 from profiler_server.analysis.operators.operator_groups import GROUPS, GroupTable, has_modules
+from profiler_server.analysis.operators.operators import summarize_device_steps
 from profiler_server.analysis.selection import SelectedRows, select_rows
 from profiler_server.figures import Chart
 from profiler_server.format import format_count, format_duration, format_number_of, format_steps

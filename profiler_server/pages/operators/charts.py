@@ -8,9 +8,8 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from profiler_server.analysis.operators.kernel_names import shorten_kernel
-from profiler_server.analysis.operators.modules import SEPARATOR
-from profiler_server.analysis.operators.operator_groups import GROUPS, NO_MODULE, GroupTable
+from profiler_server.analysis.operators.kernels import shorten_kernel
+from profiler_server.analysis.operators.operator_groups import GROUPS, NO_MODULE, SEPARATOR, GroupTable
 from profiler_server.figures import Axes, Chart, Slice, build_bars, build_pie
 from profiler_server.format import format_count, format_duration, format_share, shorten_middle
 from profiler_server.pages.operators.state import PageState

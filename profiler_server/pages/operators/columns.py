@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from profiler_server.analysis.operators.kernel_names import shorten_kernel
+from profiler_server.analysis.operators.kernels import shorten_kernel
 from profiler_server.analysis.operators.operator_groups import GROUPS, Measure
 from profiler_server.format import ABSENT, format_count, format_duration, format_rate, format_share, shorten_middle
 

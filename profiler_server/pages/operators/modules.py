@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from collector.format.run import RankRun
-from profiler_server.analysis.operators.modules import ModuleNode, build_module_tree
-from profiler_server.analysis.operators.operator_groups import NO_MODULE
+from profiler_server.analysis.operators.operator_groups import NO_MODULE, ModuleNode, build_module_tree
 from profiler_server.format import format_duration, format_share, shorten_middle
 from profiler_server.pages.operators.state import PageState
 

@@ -8,9 +8,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from collector.format.run import RankRun
-from profiler_server.analysis.device.accelerators import Part
 from profiler_server.analysis.operators.operator_groups import GroupTable
-from profiler_server.analysis.operators.roofline import Roof, find_roof
+from profiler_server.analysis.operators.roofline import Part, Roof, find_roof
 from profiler_server.figures import Chart
 from profiler_server.figures.roofline import RoofLine, RoofPoint, build_roofline
 from profiler_server.format import ABSENT, format_duration, format_rate, format_share, shorten_middle

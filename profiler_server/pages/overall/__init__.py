@@ -25,13 +25,11 @@ from collector.format.steps import (
     summarize_steps,
     tells_waits,
 )
-from profiler_server.analysis.data.pipeline import find_loader
+from profiler_server.analysis.data.stages import find_loader
 from profiler_server.analysis.device.device import summarize_device
 from profiler_server.analysis.ranks.ending import find_end
-from profiler_server.analysis.steps.micro_batches import count_micro_batches
-from profiler_server.analysis.steps.stability import summarize_spread
+from profiler_server.analysis.steps.step_figures import count_micro_batches, measure_throughput, summarize_spread
 from profiler_server.analysis.steps.step_graph import average_graph
-from profiler_server.analysis.steps.throughput import measure_throughput
 from profiler_server.analysis.steps.triggers import find_reasons
 from profiler_server.derive.derived import NotReady
 from profiler_server.diagnosis.end_sentences import describe_end, list_attempt_lines, name_title

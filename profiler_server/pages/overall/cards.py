@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 from collector.format.run import RankRun
 from collector.format.steps import select_steps, summarize_steps
 from profiler_server.analysis.operators.operators import TypeRow, summarize_operators, summarize_types
-from profiler_server.analysis.steps.beyond import find_beyond
 from profiler_server.analysis.steps.outliers import list_outliers
+from profiler_server.analysis.steps.step_figures import find_beyond
 from profiler_server.facts.results import OperatorRow
 from profiler_server.figures import Axes, Chart, Line, Slice, build_lines, build_pie
 from profiler_server.format import (

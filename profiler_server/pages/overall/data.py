@@ -9,12 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from collector.format.run import RankRun
-from profiler_server.analysis.data.own_pipeline import select_own, summarize_own
-from profiler_server.analysis.data.pipeline import (
-    share_steps,
-    sum_queues,
-    sum_stages,
-)
+from profiler_server.analysis.data.queues import sum_queues
+from profiler_server.analysis.data.stages import select_own, share_steps, sum_stages, summarize_own
 from profiler_server.diagnosis.bottleneck import find_own_bottleneck
 from profiler_server.diagnosis.limiting import read_limit
 from profiler_server.diagnosis.readings import read_watched

@@ -11,10 +11,9 @@ from collector.format.run import RankRun
 from collector.format.schema.errors import RunError
 from collector.format.schema.manifest import Device, Loader, RankManifest, RunManifest, Signal
 from collector.format.steps import PhaseShare, sum_recorded
-from profiler_server.analysis.accounting.completeness import read_completeness, say_completeness
-from profiler_server.analysis.data.probe import read_probe
-from profiler_server.analysis.steps.compiles import summarize_compiles
-from profiler_server.analysis.steps.interruptions import read_between, read_interruptions
+from profiler_server.analysis.accounting.accounting import read_completeness, say_completeness
+from profiler_server.analysis.recorded_facts import read_probe
+from profiler_server.analysis.steps.interruptions import read_between, read_interruptions, summarize_compiles
 from profiler_server.diagnosis.readings import read_input_free
 from profiler_server.facts.steps import CompileEvents, HeldSum, sum_interruptions
 from profiler_server.format import (

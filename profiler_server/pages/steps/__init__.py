@@ -11,11 +11,9 @@ from collector.format.evaluation import summarize_evaluation
 from collector.format.run import RankRun
 from collector.format.schema.errors import RunError
 from collector.format.steps import sum_recorded, summarize_phases, summarize_steps
-from profiler_server.analysis.steps.device_phases import summarize_device_phases
 from profiler_server.analysis.steps.interruptions import read_interruptions
-from profiler_server.analysis.steps.micro_batches import count_micro_batches
-from profiler_server.analysis.steps.stability import summarize_spread
-from profiler_server.analysis.steps.step_graph import StepGraph, average_graph, trace_step
+from profiler_server.analysis.steps.step_figures import count_micro_batches, summarize_spread
+from profiler_server.analysis.steps.step_graph import StepGraph, average_graph, summarize_device_phases, trace_step
 from profiler_server.figures import Chart
 from profiler_server.format import describe_micro_batches, format_count
 from profiler_server.page import Notice, Page, PageRequest, explain_absence, find_remedy

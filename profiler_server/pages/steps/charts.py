@@ -12,9 +12,8 @@ import numpy as np
 
 from collector.format.intervals import Ints
 from collector.format.phases import PHASE_LABELS, list_group
-from profiler_server.analysis.steps.beyond import find_beyond
 from profiler_server.analysis.steps.outliers import list_outliers
-from profiler_server.analysis.steps.stability import trace_band
+from profiler_server.analysis.steps.step_figures import find_beyond, trace_band
 from profiler_server.figures import (
     PHASE_COLORS,
     Axes,

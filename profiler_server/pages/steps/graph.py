@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from collector.format.phases import PHASES
-from profiler_server.analysis.steps.stability import PhaseSpread
+from profiler_server.analysis.steps.step_figures import PhaseSpread
 from profiler_server.analysis.steps.step_graph import CollectiveStretch, StepGraph
 from profiler_server.diagnosis.limits.steps import NOTED_FRAC
 from profiler_server.figures import PHASE_COLORS, Bar, Strip, build_lane, build_strip

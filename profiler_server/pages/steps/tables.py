@@ -11,13 +11,13 @@ from collector.format.intervals import Ints
 from collector.format.phases import PHASE_LABELS
 from collector.format.schema.manifest import RankManifest
 from collector.format.steps import Distribution, Reason, explain_left_out
-from profiler_server.analysis.steps.device_phases import DevicePhases
 from profiler_server.analysis.steps.outliers import (
     Outlier,
     explain_outlier,
     list_outliers,
 )
-from profiler_server.analysis.steps.stability import summarize_stability
+from profiler_server.analysis.steps.step_figures import summarize_stability
+from profiler_server.analysis.steps.step_graph import DevicePhases
 from profiler_server.analysis.steps.triggers import WindowReason, explain_windows
 from profiler_server.diagnosis.limits.steps import BULK_RATIO, DEVIATIONS, EXCESS_FRAC, LEAST_USUAL
 from profiler_server.facts.steps import NOTHING, HeldSum, Interruptions, sum_interruptions

@@ -18,8 +18,8 @@ from profiler_server.facts.results import OperatorRow
 from profiler_server.format import format_count, format_duration, format_number_of
 from profiler_server.page import WINDOW_REMEDY, Notice, Page, PageRequest, choose_remedy, find_remedy
 from profiler_server.pages.timeline.together import Together, read_chosen, show_first
-from profiler_server.timeline.area import AreaRow, list_longest
 from profiler_server.timeline.cache import find_timelines
+from profiler_server.timeline.search import AreaRow, list_longest
 from profiler_server.timeline.sources import MEASURED_TABLES
 from profiler_server.timeline.store import Timeline
 from profiler_server.timeline.view import view_meta

@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from collector.format.schema.errors import OptionError
-from profiler_server.analysis.choice import choose_ranks, spell_numbers
 from profiler_server.analysis.ranks.one_clock import MOST_TOGETHER, align_ranks
 from profiler_server.analysis.ranks.ranks import summarize_some
+from profiler_server.analysis.selection import choose_ranks, spell_numbers
 from profiler_server.diagnosis.clock_sentences import describe_clocks
 from profiler_server.page import PageRequest
 from profiler_server.timeline.view import view_clock

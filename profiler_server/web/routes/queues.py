@@ -11,12 +11,11 @@ from fastapi import Path as InPath
 from starlette.responses import Response
 
 from collector.format.workers import keep_workers
-from profiler_server.analysis.choice import choose_workers
-from profiler_server.analysis.data import depths
-from profiler_server.analysis.data.depths import QueueKey
-from profiler_server.analysis.data.pipeline import read_counted_steps, share_steps, sum_queues, sum_stages
+from profiler_server.analysis.data import queues
+from profiler_server.analysis.data.queues import QueueKey, sum_queues
 from profiler_server.analysis.data.replicas import read_stages, summarize_replicas, summarize_transforms
-from profiler_server.analysis.selection import Selection, select_rows
+from profiler_server.analysis.data.stages import read_counted_steps, share_steps, sum_stages
+from profiler_server.analysis.selection import Selection, choose_workers, select_rows
 from profiler_server.web.answers import send_json
 from profiler_server.web.errors import BadQueryError
 from profiler_server.web.parameters import LARGEST_STEP, RankOf, Workers, check_page
@@ -30,11 +29,11 @@ SampleColumn = Literal["step", "start_ns", "depth", "-step", "-start_ns", "-dept
 @ROUTER.get("/queues", summary="Queues with mean depth, usage and empty share")
 def list_queues(rank: RankOf, loader: Loader = None) -> Response:
     """Answer with an empty list for a run without queues, such as one with num_workers=0."""
-    samples = depths.read_queues(rank)
+    samples = queues.read_queues(rank)
     rows = []
-    for key in depths.list_queues(samples):
+    for key in queues.list_queues(samples):
         if loader is None or loader == _number(key):
-            summary = sum_queues(depths.of_queue(samples, key))[0]
+            summary = sum_queues(queues.of_queue(samples, key))[0]
             rows.append({"loader": _number(key), **dataclasses.asdict(summary), "name": key.name})
     return send_json({"queues": rows})
 
@@ -51,9 +50,9 @@ def list_samples(
     size: Annotated[int, Query(ge=1, le=10_000)] = 1000,
 ) -> Response:
     """Answer 400 where the run has no queue of that name."""
-    queues = depths.read_queues(rank)
-    key = _find_queue(depths.list_queues(queues), name, loader)
-    samples = depths.of_queue(queues, key)
+    samples = queues.read_queues(rank)
+    key = _find_queue(queues.list_queues(samples), name, loader)
+    samples = queues.of_queue(samples, key)
     inside = pc.and_(pc.greater_equal(samples["step"], first_step), pc.less_equal(samples["step"], last_step))
     selection = Selection(sort.removeprefix("-"), sort.startswith("-"), "", page, size)
     selected = select_rows(samples.filter(inside), selection, ("start_ns",))

@@ -12,7 +12,7 @@ from starlette.responses import RedirectResponse, Response
 from collector.format.lens import StepRange, parse_range
 from collector.format.run import RankRun, Run
 from collector.format.schema.errors import RunNotFoundError, StepscopeError
-from profiler_server.analysis.steps.extent import find_step_span
+from profiler_server.analysis.steps.step_figures import find_step_span
 from profiler_server.format import form_plural
 from profiler_server.page import Page, PageRequest
 from profiler_server.web.errors import BadQueryError, NotInRunError, describe_error

@@ -9,8 +9,7 @@ from fastapi import APIRouter, Query
 
 from collector.format.schema.errors import RunError
 from profiler_server.store.catalog import Unreadable
-from profiler_server.store.failing import ListState
-from profiler_server.store.headline import RunEntry
+from profiler_server.store.headline import ListState, RunEntry
 from profiler_server.store.run_query import PAGE_SIZE, PAGE_SIZE_LIMIT, RunQuery, select_runs
 from profiler_server.web.parameters import check_page
 from profiler_server.web.services import Services, ServicesOf

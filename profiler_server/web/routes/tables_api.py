@@ -17,7 +17,7 @@ from starlette.responses import Response, StreamingResponse
 from collector.format.run import RankRun
 from collector.format.schema.tables import TABLES
 from collector.format.workers import keep_workers
-from profiler_server.analysis.choice import choose_workers
+from profiler_server.analysis.selection import choose_workers
 from profiler_server.store.csv_rows import write_rows
 from profiler_server.web.answers import send_json
 from profiler_server.web.parameters import RankOf, Workers, check_page

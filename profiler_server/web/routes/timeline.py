@@ -16,23 +16,21 @@ from starlette.responses import FileResponse, JSONResponse, Response
 from collector.format.run import RankRun, Run
 from collector.format.schema.errors import OptionError
 from collector.format.schema.removal import scratch_folder
-from profiler_server.analysis.choice import choose_ranks
 from profiler_server.analysis.ranks.one_clock import MOST_TOGETHER, align_ranks
 from profiler_server.analysis.ranks.ranks import summarize_some
 from profiler_server.analysis.replay.critical import find_critical_path
+from profiler_server.analysis.selection import choose_ranks
 from profiler_server.derive.derived import NotReady
 from profiler_server.derive.stamps import FEW_RANKS
 from profiler_server.diagnosis.clock_sentences import describe_clocks, describe_meeting
-from profiler_server.timeline.area import summarize_area
 from profiler_server.timeline.cache import find_timelines
 from profiler_server.timeline.details import describe_slice
 from profiler_server.timeline.export import Detail, Part, count_export, export_timeline
 from profiler_server.timeline.meeting import find_meeting_at, view_meeting
-from profiler_server.timeline.path import view_path
-from profiler_server.timeline.search import Direction, search
+from profiler_server.timeline.search import Direction, search, summarize_area
 from profiler_server.timeline.store import Timeline
 from profiler_server.timeline.tiles import MEDIA_TYPE, pack_tile
-from profiler_server.timeline.view import view_area, view_clock, view_details, view_meta, view_search
+from profiler_server.timeline.view import view_clock, view_details, view_meta, view_path, view_record
 from profiler_server.web.compression import is_loopback
 from profiler_server.web.parameters import RankOf, RunId, Workers
 from profiler_server.web.services import ServicesOf
@@ -117,7 +115,7 @@ def find_slice(
     place: Annotated[int, Query(ge=-1, le=2**40)] = -1,
     direction: Annotated[Direction, Query()] = "next",
 ) -> Response:
-    found = timeline.answer(lambda opened: view_search(search(opened, q, (start, place), direction)))
+    found = timeline.answer(lambda opened: view_record(search(opened, q, (start, place), direction)))
     return JSONResponse(found)
 
 
@@ -140,7 +138,7 @@ def read_area(
 
     def sum_up(opened: Timeline) -> Any:
         lanes = range(first, min(last + 1, len(opened.index.lanes), first + _MOST_LANES))
-        return view_area(summarize_area(opened, begin, max(end, begin), lanes))
+        return view_record(summarize_area(opened, begin, max(end, begin), lanes))
 
     return JSONResponse(timeline.answer(sum_up))
 

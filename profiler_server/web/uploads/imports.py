@@ -33,7 +33,7 @@ from collector.format.schema.removal import (
     tolerated,
 )
 from profiler_server.settings import IMPORT_MEMORY_BYTES
-from profiler_server.store.names import find_free_name, name_run
+from profiler_server.store.traces import find_free_name, name_run
 from profiler_server.web.uploads import waiting
 from profiler_server.web.uploads.memory import (
     WATCH_INTERVAL_S,

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from profiler_server.store.catalog import Listing
-from profiler_server.store.names import find_free_name, name_run
-from profiler_server.store.traces import TraceFile, group_traces
+from profiler_server.store.traces import TraceFile, find_free_name, group_traces, name_run
 from profiler_server.web.uploads.imports import Import, Imports
 
 

@@ -11,7 +11,7 @@ from python_multipart.multipart import MultipartParser, parse_options_header
 
 from collector.format.schema.errors import UsageError
 from collector.traces.reading import describe_suffixes, is_trace_name
-from profiler_server.store.names import UNSAFE
+from profiler_server.store.traces import UNSAFE
 
 FILE_LIMIT = 10_000
 _HEADER_LIMIT = 8192

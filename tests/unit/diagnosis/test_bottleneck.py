@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from profiler_server.analysis.data.pipeline import summarize_readiness
+from profiler_server.analysis.data.queues import summarize_readiness
 from profiler_server.diagnosis.bottleneck import find_bottleneck
 from profiler_server.facts.loading import Readiness
 from profiler_server.facts.pipeline import WorkerLoad

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 from collector.format.run import open_run
-from profiler_server.analysis.data.receiving import compare_receiving
-from profiler_server.analysis.operators.convolutions import find_slow_convolutions
+from profiler_server.analysis.data.fetches import compare_receiving
+from profiler_server.analysis.operators.avoidable import find_slow_convolutions
 from profiler_server.diagnosis.judging import diagnose
 from tests.support.cases import PLANTED, Plant, build_case_run, plan_of
 from tests.support.diagnosing import advise

@@ -5,8 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiler_server.analysis.stacks.flame import MOST_DEPTH, lay_out
-from profiler_server.analysis.stacks.frames import Frame
+from profiler_server.analysis.stacks.frames import MOST_DEPTH, Frame, lay_out
 from profiler_server.figures.flame import ROW_HEIGHT, Flaming, build_flame
 
 

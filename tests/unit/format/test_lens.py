@@ -18,7 +18,7 @@ from profiler_server.analysis.data.replicas import read_stages
 from profiler_server.analysis.device.device import summarize_device
 from profiler_server.analysis.operators.operators import summarize_kernels, summarize_operators
 from profiler_server.analysis.ranks.ranks import summarize_rank
-from profiler_server.analysis.steps.extent import StepSpan, find_step_span
+from profiler_server.analysis.steps.step_figures import StepSpan, find_step_span
 from profiler_server.derive import derived, records
 from profiler_server.store.redaction import redact
 from tests.support.row_edits import lay_end_to_end, write_rows

@@ -9,7 +9,7 @@ import pytest
 
 from collector.format.run import RankRun, open_run
 from collector.format.schema import layout
-from profiler_server.analysis.data.pipeline import summarize_queues
+from profiler_server.analysis.data.queues import summarize_queues
 from tests.support.runs import RunPlan, build_run
 from tests.support.tables import sample, write_rows
 

@@ -18,7 +18,7 @@ from collector.format.steps import (
     summarize_durations,
     summarize_steps,
 )
-from profiler_server.analysis.steps.throughput import measure_throughput
+from profiler_server.analysis.steps.step_figures import measure_throughput
 from tests.support.runs import MS, RunPlan, build_steps
 
 

@@ -14,8 +14,8 @@ import pytest
 
 import collector
 from collector.format.run import Run
-from profiler_server.analysis.data.own_pipeline import summarize_own
 from profiler_server.analysis.data.replicas import read_stages
+from profiler_server.analysis.data.stages import summarize_own
 from profiler_server.diagnosis.bottleneck import find_own_bottleneck
 from tests.support.item_pipeline import ITEMS, run_pipeline
 from tests.support.recording import record as record_loop

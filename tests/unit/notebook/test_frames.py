@@ -15,7 +15,7 @@ from collector.format.schema.tables import TABLES
 from collector.notebook.frames import OPTIONAL, SCHEMA
 from collector.notebook.run import Run, open_run
 from collector.traces.importing import import_trace
-from profiler_server.analysis.device.executions import summarize_device_steps
+from profiler_server.analysis.operators.operators import summarize_device_steps
 from tests.support.traces import call, copy, kernel, step, write_trace
 
 

@@ -17,7 +17,7 @@ from collector.format.schema.removal import ensure_run_folder
 from collector.format.schema.writing import replace_text, write_output
 from collector.storage.uploading import RankUpload
 from collector.traces.importing import import_trace
-from profiler_server.derive.summaries import FILE_NAME, Summaries
+from profiler_server.derive.records import FILE_NAME, Summaries
 from tests.support.asking import Asker
 from tests.support.runs import build_run
 from tests.support.scripts import run_script

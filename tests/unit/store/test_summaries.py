@@ -12,7 +12,7 @@ import pytest
 from collector.format.run import Run
 from collector.format.schema import layout
 from profiler_server.derive import records
-from profiler_server.derive.summaries import FILE_NAME
+from profiler_server.derive.records import FILE_NAME
 from profiler_server.store import catalog as catalog_module
 from profiler_server.store.catalog import Catalog
 from profiler_server.store.headline import Headline, read_headline
@@ -74,7 +74,7 @@ def test_what_is_not_ours_or_damaged_is_read_anew(base: Path, damage: str, monke
     raw = (base / FILE_NAME).read_bytes()
     (base / FILE_NAME).write_bytes({"cut": raw[:-9], "garbage": b"\x80" * 99}.get(damage, raw))
     if damage == "code":
-        monkeypatch.setattr("profiler_server.derive.summaries.digest_code", lambda: "another version")
+        monkeypatch.setattr("profiler_server.derive.records.digest_code", lambda: "another version")
     if damage == "moved":
         base = base.rename(base.with_name("elsewhere"))
     read = count_read(monkeypatch)

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from profiler_server.timeline.column_file import ColumnFile, ColumnWriter
+from profiler_server.timeline.lane_file import ColumnFile, ColumnWriter
 from profiler_server.timeline.scratch import Scratch
 
 KINDS = (np.int64, np.uint32)

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiler_server.timeline.lanes import LaneAllocator
+from profiler_server.timeline.scratch import LaneAllocator
 
 SLICES = st.lists(st.tuples(st.integers(0, 200), st.integers(0, 60), st.integers(0, 2)), min_size=1, max_size=80)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from profiler_server.analysis.replay.critical import find_critical_path
 from profiler_server.timeline.cache import find_timelines
-from profiler_server.timeline.path import view_path
+from profiler_server.timeline.view import view_path
 from tests.support.windows import build_window, compute
 
 

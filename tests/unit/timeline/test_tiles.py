@@ -119,6 +119,6 @@ def test_a_tile_is_packed_once(dense: Timeline) -> None:
 
 def test_reading_ahead_in_a_large_file_gives_the_same_tiles(dense: Timeline, monkeypatch: pytest.MonkeyPatch) -> None:
     tiles = [pack_tile(dense, dense.index.raw_level, number) for number in range(4)]
-    monkeypatch.setattr("profiler_server.timeline.column_file._AHEAD_BYTES", 0)
+    monkeypatch.setattr("profiler_server.timeline.lane_file._AHEAD_BYTES", 0)
     again = Timeline(dense.folder, dense.rank, dense.stamp)
     assert [pack_tile(again, dense.index.raw_level, number) for number in range(4)] == tiles

@@ -11,9 +11,8 @@ import pytest
 from collector.format.run import open_run
 from collector.format.schema.removal import remove_tree
 from profiler_server.timeline import cache
-from profiler_server.timeline.area import summarize_area
 from profiler_server.timeline.cache import CACHE_FOLDER, TimelineCache
-from profiler_server.timeline.search import search
+from profiler_server.timeline.search import search, summarize_area
 from profiler_server.timeline.view import view_meta
 from tests.support.linked_slices import HOSTILE, linked_rows
 from tests.support.runs import RunPlan, build_run

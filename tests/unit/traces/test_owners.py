@@ -8,8 +8,7 @@ import pytest
 
 from collector.traces import import_trace
 from profiler_server.analysis.device.device import read_device_work
-from profiler_server.analysis.operators.modules import build_module_tree
-from profiler_server.analysis.operators.operator_groups import tabulate_operators, tabulate_types
+from profiler_server.analysis.operators.operator_groups import build_module_tree, tabulate_operators, tabulate_types
 from tests.support.reading import read_events
 from tests.support.traces import Event, annotation, call, copy, find_sample, kernel, operator, step, write_trace
 

@@ -18,7 +18,7 @@ from typing import Literal
 from collector.format.run import RankRun
 from collector.format.schema.errors import RunError
 from collector.format.steps import share_phases, train_steps
-from profiler_server.analysis.data.pipeline import summarize_queues
+from profiler_server.analysis.data.queues import summarize_queues
 
 Area = Literal["input", "outside", "compute", ""]
 """Empty where nothing is said."""

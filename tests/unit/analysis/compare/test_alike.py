@@ -7,10 +7,9 @@ from pathlib import Path
 
 from collector.format.run import Run, open_run
 from collector.format.schema import layout
-from profiler_server.analysis.compare.alike import Likeness, find_unlike
 from profiler_server.analysis.compare.comparison import compare_ranks
 from profiler_server.analysis.compare.gate import judge
-from profiler_server.analysis.compare.run_times import read_times
+from profiler_server.analysis.compare.run_times import Likeness, find_unlike, read_times
 from tests.support.runs import RunPlan, build_run
 
 LIKE = Likeness("train.py", "host", 1, 0, (32,), 1000)

@@ -7,8 +7,8 @@ import pytest
 from scipy import stats
 
 from collector.format.intervals import Floats
-from profiler_server.analysis.compare.chance import ALPHA, compare_means, compare_stretches, correct_chances
 from profiler_server.analysis.compare.comparison import Difference
+from profiler_server.analysis.compare.run_statistics import ALPHA, compare_means, compare_stretches, correct_chances
 
 
 def test_the_chance_and_the_noise_of_a_difference_are_those_of_welch() -> None:

@@ -14,14 +14,13 @@ import pytest
 from collector.format.run import open_run
 from collector.format.schema import layout
 from profiler_server.analysis.compare.gate import DETECTABLE, find_like, judge
-from profiler_server.analysis.compare.ordering import are_interleaved
-from profiler_server.analysis.compare.pair_statistics import count_pairs
 from profiler_server.analysis.compare.run_statistics import (
     bootstrap_medians,
     choose_block,
+    count_pairs,
     find_changed_parts,
 )
-from profiler_server.analysis.compare.run_times import MOST_KERNELS, RunTimes, gather_parts, read_times
+from profiler_server.analysis.compare.run_times import MOST_KERNELS, RunTimes, are_interleaved, gather_parts, read_times
 from profiler_server.report.gate import render_markdown, render_verdict
 from profiler_server.report.junit import render_junit
 from tests.support.runs import RunPlan, build_run

@@ -9,7 +9,7 @@ import pytest
 
 from collector.format.intervals import Floats
 from collector.format.schema.manifest import RunManifest
-from profiler_server.analysis.compare.history import (
+from profiler_server.analysis.change_points import (
     MOST_RUNS,
     find_last_change,
     find_level_changes,

@@ -9,8 +9,13 @@ import pytest
 from scipy import stats
 
 from collector.format.intervals import Floats
-from profiler_server.analysis.compare.pair_statistics import MOST_WHOLE, count_pairs, find_detectable, judge_pairs
-from profiler_server.analysis.compare.run_statistics import compare_pairs
+from profiler_server.analysis.compare.run_statistics import (
+    MOST_WHOLE,
+    compare_pairs,
+    count_pairs,
+    find_detectable,
+    judge_pairs,
+)
 
 CHANGES = np.array([0.021, 0.034, 0.008, 0.055, 0.027, 0.040, -0.003])
 

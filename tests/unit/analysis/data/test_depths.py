@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 
 from collector.format import parts
-from profiler_server.analysis.data.depths import QueueKey, list_queues, trace_by_step, trace_over_time
+from profiler_server.analysis.data.queues import QueueKey, list_queues, trace_by_step, trace_over_time
 
 
 def _sample(step: int, depth: int, **columns: Any) -> dict[str, Any]:

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from collector.format.parts import build_table_from_rows
-from profiler_server.analysis.data.own_pipeline import select_own, summarize_own
 from profiler_server.analysis.data.replicas import summarize_totals
+from profiler_server.analysis.data.stages import select_own, summarize_own
 from profiler_server.diagnosis.bottleneck import find_own_bottleneck
 
 SECOND = 1_000_000_000

@@ -7,13 +7,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from collector.format.run import RankRun
-from profiler_server.analysis.data.depths import read_queues
-from profiler_server.analysis.data.pipeline import (
-    find_loader,
-    summarize_queues,
-    summarize_readiness,
-    summarize_stages,
-)
+from profiler_server.analysis.data.queues import read_queues, summarize_queues, summarize_readiness
+from profiler_server.analysis.data.stages import find_loader, summarize_stages
 from tests.support.cases import PLANTED, Plant, build_case_run, slow
 from tests.support.runs import RunPlan
 

@@ -11,7 +11,7 @@ import pytest
 from collector.estimating.model import Job, LoopModel
 from collector.estimating.simulation import simulate
 from profiler_server.analysis.data.prediction import predict_fed_step
-from profiler_server.analysis.data.probe import read_probe
+from profiler_server.analysis.recorded_facts import read_probe
 from profiler_server.facts.loading import InputFreeStep, MeasuredLoop
 from tests.support.runs import MS
 

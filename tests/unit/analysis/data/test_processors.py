@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from collector.estimating.model import Customer, Processors, average_stretch
-from profiler_server.analysis.data.processors import Cores, Queueing, estimate_others, measure_queueing
+from profiler_server.analysis.data.loop import Cores, Queueing, estimate_others, measure_queueing
 from profiler_server.facts.machine import HostLoad
 
 

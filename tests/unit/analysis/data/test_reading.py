@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from profiler_server.analysis.data.reading import count_beside, read_reading
-from profiler_server.analysis.data.sampler import read_sampler
+from profiler_server.analysis.data.batches import count_beside, read_reading
+from profiler_server.analysis.recorded_facts import read_sampler
 from tests.support.host_cases import open_files, read_cold, sampled, share_storage
 from tests.support.plants import Plant, build_case_run, slow
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from collector.format.parts import build_table_from_rows
-from profiler_server.analysis.data.receiving import compare_receiving
+from profiler_server.analysis.data.fetches import compare_receiving
 from profiler_server.facts.loading import BatchTimes, Receiving
 
 MS = 1_000_000

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collector.format.run import RankRun, open_run
-from profiler_server.analysis.device import executions
-from profiler_server.analysis.device.executions import DeviceStep, order_operators, summarize_device_steps
+from profiler_server.analysis.operators import operators
+from profiler_server.analysis.operators.operators import DeviceStep, order_operators, summarize_device_steps
 from tests.support.runs import RunPlan, build_run
 from tests.support.slices import slice_row, track_rows
 from tests.support.tables import write_rows
@@ -44,7 +44,7 @@ def test_a_host_only_run_has_no_device_steps(rank: RankRun) -> None:
 def test_wait_is_never_negative_and_busy_is_the_union(intervals: list[tuple[int, int]]) -> None:
     starts = np.array(sorted(start for start, _ in intervals), np.int64)
     lengths = np.array([length for _, length in sorted(intervals)], np.int64)
-    step = executions._summarize_step(1, starts, starts + lengths)
+    step = operators._summarize_step(1, starts, starts + lengths)
     covered = {t for start, length in zip(starts, lengths, strict=True) for t in range(start, start + length)}
     assert step.busy_ns == len(covered)
     assert step.wait_ns == step.total_ns - step.busy_ns >= 0

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from collector.format.run import RankRun, open_run
-from profiler_server.analysis.device.precision import find_full_precision
+from profiler_server.analysis.operators.kernels import find_full_precision
 from tests.support.runs import RunPlan, build_run
 from tests.support.tables import remove_tables, write_rows
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from profiler_server.analysis.memory.host import summarize_host
+from profiler_server.analysis.memory.resources import summarize_host
 from profiler_server.diagnosis.measuring import measure_case
 from tests.support.cases import Plant, build_case_run, plan_of
 from tests.support.row_edits import cpu_cores

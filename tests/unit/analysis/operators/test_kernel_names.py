@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from profiler_server.analysis.operators.kernel_names import shorten_kernel
+from profiler_server.analysis.operators.kernels import shorten_kernel
 
 _LAMBDA = "{lambda()#1}::operator()() const::"
 _COPY = f"at::native::direct_copy_kernel_cuda(at::TensorIteratorBase&)::{_LAMBDA}{{lambda()#7}}::operator()() const::{{lambda(float)#1}}"

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from collector import Profiler
 from collector.format.phases import PHASE_NAMES
-from profiler_server.analysis.operators.looped import find_looped_rows
+from profiler_server.analysis.operators.avoidable import find_looped_rows
 from profiler_server.facts.steps import LoopedRows
 from tests.support.own_work import ONE_BY_ONE, call_operators
 from tests.support.plants import Plant, build_case_run, plan_of

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from collector.format.run import open_run
-from profiler_server.analysis.operators.modules import build_module_tree
-from profiler_server.analysis.operators.operator_groups import NO_MODULE
+from profiler_server.analysis.operators.operator_groups import NO_MODULE, build_module_tree
 from profiler_server.page import PageRequest
 from profiler_server.pages.operators import build
 from tests.support.runs import RunPlan, build_run

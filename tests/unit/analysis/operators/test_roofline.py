@@ -9,9 +9,8 @@ import pytest
 
 from collector.format.run import RankRun, open_run
 from collector.format.schema.manifest import Device
-from profiler_server.analysis.device.accelerators import PARTS, find_part
 from profiler_server.analysis.operators.operator_groups import tabulate_roofline
-from profiler_server.analysis.operators.roofline import find_roof
+from profiler_server.analysis.operators.roofline import PARTS, find_part, find_roof
 from tests.support.runs import RunPlan, build_run
 from tests.support.tables import edit_manifest, kernel, operator, write_rows
 

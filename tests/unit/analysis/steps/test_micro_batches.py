@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from collector.format import parts
-from profiler_server.analysis.steps.micro_batches import count_micro_batches
-from profiler_server.analysis.steps.stability import summarize_spread
+from profiler_server.analysis.steps.step_figures import count_micro_batches, summarize_spread
 from tests.support.runs import MS, RunPlan, build_steps
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from profiler_server.analysis.steps.shifts import find_shift
+from profiler_server.analysis.change_points import find_shift
 from profiler_server.facts.steps import Shift
 
 MS = 1_000_000

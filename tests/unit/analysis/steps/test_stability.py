@@ -7,7 +7,7 @@ import pytest
 
 from collector.format.parts import build_table_from_rows
 from collector.format.steps import summarize_steps
-from profiler_server.analysis.steps.stability import summarize_spread, summarize_stability, trace_band
+from profiler_server.analysis.steps.step_figures import summarize_spread, summarize_stability, trace_band
 from tests.support.runs import MS, RunPlan, build_steps
 
 

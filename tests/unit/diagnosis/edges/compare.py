@@ -10,10 +10,8 @@ import numpy as np
 
 from profiler_server.analysis.compare.comparison import _describe_loop, _describe_median, _name_cause
 from profiler_server.analysis.compare.gate import _estimate_few, _find_unfit
-from profiler_server.analysis.compare.ordering import find_order_cautions
-from profiler_server.analysis.compare.pair_statistics import judge_pairs
-from profiler_server.analysis.compare.run_statistics import compare_pairs, has_interval
-from profiler_server.analysis.compare.run_times import name_load
+from profiler_server.analysis.compare.run_statistics import compare_pairs, has_interval, judge_pairs
+from profiler_server.analysis.compare.run_times import find_order_cautions, name_load
 from tests.unit.diagnosis.edges.base import Edge, whole
 
 

@@ -9,13 +9,12 @@ import numpy as np
 import pyarrow as pa
 
 from collector.format.parts import build_table_from_rows
-from profiler_server.analysis.data.batches import _estimate_stretch
+from profiler_server.analysis.data.batches import _compare_crowds, _estimate_stretch
 from profiler_server.analysis.data.feeding import _split
-from profiler_server.analysis.data.pipeline import _find_ready
-from profiler_server.analysis.data.probe import read_probe
-from profiler_server.analysis.data.processors import Cores, estimate_others, measure_queueing
-from profiler_server.analysis.data.reading import _compare_crowds
-from profiler_server.analysis.data.receiving import compare_receiving
+from profiler_server.analysis.data.fetches import compare_receiving
+from profiler_server.analysis.data.loop import Cores, estimate_others, measure_queueing
+from profiler_server.analysis.data.queues import _find_ready
+from profiler_server.analysis.recorded_facts import read_probe
 from profiler_server.facts.loading import InputFreeStep
 from profiler_server.facts.machine import HostLoad
 from tests.unit.analysis.data.test_receiving import fetch_of, receive, stages_of

@@ -11,10 +11,9 @@ import pyarrow as pa
 
 from collector.format.parts import build_table_from_rows
 from collector.format.steps import StepSelection, select_steps
-from profiler_server.analysis.steps.beyond import Beyond, find_beyond
+from profiler_server.analysis.change_points import find_shift
 from profiler_server.analysis.steps.outliers import list_outliers
-from profiler_server.analysis.steps.shifts import find_shift
-from profiler_server.analysis.steps.stability import summarize_spread, summarize_stability
+from profiler_server.analysis.steps.step_figures import Beyond, find_beyond, summarize_spread, summarize_stability
 from tests.support.runs import MS, RunPlan, build_steps
 from tests.unit.diagnosis.edges.base import Edge, whole
 

@@ -11,14 +11,12 @@ from typing import cast
 import numpy as np
 import pyarrow as pa
 
-from profiler_server.analysis.device.clocks import _judge
 from profiler_server.analysis.device.device import DeviceWork, find_idle_causes
 from profiler_server.analysis.device.launches import Launches, summarize_launches
-from profiler_server.analysis.memory.host import _find_growth
-from profiler_server.analysis.operators.looped import find_looped_rows
+from profiler_server.analysis.memory.resources import _find_growth, _find_held_clock
+from profiler_server.analysis.operators.avoidable import find_looped_rows
 from profiler_server.analysis.stacks.frames import Frame
-from profiler_server.analysis.stacks.naming import find_loop, name_stage, tells_loop
-from profiler_server.analysis.stacks.own_work import _find_shared
+from profiler_server.analysis.stacks.naming import _find_shared, find_loop, name_stage, tells_loop
 from profiler_server.facts.steps import LoopedRows
 from tests.support.device_work import read_work
 from tests.support.own_work import call_operators
@@ -50,7 +48,7 @@ def read_clock(count: int) -> bool:
     metrics = {"clock_hz": 7e8, "throttle_flags": 2.0}
     rows = [(n, name, value) for n in range(count) for name, value in metrics.items()]
     start, metric, values = zip(*rows, strict=True)
-    return _judge("gpu 0", pa.table({"start_ns": start, "metric": metric, "value": values})) is not None
+    return _find_held_clock("gpu 0", pa.table({"start_ns": start, "metric": metric, "value": values})) is not None
 
 
 def read_memory(count: int) -> bool:

@@ -8,7 +8,7 @@ import pytest
 
 from collector.format.run import open_run
 from collector.traces import import_trace
-from profiler_server.analysis.device.clocks import read_held_clock
+from profiler_server.analysis.memory.resources import read_held_clock
 from profiler_server.diagnosis.judging import diagnose
 from profiler_server.facts.machine import HeldClock
 from profiler_server.facts.results import Diagnosis

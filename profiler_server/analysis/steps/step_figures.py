@@ -1,16 +1,54 @@
-"""How steady the steps are: percentiles of every phase, jitter, trend, and percentiles along the run."""
+"""The steps in figures: percentiles of every phase, jitter, trend, throughput, micro-batches, steps that leave the scale."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from collector.format.evaluation import read_step_rows
 from collector.format.intervals import Floats, Ints
+from collector.format.parts import find_files
 from collector.format.phases import PHASE_NAMES
-from collector.format.steps import FEWEST_RANKED, read_integers, select_steps, summarize_durations, train_steps
-from profiler_server.diagnosis.limits.steps import CARRIED_FRAC, CARRIED_STEPS, TREND_STEPS
+from collector.format.run import RankRun
+from collector.format.schema.errors import RunError
+from collector.format.steps import (
+    FEWEST_RANKED,
+    StepSelection,
+    read_integers,
+    select_steps,
+    summarize_durations,
+    train_steps,
+)
+from profiler_server.derive.derived import derived
+from profiler_server.diagnosis.limits.steps import CARRIED_FRAC, CARRIED_STEPS, CUT_RATIO, FAR_RATIO, TREND_STEPS
+
+
+@dataclass(frozen=True)
+class StepSpan:
+    """The first and the last step of a rank; `noun` is what they are called, batches in a run that only infers."""
+
+    first: int
+    last: int
+    noun: Literal["step", "batch"] = "step"
+
+
+@derived()
+def find_step_span(rank: RankRun) -> StepSpan | None:
+    """Return the first and the last step of a rank, None where it has none or they cannot be read."""
+    # Every page asks, and the steps of a long run take a while to read.
+    if not find_files(rank.folder, "steps"):
+        return None
+    try:
+        rows = read_step_rows(rank, ("kind", "step"))
+    except RunError:
+        return None
+    numbers = train_steps(rows.steps)["step"]
+    return StepSpan(pc.min(numbers).as_py(), pc.max(numbers).as_py(), rows.noun) if len(numbers) else None
+
 
 WINDOW_MIN_STEPS = FEWEST_RANKED
 MOST_WINDOWS = 60
@@ -110,3 +148,49 @@ def _band_of_all(step: Ints, duration_ns: Ints) -> Band:
         return Band(step[:0], np.array([]), np.array([]), 0)
     p50, p95 = np.percentile(duration_ns, (50, 95))
     return Band(step[[0, -1]], np.array([p50, p50]), np.array([p95, p95]), len(step))
+
+
+def count_micro_batches(steps: pa.Table) -> int:
+    """Return the micro-batches of the usual step, 1 where it has one batch and one update.
+
+    A step accumulates when each of its backwards had a batch of its own and one update followed; several models that
+    train on one batch, or several updates, are no accumulation.
+    """
+    kept = select_steps(steps).kept
+    if not kept.any():
+        return 1
+    train = train_steps(steps)
+    fetches, backwards, updates = (
+        read_integers(train, name)[kept] for name in ("fetches", "backwards", "optimizer_steps")
+    )
+    usual = int(np.median(backwards))
+    accumulates = (backwards == fetches) & (updates <= 1)
+    return usual if usual > 1 and accumulates.mean() > 0.5 else 1
+
+
+def measure_throughput(steps: pa.Table) -> float | None:
+    """Return samples per second over the steps that the average covers, None where no batch had a known size."""
+    kept = select_steps(steps).kept
+    train = train_steps(steps)
+    samples = int(read_integers(train, "samples", absent=0)[kept].sum())
+    length_ns = int(read_integers(train, "duration_ns")[kept].sum())
+    return samples * 1e9 / length_ns if samples and length_ns else None
+
+
+@dataclass(frozen=True)
+class Beyond:
+    """`peak_ns` is the longest step that is shown whole; `step` and `duration_ns` are those beyond it."""
+
+    peak_ns: int
+    step: tuple[int, ...]
+    duration_ns: tuple[int, ...]
+
+
+def find_beyond(selection: StepSelection) -> Beyond | None:
+    """Return the few steps that a picture of all of them leaves the top of, None where one scale fits all."""
+    durations = selection.duration_ns
+    usual = float(np.percentile(durations, 95)) if len(durations) else 0.0
+    if not usual or durations.max() <= FAR_RATIO * usual:
+        return None
+    cut = durations > CUT_RATIO * usual
+    return Beyond(int(durations[~cut].max()), tuple(selection.step[cut].tolist()), tuple(durations[cut].tolist()))

@@ -9,8 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from collector.traces.writing import name_overlapping, spread_overlapping
-from profiler_server.timeline.lanes import Int32s
-from profiler_server.timeline.pyramid import Bins
+from profiler_server.timeline.pyramid import Bins, Int32s
 from profiler_server.timeline.sources import Track
 from profiler_server.timeline.store import Timeline
 

@@ -1,4 +1,4 @@
-"""Names of kernels as a person tells them apart.
+"""Kernels by their names: as a person tells them apart, and whether they compute in full precision.
 
 A C++ kernel's name is mostly what all its kind have in common: namespaces, the types of its arguments, how it is laid
 out on the device. What differs, the functor and the element type, stands in the middle, where a long name is cut.
@@ -7,6 +7,12 @@ out on the device. What differs, the functor and the element type, stands in the
 from __future__ import annotations
 
 import re
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from collector.format.run import RankRun
+from collector.format.schema.errors import TableMissingError
 
 _LONGEST, _DEEPEST = 20_000, 24
 _LOOKS_LIKE_CODE = re.compile(r"\w[<(]")
@@ -126,3 +132,24 @@ def _split(text: str, separator: str) -> list[str]:
         else:
             place += 1
     return [*(piece for piece in pieces if piece), text[begin:]]
+
+
+# cuBLAS and CUTLASS: sgemm, simt; cuDNN: scudnn, the engines and Winograd kernels of float, implicit_convolve_sgemm.
+FULL_PRECISION = re.compile(r"sgemm|scudnn|simt_s|_engine<float|winograd\w*<float|(?<!t)f32f32_f32f32_f32")
+
+
+def find_full_precision(rank: RankRun) -> float | None:
+    """Return the share of the kernels' time (collectives left out) that multiplies 32-bit floats in full.
+
+    It is found by the names, as NVIDIA's libraries give them. None without kernels. Raises TableBrokenError.
+    """
+    try:
+        kernels = rank.table("kernels")
+    except TableMissingError:
+        return None
+    kernels = kernels.filter(pc.invert(kernels["collective"]))
+    sums = kernels.group_by("name").aggregate([("total_ns", "sum")])
+    total = pc.sum(sums["total_ns_sum"]).as_py() or 0
+    rows = zip(sums["name"].cast(pa.string()).to_pylist(), sums["total_ns_sum"].to_pylist(), strict=True)
+    full = sum(time_ns for name, time_ns in rows if FULL_PRECISION.search(name))
+    return full / total if total else None

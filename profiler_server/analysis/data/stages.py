@@ -1,7 +1,8 @@
-"""The data pipeline: how full its queues were, and what its stages did."""
+"""What the stages of the data pipeline did: of the loaders that feed the steps, and of the user's own."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -9,110 +10,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from collector.format.evaluation import count_as_steps
-from collector.format.intervals import Ints, Mask
 from collector.format.parts import find_files
 from collector.format.run import RankRun
 from collector.format.schema.errors import RunError
 from collector.format.steps import SELECTED_COLUMNS, read_integers, select_steps, train_steps
-from collector.format.words import QUEUES
-from profiler_server.analysis.data.depths import read_queues
 from profiler_server.analysis.data.feeding import find_feeding_loaders
 from profiler_server.analysis.data.replicas import order_stages
-from profiler_server.diagnosis.limits.data import LATE_NS, LATE_RATIO
-from profiler_server.facts.loading import Readiness
 from profiler_server.facts.machine import HostLoad
-from profiler_server.facts.pipeline import Making, QueueSummary, StageSummary, WorkerLoad
+from profiler_server.facts.pipeline import Making, OwnStage, StageSummary, WorkerLoad
 
 _STAGE_COLUMNS = ("stage", "replica", "kind", "loader", "epoch", "batch", "start_ns", "duration_ns")
-
-
-def summarize_queues(rank: RankRun) -> tuple[QueueSummary, ...]:
-    """Return one row per queue, in the order in which a batch passes them; empty if none were sampled.
-
-    Where several DataLoaders have a queue of one name, each name ends in the number of its loader.
-    """
-    return sum_queues(read_queues(rank))
-
-
-def sum_queues(samples: pa.Table) -> tuple[QueueSummary, ...]:
-    """Summarise samples as `read_queues` reads them, such as those of one loader, as `summarize_queues` does."""
-    if not samples.num_rows:
-        return ()
-    empty = pc.cast(pc.equal(samples["depth"], 0), pa.int64())
-    grouped = samples.append_column("empty", empty).group_by(["queue", "loader"], use_threads=False)
-    rows = grouped.aggregate(
-        [("depth", "sum"), ("capacity", "sum"), ("capacity", "max"), ("empty", "sum"), ("depth", "count")]
-    ).to_pylist()
-    names = [row["queue"] for row in rows]
-    rows.sort(key=lambda row: (row["loader"] or 0, _rank_queue(row["queue"])))
-    return tuple(
-        QueueSummary(
-            name=row["queue"] if names.count(row["queue"]) == 1 else f"{row['queue']} (loader {row['loader']})",
-            capacity=row["capacity_max"],
-            mean_depth=row["depth_sum"] / row["depth_count"],
-            usage_frac=row["depth_sum"] / row["capacity_sum"] if row["capacity_sum"] else 0.0,
-            empty_frac=row["empty_sum"] / row["depth_count"],
-            samples=row["depth_count"],
-        )
-        for row in rows
-    )
-
-
-def _rank_queue(name: str) -> int:
-    return QUEUES.index(name) if name in QUEUES else len(QUEUES)
-
-
-def summarize_readiness(samples: pa.Table, loader: int | None, steps: pa.Table | None = None) -> tuple[Readiness, ...]:
-    """Return per queue of a loader how often the next batch in order was not ready. `samples` is from `read_queues`.
-
-    `steps` are rows of that table with `step` and `data_wait_ns`, to tell what the missing batches cost.
-    """
-    if loader is not None:
-        samples = samples.filter(pc.equal(samples["loader"], loader))
-    names = samples["queue"].combine_chunks().cast(pa.string())
-    found = []
-    for name in sorted(pc.unique(names).to_pylist(), key=_rank_queue):
-        rows = samples.filter(pc.equal(names, name))
-        waits = _find_waits(steps, read_integers(rows, "step")) if steps is not None else None
-        ready = _find_ready(rows, waits)
-        # Batches that lie in the queue while the next one is missing wait for it.
-        unseen = ~rows["next_ready"].is_valid().to_numpy() & (read_integers(rows, "depth") > 0)
-        held_up = ~ready & ((read_integers(rows, "out_of_order", absent=0) > 0) | unseen)
-        late = _share_wait(steps, read_integers(rows, "step")[~ready]) if steps is not None else 0.0
-        found.append(Readiness(name, len(ready), float(1 - ready.mean()), float(held_up.mean()), late))
-    return tuple(found)
-
-
-def _find_ready(rows: pa.Table, waits: Ints | None) -> Mask:
-    """Say of each request whether its batch was ready.
-
-    Where that was not seen, a queue that is not empty may hold only later batches: then the wait tells, which is much
-    longer than for a batch that was ready.
-    """
-    known = rows["next_ready"].is_valid().to_numpy()
-    ready = np.asarray(pc.fill_null(rows["next_ready"], pc.greater(rows["depth"], 0)).to_numpy(), dtype=np.bool_)
-    if waits is None or known.all() or not ready[known].any():
-        return ready
-    usual_ns = float(np.median(waits[known & ready]))
-    in_time = waits <= LATE_RATIO * usual_ns + LATE_NS
-    return np.asarray(ready & (known | in_time), dtype=np.bool_)
-
-
-def _find_waits(steps: pa.Table, numbers: Ints) -> Ints:
-    """Return the wait for data of each of these steps, 0 for one that is not there."""
-    known, waits = read_integers(steps, "step"), read_integers(steps, "data_wait_ns")
-    if not len(known):
-        return np.zeros(len(numbers), np.int64)
-    order = np.argsort(known, kind="stable")
-    at = order[np.minimum(np.searchsorted(known, numbers, sorter=order), len(known) - 1)]
-    return np.where(known[at] == numbers, waits[at], 0)
-
-
-def _share_wait(steps: pa.Table, chosen: Ints) -> float:
-    """Return the share of the wait for data that the chosen steps have."""
-    waits = read_integers(steps, "data_wait_ns")
-    whole = float(waits.sum())
-    return float(waits[np.isin(read_integers(steps, "step"), chosen)].sum()) / whole if whole else 0.0
 
 
 def summarize_stages(rank: RankRun) -> tuple[StageSummary, ...]:
@@ -261,3 +168,42 @@ def load_workers(
         return WorkerLoad(busy_frac, cpu_frac, queued_frac, making)
     alone = max(cpu_frac, 1.0 - cpu_frac * (host.stretch - 1.0))
     return WorkerLoad(busy_frac, cpu_frac / alone if alone else None, queued_frac, making)
+
+
+def select_own(stages: pa.Table) -> pa.Table:
+    """Return the rows of the user's own stages: those of no DataLoader."""
+    return stages.filter(pc.is_null(stages["loader"]))
+
+
+def summarize_own(own: pa.Table) -> tuple[OwnStage, ...]:
+    """Return the user's stages, those first that others take from; of equals the one that began first."""
+    if not own.num_rows:
+        return ()
+    ends = {kind: _find_queues(own, kind) for kind in ("input_wait", "output_wait")}
+    found = [
+        OwnStage(row, ends["input_wait"].get(row.name, ()), ends["output_wait"].get(row.name, ()))
+        for row in sum_stages(own)
+    ]
+    starts = own.group_by("stage", use_threads=False).aggregate([("start_ns", "min")]).to_pylist()
+    began = {row["stage"]: row["start_ns_min"] for row in starts}
+    places = _place(found)
+    return tuple(sorted(found, key=lambda stage: (places[stage.name], began[stage.name])))
+
+
+def _find_queues(own: pa.Table, kind: str) -> dict[str, tuple[str, ...]]:
+    rows = own.filter(pc.and_(pc.equal(own["kind"].cast(pa.string()), kind), pc.is_valid(own["detail"])))
+    pairs = rows.group_by(["stage", "detail"], use_threads=False).aggregate([]).to_pylist()
+    found: dict[str, list[str]] = {}
+    for pair in pairs:
+        found.setdefault(pair["stage"], []).append(pair["detail"])
+    return {stage: tuple(sorted(queues)) for stage, queues in found.items()}
+
+
+def _place(stages: Sequence[OwnStage]) -> dict[str, int]:
+    """Return how many stages an item passes before each; a pipeline that feeds back to itself stops somewhere."""
+    places = dict.fromkeys((stage.name for stage in stages), 0)
+    for _ in stages:
+        for stage in stages:
+            above = [other for other in stages if other is not stage and set(other.outputs) & set(stage.inputs)]
+            places[stage.name] = min(max((places[other.name] + 1 for other in above), default=0), len(stages))
+    return places

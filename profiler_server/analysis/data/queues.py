@@ -1,0 +1,197 @@
+"""How full the queues of the data pipeline were: on the whole, by step, over time, and whether the next batch was there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from collector.format.intervals import Ints, Mask
+from collector.format.parts import find_files, read_files
+from collector.format.run import RankRun
+from collector.format.steps import read_integers
+from collector.format.words import QUEUES
+from profiler_server.diagnosis.limits.data import LATE_NS, LATE_RATIO
+from profiler_server.facts.loading import Readiness
+from profiler_server.facts.pipeline import QueueSummary
+
+HOST_QUEUE, DEVICE_QUEUE = QUEUES
+
+_COLUMNS = ("step", "start_ns", "loader", "queue", "depth", "capacity", "next_ready", "out_of_order")
+
+
+@dataclass(frozen=True)
+class QueueKey:
+    """One queue of the run. `loader` is None for a queue of the user's."""
+
+    loader: int | None
+    name: str
+
+
+@dataclass(frozen=True)
+class DepthByStep:
+    """Depth that each step found, in step order; the lowest one where a step fetched more than once."""
+
+    key: QueueKey
+    capacity: int
+    steps: Ints
+    depths: Ints
+
+
+@dataclass(frozen=True)
+class DepthOverTime:
+    """Every sample of one queue. `blocked` marks where batches were ready, but not the next one in order."""
+
+    key: QueueKey
+    capacity: int
+    steps: Ints
+    starts_ns: Ints
+    depths: Ints
+    blocked: Mask
+
+
+def read_queues(rank: RankRun) -> pa.Table:
+    """Read the samples in time order; none where they were never written, as in a run without workers.
+
+    Raises TableBrokenError or NewerSchemaError.
+    """
+    if not find_files(rank.folder, "queues"):
+        return read_files((), "queues", _COLUMNS)
+    return rank.table("queues", _COLUMNS).sort_by("start_ns")
+
+
+def renumber_samples(queues: pa.Table, starts_ns: Ints) -> pa.Table:
+    """Return the samples with the number of the batch that asked, from 1: `starts_ns` is where each batch began."""
+    numbers = np.maximum(np.searchsorted(starts_ns, queues["start_ns"].to_numpy(), side="right"), 1)
+    return queues.set_column(queues.schema.get_field_index("step"), "step", pa.array(numbers, pa.int64()))
+
+
+def list_queues(queues: pa.Table) -> tuple[QueueKey, ...]:
+    """Return the queues that have samples: loaders in order, host before device side, then the user's own."""
+    pairs = queues.group_by(["loader", "queue"], use_threads=False).aggregate([]).to_pylist()
+    keys = [QueueKey(None if (row["loader"] or 0) < 0 else row["loader"], row["queue"]) for row in pairs]
+    order = {HOST_QUEUE: 0, DEVICE_QUEUE: 1}
+    return tuple(sorted(keys, key=lambda key: (key.loader is None, key.loader or 0, order.get(key.name, 2), key.name)))
+
+
+def trace_by_step(queues: pa.Table, key: QueueKey) -> DepthByStep:
+    """Return the depth that each step found in one queue."""
+    samples = of_queue(queues, key)
+    grouped = samples.group_by("step", use_threads=False).aggregate([("depth", "min")]).sort_by("step")
+    return DepthByStep(key, _capacity(samples), grouped["step"].to_numpy(), grouped["depth_min"].to_numpy())
+
+
+def trace_over_time(queues: pa.Table, key: QueueKey) -> DepthOverTime:
+    """Return every sample of one queue in time order."""
+    samples = of_queue(queues, key)
+    ready = pc.fill_null(samples["next_ready"], True)
+    blocked = pc.and_(pc.invert(ready), pc.greater(samples["depth"], 0))
+    return DepthOverTime(
+        key=key,
+        capacity=_capacity(samples),
+        steps=samples["step"].to_numpy(),
+        starts_ns=samples["start_ns"].to_numpy(),
+        depths=samples["depth"].to_numpy(),
+        blocked=blocked.to_numpy(),
+    )
+
+
+def of_queue(queues: pa.Table, key: QueueKey) -> pa.Table:
+    loader = pc.fill_null(queues["loader"], -1)
+    same = pc.equal(loader, -1 if key.loader is None else key.loader)
+    return queues.filter(pc.and_(same, pc.equal(queues["queue"], key.name)))
+
+
+def _capacity(samples: pa.Table) -> int:
+    return pc.max(samples["capacity"]).as_py() or 0
+
+
+def summarize_queues(rank: RankRun) -> tuple[QueueSummary, ...]:
+    """Return one row per queue, in the order in which a batch passes them; empty if none were sampled.
+
+    Where several DataLoaders have a queue of one name, each name ends in the number of its loader.
+    """
+    return sum_queues(read_queues(rank))
+
+
+def sum_queues(samples: pa.Table) -> tuple[QueueSummary, ...]:
+    """Summarise samples as `read_queues` reads them, such as those of one loader, as `summarize_queues` does."""
+    if not samples.num_rows:
+        return ()
+    empty = pc.cast(pc.equal(samples["depth"], 0), pa.int64())
+    grouped = samples.append_column("empty", empty).group_by(["queue", "loader"], use_threads=False)
+    rows = grouped.aggregate(
+        [("depth", "sum"), ("capacity", "sum"), ("capacity", "max"), ("empty", "sum"), ("depth", "count")]
+    ).to_pylist()
+    names = [row["queue"] for row in rows]
+    rows.sort(key=lambda row: (row["loader"] or 0, _rank_queue(row["queue"])))
+    return tuple(
+        QueueSummary(
+            name=row["queue"] if names.count(row["queue"]) == 1 else f"{row['queue']} (loader {row['loader']})",
+            capacity=row["capacity_max"],
+            mean_depth=row["depth_sum"] / row["depth_count"],
+            usage_frac=row["depth_sum"] / row["capacity_sum"] if row["capacity_sum"] else 0.0,
+            empty_frac=row["empty_sum"] / row["depth_count"],
+            samples=row["depth_count"],
+        )
+        for row in rows
+    )
+
+
+def _rank_queue(name: str) -> int:
+    return QUEUES.index(name) if name in QUEUES else len(QUEUES)
+
+
+def summarize_readiness(samples: pa.Table, loader: int | None, steps: pa.Table | None = None) -> tuple[Readiness, ...]:
+    """Return per queue of a loader how often the next batch in order was not ready. `samples` is from `read_queues`.
+
+    `steps` are rows of that table with `step` and `data_wait_ns`, to tell what the missing batches cost.
+    """
+    if loader is not None:
+        samples = samples.filter(pc.equal(samples["loader"], loader))
+    names = samples["queue"].combine_chunks().cast(pa.string())
+    found = []
+    for name in sorted(pc.unique(names).to_pylist(), key=_rank_queue):
+        rows = samples.filter(pc.equal(names, name))
+        waits = _find_waits(steps, read_integers(rows, "step")) if steps is not None else None
+        ready = _find_ready(rows, waits)
+        # Batches that lie in the queue while the next one is missing wait for it.
+        unseen = ~rows["next_ready"].is_valid().to_numpy() & (read_integers(rows, "depth") > 0)
+        held_up = ~ready & ((read_integers(rows, "out_of_order", absent=0) > 0) | unseen)
+        late = _share_wait(steps, read_integers(rows, "step")[~ready]) if steps is not None else 0.0
+        found.append(Readiness(name, len(ready), float(1 - ready.mean()), float(held_up.mean()), late))
+    return tuple(found)
+
+
+def _find_ready(rows: pa.Table, waits: Ints | None) -> Mask:
+    """Say of each request whether its batch was ready.
+
+    Where that was not seen, a queue that is not empty may hold only later batches: then the wait tells, which is much
+    longer than for a batch that was ready.
+    """
+    known = rows["next_ready"].is_valid().to_numpy()
+    ready = np.asarray(pc.fill_null(rows["next_ready"], pc.greater(rows["depth"], 0)).to_numpy(), dtype=np.bool_)
+    if waits is None or known.all() or not ready[known].any():
+        return ready
+    usual_ns = float(np.median(waits[known & ready]))
+    in_time = waits <= LATE_RATIO * usual_ns + LATE_NS
+    return np.asarray(ready & (known | in_time), dtype=np.bool_)
+
+
+def _find_waits(steps: pa.Table, numbers: Ints) -> Ints:
+    """Return the wait for data of each of these steps, 0 for one that is not there."""
+    known, waits = read_integers(steps, "step"), read_integers(steps, "data_wait_ns")
+    if not len(known):
+        return np.zeros(len(numbers), np.int64)
+    order = np.argsort(known, kind="stable")
+    at = order[np.minimum(np.searchsorted(known, numbers, sorter=order), len(known) - 1)]
+    return np.where(known[at] == numbers, waits[at], 0)
+
+
+def _share_wait(steps: pa.Table, chosen: Ints) -> float:
+    """Return the share of the wait for data that the chosen steps have."""
+    waits = read_integers(steps, "data_wait_ns")
+    whole = float(waits.sum())
+    return float(waits[np.isin(read_integers(steps, "step"), chosen)].sum()) / whole if whole else 0.0
