@@ -1,4 +1,4 @@
-"""What a page is: the contract between `profiler_server/pages/*.py` (plug-ins), the web room and the templates."""
+"""What a page is asked for, and why a part of it has nothing to show."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from typing import TypeVar
 
 from collector.format.evaluation import read_step_rows
 from collector.format.lens import StepRange
@@ -14,10 +14,11 @@ from collector.format.run import RankRun, Run
 from collector.format.schema.errors import RunError, TableBrokenError
 from collector.format.schema.recovery import spell_recovery
 from profiler_server.derive.derived import NotReady
+from profiler_server.notice import Notice as Notice
+from profiler_server.notice import Page as Page
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
-PanelState = Literal["ready", "empty", "off", "failed", "pending"]
 
 
 @dataclass(frozen=True)
@@ -40,19 +41,6 @@ class PageRequest:
     def chosen_steps(self) -> RankRun:
         """Return the rank seen through the filter; what its tables hold of other steps is not there."""
         return self.rank_run.through(self.steps)
-
-
-@dataclass(frozen=True)
-class Notice:
-    """Why a panel shows no data: not collected (`off`), nothing yet (`empty`), being computed (`pending`) or `failed`.
-
-    `remedy` is code or advice.
-    """
-
-    state: PanelState
-    title: str
-    reason: str
-    remedy: str = ""
 
 
 def explain_absence(rank: RankRun, table: str, title: str, remedy: str = "") -> Notice | None:
@@ -188,21 +176,3 @@ def build_part(title: str, make: Callable[[], T | Notice | NotReady]) -> tuple[T
 def find_remedy(error: RunError) -> str:
     """Return the command that mends what an error tells of, empty if there is none."""
     return error.remedy if isinstance(error, TableBrokenError) else ""
-
-
-@dataclass(frozen=True)
-class Page:
-    """One page of a run. A module of `profiler_server/pages` that declares one as PAGE is found; nothing lists it.
-
-    `slug` is the last part of the URL `/runs/{id}/{slug}`, empty for Overall. `key` is the key after `g`.
-    `build` returns a frozen dataclass, whose fields are the names that `template` uses, nothing more and nothing less.
-    `follows_steps` says that the page shows the steps of the filter only; one that does not says so above.
-    """
-
-    slug: str
-    title: str
-    order: int
-    key: str
-    template: str
-    build: Callable[[PageRequest], Any]
-    follows_steps: bool = False

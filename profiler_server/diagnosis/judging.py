@@ -19,10 +19,9 @@ from profiler_server.analysis.ranks.held import Hang
 from profiler_server.analysis.ranks.status import describe_status
 from profiler_server.derive.derived import derived
 from profiler_server.diagnosis.bottleneck import find_own_bottleneck
-from profiler_server.diagnosis.end_sentences import say_first
+from profiler_server.diagnosis.end_sentences import recall_standstills, say_first
 from profiler_server.diagnosis.limits.facts import MIN_STEPS
 from profiler_server.diagnosis.measuring import measure_case
-from profiler_server.diagnosis.rank_sentences import recall_standstills
 from profiler_server.diagnosis.ranking import (
     Fixed,
     make_claim,

@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from collector.format.phases import PHASE_LABELS
-from collector.format.rank import RankRun
-from collector.format.schema.errors import RunError
 from collector.format.schema.wording import format_ranks_named
-from collector.format.standstills import Standstill, read_standstills
-from collector.hangs.recorded import describe_standstills
-from profiler_server.analysis.ranks.collectives import CollectiveRow, count_late
-from profiler_server.analysis.ranks.ranks import MOST_RANKS, RankSummary, find_noun
-from profiler_server.analysis.ranks.slow_calls import SlowCall, find_slow_call
+from profiler_server.diagnosis.limits.ranks import MOST_RANKS
 from profiler_server.facts.job import (
     BETWEEN,
     COLLECTING,
@@ -35,6 +27,7 @@ from profiler_server.facts.job import (
     UnevenWork,
     Unsure,
 )
+from profiler_server.facts.ranks import CollectiveRow, RankFigures, SlowCall, find_noun
 from profiler_server.format import format_bytes, format_duration, format_share, shorten_middle
 
 LATE_FRAC = 0.7
@@ -54,29 +47,20 @@ LEAST_BEHIND_FRAC = 0.001
 """A rank that is behind by less is not named: its share would read 0.0 %."""
 
 
-def describe_ranks(ranks: Sequence[RankSummary], rows: Sequence[CollectiveRow], verdict: RankVerdict) -> list[str]:
+def describe_ranks(
+    ranks: Sequence[RankFigures], rows: Sequence[CollectiveRow], verdict: RankVerdict, slow_call: SlowCall | None
+) -> list[str]:
     """Say which rank is slow, which collective costs most, and how much of the step the ranks are held in collectives."""
     noun = find_noun(ranks)
-    lines = [describe_straggler(verdict, noun), describe_evidence(verdict, noun), describe_held(ranks)]
-    return [
-        line
-        for line in (
-            *lines,
-            describe_slowest_collective(rows),
-            describe_slow_call(find_slow_call(ranks), noun),
-            describe_communication(ranks, rows, verdict),
-        )
-        if line
-    ]
-
-
-def recall_standstills(ranks: Iterable[RankRun]) -> str:
-    """Say when a job stood still that got on, and where it was; "" where it did not."""
-    found: list[Standstill] = []
-    for rank in itertools.islice(ranks, MOST_RANKS):
-        with contextlib.suppress(RunError):
-            found += read_standstills(rank.rank, rank.manifest.facts)
-    return describe_standstills(found)
+    lines = (
+        describe_straggler(verdict, noun),
+        describe_evidence(verdict, noun),
+        describe_held(ranks),
+        describe_slowest_collective(rows),
+        describe_slow_call(slow_call, noun),
+        describe_communication(ranks, rows, verdict),
+    )
+    return [line for line in lines if line]
 
 
 def describe_unread(ranks: int) -> str:
@@ -86,7 +70,7 @@ def describe_unread(ranks: int) -> str:
     return f"Only the first {MOST_RANKS:,} of {ranks:,} ranks are looked at: whether one beyond them is slow is not known here."
 
 
-def describe_held(ranks: Sequence[RankSummary]) -> str:
+def describe_held(ranks: Sequence[RankFigures]) -> str:
     """Say for how much of the step the ranks are held in collectives, and which one most; nothing if none is."""
     held = {rank.rank: rank.phases_ns["communication"] / rank.step_ns for rank in ranks if rank.steps and rank.step_ns}
     if not any(held.values()):
@@ -329,10 +313,13 @@ def _name_cause(name: str) -> str:
     return _CAUSE_WORDS.get(name) or PHASE_LABELS[name].lower()
 
 
-def describe_communication(ranks: Sequence[RankSummary], rows: Sequence[CollectiveRow], verdict: RankVerdict) -> str:
+def describe_communication(ranks: Sequence[RankFigures], rows: Sequence[CollectiveRow], verdict: RankVerdict) -> str:
     """Say who waited for whom in the collectives that were listed, and what the step's communication phase covers."""
     parts = []
-    late, comparison = count_late(rows), verdict.comparison
+    comparison = verdict.comparison
+    late: dict[int, int] = {}
+    for row in rows:
+        late[row.rank] = late.get(row.rank, 0) + row.late
     matched = sum(late.values())
     is_open = isinstance(verdict, NotJudged) if comparison is None else comparison.source == "steps"
     if matched and is_open:

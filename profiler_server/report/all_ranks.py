@@ -13,7 +13,7 @@ from collector.hangs.blame import Stop
 from collector.hangs.live import Standing
 from profiler_server.analysis.ranks.ends import CutOff, End, Killed, LeftOut, Mismatch, Raised, Severed
 from profiler_server.analysis.ranks.held import Hang
-from profiler_server.analysis.ranks.ranks import find_noun, summarize_ranks
+from profiler_server.analysis.ranks.ranks import summarize_ranks
 from profiler_server.analysis.ranks.slow_calls import find_slow_call
 from profiler_server.analysis.what_if.pipelines import judge_run
 from profiler_server.analysis.what_if.reading import recall_what_if
@@ -38,6 +38,7 @@ from profiler_server.facts.job import (
     UnevenWork,
     Unsure,
 )
+from profiler_server.facts.ranks import find_noun
 
 _COMPARED = tuple(field.name for field in dataclasses.fields(RankComparison) if field.name != "latest")
 _OF_ONE = ("straggler", "rotation", "heavy_stage", "uneven_work", "handover", "apart_ns", "strangers")

@@ -12,9 +12,8 @@ from collector.format.steps import summarize_steps
 from collector.hangs.live import Standing
 from profiler_server.analysis.ranks.ending import find_end
 from profiler_server.analysis.ranks.held import Hang
-from profiler_server.diagnosis.end_sentences import list_attempt_lines, say_attempts, spell_reports
+from profiler_server.diagnosis.end_sentences import list_attempt_lines, recall_standstills, say_attempts, spell_reports
 from profiler_server.diagnosis.judging import diagnose
-from profiler_server.diagnosis.rank_sentences import recall_standstills
 from profiler_server.facts.results import Diagnosis, Suggestion
 from profiler_server.format import format_duration, format_share
 from profiler_server.report.text import NOTHING_PAYS

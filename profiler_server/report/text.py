@@ -12,6 +12,7 @@ from collector.format.steps import PERCENTILE_LABELS, PERCENTILES, explain_left_
 from profiler_server.analysis.accounting.accounting import say_completeness
 from profiler_server.analysis.ranks.collectives import summarize_collectives
 from profiler_server.analysis.ranks.ranks import summarize_ranks
+from profiler_server.analysis.ranks.slow_calls import find_slow_call
 from profiler_server.analysis.what_if.pipelines import judge_run
 from profiler_server.diagnosis.end_sentences import list_attempt_lines, say_attempts, spell_reports
 from profiler_server.diagnosis.judging import diagnose
@@ -133,7 +134,7 @@ def _render_comparison(run: Run) -> str:
     with Edge(lambda error: lines.append(f"The ranks cannot be compared: {type(error).__name__}: {error}"[:200])):
         ranks = summarize_ranks(run)
         if len(ranks) > 1:
-            lines += describe_ranks(ranks, summarize_collectives(ranks), judge_run(run, ranks))
+            lines += describe_ranks(ranks, summarize_collectives(ranks), judge_run(run, ranks), find_slow_call(ranks))
             lines += [unread] if (unread := describe_unread(len(run.ranks))) else []
     return "\n".join(["Ranks", *(f"  {line}" for line in lines)]) if lines else ""
 

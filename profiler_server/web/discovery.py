@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from importlib import import_module
+from importlib.util import find_spec
 from types import ModuleType
+from typing import Any
 
 from collector.plugins import BrokenPlugin, search_room
 from profiler_server.page import Page
@@ -26,5 +30,13 @@ class PageSet:
 def find_pages(package: ModuleType) -> PageSet:
     """Find every module of a package that declares a PAGE."""
     room = search_room(package, "PAGE")
-    pages: list[Page] = [module.PAGE for module in room.modules]
+    pages: list[Page] = [replace(module.PAGE, ask=find_asking(module)) for module in room.modules]
     return PageSet(tuple(sorted(pages, key=lambda page: (page.order, page.slug))), room.broken)
+
+
+def find_asking(module: ModuleType) -> Callable[[Any], Any]:
+    """Return what a page is given of a request: all of it, or the facts that a module `asking` beside the page asks for."""
+    name = f"{module.__name__}.asking"
+    if not hasattr(module, "__path__") or find_spec(name) is None:
+        return lambda request: request
+    return lambda request: import_module(name).ask(request)

@@ -214,7 +214,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "profiler_server.facts",
     ),
     "profiler_server.figures": ("profiler_server.format", "collector.format"),
-    "profiler_server.page": ("collector.format", "profiler_server.derive"),
+    "profiler_server.notice": (),
+    "profiler_server.page": ("collector.format", "profiler_server.derive", "profiler_server.notice"),
     "profiler_server.stack_panel": (
         "collector.format",
         "profiler_server.analysis",
@@ -243,6 +244,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "profiler_server.diagnosis",
         "profiler_server.timeline",
         "profiler_server.figures",
+        "profiler_server.notice",
         "profiler_server.page",
         "profiler_server.stack_panel",
         "profiler_server.format",

@@ -17,31 +17,10 @@ from profiler_server.analysis.ranks.lateness import measure_calls
 from profiler_server.analysis.ranks.matching import Matched, is_awaited_later, match_calls
 from profiler_server.analysis.ranks.ranks import RankSummary
 from profiler_server.derive.derived import derived
+from profiler_server.facts.ranks import CollectiveRow, Collectives
 
 # Bus bandwidth is algorithm bandwidth times this, in (n - 1) / n.
 _BUS_FACTORS = {"allreduce": 2.0, "allgather": 1.0, "reducescatter": 1.0, "alltoall": 1.0}
-
-
-@dataclass(frozen=True)
-class CollectiveRow:
-    """The calls of one name by one rank. `wait_ns` is None where no other rank's calls match; `late` counts the calls
-    for which this rank came last.
-
-    Bandwidths are over the transfers, None where the sizes are not known. Where no other rank's calls match they are
-    over the rank's own time, which holds its waits, and so are the least that they can be.
-    """
-
-    rank: int
-    name: str
-    count: int
-    matched: int
-    total_ns: int
-    transfer_ns: int | None
-    wait_ns: int | None
-    late: int
-    bytes: int | None
-    algorithm_bytes_per_s: float | None
-    bus_bytes_per_s: float | None
 
 
 def _list_calls(ranks: Sequence[RankSummary]) -> tuple[Calls, ...]:
@@ -60,6 +39,13 @@ def match_ranks(ranks: Sequence[RankSummary]) -> Matched:
 def summarize_collectives(ranks: Sequence[RankSummary]) -> tuple[CollectiveRow, ...]:
     """Sum the collectives of the ranks by rank and name; empty where none were recorded."""
     return sum_collectives(match_ranks(ranks), [one.step for rank in ranks for one in rank.standstills])
+
+
+def list_collectives(ranks: Sequence[RankSummary]) -> Collectives:
+    """Return the collectives of the ranks by rank and name, and how they were timed."""
+    matched = match_ranks(ranks)
+    in_windows = not any(rank.calls is not None and (rank.calls.held_ns >= 0).any() for rank in ranks)
+    return Collectives(summarize_collectives(ranks), matched.clock, matched.clock_residual_ns, in_windows)
 
 
 def _has_one_host(ranks: Sequence[RankSummary]) -> bool:
@@ -223,69 +209,3 @@ def _measure_bus(rows: _Joined, chosen: Ints, name: str) -> float | None:
     factor = next((value for key, value in _BUS_FACTORS.items() if key in plain), None)
     size = rows.group_size[chosen]
     return None if factor is None else _measure_bandwidth(rows, chosen, factor * (size - 1) / size)
-
-
-@dataclass(frozen=True)
-class CollectiveTotal:
-    """The calls of one name by all ranks. `count` is of the rank with most; times are means of a call, None where no
-    other rank's calls match. `last` is the rank that came last most often, to `late` of `matched` calls. Bandwidths are
-    the median of the ranks."""
-
-    name: str
-    ranks: int
-    count: int
-    mean_ns: float
-    transfer_ns: float | None
-    wait_ns: float | None
-    last: int
-    late: int
-    matched: int
-    bytes: float | None
-    algorithm_bytes_per_s: float | None
-    bus_bytes_per_s: float | None
-
-
-def sum_by_name(rows: Sequence[CollectiveRow]) -> tuple[CollectiveTotal, ...]:
-    """Sum the rows of all ranks by name, those that took longest first."""
-    by_name: dict[str, list[CollectiveRow]] = {}
-    for row in rows:
-        by_name.setdefault(row.name, []).append(row)
-    totals = {name: sum(row.total_ns for row in own) for name, own in by_name.items()}
-    return tuple(_total(name, by_name[name]) for name in sorted(by_name, key=lambda name: (-totals[name], name)))
-
-
-def _total(name: str, rows: Sequence[CollectiveRow]) -> CollectiveTotal:
-    count, matched = sum(row.count for row in rows), sum(row.matched for row in rows)
-    last = max(rows, key=lambda row: row.late)
-
-    def divide(values: Sequence[int | None], by: int) -> float | None:
-        known = [value for value in values if value is not None]
-        return sum(known) / by if known and by else None
-
-    def middle(values: Sequence[float | None]) -> float | None:
-        known = [value for value in values if value is not None]
-        return float(np.median(known)) if known else None
-
-    sized = sum(row.count for row in rows if row.bytes is not None)
-    return CollectiveTotal(
-        name=name,
-        ranks=len(rows),
-        count=max(row.count for row in rows),
-        mean_ns=sum(row.total_ns for row in rows) / max(count, 1),
-        transfer_ns=divide([row.transfer_ns for row in rows], matched),
-        wait_ns=divide([row.wait_ns for row in rows], matched),
-        last=last.rank,
-        late=last.late,
-        matched=last.matched,
-        bytes=divide([row.bytes for row in rows], sized),
-        algorithm_bytes_per_s=middle([row.algorithm_bytes_per_s for row in rows]),
-        bus_bytes_per_s=middle([row.bus_bytes_per_s for row in rows]),
-    )
-
-
-def count_late(rows: Sequence[CollectiveRow]) -> dict[int, int]:
-    """Return how often each rank came last, over all its matched calls."""
-    counts: dict[int, int] = {}
-    for row in rows:
-        counts[row.rank] = counts.get(row.rank, 0) + row.late
-    return counts

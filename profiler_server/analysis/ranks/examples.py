@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from collector.format.run import RankRun, Run
 from collector.format.schema.errors import RunError
-from profiler_server.analysis.ranks.ranks import RankSummary, find_noun
+from profiler_server.analysis.ranks.ranks import RankSummary
 from profiler_server.analysis.ranks.stragglers import judge_ranks, measure_waits
+from profiler_server.facts.ranks import Example, find_noun
 
 WAITING = 2
 _MOST_DETAILED = 1_000
 """Steps of a window that are looked at; a manifest may come from anywhere."""
-
-
-@dataclass(frozen=True)
-class Example:
-    """Ranks, the one that is waited for first; `step` is None where no step is known in which all of them met."""
-
-    ranks: tuple[int, ...]
-    step: int | None
 
 
 def prefer_detailed(example: Example | None, run: Run) -> Example | None:

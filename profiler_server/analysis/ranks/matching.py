@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from profiler_server.analysis.ranks.clocks import ONE_CLOCK_NS, Alignment, align
 from profiler_server.analysis.ranks.strangers import Shared, find_strangers
 from profiler_server.analysis.ranks.together import find_whole
 from profiler_server.facts.job import Strangers
+from profiler_server.facts.ranks import Clock
 
 LEAST_HELD_NS = 20_000
 """A call that the training did not wait for at once, and then for less than this, brought no ranks together."""
@@ -27,8 +28,6 @@ APART_FRAC = 0.05
 APART_NS = 10_000_000
 """Ranks that meet need as long from one meeting to another, but for clocks that run apart and how they leave them."""
 LEAST_MEETINGS = 3
-
-Clock = Literal["one", "aligned", "unknown"]
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -27,10 +27,10 @@ from profiler_server.analysis.ranks.tracks import NO_TRACK, Track, read_track
 from profiler_server.derive.derived import derived
 from profiler_server.derive.many import ManyRanks, Reading, SoFar, Task, Wanted
 from profiler_server.derive.stamps import FEW_RANKS
+from profiler_server.diagnosis.limits.ranks import MOST_RANKS
 from profiler_server.facts.machine import DeviceTimes
+from profiler_server.facts.ranks import RankFigures
 
-MOST_RANKS = 4096
-"""Ranks that are set side by side, from the first."""
 MOST_CALLS_OF_ALL = 1 << 21
 LEAST_CALLS = 512
 """Collectives of all ranks, and of each at least, that are looked at."""
@@ -54,32 +54,19 @@ _COLUMNS = (
 
 
 @dataclass(frozen=True)
-class RankSummary:
-    """One rank. Means are over the steps of its average, batches (`noun`) where it only infers; `own_ns` is the step
-    without being held in collectives.
+class RankSummary(RankFigures):
+    """One rank with what it is set beside others by.
 
-    `noise_ns` is the standard error of `own_ns`. `track` holds every training step, for the picture; `together` those of
-    its average that are set beside the steps of other ranks.
-    `moment` and `standing` are what its manifest tells of where it was at last. `unusual` are the steps that its
-    average leaves out for a detailed window or a standstill; `standstills` are those that the rank got over. `starved_frac` is the share of its time that the training process was ready to run and had no processor.
-    `reason` says why a rank has no figures, which are 0 then; `is_read` is False for one whose manifest is damaged.
+    `track` holds every training step, for the picture; `together` those of its average that are set beside the steps of
+    other ranks. `moment` and `standing` are what its manifest tells of where it was at last. `unusual` are the steps that
+    its average leaves out for a detailed window or a standstill; `standstills` are those that the rank got over. `is_read`
+    is False for one whose manifest is damaged.
     """
 
-    rank: int
-    host: str
     state: RunState
-    steps: int
-    step_ns: float
-    own_ns: float
-    noise_ns: float
-    phases_ns: Mapping[str, float]
     track: Track = NO_TRACK
     together: RankSteps = NO_STEPS
     calls: Calls | None = None
-    reason: str = ""
-    noun: str = "step"
-    has_device: bool = False
-    starved_frac: float = 0.0
     moment: Any = None
     standing: Any = None
     unusual: Ints = field(default_factory=lambda: NO_STEPS.step)
@@ -231,12 +218,6 @@ def _read_starved(rank: RankRun) -> float:
 
 def _equals(texts: Any, text: str) -> Any:
     return pc.equal(texts.cast(pa.string()), text)
-
-
-def find_noun(ranks: Sequence[RankSummary]) -> str:
-    """Return what the steps of the ranks are called: batches where all of them only infer."""
-    nouns = {rank.noun for rank in ranks if rank.steps}
-    return "batch" if nouns == {"batch"} else "step"
 
 
 def read_task(task: Task) -> list[RankSummary]:

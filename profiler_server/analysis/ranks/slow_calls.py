@@ -17,6 +17,7 @@ from profiler_server.analysis.ranks.collectives import count_members, find_atten
 from profiler_server.analysis.ranks.matching import Matched
 from profiler_server.analysis.ranks.ranks import RankSummary
 from profiler_server.derive.derived import derived
+from profiler_server.facts.ranks import SlowCall
 
 SLOW_RATIO = 2.0
 """One is slow that takes so many times what it takes at most at the speed of the others."""
@@ -27,27 +28,6 @@ LEAST_OTHERS = 2
 LEAST_STEPS = 3
 SURE_RESIDUALS = 4.0
 """What is slow must be so by this many times what clocks of several hosts are known to."""
-
-
-@dataclass(frozen=True)
-class SlowCall:
-    """The call that takes most too long. It is the `number`-th of that name and group in a step, from 1, of `count`.
-
-    `transfer_ns` is its median over the steps, and `expected_ns` what it takes at most at the speed of the others.
-    """
-
-    group: str
-    name: str
-    number: int
-    count: int
-    bytes: int
-    transfer_ns: float
-    steps: int
-    expected_ns: float
-
-    @property
-    def excess_ns(self) -> float:
-        return self.transfer_ns - self.expected_ns
 
 
 @dataclass(frozen=True)

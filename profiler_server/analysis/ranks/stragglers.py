@@ -25,6 +25,7 @@ from profiler_server.facts.job import (
     HeavyStage,
     LateRank,
     NotJudged,
+    Pause,
     RankComparison,
     RankVerdict,
     Slow,
@@ -66,6 +67,20 @@ def measure_waits(ranks: Sequence[RankSummary]) -> tuple[tuple[int, ...], Ints, 
         return None
     step, late = lateness.sum_by_step()
     return lateness.ranks, step, late.max(axis=0, keepdims=True) - late
+
+
+def measure_own(ranks: Sequence[RankSummary], pause: Pause | None = None) -> dict[int, float]:
+    """Return what each rank works in the mean step, with what it does between steps and others do not.
+
+    Steps with a wait that is told by itself are left out.
+    """
+    if pause is not None:
+        together = put_together({rank.rank: rank.together for rank in ranks}).drop(pause.steps)
+        own = together.own_ns.mean(axis=1).tolist() if len(together.step) else []
+        return {rank.rank: rank.own_ns for rank in ranks} | dict(zip(together.ranks, own, strict=False))
+    between = {rank.rank: float(rank.together.between_ns.mean()) for rank in ranks if len(rank.together.between_ns)}
+    least = min(between.values(), default=0.0)
+    return {rank.rank: rank.own_ns + between.get(rank.rank, least) - least for rank in ranks}
 
 
 def _recall(ranks: Sequence[RankSummary]) -> tuple[RankVerdict, Lateness | None]:

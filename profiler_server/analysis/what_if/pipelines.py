@@ -12,7 +12,6 @@ from profiler_server.analysis.ranks.ranks import RankSummary
 from profiler_server.analysis.ranks.stragglers import decide_verdict, judge_ranks
 from profiler_server.analysis.steps.interruptions import read_interruptions
 from profiler_server.analysis.what_if.reading import recall_what_if
-from profiler_server.analysis.what_if.result import WhatIf
 from profiler_server.facts.job import (
     BEHIND_FRAC,
     SAVING,
@@ -24,6 +23,7 @@ from profiler_server.facts.job import (
     UnevenWork,
     Unsure,
 )
+from profiler_server.facts.ranks import JobSlowdown
 
 _OUTSIDE = ("gap", "tail")
 
@@ -55,7 +55,7 @@ def _name_saving(run: Run, ranks: Sequence[RankSummary], found: RankVerdict) -> 
     return replace(found, comparison=replace(found.comparison, latest=latest))
 
 
-def _judge_pipeline(found: RankComparison, what_if: WhatIf, ranks: dict[int, RankSummary]) -> RankVerdict:
+def _judge_pipeline(found: RankComparison, what_if: JobSlowdown, ranks: dict[int, RankSummary]) -> RankVerdict:
     """Set each rank beside the replicas of its stage, and say what the replay gains without it, or with even work."""
     stages = [[ranks[number] for number in stage if number in ranks] for stage in what_if.stages]
     judged = [judge_ranks(stage) for stage in stages]
@@ -83,7 +83,7 @@ def _place(whole: RankComparison, one: RankVerdict, own: RankComparison) -> Slow
 
 
 def _find_causes(
-    whole: RankComparison, what_if: WhatIf, stages: Sequence[Sequence[RankSummary]]
+    whole: RankComparison, what_if: JobSlowdown, stages: Sequence[Sequence[RankSummary]]
 ) -> Iterator[HeavyStage | UnevenWork]:
     """Find why a pipeline waits: its stages have unlike work, or the micro-batches of a stage do."""
     # The share of the replayed steps, so that the page says it once: these are a little shorter than the measured ones.

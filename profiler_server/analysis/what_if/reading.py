@@ -13,16 +13,16 @@ from collector.format.schema.errors import RunError
 from profiler_server.analysis.ranks.ranks import RankSummary
 from profiler_server.analysis.ranks.together import COMMUNICATION, RankSteps, put_together
 from profiler_server.analysis.what_if.job import build_job
-from profiler_server.analysis.what_if.result import WhatIf
 from profiler_server.analysis.what_if.schedule import ScheduleError
 from profiler_server.analysis.what_if.steps import JobSteps, weigh_steps
 from profiler_server.analysis.what_if.stragglers import replay_job
 from profiler_server.derive.derived import derived
 from profiler_server.facts.job import BETWEEN
+from profiler_server.facts.ranks import JobSlowdown
 
 
 @derived(reads=lambda run, ranks: (run, *((rank.rank, rank.together) for rank in ranks if rank.steps)))
-def recall_what_if(run: Run, ranks: Sequence[RankSummary]) -> WhatIf | None:
+def recall_what_if(run: Run, ranks: Sequence[RankSummary]) -> JobSlowdown | None:
     """Return the what-if figures over all steps of the ranks; None for one rank.
 
     Operations of a job are replayed where a trace has them; else the steps are weighed. A rank that cannot be read is
@@ -35,11 +35,13 @@ def recall_what_if(run: Run, ranks: Sequence[RankSummary]) -> WhatIf | None:
         return weigh_steps(gather_steps({rank.rank: rank.together for rank in ranks if rank.steps}))
     job = build_job(operations)
     if job is None:
-        return WhatIf(method="replay", reason="No step has every operation of every rank, so none can be replayed.")
+        return JobSlowdown(
+            method="replay", reason="No step has every operation of every rank, so none can be replayed."
+        )
     try:
         return replay_job(job)
     except ScheduleError as error:
-        return WhatIf(method="replay", reason=f"The operations are not those of a pipeline: {error}.")
+        return JobSlowdown(method="replay", reason=f"The operations are not those of a pipeline: {error}.")
 
 
 def _read_operations(ranks: list[RankRun]) -> pa.Table | None:

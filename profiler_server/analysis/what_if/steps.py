@@ -14,7 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from collector.format.intervals import Floats, Ints
-from profiler_server.analysis.what_if.result import MOST_DISCREPANCY, WhatIf, choose_worst, distrust
+from profiler_server.analysis.what_if.result import MOST_DISCREPANCY, choose_worst, distrust
+from profiler_server.facts.ranks import JobSlowdown
 
 LEAST_STEPS = 5
 
@@ -33,14 +34,16 @@ class JobSteps:
         return self.step_ns - self.held_ns
 
 
-def weigh_steps(job: JobSteps) -> WhatIf:
+def weigh_steps(job: JobSteps) -> JobSlowdown:
     """Return the figures of a job, or why there are none."""
     ranks, steps = job.step_ns.shape
     if ranks < 2 or steps < LEAST_STEPS:
-        return WhatIf(reason=f"It takes two ranks with {LEAST_STEPS} steps in common; there are {ranks} with {steps}.")
+        return JobSlowdown(
+            reason=f"It takes two ranks with {LEAST_STEPS} steps in common; there are {ranks} with {steps}."
+        )
     if not job.held_ns.any():
         reason = "No rank was seen to be held in a collective, so working and waiting for others cannot be told apart."
-        return WhatIf(reason=reason)
+        return JobSlowdown(reason=reason)
     model = _Model(job.own_ns, job.held_ns)
     discrepancy = float(job.step_ns.mean()) / model.base - 1.0
     if abs(discrepancy) >= MOST_DISCREPANCY:
@@ -68,7 +71,7 @@ class _Model:
         return float(own.max(axis=0).mean()) + self.mean_held
 
 
-def _answer(job: JobSteps, model: _Model, discrepancy: float) -> WhatIf:
+def _answer(job: JobSteps, model: _Model, discrepancy: float) -> JobSlowdown:
     ranks = job.ranks.tolist()
     by_rank = {rank: model.keep_work(model.own[row]) for row, rank in enumerate(ranks)}
     worst = np.flatnonzero(np.isin(job.ranks, list(choose_worst(by_rank))))
@@ -79,7 +82,7 @@ def _answer(job: JobSteps, model: _Model, discrepancy: float) -> WhatIf:
         for name, values in job.phases_ns.items()
         if values.any()
     }
-    return WhatIf(
+    return JobSlowdown(
         slowdown=slowdown,
         waste_frac=1.0 - 1.0 / slowdown,
         discrepancy_frac=discrepancy,

@@ -20,14 +20,15 @@ from profiler_server.analysis.what_if.job import (
     Job,
 )
 from profiler_server.analysis.what_if.replay import Replay, measure_transfers
-from profiler_server.analysis.what_if.result import MOST_DISCREPANCY, WhatIf, choose_worst, distrust
+from profiler_server.analysis.what_if.result import MOST_DISCREPANCY, choose_worst, distrust
 from profiler_server.analysis.what_if.schedule import read_schedule
+from profiler_server.facts.ranks import JobSlowdown
 
 MOST_EXAMINED = 128
 _COMMUNICATION = (*POINT_TO_POINT, GATHER, SCATTER, SEPARATE, NORM, EMBEDDING, CLIP)
 
 
-def replay_job(job: Job) -> WhatIf:
+def replay_job(job: Job) -> JobSlowdown:
     """Return the figures of a job. ScheduleError where its operations are not those of a pipeline."""
     schedule = read_schedule(job)
     replay = Replay(job, schedule)
@@ -49,7 +50,7 @@ class _Questions:
         self._measured, self._ideal = measured, ideal
         self._base, self._best = base, best
 
-    def answer(self, discrepancy: float) -> WhatIf:
+    def answer(self, discrepancy: float) -> JobSlowdown:
         job = self._job
         kinds = sorted({_merge(operation.kind) for operation in job.operations})
         stage = np.array([operation.stage for operation in job.operations])
@@ -63,7 +64,7 @@ class _Questions:
         # Each rank takes two replays: of a huge job, those that can matter are examined.
         examined = sorted(sorted(bounds, key=lambda rank: (-bounds[rank], rank))[:MOST_EXAMINED])
         slowdown = self._base / self._best
-        return WhatIf(
+        return JobSlowdown(
             slowdown=slowdown,
             waste_frac=1.0 - 1.0 / slowdown,
             discrepancy_frac=discrepancy,

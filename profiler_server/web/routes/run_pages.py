@@ -78,7 +78,7 @@ def _show(services: Services, run: Run, at: PageAddress) -> Response:
         error = describe_error(broken.error if broken else NotInRunError(f"There is no page {at.slug[:60]!r}"))
         return services.respond("error.html", shell, 500 if broken else error.status, error=error)
     try:
-        built = page.build(PageRequest(run, at.run_id, rank, ranks, at.query, steps))
+        built = page.build(page.ask(PageRequest(run, at.run_id, rank, ranks, at.query, steps)))
         return services.respond(page.template, shell, **read_fields(built))
     except StepscopeError as error:
         view = describe_error(error)

@@ -14,14 +14,13 @@ from collector.hangs.live import Standing, classify_positions, describe_live_han
 from collector.hangs.positions import RankPosition, Still, read_position
 from profiler_server.fleet.gauges import Gauges
 from profiler_server.fleet.prometheus import render_metrics
-from profiler_server.page import PageRequest
-from profiler_server.pages.ranks import build as build_ranks
 from profiler_server.report.brief import write_brief
 from profiler_server.report.building import build_report
 from profiler_server.report.text import render_text
 from profiler_server.store.catalog import Catalog
 from profiler_server.store.redaction import redact
 from tests.support.live import build_live_run, edit_rank
+from tests.support.ranks_page import show_ranks
 
 S = 10**9
 NOW = 1_780_000_000 * S
@@ -154,7 +153,7 @@ SENTENCE = (
 
 def test_every_page_says_that_the_job_stands_still(job: Path) -> None:
     run = open_run(job)
-    found = build_ranks(PageRequest(run, "job", 0, run.ranks, {})).comparison
+    found = show_ranks(run).comparison
     assert found is not None
     assert (found.sentence, found.tone) == (SENTENCE, "bad")
     report = build_report(run)

@@ -18,13 +18,12 @@ from profiler_server.analysis.stacks.stacks import read_stacks
 from profiler_server.analysis.steps.outliers import explain_outlier, list_outliers
 from profiler_server.diagnosis.judging import diagnose
 from profiler_server.facts.job import Alike
-from profiler_server.page import PageRequest
-from profiler_server.pages.ranks import build as build_ranks
 from profiler_server.report.brief import write_brief
 from profiler_server.report.building import build_report
 from profiler_server.report.text import render_text
 from profiler_server.store.redaction import redact
 from tests.support.live import edit_rank
+from tests.support.ranks_page import show_ranks
 from tests.support.runs import MS, RunPlan, build_run, build_steps
 from tests.support.stacks import in_phase, own
 from tests.support.tables import write_rows
@@ -123,7 +122,7 @@ def test_it_blames_no_rank_for_the_usual_step(job: Path) -> None:
 def test_it_is_told_on_overall_on_ranks_and_in_the_report(job: Path) -> None:
     run = open_run(job)
     assert diagnose(run, 0).sentence.endswith(f" {SENTENCE}")
-    compared = build_ranks(PageRequest(run, "job", 0, run.ranks, {})).comparison
+    compared = show_ranks(run).comparison
     assert compared is not None
     assert compared.detail.endswith(SENTENCE)
     assert render_text(build_report(run), run).count(SENTENCE) == 1

@@ -12,10 +12,11 @@ from collector.format import parts
 from collector.format.phases import PHASE_NAMES
 from collector.format.run import open_run
 from collector.format.schema import layout
-from profiler_server.analysis.ranks.ranks import summarize_ranks
-from profiler_server.analysis.ranks.tracks import grid_steps, read_track
-from profiler_server.pages.ranks.maps import FIGURES, StepMap, build_map
+from profiler_server.analysis.ranks.grids import grid_steps
+from profiler_server.analysis.ranks.tracks import read_track
+from profiler_server.pages.ranks.pictures import FIGURES, StepMap
 from tests.support.jobs import STEP_NS, JobPlan, write_job
+from tests.support.ranks_page import show_ranks
 from tests.support.row_edits import process_memory
 from tests.support.runs import RunPlan, build_operators, build_run, build_steps
 
@@ -28,9 +29,9 @@ def write_memory(path: Path, rank: int, *levels: float) -> None:
 
 
 def draw(path: Path, figure: str) -> StepMap:
-    run = open_run(path)
-    ranks = summarize_ranks(run)
-    return build_map(run, ranks, ranks, figure)
+    found = show_ranks(open_run(path), {"map": figure}).comparison
+    assert found is not None
+    return found.map
 
 
 def test_the_memory_of_every_rank_is_drawn_where_it_was_sampled(tmp_path: Path) -> None:

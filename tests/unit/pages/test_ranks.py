@@ -18,22 +18,20 @@ from collector.format import parts
 from collector.format.run import open_run
 from collector.format.schema import layout
 from collector.format.schema.manifest import Window, encode_manifest
-from profiler_server.analysis.ranks.collectives import CollectiveRow, match_ranks
 from profiler_server.diagnosis.judging import diagnose
+from profiler_server.facts.ranks import CollectiveRow, Collectives
 from profiler_server.figures import build_heat
-from profiler_server.page import PageRequest
-from profiler_server.pages.ranks import Comparison, RanksPage, build
-from profiler_server.pages.ranks.collectives import view_collectives
-from profiler_server.pages.ranks.rows import ROWS_PER_PAGE
+from profiler_server.pages.ranks import Comparison, RanksPage
+from profiler_server.pages.ranks.tables import ROWS_PER_PAGE, view_collectives
 from tests.support.jobs import JobPlan, write_job
 from tests.support.live import edit_rank
 from tests.support.machines import build_ranks
+from tests.support.ranks_page import show_ranks
 from tests.support.runs import MS, RunPlan, build_run
 
 
 def show(path: Path, **query: str) -> RanksPage:
-    run = open_run(path)
-    return build(PageRequest(run, path.name, 0, run.ranks, query))
+    return show_ranks(open_run(path), query)
 
 
 def compare(path: Path, **query: str) -> Comparison:
@@ -123,7 +121,7 @@ def test_a_collective_is_summed_over_all_ranks_with_who_came_last_most_often(tmp
 def test_a_collective_of_very_many_ranks_is_one_line_that_covers_all_of_them() -> None:
     row = CollectiveRow(0, "allreduce", 1, 0, 5, None, None, 0, None, None, None)
     rows = [dataclasses.replace(row, rank=rank) for rank in range(450)]
-    table = view_collectives(rows, match_ranks(()))
+    table = view_collectives(Collectives(tuple(rows)))
     assert table is not None
     assert len(table.rows) == 400
     assert (table.sums[0].ranks, table.sums[0].last, table.sums[0].wait) == ("450", None, "n/a")

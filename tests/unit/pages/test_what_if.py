@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from profiler_server.analysis.what_if.result import WhatIf
-from profiler_server.pages.ranks.what_if import say_slowdown, view_what_if
+from profiler_server.facts.ranks import JobSlowdown
+from profiler_server.pages.ranks.head import say_slowdown, view_what_if
 
 
 def test_a_slow_rank_is_named_with_what_mending_it_gains() -> None:
-    found = WhatIf(
+    found = JobSlowdown(
         slowdown=1.25,
         waste_frac=0.2,
         discrepancy_frac=0.01,
@@ -25,7 +25,7 @@ def test_a_slow_rank_is_named_with_what_mending_it_gains() -> None:
 
 
 def test_the_panel_has_no_gains_where_ranks_meet_in_each_step() -> None:
-    found = WhatIf(slowdown=1.25, waste_frac=0.2, by_rank={3: 1.25}, method="steps")
+    found = JobSlowdown(slowdown=1.25, waste_frac=0.2, by_rank={3: 1.25}, method="steps")
     view = view_what_if(found)
     assert view is not None
     assert not view.has_gain
@@ -33,14 +33,14 @@ def test_the_panel_has_no_gains_where_ranks_meet_in_each_step() -> None:
 
 
 def test_an_even_job_has_nothing_to_mend() -> None:
-    found = WhatIf(slowdown=1.001, waste_frac=0.001, discrepancy_frac=0.0, mend_rank_gain_ns={0: 1e6})
+    found = JobSlowdown(slowdown=1.001, waste_frac=0.001, discrepancy_frac=0.0, mend_rank_gain_ns={0: 1e6})
     assert "as long as it is" in say_slowdown(found)
     assert "alone at that mean" not in say_slowdown(found)
 
 
 def test_communication_that_varies_is_told_apart_from_unlike_ranks() -> None:
     # As measured 125 ms; with even ranks 120 ms, and with the communication of the median step as well 100 ms.
-    found = WhatIf(slowdown=1.25, waste_frac=0.2, by_operation={"forward": 1.05, "communication": 1.2})
+    found = JobSlowdown(slowdown=1.25, waste_frac=0.2, by_operation={"forward": 1.05, "communication": 1.2})
     said = say_slowdown(found)
     assert (
         "the step would be 4.0 % shorter; if communication took as long as in the median step as well, 20.0 %" in said
@@ -48,15 +48,15 @@ def test_communication_that_varies_is_told_apart_from_unlike_ranks() -> None:
 
 
 def test_a_last_stage_that_is_too_heavy_is_named() -> None:
-    found = WhatIf(slowdown=1.2, waste_frac=0.17, discrepancy_frac=0.0, stage_share=0.9)
+    found = JobSlowdown(slowdown=1.2, waste_frac=0.17, discrepancy_frac=0.0, stage_share=0.9)
     assert "The last stage accounts for 90.0 % of the loss" in say_slowdown(found)
     # Mended alone it gains more than all ranks at the mean: the others have less work then.
-    more = WhatIf(slowdown=1.2, waste_frac=0.17, discrepancy_frac=0.0, stage_share=1.22)
+    more = JobSlowdown(slowdown=1.2, waste_frac=0.17, discrepancy_frac=0.0, stage_share=1.22)
     assert "The last stage accounts for all of the loss" in say_slowdown(more)
 
 
 def test_without_figures_the_reason_is_shown() -> None:
-    view = view_what_if(WhatIf(reason="Working and waiting cannot be told apart."))
+    view = view_what_if(JobSlowdown(reason="Working and waiting cannot be told apart."))
     assert view is not None
     assert (view.reason, view.ranks) == ("Working and waiting cannot be told apart.", ())
     assert view_what_if(None) is None
@@ -64,7 +64,7 @@ def test_without_figures_the_reason_is_shown() -> None:
 
 def test_ranks_that_slow_nothing_down_are_one_line_and_equal_ones_stand_in_their_order() -> None:
     ranks = dict.fromkeys(range(64), 1.0) | {30: 1.2, 4: 1.01, 20: 1.01}
-    view = view_what_if(WhatIf(slowdown=1.3, waste_frac=0.2, discrepancy_frac=0.0, by_rank=ranks, method="steps"))
+    view = view_what_if(JobSlowdown(slowdown=1.3, waste_frac=0.2, discrepancy_frac=0.0, by_rank=ranks, method="steps"))
     assert view is not None
     assert [(row.name, row.slowdown) for row in view.ranks] == [
         ("rank 30", "1.200"),

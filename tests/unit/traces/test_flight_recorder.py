@@ -22,13 +22,12 @@ from collector.traces import import_trace
 from profiler_server.analysis.ranks.hang import find_hang
 from profiler_server.analysis.ranks.held import Hang
 from profiler_server.diagnosis.judging import diagnose
-from profiler_server.page import PageRequest
-from profiler_server.pages.ranks import build as build_ranks
 from profiler_server.report.building import build_report
 from profiler_server.report.text import render_text
 from profiler_server.store.redaction import redact
 from tests.support.dumps import make_dump, make_entry
 from tests.support.ranks import launch
+from tests.support.ranks_page import show_ranks
 
 RECORDED = """
 import os, sys, time, torch, torch.distributed as dist
@@ -85,7 +84,7 @@ def test_the_rank_that_never_came_is_named_with_where_it_was(tmp_path: Path, as_
         "Rank 3 never entered collective 812 (nccl:all_reduce, 6.25 MiB) of group default_pg; 3 ranks wait in it. The last "
         "that rank 3 entered is 811 (nccl:all_reduce) at train.py:88 in step."
     )
-    notice = build_ranks(PageRequest(run, "run", 0, run.ranks, {})).notice
+    notice = show_ranks(run).notice
     assert notice is not None
     assert (notice.title, notice.reason) == ("The job hangs", must_hang(run).sentence)
     assert diagnose(run, 0).sentence == must_hang(run).sentence

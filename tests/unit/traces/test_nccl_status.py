@@ -17,10 +17,9 @@ from collector.traces import import_trace
 from profiler_server.analysis.ranks.hang import find_hang
 from profiler_server.analysis.ranks.held import Hang
 from profiler_server.diagnosis.judging import diagnose
-from profiler_server.page import PageRequest
-from profiler_server.pages.ranks import build as build_ranks
 from profiler_server.report.building import build_report
 from profiler_server.store.redaction import redact
+from tests.support.ranks_page import show_ranks
 from tests.support.status import make_communicator, make_missing, make_rank, make_status
 
 
@@ -45,7 +44,7 @@ def test_the_ranks_that_are_behind_are_named_with_what_they_launched(tmp_path: P
         "Communicator 0xae94423cfbb2ef4a: ranks 3, 5 have launched 811 AllReduce, the 6 others 812. Ask ncclras again: if "
         "the counts are the same then, the job hangs."
     )
-    notice = build_ranks(PageRequest(run, "run", 0, run.ranks, {})).notice
+    notice = show_ranks(run).notice
     assert notice is not None
     assert (notice.title, notice.reason) == ("Ranks of a communicator are apart", found.sentence)
     assert diagnose(run, 0).sentence == found.sentence
@@ -83,7 +82,7 @@ def test_a_job_that_gets_on_is_said_to(tmp_path: Path) -> None:
     assert find_hang(run) is None
     assert run.ranks == (0, 1, 2, 3)
     sentence = "NCCL's status names 3 communicators of 4 ranks: all of them answer, and none is behind the others."
-    notice = build_ranks(PageRequest(run, "run", 0, run.ranks, {})).notice
+    notice = show_ranks(run).notice
     assert notice is not None
     assert notice.reason == diagnose(run, 0).sentence == sentence
 

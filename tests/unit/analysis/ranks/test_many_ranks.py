@@ -32,10 +32,11 @@ from profiler_server.derive import many, records, stamps
 from profiler_server.derive.many import KILLED, Task, Wanted, choose_processes
 from profiler_server.derive.records import FOLDER, Records, write_file
 from profiler_server.derive.store import find_store
+from profiler_server.diagnosis.limits.ranks import MOST_RANKS
 from profiler_server.diagnosis.rank_sentences import describe_straggler
-from profiler_server.page import PageRequest
-from profiler_server.pages.ranks import RanksPage, build
+from profiler_server.pages.ranks import RanksPage
 from tests.support.jobs import JobPlan, write_job
+from tests.support.ranks_page import show_ranks
 
 RANKS, SLOW = 130, 77
 FILE = "rank"
@@ -80,7 +81,7 @@ def name_slowest(ranks: Sequence[RankSummary]) -> str:
 
 
 def show(run: Run) -> RanksPage:
-    return build(PageRequest(run, "run", 0, run.ranks, {}))
+    return show_ranks(run)
 
 
 def wait_for(found: Callable[[], Any]) -> Any:
@@ -260,12 +261,12 @@ def test_a_rank_that_stops_recording_is_seen_though_no_file_changes(run: Run, mo
 
 
 def test_more_ranks_than_are_looked_at_are_told(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    many = tuple(range(ranks_module.MOST_RANKS + 10))
+    many = tuple(range(MOST_RANKS + 10))
     wait_for(lambda: not show(run).progress)
-    shown = build(PageRequest(run, "run", 0, many, {})).comparison
+    shown = show_ranks(run, ranks=many).comparison
     assert shown is not None
     (note,) = [note for note in shown.notes if "are looked at" in note]
-    assert note.startswith(f"Only the first {ranks_module.MOST_RANKS:,} of {len(many):,} ranks are looked at")
+    assert note.startswith(f"Only the first {MOST_RANKS:,} of {len(many):,} ranks are looked at")
 
 
 def test_reading_ends_when_the_server_does(run: Run) -> None:

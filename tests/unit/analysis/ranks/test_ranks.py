@@ -12,11 +12,12 @@ import pytest
 from collector.format.run import open_run
 from collector.format.schema import layout
 from profiler_server.analysis.ranks.calls import Calls
-from profiler_server.analysis.ranks.collectives import CollectiveRow, sum_collectives, summarize_collectives
+from profiler_server.analysis.ranks.collectives import sum_collectives, summarize_collectives
 from profiler_server.analysis.ranks.matching import match_calls
 from profiler_server.analysis.ranks.ranks import summarize_ranks
 from profiler_server.analysis.ranks.stragglers import judge_ranks
 from profiler_server.facts.job import Alike, NotJudged, Slow, Unsure
+from profiler_server.facts.ranks import CollectiveRow
 from tests.support.machines import build_ranks
 from tests.support.row_edits import lay_end_to_end, write_rows
 from tests.support.runs import HEALTHY_STEP_MS, RunPlan, build_run, build_steps

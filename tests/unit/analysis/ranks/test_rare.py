@@ -14,15 +14,15 @@ from collector.format.run import open_run
 from collector.format.schema import layout
 from profiler_server.analysis.ranks.limits import SAVING_FRAC
 from profiler_server.analysis.ranks.ranks import summarize_ranks
-from profiler_server.analysis.ranks.stragglers import judge_ranks
+from profiler_server.analysis.ranks.stragglers import judge_ranks, measure_own
 from profiler_server.analysis.ranks.together import choose_steps
 from profiler_server.analysis.what_if.pipelines import judge_run
 from profiler_server.analysis.what_if.reading import recall_what_if
 from profiler_server.diagnosis.rank_sentences import describe_evidence, describe_straggler
 from profiler_server.facts.job import Alike, RankVerdict, Slow
+from profiler_server.facts.ranks import Compared
 from profiler_server.format import format_duration
-from profiler_server.pages.ranks.rows import measure_own
-from profiler_server.pages.ranks.words import list_stats
+from profiler_server.pages.ranks.head import list_stats
 from tests.support.jobs import JobPlan, make_job, summarize_job
 from tests.support.row_edits import lay_end_to_end, write_rows
 from tests.support.runs import MS, RunPlan, build_run, build_steps
@@ -110,7 +110,7 @@ def test_the_rank_that_evaluates_while_the_others_wait_is_named(tmp_path: Path, 
     ranks = summarize_ranks(open_run(tmp_path / "run"))
     own = measure_own(ranks)
     assert own[0] - own[1] == pytest.approx(LONG / EVERY, rel=0.25)
-    shown = {stat.label: stat for stat in list_stats(open_run(tmp_path / "run").manifest, ranks, judged)}
+    shown = {stat.label: stat for stat in list_stats(2, ranks, Compared(judged, own, None))}
     assert shown["Slowest rank"].note.startswith(format_duration(own[0]))  # as the table has it
     run = open_run(tmp_path / "run")
     found = recall_what_if(run, summarize_ranks(run))

@@ -1,18 +1,40 @@
-"""The table of ranks: sorted by any column, those of one host alone, a part of very many at a time."""
+"""The tables of ranks, hosts and collectives: sorted by any column, those of one host alone, a part of very many at a time."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 
-from profiler_server.analysis.ranks.ranks import RankSummary
-from profiler_server.analysis.ranks.together import put_together
-from profiler_server.facts.job import Handover, Pause, RankComparison, RankVerdict, Slow
+from profiler_server.facts.job import Handover, RankComparison, RankVerdict, Slow
 from profiler_server.facts.machine import DeviceTimes
-from profiler_server.format import ABSENT, format_change, format_count, format_duration, format_share, shorten_middle
+from profiler_server.facts.ranks import CollectiveRow, Collectives, Compared, RankFigures
+from profiler_server.format import (
+    ABSENT,
+    format_bytes,
+    format_change,
+    format_count,
+    format_duration,
+    format_share,
+    shorten_middle,
+)
 
 ROWS_PER_PAGE = 128
-Key = Callable[[RankSummary], float | str | tuple[float, float]]
+MOST_HOSTS = 32
+MOST_ROWS = 400
+MOST_NAMES = 50
+_CLOCKS = {
+    "one": "Own time is the collective as this rank saw it; the transfer begins when the last rank has come; what lies "
+    "before that is waiting.",
+    "aligned": "Own time is the collective as this rank saw it; the transfer begins when the last rank has come; what lies "
+    "before that is waiting. The clocks of the ranks differ, and were aligned by the collectives that they leave together.",
+    "unknown": "Own time is the collective as this rank saw it; the transfer is the shortest own time of that call over "
+    "the ranks; the rest is waiting. The clocks of the ranks cannot be compared: the rank whose own time is the shortest "
+    "is taken for the last.",
+}
+
+
+Key = Callable[[RankFigures], float | str | tuple[float, float]]
 KEYS: Mapping[str, Key] = {
     "rank": lambda rank: rank.rank,
     "host": lambda rank: rank.host,
@@ -81,7 +103,7 @@ class RankTable:
 class Order:
     """Which ranks are shown, in their order, as the query asks for it."""
 
-    shown: tuple[RankSummary, ...]
+    shown: tuple[RankFigures, ...]
     sort: str
     problem: str
     host: str
@@ -91,7 +113,7 @@ class Order:
 
 
 def order_ranks(
-    ranks: Sequence[RankSummary], verdict: RankVerdict, devices: Mapping[int, DeviceTimes], query: Mapping[str, str]
+    ranks: Sequence[RankFigures], verdict: RankVerdict, devices: Mapping[int, DeviceTimes], query: Mapping[str, str]
 ) -> Order:
     """Choose and sort the ranks. Of very many, those come first that hold the others up, unless it is asked otherwise.
 
@@ -140,11 +162,9 @@ def _read_page(text: str) -> int:
     return max(int(text), 1) if text.isascii() and text.isdigit() and len(text) < 7 else 1
 
 
-def list_rows(
-    order: Order, ranks: Sequence[RankSummary], verdict: RankVerdict, devices: Mapping[int, DeviceTimes]
-) -> RankTable:
+def list_rows(order: Order, ranks: Sequence[RankFigures], found: Compared) -> RankTable:
     """List the ranks that are shown."""
-    own = measure_own(ranks, verdict.comparison.pause if verdict.comparison is not None else None)
+    own, verdict, devices = found.own_ns, found.verdict, found.devices
     longest = max(own.values(), default=0.0)
     return RankTable(
         rows=tuple(_view(rank, verdict, devices.get(rank.rank), own[rank.rank], longest) for rank in order.shown),
@@ -173,12 +193,9 @@ class HostRow:
     worst: int
 
 
-MOST_HOSTS = 32
-
-
-def list_hosts(ranks: Sequence[RankSummary], verdict: RankVerdict) -> tuple[HostRow, ...]:
+def list_hosts(ranks: Sequence[RankFigures], verdict: RankVerdict) -> tuple[HostRow, ...]:
     """List the hosts by what their ranks cost the others, the first MOST_HOSTS; nothing for one host."""
-    by_host: dict[str, list[RankSummary]] = {}
+    by_host: dict[str, list[RankFigures]] = {}
     for rank in ranks:
         if rank.steps:
             by_host.setdefault(rank.host, []).append(rank)
@@ -192,7 +209,7 @@ def list_hosts(ranks: Sequence[RankSummary], verdict: RankVerdict) -> tuple[Host
 
 
 def _view_host(
-    host: str, members: Sequence[RankSummary], total: float, most: float, blame: Mapping[int, float]
+    host: str, members: Sequence[RankFigures], total: float, most: float, blame: Mapping[int, float]
 ) -> HostRow:
     worst = max(members, key=lambda rank: (blame.get(rank.rank, 0.0), rank.own_ns))
     return HostRow(
@@ -206,22 +223,8 @@ def _view_host(
     )
 
 
-def measure_own(ranks: Sequence[RankSummary], pause: Pause | None = None) -> dict[int, float]:
-    """Return what each rank works in the mean step, with what it does between steps and others do not.
-
-    Steps with a wait that is told by itself are left out.
-    """
-    if pause is not None:
-        together = put_together({rank.rank: rank.together for rank in ranks}).drop(pause.steps)
-        own = together.own_ns.mean(axis=1).tolist() if len(together.step) else []
-        return {rank.rank: rank.own_ns for rank in ranks} | dict(zip(together.ranks, own, strict=False))
-    between = {rank.rank: float(rank.together.between_ns.mean()) for rank in ranks if len(rank.together.between_ns)}
-    least = min(between.values(), default=0.0)
-    return {rank.rank: rank.own_ns + between.get(rank.rank, least) - least for rank in ranks}
-
-
 def _view(
-    rank: RankSummary, verdict: RankVerdict, device: DeviceTimes | None, own_ns: float, longest: float
+    rank: RankFigures, verdict: RankVerdict, device: DeviceTimes | None, own_ns: float, longest: float
 ) -> RankRow:
     comparison = verdict.comparison
     slowest = comparison is not None and comparison.latest.rank == rank.rank
@@ -251,11 +254,11 @@ def _write_known(values: Mapping[int, float], rank: int, write: Callable[[float]
     return write(values[rank]) if rank in values else ABSENT
 
 
-def _write(rank: RankSummary, value_ns: float) -> str:
+def _write(rank: RankFigures, value_ns: float) -> str:
     return format_duration(value_ns) if rank.steps else ABSENT
 
 
-def _write_behind(rank: RankSummary, own_ns: float, comparison: RankComparison) -> str:
+def _write_behind(rank: RankFigures, own_ns: float, comparison: RankComparison) -> str:
     """Return how far a rank is from the median of the others of the slowest, as a share of the step: one yardstick for
     all, and that of the sentences."""
     if not rank.steps or not comparison.step_ns:
@@ -263,3 +266,140 @@ def _write_behind(rank: RankSummary, own_ns: float, comparison: RankComparison) 
     if rank.rank == comparison.latest.rank:
         return format_change(comparison.latest.late_frac)
     return format_change((own_ns - comparison.latest.others_ns) / comparison.step_ns)
+
+
+@dataclass(frozen=True)
+class CollectiveLine:
+    """One collective of one rank. `wait_frac` is the part of its own time that it waited, for the bar."""
+
+    rank: int
+    name: str
+    count: str
+    total: str
+    transfer: str
+    wait: str
+    wait_frac: float
+    late: str
+    bytes: str
+    algorithm: str
+    bandwidth: str
+
+
+@dataclass(frozen=True)
+class CollectiveSum:
+    """One collective over all ranks; times are of a call, bandwidths the median of the ranks."""
+
+    name: str
+    ranks: str
+    count: str
+    mean: str
+    transfer: str
+    wait: str
+    wait_frac: float
+    last: int | None
+    late: str
+    bytes: str
+    algorithm: str
+    bandwidth: str
+
+
+@dataclass(frozen=True)
+class CollectiveTable:
+    """`in_windows` says that the calls were seen in detailed windows only."""
+
+    sums: tuple[CollectiveSum, ...]
+    rows: tuple[CollectiveLine, ...]
+    has_bytes: bool
+    note: str
+    in_windows: bool
+
+
+def view_collectives(found: Collectives) -> CollectiveTable | None:
+    """Lay the collectives out, None where none were recorded. Those that took longest come first."""
+    if not found.rows:
+        return None
+    by_name: dict[str, list[CollectiveRow]] = {}
+    for row in sorted(found.rows, key=lambda row: (row.name, row.rank)):
+        by_name.setdefault(row.name, []).append(row)
+    longest = sorted(by_name, key=lambda name: (-sum(row.total_ns for row in by_name[name]), name))
+    rows = [row for own in by_name.values() for row in own]
+    return CollectiveTable(
+        sums=tuple(_sum_ranks(name, by_name[name]) for name in longest[:MOST_NAMES])
+        if len({row.rank for row in rows}) > 1
+        else (),
+        rows=tuple(_view_call(row) for row in rows[:MOST_ROWS]),
+        has_bytes=any(row.bytes is not None for row in rows),
+        note=_describe(found),
+        in_windows=found.in_windows,
+    )
+
+
+def _sum_ranks(name: str, rows: Sequence[CollectiveRow]) -> CollectiveSum:
+    """Sum the rows of all ranks. `count` is that of the rank with most, `last` the rank that came last most often."""
+    count, matched = sum(row.count for row in rows), sum(row.matched for row in rows)
+    last = max(rows, key=lambda row: row.late)
+    mean_ns = sum(row.total_ns for row in rows) / max(count, 1)
+    wait_ns = _divide([row.wait_ns for row in rows], matched)
+    sized = sum(row.count for row in rows if row.bytes is not None)
+    return CollectiveSum(
+        name=name,
+        ranks=format_count(len(rows)),
+        count=format_count(max(row.count for row in rows)),
+        mean=format_duration(mean_ns),
+        transfer=format_duration(_divide([row.transfer_ns for row in rows], matched)),
+        wait=format_duration(wait_ns),
+        wait_frac=wait_ns / mean_ns if wait_ns is not None and mean_ns else 0.0,
+        last=last.rank if last.late else None,
+        late=f"{format_count(last.late)} of {format_count(last.matched)}",
+        bytes=format_bytes(_divide([row.bytes for row in rows], sized)),
+        algorithm=_format_speed(*(row.algorithm_bytes_per_s for row in rows)),
+        bandwidth=_format_speed(*(row.bus_bytes_per_s for row in rows)),
+    )
+
+
+def _divide(values: Sequence[int | None], by: int) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / by if known and by else None
+
+
+def _view_call(row: CollectiveRow) -> CollectiveLine:
+    return CollectiveLine(
+        rank=row.rank,
+        name=row.name,
+        count=format_count(row.count),
+        total=format_duration(row.total_ns),
+        transfer=format_duration(row.transfer_ns),
+        wait=format_duration(row.wait_ns),
+        wait_frac=row.wait_ns / row.total_ns if row.wait_ns is not None and row.total_ns else 0.0,
+        late=f"{format_count(row.late)} of {format_count(row.matched)}" if row.matched else ABSENT,
+        bytes=format_bytes(row.bytes),
+        algorithm=_format_speed(row.algorithm_bytes_per_s),
+        bandwidth=_format_speed(row.bus_bytes_per_s),
+    )
+
+
+def _format_speed(*bytes_per_s: float | None) -> str:
+    """Return the median of the speeds that are known."""
+    known = [speed for speed in bytes_per_s if speed is not None]
+    return f"{format_bytes(median(known))}/s" if known else ABSENT
+
+
+def _describe(found: Collectives) -> str:
+    total, paired = sum(row.count for row in found.rows), sum(row.matched for row in found.rows)
+    text = _CLOCKS[found.clock]
+    if found.clock == "aligned":
+        text += f" After that the ranks leave them within {format_duration(found.clock_residual_ns)} of the median rank in 95 % of the calls."
+    if not paired:
+        return (
+            "Own time is the collective as this rank saw it, waiting for the others included: without their traces the "
+            "bandwidths are the least that they can be."
+        )
+    if paired < total:
+        share = format_share((total - paired) / total)
+        text += (
+            f" For {share} of the calls not every rank has one, so that transfer, wait and who came last are not known: "
+            "a rank that need not wait, such as the last one, records none, and ranks may have recorded other steps."
+        )
+    if len(found.rows) > MOST_ROWS:
+        text += f" The first {MOST_ROWS} of {format_count(len(found.rows))} rows are shown."
+    return text

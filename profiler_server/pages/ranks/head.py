@@ -1,4 +1,4 @@
-"""What the job would take if its ranks were alike: the slowdown, what makes it, and what mending a rank gains."""
+"""The head of the page: its figures, the picture of who holds whom up, and what the job would take with ranks that are alike."""
 
 from __future__ import annotations
 
@@ -6,10 +6,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+import numpy as np
+
 from collector.format.phases import PHASE_LABELS
-from profiler_server.analysis.what_if.result import WhatIf
-from profiler_server.facts.job import BETWEEN
-from profiler_server.format import ABSENT, format_duration, format_number_of, format_share
+from profiler_server.diagnosis.rank_sentences import name_causes
+from profiler_server.facts.job import BETWEEN, LateRank, RankVerdict, Slow
+from profiler_server.facts.ranks import Compared, JobSlowdown, RankFigures, find_noun
+from profiler_server.figures.strips import percent
+from profiler_server.format import ABSENT, format_count, format_duration, format_number_of, format_share
 
 MOST_ROWS = 8
 """Ranks and operations that are listed, the worst first."""
@@ -21,6 +25,94 @@ _COMMUNICATION = "communication"
 """The part of the work of ranks that meet once in a step."""
 _OTHER_LABELS = {BETWEEN: "Between steps"}
 Key = TypeVar("Key", int, str)
+
+
+@dataclass(frozen=True)
+class Stat:
+    """One figure of the head, and what it is."""
+
+    label: str
+    value: str
+    note: str
+
+
+def list_stats(world_size: int, ranks: Sequence[RankFigures], found: Compared) -> tuple[Stat, ...]:
+    comparison = found.verdict.comparison
+    known, noun = [rank for rank in ranks if rank.steps], find_noun(ranks)
+    steps = np.array([rank.step_ns for rank in known])
+    wait = np.array([rank.phases_ns["communication"] for rank in known])
+    hosts = len({rank.host for rank in ranks if rank.host})
+    where = f", on {format_number_of(hosts, 'host')}" if hosts else ""
+    stats = [
+        Stat("Ranks", format_count(len(known)), f"of {max(world_size, len(ranks)):,}{where}"),
+        Stat(f"Mean {noun}", format_duration(float(steps.mean())), _span(steps)),
+    ]
+    if comparison is not None:
+        stats += _list_own(
+            comparison.latest, {rank.rank: found.own_ns[rank.rank] for rank in known}, comparison.stages > 1
+        )
+    if comparison is not None and comparison.meetings and not comparison.is_hidden:
+        one = "collective" if comparison.source == "collectives" else noun
+        what = format_number_of(comparison.meetings, one)
+        residual = f"± {format_duration(comparison.residual_ns[1])}"
+        # By so much the ranks leave a meeting apart; over several meetings it does not add up.
+        stats.append(Stat("One lateness known to", residual, f"in 95 % of {what}; means are known better"))
+    if wait.any():
+        stats.append(
+            Stat("Held in collectives", format_share(float((wait / steps).mean())), f"of the {noun}, mean of the ranks")
+        )
+    else:
+        stats.append(Stat("Held in collectives", "not seen", "what backward hides counts as backward"))
+    return tuple(stats)
+
+
+def _list_own(latest: LateRank, own_ns: Mapping[int, float], is_of_stage: bool) -> Iterator[Stat]:
+    """Say the own time of the slowest rank and of the others, as the table has them; of a pipeline those of its stage."""
+    own = format_duration(own_ns.get(latest.rank, latest.own_ns))
+    yield Stat(
+        "Slowest rank in its stage" if is_of_stage else "Slowest rank",
+        f"rank {latest.rank}",
+        f"{own} outside of collectives",
+    )
+    others = [time for rank, time in own_ns.items() if rank != latest.rank]
+    middle = float(np.median(others)) if len(others) == latest.others else latest.others_ns
+    label = "Median of the others" if latest.others > 1 else "The other rank"
+    yield Stat(f"{label} in it" if is_of_stage else label, format_duration(middle), "outside of collectives")
+
+
+def _span(values: np.ndarray) -> str:
+    least, most = format_duration(float(values.min())), format_duration(float(values.max()))
+    return "the same on all ranks" if least == most else f"{least} to {most} over the ranks"
+
+
+@dataclass(frozen=True)
+class HoldUp:
+    """Lengths are SVG percentages. `work` is of the others, who wait from there to the end, when the late rank comes."""
+
+    rank: int
+    others: str
+    late: str
+    cause: str
+    work: str
+    wait: str
+
+
+def draw_hold_up(verdict: RankVerdict) -> HoldUp | None:
+    """Lay the picture out; None where no rank holds the others up, and where first one and then another does."""
+    if not isinstance(verdict, Slow) or verdict.comparison.is_hidden:
+        return None
+    found, others = verdict.comparison.latest, verdict.comparison.others
+    if found.own_ns <= 0:
+        return None
+    late_ns = found.own_ns - found.others_ns
+    return HoldUp(
+        rank=found.rank,
+        others="the other rank" if others == 1 else f"{others:,} others",
+        late=format_duration(late_ns),
+        cause=name_causes(found.causes),
+        work=percent(found.others_ns, found.own_ns),
+        wait=percent(late_ns, found.own_ns),
+    )
 
 
 @dataclass(frozen=True)
@@ -46,7 +138,7 @@ class WhatIfView:
     has_gain: bool
 
 
-def view_what_if(found: WhatIf | None) -> WhatIfView | None:
+def view_what_if(found: JobSlowdown | None) -> WhatIfView | None:
     """Lay the figures out; None for a run of one rank."""
     if found is None:
         return None
@@ -64,7 +156,7 @@ def view_what_if(found: WhatIf | None) -> WhatIfView | None:
     )
 
 
-def say_slowdown(found: WhatIf) -> str:
+def say_slowdown(found: JobSlowdown) -> str:
     """Say in a sentence how much of the step unlike ranks cost, and which rank to mend."""
     if found.slowdown is None or found.waste_frac is None:
         return ""
@@ -100,7 +192,7 @@ def _say_loss(slowdown: float, waste_frac: float, by_operation: Mapping[str, flo
     )
 
 
-def _say_how(found: WhatIf) -> str:
+def _say_how(found: JobSlowdown) -> str:
     how = (
         "Every operation is replayed with the mean length of its kind, communication with the median"
         if found.method == "replay"
