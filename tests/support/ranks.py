@@ -8,20 +8,21 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.support.forking import ROOT, Forked
+
 
 def launch(script: str, path: Path, ranks: int = 2) -> None:
     """Run the script once per rank with the path as its argument. AssertionError with what a failed one printed."""
-    root = Path(__file__).parents[2]
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = str(probe.getsockname()[1])
-    common = {"WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "PYTHONPATH": str(root)}
+    common = {"WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "PYTHONPATH": str(ROOT)}
     processes = [
-        subprocess.Popen(
+        Forked(
             [sys.executable, "-c", script, str(path)],
             stderr=subprocess.PIPE,
             text=True,
-            cwd=root,
+            cwd=ROOT,
             env={**os.environ, **common, "RANK": str(rank)},
         )
         for rank in range(ranks)

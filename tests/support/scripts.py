@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import textwrap
 from pathlib import Path
+
+from tests.support import forking
 
 
 def run_script(folder: Path, text: str, expected: int = 0) -> str:
     """Run a script in a folder and return what it printed; it must end with the expected exit code."""
     script = folder / "script.py"
     script.write_text(textwrap.dedent(text), encoding="utf-8")
-    done = subprocess.run([sys.executable, str(script)], cwd=folder, capture_output=True, text=True, timeout=300)
+    done = forking.run([sys.executable, script], cwd=folder)
     assert done.returncode == expected, done.stderr
-    return done.stdout
+    return str(done.stdout)

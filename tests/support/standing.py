@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import socket
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from tests.support.forking import ROOT, Forked
 
 _JOB = """
 import os, sys, time, torch
@@ -49,13 +50,12 @@ TOLD = "Rank 3 has not entered allreduce 30"
 @contextmanager
 def hold_job(folder: Path) -> Iterator[Path]:
     """Run the job, recorded to `job` below the folder, until the block ends; what its ranks say is in `said0` to `said3`."""
-    root = Path(__file__).parents[2]
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = str(probe.getsockname()[1])
     common = {"WORLD_SIZE": "4", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "PROFILER_HANG_S": "1"}
-    environment = {**os.environ, **common, "PYTHONPATH": str(root)}
-    ranks = subprocess.Popen([sys.executable, "-c", _JOB, str(folder)], env=environment, start_new_session=True)
+    environment = {**os.environ, **common, "PYTHONPATH": str(ROOT)}
+    ranks = Forked([sys.executable, "-c", _JOB, str(folder)], env=environment)
     try:
         yield folder
     finally:

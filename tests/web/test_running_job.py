@@ -12,6 +12,7 @@ import pytest
 
 from collector.format.run import open_run
 from tests.support.asking import Asker
+from tests.support.forking import ROOT, Forked
 
 FORM = {"content-type": "application/x-www-form-urlencoded"}
 # It trains until the window that the form asked for is on disk. A loaded machine opens others, for steps that stand out.
@@ -35,10 +36,8 @@ with Profiler(sys.argv[1], window=(2, 1)):
 
 @pytest.fixture
 def job(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
-    root = Path(__file__).parents[2]
-    process = subprocess.Popen(
-        [sys.executable, "-c", JOB, str(tmp_path / "job")], cwd=root, stderr=subprocess.PIPE, text=True
-    )
+    command = [sys.executable, "-c", JOB, str(tmp_path / "job")]
+    process = Forked(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
     yield process
     process.kill()
     process.communicate()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).parents[3]
+from tests.support import forking
+from tests.support.forking import ROOT as ROOT
+
 TIMEOUT_S = 300
 LOOP = """
 import sys, torch
@@ -33,19 +34,4 @@ def run_launcher(folder: Path, *words: object, **variables: str) -> subprocess.C
     """Run `profiler-run words…` in that folder; if it hangs, end it with the processes that it has started."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **variables}
     command = [sys.executable, "-m", "collector.launch", *map(str, words)]
-    process = subprocess.Popen(
-        command,
-        text=True,
-        cwd=folder,
-        env=environment,
-        start_new_session=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
-    try:
-        output, errors = process.communicate(timeout=TIMEOUT_S)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
-        raise
-    return subprocess.CompletedProcess(command, process.returncode, output, errors)
+    return forking.run(command, cwd=folder, env=environment, timeout=TIMEOUT_S)

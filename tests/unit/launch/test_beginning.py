@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from collector import open_run
+from tests.support import forking
 from tests.unit.launch.programs import LOOP, ROOT, run_launcher, write_script
 
 MARKS = """
@@ -30,9 +31,7 @@ WINDOW_OFF = '{"window": null}'
 
 def run_python(folder: Path, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **variables}
-    return subprocess.run(
-        [sys.executable, *words], cwd=folder, env=environment, capture_output=True, text=True, timeout=300
-    )
+    return forking.run([sys.executable, *words], cwd=folder, env=environment)
 
 
 @pytest.mark.parametrize("is_installed", [True, False])

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import gc
-import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
 
+import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from collector.context.signals import MOST_LOADERS
+from collector.context import signals
 from collector.options import parse_options
 from collector.session.recording import Recording
 from collector.signals.optimizer import MOST_OPTIMIZERS
+from tests.support import forking
 
+MOST_LOADERS = 18
 UNTOUCHED = """
 import gc, sys, threading
 import collector
@@ -34,7 +36,7 @@ print(os.path.exists(sys.argv[1]))
 
 def test_a_profiler_that_was_not_started_touches_nothing(tmp_path: Path) -> None:
     command = [sys.executable, "-c", UNTOUCHED, str(tmp_path / "run")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = forking.run(command)
     assert (done.returncode, done.stdout.strip()) == (0, "False"), done.stderr
 
 
@@ -58,7 +60,8 @@ def count_own() -> Counter[str]:
     )
 
 
-def test_what_a_recording_holds_does_not_grow(tmp_path: Path) -> None:
+def test_what_a_recording_holds_does_not_grow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(signals, "MOST_LOADERS", MOST_LOADERS)
     recording = Recording(tmp_path, parse_options({"window": None}), with_sidecar=False)
     recording.resume()
     context = recording.context

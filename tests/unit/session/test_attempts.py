@@ -13,6 +13,8 @@ from collector.format.schema.layout import EARLIER_FOLDER, events_path
 from collector.session.place import MOST_EARLIER, Launch, Place, claim_place, find_job
 from collector.session.profiler import Profiler
 
+pytestmark = pytest.mark.usefixtures("alone")
+
 
 def launch(path: Path, job: str, restarts: int, requeues: int = 0) -> Place:
     """Claim a place and leave it as a process does that has died at once."""

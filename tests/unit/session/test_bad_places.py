@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import gc
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -13,7 +12,9 @@ import pytest
 
 from collector import Profiler
 from collector.format.schema.errors import RunError
-from tests.support import shapes
+from tests.support import forking, shapes
+
+pytestmark = pytest.mark.usefixtures("alone")
 
 
 def test_a_path_that_cannot_be_written_is_one_warning_and_training_goes_on(
@@ -64,7 +65,7 @@ def test_a_script_that_is_run_again_to_spawn_records_once(tmp_path: Path) -> Non
         "    child.start(); child.join()\n"
         "    print(child.exitcode, profiler.analyse().state)\n"
     )
-    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False, timeout=60)
+    done = forking.run([sys.executable, script])
     assert done.stdout.split() == ["0", "complete"], done.stderr
     assert not (tmp_path / "run" / "earlier").exists()
 

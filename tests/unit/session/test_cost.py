@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from collector.format.run import Run
 from collector.format.steps import summarize_steps
 from collector.session import rehearsal
 from collector.session.rehearsal import CostSampler
 from collector.sidecar.rank_manifest import measure_overhead
 from profiler_server.report.building import build_report
 from tests.support import shapes
-from tests.support.recording import assert_sound, record
+from tests.support.recording import Recorded, assert_sound, record
 
 CALLS = {"fetch": 100, "forward": 200, "backward": 100, "update": 100, "zero": 100}
 
@@ -21,13 +18,30 @@ CALLS = {"fetch": 100, "forward": 200, "backward": 100, "update": 100, "zero": 1
 def train() -> None:
     model = shapes.Net()
     optimizer = shapes.sgd(model)
-    for _ in range(40):
+    for _ in range(8):
         shapes.train_on(model, optimizer, shapes.loader())
 
 
-def test_a_run_has_the_cost_of_its_own_hooks_within_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rehearsal, "EARLY_NS", 0)
-    recorded = record(tmp_path, train)
+@pytest.fixture(scope="module")
+def sampled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Recorded, list[int]]:
+    """A training whose hooks are timed without a pause, and the steps behind which they were."""
+    sample = CostSampler.sample
+    steps: list[int] = []
+
+    def follow(sampler: CostSampler, step: int) -> bool:
+        taken = sampler._taken
+        kept = sample(sampler, step)
+        steps.extend([step] * (sampler._taken - taken))
+        return kept
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rehearsal, "EARLY_NS", 0)
+        patch.setattr(CostSampler, "sample", follow)
+        return record(tmp_path_factory.mktemp("cost"), train), steps
+
+
+def test_a_run_has_the_cost_of_its_own_hooks_within_bounds(sampled: tuple[Recorded, list[int]]) -> None:
+    recorded, _ = sampled
     assert_sound(recorded)
     cost = recorded.run.rank().manifest.overhead
     assert cost.training_thread_ns_per_step is not None
@@ -39,24 +53,13 @@ def test_a_run_has_the_cost_of_its_own_hooks_within_bounds(tmp_path: Path, monke
     mean = summarize_steps(recorded.run.table("steps")).duration_ns
     assert mean is not None
     assert cost.share_frac == pytest.approx(cost.training_thread_ns_per_step / mean.mean)
-    reported = build_report(Run(tmp_path))["overhead"]
+    reported = build_report(recorded.run)["overhead"]
     assert reported["training_thread_low_ns_per_step"] == round(cost.training_thread_low_ns_per_step)
     assert reported["training_thread_high_ns_per_step"] == round(cost.training_thread_high_ns_per_step)
 
 
-def test_no_step_carries_the_time_in_which_a_hook_was_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rehearsal, "EARLY_NS", 0)
-    sample = CostSampler.sample
-    steps: list[int] = []
-
-    def slow(sampler: CostSampler, step: int) -> bool:
-        taken = sampler._taken
-        kept = sample(sampler, step)
-        steps.extend([step] * (sampler._taken - taken))
-        return kept
-
-    monkeypatch.setattr(CostSampler, "sample", slow)
-    recorded = record(tmp_path, train)
+def test_no_step_carries_the_time_in_which_a_hook_was_timed(sampled: tuple[Recorded, list[int]]) -> None:
+    recorded, steps = sampled
     rests = [row["step"] for row in recorded.rows if row["kind"] == "rest"]
     assert steps
     assert set(steps) <= set(rests)

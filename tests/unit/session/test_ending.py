@@ -13,16 +13,15 @@ import pytest
 from collector import Profiler, Run, open_run
 from collector.format.schema.facts import UNTOLD
 from collector.session.ending import describe_error, spell_end
-from tests.support import shapes
-from tests.unit.launch.programs import run_launcher, write_script
+from tests.support import forking, shapes
+from tests.unit.launch.programs import ROOT, run_launcher, write_script
 from tests.unit.session.test_survival import has_ended, wait_until
 
-ROOT = Path(__file__).parents[3]
 TRAINING = """
 import os, signal, sys
 sys.excepthook = {hook}
 from collector import Profiler
-from tests.support import shapes
+from tests.support import forking, shapes
 profiler = Profiler("run", window=None)
 shapes.plain()
 {end}
@@ -31,7 +30,7 @@ CHILD = """
 import multiprocessing
 def train():
     from collector import Profiler
-    from tests.support import shapes
+    from tests.support import forking, shapes
     profiler = Profiler("run", window=None)
     shapes.plain()
     raise RuntimeError("boom")
@@ -52,9 +51,7 @@ class Unspeakable(Exception):
 def run_script(folder: Path, text: str) -> subprocess.CompletedProcess[str]:
     script = write_script(folder, text)
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    return subprocess.run(
-        [sys.executable, script.name], capture_output=True, text=True, cwd=folder, env=environment, timeout=300
-    )
+    return forking.run([sys.executable, script.name], cwd=folder, env=environment)
 
 
 def read_end(run: Run) -> tuple[str | None, str]:

@@ -15,6 +15,7 @@ import pytest
 from collector.format.run import Run
 from collector.format.schema.layout import events_path, rank_path
 from collector.frames.posting import TRAINER
+from tests.support.forking import Forked
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="stacks are read on Linux only")
 
@@ -56,7 +57,7 @@ with Profiler("run", window=None, triggers=False, stacks=True):
 def training(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
     """A training in `tmp_path` that is recorded until a file `enough` is there."""
     (tmp_path / "training.py").write_text(_TRAINING)
-    with subprocess.Popen([sys.executable, "training.py"], cwd=tmp_path) as process:
+    with Forked([sys.executable, "training.py"], cwd=tmp_path) as process:
         _wait(lambda: any(tmp_path.glob("run/profiler/rank_0/stacks/*.parquet")))
         yield process
         process.kill()
@@ -67,7 +68,7 @@ def foreign(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     """Another process of this user, which has offered its stack in a folder `offers`."""
     (tmp_path / "offers").mkdir()
     arguments = [sys.executable, "-c", _FOREIGN, str(tmp_path / "offers")]
-    with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) as process:
+    with Forked(arguments, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "there\n"
         yield process

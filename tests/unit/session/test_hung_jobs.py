@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import socket
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -16,6 +15,7 @@ from collector.format.run import open_run
 from collector.hangs.blame import Stop
 from profiler_server.analysis.ranks.ending import find_end
 from profiler_server.diagnosis.end_sentences import describe_end
+from tests.support.forking import ROOT, Forked
 
 LIMIT_S = 120
 SCRIPT = """
@@ -50,15 +50,12 @@ for step in range(1, 100):
 def hung(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two ranks, of which one sleeps before its sixth all-reduce; both are killed when they have stood still a while."""
     path = tmp_path_factory.mktemp("hung")
-    root = Path(__file__).parents[3]
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = str(probe.getsockname()[1])
-    common = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "PYTHONPATH": str(root)}
+    common = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "PYTHONPATH": str(ROOT)}
     ranks = [
-        subprocess.Popen(
-            [sys.executable, "-c", SCRIPT, str(path)], cwd=root, env={**os.environ, **common, "RANK": str(rank)}
-        )
+        Forked([sys.executable, "-c", SCRIPT, str(path)], cwd=ROOT, env={**os.environ, **common, "RANK": str(rank)})
         for rank in (0, 1)
     ]
     try:

@@ -11,6 +11,8 @@ from collector import Profiler
 from collector.format.schema.errors import OptionError, SessionError
 from tests.support import shapes
 
+pytestmark = pytest.mark.usefixtures("alone")
+
 
 def test_analyse_says_where_the_run_is_and_how_to_look_at_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -11,6 +11,7 @@ from pathlib import Path
 from collector import open_run
 from collector.format.schema.layout import events_path
 from collector.notes import NOTES_FILE, Notes, read_notes, write_notes
+from tests.support import forking
 
 ODD = b"caf\xe9"
 TRAINING = """
@@ -32,8 +33,9 @@ def record(folder: Path, *arguments: bytes | str, **environment: str) -> subproc
     script = os.fsencode(folder) + b"/" + ODD + b".py"
     with open(script, "w", encoding="utf-8") as file:
         file.write(TRAINING)
-    command: list[bytes | str] = [sys.executable, "-m", "collector.launch", script, *arguments]
-    return subprocess.run(command, cwd=folder, env={**os.environ, **environment}, capture_output=True, check=False)
+    words = [os.fsdecode(word) for word in (script, *arguments)]
+    command = [sys.executable, "-m", "collector.launch", *words]
+    return forking.run(command, cwd=folder, env={**os.environ, **environment}, text=False)
 
 
 def test_bytes_that_are_no_text_in_a_script_its_arguments_and_the_output_are_recorded(tmp_path: Path) -> None:

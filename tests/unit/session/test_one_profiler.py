@@ -9,6 +9,8 @@ import pytest
 from collector import Profiler, active_profiler
 from collector.format.schema.errors import SessionError
 
+pytestmark = pytest.mark.usefixtures("alone")
+
 
 def test_a_second_live_profiler_is_refused_by_name_of_the_first(profiler: Profiler, tmp_path: Path) -> None:
     with pytest.raises(SessionError, match=r"already recording to .*run; call its analyse\(\)") as refused:

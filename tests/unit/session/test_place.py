@@ -18,7 +18,9 @@ from collector.format.schema.layout import events_path, find_ranks, profiler_pat
 from collector.notes import Notes, write_notes
 from collector.session.place import Launch, abandon_place, claim_place
 
-RANKS, ROUNDS = 4, 60
+pytestmark = pytest.mark.usefixtures("alone")
+
+RANKS, ROUNDS = 4, 25
 
 
 def claim_all(rank: int, base: Path, barrier: Barrier) -> None:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import socket
-import subprocess
-import sys
 from pathlib import Path
 
 from collector import open_run
 from collector.format.phases import PHASE_NAMES
+from tests.support.ranks import launch
 
 TRAINING = """
 import sys, torch
@@ -31,36 +28,9 @@ dist.destroy_process_group()
 """
 
 
-def launch(path: Path) -> None:
-    root = Path(__file__).parents[3]
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, "-c", TRAINING, str(path)],
-            stderr=subprocess.PIPE,
-            text=True,
-            cwd=root,
-            env={
-                **os.environ,
-                "PYTHONPATH": str(root),
-                "RANK": str(rank),
-                "WORLD_SIZE": "2",
-                "MASTER_ADDR": "127.0.0.1",
-                "MASTER_PORT": port,
-            },
-        )
-        for rank in range(2)
-    ]
-    for process in ranks:
-        errors = process.communicate(timeout=300)[1]
-        assert process.returncode == 0, errors
-
-
 def test_ranks_of_a_launch_share_a_run_and_the_next_launch_sets_it_aside(tmp_path: Path) -> None:
-    launch(tmp_path)
-    launch(tmp_path)
+    for _ in range(2):
+        launch(TRAINING, tmp_path)
     assert len(list((tmp_path / "earlier").iterdir())) == 1
     run = open_run(tmp_path)
     assert (run.ranks, run.manifest.world_size, run.state) == ((0, 1), 2, "complete")

@@ -14,6 +14,7 @@ import pytest
 
 from collector.format.run import Run
 from collector.sidecar.process import recover_run
+from tests.support.forking import Forked
 from tests.support.scripts import run_script
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="stacks are read on Linux only")
@@ -156,7 +157,7 @@ def test_switched_off_nothing_is_read_and_the_training_computes_the_same(tmp_pat
 
 def test_what_was_written_outlives_a_kill(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(_write(steps=100_000))
-    with subprocess.Popen([sys.executable, "script.py"], cwd=tmp_path, stdout=subprocess.DEVNULL) as process:
+    with Forked([sys.executable, "script.py"], cwd=tmp_path, stdout=subprocess.DEVNULL) as process:
         folder = tmp_path / "run/profiler/rank_0/stacks"
         deadline = time.monotonic() + 120.0
         while not (folder.is_dir() and any(folder.glob("*.parquet"))) and time.monotonic() < deadline:

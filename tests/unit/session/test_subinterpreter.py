@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import forking
+
 OUTSIDE = """
 import sys
 {first}
@@ -41,7 +43,7 @@ print("inside goes on")
 def run_inside(folder: Path, code: str, first: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PROFILER_OUTPUT_PATH": "run"}
     command = [sys.executable, "-c", OUTSIDE.format(first=first), code]
-    return subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment, timeout=15)
+    return forking.run(command, cwd=folder, env=environment, timeout=60)
 
 
 @pytest.mark.parametrize("first", ["", "import torch", "import collector.session.profiler"])

@@ -22,6 +22,7 @@ from collector.ring.words import WordReader
 from collector.session import recording
 from collector.sidecar.process import recover_run
 from tests.support import shapes
+from tests.support.forking import ROOT, Forked
 from tests.support.recording import assert_sound, record
 from tests.support.shapes import few_batches
 
@@ -29,6 +30,7 @@ TRAINING = """
 import sys, torch
 from collector import Profiler
 from tests.support import shapes
+from tests.support.forking import ROOT, Forked
 torch.set_num_threads(1)
 profiler = Profiler(sys.argv[1], window=None)
 model = shapes.Net()
@@ -40,13 +42,12 @@ for epoch in range(100000):
 
 
 def start_training(path: Path) -> subprocess.Popen[str]:
-    root = Path(__file__).parents[3]
-    return subprocess.Popen(
+    return Forked(
         [sys.executable, "-c", TRAINING, str(path)],
         stdout=subprocess.PIPE,
         text=True,
-        cwd=root,
-        env={**os.environ, "PYTHONPATH": str(root)},
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
     )
 
 
@@ -65,8 +66,8 @@ def wait_until(condition: Callable[[], object], seconds: float = 120.0) -> None:
 
 def find_sidecar(training: subprocess.Popen[str]) -> int:
     children = Path(f"/proc/{training.pid}/task/{training.pid}/children")
-    wait_until(lambda: children.read_text().split())
-    return int(children.read_text().split()[0])
+    wait_until(lambda: len(children.read_text().split()) > 1)  # the first is what forks
+    return int(children.read_text().split()[-1])
 
 
 def has_ended(path: Path) -> bool:

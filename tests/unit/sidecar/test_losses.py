@@ -86,12 +86,12 @@ def test_a_stopped_recorder_process_that_goes_on_at_the_end_is_told_of_on_stderr
         model = torch.nn.Linear(1, 1)
         model(torch.ones(1, 1)).sum().backward()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        (sidecar,) = open(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read().split()
-        os.kill(int(sidecar), signal.SIGSTOP)
+        sidecar = profiler._recording._beside.pid
+        os.kill(sidecar, signal.SIGSTOP)
         for _ in range(8000):
             optimizer.step()
             profiler.step()
-        os.kill(int(sidecar), signal.SIGCONT)
+        os.kill(sidecar, signal.SIGCONT)
         profiler.analyse()
         """,
     )
