@@ -21,10 +21,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from collector.format import parts
-from collector.format.arrow_schemas import arrow_schema
 from collector.format.phases import PHASE_NAMES
 from collector.format.schema import layout
 from collector.format.schema.manifest import Device, RankManifest, RunManifest, Signal, encode_manifest
+from collector.format.stored_files import arrow_schema
 
 STEP_NS = 250_000_000
 STEPS_PER_CHUNK = 40

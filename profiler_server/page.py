@@ -8,11 +8,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
-from collector.format.evaluation import read_step_rows
 from collector.format.lens import StepRange
+from collector.format.rank import read_step_rows
 from collector.format.run import RankRun, Run
 from collector.format.schema.errors import RunError, TableBrokenError
-from collector.format.schema.recovery import spell_recovery
+from collector.format.schema.layout import spell_recovery
 from profiler_server.derive.derived import NotReady
 from profiler_server.notice import Notice as Notice
 from profiler_server.notice import Page as Page

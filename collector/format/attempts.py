@@ -64,8 +64,8 @@ def find_home(run_path: Path) -> Path:
 
 def _list_runs(run_path: Path) -> list[Attempt]:
     home = find_home(run_path)
-    read = (_read_attempt(path) for path in (home, *_list_set_aside(home)))
-    return [attempt for attempt in read if attempt is not None]
+    read = ((path, read_run_manifest(path)) for path in (home, *_list_set_aside(home)))
+    return [Attempt(manifest.attempt, path, manifest) for path, manifest in read if manifest is not None]
 
 
 def _list_set_aside(home: Path) -> Iterator[Path]:
@@ -76,10 +76,10 @@ def _list_set_aside(home: Path) -> Iterator[Path]:
     yield from named[-_MOST_LOOKED:]
 
 
-def _read_attempt(path: Path) -> Attempt | None:
-    file = layout.run_file(path)
+def read_run_manifest(run_path: Path) -> RunManifest | None:
+    """Return run.json, None where it cannot be read: whoever opens the run says why."""
+    file = layout.run_file(run_path)
     try:
-        manifest = decode_manifest(RunManifest, read_small_text(file), str(file))
+        return decode_manifest(RunManifest, read_small_text(file), str(file))
     except (StepscopeError, OSError, ValueError):
         return None
-    return Attempt(manifest.attempt, path, manifest)

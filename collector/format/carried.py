@@ -17,12 +17,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from collector.format.arrow_schemas import arrow_schema
 from collector.format.intervals import Ints
+from collector.format.schema.columns import SCHEMA_VERSION
 from collector.format.schema.errors import RunError
 from collector.format.schema.manifest import Loader, RankManifest, decode_manifest, encode_manifest
 from collector.format.schema.tables import TABLES
-from collector.format.schema.version import SCHEMA_VERSION
+from collector.format.stored_files import arrow_schema
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

@@ -1,17 +1,153 @@
-"""Find a run below a base directory by its id or name: one answer for Python, the commands and the server."""
+"""Find the runs below a base directory, within bounds and without following links; and one of them by its id or name.
+
+One answer for Python, the commands and the server.
+"""
 
 from __future__ import annotations
 
 import os
+import stat
+from collections import deque
+from dataclasses import dataclass
 from pathlib import Path
 
-from collector.format.attempts import find_home
-from collector.format.scan import scan_base
+from collector.format.attempts import find_home, read_run_manifest
 from collector.format.schema import layout
-from collector.format.schema.errors import ClosedRunError, RunNotFoundError, StepscopeError
-from collector.format.schema.manifest import RunManifest, decode_manifest
+from collector.format.schema.errors import ClosedRunError, RunNotFoundError
 from collector.format.schema.modes import spell_closed
-from collector.format.schema.reading import read_small_text
+
+DEPTH_LIMIT = 8
+FOLDER_LIMIT = 50_000
+RUN_LIMIT = 10_000
+JSON_LIMIT = 1_000
+_JSON_SUFFIXES = (".json", ".json.gz")
+_LIKELY_SUFFIXES = (".trace.json", ".trace.json.gz")
+_OWN_NAMES = frozenset(
+    {"benchmark.json", "benchmark_mean.json", layout.CONTROL_FILE, layout.RUN_FILE, layout.RANK_FILE}
+)
+SKIPPED_NAMES = frozenset({"node_modules", "__pycache__", "lost+found"})
+
+
+@dataclass(frozen=True)
+class JsonFile:
+    """A file that may be a trace by its name. Size and time tell whether it changed since it was looked into."""
+
+    path: Path
+    size_bytes: int
+    modified_ns: int
+
+
+@dataclass(frozen=True)
+class Scan:
+    """`paths` are directories that hold `profiler/run.json`; `refused` are folders that could not be listed, with why.
+
+    `cut` says in a sentence where the walk stopped, empty when it saw everything. `json_files` lie outside of runs' own
+    folders and are at most JSON_LIMIT, those that are named like a trace first in each folder.
+    """
+
+    paths: tuple[Path, ...]
+    refused: tuple[tuple[Path, str], ...]
+    cut: str
+    json_files: tuple[JsonFile, ...] = ()
+
+
+def scan_base(base_dir: Path) -> Scan:
+    """Find every run below base_dir, base_dir included, nearest first. Links to folders are not followed."""
+    paths: list[Path] = []
+    refused: list[tuple[Path, str]] = []
+    files: list[JsonFile] = []
+    queue = deque([(base_dir, 0)])
+    seen, too_deep, too_many = 0, False, False
+    while queue and seen < FOLDER_LIMIT and len(paths) < RUN_LIMIT:
+        folder, depth = queue.popleft()
+        seen += 1
+        is_run = _is_run(folder)
+        if is_run:
+            paths.append(folder)
+        try:
+            listed = _list_folder(folder, JSON_LIMIT - len(files))
+        except PermissionError:
+            refused.append((folder, f"{spell_closed(folder)}."))
+            continue
+        except OSError as error:
+            refused.append((folder, f"This folder cannot be listed: {error.strerror or error}."))
+            continue
+        if is_run is None:
+            refused.append((folder, f"{spell_closed(layout.profiler_path(folder))}."))
+        if listed.odd:
+            refused.append((folder, "What is in this folder under names that are not UTF-8 was left out."))
+        files += listed.files
+        too_many = too_many or listed.holds_more
+        if depth < DEPTH_LIMIT:
+            queue.extend((path, depth + 1) for path in listed.inner)
+        else:
+            too_deep = too_deep or bool(listed.inner)
+    return Scan(tuple(paths), tuple(refused), _explain_cut(bool(queue), too_deep, too_many), tuple(files))
+
+
+def _is_run(folder: Path) -> bool | None:
+    """Say whether a folder is a run; None where that is not for this user to see."""
+    try:
+        return stat.S_ISREG(os.stat(layout.run_file(folder)).st_mode)
+    except PermissionError:  # which Path.is_file() keeps to itself from Python 3.14 on
+        return None
+    except (OSError, ValueError):
+        return False
+
+
+@dataclass(frozen=True)
+class _Folder:
+    """The folders to walk into and the files that may be traces, each in order; links are neither.
+
+    `odd` is whether there are names that no page can show and no address can hold.
+    """
+
+    inner: list[Path]
+    files: list[JsonFile]
+    holds_more: bool
+    odd: bool
+
+
+def _list_folder(folder: Path, room: int) -> _Folder:
+    """List a folder with at most `room` files. OSError passes."""
+    with os.scandir(folder) as entries:
+        listed = [entry for entry in entries if not entry.name.startswith(".")]
+    shown = [entry for entry in listed if _is_text(entry.name)]
+    skipped = {layout.PROFILER_FOLDER, *SKIPPED_NAMES}
+    inner = sorted(
+        Path(entry.path) for entry in shown if entry.is_dir(follow_symlinks=False) and entry.name not in skipped
+    )
+    named = [entry for entry in shown if entry.name.endswith(_JSON_SUFFIXES) and entry.name not in _OWN_NAMES]
+    named.sort(key=lambda entry: (not entry.name.endswith(_LIKELY_SUFFIXES), entry.name))
+    files = [file for entry in named[:room] if (file := _describe_file(entry)) is not None]
+    return _Folder(inner, files, len(named) > room, len(shown) < len(listed))
+
+
+def _is_text(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _describe_file(entry: os.DirEntry[str]) -> JsonFile | None:
+    try:
+        if not entry.is_file(follow_symlinks=False):
+            return None
+        found = entry.stat(follow_symlinks=False)
+    except OSError:
+        return None  # it vanished
+    return JsonFile(Path(entry.path), found.st_size, found.st_mtime_ns)
+
+
+def _explain_cut(stopped: bool, too_deep: bool, too_many: bool) -> str:
+    if stopped:
+        return f"The search stopped after {FOLDER_LIMIT:,} folders or {RUN_LIMIT:,} runs; serve a folder further down."
+    deep = f"Folders more than {DEPTH_LIMIT} levels down were not searched." if too_deep else ""
+    many = f"Only the nearest {JSON_LIMIT:,} .json files were searched for traces." if too_many else ""
+    return " ".join(filter(None, (deep, many)))
+
 
 BASE_ID = "@base"
 """The id of a run that is the base directory itself, which has no path below it."""
@@ -27,7 +163,7 @@ def find_run(base_dir: Path, name: str) -> Path:
     try:
         return locate_run(base_dir, name)
     except RunNotFoundError as error:
-        called = [path for path in scan_base(base_dir).paths if name in (path.name, _read_name(path))]
+        called = [path for path in scan_base(base_dir).paths if _is_called(path, name)]
         if not called:
             raise error from None
     # A run that was set aside has the name of the one that took its place, which is meant.
@@ -67,9 +203,6 @@ def name_run(base_dir: Path, path: Path) -> str:
     return BASE_ID if path == base_dir else path.relative_to(base_dir).as_posix()
 
 
-def _read_name(path: Path) -> str | None:
-    file = layout.run_file(path)
-    try:
-        return decode_manifest(RunManifest, read_small_text(file), str(file)).name
-    except (StepscopeError, OSError, UnicodeDecodeError):
-        return None
+def _is_called(path: Path, name: str) -> bool:
+    manifest = read_run_manifest(path)
+    return name == path.name or (manifest is not None and manifest.name == name)

@@ -1,7 +1,6 @@
 """How a rank is seen: whole, through a range of its steps, or without the names that its owner gave.
 
-A lens is part of a rank (`RankRun.lens`) and of its `key`, so that nothing computed through one is taken for the whole.
-"""
+A lens is part of a rank (`RankRun.lens`) and of its `key`, so that nothing computed through one is taken for the whole."""
 
 from __future__ import annotations
 
@@ -11,15 +10,23 @@ from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from collector.format.arrow_schemas import arrow_schema
-from collector.format.evaluation import count_as_steps, has_training, mark_first_batch, number_batches
-from collector.format.parts import read_table
-from collector.format.requests import read_requests
+from collector.format.parts import find_files, read_table
 from collector.format.schema.manifest import RankManifest, RunManifest
-from collector.format.steps import SELECTED_COLUMNS, mark_judged, select_steps, train_steps
+from collector.format.steps import (
+    SELECTED_COLUMNS,
+    count_as_steps,
+    has_training,
+    mark_first_batch,
+    mark_judged,
+    number_batches,
+    select_steps,
+    train_steps,
+)
+from collector.format.stored_files import arrow_schema, open_file
 
 _LONGEST_NUMBER = 15
 
@@ -142,3 +149,36 @@ class LensReader:
         numbers = train_steps(counted)["step"].to_numpy()[warm]
         inside = ((numbers >= steps.first) & (numbers <= steps.last)).sum()
         return mark_first_batch(mark_judged(whole.filter(late), int(inside)), steps.first)
+
+
+_REQUEST = ("loader", "start_ns")
+
+
+def read_requests(
+    rank_folder: Path, columns: Sequence[str] | None = None, where: pc.Expression | None = None
+) -> pa.Table:
+    """Read the table `queues`, without samples of requests that brought nothing. Raises as `read_table` does."""
+    if not _is_old(rank_folder):
+        return read_table(rank_folder, "queues", columns, where)
+    wanted = list(columns) if columns is not None else arrow_schema("queues").names
+    samples = read_table(rank_folder, "queues", list(dict.fromkeys([*wanted, *_REQUEST])), where)
+    answered = read_table(rank_folder, "fetches", _REQUEST)
+    return samples.filter(_find_answered(samples, answered)).select(wanted)
+
+
+def _is_old(rank_folder: Path) -> bool:
+    files = find_files(rank_folder, "queues")
+    if not files or not find_files(rank_folder, "fetches"):
+        return False
+    try:
+        return "batch" not in open_file(files[0], "queues").schema_arrow.names
+    except (pa.ArrowException, OSError):  # whoever reads the rows says that it is damaged
+        return False
+
+
+def _find_answered(samples: pa.Table, answered: pa.Table) -> pa.Array:
+    """Return a mask of the samples whose request brought a batch; loaders without any fetch tell nothing."""
+    loaders = pc.fill_null(samples["loader"], -1).to_numpy()
+    fetched = pc.fill_null(answered["loader"], -1).to_numpy()
+    found = np.isin(samples["start_ns"].to_numpy(), answered["start_ns"].to_numpy())
+    return pa.array(found | ~np.isin(loaders, np.unique(fetched)))

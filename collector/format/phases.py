@@ -7,13 +7,28 @@ forward without gradients there is no loss: a loop that acts on what its model s
 
 One row per phase says everything about it; code, pages and the viewer derive the rest from here. A phase that is added
 names the format version that brought it in `since`: in the files of older runs, which have no column for it, it took
-no time.
-"""
+no time."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
+
+PALETTE: Mapping[str, tuple[str, str]] = {
+    "compute": ("#111eae", "#2f47fa"),
+    "backward": ("#6f7ff5", "#9db0ff"),
+    "communication": ("#d37860", "#b93a0a"),
+    "overlap": ("#5a1169", "#d87aed"),
+    "copy": ("#0d939c", "#b9edef"),
+    "data": ("#b68e0f", "#fdd93b"),
+    "host": ("#3d3f45", "#616570"),
+    "optimizer": ("#265b02", "#5fe68b"),
+    "idle": ("#868d95", "#7d858f"),
+    "zero": ("#c4161c", "#ff6b6b"),
+}
+"""Class -> its colour on the light and on the dark ground; `tokens.css` has the same."""
+
 
 Bound = Literal["input", "transfer", "communication", "overhead", "compute"]
 LineGroup = Literal["input", "compute", "update"]
@@ -23,7 +38,7 @@ LineGroup = Literal["input", "compute", "update"]
 class Phase:
     """`name` is the stem of the column `<name>_ns`; `label` is what a page shows; `meaning` is one sentence.
 
-    `color` is a class of `collector.format.colors`; `bound` is what a step is bound by where the phase takes most of
+    `color` is a class of `collector.format.phases`; `bound` is what a step is bound by where the phase takes most of
     it; `group` is the chart by step that the phase is a line of; `since` is the format version that brought it.
     """
 

@@ -20,17 +20,18 @@ import pyarrow.compute as pc
 
 from collector.format import parts
 from collector.format.alive import is_alive
-from collector.format.arrow_schemas import arrow_schema
 from collector.format.keeping import keep
 from collector.format.lens import WHOLE, Lens, LensReader, StepRange
 from collector.format.schema import layout
 from collector.format.schema.errors import OptionError, RunError, StepscopeError, TableMissingError
+from collector.format.schema.layout import BROKEN_SUFFIX, spell_recovery
 from collector.format.schema.manifest import RankManifest, RunState, decode_manifest
 from collector.format.schema.reading import read_small_text
-from collector.format.schema.recovery import BROKEN_SUFFIX, spell_recovery
 from collector.format.schema.tables import TABLES
 from collector.format.schema.wording import format_number_of
 from collector.format.standstills import Standstill, mark_standstills, read_standstills
+from collector.format.steps import StepRows, count_as_steps
+from collector.format.stored_files import arrow_schema
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -169,6 +170,11 @@ class RankRun:
         if self._reader.cuts(name) and not self.table(name, (arrow_schema(name).names[0],)).num_rows:
             return TableStatus("empty", f"Nothing of the {name} was recorded in the chosen steps, {self.lens.steps}.")
         return TableStatus("there")
+
+
+def read_step_rows(rank: RankRun, columns: Sequence[str] | None = None) -> StepRows:
+    """Read the steps of a rank. Raises as `RankRun.table` does."""
+    return count_as_steps(rank.table("steps", columns))
 
 
 def describe_steps(rank: RankRun) -> str:

@@ -20,10 +20,10 @@ from collector.format.rank import RankRun, TableState, TableStatus
 from collector.format.schema import layout
 from collector.format.schema.errors import ClosedRunError, RunNotFoundError, TableBrokenError
 from collector.format.schema.inside import refuse_links
+from collector.format.schema.layout import spell_recovery
 from collector.format.schema.manifest import RunManifest, RunState, decode_manifest
 from collector.format.schema.modes import spell_closed
 from collector.format.schema.reading import read_small_text
-from collector.format.schema.recovery import spell_recovery
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -1,4 +1,4 @@
-"""Parquet files that are there already: opening one, and whether it holds what its table declares."""
+"""Parquet files of the tables: their Arrow schemas, opening one, and whether it holds what its table declares."""
 
 from __future__ import annotations
 
@@ -9,12 +9,36 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from collector.format.arrow_schemas import VERSION_KEY, arrow_schema
+from collector.format.schema.columns import SCHEMA_VERSION, Dtype
 from collector.format.schema.errors import NewerSchemaError, TableBrokenError
 from collector.format.schema.inside import is_plain_file, open_inside
-from collector.format.schema.recovery import spell_recovery
+from collector.format.schema.layout import spell_recovery
 from collector.format.schema.tables import TABLES
-from collector.format.schema.version import SCHEMA_VERSION
+
+_ARROW_TYPES: dict[Dtype, pa.DataType] = {
+    "int64": pa.int64(),
+    "int32": pa.int32(),
+    "float64": pa.float64(),
+    "bool": pa.bool_(),
+    "string": pa.string(),
+    "category": pa.dictionary(pa.int32(), pa.string()),
+}
+VERSION_KEY = b"stepscope.schema_version"
+
+
+def arrow_schema(table: str) -> pa.Schema:
+    """Return the Arrow schema of a declared table, with the format version in its metadata."""
+    return SCHEMAS[table]
+
+
+def make_schema(table: str) -> pa.Schema:
+    fields = [pa.field(c.name, _ARROW_TYPES[c.dtype], nullable=c.nullable) for c in TABLES[table].columns]
+    return pa.schema(fields, metadata={VERSION_KEY: str(SCHEMA_VERSION).encode()})
+
+
+SCHEMAS = {table: make_schema(table) for table in TABLES}
+"""The schemas of all tables, by name."""
+
 
 FARTHEST_NS = 1 << 61
 """No time lies so far from a run's epoch (73 years); sums and differences of such times still fit 64 bits."""

@@ -1,14 +1,14 @@
 """Where the rows of the tables stand on a timeline: the page, its export and the traces of `Run.write_trace` agree.
 
 A process is the heading, a row one thread below it: the training, the main process, each DataLoader worker, and the
-pipeline that the user built, with one row for each replica of a stage.
-"""
+pipeline that the user built, with one row for each replica of a stage."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +16,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from collector.format.phases import PHASE_LABELS
+from collector.format.schema.errors import OptionError, TableMissingError
 from collector.format.words import STAGES
+
+if TYPE_CHECKING:
+    from collector.format.run import RankRun
 
 TRAINING = "Training"
 MAIN_PROCESS = "Main process"
@@ -194,3 +198,36 @@ def _relabel(column: pa.ChunkedArray, labels: dict[str, str]) -> pa.Array:
     encoded = _text(column).dictionary_encode()
     shown = pa.array([labels.get(value, value) for value in encoded.dictionary.to_pylist()], pa.string())
     return shown.take(encoded.indices)
+
+
+_MOST_TOLD = 20
+
+
+def list_workers(ranks: Sequence[RankRun]) -> list[int]:
+    """Return the numbers of the workers that some ranks have. Raises as `RankRun.table` does."""
+    found: set[int] = set()
+    for rank in ranks:
+        try:
+            stages = rank.table("stages", ("loader", "replica"))
+        except TableMissingError:
+            continue
+        found |= set(pc.unique(pc.drop_null(find_workers(stages))).to_pylist())
+    return sorted(found)
+
+
+def keep_workers(stages: pa.Table, workers: Collection[int]) -> pa.Table:
+    """Return the rows of `stages` that tell of some workers, and those that tell of no worker."""
+    worker = find_workers(stages)
+    return stages.filter(pc.or_(pc.is_null(worker), pc.is_in(worker, pa.array(sorted(workers), pa.int32()))))
+
+
+def check_numbers(what: str, there: Sequence[int], wanted: Iterable[int]) -> list[int]:
+    """Return the numbers wanted. OptionError that names those there are, if one of them is not."""
+    known = set(there)
+    chosen = []
+    for number in wanted:
+        if number not in known:
+            told = ", ".join(map(str, there[:_MOST_TOLD])) + (" …" if len(there) > _MOST_TOLD else "")
+            raise OptionError(f"the run has no {what} {number}; it has {told or 'none'}")
+        chosen.append(number)
+    return chosen

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.compute as pc
 
-from collector.format.colors import PALETTE
-from collector.format.evaluation import read_step_rows
-from collector.format.phases import PHASES
+from collector.format.phases import PALETTE, PHASES
+from collector.format.rank import read_step_rows
 from collector.format.schema.errors import OptionError, UsageError
 from collector.format.steps import (
     SELECTED_COLUMNS,

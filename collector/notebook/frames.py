@@ -16,8 +16,8 @@ from collector.format import timeline_rows
 from collector.format.parts import find_files
 from collector.format.schema.errors import OptionError, TableMissingError
 from collector.format.schema.wording import suggest_nearest
+from collector.format.timeline_rows import keep_workers
 from collector.format.words import SLICE_CATEGORIES
-from collector.format.workers import keep_workers
 
 if TYPE_CHECKING:
     from collector.format.run import RankRun

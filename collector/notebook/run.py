@@ -16,8 +16,7 @@ import pyarrow.compute as pc
 
 from collector import server
 from collector.format import run as files
-from collector.format.evaluation import read_step_rows
-from collector.format.rank import RankRun, describe_steps, make_frame
+from collector.format.rank import RankRun, describe_steps, make_frame, read_step_rows
 from collector.format.schema.errors import StepscopeError, TableMissingError
 from collector.format.schema.wording import format_ranks
 from collector.format.steps import summarize_phases, summarize_steps

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from collector.format.evaluation import count_as_steps
 from collector.format.phases import PHASES
 from collector.format.steps import (
     PERCENTILE_LABELS,
     SELECTED_COLUMNS,
     Distribution,
+    count_as_steps,
     explain_left_out,
     read_integers,
     select_steps,

@@ -16,8 +16,7 @@ import pyarrow.compute as pc
 
 from collector.format.carried import carry_tables
 from collector.format.schema.errors import OptionError
-from collector.format.timeline_rows import sort_place
-from collector.format.workers import check_numbers, list_workers
+from collector.format.timeline_rows import check_numbers, list_workers, sort_place
 from collector.notebook.frames import SCHEMA, SpanChoice, build_spans
 from collector.traces.writing import (
     EventWriter,

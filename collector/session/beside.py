@@ -11,8 +11,7 @@ from pathlib import Path
 import psutil
 
 from collector.format.schema.errors import StepscopeError
-from collector.format.schema.layout import events_path
-from collector.format.schema.recovery import spell_recovery
+from collector.format.schema.layout import events_path, spell_recovery
 from collector.ring.words import WordLog
 from collector.sidecar.coverage_warnings import spell_problem
 from collector.sidecar.process import find_log, finish_rank, has_ended, start_sidecar

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from collector.format.schema.layout import spell_recovery
 from collector.format.schema.manifest import Warn
-from collector.format.schema.recovery import spell_recovery
 from collector.format.schema.wording import format_number_of, format_part, format_percent
 from collector.sidecar.steps.rows import DATA, GAP, H2D, TAIL
 

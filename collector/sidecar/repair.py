@@ -19,7 +19,15 @@ from collector.format import parts
 from collector.format.phases import PHASE_NAMES
 from collector.format.schema.errors import NewerSchemaError, RunError, TableBrokenError
 from collector.format.schema.inside import refuse_links
-from collector.format.schema.layout import RANK_FILE, events_path, find_ranks, rank_path, run_file, table_file
+from collector.format.schema.layout import (
+    BROKEN_SUFFIX,
+    RANK_FILE,
+    events_path,
+    find_ranks,
+    rank_path,
+    run_file,
+    table_file,
+)
 from collector.format.schema.manifest import (
     RankManifest,
     RunManifest,
@@ -30,7 +38,6 @@ from collector.format.schema.manifest import (
     encode_manifest,
 )
 from collector.format.schema.reading import read_small_text
-from collector.format.schema.recovery import BROKEN_SUFFIX
 from collector.format.schema.removal import remove_file, replace
 from collector.format.schema.tables import TABLES
 from collector.format.schema.wording import format_number_of

@@ -11,9 +11,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from collector.format.arrow_schemas import arrow_schema
 from collector.format.schema.errors import StepscopeError, TraceError
 from collector.format.schema.manifest import Device, RankManifest, Warn
+from collector.format.stored_files import arrow_schema
 from collector.traces.limits import ReadLimits
 
 _LONGEST_REASON = 200

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from collector.format.run import RankRun
 from collector.format.schema.errors import OptionError
-from collector.format.workers import check_numbers, list_workers
+from collector.format.timeline_rows import check_numbers, list_workers
 from profiler_server.format import find_runs
 
 Numbers = str | Sequence[int] | None

@@ -83,7 +83,7 @@ def find_runs(words: list[str], base_dir: Path | None) -> list[Run]:
 
 def list_runs_below(word: str) -> tuple[Path, ...] | None:
     """Return the paths of the runs in a folder that is none itself; None for what is no such folder."""
-    from collector.format.scan import scan_base
+    from collector.format.finding import scan_base
     from collector.format.schema import layout
 
     folder = Path(word).expanduser()

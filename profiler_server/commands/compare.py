@@ -135,8 +135,8 @@ def judge_words(new: list[str], old: list[str], base: Path | None, rank: int | N
 
 def read_all(base: Path, rank: int | None) -> list[RunTimes]:
     """Read the runs of a base directory, the nearest of many; those that cannot be read are left out."""
+    from collector.format.finding import scan_base
     from collector.format.run import open_run
-    from collector.format.scan import scan_base
     from profiler_server.analysis.compare.run_times import read_times
 
     found = []

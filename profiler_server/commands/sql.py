@@ -14,7 +14,7 @@ import typer
 
 from collector.format.schema import layout
 from collector.format.schema.errors import OptionError, TableBrokenError
-from collector.format.schema.recovery import spell_recovery
+from collector.format.schema.layout import spell_recovery
 from profiler_server.commands import BaseDir, RunName, find_base_dir, find_run
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from collector.format.evaluation import read_step_rows
+from collector.format.rank import read_step_rows
 from collector.format.run import RankRun
 from collector.format.schema.errors import RunError
 from collector.format.schema.manifest import Loader

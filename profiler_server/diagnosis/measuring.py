@@ -12,14 +12,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from collector.edge import Edge
-from collector.format.evaluation import StepRows, count_as_steps
 from collector.format.intervals import Mask
 from collector.format.parts import find_files
 from collector.format.phases import PHASE_NAMES
 from collector.format.run import RankRun, Run
 from collector.format.schema.errors import RunError
 from collector.format.schema.manifest import Loader, RankManifest
-from collector.format.steps import StepSelection, read_integers, select_steps, train_steps
+from collector.format.steps import StepRows, StepSelection, count_as_steps, read_integers, select_steps, train_steps
 from profiler_server.analysis.data.batches import estimate_batches, read_batches, read_reading
 from profiler_server.analysis.data.feeding import Feed, read_feeds
 from profiler_server.analysis.data.fetches import read_receiving

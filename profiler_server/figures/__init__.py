@@ -3,8 +3,7 @@
 Must not import analysis or pages: figures take plain numbers.
 """
 
-from collector.format.colors import PALETTE
-from collector.format.phases import PHASE_COLORS
+from collector.format.phases import PALETTE, PHASE_COLORS
 from profiler_server.figures.charts import (
     Axes,
     Chart,

@@ -14,8 +14,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from collector.format.colors import PALETTE
-from collector.format.phases import PHASE_COLORS
+from collector.format.phases import PALETTE, PHASE_COLORS
 from profiler_server.format import choose_byte_unit, choose_time_unit, format_share, shorten_middle
 
 Numbers = npt.NDArray[Any]

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from collector.format.colors import PALETTE
+from collector.format.phases import PALETTE
 from profiler_server.figures.charts import LEGEND_ABOVE, NEUTRALS, Figure, complete_figure, plain_text
 
 DASHES = ("solid", "dash", "dot", "dashdot")

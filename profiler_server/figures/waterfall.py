@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from collector.format.colors import PALETTE
+from collector.format.phases import PALETTE
 from profiler_server.figures.charts import Figure, complete_figure, plain_text
 from profiler_server.format import choose_time_unit
 

@@ -13,7 +13,6 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from collector.format.evaluation import count_as_steps
 from collector.format.intervals import Mask
 from collector.format.parts import read_last_rows
 from collector.format.phases import PHASE_NAMES
@@ -23,7 +22,7 @@ from collector.format.schema import layout
 from collector.format.schema.errors import RunError
 from collector.format.schema.manifest import RankManifest, RunState
 from collector.format.standstills import mark_standstills, read_standstills
-from collector.format.steps import find_stood, measure_between, read_integers, select_steps, train_steps
+from collector.format.steps import count_as_steps, find_stood, measure_between, read_integers, select_steps, train_steps
 from collector.hangs.live import find_standing
 from profiler_server.derive.background import Background
 from profiler_server.derive.derived import derived

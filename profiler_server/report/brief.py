@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 
 from collector.edge import Edge
-from collector.format.evaluation import read_step_rows
+from collector.format.rank import read_step_rows
 from collector.format.run import RankRun, Run
 from collector.format.schema.errors import RunError, StepscopeError
 from collector.format.steps import summarize_steps

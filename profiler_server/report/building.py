@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pyarrow as pa
 
 from collector.edge import Edge
-from collector.format.evaluation import read_step_rows
+from collector.format.rank import read_step_rows
 from collector.format.run import RankRun, Run
+from collector.format.schema.columns import SCHEMA_VERSION
 from collector.format.schema.errors import RunError, TableBrokenError
-from collector.format.schema.version import SCHEMA_VERSION
 from collector.format.steps import Distribution, PhaseShare, sum_recorded, summarize_phases, summarize_steps
 from profiler_server.analysis.accounting.accounting import read_completeness
 from profiler_server.analysis.accounting.categories import summarize_categories

@@ -5,10 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 from collector.edge import Edge
-from collector.format.evaluation import read_step_rows, summarize_evaluation
 from collector.format.phases import PHASE_LABELS
+from collector.format.rank import read_step_rows
 from collector.format.run import Run
-from collector.format.steps import PERCENTILE_LABELS, PERCENTILES, explain_left_out, select_steps, summarize_phases
+from collector.format.steps import (
+    PERCENTILE_LABELS,
+    PERCENTILES,
+    explain_left_out,
+    select_steps,
+    summarize_evaluation,
+    summarize_phases,
+)
 from profiler_server.analysis.accounting.accounting import say_completeness
 from profiler_server.analysis.ranks.collectives import summarize_collectives
 from profiler_server.analysis.ranks.ranks import summarize_ranks

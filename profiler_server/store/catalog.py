@@ -14,9 +14,8 @@ from pathlib import Path
 from statistics import median
 
 from collector.format.attempts import Attempt, group_attempts
-from collector.format.finding import find_run, locate_run, name_run
+from collector.format.finding import Scan, find_run, locate_run, name_run, scan_base
 from collector.format.run import Run, open_run
-from collector.format.scan import Scan, scan_base
 from collector.format.schema import layout
 from collector.format.schema.errors import RunNotFoundError, StepscopeError
 from collector.format.schema.manifest import RunManifest

@@ -10,9 +10,8 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from collector.format.evaluation import read_step_rows
 from collector.format.noise import measure_noise
-from collector.format.rank import RankRun
+from collector.format.rank import RankRun, read_step_rows
 from collector.format.run import Run
 from collector.format.schema.errors import RunError
 from collector.format.schema.facts import UNTOLD

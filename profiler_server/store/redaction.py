@@ -1,7 +1,7 @@
 """A run without the names that its owner gave: what is safe to hand to a stranger.
 
 Texts are exchanged where they are read, so that nothing that is made from them can hold them. What may stay of a text is
-declared with its column, field or fact (`collector/format/schema/shown.py`); what is not declared is left out. Figures
+declared with its column, field or fact (`collector/format/schema/columns.py`); what is not declared is left out. Figures
 stay, and what everybody has: the names of PyTorch and of the libraries below it (`profiler_server/store/vocabulary`).
 """
 
@@ -15,10 +15,9 @@ import msgspec
 import pyarrow as pa
 
 from collector.format.run import Run
-from collector.format.schema.columns import Column
+from collector.format.schema.columns import LEFT_OUT, Column, Shown, read_shown
 from collector.format.schema.facts import FACTS
 from collector.format.schema.manifest import RankManifest, RunManifest
-from collector.format.schema.shown import LEFT_OUT, Shown, read_shown
 from collector.format.schema.tables import TABLES
 from profiler_server.store.vocabulary import (
     exchange_annotation,

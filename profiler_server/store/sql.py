@@ -8,11 +8,10 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from collector.format import parts
-from collector.format.arrow_schemas import arrow_schema
 from collector.format.lens import WHOLE
 from collector.format.run import RankRun, Run
 from collector.format.schema.tables import TABLES
-from collector.format.stored_files import borrow, is_plain
+from collector.format.stored_files import arrow_schema, borrow, is_plain
 
 if TYPE_CHECKING:
     import duckdb

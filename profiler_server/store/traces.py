@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from collector.format.scan import SKIPPED_NAMES, JsonFile
+from collector.format.finding import SKIPPED_NAMES, JsonFile
 from collector.format.schema.layout import PROFILER_FOLDER
 from collector.traces.reading import SUFFIXES
 from profiler_server.store.headline import RunEntry

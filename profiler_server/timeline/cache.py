@@ -21,8 +21,8 @@ import pyarrow as pa
 from collector.format.run import RankRun
 from collector.format.schema.errors import OutputError, StepscopeError, TableBrokenError
 from collector.format.schema.inside import is_plain_folder
+from collector.format.schema.layout import spell_recovery
 from collector.format.schema.modes import align_all
-from collector.format.schema.recovery import spell_recovery
 from collector.format.schema.removal import (
     Abandoned,
     Marked,

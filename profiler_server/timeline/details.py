@@ -16,8 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from collector.format import parts
-from collector.format.arrow_schemas import arrow_schema
-from collector.format.stored_files import open_file
+from collector.format.stored_files import arrow_schema, open_file
 from profiler_server.timeline.derived import read_derived_row
 from profiler_server.timeline.sources import naming_damage
 from profiler_server.timeline.store import Place, Timeline

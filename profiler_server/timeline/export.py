@@ -13,7 +13,7 @@ from typing import Any, Literal
 from collector.format.carried import carry_tables
 from collector.format.run import RankRun, Run
 from collector.format.schema.errors import OptionError, RunError
-from collector.format.workers import check_numbers, list_workers
+from collector.format.timeline_rows import check_numbers, list_workers
 from collector.traces.writing import EventWriter, replacing
 from profiler_server.analysis.ranks.one_clock import RankClock, align_ranks
 from profiler_server.analysis.ranks.ranks import summarize_some

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from collector.format.attempts import find_home
-from collector.format.evaluation import read_step_rows
 from collector.format.phases import PHASE_LABELS
+from collector.format.rank import read_step_rows
 from collector.format.run import RankRun, Run
 from collector.format.schema.errors import RunError
 from collector.format.steps import StepSelection, explain_average, select_steps, summarize_phases

@@ -21,11 +21,6 @@ def test_every_column_has_a_sentence() -> None:
     assert [name for name, meaning in meanings.items() if len(meaning) < 5 or not meaning.endswith((".", "…"))] == []
 
 
-def test_every_table_file_is_named_after_its_table() -> None:
-    files = {path.stem for path in (ROOT / "collector/format/schema/tables").glob("*.py")} - {"__init__"}
-    assert files == set(TABLES)
-
-
 def test_steps_has_one_column_per_phase() -> None:
     names = set(TABLES["steps"].column_names)
     assert {f"{phase}_ns" for phase in PHASE_NAMES} <= names

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from collector.format.schema import manifest
+from collector.format.schema.columns import read_shown
 from collector.format.schema.manifest import RankManifest, RunManifest
-from collector.format.schema.shown import read_shown
 from collector.format.schema.tables import TABLES
 from collector.format.standstills import Standstill
 from collector.format.words import SIGNALS, WARNINGS

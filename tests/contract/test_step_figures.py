@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from collector.format.evaluation import read_step_rows
 from collector.format.lens import StepRange
+from collector.format.rank import read_step_rows
 from collector.format.schema import layout
 from collector.format.steps import PERCENTILE_LABELS, PERCENTILES, Distribution, explain_left_out, summarize_steps
 from collector.notebook.run import Run, open_run

@@ -34,7 +34,6 @@ def _list_files(folder: str) -> tuple[str, ...]:
     return tuple(str(path.relative_to(ROOT)) for path in sorted((ROOT / folder).rglob("*.py")))
 
 
-_FORMULAS = ("attention", "convolution", "elementwise", "embedding", "matmul", "normalization", "optimizer")
 ROOMS = {
     "steps": Room(
         ("collector/format/steps.py",), ("tests/unit/format/test_steps.py", "tests/unit/format/test_step_choice.py")
@@ -45,11 +44,11 @@ ROOMS = {
     "ring": Room(("collector/ring/words.py", "collector/ring/records.py"), ("tests/unit/ring",)),
     "packing": Room(("collector/ring/packing.py",), ("tests/unit/ring/test_packing.py",)),
     "codes": Room(
-        ("collector/ring/codes.py", "collector/format/requests.py"),
+        ("collector/ring/codes.py", "collector/format/lens.py"),
         ("tests/unit/ring", "tests/unit/format/test_requests.py", "tests/unit/sidecar/test_steady.py"),
     ),
     "formulas": Room(
-        tuple(f"collector/traces/formulas/{name}.py" for name in _FORMULAS),
+        _list_files("collector/traces/formulas"),
         ("tests/unit/traces/test_flops.py", "tests/unit/traces/test_work_by_kind.py"),
     ),
     "calls": Room(
@@ -60,10 +59,7 @@ ROOMS = {
             "tests/unit/traces/test_flops.py",
         ),
     ),
-    "exposed": Room(
-        ("collector/traces/kineto/steps/exposed.py",),
-        ("tests/unit/traces/test_exposed.py", "tests/unit/traces/test_reading.py"),
-    ),
+    "trace_steps": Room(_list_files("collector/traces/kineto/steps"), ("tests/unit/traces",)),
     "device": Room(
         tuple(
             f"profiler_server/analysis/device/{name}.py"
@@ -141,7 +137,7 @@ PLANTED = (
     ),
     Planted(
         "communication takes the place of data wait",
-        "collector/traces/kineto/steps/exposed.py",
+        "collector/traces/kineto/steps/phases.py",
         " & (phase != _WAIT)",
         "",
         ("tests/unit/traces/test_exposed.py",),

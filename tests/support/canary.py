@@ -17,12 +17,12 @@ from typing import Any
 import pyarrow as pa
 
 from collector.format import parts
-from collector.format.arrow_schemas import arrow_schema
 from collector.format.run import open_run
 from collector.format.schema import layout
 from collector.format.schema.facts import FACTS
 from collector.format.schema.manifest import encode_manifest
 from collector.format.schema.tables import TABLES
+from collector.format.stored_files import arrow_schema
 
 CANARY = "Zqxjkv"
 FORMS = (

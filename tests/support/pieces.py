@@ -14,8 +14,7 @@ from collector.format.schema.errors import TraceError
 from collector.traces import read_trace, source
 from collector.traces.format import TraceTables
 from collector.traces.kineto import reader
-from collector.traces.kineto.parallel.pool import Pool
-from collector.traces.kineto.parallel.read_ahead import read_ahead
+from collector.traces.kineto.parallel.pool import Pool, read_ahead
 
 PIECE_BYTES = 4096
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from collector.format.evaluation import read_step_rows
 from collector.format.lens import StepRange
+from collector.format.rank import read_step_rows
 from collector.format.run import open_run
 from tests.support.asking import Asker
 from tests.support.runs import RunPlan, build_run

@@ -4,11 +4,10 @@ Every other room depends on this one, so it stands on the standard library, the 
 """
 
 from collector.format.phases import PHASES, Phase
-from collector.format.schema.columns import Column, Table
+from collector.format.schema.columns import SCHEMA_VERSION, Column, Table
 from collector.format.schema.errors import StepscopeError
 from collector.format.schema.manifest import RankManifest, RunManifest
 from collector.format.schema.tables import TABLES
-from collector.format.schema.version import SCHEMA_VERSION
 
 __all__ = [
     "PHASES",

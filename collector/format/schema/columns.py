@@ -1,11 +1,83 @@
-"""How a table is declared: a name, a sentence, and its columns with dtype, unit and meaning."""
+"""How a table is declared: its columns with dtype, unit and meaning, and what a redacted run shows of its texts."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
-from collector.format.schema.shown import Shown
+SCHEMA_VERSION = 1
+"""The version of the run format; raised when a reader of the last version would misread a run."""
+
+Names = Literal["", "annotations", "torch", "kernels", "errors"]
+_KEY = "shown"
+
+
+@dataclass(frozen=True)
+class Shown:
+    """Which texts are public. Any other becomes `alias` and a number, or is left out where `alias` is empty.
+
+    Public are the texts of `words`, whatever number they hold; those whose letters are words of `letters`, such as
+    `[["float", "int"]]`; and those that `names` has a list of. `separator` joins texts that are shown one by one. Of a
+    JSON object the keys are texts, too, and the texts below a key of `left_out` are left out. `is_json` is of a column whose
+    texts are JSON objects.
+    """
+
+    alias: str = ""
+    words: tuple[str, ...] = ()
+    letters: tuple[str, ...] | None = None
+    names: Names = ""
+    separator: str = ""
+    left_out: tuple[str, ...] = ()
+    is_json: bool = False
+
+
+LEFT_OUT = Shown()
+NUMBERS = Shown(letters=())
+"""Numbers as JSON, or spelled with other signs."""
+OPERATOR = Shown("operator", names="torch")
+GROUP = Shown("group", words=("0",))
+COLLECTIVE = Shown(
+    "collective",
+    letters=(
+        *("all", "reduce", "gather", "scatter", "to", "broadcast", "send", "recv", "barrier", "base", "single"),
+        *("coalesced", "into", "tensor", "allreduce", "allgather", "reducescatter", "alltoall", "sendrecv", "sparse"),
+        *("anysource", "monitored", "uneven", "dispatch", "combine", "notify", "ddp", "unknown", "backward"),
+        *("nccl", "gloo", "mpi", "ucc", "xccl", "v"),
+    ),
+)
+DTYPE = Shown(
+    "dtype",
+    letters=(
+        *("float", "double", "half", "bfloat", "bf", "fp", "f", "complex", "int", "uint", "qint", "quint", "long"),
+        *("short", "char", "signed", "unsigned", "bool", "byte", "scalar", "list", "tensor", "c", "at", "e", "m", "fn"),
+        *("fnuz", "fnu", "uz", "b", "u", "i", "none", "null", "string", "device", "nv", "std", "dtype", "torch"),
+        *("scalarlist", "tensorlist", "genericlist", "optional"),
+    ),
+)
+VERSION = Shown("version", letters=("cpu", "cu", "rocm", "xpu", "a", "b", "rc", "dev", "post", "git"))
+DEVICE = Shown(
+    "device",
+    letters=(
+        *("nvidia", "tesla", "geforce", "rtx", "gtx", "titan", "quadro", "ada", "generation", "super", "ti", "laptop"),
+        *("amd", "instinct", "radeon", "pro", "graphics", "xt", "xtx", "mi", "intel", "arc", "data", "center", "gpu"),
+        *("max", "apple", "gaudi", "hl", "sxm", "pcie", "nvl", "hbm", "gb", "gh", "oam", "mig", "gfx"),
+        *("a", "b", "c", "d", "e", "g", "h", "l", "m", "p", "s", "t", "v", "x"),
+        *("cpu", "cuda", "rocm", "hip", "xpu", "mps", "hpu", "mtia"),
+    ),
+)
+
+
+def shown(what: Shown) -> Mapping[str, Any]:
+    """Return the metadata by which a field of a dataclass declares what is shown of its texts."""
+    return {_KEY: what}
+
+
+def read_shown(metadata: Mapping[str, Any]) -> Shown | None:
+    """Return what a field declares, None for nothing."""
+    found = metadata.get(_KEY)
+    return found if isinstance(found, Shown) else None
+
 
 Dtype = Literal["int64", "int32", "float64", "bool", "string", "category"]
 """`category` is a string with few distinct values, stored with a dictionary."""
@@ -13,7 +85,7 @@ Dtype = Literal["int64", "int32", "float64", "bool", "string", "category"]
 
 @dataclass(frozen=True)
 class Column:
-    """One column of a table. `unit` is empty for a name, a flag or an identifier.
+    """One column of a table. `counts` is its unit where the name does not end in one.
 
     `since` is the format version that brought the column. In files of an older one a column that cannot be null reads
     as 0; without it in a file of that version or a later one, the file is damaged. `shown` says which texts of the column
@@ -22,15 +94,26 @@ class Column:
 
     name: str
     dtype: Dtype
-    unit: str
     meaning: str
+    counts: str = ""
     nullable: bool = False
     since: int = 1
     shown: Shown | None = None
 
     @property
+    def unit(self) -> str:
+        """The unit of the values, empty for a name, a flag or an identifier."""
+        ending = self.name.rpartition("_")
+        return self.counts or (ending[2] if ending[0] and ending[2] in ("ns", "bytes") else "")
+
+    @property
     def holds_text(self) -> bool:
         return self.dtype in ("string", "category")
+
+
+def category(name: str, meaning: str, shown: Shown, nullable: bool = False) -> Column:
+    """Declare a column of texts that repeat."""
+    return Column(name, "category", meaning, nullable=nullable, shown=shown)
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,9 @@ from pathlib import Path
 
 from collector.format.phases import PHASES
 from collector.format.schema import manifest
-from collector.format.schema.columns import Table
+from collector.format.schema.columns import SCHEMA_VERSION, Table
 from collector.format.schema.facts import FACTS
 from collector.format.schema.tables import TABLES
-from collector.format.schema.version import SCHEMA_VERSION
 
 _HEAD = """# The format of a run
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from collector.format.phases import PHASE_NAMES
-from collector.format.schema.shown import COLLECTIVE, DTYPE, LEFT_OUT, Shown
+from collector.format.schema.columns import COLLECTIVE, DTYPE, LEFT_OUT, Shown
 from collector.format.words import TRIGGERS
 
 

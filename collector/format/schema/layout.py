@@ -7,12 +7,15 @@
 <output_path>/profiler/rank_<r>/<table>/<part>.parquet  parts in time order while the run records
 <output_path>/profiler/rank_<r>/events/                 event rings and window traces that are not yet in tables
 <output_path>/earlier/<created>/profiler/               a run that a later one in the same place set aside
+
+And the command that mends a damaged run, for messages.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import shlex
 from pathlib import Path
 
 PROFILER_FOLDER = "profiler"
@@ -80,3 +83,13 @@ def find_ranks(run_path: Path) -> tuple[int, ...]:
 def is_rank_name(name: str) -> bool:
     """Say whether a folder of that name is one of a rank."""
     return _RANK_NAME.fullmatch(name) is not None
+
+
+BROKEN_SUFFIX = ".broken"
+"""What recovery appends to the name of a damaged file that it sets aside."""
+
+
+def spell_recovery(file: Path) -> str:
+    """Return the command for the run that a file belongs to, ready to be pasted into a shell."""
+    folders = [folder for folder in file.parents if folder.name == PROFILER_FOLDER]
+    return f"profiler-server recover {shlex.quote(str(folders[0].parent if folders else file.parent))}"

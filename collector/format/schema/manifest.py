@@ -11,10 +11,9 @@ from typing import Any, Literal, TypeVar, get_args
 
 import msgspec
 
+from collector.format.schema.columns import DEVICE, LEFT_OUT, SCHEMA_VERSION, VERSION, Shown, shown
 from collector.format.schema.errors import NewerSchemaError, TableBrokenError
-from collector.format.schema.recovery import spell_recovery
-from collector.format.schema.shown import DEVICE, LEFT_OUT, VERSION, Shown, shown
-from collector.format.schema.version import SCHEMA_VERSION
+from collector.format.schema.layout import spell_recovery
 from collector.format.words import SIGNALS, TRIGGERS, WARNINGS
 
 RunState = Literal["recording", "complete", "crashed", "imported"]

@@ -62,7 +62,7 @@ def removed_at_failure(folder: Path) -> Iterator[None]:
 
 def measure_run(folder: Path) -> Measured:
     """Return what a run recorded. Raises Failed if that is no step."""
-    from collector.format.evaluation import read_step_rows
+    from collector.format.rank import read_step_rows
     from collector.format.run import open_run
     from collector.format.steps import summarize_steps
 

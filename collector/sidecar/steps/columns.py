@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from collector.format.arrow_schemas import arrow_schema
 from collector.format.parts import build_table
 from collector.format.phases import PHASE_NAMES
+from collector.format.stored_files import arrow_schema
 from collector.format.words import PIN_QUEUE, WORKER_QUEUE
 from collector.ring.clock import Clock
 from collector.ring.packing import READY, unpack_queues

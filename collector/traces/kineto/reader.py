@@ -24,20 +24,22 @@ from collector.traces.kineto.classify.trace import Trace, build_trace
 from collector.traces.kineto.classify.tree import build_tree
 from collector.traces.kineto.decode.log import Log
 from collector.traces.kineto.decode.stream import EventStream, ReadAhead
-from collector.traces.kineto.parallel.pool import Pool
-from collector.traces.kineto.parallel.read_ahead import read_ahead
+from collector.traces.kineto.parallel.pool import Pool, read_ahead
 from collector.traces.kineto.scratch import Scratch
-from collector.traces.kineto.steps.exposed import expose_communication
 from collector.traces.kineto.steps.find import find_steps
 from collector.traces.kineto.steps.model import describe_steps
-from collector.traces.kineto.steps.phases import find_phases
-from collector.traces.kineto.tables.collectives import build_collectives
+from collector.traces.kineto.steps.phases import expose_communication, find_phases
 from collector.traces.kineto.tables.context import Reading
-from collector.traces.kineto.tables.kernels import stream_kernels
+from collector.traces.kineto.tables.kernels import build_collectives, stream_kernels
 from collector.traces.kineto.tables.memory import stream_memory
 from collector.traces.kineto.tables.operators import stream_operators
-from collector.traces.kineto.tables.steps import build_phases, build_steps
-from collector.traces.kineto.tables.timeline import build_counters, build_tracks, stream_slices
+from collector.traces.kineto.tables.timeline import (
+    build_counters,
+    build_phases,
+    build_steps,
+    build_tracks,
+    stream_slices,
+)
 from collector.traces.source import Source
 
 HELPED_BYTES = 40 << 20

@@ -16,9 +16,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from collector.format.evaluation import read_step_rows
 from collector.format.intervals import Floats
 from collector.format.phases import PHASES
+from collector.format.rank import read_step_rows
 from collector.format.run import RankRun, Run
 from collector.format.schema.errors import RunError
 from collector.format.schema.wording import form_plural

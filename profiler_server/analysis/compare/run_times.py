@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from collector.format.evaluation import read_step_rows
 from collector.format.intervals import Floats
 from collector.format.phases import PHASES
+from collector.format.rank import read_step_rows
 from collector.format.run import RankRun, Run
 from collector.format.schema.errors import RunError, TableMissingError
 from collector.format.schema.manifest import RunManifest, RunState

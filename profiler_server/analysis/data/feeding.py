@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from collector.format.evaluation import read_step_rows
 from collector.format.intervals import Ints, Mask
 from collector.format.parts import find_files
+from collector.format.rank import read_step_rows
 from collector.format.run import RankRun
 from collector.format.schema.errors import RunError
 from collector.format.steps import read_integers, select_steps, train_steps

@@ -9,11 +9,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from collector.format.evaluation import count_as_steps
 from collector.format.parts import find_files
 from collector.format.run import RankRun
 from collector.format.schema.errors import RunError
-from collector.format.steps import SELECTED_COLUMNS, read_integers, select_steps, train_steps
+from collector.format.steps import SELECTED_COLUMNS, count_as_steps, read_integers, select_steps, train_steps
 from profiler_server.analysis.data.feeding import find_feeding_loaders
 from profiler_server.analysis.data.replicas import order_stages
 from profiler_server.facts.machine import HostLoad

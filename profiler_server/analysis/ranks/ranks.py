@@ -11,10 +11,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from collector.format.evaluation import read_step_rows
 from collector.format.intervals import Ints
 from collector.format.parts import find_files
 from collector.format.phases import PHASE_NAMES
+from collector.format.rank import read_step_rows
 from collector.format.run import RankRun, Run
 from collector.format.schema.errors import RunError, TableMissingError
 from collector.format.schema.manifest import RunState

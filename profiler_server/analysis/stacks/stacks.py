@@ -12,10 +12,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from collector.format.evaluation import count_as_steps
 from collector.format.phases import PHASE_NAMES
 from collector.format.run import RankRun
-from collector.format.steps import SELECTED_COLUMNS, select_steps, train_steps
+from collector.format.steps import SELECTED_COLUMNS, count_as_steps, select_steps, train_steps
 from collector.format.words import STACK_STAGES
 from profiler_server.analysis.stacks.frames import Frame, StackParser
 from profiler_server.analysis.stacks.naming import (

@@ -9,12 +9,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from collector.format.evaluation import has_training
 from collector.format.intervals import Ints, Mask
 from collector.format.parts import find_files
 from collector.format.run import RankRun
 from collector.format.schema.errors import RunError
-from collector.format.steps import read_integers
+from collector.format.steps import has_training, read_integers
 from profiler_server.analysis.device.slices import count_parents
 from profiler_server.diagnosis.limits.steps import WORTH_FRAC
 from profiler_server.facts.steps import NOTHING, CompileEvents, Held, Interruptions, Kind

@@ -9,10 +9,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from collector.format.evaluation import read_step_rows
 from collector.format.intervals import Floats, Ints
 from collector.format.parts import find_files
 from collector.format.phases import PHASE_NAMES
+from collector.format.rank import read_step_rows
 from collector.format.run import RankRun
 from collector.format.schema.errors import RunError
 from collector.format.steps import (

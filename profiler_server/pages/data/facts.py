@@ -9,12 +9,19 @@ from functools import cached_property
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from collector.format.evaluation import StepRows, count_as_steps
 from collector.format.intervals import Ints
 from collector.format.run import RankRun
 from collector.format.schema.manifest import Loader
-from collector.format.steps import StepSelection, read_integers, select_steps, tells_waits, train_steps
-from collector.format.workers import keep_workers
+from collector.format.steps import (
+    StepRows,
+    StepSelection,
+    count_as_steps,
+    read_integers,
+    select_steps,
+    tells_waits,
+    train_steps,
+)
+from collector.format.timeline_rows import keep_workers
 from profiler_server.analysis.data import queues
 from profiler_server.analysis.data.feeding import read_feeds
 from profiler_server.analysis.data.queues import DEVICE_QUEUE, HOST_QUEUE, QueueKey, sum_queues, summarize_readiness

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from collector.format.run import RankRun, TableStatus
 from collector.format.schema.errors import RunError
-from collector.format.schema.recovery import spell_recovery
+from collector.format.schema.layout import spell_recovery
 from collector.format.words import NO_OPERATOR
 from profiler_server.analysis.operators.operator_groups import GROUPS, GroupTable, has_modules
 from profiler_server.analysis.operators.operators import summarize_device_steps

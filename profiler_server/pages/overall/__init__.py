@@ -9,9 +9,9 @@ from typing import Generic, TypeVar
 
 import pyarrow as pa
 
-from collector.format.evaluation import read_step_rows
 from collector.format.finding import BASE_ID, name_run
 from collector.format.phases import PHASE_LABELS
+from collector.format.rank import read_step_rows
 from collector.format.run import RankRun, Run
 from collector.format.schema.errors import RunError
 from collector.format.schema.manifest import RankManifest

@@ -7,10 +7,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from collector.format.evaluation import summarize_evaluation
 from collector.format.run import RankRun
 from collector.format.schema.errors import RunError
-from collector.format.steps import sum_recorded, summarize_phases, summarize_steps
+from collector.format.steps import sum_recorded, summarize_evaluation, summarize_phases, summarize_steps
 from profiler_server.analysis.steps.interruptions import read_interruptions
 from profiler_server.analysis.steps.step_figures import count_micro_batches, summarize_spread
 from profiler_server.analysis.steps.step_graph import StepGraph, average_graph, summarize_device_phases, trace_step

@@ -8,8 +8,8 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
-from collector.format.evaluation import read_step_rows
 from collector.format.intervals import Ints
+from collector.format.rank import read_step_rows
 from collector.format.run import RankRun
 from collector.format.steps import StepSelection, read_integers, select_steps, train_steps
 from profiler_server.format import form_plural

@@ -6,11 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from collector.format.evaluation import EvaluationSummary
 from collector.format.intervals import Ints
 from collector.format.phases import PHASE_LABELS
 from collector.format.schema.manifest import RankManifest
-from collector.format.steps import Distribution, Reason, explain_left_out
+from collector.format.steps import Distribution, EvaluationSummary, Reason, explain_left_out
 from profiler_server.analysis.steps.outliers import (
     Outlier,
     explain_outlier,

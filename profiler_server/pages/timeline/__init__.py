@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from collector.format.run import RankRun
 from collector.format.schema.errors import RunError, StepscopeError, TableBrokenError, TableMissingError
-from collector.format.schema.recovery import spell_recovery
+from collector.format.schema.layout import spell_recovery
 from collector.format.steps import read_integers
 from profiler_server.analysis.operators.operators import summarize_operators
 from profiler_server.facts.results import OperatorRow

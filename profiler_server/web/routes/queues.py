@@ -10,7 +10,7 @@ from fastapi import APIRouter, Query
 from fastapi import Path as InPath
 from starlette.responses import Response
 
-from collector.format.workers import keep_workers
+from collector.format.timeline_rows import keep_workers
 from profiler_server.analysis.data import queues
 from profiler_server.analysis.data.queues import QueueKey, sum_queues
 from profiler_server.analysis.data.replicas import read_stages, summarize_replicas, summarize_transforms

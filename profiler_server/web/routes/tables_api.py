@@ -16,7 +16,7 @@ from starlette.responses import Response, StreamingResponse
 
 from collector.format.run import RankRun
 from collector.format.schema.tables import TABLES
-from collector.format.workers import keep_workers
+from collector.format.timeline_rows import keep_workers
 from profiler_server.analysis.selection import choose_workers
 from profiler_server.store.csv_rows import write_rows
 from profiler_server.web.answers import send_json

@@ -9,7 +9,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Body, HTTPException
 
-from collector.format.scan import JSON_LIMIT
+from collector.format.finding import JSON_LIMIT
 from profiler_server.web.services import ServicesOf
 from profiler_server.web.uploads.offers import TraceOffer, list_offers, start_offered
 from profiler_server.web.uploads.status import ImportStatus, describe_import

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from collector.format.evaluation import has_training, number_batches, summarize_evaluation
 from collector.format.parts import build_table_from_rows
-from collector.format.steps import summarize_steps
+from collector.format.steps import has_training, number_batches, summarize_evaluation, summarize_steps
 from tests.support.runs import MS, RunPlan, build_steps
 
 

@@ -9,9 +9,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from collector.format import arrow_schemas, stored_files
-from collector.format.colors import PALETTE
-from collector.format.phases import PHASE_PLACES, PHASES, Phase
+from collector.format import stored_files
+from collector.format.phases import PALETTE, PHASE_PLACES, PHASES, Phase
 from collector.format.run import open_run
 from collector.format.schema import layout
 from collector.format.schema.columns import Column
@@ -28,10 +27,9 @@ def later(monkeypatch: pytest.MonkeyPatch) -> None:
     steps = TABLES["steps"]
     column = Column("upload_ns", "int64", "ns", "Uploads.", since=2)
     monkeypatch.setitem(TABLES, "steps", replace(steps, columns=(*steps.columns, column)))
-    for module in (arrow_schemas, stored_files):
-        monkeypatch.setattr(module, "SCHEMA_VERSION", 2)
+    monkeypatch.setattr(stored_files, "SCHEMA_VERSION", 2)
     for table in TABLES:
-        monkeypatch.setitem(arrow_schemas.SCHEMAS, table, arrow_schemas.make_schema(table))
+        monkeypatch.setitem(stored_files.SCHEMAS, table, stored_files.make_schema(table))
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 from collector.format.run import open_run
+from collector.format.schema.columns import OPERATOR, Shown
 from collector.format.schema.errors import TableBrokenError
 from collector.format.schema.manifest import Warn
-from collector.format.schema.shown import OPERATOR, Shown
 from collector.format.schema.tables import TABLES
 from collector.notebook.run import Run
 from profiler_server.analysis.ranks.ending import find_end

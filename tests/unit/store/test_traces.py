@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from collector.format import scan as scan_module
-from collector.format.scan import JsonFile, scan_base
+from collector.format import finding
+from collector.format.finding import JsonFile, scan_base
 from collector.format.schema import layout
 from collector.traces import import_trace
 from profiler_server.store.catalog import Catalog
@@ -96,7 +96,7 @@ def test_a_link_that_took_the_place_of_a_file_is_not_followed(tmp_path: Path) ->
 
 
 def test_the_search_is_bounded_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scan_module, "JSON_LIMIT", 2)
+    monkeypatch.setattr(finding, "JSON_LIMIT", 2)
     for name in ("a.json", "b.json", "z.pt.trace.json"):
         (tmp_path / name).write_bytes(EVENTS)
     scan = scan_base(tmp_path)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from collector.traces import read_trace
 from collector.traces.kineto import scratch
 from collector.traces.kineto.scratch import Scratch
-from collector.traces.kineto.tables.columns import split_batches
+from collector.traces.kineto.tables.context import split_batches
 from tests.support.traces import training_steps, write_trace
 
 

@@ -117,7 +117,7 @@ def test_progress_reaches_the_end(tmp_path: Path) -> None:
 
 
 def test_every_table_is_of_its_declared_schema(tmp_path: Path) -> None:
-    from collector.format.arrow_schemas import arrow_schema
+    from collector.format.stored_files import arrow_schema
 
     read = read_events(tmp_path, training_steps())
     assert {name: table.schema for name, table in read.tables.items()} == {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from collector.traces.kineto.classify.kernel_names import uses_tensor_cores
+from collector.traces.kineto.classify.kinds import uses_tensor_cores
 
 WITH = (
     "volta_fp16_s884gemm_fp16_128x64_ldg8_f2f_tn",

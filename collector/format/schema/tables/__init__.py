@@ -1,6 +1,6 @@
-"""One file per table; each declares TABLE. Adding a table is adding a file.
+"""The tables of a run: each file here declares some as TABLES. Adding a table is adding to a file, or adding a file.
 
-Nothing lists its files by name.
+Nothing lists the files by name.
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ from collector.format.schema.columns import Table
 
 
 def _read_declarations() -> dict[str, Table]:
-    names = sorted(module.name for module in pkgutil.iter_modules(__path__))
-    tables = (importlib.import_module(f"{__name__}.{name}").TABLE for name in names)
-    return {table.name: table for table in tables}
+    files = (importlib.import_module(f"{__name__}.{module.name}") for module in pkgutil.iter_modules(__path__))
+    return {table.name: table for table in sorted((t for file in files for t in file.TABLES), key=lambda t: t.name)}
 
 
 TABLES: dict[str, Table] = _read_declarations()

@@ -8,14 +8,251 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
 
 from collector.format.intervals import Ints, Mask
-from collector.traces.kineto.decode.argument_templates import Keys, find_templates
 from collector.traces.kineto.decode.events import IDENTITIES, IDENTITY, NO_ID, Identity, decode_each, read_ids
 from collector.traces.kineto.decode.numbering import Numbers
+
+Bytes = npt.NDArray[np.uint8]
+Words = npt.NDArray[np.uint64]
+
+WORD_BYTES = 8
+TENS = 10 ** np.arange(WORD_BYTES + 1)
+_ONE_BYTE, _ZERO_BEFORE = np.uint8(1), np.uint8(32)
+_ONE, _ONES, _ZEROS = np.uint64(1), np.uint64(0x0101010101010101), np.uint64(0x3030303030303030)
+_LOW_BITS, _HIGH_BITS = np.uint64(0x7F7F7F7F7F7F7F7F), np.uint64(0x8080808080808080)
+_UP_FROM_TEN = np.uint64(0x7676767676767676)
+_BYTE_BITS, _TOP_BYTE = np.uint64(3), np.uint64(56)
+_ADDITIONS = tuple(
+    (np.uint64(mask), np.uint64(factor), np.uint64(shift))
+    for mask, factor, shift in (
+        (0x0F0F0F0F0F0F0F0F, 2561, 8),
+        (0x00FF00FF00FF00FF, 6553601, 16),
+        (0x0000FFFF0000FFFF, 42949672960001, 32),
+    )
+)
+
+
+def view_words(text: Bytes) -> Words:
+    """Return the eight bytes from every byte on."""
+    words: Words = np.ndarray(len(text) - 7, "<u8", text, strides=(1,))
+    return words
+
+
+def skip_blanks(text: Bytes, at: Ints) -> Ints:
+    # Of the bytes up to a blank only blanks stand outside of strings; a zero, which becomes 255, ends the text.
+    while (blank := (text[at] - _ONE_BYTE) < _ZERO_BEFORE).any():
+        at = at + blank
+    return at
+
+
+def read_digits(words: Words) -> tuple[Ints, Ints]:
+    """Read the digits that eight bytes begin with. Return the number that they make, and how many they are.
+
+    All eight are worked on at once: what is no digit gets its highest bit, the others move up to the end, and then
+    neighbours are added up, first two, then four, then eight of them.
+    """
+    bits = words ^ _ZEROS
+    other = (((bits & _LOW_BITS) + _UP_FROM_TEN) | bits) & _HIGH_BITS
+    # Below the first of these bits there are eight for each byte before it, and seven more.
+    below = (other & (~other + _ONE)) - _ONE
+    count = ((below & _ONES) * _ONES) >> _TOP_BYTE
+    count -= other != 0
+    moved = bits << ((WORD_BYTES - count) << _BYTE_BITS)
+    for mask, factor, shift in _ADDITIONS:
+        moved = ((moved & mask) * factor) >> shift
+    return moved.view(np.int64), count.view(np.int64)
+
+
+def read_long_digits(words: Words, at: Ints) -> tuple[Ints, Ints]:
+    """Read up to sixteen digits at each place, as `read_digits` does."""
+    value, count = read_digits(words[at])
+    long = np.flatnonzero(count == WORD_BYTES)
+    if len(long):
+        more, digits = read_digits(words[at[long] + WORD_BYTES])
+        value[long] = value[long] * TENS[digits] + more
+        count[long] += digits
+    return value, count
+
+
+_LEAD = bytes(32)
+"""No JSON holds this byte, so that it stands between the texts; before and behind them it spares a look at where they end."""
+_COLON, _COMMA, _MINUS, _ZERO, _OPEN, _CLOSE, _ESCAPE = b":,-0{}\\"
+_HEADS = np.array([(1 << 8 * count) - 1 for count in range(WORD_BYTES + 1)], np.uint64)
+"""So many bytes of a word."""
+_BLANKS = np.uint64(0x2020202020202020)
+_BLANK_LAST = np.uint32(33 << 24)
+"""Four bytes are less if the last one is a blank."""
+_TAIL_BYTES = 4
+_HASH_BITS = np.uint32(20)
+_ENDS_NUMBER = np.zeros(256, bool)
+_ENDS_NUMBER[list(b" \t\r\n,}")] = True
+
+
+@dataclass(frozen=True)
+class Templates:
+    """`texts` are the templates in the order in which each comes first, `number` is the one of each event.
+
+    `values` are what was taken out by key and event, and `told` says which events have it.
+    """
+
+    texts: list[bytes]
+    number: Ints
+    values: npt.NDArray[np.int64]
+    told: npt.NDArray[np.bool_]
+
+
+class _Part(NamedTuple):
+    """Eight bytes of a key, as a number, and how far before the colon they stand."""
+
+    offset: int
+    word: np.uint64
+    mask: np.uint64
+
+
+class Keys:
+    """Keys to be looked for; the first `kept` of them are those whose values are wanted."""
+
+    def __init__(self, names: Sequence[str], kept: int) -> None:
+        self.parts = [_list_parts(name) for name in names]
+        self.lengths = [len(name) + 2 for name in names]
+        self.kept = kept
+        # Almost all that is no key is told by the last four bytes.
+        tails = np.array(sorted({_read_tail(name) for name in names}), np.uint32)
+        self._factor = _choose_factor(tails)
+        self._tail_of_hash = np.zeros(1 << 32 - int(_HASH_BITS), np.uint32)
+        self._tail_of_hash[(tails * self._factor) >> _HASH_BITS] = tails
+
+    def match_tails(self, tails: npt.NDArray[np.uint32]) -> Mask:
+        found: Mask = self._tail_of_hash[(tails * self._factor) >> _HASH_BITS] == tails
+        return found
+
+
+def _list_parts(name: str) -> tuple[_Part, ...]:
+    """Return what stands before the colon behind a key, the last bytes first."""
+    text = f'"{name}"'.encode()
+    if len(text) <= WORD_BYTES:
+        spare = WORD_BYTES - len(text)
+        word = int.from_bytes(text, "little") << 8 * spare
+        return (_Part(WORD_BYTES, np.uint64(word), ~_HEADS[spare]),)
+    offsets = sorted({len(text), *range(WORD_BYTES, len(text), WORD_BYTES)})
+    pieces = ((at, text[len(text) - at :][:WORD_BYTES]) for at in offsets)
+    return tuple(_Part(at, np.uint64(int.from_bytes(piece, "little")), _HEADS[-1]) for at, piece in pieces)
+
+
+def _read_tail(name: str) -> int:
+    return int.from_bytes(f'"{name}"'.encode()[-_TAIL_BYTES:], "little")
+
+
+def _choose_factor(tails: npt.NDArray[np.uint32]) -> np.uint32:
+    """Return a factor that spreads the tails over a table without two in one place."""
+    factors = np.arange(1, 1 << 16, 2, dtype=np.uint32) * np.uint32(0x9E3779B1) | np.uint32(1)
+    return next(one for one in factors if len(set(((tails * one) >> _HASH_BITS).tolist())) == len(tails))
+
+
+def find_templates(raws: Sequence[bytes], keys: Keys) -> Templates:
+    """Take the integers behind some keys out of texts, each of which is JSON.
+
+    Nothing is taken out of a text that is no object, holds another object or an escape, has something else than an
+    integer behind one of the keys, or has one of them twice.
+    """
+    return _Search(raws, keys).run()
+
+
+class _Numbers(NamedTuple):
+    """Numbers in the text: in which row, from where to where, and what they say."""
+
+    row: Ints
+    start: Ints
+    end: Ints
+    value: Ints
+
+
+class _Search:
+    def __init__(self, raws: Sequence[bytes], keys: Keys) -> None:
+        joined = bytearray(b"\0").join([_LEAD, *raws, _LEAD])
+        self._keys, self._rows = keys, len(raws)
+        self._text: Bytes = np.frombuffer(joined, np.uint8)
+        self._words: Words = view_words(self._text)
+        self._edges: Ints = np.flatnonzero(self._text[: -len(_LEAD)] == 0)[len(_LEAD) :] + 1
+        self._is_plain = self._find_plain(joined)
+
+    def run(self) -> Templates:
+        values = np.zeros((self._keys.kept, self._rows), np.int64)
+        told = np.zeros((self._keys.kept, self._rows), bool)
+        for key, found in [(key, self._read_integers(*places)) for key, *places in self._find_keys()]:
+            mine = self._is_plain[found.row]
+            numbers = found if mine.all() else _Numbers(*(column[mine] for column in found))
+            if key < self._keys.kept:
+                values[key, numbers.row], told[key, numbers.row] = numbers.value, True
+            self._blank(numbers.start, numbers.end)
+        buffers = [None, pa.py_buffer(self._edges.astype(np.int32)), pa.py_buffer(self._text)]
+        numbered = pa.Array.from_buffers(pa.binary(), self._rows, buffers).dictionary_encode()
+        number = np.frombuffer(numbered.indices.buffers()[1], np.int32, self._rows).astype(np.int64)
+        return Templates([text[:-1] for text in numbered.dictionary.to_pylist()], number, values, told)
+
+    def _find_plain(self, joined: bytearray) -> Mask:
+        """Return which rows are an object without another one in it, and without an escape, by which a key may be spelled."""
+        starts = self._edges[:-1]
+        plain: Mask = self._text[starts] == _OPEN
+        if joined.count(b"{") != int(plain.sum()):
+            opened = self._find_rows(np.flatnonzero(self._text == _OPEN))
+            plain &= np.bincount(opened, minlength=self._rows) == 1
+        if b"\\" in joined:
+            plain[self._find_rows(np.flatnonzero(self._text == _ESCAPE))] = False
+        return plain
+
+    def _find_rows(self, places: Ints) -> Ints:
+        return np.searchsorted(self._edges, places, side="right") - 1
+
+    def _find_keys(self) -> list[tuple[int, Ints, Ints]]:
+        """Return the keys that there are, the colons behind each, and the rows that they are in."""
+        colons = np.flatnonzero(self._text == _COLON)
+        tails = np.ndarray(len(self._text) - 3, "<u4", self._text, strides=(1,))[colons - _TAIL_BYTES]
+        apart = tails < _BLANK_LAST
+        if apart.any():
+            self._is_plain[self._find_rows(colons[apart])] = False
+        colons = colons[self._keys.match_tails(tails)]
+        row = np.repeat(np.arange(self._rows), np.diff(np.searchsorted(colons, self._edges)))
+        last = self._words[colons - WORD_BYTES]
+        found = []
+        for key, (ending, *parts) in enumerate(self._keys.parts):
+            mine = np.flatnonzero((last & ending.mask) == ending.word)
+            for part in parts:
+                mine = mine[self._words[colons[mine] - part.offset] == part.word]
+            if len(mine):
+                found.append((key, colons[mine], row[mine]))
+        return found
+
+    def _read_integers(self, colons: Ints, row: Ints) -> _Numbers:
+        """Read an integer behind each colon; a row that has none there, or two, is not plain."""
+        text = self._text
+        start = skip_blanks(text, colons + 1)
+        below = text[start] == _MINUS
+        first = start + below if below.any() else start
+        value, count = read_long_digits(self._words, first)
+        end = first + count
+        plain = (count > 0) & (count < 2 * WORD_BYTES) & _ENDS_NUMBER[text[end]]
+        plain[1:] &= row[1:] != row[:-1]
+        self._is_plain[row[~plain]] = False
+        return _Numbers(row, start, end, np.where(below, -value, value))
+
+    def _blank(self, start: Ints, end: Ints) -> None:
+        """Put a 0 and blanks in the place of numbers, of which no two may lie within eight bytes."""
+        at, left = start, end - start
+        while len(at):
+            heads = _HEADS[np.minimum(left, WORD_BYTES)]
+            self._words[at] = (self._words[at] & ~heads) | (_BLANKS & heads)
+            long = left > WORD_BYTES
+            at, left = at[long] + WORD_BYTES, left[long] - WORD_BYTES
+        self._text[start] = _ZERO
+
 
 CALL_IDS = ("correlation", "External id", "external id", "Sequence number")
 CALL_NAMES = (

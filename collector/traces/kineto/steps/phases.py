@@ -16,13 +16,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from collector.format.intervals import Ints, Mask
-from collector.format.phases import PHASE_PLACES
+from collector.format.intervals import EMPTY, Intervals, Ints, Mask, unite
+from collector.format.phases import PHASE_NAMES, PHASE_PLACES
 from collector.traces.families import find_family
 from collector.traces.kineto.classify.kinds import OPERATORS, Kind
 from collector.traces.kineto.classify.trace import Trace
-from collector.traces.kineto.steps.async_device_phases import follow_device
-from collector.traces.kineto.steps.model import BACKWARD, LOADER, OPTIMIZER, Phases, Steps
+from collector.traces.kineto.steps.model import BACKWARD, LOADER, OPTIMIZER, Phases, Steps, locate
 
 LONGEST_PAUSE_NS = 1_000_000
 """For so long a thread may prepare the parameter update without a call that the trace knows."""
@@ -200,3 +199,138 @@ def _part_idle(start: int, end: int, calls: _Times, phase: str) -> Iterator[Span
         yield low, high, "gap"
         at = high
     yield at, end, phase
+
+
+_TAIL = PHASE_NAMES.index("tail")
+_BY_DEVICE = tuple(PHASE_NAMES.index(name) for name in ("h2d", "forward", "backward", "optimizer"))
+
+
+def follow_device(trace: Trace, steps: Steps, phases: Phases, host: Phases) -> Phases:
+    """Give the tail of a step that lies behind its host span the phases of the work that the device has left.
+
+    `host` are the phases of the host spans. Work belongs to the phase that it was launched in, and so does the time
+    that the device is idle before it.
+    """
+    work = _list_work(trace, steps, host)
+    rows: list[tuple[int, int, int, int]] = []
+    columns = (getattr(phases, name).tolist() for name in ("step", "phase", "start_ns", "end_ns"))
+    for step, phase, start, end in zip(*columns, strict=True):
+        left_ns = max(start, int(steps.host_end_ns[step]))
+        if phase != _TAIL or end <= left_ns:
+            rows.append((step, phase, start, end))
+            continue
+        rows += [(step, phase, start, left_ns)] if left_ns > start else []
+        rows += [(step, code, low, high) for low, high, code in _follow(work.pick(step), left_ns, end)]
+    found = np.array(rows, np.int64).reshape(-1, 4)
+    return Phases(found[:, 0], found[:, 1], found[:, 2], found[:, 3])
+
+
+@dataclass(frozen=True)
+class _Work:
+    """Device work by step and start: until when all work so far reaches, and the phase that it was launched in."""
+
+    step: Ints
+    end_ns: Ints
+    phase: Ints
+
+    def pick(self, step: int) -> _Work:
+        low, high = np.searchsorted(self.step, (step, step + 1))
+        return _Work(self.step[low:high], self.end_ns[low:high], self.phase[low:high])
+
+
+def _list_work(trace: Trace, steps: Steps, host: Phases) -> _Work:
+    scratch = trace.log.scratch
+    rows, step, phase = scratch.column(), scratch.column(), scratch.column()
+    for device in trace.find(trace.is_device_work):
+        launch = trace.links.launch[device]
+        launched_ns = trace.start_ns[launch]
+        row = np.where(launch >= 0, steps.locate(launched_ns), -1)
+        inside = (row >= 0) & (trace.end_ns[device] > steps.host_end_ns[row])
+        rows.append(device[inside])
+        step.append(row[inside])
+        phase.append(host.locate(launched_ns[inside]))
+    found, steps_of, phases_of = rows.finish(), step.finish(), phase.finish()
+    order = np.lexsort((trace.start_ns[found], steps_of))
+    phases_of = np.where(np.isin(phases_of, _BY_DEVICE), phases_of, _TAIL)
+    return _Work(steps_of[order], trace.end_ns[found[order]], phases_of[order])
+
+
+def _follow(work: _Work, start: int, end: int) -> Iterator[tuple[int, int, int]]:
+    """Yield start, end and phase of the stretches between two times, without a hole."""
+    reached = np.clip(np.maximum.accumulate(work.end_ns), start, end) if len(work.end_ns) else work.end_ns
+    adds = np.flatnonzero(np.diff(reached, prepend=start) > 0)
+    codes = np.append(work.phase[adds], _TAIL)
+    highs = np.append(reached[adds], end)
+    last = np.append(codes[1:] != codes[:-1], True)
+    at = start
+    for high, code in zip(highs[last].tolist(), codes[last].tolist(), strict=True):
+        if high > at:
+            yield at, high, code
+        at = max(at, high)
+
+
+_COMMUNICATION = PHASE_PLACES["communication"]
+_WAIT = PHASE_PLACES["data_wait"]
+
+
+def expose_communication(trace: Trace, steps: Steps, phases: Phases) -> Phases:
+    """Give to the phase `communication` the time of a step in which a collective ran and nothing hid it.
+
+    On a device that is a collective without a kernel or a memset beside it; on the host, a collective that holds the
+    training thread, or that no operator on any thread runs beside. It is taken from the phase that the thread was in, so the phases still sum to the step; waiting
+    for data stays waiting for data.
+    """
+    exposed = _find_on_device(trace) | _find_on_host(trace, steps)
+    if not len(exposed.starts) or not len(phases.start_ns):
+        return phases
+    cuts = np.unique(np.concatenate([phases.start_ns, phases.end_ns, exposed.starts, exposed.ends]))
+    starts, ends = cuts[:-1], cuts[1:]
+    row = locate(phases.start_ns, phases.end_ns, starts)
+    starts, ends, row = starts[row >= 0], ends[row >= 0], row[row >= 0]
+    step, phase = phases.step[row], phases.phase[row]
+    is_exposed = locate(exposed.starts, exposed.ends, starts) >= 0
+    phase = np.where(is_exposed & (phase != _WAIT), _COMMUNICATION, phase)
+    first = np.ones(len(starts), bool)
+    first[1:] = (step[1:] != step[:-1]) | (phase[1:] != phase[:-1]) | (starts[1:] != ends[:-1])
+    last = np.append(first[1:], True)
+    return Phases(step[first], phase[first], starts[first], ends[last])
+
+
+def sum_communication(trace: Trace, steps: Steps) -> Ints | None:
+    """Return the time of each step in which a collective ran, hidden or not; None for a trace without one."""
+    both = _unite(trace, trace.is_any(Kind.COLLECTIVE, Kind.COMMUNICATION))
+    if not len(both.starts):
+        return None
+    inside = both & Intervals(steps.start_ns, steps.end_ns)
+    total_ns = np.zeros(len(steps), np.int64)
+    np.add.at(total_ns, locate(steps.start_ns, steps.end_ns, inside.starts), inside.ends - inside.starts)
+    return total_ns
+
+
+def _find_on_device(trace: Trace) -> Intervals:
+    busy = _unite(trace, trace.is_any(Kind.KERNEL, Kind.MEMSET))
+    return _unite(trace, trace.is_any(Kind.COLLECTIVE)) - busy
+
+
+def _find_on_host(trace: Trace, steps: Steps) -> Intervals:
+    communication = trace.kind == Kind.COMMUNICATION
+    if not communication.any():
+        return EMPTY
+    held = communication & (trace.lanes.track == find_thread(trace, steps))
+    waiting = trace.find_named(lambda name: find_family(name) == "communication")
+    work = _unite(trace, (trace.kind == Kind.OPERATOR) & ~waiting | trace.is_device_work)
+    return _unite(trace, held) | (_unite(trace, communication & ~held) - work)
+
+
+def _unite(trace: Trace, mask: Mask) -> Intervals:
+    rows = trace.sort(mask)
+    found: list[Intervals] = []
+    last = EMPTY
+    for block in trace.log.scratch.blocks(len(rows)):
+        starts = np.concatenate([last.starts, trace.start_ns[rows[block]]])
+        joined = unite(starts, np.concatenate([last.ends, trace.end_ns[rows[block]]]))
+        # The last one may go on in the next block.
+        found.append(Intervals(joined.starts[:-1], joined.ends[:-1]))
+        last = Intervals(joined.starts[-1:], joined.ends[-1:])
+    found.append(last)
+    return Intervals(np.concatenate([part.starts for part in found]), np.concatenate([part.ends for part in found]))

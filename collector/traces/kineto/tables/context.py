@@ -1,17 +1,22 @@
-"""A trace with its steps, phases and time base: what every table is built from."""
+"""What every table is built from: a trace with its steps, phases and time base, and rows as batches and columns."""
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 
-from collector.format.arrays import from_numbers
-from collector.format.intervals import Ints
+from collector.format.arrays import from_numbers, from_texts
+from collector.format.intervals import Ints, Mask
 from collector.traces.kineto.classify.trace import Trace
 from collector.traces.kineto.classify.tree import Tree
+from collector.traces.kineto.decode.numbering import compress
+from collector.traces.kineto.scratch import Scratch
 from collector.traces.kineto.steps.model import Phases, Steps
 
 
@@ -44,3 +49,71 @@ class Reading:
 
     def to_run(self, times_ns: Ints) -> Ints:
         return times_ns - self.origin_ns
+
+
+BATCH_ROWS = 1 << 17
+
+
+class Texts(Protocol):
+    """What has a text, or None, for a number."""
+
+    def __getitem__(self, number: int, /) -> str | None: ...
+
+
+def encode(codes: Ints, texts: Texts) -> pa.DictionaryArray:
+    """Return a dictionary column from numbers into `texts`; a negative number and a None text are null.
+
+    Only texts that occur get into the dictionary.
+    """
+    used, compact = compress(codes)
+    picked = [texts[code] if code >= 0 else None for code in used.tolist()]
+    place: dict[str, int] = {}
+    target = [-1 if text is None else place.setdefault(text, len(place)) for text in picked]
+    indices = np.array(target, np.int32)[compact] if len(used) else np.empty(0, np.int32)
+    values = from_texts([clean(text) for text in place])
+    return pa.DictionaryArray.from_arrays(from_numbers(indices, indices < 0), values)
+
+
+def clean(text: str) -> str:
+    """Return a text that UTF-8 can hold."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def nullable(values: Ints, absent: Mask | None = None) -> pa.Array:
+    """Return integers where negative ones, or those marked absent, are null."""
+    return from_numbers(values, values < 0 if absent is None else absent)
+
+
+def split_batches(step_row: Ints, name: Ints, names: int, scratch: Scratch, size: int = BATCH_ROWS) -> Iterator[Ints]:
+    """Yield the places of rows in batches of whole steps, in order. A step that is too long is cut between two names.
+
+    So no sum goes across two batches.
+    `names` is the number of names, `size` about how many rows a batch has.
+    """
+    keys = _find_keys(step_row, name, names, scratch, size)
+    order = scratch.sort(keys, scratch.numbers(len(keys)))
+    start = 0
+    while start < len(order):
+        end = start + size
+        if end < len(order):
+            last = int(keys[order[end]])
+            end = find_place(keys, order, last)
+            end = find_place(keys, order, last + 1) if end <= start else end
+        yield order[start:end]
+        scratch.release()
+        start = end
+
+
+def _find_keys(step_row: Ints, name: Ints, names: int, scratch: Scratch, size: int) -> Ints:
+    """Return what tells the rows of two batches apart: the step, with the name where a step is too long for one."""
+    counts = np.zeros(int(step_row.max(initial=-1)) + 2, np.int64)
+    for rows in scratch.blocks(len(step_row)):
+        counts += np.bincount(step_row[rows] + 1, minlength=len(counts))
+    if counts.max(initial=0) <= size:
+        return step_row
+    return scratch.compute(len(step_row), lambda rows: step_row[rows] * names + name[rows])
+
+
+def find_place(values: Ints, order: Ints, value: int) -> int:
+    """Return the first place in an order of rows whose value is at least this."""
+    return bisect_left(range(len(order)), value, key=lambda place: values[order[place]])

@@ -1,7 +1,10 @@
-"""Sum device work into the table of kernels."""
+"""Sum device work into the table of kernels, and list collectives with what they moved."""
 
 from __future__ import annotations
 
+import math
+import re
+from collections import Counter
 from collections.abc import Iterator
 
 import numpy as np
@@ -10,11 +13,13 @@ import pyarrow as pa
 from collector.format import parts
 from collector.format.arrays import from_numbers
 from collector.format.intervals import Ints
-from collector.traces.kineto.classify.kernel_names import uses_tensor_cores
-from collector.traces.kineto.classify.kinds import Kind
-from collector.traces.kineto.decode.numbering import Numbers, group, total
-from collector.traces.kineto.tables.columns import encode, nullable, split_batches
-from collector.traces.kineto.tables.context import Reading
+from collector.format.stored_files import arrow_schema
+from collector.format.words import find_element_bytes
+from collector.traces.call import read_call
+from collector.traces.kineto.classify.kinds import Kind, find_collective, uses_tensor_cores
+from collector.traces.kineto.classify.trace import Trace
+from collector.traces.kineto.decode.numbering import Numbers, group, small, total
+from collector.traces.kineto.tables.context import Reading, encode, nullable, split_batches
 
 # A kernel stands among many slices of the host, so that a batch of kernels is looked up in a long stretch of the trace.
 _BATCH_ROWS = 1 << 15
@@ -97,3 +102,136 @@ def _number_shapes(reading: Reading) -> Ints:
     numbers = Numbers()
     entries = reading.trace.arguments.pick(keys)
     return np.array([numbers[tuple(map(bytes, entry))] for entry in entries], np.int64)
+
+
+_SPAN_PREFIXES = ("nccl:", "gloo:", "rccl:", "xccl:", "mpi:", "ucc:")
+_ALL_RANKS = "0"
+"""The name that torch gives to the group of all ranks."""
+_NUMBER = re.compile(r"\d{1,9}")
+_MOST_SHOWN = 4
+_LONGEST_LIST = 10_000
+
+
+def build_collectives(reading: Reading) -> pa.Table:
+    """Build the table `collectives`: one row per kernel of a collective, or per host span where there is no kernel."""
+    trace = reading.trace
+    rows = trace.sort(trace.is_any(Kind.COLLECTIVE, Kind.COMMUNICATION))
+    if not len(rows):
+        return pa.Table.from_batches([], arrow_schema("collectives"))
+    messages = _Messages(trace, rows)
+    groups = _name_groups(trace, trace.columns.args[rows])
+    return parts.build_table(
+        "collectives",
+        {
+            "step": reading.number_steps(reading.step_row[rows]),
+            "name": messages.names,
+            "group": groups,
+            "index": _number_in_group(groups, messages.sequences.tolist()),
+            "start_ns": reading.to_run(trace.start_ns[rows]),
+            "duration_ns": trace.columns.duration_ns[rows],
+            "bytes": nullable(messages.sizes()),
+            "dtype": messages.dtypes,
+            "group_size": nullable(small(messages.group_sizes)),
+            "on_device": trace.kind[rows] == Kind.COLLECTIVE,
+        },
+    )
+
+
+def _name_groups(trace: Trace, args: Ints) -> list[str]:
+    """Name the groups as the trace does, but for that of all ranks with their ranks.
+
+    Groups that part the job, such as those of tensor parallelism, may have one name on all ranks (`split_group`).
+    """
+    names = trace.arguments.texts("Process Group Name", "Comms Id")
+    members = trace.arguments.texts("Process Group Ranks")
+    return [_name_group(names[code] or "", members[code] or "") for code in args.tolist()]
+
+
+def _name_group(name: str, ranks: str) -> str:
+    numbers = _NUMBER.findall(ranks[:_LONGEST_LIST])
+    if name in ("", _ALL_RANKS) or not numbers:
+        return name
+    shown = [*numbers[:_MOST_SHOWN], "…", numbers[-1]] if len(numbers) > _MOST_SHOWN + 1 else numbers
+    return f"{name} [{', '.join(shown)}]"
+
+
+def _number_in_group(groups: list[str], sequences: list[int]) -> list[int]:
+    """Return the numbers that the library gave the calls of a group, else how many of it came before in the trace."""
+    untold = {name for name, sequence in zip(groups, sequences, strict=True) if sequence < 0}
+    twice = Counter(pair for pair in zip(groups, sequences, strict=True) if pair[0] not in untold)
+    untold |= {name for (name, _), count in twice.items() if count > 1}
+    seen: dict[str, int] = {}
+    indices = []
+    for name, sequence in zip(groups, sequences, strict=True):
+        count = seen[name] = seen.get(name, -1) + 1
+        indices.append(count if name in untold else sequence)
+    return indices
+
+
+class _Messages:
+    """The collectives in some rows: kernels of collectives, or host spans. Every list has one entry for each.
+
+    Newer traces tell of each kernel what it moved; older ones have the shapes of the host span that launched it.
+    """
+
+    def __init__(self, trace: Trace, rows: Ints) -> None:
+        arguments = trace.arguments
+        self._trace, self._rows = trace, rows
+        at = np.where(trace.links.launch[rows] >= 0, trace.links.launch[rows], rows)
+        self._around = [rows, trace.owner[at], trace.caller[at]]
+        args = trace.columns.args[rows].tolist()
+        given, dtypes = arguments.texts("Collective name"), arguments.texts("dtype")
+        self.dtypes = [dtypes[code] for code in args]
+        self.group_sizes = self._first(arguments.integers("Group size"))
+        self.sequences = self._first(arguments.integers("Seq", "seq_num"))
+        self.names = [given[code] or self._name(row) for row, code in enumerate(args)]
+        self._elements = arguments.integers("In msg nelems"), arguments.integers("Out msg nelems")
+        self._dims, self._types = arguments.texts("Input Dims", "Input dims"), arguments.texts("Input type")
+
+    def sizes(self) -> Ints:
+        """Return the bytes of each message, -1 where they are not known.
+
+        That of a gather is what every rank has in the end, that of a scatter what it had before, as bandwidths count them.
+        """
+        elements = np.maximum(*(self._first(values) for values in self._elements))
+        found = []
+        for row, (count, dtype) in enumerate(zip(elements.tolist(), self.dtypes, strict=True)):
+            item_bytes = find_element_bytes(dtype or "")
+            found.append(count * item_bytes if count >= 0 and item_bytes else self._measure_inputs(row))
+        return np.array(found, np.int64)
+
+    def _first(self, values: Ints) -> Ints:
+        """Return the first value that the row or a host call around it has, -1 for none."""
+        found = np.full(len(self._rows), -1, np.int64)
+        for rows in reversed(self._around):
+            own = np.where(rows >= 0, values[self._trace.columns.args[rows]], -1)
+            found = np.where(own >= 0, own, found)
+        return found
+
+    def _list_around(self, row: int) -> Iterator[int]:
+        return (int(rows[row]) for rows in self._around if rows[row] >= 0)
+
+    def _name(self, row: int) -> str:
+        """Name it after the host span: an all-to-all sends and receives, so its kernel says something else."""
+        names = [self._trace.names[self._trace.columns.name[around]] for around in self._list_around(row)]
+        for name in names:
+            found = find_collective(name)
+            if name.startswith(_SPAN_PREFIXES) and found != name:
+                return found
+        return find_collective(names[0])
+
+    def _measure_inputs(self, row: int) -> int:
+        for around in self._list_around(row):
+            code = int(self._trace.columns.args[around])
+            size = _sum_tensors(self._dims[code], self._types[code])
+            if size > 0:
+                gathers = self.names[row].replace("_", "").endswith("allgather")
+                ranks = int(self.group_sizes[row])
+                return size * ranks if gathers and ranks > 0 else -1 if gathers else size
+        return -1
+
+
+def _sum_tensors(dims: str | None, types: str | None) -> int:
+    call = read_call(dims, types, None)
+    known = zip(call.tensors, call.dtypes, strict=False) if call is not None else ()
+    return sum(math.prod(shape) * (find_element_bytes(dtype) or 0) for shape, dtype in known if shape)

@@ -19,8 +19,7 @@ from collector.traces.kineto.classify.trace import Trace
 from collector.traces.kineto.decode.digest import ABSENT
 from collector.traces.kineto.decode.events import NO_ID
 from collector.traces.kineto.decode.numbering import LARGEST_SMALL
-from collector.traces.kineto.tables.columns import BATCH_ROWS, encode, find_place, nullable
-from collector.traces.kineto.tables.context import Reading
+from collector.traces.kineto.tables.context import BATCH_ROWS, Reading, encode, find_place, nullable
 
 _CPU = 0
 _HOST = -1

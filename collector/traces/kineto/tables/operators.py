@@ -1,23 +1,183 @@
-"""Sum operators into their table. Annotations only name what operators do, and are slices only."""
+"""Sum operators into their table, so that sums count nothing twice. Annotations only name what operators do, and are slices only."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
 from collector.format import parts
 from collector.format.arrays import from_numbers
-from collector.format.intervals import Floats, Ints
+from collector.format.intervals import Floats, Ints, Mask
 from collector.format.phases import PHASE_NAMES
 from collector.format.words import NO_OPERATOR
+from collector.traces.call import estimate_work, find_formula
 from collector.traces.families import find_family
+from collector.traces.kineto.classify.kinds import Kind
+from collector.traces.kineto.classify.trace import Trace
 from collector.traces.kineto.decode.numbering import Numbers, compress, group, total
-from collector.traces.kineto.tables.calls import CallSums, sum_calls
-from collector.traces.kineto.tables.columns import encode, split_batches
-from collector.traces.kineto.tables.context import Reading
+from collector.traces.kineto.tables.context import Reading, encode, split_batches
+
+
+@dataclass(frozen=True)
+class Calls:
+    """`rows` are the slices of operators in order; `up` is the place in `rows` of the call around each, -1 for none."""
+
+    rows: Ints
+    up: Ints
+
+    @classmethod
+    def find(cls, trace: Trace) -> Calls:
+        rows = trace.log.scratch.where(trace.is_operator)
+
+        def find_up(block: slice) -> Ints:
+            caller = trace.caller[rows[block]]
+            return np.where(caller >= 0, np.searchsorted(rows, caller), -1)
+
+        return cls(rows, trace.log.scratch.compute(len(rows), find_up))
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def place(self, rows: Ints) -> Ints:
+        """Return the places in `rows` of slices that are operators."""
+        return np.searchsorted(self.rows, rows)
+
+    def find_around(self, wanted: Mask, block: slice) -> Ints:
+        """Return the place of the nearest wanted call around each call of a block, -1 for none."""
+        found = self.up[block].copy()
+        rest = np.flatnonzero(found >= 0)
+        while len(rest):
+            rest = rest[~wanted[found[rest]]]
+            found[rest] = self.up[found[rest]]
+            rest = rest[found[rest] >= 0]
+        return found
+
+
+@dataclass(frozen=True)
+class CallSums:
+    """What is known of each call, in the order of `calls.rows`.
+
+    Operations and least bytes are NaN where unknown, and without those of the calls inside of a call.
+    """
+
+    calls: Calls
+    name: Ints
+    step_row: Ints
+    self_ns: Ints
+    device_self_ns: Ints
+    device_total_ns: Ints
+    flops: Floats
+    moved_bytes: Floats
+
+
+def sum_calls(reading: Reading) -> CallSums:
+    trace = reading.trace
+    calls = Calls.find(trace)
+    name, step_row = trace.take(trace.columns.name, calls.rows), trace.take(reading.step_row, calls.rows)
+    own, whole = _sum_device(trace, calls)
+    _clear_nested(trace, name, calls, whole)
+    return CallSums(calls, name, step_row, _sum_self(trace, calls), own, whole, *_sum_work(trace, calls))
+
+
+def _sum_device(trace: Trace, calls: Calls) -> tuple[Ints, Ints]:
+    """Return for each call the device time that it launched itself, and that with what it called."""
+    own, whole = (trace.log.scratch.array(len(calls), 0) for _ in range(2))
+    for device in trace.find(trace.is_device_work):
+        operator = trace.links.operator[device]
+        called = (operator >= 0) & trace.is_operator[operator]
+        place, length = calls.place(operator[called]), trace.columns.duration_ns[device[called]]
+        np.add.at(own, place, length)
+        while len(place):
+            np.add.at(whole, place, length)
+            place = calls.up[place]
+            place, length = place[place >= 0], length[place >= 0]
+    return own, whole
+
+
+def _clear_nested(trace: Trace, name: Ints, calls: Calls, whole: Ints) -> None:
+    """Take the device time from calls that stand inside a call of the same name, which holds theirs already."""
+    for block in trace.log.scratch.blocks(len(calls)):
+        rest = np.flatnonzero(calls.up[block] >= 0) + block.start
+        above = calls.up[rest]
+        while len(rest):
+            same = name[above] == name[rest]
+            whole[rest[same]] = 0
+            rest, above = rest[~same], calls.up[above[~same]]
+            rest, above = rest[above >= 0], above[above >= 0]
+
+
+def _sum_self(trace: Trace, calls: Calls) -> Ints:
+    """Return the host time of each call without the operators and runtime calls directly inside it.
+
+    Runtime calls count as callees, as in PyTorch from 1.8 on.
+    """
+    scratch, duration_ns = trace.log.scratch, trace.columns.duration_ns
+    taken = scratch.array(len(calls), 0)
+    for rows in trace.find(trace.is_operator | (trace.kind == Kind.RUNTIME)):
+        inside = rows[trace.caller[rows] >= 0]
+        np.add.at(taken, calls.place(trace.caller[inside]), duration_ns[inside])
+    # Files in whole microseconds round children up, so that they may seem to last longer than their parent.
+    return scratch.compute(len(calls), lambda block: np.maximum(duration_ns[calls.rows[block]] - taken[block], 0))
+
+
+def _sum_work(trace: Trace, calls: Calls) -> tuple[Floats, Floats]:
+    """Return operations and least bytes of each call without those of the calls inside it.
+
+    aten::linear calls aten::addmm, and both have a formula: the work is the inner one's, and 0 is left of the outer.
+    """
+    work = _estimate_calls(trace, calls)
+    inner = [trace.log.scratch.floats(len(calls)) for _ in range(2)]
+    known = np.concatenate(
+        [np.empty(0, bool), *(~np.isnan(work[0][block]) for block in trace.log.scratch.blocks(len(calls)))]
+    )
+    for block in trace.log.scratch.blocks(len(calls)):
+        around = calls.find_around(known, block)
+        inside = np.flatnonzero(known[block] & (around >= 0))
+        for values, sums in zip(work, inner, strict=True):
+            np.add.at(sums, around[inside], values[block][inside])
+    for values, sums in zip(work, inner, strict=True):
+        for block in trace.log.scratch.blocks(len(calls)):
+            values[block] = np.maximum(values[block] - sums[block], 0.0)
+    return work
+
+
+def _estimate_calls(trace: Trace, calls: Calls) -> tuple[Floats, Floats]:
+    """Estimate each call, once per different name and arguments."""
+    flops, moved = (trace.log.scratch.floats(len(calls), np.nan) for _ in range(2))
+    has_formula = trace.find_named(find_formula) & (trace.kind == Kind.OPERATOR)
+    estimates = _Estimates(trace)
+    for block in trace.log.scratch.blocks(len(calls)):
+        rows = calls.rows[block]
+        places = np.flatnonzero(has_formula[rows])
+        rows = rows[places]
+        keys, place = np.unique(
+            trace.columns.name[rows] * estimates.width + trace.columns.args[rows], return_inverse=True
+        )
+        found = np.array([estimates[key] for key in keys.tolist()]).reshape(-1, 2)
+        flops[block.start + places], moved[block.start + places] = found[place].T
+    return flops, moved
+
+
+class _Estimates(dict[int, tuple[float, float]]):
+    """Operations and least bytes by name and arguments, the number of a name being counted in steps of `width`."""
+
+    def __init__(self, trace: Trace) -> None:
+        super().__init__()
+        self.width = len(trace.arguments)
+        self._names = trace.names
+        self._shapes = trace.arguments.texts("Input Dims", "Input dims")
+        self._dtypes, self._values = trace.arguments.texts("Input type"), trace.arguments.texts("Concrete Inputs")
+
+    def __missing__(self, key: int) -> tuple[float, float]:
+        name, code = divmod(key, self.width)
+        work = estimate_work(self._names[name], self._shapes[code], self._dtypes[code], self._values[code])
+        found = self[key] = (np.nan, np.nan) if work is None else (work.flops, work.moved_bytes)
+        return found
+
 
 LAUNCHED_BY_NONE = f"{NO_OPERATOR}: launched outside of all)"
 LAUNCH_NOT_RECORDED = f"{NO_OPERATOR}: launched before the trace began)"

@@ -1,0 +1,216 @@
+"""Products of matrices, attention and convolutions, as PyTorch's FlopCounterMode counts them.
+
+Products of matrices: 2·n·m·p operations for (n, m) x (m, p). Counted: a multiplication and an addition per element of the
+inner sum. Ignored: adding the bias, alpha and beta.
+
+Scaled dot-product attention: two products forward, five backward.
+Counted: 2·B·H·Sq·Skv·(Dqk + Dv) forward; backward recomputes the scores and has four gradients of products, so
+2·B·H·Sq·Skv·(3·Dqk + 2·Dv). A causal mask over a square leaves (S + 1) / 2S of it, because kernels skip what is masked
+(FlopCounterMode does not know masks). Ignored: softmax, dropout, scale. Least bytes: query, key, value (and, backward,
+output and gradient) read once, results written once; the scores never leave the chip.
+
+Convolutions: 2 · (elements of the output) · (input channels of a group) · (elements of the kernel).
+Counted: direct convolution, a multiplication and an addition per tap. Ignored: the bias, and what Winograd or FFT save.
+A backward costs that once for the gradient of the input and once for that of the weight, as far as they are asked for.
+Traces from before PyTorch 2.0 do not hold strides and paddings, so nothing is known of a forward in them.
+"""
+
+from __future__ import annotations
+
+import math
+
+from collector.traces.call import Call, Formula, Shape, Work, broadcast
+
+
+def _multiply(call: Call, first: int, second: int, added: int | None = None) -> Work | None:
+    """Multiply two arguments as torch.matmul does, over any batch dimensions; `added` is read once if it is a tensor."""
+    a, b = call.shape(first), call.shape(second)
+    if a is None or b is None or not a or not b:
+        return None
+    result = _find_product(a, b)
+    if result is None:
+        return None
+    read = call.tensor_bytes(first) + call.tensor_bytes(second) + (0 if added is None else call.tensor_bytes(added))
+    return Work(2.0 * math.prod(result) * a[-1], read + math.prod(result) * call.element_bytes(first))
+
+
+def _find_product(a: Shape, b: Shape) -> Shape | None:
+    """Return the shape of the product of two tensors of at least one dimension, None if they do not fit."""
+    inner = b[0] if len(b) == 1 else b[-2]
+    batch = broadcast([a[:-2], b[:-2]])
+    if a[-1] != inner or batch is None:
+        return None
+    return (*batch, *a[-2:-1], *(b[-1:] if len(b) > 1 else ()))
+
+
+def _linear(call: Call) -> Work | None:
+    """Return x·Wᵀ for x (…, in) and W (out, in)."""
+    x, weight = call.shape(0), call.shape(1)
+    if x is None or weight is None or len(weight) != 2 or not x or x[-1] != weight[1]:
+        return None
+    written = math.prod(x[:-1]) * weight[0]
+    read = call.tensor_bytes(0) + call.tensor_bytes(1) + call.tensor_bytes(2)
+    return Work(2.0 * written * weight[1], read + written * call.element_bytes(0))
+
+
+def _einsum(call: Call) -> Work | None:
+    """Return a contraction of two tensors whose equation is in the trace: 2 x the product of all its indices.
+
+    Ignored: equations with an ellipsis, a repeated index in one operand, or more than two operands.
+    """
+    operands = call.list_of(1)
+    terms, _, output = (call.values[0] if call.values else "").replace(" ", "").partition("->")
+    inputs = terms.split(",")
+    if not output or len(inputs) != 2 or len(operands) != 2 or "." in terms:
+        return None
+    sizes: dict[str, int] = {}
+    for term, shape in zip(inputs, operands, strict=True):
+        if len(term) != len(shape) or len(set(term)) != len(term):
+            return None
+        sizes.update(zip(term, shape, strict=True))
+    if any(index not in sizes for index in output):
+        return None
+    elements = sum(math.prod(shape) for shape in operands) + math.prod(sizes[index] for index in output)
+    return Work(2.0 * math.prod(sizes.values()), elements * call.element_bytes(1))
+
+
+def _attend(first: int, causal: int, heads_before_length: bool, backward: bool) -> Formula:
+    """Make the formula of query, key and value from argument `first` on; `causal` is where is_causal stands."""
+
+    def estimate(call: Call) -> Work | None:
+        query, key, value = (call.shape(first + place) for place in range(3))
+        if query is None or key is None or value is None or not len(query) == len(key) == len(value) == 4:
+            return None
+        length, head = (2, 1) if heads_before_length else (1, 2)
+        products = 3 * query[3] + 2 * value[3] if backward else query[3] + value[3]
+        scores = query[0] * query[head] * query[length] * key[length]
+        part = (
+            (key[length] + 1) / (2 * key[length])
+            if _is_square_causal(call, causal, query[length], key[length])
+            else 1.0
+        )
+        given = sum(call.tensor_bytes(first + place) for place in range(3))
+        result = math.prod(query[:3]) * value[3] * call.element_bytes(first)
+        return Work(2.0 * scores * products * part, 2 * given + 2 * result if backward else given + result)
+
+    return estimate
+
+
+def _is_square_causal(call: Call, causal: int, queries: int, keys: int) -> bool:
+    return bool(call.flag(causal)) and queries == keys > 0
+
+
+def _convolve(call: Call, stride: int, padding: int, dilation: int | None) -> Work | None:
+    """Return a forward of (input, weight); the arguments say at which places stride, padding and dilation stand."""
+    data, weight = call.shape(0), call.shape(1)
+    steps, pads = call.integers(stride), call.integers(padding)
+    spread = (1,) if dilation is None else call.integers(dilation)
+    if data is None or weight is None or steps is None or pads is None or spread is None:
+        return None
+    space = len(weight) - 2
+    if space < 1 or len(data) not in (space + 1, space + 2):
+        return None
+    edges = zip(
+        data[-space:], weight[2:], _repeat(steps, space), _repeat(pads, space), _repeat(spread, space), strict=True
+    )
+    sizes = [_find_size(*edge) for edge in edges]
+    written = math.prod(data[:-space][:-1]) * weight[0] * math.prod(sizes)
+    return _finish(call, written, written, weight)
+
+
+def _find_size(size: int, kernel: int, stride: int, padding: int, dilation: int) -> int:
+    return max((size + 2 * padding - dilation * (kernel - 1) - 1) // max(stride, 1) + 1, 0)
+
+
+def _convolve_transposed(call: Call) -> Work | None:
+    """Return a transposed aten::convolution: every element of the input meets every tap of (in, out / groups, …)."""
+    data, weight = call.shape(0), call.shape(1)
+    given = [call.integers(place) for place in (3, 4, 7, 5, 8)]
+    if data is None or weight is None or len(weight) < 3 or any(value is None for value in given):
+        return None
+    space = len(weight) - 2
+    steps, pads, extra, spread, groups = (_repeat(value or (), space) for value in given)
+    sizes = [
+        (size - 1) * s - 2 * p + d * (kernel - 1) + o + 1
+        for size, kernel, s, p, o, d in zip(data[-space:], weight[2:], steps, pads, extra, spread, strict=True)
+    ]
+    written = math.prod(data[:-space][:-1]) * weight[1] * groups[0] * math.prod(sizes)
+    return _finish(call, math.prod(data), max(written, 0), weight)
+
+
+def _repeat(values: Shape, length: int) -> Shape:
+    """Return one value per dimension: a single one holds for all."""
+    return values if len(values) == length else (values[:1] or (0,)) * length
+
+
+def _finish(call: Call, taps_over: int, written: int, weight: Shape) -> Work:
+    read = call.tensor_bytes(0) + call.tensor_bytes(1) + call.tensor_bytes(2)
+    return Work(2.0 * taps_over * math.prod(weight[1:]), read + written * call.element_bytes(0))
+
+
+def _forward(call: Call) -> Work | None:
+    """Return aten::convolution and _convolution: (input, weight, bias, stride, padding, dilation, transposed, …)."""
+    if call.flag(6):
+        return _convolve_transposed(call)
+    return _convolve(call, 3, 4, 5)
+
+
+def _backward(call: Call) -> Work | None:
+    """Return aten::convolution_backward: (grad_output, input, weight, …, transposed at 7, output_mask at 10)."""
+    gradient, data, weight = call.shape(0), call.shape(1), call.shape(2)
+    if gradient is None or data is None or weight is None or len(weight) < 3:
+        return None
+    wanted = (call.flags(10) or (True, True))[:2]
+    over = math.prod(data if call.flag(7) else gradient)
+    written = sum(call.tensor_bytes(1 + place) for place, asked in enumerate(wanted) if asked)
+    read = sum(call.tensor_bytes(place) for place in range(3))
+    return Work(2.0 * sum(wanted) * over * math.prod(weight[1:]), read + written)
+
+
+def _backward_input(call: Call) -> Work | None:
+    """Return the gradient of the input alone, of old traces: (input size, grad_output, weight, …).
+
+    The gradient's batch and channels are known; the input's space is not, so the bytes written are those of grad_output.
+    """
+    gradient, weight = call.shape(1), call.shape(2)
+    if gradient is None or weight is None or len(weight) < 3:
+        return None
+    moved = 2 * call.tensor_bytes(1) + call.tensor_bytes(2)
+    return Work(2.0 * math.prod(gradient) * math.prod(weight[1:]), moved)
+
+
+def _at(stride: int, padding: int, dilation: int | None) -> Formula:
+    return lambda call: _convolve(call, stride, padding, dilation)
+
+
+FORMULAS: dict[str, Formula] = {
+    **dict.fromkeys(
+        ("mm", "bmm", "mv", "dot", "vdot", "matmul", "_scaled_mm", "_int_mm"), lambda c: _multiply(c, 0, 1)
+    ),
+    **dict.fromkeys(("addmm", "addmm_", "addmv", "addmv_", "baddbmm", "baddbmm_"), lambda c: _multiply(c, 1, 2, 0)),
+    "_addmm_activation": lambda call: _multiply(call, 1, 2, 0),
+    "linear": _linear,
+    "einsum": _einsum,
+    "scaled_dot_product_attention": _attend(0, 5, True, False),
+    "_scaled_dot_product_flash_attention": _attend(0, 4, True, False),
+    "_scaled_dot_product_flash_attention_for_cpu": _attend(0, 4, True, False),
+    "_scaled_dot_product_efficient_attention": _attend(0, 6, True, False),
+    "_scaled_dot_product_cudnn_attention": _attend(0, 6, True, False),
+    "_flash_attention_forward": _attend(0, 8, False, False),
+    "_efficient_attention_forward": _attend(0, 99, False, False),
+    "_scaled_dot_product_flash_attention_backward": _attend(1, 11, True, True),
+    "_scaled_dot_product_flash_attention_for_cpu_backward": _attend(1, 7, True, True),
+    "_scaled_dot_product_efficient_attention_backward": _attend(1, 11, True, True),
+    "_scaled_dot_product_cudnn_attention_backward": _attend(1, 14, True, True),
+    "_flash_attention_backward": _attend(1, 11, False, True),
+    "_efficient_attention_backward": _attend(1, 99, False, True),
+    **dict.fromkeys(("conv1d", "conv2d", "conv3d"), _at(3, 4, 5)),
+    **dict.fromkeys(("convolution", "_convolution", "convolution_overrideable"), _forward),
+    "cudnn_convolution": _at(3, 2, 4),
+    "cudnn_convolution_relu": _at(3, 4, 5),
+    **dict.fromkeys(("mkldnn_convolution", "miopen_convolution", "miopen_depthwise_convolution"), _at(4, 3, 5)),
+    "_conv_depthwise2d": _at(4, 5, 6),
+    **dict.fromkeys(("thnn_conv2d", "_slow_conv2d_forward"), _at(4, 5, None)),
+    "convolution_backward": _backward,
+    "cudnn_convolution_backward_input": _backward_input,
+}
