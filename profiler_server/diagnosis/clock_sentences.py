@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from collector.format.schema.wording import format_ranks_named
-from profiler_server.analysis.ranks.meeting import Meeting
-from profiler_server.analysis.ranks.one_clock import Lack, RankClock
+from profiler_server.analysis.ranks.one_clock import Lack, Meeting, RankClock
 from profiler_server.format import format_duration
 
 MOST_SHIFTS = 6

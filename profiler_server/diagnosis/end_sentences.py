@@ -28,6 +28,7 @@ from profiler_server.analysis.ranks.ends import (
     CutOff,
     Death,
     End,
+    Hang,
     Killed,
     LeftOut,
     Meeting,
@@ -35,7 +36,6 @@ from profiler_server.analysis.ranks.ends import (
     Raised,
     Severed,
 )
-from profiler_server.analysis.ranks.held import Hang
 from profiler_server.diagnosis.limits.ranks import MOST_RANKS
 from profiler_server.format import format_bytes, shorten_middle
 

@@ -15,8 +15,8 @@ from collector.plugins import explain_failure, search_room
 from profiler_server.analysis.data.replicas import read_stages
 from profiler_server.analysis.data.stages import select_own, summarize_own
 from profiler_server.analysis.ranks.ending import count_ended, find_end
-from profiler_server.analysis.ranks.held import Hang
-from profiler_server.analysis.ranks.status import describe_status
+from profiler_server.analysis.ranks.ends import Hang
+from profiler_server.analysis.ranks.hang import describe_status
 from profiler_server.derive.derived import derived
 from profiler_server.diagnosis.bottleneck import find_own_bottleneck
 from profiler_server.diagnosis.end_sentences import recall_standstills, say_first

@@ -30,8 +30,7 @@ from profiler_server.analysis.memory.resources import read_held_clock, summarize
 from profiler_server.analysis.operators.avoidable import find_looped_rows, find_slow_convolutions, read_anomaly_work
 from profiler_server.analysis.operators.kernels import find_full_precision
 from profiler_server.analysis.operators.operators import find_dispatch_share, find_phase_shares
-from profiler_server.analysis.ranks.ranks import RankSummary, summarize_ranks
-from profiler_server.analysis.ranks.spread import count_parallel_devices, read_ddp
+from profiler_server.analysis.ranks.ranks import RankSummary, count_parallel_devices, read_ddp, summarize_ranks
 from profiler_server.analysis.recorded_facts import read_logged, read_probe, read_sampler
 from profiler_server.analysis.replay.reading import replay_rank
 from profiler_server.analysis.stacks.stacks import read_stacks

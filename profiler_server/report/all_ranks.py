@@ -11,12 +11,10 @@ from collector.edge import Edge
 from collector.format.run import Run
 from collector.hangs.blame import Stop
 from collector.hangs.live import Standing
-from profiler_server.analysis.ranks.ends import CutOff, End, Killed, LeftOut, Mismatch, Raised, Severed
-from profiler_server.analysis.ranks.held import Hang
+from profiler_server.analysis.ranks.collectives import find_slow_call
+from profiler_server.analysis.ranks.ends import CutOff, End, Hang, Killed, LeftOut, Mismatch, Raised, Severed
 from profiler_server.analysis.ranks.ranks import summarize_ranks
-from profiler_server.analysis.ranks.slow_calls import find_slow_call
-from profiler_server.analysis.what_if.pipelines import judge_run
-from profiler_server.analysis.what_if.reading import recall_what_if
+from profiler_server.analysis.what_if.pipelines import judge_run, recall_what_if
 from profiler_server.diagnosis.end_sentences import describe_end, list_attempt_lines
 from profiler_server.diagnosis.rank_sentences import (
     describe_evidence,

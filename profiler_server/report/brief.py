@@ -11,7 +11,7 @@ from collector.format.schema.errors import RunError, StepscopeError
 from collector.format.steps import summarize_steps
 from collector.hangs.live import Standing
 from profiler_server.analysis.ranks.ending import find_end
-from profiler_server.analysis.ranks.held import Hang
+from profiler_server.analysis.ranks.ends import Hang
 from profiler_server.diagnosis.end_sentences import list_attempt_lines, recall_standstills, say_attempts, spell_reports
 from profiler_server.diagnosis.judging import diagnose
 from profiler_server.facts.results import Diagnosis, Suggestion

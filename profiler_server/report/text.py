@@ -17,9 +17,8 @@ from collector.format.steps import (
     summarize_phases,
 )
 from profiler_server.analysis.accounting.accounting import say_completeness
-from profiler_server.analysis.ranks.collectives import summarize_collectives
+from profiler_server.analysis.ranks.collectives import find_slow_call, summarize_collectives
 from profiler_server.analysis.ranks.ranks import summarize_ranks
-from profiler_server.analysis.ranks.slow_calls import find_slow_call
 from profiler_server.analysis.what_if.pipelines import judge_run
 from profiler_server.diagnosis.end_sentences import list_attempt_lines, say_attempts, spell_reports
 from profiler_server.diagnosis.judging import diagnose

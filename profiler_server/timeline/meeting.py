@@ -9,7 +9,7 @@ import numpy as np
 
 from collector.format.run import Run
 from collector.format.schema.errors import RunError
-from profiler_server.analysis.ranks.meeting import Arrival, Meeting, find_meeting
+from profiler_server.analysis.ranks.one_clock import Arrival, Meeting, find_meeting
 from profiler_server.analysis.ranks.ranks import RankSummary, summarize_some
 from profiler_server.derive.stamps import FEW_RANKS
 from profiler_server.timeline.cache import find_timelines

@@ -9,8 +9,7 @@ import pytest
 from collector.format.run import Run
 from collector.traces import import_trace
 from profiler_server.analysis.ranks.ranks import summarize_ranks
-from profiler_server.analysis.what_if.pipelines import judge_run
-from profiler_server.analysis.what_if.reading import recall_what_if
+from profiler_server.analysis.what_if.pipelines import judge_run, recall_what_if
 from profiler_server.diagnosis.judging import diagnose
 from profiler_server.diagnosis.rank_sentences import describe_straggler
 from profiler_server.facts.job import HeavyStage, Slow, UnevenWork

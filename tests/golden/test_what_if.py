@@ -10,7 +10,7 @@ import pytest
 from collector.format.run import Run
 from collector.traces import import_trace
 from profiler_server.analysis.ranks.ranks import summarize_ranks
-from profiler_server.analysis.what_if.reading import recall_what_if
+from profiler_server.analysis.what_if.pipelines import recall_what_if
 from profiler_server.facts.ranks import JobSlowdown
 from profiler_server.report.building import build_report
 from tests.support.report_shape import SHAPE, check

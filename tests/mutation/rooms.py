@@ -76,14 +76,14 @@ ROOMS = {
     ),
     "what_if": Room(
         (
-            "profiler_server/analysis/what_if/stragglers.py",
+            "profiler_server/analysis/what_if/replay.py",
             "profiler_server/analysis/what_if/replay.py",
             "profiler_server/analysis/what_if/steps.py",
         ),
         ("tests/unit/analysis/what_if", "tests/golden/test_what_if.py"),
     ),
     "schedule": Room(
-        ("profiler_server/analysis/what_if/schedule.py",),
+        ("profiler_server/analysis/what_if/operations.py",),
         ("tests/unit/analysis/what_if", "tests/golden/test_what_if.py"),
     ),
     "gate": Room(
@@ -193,7 +193,7 @@ PLANTED = (
     ),
     Planted(
         "the ideal job communicates as slowly as the mean of its ranks",
-        "profiler_server/analysis/what_if/stragglers.py",
+        "profiler_server/analysis/what_if/replay.py",
         "np.median if kind in _COMMUNICATION else np.mean",
         "np.mean",
         ("tests/unit/analysis/what_if/test_stragglers.py",),

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from profiler_server.analysis.ranks.stragglers import judge_ranks
-from profiler_server.analysis.what_if.reading import gather_steps
+from profiler_server.analysis.what_if.pipelines import gather_steps
 from profiler_server.analysis.what_if.steps import weigh_steps
 from profiler_server.facts.job import Slow, Turns
 from tests.support.jobs import JobPlan, make_job, summarize_job

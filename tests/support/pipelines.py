@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from profiler_server.analysis.what_if.job import (
+from profiler_server.analysis.what_if.operations import (
     BACKWARD,
     CLIP,
     COLLECT,
@@ -19,8 +19,8 @@ from profiler_server.analysis.what_if.job import (
     UPDATE,
     Job,
     Operation,
+    Schedule,
 )
-from profiler_server.analysis.what_if.schedule import Schedule
 
 MS = 1e6
 SEND, TAKE, SEND_BACK, TAKE_BACK = "forward-send", "forward-recv", "backward-send", "backward-recv"

@@ -15,7 +15,7 @@ from collector.format.steps import read_integers
 from profiler_server.analysis.memory.resources import read_resources, read_scale
 from profiler_server.analysis.ranks.ranks import RankSummary
 from profiler_server.analysis.ranks.stragglers import measure_waits
-from profiler_server.analysis.ranks.tracks import MOST_STRETCHES, Track, find_size
+from profiler_server.analysis.ranks.together import MOST_STRETCHES, Track, find_size
 from profiler_server.derive.derived import derived
 from profiler_server.facts.ranks import RankGrid
 

@@ -10,8 +10,14 @@ import numpy as np
 
 from collector.format.intervals import Ints, Mask
 from profiler_server.analysis.ranks.calls import Calls
-from profiler_server.analysis.ranks.clocks import ONE_CLOCK_NS, Alignment, align_clocks, measure_spread
-from profiler_server.analysis.ranks.strangers import Shared, find_strangers
+from profiler_server.analysis.ranks.clocks import (
+    ONE_CLOCK_NS,
+    Alignment,
+    Shared,
+    align_clocks,
+    find_strangers,
+    measure_spread,
+)
 from profiler_server.analysis.ranks.together import find_whole
 from profiler_server.facts.job import Strangers
 from profiler_server.facts.ranks import Clock

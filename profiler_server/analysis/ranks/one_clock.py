@@ -1,4 +1,5 @@
-"""Some ranks on the clock of the first of them: how far each is shifted, how it drifts, and how well that is known.
+"""Some ranks below each other on the clock of the first of them: how far each is shifted and drifts, who came last to a
+collective, and which ranks are worth seeing so.
 
 Ranks of one host share a clock. Others are aligned pair by pair, by the collectives that both leave together: so a rank
 with a short recording costs no other rank its calls. Where two share none, a third one in between may.
@@ -13,10 +14,15 @@ from typing import Literal
 import numpy as np
 
 from collector.format.intervals import Ints
+from collector.format.run import RankRun, Run
+from collector.format.schema.errors import RunError
 from profiler_server.analysis.ranks.clocks import LEAST_CALLS
-from profiler_server.analysis.ranks.matching import Meetings, match_calls
+from profiler_server.analysis.ranks.collectives import match_ranks
+from profiler_server.analysis.ranks.matching import Matched, Meetings, match_calls
 from profiler_server.analysis.ranks.ranks import RankSummary
+from profiler_server.analysis.ranks.stragglers import judge_ranks, measure_waits
 from profiler_server.derive.derived import derived
+from profiler_server.facts.ranks import Example, find_noun
 
 MOST_TOGETHER = 16
 """Ranks that one timeline shows, and ranks that others are aligned through."""
@@ -119,3 +125,108 @@ def _read_meetings(rank: int, meetings: Meetings, known: Known) -> RankClock:
         return found
     apart = np.abs(found.place(ends[1]) - ends[0])
     return replace(found, apart_ns=float(np.percentile(apart, 95)))
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """One rank's call, on its own clock. `late_ns` is how long after the first rank it came."""
+
+    rank: int
+    start_ns: int
+    duration_ns: int
+    late_ns: int
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """A collective that several ranks called, in the order in which they came.
+
+    `by_clock` says that they are ordered by their clocks, of which two agree within `sure_ns`; else by how long each was
+    in it: the one for which it was shortest came last.
+    """
+
+    name: str
+    arrivals: tuple[Arrival, ...]
+    by_clock: bool
+    sure_ns: float
+
+    @property
+    def spread_ns(self) -> int:
+        return self.arrivals[-1].late_ns
+
+
+def find_meeting(ranks: Sequence[RankSummary], rank: int, start_ns: int, duration_ns: int) -> Meeting | None:
+    """Return the collective of which a rank's call has those times, None for no collective, or one of that rank alone."""
+    matched = match_ranks(ranks)
+    if rank not in matched.ranks:
+        return None
+    begins = matched.end_ns - matched.duration_ns
+    own = (matched.row_of == matched.ranks.index(rank)) & (begins == start_ns) & (matched.duration_ns == duration_ns)
+    rows = np.flatnonzero(own)
+    members = np.flatnonzero(matched.call == matched.call[rows[0]]) if len(rows) else rows
+    return _order(matched, members) if len(members) > 1 else None
+
+
+def _order(matched: Matched, members: Ints) -> Meeting:
+    by_clock = bool(matched.is_clocked[members].all())
+    came = matched.arrival_ns[members] if by_clock else -matched.waiting_ns[members]
+    late = came - came.min()
+    numbers = np.array(matched.ranks)[matched.row_of[members]]
+    order = np.lexsort((numbers, late))
+    arrivals = (
+        Arrival(
+            int(numbers[at]),
+            int((matched.end_ns - matched.duration_ns)[members[at]]),
+            int(matched.duration_ns[members[at]]),
+            int(late[at]),
+        )
+        for at in order.tolist()
+    )
+    name = matched.kinds[int(matched.kind[members[0]])][1]
+    # The residual is that of one rank against the median of all, which either of two may be away from.
+    return Meeting(name, tuple(arrivals), by_clock, 2 * matched.clock_residual_ns if by_clock else 0.0)
+
+
+WAITING = 2
+_MOST_DETAILED = 1_000
+"""Steps of a window that are looked at; a manifest may come from anywhere."""
+
+
+def prefer_detailed(example: Example | None, run: Run) -> Example | None:
+    """Return the example with a step that all its ranks recorded in detail, the nearest one, if there is such a step."""
+    if example is None or example.step is None:
+        return example
+    steps = [_read_detailed(run.read_rank(rank)) for rank in example.ranks]
+    common = set.intersection(*steps)
+    nearest = min(common, key=lambda step: (abs(step - (example.step or 0)), step), default=example.step)
+    return replace(example, step=nearest)
+
+
+def _read_detailed(rank: RankRun) -> set[int]:
+    try:
+        windows = rank.manifest.windows
+    except RunError:
+        return set()
+    return {step for window in windows for step in range(window.first_step, window.last_step + 1)[:_MOST_DETAILED]}
+
+
+def choose_example(ranks: Sequence[RankSummary]) -> Example | None:
+    """Return the slowest rank and those that wait longest, with a usual step of theirs; None for fewer than two."""
+    known = [rank.rank for rank in ranks if rank.steps]
+    if len(known) < 2:
+        return None
+    comparison, waits = judge_ranks(ranks).comparison, measure_waits(ranks)
+    if comparison is None or waits is None:
+        return Example(tuple(known[: 1 + WAITING]), None)
+    latest = comparison.latest.rank
+    numbers, steps, waited = waits
+    order = np.argsort(-waited.mean(axis=1), kind="stable")
+    others = [numbers[row] for row in order.tolist() if numbers[row] != latest]
+    chosen = (latest, *others[:WAITING])
+    if find_noun(ranks) != "step":
+        return Example(chosen, None)
+    # A step in which it was the last, and they waited as long as they usually do.
+    late = np.flatnonzero((waited[numbers.index(latest)] == 0) & (steps >= 0))
+    longest = waited.max(axis=0)[late]
+    usual = late[np.argsort(longest, kind="stable")[len(late) // 2]] if len(late) else None
+    return Example(chosen, None if usual is None else int(steps[usual]))

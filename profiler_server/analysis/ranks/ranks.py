@@ -1,9 +1,9 @@
-"""Ranks side by side: the mean step of each, what it is made of, which rank is behind and by which phase."""
+"""Ranks side by side: the mean step of each, what it is made of, and how the model is spread over ranks and devices."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -22,12 +22,12 @@ from collector.format.standstills import Standstill, read_standstills
 from collector.format.steps import measure_between, read_integers, select_steps, train_steps
 from profiler_server.analysis.device.device import summarize_device
 from profiler_server.analysis.ranks.calls import MOST_CALLS, Calls, read_calls
-from profiler_server.analysis.ranks.together import NO_STEPS, RankSteps, read_steps
-from profiler_server.analysis.ranks.tracks import NO_TRACK, Track, read_track
+from profiler_server.analysis.ranks.together import NO_STEPS, NO_TRACK, RankSteps, Track, read_steps, read_track
 from profiler_server.derive.derived import derived
 from profiler_server.derive.many import ManyRanks, Reading, SoFar, Task, Wanted
 from profiler_server.derive.stamps import FEW_RANKS
 from profiler_server.diagnosis.limits.ranks import MOST_RANKS
+from profiler_server.facts.job import Ddp
 from profiler_server.facts.machine import DeviceTimes
 from profiler_server.facts.ranks import RankFigures
 
@@ -254,3 +254,37 @@ def make_many(
 
 
 _MANY = make_many()
+
+
+_MOST_TEXT = 100
+
+
+def read_ddp(facts: Mapping[str, Any]) -> Ddp | None:
+    """Return what was noted of DistributedDataParallel, None for nothing."""
+    noted = facts.get("ddp")
+    if not isinstance(noted, Mapping):
+        return None
+    buckets = noted.get("bucket_bytes")
+    counts = {name: _read_count(noted.get(name)) for name in ("parameter_bytes", "backwards", "synced_backwards")}
+    return Ddp(
+        backend=str(noted.get("backend", ""))[:_MOST_TEXT],
+        device_type=str(noted.get("device_type", ""))[:_MOST_TEXT],
+        parameter_bytes=counts["parameter_bytes"] or 0,
+        unused_bytes=_read_count(noted.get("unused_bytes")),
+        bucket_bytes=tuple(size for entry in buckets if (size := _read_count(entry)) is not None)
+        if isinstance(buckets, list)
+        else (),
+        finds_unused=bool(noted.get("find_unused_parameters")),
+        shares_buckets=bool(noted.get("gradient_as_bucket_view")),
+        backwards=counts["backwards"] or 0,
+        synced_backwards=counts["synced_backwards"] or 0,
+    )
+
+
+def _read_count(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+
+
+def count_parallel_devices(facts: Mapping[str, Any]) -> int:
+    """Return the devices of nn.DataParallel, 0 where it is not used."""
+    return _read_count(facts.get("data_parallel")) or 0

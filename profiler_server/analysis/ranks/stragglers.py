@@ -10,12 +10,21 @@ import numpy as np
 from collector.format.intervals import Floats, Ints
 from collector.format.phases import PHASE_NAMES
 from profiler_server.analysis.ranks import limits
-from profiler_server.analysis.ranks.causes import find_causes, find_starvation, find_uneven_work, weigh_garbage
 from profiler_server.analysis.ranks.collectives import match_ranks
 from profiler_server.analysis.ranks.lateness import Lateness, measure_calls, measure_steps
+from profiler_server.analysis.ranks.patterns import (
+    find_causes,
+    find_handover,
+    find_pause,
+    find_starvation,
+    find_stretch,
+    find_turns,
+    find_uneven_work,
+    weigh_garbage,
+    weigh_longest,
+)
 from profiler_server.analysis.ranks.ranks import OWN_PHASES, RankSummary
 from profiler_server.analysis.ranks.together import StepsTogether, put_together
-from profiler_server.analysis.ranks.turns import find_handover, find_pause, find_stretch, find_turns, weigh_longest
 from profiler_server.derive.derived import derived
 from profiler_server.facts.job import (
     BEHIND_FRAC,

@@ -1,4 +1,4 @@
-"""Build the graph of a window: number its nodes, then find what each waits for."""
+"""Build the graph of a window: number its nodes, then find what each waits for and which host time lies before it."""
 
 from __future__ import annotations
 
@@ -8,12 +8,50 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from collector.format.intervals import Floats, Ints, Mask
+from profiler_server.analysis.device.slices import count_levels
 from profiler_server.analysis.replay.graph import Edges, Graph, HostTime
-from profiler_server.analysis.replay.points import MARK, WAIT, Handoff, Points, find_handoffs, list_points
-from profiler_server.analysis.replay.segments import split_thread
-from profiler_server.analysis.replay.streams import Streams, find_stream_waits, list_streams
-from profiler_server.analysis.replay.window import Window
+from profiler_server.analysis.replay.waiting import (
+    MARK,
+    WAIT,
+    Handoff,
+    Points,
+    Streams,
+    find_handoffs,
+    find_stream_waits,
+    list_points,
+    list_streams,
+)
+from profiler_server.analysis.replay.window import SET, Window
 from profiler_server.diagnosis.limits.replay import CALL_RETURN_NS, GAP_NS, LAG_NS, MOST_LAG_NS, USUAL_PERCENT
+
+
+@dataclass(frozen=True)
+class Segments:
+    """Stretches of one thread in order of time; `owner` is the row of the innermost slice, -1 for none."""
+
+    start_ns: Ints
+    end_ns: Ints
+    owner: Ints
+
+
+def split_thread(window: Window, track: int, end_ns: int) -> Segments:
+    """Cut the time of a thread at the edges of its slices, from the start of the window to `end_ns`.
+
+    What begins at a cut owns the time from there on; after an end the slice around it does.
+    """
+    rows = np.flatnonzero((window.track == track) & (window.kind > SET) & (window.end_ns > window.start_ns))
+    starts, ends = window.start_ns[rows], np.minimum(window.end_ns[rows], end_ns)
+    depth = count_levels(window.parent, rows)
+    times = np.concatenate([[window.first_ns], ends, starts])
+    owner = np.concatenate([[-1], window.parent[rows], rows])
+    is_start = np.repeat([0, 0, 1], [1, len(rows), len(rows)])
+    # At one moment the inner slices end first, and the outer ones begin first.
+    order = np.lexsort((np.concatenate([[0], -depth, depth]), is_start, times))
+    times, owner = times[order], owner[order]
+    until = np.append(times[1:], end_ns)
+    kept = until > times
+    return Segments(times[kept], until[kept], owner[kept])
+
 
 _NESTED_CALLS = 4
 

@@ -1,38 +1,130 @@
-"""Replay the detailed window of a rank: its check, what changes would gain, and what was seen."""
+"""Replay a window with the changes that rules predict with, each in a poor, a usual and the best version."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
+import numpy as np
+
 from collector.format.run import RankRun
+from profiler_server.analysis.operators.kernels import FULL_PRECISION
 from profiler_server.analysis.replay.building import build_graph
-from profiler_server.analysis.replay.changes import CHANGES
-from profiler_server.analysis.replay.graph import measure_replay
+from profiler_server.analysis.replay.graph import Changes, measure_replay
 from profiler_server.analysis.replay.sightings.buckets import find_larger_buckets
-from profiler_server.analysis.replay.sightings.copies import (
-    find_built_on_cpu,
-    find_cast_before_copy,
-    find_large_d2h,
-    find_small_copies,
-)
-from profiler_server.analysis.replay.sightings.fusing import find_attention_by_hand, find_unfused_pointwise
-from profiler_server.analysis.replay.sightings.gradients import find_checkpointing, find_recorded_gradients
-from profiler_server.analysis.replay.sightings.loops import find_per_parameter_loops, find_update_loops
-from profiler_server.analysis.replay.sightings.shapes import (
+from profiler_server.analysis.replay.sightings.operators import (
+    find_attention_by_hand,
+    find_checkpointing,
     find_convolutions,
     find_layout_copies,
     find_misaligned_shapes,
+    find_per_parameter_loops,
+    find_recorded_gradients,
+    find_unfused_pointwise,
+    find_update_loops,
 )
-from profiler_server.analysis.replay.sightings.waits import (
+from profiler_server.analysis.replay.sightings.transfers import (
     find_allocator_calls,
+    find_built_on_cpu,
+    find_cast_before_copy,
     find_emptied_cache,
     find_explicit_synchronize,
+    find_large_d2h,
+    find_small_copies,
     find_sync_points,
 )
-from profiler_server.analysis.replay.trial import Trial
-from profiler_server.analysis.replay.window import read_window
+from profiler_server.analysis.replay.trial import TO_DEVICE, Change, Trial
+from profiler_server.analysis.replay.window import CALL, KERNEL, OPERATOR, read_window
 from profiler_server.derive.derived import derived
-from profiler_server.facts.machine import Replayed, Sighting
+from profiler_server.diagnosis.limits.replay import COPY_CALL_NS, SHORT_PYTHON_NS
+from profiler_server.facts.machine import Gain, Replayed, Sighting
+
+_LOADING = re.compile(r"DataLoader|dataloader")
+
+
+def shorten_products(trial: Trial) -> Gain | None:
+    """Full-precision products on tensor cores: half of their time, a quarter at best, three quarters at worst."""
+    window = trial.window
+    rows = np.flatnonzero((window.kind == KERNEL) & window.match(FULL_PRECISION))
+    nodes = trial.nodes(rows)
+
+    def take(factor: float) -> Change:
+        def change(changes: Changes) -> None:
+            changes.device[nodes] = factor
+
+        return change
+
+    return trial.try_change(take(0.75), take(0.5), take(0.25)) if len(nodes) else None
+
+
+def join_update(trial: Trial) -> Gain | None:
+    """One fused update instead of a loop over tensors: a tenth of its host time; its kernels move the same bytes."""
+    window = trial.window
+    host = trial.host_between(trial.updates)
+    launched = np.where(window.launch >= 0, window.launch, 0)
+    work = np.flatnonzero(window.on_device & (window.launch >= 0))
+    nodes = trial.nodes(work[trial.is_updating(launched[work])])
+
+    def take(host_factor: float, device_factor: float) -> Change:
+        def change(changes: Changes) -> None:
+            changes.host[host] = host_factor
+            changes.device[nodes] = device_factor
+            changes.joined[nodes] = True
+
+        return change
+
+    return trial.try_change(take(0.3, 1.0), take(0.1, 0.8), take(0.03, 0.4)) if len(nodes) else None
+
+
+def batch_launches(trial: Trial) -> Gain | None:
+    """Compiled, or replayed from CUDA graphs: little is left of operators, launches and the Python between them."""
+    graph, window = trial.graph, trial.window
+    owner = graph.host.owner
+    kind = np.where(owner >= 0, window.kind[owner], -1)
+    dispatch = (kind == OPERATOR) | (kind == CALL)
+    loading = (owner >= 0) & window.match(_LOADING)[owner]
+    python = ~dispatch & ~loading & (graph.host.length_ns < SHORT_PYTHON_NS)
+
+    def take(dispatch_factor: float, python_factor: float) -> Change:
+        def change(changes: Changes) -> None:
+            changes.host[dispatch] = dispatch_factor
+            changes.host[python] = python_factor
+
+        return change
+
+    return trial.try_change(take(0.6, 0.8), take(0.25, 0.4), take(0.05, 0.1))
+
+
+def overlap_copies(trial: Trial) -> Gain | None:
+    """Copies to the device from pinned memory that do not block, and at best beside the computing of the step before."""
+    copies = trial.find_copies(TO_DEVICE)
+    if not len(copies):
+        return None
+    nodes = trial.nodes(copies)
+    calls = trial.window.launch[copies]
+    calls = calls[calls >= 0]
+    waits = trial.wait_nodes(calls)
+    host = trial.graph.host
+    short = np.isin(host.owner, calls) & (host.length_ns > COPY_CALL_NS)
+
+    def take(aside: bool) -> Change:
+        def change(changes: Changes) -> None:
+            changes.unwaited[waits] = True
+            changes.host[short] = np.minimum(COPY_CALL_NS / host.length_ns[short], 1.0)
+            changes.aside[nodes] = aside
+
+        return change
+
+    return trial.try_change(take(False), take(True), take(True))
+
+
+CHANGES: dict[str, Callable[[Trial], Gain | None]] = {
+    "precision": shorten_products,
+    "update": join_update,
+    "launches": batch_launches,
+    "copies": overlap_copies,
+}
+
 
 SIGHTINGS: dict[str, Callable[[Trial], Sighting | None]] = {
     "sync_points": find_sync_points,

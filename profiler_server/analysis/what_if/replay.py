@@ -1,15 +1,34 @@
-"""Replay the operations of a job with other lengths: each begins when all that it waits for has ended."""
+"""Replay the operations of a job with other lengths: how much slower it is than with ranks that are alike, and which of
+them, or what, makes it so.
+"""
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
-from collector.format.intervals import Floats
-from profiler_server.analysis.what_if.job import UPDATE, Job
-from profiler_server.analysis.what_if.schedule import Schedule, ScheduleError
+from collector.format.intervals import Floats, Mask
+from profiler_server.analysis.what_if.operations import (
+    BACKWARD,
+    CLIP,
+    EMBEDDING,
+    FORWARD,
+    GATHER,
+    NORM,
+    POINT_TO_POINT,
+    SCATTER,
+    SEPARATE,
+    UPDATE,
+    Job,
+    Schedule,
+    ScheduleError,
+    read_schedule,
+)
+from profiler_server.analysis.what_if.steps import MOST_DISCREPANCY, choose_worst, distrust
+from profiler_server.facts.ranks import JobSlowdown
 
 
 @dataclass(frozen=True)
@@ -96,3 +115,129 @@ def measure_transfers(job: Job, schedule: Schedule) -> Floats:
             own = ends[row] - arrivals
             lengths[row] = np.where(own <= -10e6, 0.0, own)
     return lengths
+
+
+MOST_EXAMINED = 128
+_COMMUNICATION = (*POINT_TO_POINT, GATHER, SCATTER, SEPARATE, NORM, EMBEDDING, CLIP)
+
+
+def replay_job(job: Job) -> JobSlowdown:
+    """Return the figures of a job. ScheduleError where its operations are not those of a pipeline."""
+    schedule = read_schedule(job)
+    replay = Replay(job, schedule)
+    measured = measure_transfers(job, schedule)
+    ideal = _even_out(job, measured)
+    whole = float((job.end_ns.max(axis=(0, 2)) - job.start_ns.min(axis=(0, 2))).mean())
+    base, best = float(replay.run(measured).mean()), float(replay.run(ideal).mean())
+    discrepancy = whole / base - 1.0
+    if abs(discrepancy) >= MOST_DISCREPANCY:
+        return distrust(discrepancy, "replay")
+    return _Questions(job, replay, measured, ideal, base, best).answer(discrepancy)
+
+
+class _Questions:
+    """What would the steps be with some operations as measured in the ideal job, or ideal in the measured job?"""
+
+    def __init__(self, job: Job, replay: Replay, measured: Floats, ideal: Floats, base: float, best: float) -> None:
+        self._job, self._replay = job, replay
+        self._measured, self._ideal = measured, ideal
+        self._base, self._best = base, best
+
+    def answer(self, discrepancy: float) -> JobSlowdown:
+        job = self._job
+        kinds = sorted({_merge(operation.kind) for operation in job.operations})
+        stage = np.array([operation.stage for operation in job.operations])
+        by_replica = [self._keep(self._of_replica(replica)) for replica in range(job.replicas)]
+        by_stage = [self._keep(self._of_rows(stage == number)) for number in range(job.stages)]
+        bounds = {
+            int(job.ranks[number, replica]): min(by_replica[replica], by_stage[number])
+            for number in range(job.stages)
+            for replica in range(job.replicas)
+        }
+        # Each rank takes two replays: of a huge job, those that can matter are examined.
+        examined = sorted(sorted(bounds, key=lambda rank: (-bounds[rank], rank))[:MOST_EXAMINED])
+        slowdown = self._base / self._best
+        return JobSlowdown(
+            slowdown=slowdown,
+            waste_frac=1.0 - 1.0 / slowdown,
+            discrepancy_frac=discrepancy,
+            by_operation={kind: self._keep(self._of_rows(self._is_kind(kind))) for kind in kinds},
+            by_rank={rank: self._keep(self._of_ranks({rank})) for rank in examined},
+            by_stage=dict(enumerate(by_stage)),
+            worker_share=self._mend_share(self._of_ranks(choose_worst(bounds))),
+            stage_share=self._mend_share(self._of_rows(stage == job.stages - 1)),
+            mend_rank_gain_ns={rank: self._base - self._mend(self._of_ranks({rank})) for rank in examined},
+            even_stages_frac=self._gain_frac(_even_stages(job, self._measured)),
+            even_work_frac=self._gain_frac(_even_work(job, self._measured)),
+            method="replay",
+            stages=tuple(tuple(sorted(stage)) for stage in job.ranks.tolist()),
+        )
+
+    def _keep(self, chosen: Mask) -> float:
+        return float(self._replay.run(np.where(chosen, self._measured, self._ideal)).mean()) / self._best
+
+    def _mend(self, chosen: Mask) -> float:
+        return float(self._replay.run(np.where(chosen, self._ideal, self._measured)).mean())
+
+    def _mend_share(self, chosen: Mask) -> float | None:
+        lost = self._base - self._best
+        return (self._base - self._mend(chosen)) / lost if lost > 0 else None
+
+    def _gain_frac(self, lengths: Floats) -> float:
+        return 1.0 - float(self._replay.run(lengths).mean()) / self._base
+
+    def _is_kind(self, kind: str) -> Mask:
+        return np.array([_merge(operation.kind) == kind for operation in self._job.operations], dtype=np.bool_)
+
+    def _of_rows(self, rows: Mask) -> Mask:
+        chosen: Mask = rows[:, None, None]
+        return chosen
+
+    def _of_replica(self, replica: int) -> Mask:
+        chosen: Mask = (np.arange(self._job.replicas) == replica)[None, None, :]
+        return chosen
+
+    def _of_ranks(self, ranks: set[int]) -> Mask:
+        job = self._job
+        stage = np.array([operation.stage for operation in job.operations])
+        chosen: Mask = np.isin(job.ranks, list(ranks))[stage][:, None, :]
+        return chosen
+
+
+def _even_out(job: Job, lengths: Floats) -> Floats:
+    """Return the lengths of the ideal job: computations take the mean of their kind, communication the median."""
+    ideal = lengths.copy()
+    of_kind: dict[str, list[int]] = {}
+    for row, operation in enumerate(job.operations):
+        of_kind.setdefault(operation.kind, []).append(row)
+    for kind, rows in of_kind.items():
+        even: Callable[[Floats], float] = np.median if kind in _COMMUNICATION else np.mean
+        ideal[rows] = float(even(lengths[rows]))
+    return ideal
+
+
+def _even_stages(job: Job, measured: Floats) -> Floats:
+    """Return lengths with the same work in all stages; what varies within a stage stays as it is."""
+    lengths = measured.copy()
+    for kind in (FORWARD, BACKWARD):
+        stages = [rows for stage in range(job.stages) if len(rows := job.find((kind,), stage))]
+        for rows in stages:
+            lengths[rows] *= float(measured[np.concatenate(stages)].mean()) / float(measured[rows].mean())
+    return lengths
+
+
+def _even_work(job: Job, measured: Floats) -> Floats:
+    """Return lengths with the same work in all micro-batches that one chunk of a stage computes."""
+    lengths = measured.copy()
+    chunks: dict[tuple[str, int, int], list[int]] = {}
+    for row, operation in enumerate(job.operations):
+        if operation.kind in (FORWARD, BACKWARD):
+            chunks.setdefault((operation.kind, operation.stage, int(job.chunk[row])), []).append(row)
+    for rows in chunks.values():
+        lengths[rows] = float(measured[rows].mean())
+    return lengths
+
+
+def _merge(kind: str) -> str:
+    """Sending and receiving of one direction are one kind of communication."""
+    return f"{kind.split('-')[0]}-pp-comm" if kind in POINT_TO_POINT else kind

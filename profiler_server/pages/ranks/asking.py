@@ -12,17 +12,15 @@ from functools import partial
 
 from collector.format.run import Run
 from collector.hangs.recorded import describe_standstills
-from profiler_server.analysis.ranks.collectives import list_collectives, summarize_collectives
+from profiler_server.analysis.ranks.collectives import find_slow_call, list_collectives, summarize_collectives
 from profiler_server.analysis.ranks.ending import find_end
-from profiler_server.analysis.ranks.examples import choose_example, prefer_detailed
+from profiler_server.analysis.ranks.ends import Hang
 from profiler_server.analysis.ranks.grids import grid_figure
-from profiler_server.analysis.ranks.held import Hang
+from profiler_server.analysis.ranks.hang import describe_status
+from profiler_server.analysis.ranks.one_clock import choose_example, prefer_detailed
 from profiler_server.analysis.ranks.ranks import RankSummary, peek_ranks, read_device
-from profiler_server.analysis.ranks.slow_calls import find_slow_call
-from profiler_server.analysis.ranks.status import describe_status
 from profiler_server.analysis.ranks.stragglers import measure_own
-from profiler_server.analysis.what_if.pipelines import judge_run
-from profiler_server.analysis.what_if.reading import recall_what_if
+from profiler_server.analysis.what_if.pipelines import judge_run, recall_what_if
 from profiler_server.derive.background import Background, note_provisional
 from profiler_server.derive.store import find_store
 from profiler_server.diagnosis.end_sentences import describe_end, name_title

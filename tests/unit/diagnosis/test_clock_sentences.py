@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from profiler_server.analysis.ranks.meeting import Arrival, Meeting
-from profiler_server.analysis.ranks.one_clock import RankClock
+from profiler_server.analysis.ranks.one_clock import Arrival, Meeting, RankClock
 from profiler_server.diagnosis.clock_sentences import describe_clocks, describe_meeting
 
 FIRST = RankClock(0, "reference")

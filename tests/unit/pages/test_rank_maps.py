@@ -13,7 +13,7 @@ from collector.format.phases import PHASE_NAMES
 from collector.format.run import open_run
 from collector.format.schema import layout
 from profiler_server.analysis.ranks.grids import grid_steps
-from profiler_server.analysis.ranks.tracks import read_track
+from profiler_server.analysis.ranks.together import read_track
 from profiler_server.pages.ranks.pictures import FIGURES, StepMap
 from tests.support.jobs import STEP_NS, JobPlan, write_job
 from tests.support.ranks_page import show_ranks

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from profiler_server.analysis.ranks.spread import read_ddp
+from profiler_server.analysis.ranks.ranks import read_ddp
 from tests.support import shapes
 from tests.support.recording import record
 

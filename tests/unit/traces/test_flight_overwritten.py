@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from collector.traces import import_trace
+from profiler_server.analysis.ranks.ends import Hang
 from profiler_server.analysis.ranks.hang import find_hang
-from profiler_server.analysis.ranks.held import Hang
 from profiler_server.report.building import build_report
 from tests.support.dumps import make_dump, make_entry
 

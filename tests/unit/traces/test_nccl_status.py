@@ -14,8 +14,8 @@ from collector.format.run import Run
 from collector.format.schema.errors import TraceError
 from collector.hangs.nccl_ras import StatusError, number_processes, read_status
 from collector.traces import import_trace
+from profiler_server.analysis.ranks.ends import Hang
 from profiler_server.analysis.ranks.hang import find_hang
-from profiler_server.analysis.ranks.held import Hang
 from profiler_server.diagnosis.judging import diagnose
 from profiler_server.report.building import build_report
 from profiler_server.store.redaction import redact

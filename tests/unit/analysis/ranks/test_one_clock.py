@@ -9,9 +9,7 @@ import pytest
 
 from collector.format.intervals import Ints
 from profiler_server.analysis.ranks.calls import Calls
-from profiler_server.analysis.ranks.examples import choose_example
-from profiler_server.analysis.ranks.meeting import find_meeting
-from profiler_server.analysis.ranks.one_clock import RankClock, align_ranks
+from profiler_server.analysis.ranks.one_clock import RankClock, align_ranks, choose_example, find_meeting
 from profiler_server.analysis.ranks.ranks import RankSummary
 from tests.support.jobs import STEP_NS, Job, JobPlan, make_job, summarize_job
 

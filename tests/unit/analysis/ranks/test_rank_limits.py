@@ -14,17 +14,20 @@ import pytest
 from collector.format.intervals import Floats, Mask
 from profiler_server.analysis.ranks import limits
 from profiler_server.analysis.ranks.calls import Calls
-from profiler_server.analysis.ranks.causes import find_causes, find_starvation, find_uneven_work, weigh_garbage
 from profiler_server.analysis.ranks.lateness import Lateness
-from profiler_server.analysis.ranks.stragglers import judge_ranks
-from profiler_server.analysis.ranks.turns import (
+from profiler_server.analysis.ranks.patterns import (
+    find_causes,
     find_handover,
     find_pause,
+    find_starvation,
     find_stretch,
     find_turns,
+    find_uneven_work,
     mark_long,
+    weigh_garbage,
     weigh_longest,
 )
+from profiler_server.analysis.ranks.stragglers import judge_ranks
 from profiler_server.facts import job
 from profiler_server.facts.job import LateRank, Slow, Turns
 from tests.support.jobs import JobPlan, make_calls, make_job, summarize_job

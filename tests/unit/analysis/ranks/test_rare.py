@@ -16,8 +16,7 @@ from profiler_server.analysis.ranks.limits import SAVING_FRAC
 from profiler_server.analysis.ranks.ranks import summarize_ranks
 from profiler_server.analysis.ranks.stragglers import judge_ranks, measure_own
 from profiler_server.analysis.ranks.together import choose_steps
-from profiler_server.analysis.what_if.pipelines import judge_run
-from profiler_server.analysis.what_if.reading import recall_what_if
+from profiler_server.analysis.what_if.pipelines import judge_run, recall_what_if
 from profiler_server.diagnosis.rank_sentences import describe_evidence, describe_straggler
 from profiler_server.facts.job import Alike, RankVerdict, Slow
 from profiler_server.facts.ranks import Compared

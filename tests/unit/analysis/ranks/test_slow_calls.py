@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from profiler_server.analysis.ranks.collectives import find_slow_call
 from profiler_server.analysis.ranks.ranks import RankSummary
-from profiler_server.analysis.ranks.slow_calls import find_slow_call
 from profiler_server.analysis.ranks.stragglers import judge_ranks
 from profiler_server.diagnosis.rank_sentences import describe_ranks, describe_slow_call
 from tests.support.jobs import JobPlan, make_job, summarize_job

@@ -11,9 +11,9 @@ import pytest
 from collector.format.run import open_run
 from collector.format.schema import layout
 from profiler_server.analysis.ranks.calls import Calls
+from profiler_server.analysis.ranks.patterns import find_stretch
 from profiler_server.analysis.ranks.ranks import RankSummary, summarize_ranks
 from profiler_server.analysis.ranks.stragglers import judge_ranks, measure_own
-from profiler_server.analysis.ranks.turns import find_stretch
 from profiler_server.diagnosis.rank_sentences import describe_evidence, describe_straggler
 from profiler_server.facts.job import Alike, Handover, RankVerdict, Slow, Turns
 from profiler_server.report.brief import write_brief

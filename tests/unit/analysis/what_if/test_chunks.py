@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from profiler_server.analysis.what_if.job import (
+from profiler_server.analysis.what_if.operations import (
     BACKWARD,
     FORWARD,
     GATHER,
     SCATTER,
     SEPARATE,
     UPDATE,
+    read_schedule,
 )
-from profiler_server.analysis.what_if.schedule import read_schedule
 from tests.support.pipelines import (
     CHUNKED,
     CHUNKS,

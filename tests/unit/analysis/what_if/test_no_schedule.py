@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from profiler_server.analysis.what_if.job import (
+from profiler_server.analysis.what_if.operations import (
     BACKWARD,
     CLIP,
     COLLECT,
@@ -12,8 +12,9 @@ from profiler_server.analysis.what_if.job import (
     FORWARD,
     NORM,
     UPDATE,
+    ScheduleError,
+    read_schedule,
 )
-from profiler_server.analysis.what_if.schedule import ScheduleError, read_schedule
 from tests.support.pipelines import (
     PIPELINE,
     SEND_BACK,

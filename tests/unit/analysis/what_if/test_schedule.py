@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from profiler_server.analysis.what_if.job import (
+from profiler_server.analysis.what_if.operations import (
     BACKWARD,
     CLIP,
     COLLECT,
@@ -13,9 +13,9 @@ from profiler_server.analysis.what_if.job import (
     NORM,
     UPDATE,
     Job,
+    read_schedule,
 )
 from profiler_server.analysis.what_if.replay import Replay
-from profiler_server.analysis.what_if.schedule import read_schedule
 from tests.support.pipelines import (
     MS,
     PIPELINE,

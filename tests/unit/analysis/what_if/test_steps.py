@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from profiler_server.analysis.what_if.result import choose_worst
-from profiler_server.analysis.what_if.steps import JobSteps, weigh_steps
+from profiler_server.analysis.what_if.steps import JobSteps, choose_worst, weigh_steps
 
 MS = 1e6
 

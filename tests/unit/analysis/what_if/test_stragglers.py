@@ -5,10 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from profiler_server.analysis.what_if.job import BACKWARD, FORWARD, SCATTER, UPDATE, Job, Operation
-from profiler_server.analysis.what_if.replay import measure_transfers
-from profiler_server.analysis.what_if.schedule import read_schedule
-from profiler_server.analysis.what_if.stragglers import replay_job
+from profiler_server.analysis.what_if.operations import (
+    BACKWARD,
+    FORWARD,
+    SCATTER,
+    UPDATE,
+    Job,
+    Operation,
+    read_schedule,
+)
+from profiler_server.analysis.what_if.replay import measure_transfers, replay_job
 
 MS = 1e6
 KINDS = (BACKWARD, FORWARD, SCATTER, UPDATE)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from profiler_server.analysis.ranks.spread import read_ddp
+from profiler_server.analysis.ranks.ranks import read_ddp
 from profiler_server.diagnosis.limits.facts import COPY_BYTES_PER_NS
 from profiler_server.facts.case import Case
 from profiler_server.facts.job import LateRank, RankComparison, RankVerdict, Slow, Turns

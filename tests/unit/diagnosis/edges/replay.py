@@ -14,10 +14,9 @@ import numpy as np
 from collector.format.run import Run
 from profiler_server.analysis.replay.building import _find_usual
 from profiler_server.analysis.replay.critical import find_critical_path
-from profiler_server.analysis.replay.points import QUEUE, find_handoffs, list_points
 from profiler_server.analysis.replay.reading import replay_rank
 from profiler_server.analysis.replay.sightings.buckets import fit_transfers
-from profiler_server.analysis.replay.streams import Streams, find_stream_waits
+from profiler_server.analysis.replay.waiting import QUEUE, Streams, find_handoffs, find_stream_waits, list_points
 from profiler_server.analysis.replay.window import OPERATOR, Window, read_window
 from profiler_server.facts.machine import Replayed
 from tests.support.traces import call, kernel

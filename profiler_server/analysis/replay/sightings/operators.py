@@ -1,0 +1,316 @@
+"""Operators and kernels that should be fewer or otherwise: pointwise chains, attention, loops over tensors, shapes and
+layouts, gradients that nobody uses.
+"""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from collector.format.intervals import Ints, Mask, unite
+from profiler_server.analysis.replay.graph import Changes
+from profiler_server.analysis.replay.trial import UPDATE, Change, Trial
+from profiler_server.analysis.replay.window import KERNEL, OPERATOR
+from profiler_server.diagnosis.limits.replay import (
+    ALIGNED,
+    LEAST_CHAIN,
+    LEAST_IN_A_ROW,
+    LEAST_KEYS,
+    LEAST_RECORDED,
+    MOST_BETWEEN,
+    MOST_KINDS,
+    TINY_FACTOR,
+    TINY_NS,
+)
+from profiler_server.facts.machine import Sighting
+
+_POINTWISE = re.compile(r"elementwise_kernel|elementwise_with_")
+_FUSED = re.compile(r"^triton_|_fused_")
+_SOFTMAX = re.compile(r"^aten::_?(safe_)?softmax$")
+_SOFTMAX_BACK = re.compile(r"^aten::_softmax_backward_data$")
+_PRODUCT = re.compile(r"^aten::(bmm|baddbmm|matmul|einsum)$")
+_BETWEEN = re.compile(
+    r"^aten::(mul|div|add|sub|masked_fill|where|softmax|_softmax|dropout|to|float|type_as|clone|contiguous|native_dropout|"
+    r"mul_|div_|add_|masked_fill_|expand|view|reshape|transpose|permute|unsqueeze|slice|max|maximum|_to_copy|copy_|eq|lt)$"
+)
+_IN_ATTENTION = re.compile(r"scaled_dot_product|flash_attn|flash_attention|mem_efficient|cudnn_attention|fmha")
+
+
+def find_unfused_pointwise(trial: Trial) -> Sighting | None:
+    """Chains of elementwise kernels on a stream, outside of the update, in a model that is not compiled."""
+    window, graph = trial.window, trial.graph
+    nodes = trial.nodes(np.flatnonzero(window.kind == KERNEL))
+    rows = graph.row[nodes]
+    if not len(rows) or window.match(_FUSED)[rows].any():
+        return None
+    launch = np.where(window.launch[rows] >= 0, window.launch[rows], 0)
+    alike = window.match(_POINTWISE)[rows] & ~trial.is_updating(launch)
+    chained = np.zeros(len(rows), bool)
+    for track in np.unique(window.track[rows]):
+        mine = np.flatnonzero(window.track[rows] == track)
+        mine = mine[np.argsort(nodes[mine])]
+        edges = np.flatnonzero(np.diff(np.concatenate([[0], alike[mine].astype(np.int8), [0]])))
+        for begin, end in zip(edges[::2], edges[1::2], strict=True):
+            chained[mine[begin:end]] = end - begin >= LEAST_CHAIN
+    if not chained.any():
+        return None
+    found, callers = nodes[chained], np.unique(trial.caller[rows[chained]])
+    host = trial.host_of(callers[callers >= 0])
+
+    def take(device_factor: float, host_factor: float) -> Change:
+        def change(changes: Changes) -> None:
+            changes.device[found] = device_factor
+            changes.joined[found] = True
+            changes.host[host] = host_factor
+
+        return change
+
+    gain = trial.try_change(take(0.8, 0.9), take(0.55, 0.6), take(0.35, 0.3))
+    lengths = trial.lengths(rows[chained])
+    share = float(lengths.sum()) / max(trial.kernels_ns, 1.0)
+    names = trial.rank_names(callers[callers >= 0], np.ones(int((callers >= 0).sum())))
+    return trial.sight(len(found), float(lengths.sum()), names, gain, share=share)
+
+
+def find_attention_by_hand(trial: Trial) -> Sighting | None:
+    """A softmax between two batched products, made of single operators."""
+    window = trial.window
+    found: list[Ints] = []
+    for track in window.threads:
+        calls = trial.list_calls(track)
+        found += _find_heads(trial, calls)
+    if not found:
+        return None
+    between = np.concatenate(found)
+    back = np.concatenate([np.flatnonzero(window.match(_SOFTMAX_BACK))])
+    work, backwards = trial.find_work(between), trial.find_work(np.unique(trial.top[back]))
+    nodes, host = trial.nodes(np.concatenate([work, backwards])), trial.host_of(between)
+
+    def take(device_factor: float, host_factor: float) -> Change:
+        def change(changes: Changes) -> None:
+            changes.device[nodes] = device_factor
+            changes.host[host] = host_factor
+
+        return change
+
+    gain = trial.try_change(take(0.6, 0.7), take(0.25, 0.4), take(0.05, 0.1))
+    spent = float(trial.lengths(np.concatenate([work, backwards])).sum())
+    share = spent / max(trial.kernels_ns, 1.0)
+    return trial.sight(len(found), spent, trial.rank_names(between, np.ones(len(between))), gain, share=share)
+
+
+def _find_heads(trial: Trial, calls: Ints) -> list[Ints]:
+    """Return the operators between the two products of each attention of a thread."""
+    window = trial.window
+    product, between = window.match(_PRODUCT)[calls], window.match(_BETWEEN)[calls]
+    found: list[Ints] = []
+    for at in np.flatnonzero(window.match(_SOFTMAX)[calls]).tolist():
+        first = at
+        while first > 0 and between[first - 1] and at - first < MOST_BETWEEN:
+            first -= 1
+        last = at
+        while last + 1 < len(calls) and between[last + 1] and last - at < MOST_BETWEEN:
+            last += 1
+        if first and last + 1 < len(calls) and product[first - 1] and product[last + 1] and _is_long(trial, calls[at]):
+            found.append(calls[first : last + 1])
+    return found
+
+
+def _is_long(trial: Trial, row: int) -> bool:
+    """Say whether a softmax is over the scores of many keys; where the trace has no shapes it may be."""
+    dims = trial.read_args(np.array([row]))[0].get("Input Dims")
+    first = dims[0] if isinstance(dims, list) and dims else None
+    if not isinstance(first, list) or not first:
+        return True
+    return len(first) in (3, 4) and isinstance(first[-1], int) and first[-1] >= LEAST_KEYS
+
+
+_LISTED = re.compile(
+    r"^aten::(mul_|add_|sub_|div_|lerp_|copy_|zero_|norm|linalg_vector_norm|clamp_|clamp|addcmul_|addcdiv_|sqrt|mul|add|pow|sum)$"
+)
+_SINGLE = re.compile(r"^aten::(mul_?|add_?|sub_?|div_?|lerp_|addcmul_?|addcdiv_?|sqrt_?)$")
+_TOGETHER = re.compile(r"^aten::_(foreach|fused|amp)_")
+_NEUTRAL = re.compile(r"^aten::(detach_?|view|reshape|to|expand|empty|empty_like|resolve_conj|resolve_neg)$")
+
+
+def find_per_parameter_loops(trial: Trial) -> Sighting | None:
+    """Operators over one parameter after the other: norms for clipping, moving averages of weights."""
+    window = trial.window
+    calls = trial.list_calls(window.threads[0])
+    calls = calls[~window.match(_NEUTRAL)[calls]]
+    listed = window.match(_LISTED)[calls] & ~trial.is_updating(calls)
+    loops = [run for run in _find_runs(calls, listed) if len(np.unique(window.name[run])) <= MOST_KINDS]
+    if not loops:
+        return None
+    found = np.concatenate(loops)
+    starts = np.array([window.start_ns[run[0]] for run in loops], np.int64)
+    spans = unite(starts, np.array([window.end_ns[run[-1]] for run in loops], np.int64))
+    host, nodes = trial.host_between(spans), trial.nodes(trial.find_work(found))
+    tiny = trial.graph.length_ns[nodes] < TINY_NS
+
+    def take(host_factor: float, device_factor: float) -> Change:
+        def change(changes: Changes) -> None:
+            changes.host[host] = host_factor
+            changes.device[nodes] = np.where(tiny, min(device_factor, TINY_FACTOR), device_factor)
+            changes.joined[nodes] = True
+
+        return change
+
+    gain = trial.try_change(take(0.4, 1.0), take(0.1, 0.9), take(0.05, 0.5))
+    return trial.sight(len(found), float(spans.length_ns), trial.rank_names(found, np.ones(len(found))), gain)
+
+
+def _find_runs(calls: Ints, wanted: Mask) -> list[Ints]:
+    """Return the runs of wanted operators that are long enough."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[0], wanted.astype(np.int8), [0]])))
+    return [calls[a:b] for a, b in zip(edges[::2], edges[1::2], strict=True) if b - a >= LEAST_IN_A_ROW]
+
+
+def find_update_loops(trial: Trial) -> Sighting | None:
+    """Optimizer steps that run operators over one parameter after the other; `examples` are their names."""
+    window = trial.window
+    calls = trial.list_calls(window.threads[0])
+    calls = calls[trial.is_updating(calls)]
+    single = calls[window.match(_SINGLE)[calls]]
+    if window.match(_TOGETHER)[calls].any() or len(single) < LEAST_IN_A_ROW * window.steps:
+        return None
+    marks = np.flatnonzero(window.match(UPDATE))
+    spent = float(trial.updates.length_ns)
+    return trial.sight(len(single), spent, trial.rank_names(marks, trial.lengths(marks)), None)
+
+
+_MATRICES = re.compile(r"^aten::(mm|addmm|bmm|baddbmm)$")
+_KERNEL = re.compile(r"gemm|Cijk|cutlass|nvjet", re.IGNORECASE)
+_HALF = ("c10::Half", "c10::BFloat16")
+_LAYOUT = re.compile(r"nchwToNhwc|nhwcToNchw|nchw2nhwc|nhwc2nchw|nchw_to_nhwc|nhwc_to_nchw", re.IGNORECASE)
+_CONVOLUTION = re.compile(r"conv(?!ert)|winograd|fprop|dgrad|wgrad", re.IGNORECASE)
+
+
+def find_misaligned_shapes(trial: Trial) -> Sighting | None:
+    """Products of 16-bit numbers whose inner or last dimension is no multiple of 8."""
+    window = trial.window
+    rows = np.flatnonzero(window.match(_MATRICES))
+    sizes = [_read_product(entry) for entry in trial.read_args(rows)]
+    odd = np.array([size is not None and any(side % ALIGNED for side in size) for size in sizes], bool)
+    owners = rows[odd]
+    if not len(owners):
+        return None
+    launch = window.launch
+    around = np.where(launch >= 0, window.parent[launch], -1)
+    kernels = np.flatnonzero((window.kind == KERNEL) & np.isin(around, owners) & window.match(_KERNEL))
+    nodes = trial.nodes(kernels)
+    if not len(nodes):
+        return None
+
+    def take(factor: float) -> Change:
+        def change(changes: Changes) -> None:
+            changes.device[nodes] = factor
+
+        return change
+
+    gain = trial.try_change(take(0.9), take(0.75), take(0.5))
+    worst = _name_sizes(trial, owners)
+    spent = float(trial.lengths(kernels).sum())
+    return trial.sight(len(kernels), spent, worst, gain, share=spent / max(trial.kernels_ns, 1.0))
+
+
+def _read_product(args: dict[str, object]) -> tuple[int, int] | None:
+    """Return the inner and the last dimension of a product of two 16-bit matrices, None for any other."""
+    dims, types = args.get("Input Dims"), args.get("Input type")
+    if not isinstance(dims, list) or not isinstance(types, list):
+        return None
+    matrices = [
+        size
+        for size, kind in zip(dims, types, strict=False)
+        if kind in _HALF and isinstance(size, list) and len(size) in (2, 3) and all(isinstance(n, int) for n in size)
+    ]
+    if len(matrices) < 2:
+        return None
+    one, other = matrices[-2:]
+    return (int(one[-1]), int(other[-1])) if one[-1] == other[-2] else None
+
+
+def _name_sizes(trial: Trial, owners: np.ndarray) -> list[str]:
+    counts: dict[str, int] = {}
+    for entry in trial.read_args(owners):
+        size = _read_product(entry)
+        if size is not None:
+            name = f"K = {size[0]:,}, N = {size[1]:,}"
+            counts[name] = counts.get(name, 0) + 1
+    return sorted(counts, key=lambda name: -counts[name])
+
+
+def find_layout_copies(trial: Trial) -> Sighting | None:
+    """Kernels that only turn images from one layout into the other, around convolutions."""
+    window = trial.window
+    kernels = np.flatnonzero((window.kind == KERNEL) & window.match(_LAYOUT))
+    if not len(kernels):
+        return None
+    nodes = trial.nodes(kernels)
+
+    def take(factor: float) -> Change:
+        def change(changes: Changes) -> None:
+            changes.device[nodes] = factor
+
+        return change
+
+    gain = trial.try_change(take(0.4), take(0.1), take(0.0))
+    lengths = trial.lengths(kernels)
+    share = float(lengths.sum()) / max(trial.kernels_ns, 1.0)
+    return trial.sight(len(kernels), float(lengths.sum()), trial.rank_names(kernels, lengths), gain, share=share)
+
+
+def find_convolutions(trial: Trial) -> Sighting | None:
+    """Kernels of convolutions, for settings that are about them."""
+    window = trial.window
+    kernels = np.flatnonzero((window.kind == KERNEL) & window.match(_CONVOLUTION))
+    lengths = trial.lengths(kernels)
+    share = float(lengths.sum()) / max(trial.kernels_ns, 1.0)
+    if not len(kernels):
+        return None
+    return trial.sight(len(kernels), float(lengths.sum()), trial.rank_names(kernels, lengths), None, share=share)
+
+
+_BACKWARD = re.compile(r"Backward|autograd::engine")
+_CHECKPOINT = re.compile(r"^(CheckpointFunctionBackward|.*CheckpointFunctionBackward)$")
+
+
+def find_recorded_gradients(trial: Trial) -> Sighting | None:
+    """Operators that are recorded for a backward in a window that has none."""
+    window = trial.window
+    operators = window.kind == OPERATOR
+    if window.match(_BACKWARD)[operators].any():
+        return None
+    recorded = np.flatnonzero(operators & (window.sequence >= 0) & (trial.top == np.arange(len(window.ids))))
+    if len(recorded) < LEAST_RECORDED:
+        return None
+    share = len(recorded) / max(int((operators & (trial.top == np.arange(len(window.ids)))).sum()), 1)
+    names = trial.rank_names(recorded, np.ones(len(recorded)))
+    return trial.sight(len(recorded), float(trial.lengths(recorded).sum()), names, None, share=share)
+
+
+def find_checkpointing(trial: Trial) -> Sighting | None:
+    """Forwards that the backward runs again, because their results were not kept."""
+    window = trial.window
+    spans = np.flatnonzero(window.match(_CHECKPOINT) & (window.kind == OPERATOR))
+    if not len(spans):
+        return None
+    inside = np.zeros(len(window.ids), bool)
+    for row in spans.tolist():  # only the first half of it is a forward: the rest is its backward
+        low, high = np.searchsorted(window.start_ns, [window.start_ns[row], window.end_ns[row]])
+        inside[low:high] |= (window.track[low:high] == window.track[row]) & ~window.match(_BACKWARD)[low:high]
+    launch = window.launch
+    again = np.flatnonzero(window.on_device & (launch >= 0) & inside[launch])
+    nodes = trial.nodes(again)
+
+    def take(factor: float) -> Change:
+        def change(changes: Changes) -> None:
+            changes.device[nodes] = factor
+
+        return change
+
+    gain = trial.try_change(take(0.7), take(0.5), take(0.4))
+    return trial.sight(
+        len(spans), float(trial.lengths(spans).sum()), trial.rank_names(spans, np.ones(len(spans))), gain
+    )
