@@ -36,7 +36,7 @@ from profiler_server.analysis.ranks.ends import (
     Raised,
     Severed,
 )
-from profiler_server.diagnosis.limits.ranks import MOST_RANKS
+from profiler_server.facts.ranks import MOST_RANKS
 from profiler_server.format import format_bytes, shorten_middle
 
 _LONGEST = 120

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from collector.format.phases import PHASE_LABELS
 from collector.format.schema.wording import format_ranks_named
-from profiler_server.diagnosis.limits.ranks import MOST_RANKS
 from profiler_server.facts.job import (
     BETWEEN,
     COLLECTING,
@@ -27,7 +26,7 @@ from profiler_server.facts.job import (
     UnevenWork,
     Unsure,
 )
-from profiler_server.facts.ranks import CollectiveRow, RankFigures, SlowCall, find_noun
+from profiler_server.facts.ranks import MOST_RANKS, CollectiveRow, RankFigures, SlowCall, find_noun
 from profiler_server.format import format_bytes, format_duration, format_share, shorten_middle
 
 LATE_FRAC = 0.7

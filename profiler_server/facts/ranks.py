@@ -12,6 +12,9 @@ import numpy.typing as npt
 from profiler_server.facts.job import RankVerdict
 from profiler_server.facts.machine import DeviceTimes
 
+MOST_RANKS = 4_096
+"""Ranks that are set side by side, from the first."""
+
 
 @dataclass(frozen=True)
 class RankFigures:

@@ -14,7 +14,7 @@ from collector.format.run import Run
 from collector.format.schema.errors import RunError
 from collector.format.schema.wording import format_number_of, format_ranks_named
 from profiler_server.analysis.ranks.ends import Call, Cause, Hang
-from profiler_server.diagnosis.limits.ranks import MOST_RANKS
+from profiler_server.facts.ranks import MOST_RANKS
 
 
 def find_hang(run: Run) -> Hang | None:

@@ -26,10 +26,9 @@ from profiler_server.analysis.ranks.together import NO_STEPS, NO_TRACK, RankStep
 from profiler_server.derive.derived import derived
 from profiler_server.derive.many import ManyRanks, Reading, SoFar, Task, Wanted
 from profiler_server.derive.stamps import FEW_RANKS
-from profiler_server.diagnosis.limits.ranks import MOST_RANKS
 from profiler_server.facts.job import Ddp
 from profiler_server.facts.machine import DeviceTimes
-from profiler_server.facts.ranks import RankFigures
+from profiler_server.facts.ranks import MOST_RANKS, RankFigures
 
 MOST_CALLS_OF_ALL = 1 << 21
 LEAST_CALLS = 512

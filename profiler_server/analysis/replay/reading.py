@@ -10,7 +10,7 @@ import numpy as np
 from collector.format.run import RankRun
 from profiler_server.analysis.operators.kernels import FULL_PRECISION
 from profiler_server.analysis.replay.building import build_graph
-from profiler_server.analysis.replay.graph import Changes, measure_replay
+from profiler_server.analysis.replay.graph import measure_replay
 from profiler_server.analysis.replay.sightings.buckets import find_larger_buckets
 from profiler_server.analysis.replay.sightings.operators import (
     find_attention_by_hand,
@@ -33,7 +33,7 @@ from profiler_server.analysis.replay.sightings.transfers import (
     find_small_copies,
     find_sync_points,
 )
-from profiler_server.analysis.replay.trial import TO_DEVICE, Change, Trial
+from profiler_server.analysis.replay.trial import TO_DEVICE, Trial, scale
 from profiler_server.analysis.replay.window import CALL, KERNEL, OPERATOR, read_window
 from profiler_server.derive.derived import derived
 from profiler_server.diagnosis.limits.replay import COPY_CALL_NS, SHORT_PYTHON_NS
@@ -47,14 +47,7 @@ def shorten_products(trial: Trial) -> Gain | None:
     window = trial.window
     rows = np.flatnonzero((window.kind == KERNEL) & window.match(FULL_PRECISION))
     nodes = trial.nodes(rows)
-
-    def take(factor: float) -> Change:
-        def change(changes: Changes) -> None:
-            changes.device[nodes] = factor
-
-        return change
-
-    return trial.try_change(take(0.75), take(0.5), take(0.25)) if len(nodes) else None
+    return trial.try_change(*(scale(nodes, factor) for factor in (0.75, 0.5, 0.25))) if len(nodes) else None
 
 
 def join_update(trial: Trial) -> Gain | None:
@@ -64,16 +57,16 @@ def join_update(trial: Trial) -> Gain | None:
     launched = np.where(window.launch >= 0, window.launch, 0)
     work = np.flatnonzero(window.on_device & (window.launch >= 0))
     nodes = trial.nodes(work[trial.is_updating(launched[work])])
-
-    def take(host_factor: float, device_factor: float) -> Change:
-        def change(changes: Changes) -> None:
-            changes.host[host] = host_factor
-            changes.device[nodes] = device_factor
-            changes.joined[nodes] = True
-
-        return change
-
-    return trial.try_change(take(0.3, 1.0), take(0.1, 0.8), take(0.03, 0.4)) if len(nodes) else None
+    return (
+        trial.try_change(
+            *(
+                scale(nodes, device_factor, host, host_factor, joined=nodes)
+                for host_factor, device_factor in ((0.3, 1.0), (0.1, 0.8), (0.03, 0.4))
+            )
+        )
+        if len(nodes)
+        else None
+    )
 
 
 def batch_launches(trial: Trial) -> Gain | None:
@@ -84,15 +77,13 @@ def batch_launches(trial: Trial) -> Gain | None:
     dispatch = (kind == OPERATOR) | (kind == CALL)
     loading = (owner >= 0) & window.match(_LOADING)[owner]
     python = ~dispatch & ~loading & (graph.host.length_ns < SHORT_PYTHON_NS)
-
-    def take(dispatch_factor: float, python_factor: float) -> Change:
-        def change(changes: Changes) -> None:
-            changes.host[dispatch] = dispatch_factor
-            changes.host[python] = python_factor
-
-        return change
-
-    return trial.try_change(take(0.6, 0.8), take(0.25, 0.4), take(0.05, 0.1))
+    none = np.empty(0, np.int64)
+    return trial.try_change(
+        *(
+            scale(none, host=dispatch | python, host_factor=np.where(dispatch, dispatched, left)[dispatch | python])
+            for dispatched, left in ((0.6, 0.8), (0.25, 0.4), (0.05, 0.1))
+        )
+    )
 
 
 def overlap_copies(trial: Trial) -> Gain | None:
@@ -106,16 +97,11 @@ def overlap_copies(trial: Trial) -> Gain | None:
     waits = trial.wait_nodes(calls)
     host = trial.graph.host
     short = np.isin(host.owner, calls) & (host.length_ns > COPY_CALL_NS)
-
-    def take(aside: bool) -> Change:
-        def change(changes: Changes) -> None:
-            changes.unwaited[waits] = True
-            changes.host[short] = np.minimum(COPY_CALL_NS / host.length_ns[short], 1.0)
-            changes.aside[nodes] = aside
-
-        return change
-
-    return trial.try_change(take(False), take(True), take(True))
+    host_factor = np.minimum(COPY_CALL_NS / host.length_ns[short], 1.0)
+    in_order, beside = (
+        scale(nodes, 1.0, short, host_factor, unwaited=waits, aside=moved) for moved in (nodes[:0], nodes)
+    )
+    return trial.try_change(in_order, beside, beside)
 
 
 CHANGES: dict[str, Callable[[Trial], Gain | None]] = {

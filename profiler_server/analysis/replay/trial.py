@@ -121,6 +121,11 @@ class Trial:
         measured = {change: self._measure(change) for change in {low, usual, high}}
         return Gain(*sorted(measured[change] for change in (low, usual, high)))
 
+    def try_one(self, change: Change, least: float = 1.0) -> Gain | None:
+        """Return what a change saves whose poor version saves this part of it."""
+        found = self.try_change(change, change, change)
+        return None if found is None else Gain(least * found.frac, found.frac, found.frac)
+
     def _measure(self, change: Change) -> float:
         changes = Changes.none(self.graph)
         change(changes)
@@ -134,6 +139,13 @@ class Trial:
         """Return what was seen, per step."""
         steps = self.window.steps
         return Sighting(count / steps, float(spent_ns) / steps, tuple(examples)[:_MOST_EXAMPLES], gain, figures)
+
+    def sight_kernels(
+        self, count: int, kernels: Ints, names: Iterable[str], gain: Gain | None, **figures: float
+    ) -> Sighting:
+        """Return what was seen of some device work, with its share of the time of all kernels."""
+        spent = float(self.lengths(kernels).sum())
+        return self.sight(count, spent, names, gain, share=spent / max(self.kernels_ns, 1.0), **figures)
 
     def rank_names(self, rows: Ints, weights: Floats | Ints) -> list[str]:
         """Return the different names of some rows, the heaviest first."""
@@ -164,6 +176,26 @@ class Trial:
     def kernels_ns(self) -> float:
         """The time of all kernels but collectives."""
         return float(self.lengths(np.flatnonzero(self.window.kind == KERNEL)).sum())
+
+
+def scale(
+    nodes: Ints,
+    factor: float | Floats = 1.0,
+    host: Mask | None = None,
+    host_factor: float | Floats = 1.0,
+    **flags: Ints,
+) -> Change:
+    """Return the change by factors of the length of some device work and of some host time; `flags` are further changes of
+    nodes: unwaited, aside, skipped, joined."""
+
+    def change(changes: Changes) -> None:
+        changes.device[nodes] = factor
+        if host is not None:
+            changes.host[host] = host_factor
+        for name, chosen in flags.items():
+            getattr(changes, name)[chosen] = True
+
+    return change
 
 
 _WRAPPERS = re.compile(r"^(record_param_comms|autograd::engine|Optimizer\.|DistributedDataParallel)")

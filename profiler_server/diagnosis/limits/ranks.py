@@ -25,6 +25,3 @@ RANK_LOADER_FRAC = 0.10
 
 USUAL_BUCKET_BYTES = 10 << 20
 """Buckets of this size on average, such as those of the default cap of 25 MiB, are not small."""
-
-MOST_RANKS = 4_096
-"""Ranks that are set side by side, from the first."""

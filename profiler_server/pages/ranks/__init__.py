@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from collector.format.schema.wording import format_ranks_named
-from profiler_server.diagnosis.limits.ranks import MOST_RANKS
 from profiler_server.diagnosis.rank_sentences import (
     describe_communication,
     describe_evidence,
@@ -18,7 +17,7 @@ from profiler_server.diagnosis.rank_sentences import (
     describe_unread,
 )
 from profiler_server.facts.job import NotJudged, RankVerdict, Turns, UnevenWork, Unsure
-from profiler_server.facts.ranks import Compared, Example, JobFacts, RankFigures, find_noun
+from profiler_server.facts.ranks import MOST_RANKS, Compared, Example, JobFacts, RankFigures, find_noun
 from profiler_server.figures import Chart
 from profiler_server.format import format_number_of
 from profiler_server.notice import Notice, Page

@@ -24,10 +24,9 @@ from profiler_server.analysis.what_if.pipelines import judge_run, recall_what_if
 from profiler_server.derive.background import Background, note_provisional
 from profiler_server.derive.store import find_store
 from profiler_server.diagnosis.end_sentences import describe_end, name_title
-from profiler_server.diagnosis.limits.ranks import MOST_RANKS
 from profiler_server.facts.job import NotJudged
 from profiler_server.facts.machine import DeviceTimes
-from profiler_server.facts.ranks import Compared, Ended, JobFacts, RankFigures
+from profiler_server.facts.ranks import MOST_RANKS, Compared, Ended, JobFacts, RankFigures
 from profiler_server.page import PageRequest
 from profiler_server.pages.ranks.pictures import choose_figure
 from profiler_server.pages.ranks.tables import order_ranks, sorts_by_device

@@ -9,8 +9,7 @@ import re
 import numpy as np
 
 from collector.format.intervals import Ints, Mask, unite
-from profiler_server.analysis.replay.graph import Changes
-from profiler_server.analysis.replay.trial import UPDATE, Change, Trial
+from profiler_server.analysis.replay.trial import UPDATE, Trial, scale
 from profiler_server.analysis.replay.window import KERNEL, OPERATOR
 from profiler_server.diagnosis.limits.replay import (
     ALIGNED,
@@ -57,20 +56,14 @@ def find_unfused_pointwise(trial: Trial) -> Sighting | None:
         return None
     found, callers = nodes[chained], np.unique(trial.caller[rows[chained]])
     host = trial.host_of(callers[callers >= 0])
-
-    def take(device_factor: float, host_factor: float) -> Change:
-        def change(changes: Changes) -> None:
-            changes.device[found] = device_factor
-            changes.joined[found] = True
-            changes.host[host] = host_factor
-
-        return change
-
-    gain = trial.try_change(take(0.8, 0.9), take(0.55, 0.6), take(0.35, 0.3))
-    lengths = trial.lengths(rows[chained])
-    share = float(lengths.sum()) / max(trial.kernels_ns, 1.0)
-    names = trial.rank_names(callers[callers >= 0], np.ones(int((callers >= 0).sum())))
-    return trial.sight(len(found), float(lengths.sum()), names, gain, share=share)
+    gain = trial.try_change(
+        *(
+            scale(found, factor, host, host_factor, joined=found)
+            for factor, host_factor in ((0.8, 0.9), (0.55, 0.6), (0.35, 0.3))
+        )
+    )
+    callers = callers[callers >= 0]
+    return trial.sight_kernels(len(found), rows[chained], trial.rank_names(callers, np.ones(len(callers))), gain)
 
 
 def find_attention_by_hand(trial: Trial) -> Sighting | None:
@@ -83,21 +76,13 @@ def find_attention_by_hand(trial: Trial) -> Sighting | None:
     if not found:
         return None
     between = np.concatenate(found)
-    back = np.concatenate([np.flatnonzero(window.match(_SOFTMAX_BACK))])
-    work, backwards = trial.find_work(between), trial.find_work(np.unique(trial.top[back]))
-    nodes, host = trial.nodes(np.concatenate([work, backwards])), trial.host_of(between)
-
-    def take(device_factor: float, host_factor: float) -> Change:
-        def change(changes: Changes) -> None:
-            changes.device[nodes] = device_factor
-            changes.host[host] = host_factor
-
-        return change
-
-    gain = trial.try_change(take(0.6, 0.7), take(0.25, 0.4), take(0.05, 0.1))
-    spent = float(trial.lengths(np.concatenate([work, backwards])).sum())
-    share = spent / max(trial.kernels_ns, 1.0)
-    return trial.sight(len(found), spent, trial.rank_names(between, np.ones(len(between))), gain, share=share)
+    back = np.flatnonzero(window.match(_SOFTMAX_BACK))
+    work = np.concatenate([trial.find_work(between), trial.find_work(np.unique(trial.top[back]))])
+    nodes, host = trial.nodes(work), trial.host_of(between)
+    gain = trial.try_change(
+        *(scale(nodes, factor, host, host_factor) for factor, host_factor in ((0.6, 0.7), (0.25, 0.4), (0.05, 0.1)))
+    )
+    return trial.sight_kernels(len(found), work, trial.rank_names(between, np.ones(len(between))), gain)
 
 
 def _find_heads(trial: Trial, calls: Ints) -> list[Ints]:
@@ -148,16 +133,12 @@ def find_per_parameter_loops(trial: Trial) -> Sighting | None:
     spans = unite(starts, np.array([window.end_ns[run[-1]] for run in loops], np.int64))
     host, nodes = trial.host_between(spans), trial.nodes(trial.find_work(found))
     tiny = trial.graph.length_ns[nodes] < TINY_NS
-
-    def take(host_factor: float, device_factor: float) -> Change:
-        def change(changes: Changes) -> None:
-            changes.host[host] = host_factor
-            changes.device[nodes] = np.where(tiny, min(device_factor, TINY_FACTOR), device_factor)
-            changes.joined[nodes] = True
-
-        return change
-
-    gain = trial.try_change(take(0.4, 1.0), take(0.1, 0.9), take(0.05, 0.5))
+    gain = trial.try_change(
+        *(
+            scale(nodes, np.where(tiny, min(factor, TINY_FACTOR), factor), host, host_factor, joined=nodes)
+            for host_factor, factor in ((0.4, 1.0), (0.1, 0.9), (0.05, 0.5))
+        )
+    )
     return trial.sight(len(found), float(spans.length_ns), trial.rank_names(found, np.ones(len(found))), gain)
 
 
@@ -202,17 +183,8 @@ def find_misaligned_shapes(trial: Trial) -> Sighting | None:
     nodes = trial.nodes(kernels)
     if not len(nodes):
         return None
-
-    def take(factor: float) -> Change:
-        def change(changes: Changes) -> None:
-            changes.device[nodes] = factor
-
-        return change
-
-    gain = trial.try_change(take(0.9), take(0.75), take(0.5))
-    worst = _name_sizes(trial, owners)
-    spent = float(trial.lengths(kernels).sum())
-    return trial.sight(len(kernels), spent, worst, gain, share=spent / max(trial.kernels_ns, 1.0))
+    gain = trial.try_change(*(scale(nodes, factor) for factor in (0.9, 0.75, 0.5)))
+    return trial.sight_kernels(len(kernels), kernels, _name_sizes(trial, owners), gain)
 
 
 def _read_product(args: dict[str, object]) -> tuple[int, int] | None:
@@ -248,28 +220,17 @@ def find_layout_copies(trial: Trial) -> Sighting | None:
     if not len(kernels):
         return None
     nodes = trial.nodes(kernels)
-
-    def take(factor: float) -> Change:
-        def change(changes: Changes) -> None:
-            changes.device[nodes] = factor
-
-        return change
-
-    gain = trial.try_change(take(0.4), take(0.1), take(0.0))
-    lengths = trial.lengths(kernels)
-    share = float(lengths.sum()) / max(trial.kernels_ns, 1.0)
-    return trial.sight(len(kernels), float(lengths.sum()), trial.rank_names(kernels, lengths), gain, share=share)
+    gain = trial.try_change(*(scale(nodes, factor) for factor in (0.4, 0.1, 0.0)))
+    return trial.sight_kernels(len(kernels), kernels, trial.rank_names(kernels, trial.lengths(kernels)), gain)
 
 
 def find_convolutions(trial: Trial) -> Sighting | None:
     """Kernels of convolutions, for settings that are about them."""
     window = trial.window
     kernels = np.flatnonzero((window.kind == KERNEL) & window.match(_CONVOLUTION))
-    lengths = trial.lengths(kernels)
-    share = float(lengths.sum()) / max(trial.kernels_ns, 1.0)
     if not len(kernels):
         return None
-    return trial.sight(len(kernels), float(lengths.sum()), trial.rank_names(kernels, lengths), None, share=share)
+    return trial.sight_kernels(len(kernels), kernels, trial.rank_names(kernels, trial.lengths(kernels)), None)
 
 
 _BACKWARD = re.compile(r"Backward|autograd::engine")
@@ -282,10 +243,11 @@ def find_recorded_gradients(trial: Trial) -> Sighting | None:
     operators = window.kind == OPERATOR
     if window.match(_BACKWARD)[operators].any():
         return None
-    recorded = np.flatnonzero(operators & (window.sequence >= 0) & (trial.top == np.arange(len(window.ids))))
+    outermost = operators & (trial.top == np.arange(len(window.ids)))
+    recorded = np.flatnonzero(outermost & (window.sequence >= 0))
     if len(recorded) < LEAST_RECORDED:
         return None
-    share = len(recorded) / max(int((operators & (trial.top == np.arange(len(window.ids)))).sum()), 1)
+    share = len(recorded) / max(int(outermost.sum()), 1)
     names = trial.rank_names(recorded, np.ones(len(recorded)))
     return trial.sight(len(recorded), float(trial.lengths(recorded).sum()), names, None, share=share)
 
@@ -303,14 +265,7 @@ def find_checkpointing(trial: Trial) -> Sighting | None:
     launch = window.launch
     again = np.flatnonzero(window.on_device & (launch >= 0) & inside[launch])
     nodes = trial.nodes(again)
-
-    def take(factor: float) -> Change:
-        def change(changes: Changes) -> None:
-            changes.device[nodes] = factor
-
-        return change
-
-    gain = trial.try_change(take(0.7), take(0.5), take(0.4))
+    gain = trial.try_change(*(scale(nodes, factor) for factor in (0.7, 0.5, 0.4)))
     return trial.sight(
         len(spans), float(trial.lengths(spans).sum()), trial.rank_names(spans, np.ones(len(spans))), gain
     )

@@ -7,8 +7,7 @@ import re
 import numpy as np
 
 from collector.format.intervals import Floats, Ints, Mask, unite
-from profiler_server.analysis.replay.graph import Changes
-from profiler_server.analysis.replay.trial import TO_DEVICE, TO_HOST, Trial
+from profiler_server.analysis.replay.trial import TO_DEVICE, TO_HOST, Trial, scale
 from profiler_server.analysis.replay.waiting import SYNC
 from profiler_server.analysis.replay.window import OPERATOR
 from profiler_server.diagnosis.limits.replay import (
@@ -67,13 +66,7 @@ def find_cast_before_copy(trial: Trial) -> Sighting | None:
     if not len(copies):
         return None
     nodes, host = trial.nodes(copies), trial.host_of(before)
-
-    def change(changes: Changes) -> None:
-        changes.device[nodes] = ratio
-        changes.host[host] = 0.05
-
-    found = trial.try_change(change, change, change)
-    gain = None if found is None else Gain(0.6 * found.frac, found.frac, found.frac)
+    gain = trial.try_one(scale(nodes, ratio, host, 0.05), least=0.6)
     spent = float(trial.lengths(before).sum() + trial.lengths(copies).sum())
     return trial.sight(len(copies), spent, trial.rank_names(before, trial.lengths(before)), gain)
 
@@ -87,14 +80,7 @@ def _describe_copies(trial: Trial, copies: Ints, low: float, near: Ints | None =
     waits = trial.wait_nodes(trial.window.launch[copies])
     waits = np.union1d(waits, _find_waits_in(trial, callers))
     nodes, host = trial.nodes(copies), trial.host_of(callers)
-
-    def change(changes: Changes) -> None:
-        changes.skipped[nodes] = True
-        changes.unwaited[waits] = True
-        changes.host[host] = 0.1
-
-    found = trial.try_change(change, change, change)
-    gain = None if found is None else Gain(low * found.frac, found.frac, found.frac)
+    gain = trial.try_one(scale(nodes, 1.0, host, 0.1, skipped=nodes, unwaited=waits), least=low)
     named = near if near is not None else callers if len(callers) else copies
     sizes = trial.read_bytes(copies)
     total = float(np.nansum(sizes)) / trial.window.steps
@@ -195,11 +181,7 @@ def _describe(trial: Trial, waits: Ints, least: float) -> Sighting | None:
     rows = graph.row[waits]
     spent = graph.end_ns[waits] - graph.begin_ns[waits]
     idle_ns = _sum_idle_after(trial, waits)
-
-    def change(changes: Changes) -> None:
-        changes.unwaited[waits] = True
-
-    found = trial.try_change(change, change, change)
+    found = trial.try_one(scale(waits[:0], unwaited=waits))
     most = idle_ns / trial.base_ns
     gain = None if found is None else Gain(*(part * min(found.frac, most) for part in (least, 1.0, 1.0)))
     return trial.sight(
@@ -236,13 +218,7 @@ def _describe_allocator(trial: Trial, within: bool) -> Sighting | None:
         return None
     host = np.isin(trial.graph.host.owner, calls)
     waits = trial.wait_nodes(calls)
-
-    def change(changes: Changes) -> None:
-        changes.host[host] = 0.0
-        changes.unwaited[waits] = True
-
-    found = trial.try_change(change, change, change)
-    gain = None if found is None else Gain(0.7 * found.frac, found.frac, found.frac)
+    gain = trial.try_one(scale(waits[:0], 1.0, host, 0.0, unwaited=waits), least=0.7)
     freed = int(window.match(_FREE)[calls].sum())
     lengths = trial.lengths(calls)
     names = trial.rank_names(calls, lengths)

@@ -32,8 +32,8 @@ from profiler_server.derive import many, records, stamps
 from profiler_server.derive.many import KILLED, Task, Wanted, choose_processes
 from profiler_server.derive.records import FOLDER, Records, write_file
 from profiler_server.derive.store import find_store
-from profiler_server.diagnosis.limits.ranks import MOST_RANKS
 from profiler_server.diagnosis.rank_sentences import describe_straggler
+from profiler_server.facts.ranks import MOST_RANKS
 from profiler_server.pages.ranks import RanksPage
 from tests.support.jobs import JobPlan, write_job
 from tests.support.ranks_page import show_ranks
