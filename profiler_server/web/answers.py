@@ -1,15 +1,149 @@
-"""JSON answers, and refusals of what never reaches a route."""
+"""Answers: JSON, and errors in one description, shown as an HTML page or as the API's one JSON shape.
+
+JSON: {"error": {"status", "kind", "message", "remedy", "detail"}}
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+import pyarrow as pa
+from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
-from profiler_server.web.errors import describe_status
+from collector.format.schema import errors
 from profiler_server.web.links import API
+
+JsonError = dict[str, dict[str, str | int]]
+
+
+@dataclass(frozen=True)
+class ErrorView:
+    """What a person needs: what happened, why, and what to do. `detail` is raw and stands folded on a page."""
+
+    status: int
+    kind: str
+    title: str
+    cause: str
+    remedy: str
+    detail: str = ""
+
+    def to_json(self) -> JsonError:
+        return {
+            "error": {
+                "status": self.status,
+                "kind": self.kind,
+                "message": self.cause,
+                "remedy": self.remedy,
+                "detail": self.detail,
+            }
+        }
+
+
+class BadQueryError(errors.UsageError):
+    """A query that the server does not take: too long, or a value of the wrong kind."""
+
+
+class NotInRunError(errors.RunNotFoundError):
+    """The run is there, but it has no such page or rank."""
+
+
+_OUT_OF_RANGE = (
+    409,
+    "table_broken",
+    "A file of this run holds values out of range",
+    "`profiler-server recover` with the path of the run checks its files.",
+)
+# The nearest class in the error's ancestry decides: status, kind, title, remedy.
+_DOMAIN: dict[type[Exception], tuple[int, str, str, str]] = {
+    errors.RunNotFoundError: (
+        404,
+        "run_not_found",
+        "No such run",
+        "It may have been moved or deleted while it was shown. Go back to the list of runs.",
+    ),
+    errors.ClosedRunError: (404, "run_not_found", "This run may not be read here", "Go back to the list of runs."),
+    errors.LinkedRunError: (
+        409,
+        "linked_run",
+        "A link lies inside this run",
+        "Links inside a run are not followed: what they lead to may be anybody's.",
+    ),
+    NotInRunError: (404, "not_in_run", "Not in this run", "The menu lists the pages and the ranks of this run."),
+    errors.TableMissingError: (404, "table_missing", "Not collected", "The other pages of this run are not affected."),
+    errors.NewerSchemaError: (
+        409,
+        "newer_schema",
+        "Written by a newer Stepscope",
+        "Upgrade with: pip install --upgrade stepscope",
+    ),
+    errors.TableBrokenError: (
+        409,
+        "table_broken",
+        "A file of this run is damaged",
+        "`profiler-server recover` with the path of the run sets the file aside and makes it again where it can.",
+    ),
+    pa.ArrowException: _OUT_OF_RANGE,
+    OverflowError: _OUT_OF_RANGE,
+    MemoryError: _OUT_OF_RANGE,
+    errors.UsageError: (
+        400,
+        "bad_request",
+        "This cannot be shown",
+        "Correct the address, or start from the list of runs.",
+    ),
+    errors.StepscopeError: (500, "failed", "This cannot be shown", "The message above names the file to look at."),
+}
+_STATUS: dict[int, tuple[str, str, str]] = {
+    400: ("bad_request", "This address is not understood", "Correct it, or start from the list of runs."),
+    401: (
+        "token_missing",
+        "This server asks for its token",
+        "Open the link that the server printed when it started. If you have done so, the list of runs opens from here. "
+        "A program sends the header `Authorization: Bearer TOKEN`.",
+    ),
+    403: ("forbidden", "This server does not do that", "Its settings say so; see `profiler-server --help`."),
+    404: ("not_found", "No such page", "Start from the list of runs."),
+    405: ("method_not_allowed", "Wrong HTTP method", "This address only answers to another one."),
+    408: ("too_slow", "This took too long to arrive", "Send it again."),
+    409: ("not_now", "Not possible now", "The run's own page says in which state it is."),
+    413: ("too_large", "This is too much", "Run `profiler-server import` on the server's machine instead."),
+    422: ("invalid_query", "A value in the address does not fit", "Correct the value that is named above."),
+    503: ("busy", "The server is busy", "Wait a moment, then try again."),
+    507: ("disk_full", "The disk is full", "Free some space below the base directory, then try again."),
+}
+_PLAIN = {"Not Found": "There is nothing at this address", "Method Not Allowed": "The method is not allowed here"}
+"""What the framework says of an address, as a sentence."""
+_UNEXPECTED = (
+    "This is a fault in Stepscope, or a damaged file of the run: `profiler-server recover` with the path of the run "
+    "checks its files. The log of the server has the details."
+)
+
+
+def describe_error(error: BaseException) -> ErrorView:
+    """Describe any error. An unexpected one gets status 500; its traceback is for the log, not for who asks."""
+    for kind in type(error).__mro__:
+        if kind in _DOMAIN:
+            command = getattr(error, "remedy", "")
+            remedy = f"Run `{command}`." if command else _DOMAIN[kind][3]
+            return ErrorView(*_DOMAIN[kind][:3], cause=_sentence(str(error)), remedy=remedy)
+    if isinstance(error, HTTPException):
+        return describe_status(error.status_code, str(error.detail))
+    cause = _sentence(f"{type(error).__name__}: {error}")
+    return ErrorView(500, "internal", "Something went wrong here", cause, _UNEXPECTED)
+
+
+def describe_status(status: int, cause: str) -> ErrorView:
+    kind, title, remedy = _STATUS.get(status, ("http_error", "This cannot be shown", "Start from the list of runs."))
+    return ErrorView(status, kind, title, _sentence(_PLAIN.get(cause, cause)), remedy)
+
+
+def _sentence(text: str) -> str:
+    text = text.strip()
+    return text if text.endswith((".", "!", "?")) else text + "."
 
 
 def send_json(value: Any, status: int = 200) -> Response:

@@ -12,6 +12,7 @@ from fastapi.responses import JSONResponse
 from fastapi.routing import APIRoute
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
+from starlette.middleware.gzip import GZipMiddleware
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -21,17 +22,18 @@ from collector.version import __version__
 from profiler_server.derive.store import Store
 from profiler_server.settings import Settings
 from profiler_server.web import routes
-from profiler_server.web.bodies import BodyLimit
-from profiler_server.web.compression import Compression
-from profiler_server.web.crowding import Crowding
-from profiler_server.web.errors import ErrorView, describe_error, describe_status
-from profiler_server.web.guard import SECURITY_HEADERS, Guard
+from profiler_server.web.answers import ErrorView, describe_error, describe_status
+from profiler_server.web.bounds import BodyLimit, Crowding
+from profiler_server.web.guard import SECURITY_HEADERS, Guard, is_loopback
 from profiler_server.web.links import API
 from profiler_server.web.parameters import refuse_unknown_names
 from profiler_server.web.revalidation import Revalidation
 from profiler_server.web.services import Services, find_services
 from profiler_server.web.shell import Shell
 from profiler_server.web.token_gate import TokenGate
+
+COMPRESSED_PATHS = ("/static/", "/runs/", "/compare")
+SMALLEST_BYTES = 1024
 
 
 def create_app(settings: Settings) -> FastAPI:
@@ -51,12 +53,31 @@ def create_app(settings: Settings) -> FastAPI:
     app.add_middleware(Crowding)
     services: Services = app.state.services
     app.add_middleware(Revalidation, base_dir=services.catalog.base_dir, version=services.find_version)
-    app.add_middleware(Compression)
+    app.add_middleware(_Compression)
     app.add_middleware(BodyLimit)
     app.add_middleware(TokenGate, settings=settings, answer=_answer_error)
     app.add_middleware(Guard, settings=settings)
     app.add_middleware(_Holding, store=services.store)
     return app
+
+
+class _Compression:
+    """Gzip for pages and static text, not for loopback clients, whom it costs more than it saves.
+
+    Answers of the API pack themselves: tiles are typed arrays that gzip only delays.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._plain = app
+        self._gzip = GZipMiddleware(app, SMALLEST_BYTES, 5)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        wanted = scope["type"] == "http" and not is_loopback(scope) and _is_text(scope["path"])
+        await (self._gzip if wanted else self._plain)(scope, receive, send)
+
+
+def _is_text(path: str) -> bool:
+    return path == "/" or path.startswith(COMPRESSED_PATHS)
 
 
 class _Holding:

@@ -2,16 +2,47 @@
 
 from __future__ import annotations
 
+import re
+import socket
+from collections.abc import Mapping
+from typing import Any
 from urllib.parse import parse_qsl
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocketClose
 
-from profiler_server.settings import Settings
+from profiler_server.settings import LOOPBACK_HOSTS, WILDCARD_HOSTS, Settings, is_loopback_host
 from profiler_server.web.answers import refuse
-from profiler_server.web.hosts import Hosts, strip_port
 from profiler_server.web.links import API
+
+_HOST = re.compile(r"(?:\[(?P<v6>[0-9a-f:.]+)\]|(?P<name>[a-z0-9._-]+))(?::\d{1,5})?")
+
+
+class Hosts:
+    """What `Host` may say: loopback names, the bound address, this machine's name on a network, and those allowed."""
+
+    def __init__(self, settings: Settings) -> None:
+        own = () if settings.is_loopback else (socket.gethostname(),)
+        bound = () if settings.host in WILDCARD_HOSTS else (settings.host,)
+        given = (strip_port(host.lower()) or host.lower() for host in settings.allowed_hosts)
+        self.names = tuple(sorted({*LOOPBACK_HOSTS, *given, *(name.lower() for name in (*own, *bound))}))
+        self._is_wildcard = settings.host in WILDCARD_HOSTS
+
+    def take(self, scope: Mapping[str, Any], header: str) -> bool:
+        """Say whether a request names this server. One bound to every address has that which the client reached."""
+        host = strip_port(header)
+        if host in self.names:
+            return True
+        reached = scope.get("server")
+        return self._is_wildcard and bool(host) and reached is not None and host == str(reached[0])
+
+
+def strip_port(header: str) -> str:
+    """Return the host of `host:port` or `[::1]:port` in lower case; empty for what is neither."""
+    found = _HOST.fullmatch(header.lower())
+    return (found["v6"] or found["name"]) if found else ""
+
 
 QUERY_LIMIT_BYTES = 8192
 QUERY_LIMIT_FIELDS = 64
@@ -30,6 +61,12 @@ SECURITY_HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Permissions-Policy": "camera=(), microphone=(), geolocation=(), payment=(), usb=()",
 }
+
+
+def is_loopback(scope: Scope) -> bool:
+    """Say whether a request comes from this machine."""
+    client = scope.get("client")
+    return client is not None and is_loopback_host(client[0])
 
 
 class Guard:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
+import pyarrow as pa
 from fastapi import Depends, Query, Request
 from fastapi import Path as InPath
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 
 from collector.format.run import RankRun
-from profiler_server.web.errors import BadQueryError
+from profiler_server.analysis.selection import SelectedRows, Selection, select_rows
+from profiler_server.web.answers import BadQueryError
 from profiler_server.web.links import API
 from profiler_server.web.services import ServicesOf
 
@@ -20,6 +22,7 @@ LARGEST_STEP = 2**53
 
 RunId = Annotated[str, InPath(description="The run's path below the base directory.", max_length=2000)]
 Rank = Annotated[int | None, Query(ge=0, le=LARGEST_RANK, description="Rank; the first of the run by default.")]
+PageNumber = Annotated[int, Query(ge=1, le=10**9)]
 Workers = Annotated[str | None, Query(max_length=200, description="DataLoader workers, such as 0,2-3; all by default.")]
 
 
@@ -47,6 +50,15 @@ def check_page(page: int, pages: int) -> None:
     """Raise BadQueryError for a page past the last one."""
     if page > pages:
         raise BadQueryError(f"page={page} is past the end: there {'are' if pages > 1 else 'is'} {pages:,} in all")
+
+
+def select_page(
+    rows: pa.Table, selection: Selection, search_in: tuple[str, ...]
+) -> tuple[SelectedRows, dict[str, Any]]:
+    """Return one page of rows, and what an answer says of it. Raises BadQueryError for a page past the last one."""
+    found = select_rows(rows, selection, search_in)
+    check_page(selection.page, found.pages)
+    return found, {"matched": found.matched, "page": found.page, "pages": found.pages}
 
 
 def open_rank(run_id: RunId, services: ServicesOf, rank: Rank = None) -> RankRun:

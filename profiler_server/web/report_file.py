@@ -24,9 +24,8 @@ from profiler_server.format import format_duration, format_phase_shares
 from profiler_server.report import ALONE, Reporting, build_report
 from profiler_server.report.text import explain_silence, say_verdict
 from profiler_server.store.redaction import redact as redact_run
+from profiler_server.web.frontend import Templates, find_frontend
 from profiler_server.web.links import Links
-from profiler_server.web.static import find_frontend
-from profiler_server.web.templating import Templates
 
 STYLES = ("tokens", "components", "figure", "overall", "report")
 RANKS_SHOWN, ROWS_SHOWN, POINTS = 16, 30, 600

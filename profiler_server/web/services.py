@@ -20,14 +20,11 @@ from profiler_server.fleet.telemetry import Telemetry
 from profiler_server.settings import Settings
 from profiler_server.store.catalog import Catalog
 from profiler_server.store.headline import RunEntry
-from profiler_server.web.diagnoses import Diagnoses
-from profiler_server.web.discovery import PageSet, find_pages
+from profiler_server.web.frontend import StaticFiles, Templates, find_frontend
 from profiler_server.web.links import Links
-from profiler_server.web.outcomes import Outcomes
-from profiler_server.web.shell import Shell
-from profiler_server.web.static import StaticFiles, find_frontend
-from profiler_server.web.templating import Templates
+from profiler_server.web.shell import PageSet, Shell, find_pages
 from profiler_server.web.uploads.imports import Imports
+from profiler_server.web.verdicts import Diagnoses, Outcomes
 
 
 class Services:

@@ -18,7 +18,7 @@ from profiler_server.derive.background import is_working
 from profiler_server.fleet import telemetry
 from profiler_server.settings import TOKEN_FORM, WILDCARD_HOSTS, Settings
 from profiler_server.store.mirror import find_mirror
-from profiler_server.web.hosts import Hosts
+from profiler_server.web.guard import Hosts
 
 BACKLOG = 128
 PORTS_TRIED = 50

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from importlib import import_module
+from importlib.util import find_spec
+from types import ModuleType
+from typing import Any
 
 from collector.format.run import Run
 from collector.format.schema.errors import RunError
 from collector.format.schema.manifest import Overhead, RunManifest, RunState, Warn
+from collector.plugins import BrokenPlugin, search_room
 from profiler_server.facts.results import Diagnosis
 from profiler_server.format import form_plural
+from profiler_server.page import Page
 from profiler_server.store.headline import ListState, read_job_state, say_stand
-from profiler_server.web.discovery import PageSet
 from profiler_server.web.links import Links, QueryValue, encode_query, quote_id
-from profiler_server.web.outcomes import OutcomeView
 
 STATE_LABELS: dict[str, str] = {
     "recording": "Recording",
@@ -25,6 +29,35 @@ STATE_LABELS: dict[str, str] = {
 }
 _TELL_THE_END = ("", "ranks")
 """Pages whose first line says how the job ended."""
+
+
+@dataclass(frozen=True)
+class PageSet:
+    """The pages in the order of the navigation, and the modules that gave none."""
+
+    pages: tuple[Page, ...]
+    broken: tuple[BrokenPlugin, ...]
+
+    def find(self, slug: str) -> Page | None:
+        return next((page for page in self.pages if page.slug == slug), None)
+
+    def find_broken(self, name: str) -> BrokenPlugin | None:
+        return next((module for module in self.broken if module.name == name), None)
+
+
+def find_pages(package: ModuleType) -> PageSet:
+    """Find every module of a package that declares a PAGE."""
+    room = search_room(package, "PAGE")
+    pages: list[Page] = [replace(module.PAGE, ask=find_asking(module)) for module in room.modules]
+    return PageSet(tuple(sorted(pages, key=lambda page: (page.order, page.slug))), room.broken)
+
+
+def find_asking(module: ModuleType) -> Callable[[Any], Any]:
+    """Return what a page is given of a request: all of it, or the facts that a module `asking` beside the page asks for."""
+    name = f"{module.__name__}.asking"
+    if not hasattr(module, "__path__") or find_spec(name) is None:
+        return lambda request: request
+    return lambda request: import_module(name).ask(request)
 
 
 @dataclass(frozen=True)
@@ -99,6 +132,15 @@ class Panel:
 
     diagnosis: Diagnosis | None
     failure: str = ""
+    pending: bool = False
+
+
+@dataclass(frozen=True)
+class OutcomeView:
+    """Sentences about the advice of the run `earlier` that was taken, none where none was; `pending` until that is known."""
+
+    earlier: str
+    sentences: tuple[str, ...] = ()
     pending: bool = False
 
 

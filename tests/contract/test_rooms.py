@@ -216,6 +216,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "profiler_server.figures": ("profiler_server.format", "collector.format"),
     "profiler_server.notice": (),
     "profiler_server.page": ("collector.format", "profiler_server.derive", "profiler_server.notice"),
+    "profiler_server.widgets": ("profiler_server.format",),
     "profiler_server.stack_panel": (
         "collector.format",
         "profiler_server.analysis",
@@ -247,6 +248,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "profiler_server.notice",
         "profiler_server.page",
         "profiler_server.stack_panel",
+        "profiler_server.widgets",
         "profiler_server.format",
     ),
     "profiler_server.web": (

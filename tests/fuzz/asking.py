@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from collector.format.schema.errors import StepscopeError
 from profiler_server.settings import Settings
+from profiler_server.web.answers import describe_error
 from profiler_server.web.app import create_app
-from profiler_server.web.errors import describe_error
 from tests.fuzz.files import take_stock
 from tests.fuzz.frame import HarmError
 from tests.support.asking import ADDRESS

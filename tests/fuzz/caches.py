@@ -16,7 +16,7 @@ from profiler_server.analysis.accounting.categories import list_categories
 from profiler_server.analysis.device.device import summarize_device
 from profiler_server.derive import derived, records
 from profiler_server.derive.store import Store, find_store
-from profiler_server.pages.device.measures import measure_devices
+from profiler_server.pages.device.panels import measure_devices
 from profiler_server.timeline.cache import CACHE_FOLDER, find_timelines
 from profiler_server.web.uploads import waiting
 from tests.fuzz.asking import Server

@@ -11,7 +11,7 @@ import pytest
 
 from collector.format.schema import layout
 from collector.format.schema.tables import TABLES
-from profiler_server.web.routes import tables_api
+from profiler_server.web.routes import tables as table_routes
 from tests.support.asking import Asker
 from tests.support.runs import RunPlan, build_run
 from tests.support.tables import operator, write_rows
@@ -156,7 +156,7 @@ def test_the_interface_is_described_without_another_host(asker: Asker) -> None:
 def test_a_long_table_is_streamed_and_reads_the_same(asker: Asker, monkeypatch: pytest.MonkeyPatch) -> None:
     path = "/api/v1/runs/ranks/tables/steps?page_size=13&page=1"
     whole = asker.ask(path).json()
-    monkeypatch.setattr(tables_api, "BATCH_ROWS", 4)
+    monkeypatch.setattr(table_routes, "BATCH_ROWS", 4)
     streamed = asker.ask(f"{path}&rank=0")
     assert "content-length" not in streamed.headers
     assert streamed.json() == whole

@@ -17,8 +17,8 @@ from profiler_server.report.building import build_report
 from profiler_server.report.text import render_text
 from profiler_server.store.catalog import Catalog
 from profiler_server.store.redaction import redact
+from profiler_server.web.frontend import Templates
 from profiler_server.web.report_file import render_report
-from profiler_server.web.templating import Templates
 from tests.support.asking import Asker
 from tests.support.live import edit_rank
 from tests.support.runs import RunPlan, build_run

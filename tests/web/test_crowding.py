@@ -9,8 +9,8 @@ import httpx
 import pytest
 from starlette.responses import PlainTextResponse
 
-from profiler_server.web import crowding
-from profiler_server.web.crowding import Crowding
+from profiler_server.web import bounds
+from profiler_server.web.bounds import Crowding
 
 EXPORT = "/api/v1/runs/team/a/timeline/export"
 
@@ -36,18 +36,18 @@ async def _crowd(app: Slow, served: int) -> tuple[list[httpx.Response], httpx.Re
     transport = httpx.ASGITransport(Crowding(app))
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
         asked = [asyncio.create_task(client.get(EXPORT)) for _ in range(9)]
-        while app.running < crowding.AT_ONCE or sum(task.done() for task in asked) < len(asked) - served:
+        while app.running < bounds.AT_ONCE or sum(task.done() for task in asked) < len(asked) - served:
             await asyncio.sleep(0.01)
         page = await client.get("/runs/team/a/")
         app.open.set()
         return list(await asyncio.gather(*asked)), page
 
 
-@pytest.mark.parametrize(("patience_s", "served"), [(60.0, 9), (0.05, crowding.AT_ONCE)])
+@pytest.mark.parametrize(("patience_s", "served"), [(60.0, 9), (0.05, bounds.AT_ONCE)])
 def test_downloads_take_turns_and_pages_do_not_wait(
     monkeypatch: pytest.MonkeyPatch, patience_s: float, served: int
 ) -> None:
-    monkeypatch.setattr(crowding, "PATIENCE_S", patience_s)
+    monkeypatch.setattr(bounds, "PATIENCE_S", patience_s)
 
     async def ask() -> tuple[Slow, list[httpx.Response], httpx.Response]:
         app = Slow()
@@ -55,7 +55,7 @@ def test_downloads_take_turns_and_pages_do_not_wait(
 
     app, answers, page = asyncio.run(ask())
     assert page.text == "done"
-    assert app.most <= crowding.AT_ONCE + 1  # and the page
+    assert app.most <= bounds.AT_ONCE + 1  # and the page
     assert [answer.status_code for answer in answers].count(200) == served
     refused = [answer for answer in answers if answer.status_code != 200]
     assert all((answer.status_code, answer.headers["retry-after"]) == (503, "5") for answer in refused)
@@ -74,4 +74,4 @@ def test_downloads_take_turns_and_pages_do_not_wait(
     ],
 )
 def test_what_counts_as_heavy(path: str, is_heavy: bool) -> None:
-    assert bool(crowding.HEAVY.fullmatch(path)) == is_heavy
+    assert bool(bounds.HEAVY.fullmatch(path)) == is_heavy

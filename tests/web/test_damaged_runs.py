@@ -10,8 +10,8 @@ import pytest
 
 from collector import open_run
 from collector.format.schema import layout
-from profiler_server.web.errors import describe_error
-from profiler_server.web.templating import format_clock
+from profiler_server.web.answers import describe_error
+from profiler_server.web.frontend import format_clock
 from tests.support.asking import Asker
 from tests.support.runs import RunPlan, build_run
 

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from profiler_server.web.uploads import imports as module
-from profiler_server.web.uploads.imports import UPLOAD_FOLDER, Import, Imports, Work
+from profiler_server.web.uploads.imports import UPLOAD_FOLDER, Import, Imports
+from profiler_server.web.uploads.process import Work
 from tests.support.asking import PATIENCE_S, Asker
 from tests.support.traces import build_trace, training_steps
 

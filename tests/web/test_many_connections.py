@@ -60,9 +60,9 @@ def test_pages_are_answered_while_hundreds_of_connections_say_nothing(
 def test_only_some_uploads_come_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asker = Asker(tmp_path)
     kind = {"Content-Type": f"multipart/form-data; boundary={BOUNDARY}"}
-    monkeypatch.setattr("profiler_server.web.bodies.UPLOADS_AT_ONCE", 0)
+    monkeypatch.setattr("profiler_server.web.bounds.UPLOADS_AT_ONCE", 0)
     refused = asker.ask("/api/v1/imports", "POST", kind, _encode(("a.json", TRACE)))
     assert (refused.status_code, refused.headers["retry-after"]) == (503, "5")
-    monkeypatch.setattr("profiler_server.web.bodies.UPLOADS_AT_ONCE", 1)
+    monkeypatch.setattr("profiler_server.web.bounds.UPLOADS_AT_ONCE", 1)
     for _ in range(3):
         assert asker.ask("/api/v1/imports", "POST", kind, b"").status_code == 400

@@ -14,7 +14,7 @@ from collector.format.schema import layout
 from profiler_server.diagnosis.judging import diagnose
 from profiler_server.store.ledger import NAME, Ledger, LedgerEntry
 from profiler_server.store.redaction import redact
-from profiler_server.web import outcomes
+from profiler_server.web import verdicts
 from tests.support.asking import PATIENCE_S, Asker
 from tests.support.cases import Plant, build_case_run
 from tests.support.runs import HEALTHY_STEP_MS, slow_loader_plan
@@ -111,7 +111,7 @@ def test_only_the_run_before_on_the_same_machine_is_noted(base: Path) -> None:
 
 
 def test_a_run_that_is_too_large_to_judge_at_once_holds_no_page_up(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outcomes, "AT_ONCE_SLICES", -1)
+    monkeypatch.setattr(verdicts, "AT_ONCE_SLICES", -1)
     text = Asker(base).ask("/compare?a=fit-1&b=fit-2").text
     assert "B is faster" in text
     assert "Advice of A" not in text

@@ -14,10 +14,10 @@ import pytest
 from jinja2 import nodes
 
 import profiler_server.pages
-from profiler_server.web.discovery import find_pages
+from profiler_server.web.frontend import find_frontend
 from profiler_server.web.routes.compare import CompareView
 from profiler_server.web.routes.run_list import RunList
-from profiler_server.web.static import find_frontend
+from profiler_server.web.shell import find_pages
 from tests.support.asking import Asker
 from tests.support.panorama import PANORAMA
 from tests.support.runs import RunPlan, build_run

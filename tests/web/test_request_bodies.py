@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from profiler_server.settings import Settings
-from profiler_server.web import bodies
+from profiler_server.web import bounds
 from tests.support.asking import Asker
 
 PIECE = b"[],[]," * 2730
@@ -101,7 +101,7 @@ def test_the_worst_body_that_is_taken_is_answered_with_few_words(asker: Asker) -
 
 
 def test_a_body_that_dribbles_is_given_up(asker: Asker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bodies, "BODY_LIMIT_S", 0.05)
+    monkeypatch.setattr(bounds, "BODY_LIMIT_S", 0.05)
     sender = _post(asker, ROUTES[0], Sender(1000, 0.02, b" "))
     assert (sender.status, sender.error["kind"]) == (408, "too_slow")
 
@@ -109,19 +109,19 @@ def test_a_body_that_dribbles_is_given_up(asker: Asker, monkeypatch: pytest.Monk
 def test_an_upload_that_stands_still_is_given_up_and_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bodies, "UPLOAD_PAUSE_LIMIT_S", 0.05)
+    monkeypatch.setattr(bounds, "UPLOAD_PAUSE_LIMIT_S", 0.05)
     kind = {"content_type": "multipart/form-data; boundary=b"}
-    sender = _post(Asker(tmp_path), bodies.UPLOAD_PATH, Sender(3, 5.0, b"--b\r\n"), **kind)
+    sender = _post(Asker(tmp_path), bounds.UPLOAD_PATH, Sender(3, 5.0, b"--b\r\n"), **kind)
     assert sender.status == 400
     assert list(tmp_path.iterdir()) == []
 
 
 def test_an_upload_that_dribbles_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bodies, "UPLOAD_PAUSE_LIMIT_S", 0.2)
-    monkeypatch.setattr(bodies, "UPLOAD_SLOWEST_BYTES_PER_S", 1e9)
+    monkeypatch.setattr(bounds, "UPLOAD_PAUSE_LIMIT_S", 0.2)
+    monkeypatch.setattr(bounds, "UPLOAD_SLOWEST_BYTES_PER_S", 1e9)
     kind = {"content_type": "multipart/form-data; boundary=b"}
     began_s = time.monotonic()
-    sender = _post(Asker(tmp_path), bodies.UPLOAD_PATH, Sender(10_000, 0.01, b" "), **kind)
+    sender = _post(Asker(tmp_path), bounds.UPLOAD_PATH, Sender(10_000, 0.01, b" "), **kind)
     assert sender.status == 400
     assert sender.taken < 10_000
     assert time.monotonic() - began_s < 30

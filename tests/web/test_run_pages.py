@@ -13,7 +13,8 @@ import pytest
 from collector.format.schema import layout
 from collector.traces import import_trace
 from profiler_server.page import Page, PageRequest
-from profiler_server.web import discovery, services
+from profiler_server.web import services
+from profiler_server.web.shell import find_pages
 from tests.support.asking import Asker
 from tests.support.runs import RunPlan, build_run
 from tests.support.traces import kernel, operator, step, write_trace
@@ -150,7 +151,7 @@ def odd_pages(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     raising = ModuleType("odd_pages.raising")
     raising.PAGE = Page("raising", "Raising", 2, "x", "error.html", fail)  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "odd_pages.raising", raising)
-    monkeypatch.setattr(services, "find_pages", lambda _: discovery.find_pages(package))
+    monkeypatch.setattr(services, "find_pages", lambda _: find_pages(package))
     return package
 
 

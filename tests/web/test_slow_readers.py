@@ -14,8 +14,8 @@ import uvicorn
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from profiler_server.web import crowding, patience
-from profiler_server.web.crowding import Crowding
+from profiler_server.web import bounds, patience
+from profiler_server.web.bounds import Crowding
 
 LARGE_BYTES = 24 << 20
 """More than the buffers of both ends take."""
@@ -136,11 +136,11 @@ def test_what_all_leave_in_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_slow_readers_of_downloads_leave_their_places_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(crowding, "SLOW_AFTER_S", 0.1)
-    monkeypatch.setattr(crowding, "HEAVY", re.compile("/stream"))
+    monkeypatch.setattr(bounds, "SLOW_AFTER_S", 0.1)
+    monkeypatch.setattr(bounds, "HEAVY", re.compile("/stream"))
 
     async def act(port: int, server: uvicorn.Server) -> None:
-        slow = [asyncio.create_task(ask_slowly(port, "/stream", 0.05)) for _ in range(2 * crowding.AT_ONCE)]
+        slow = [asyncio.create_task(ask_slowly(port, "/stream", 0.05)) for _ in range(2 * bounds.AT_ONCE)]
         await wait_until(lambda: len(patience.PatientProtocol._waiting) == len(slow))
         assert await asyncio.wait_for(ask_page(port, "/stream"), PATIENCE_S) == 200
         for task in slow:

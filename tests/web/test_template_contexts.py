@@ -12,12 +12,11 @@ from jinja2 import meta, nodes
 
 import profiler_server.pages
 from profiler_server.page import Page
-from profiler_server.web.discovery import find_pages
+from profiler_server.web.frontend import Templates, find_frontend
 from profiler_server.web.links import Links
 from profiler_server.web.routes.compare import CompareView
 from profiler_server.web.routes.run_list import RunList
-from profiler_server.web.static import find_frontend
-from profiler_server.web.templating import Templates
+from profiler_server.web.shell import find_pages
 
 SHELL_NAMES = {"shell", "run_id", "rank"}
 FRAME = ("base.html", "frame/")

@@ -14,18 +14,10 @@ from profiler_server.page import Notice, Page, PageRequest, choose_remedy, find_
 from profiler_server.pages.data.facts import PipelineFacts
 from profiler_server.pages.data.interval import IntervalView, build_interval
 from profiler_server.pages.data.processing import ProcessingView, build_processing
+from profiler_server.widgets import Link
 
 TABS: Mapping[str, str] = {"interval": "Step interval", "processing": "Data processing"}
 REMEDY = 'Profiler("runs/my-run", data_pipeline=True)'
-
-
-@dataclass(frozen=True)
-class Link:
-    """A choice: `query` is the whole query of the page behind it."""
-
-    label: str
-    query: Mapping[str, str]
-    current: bool
 
 
 @dataclass(frozen=True)

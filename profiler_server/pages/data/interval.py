@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
+import pyarrow as pa
 
 from collector.format.steps import explain_left_out
-from profiler_server.analysis.data.queues import DEVICE_QUEUE, QueueKey, trace_by_step
+from profiler_server.analysis.data.queues import DEVICE_QUEUE, QueueKey, trace_by_step, trace_over_time
 from profiler_server.diagnosis.limits.loading import EMPTY_QUEUE_FRAC
 from profiler_server.diagnosis.readings import Reading, judge_wait, read_bottleneck
 from profiler_server.facts.pipeline import QueueSummary
-from profiler_server.figures import Axes, Chart, Stack, build_depths, build_stack
+from profiler_server.figures import Axes, Chart, Line, Stack, build_depths, build_lines, build_stack
 from profiler_server.format import (
     ABSENT,
     form_plural,
@@ -22,23 +23,45 @@ from profiler_server.format import (
     format_share,
     format_steps,
 )
-from profiler_server.pages.data.depth_chart import chart_depths
 from profiler_server.pages.data.facts import PipelineFacts, label_queue
+from profiler_server.widgets import Stat
+
+
+def chart_depths(samples: pa.Table, key: QueueKey, chart_id: str) -> Chart:
+    """Chart every sample of a queue; those that found it empty are marked."""
+    trace = trace_over_time(samples, key)
+    seconds = trace.starts_ns / 1e9
+    empty = trace.depths == 0
+    lines = [Line("depth", "data", trace.depths, "steps")]
+    if trace.capacity:
+        ends = np.array([seconds[0], seconds[-1]])
+        lines.append(Line("capacity", "idle", np.array([trace.capacity, trace.capacity]), "dash", x=ends))
+    lines.append(Line("empty", "zero", np.zeros(int(empty.sum())), "points", x=seconds[empty]))
+    if trace.blocked.any():
+        held = trace.depths[trace.blocked]
+        lines.append(Line("next one not ready", "communication", held, "points", x=seconds[trace.blocked]))
+    is_own = key.loader is None
+    asked = "an item was asked for" if is_own else "the training thread asked for a batch"
+    rows = list(zip(seconds, trace.steps, trace.depths, strict=True))[:ROW_LIMIT]
+    return Chart(
+        id=chart_id,
+        title=f"{label_queue(key)}: depth over time",
+        caption=f"The depth at each of {format_number_of(len(seconds), 'request')}, when {asked}; "
+        f"{format_count(int(empty.sum()))} found the queue empty.",
+        figure=build_lines(
+            seconds, lines, Axes("time since the run's start (s)", "depth", "items" if is_own else "batches")
+        ),
+        columns=("Time (s)", "Step", "Depth"),
+        rows=tuple((f"{at:.3f}", str(step), str(depth)) for at, step, depth in rows),
+        size="medium",
+    )
+
 
 ROW_LIMIT = 200
 UNKNOWN_WAITS = (
     "The trace has no call of a DataLoader, so the time that a {noun} waits for its input counts as another phase. "
     "Record the run with Stepscope to see it."
 )
-
-
-@dataclass(frozen=True)
-class Figure:
-    """One number of the page's head: a label, the figure, and what it is."""
-
-    label: str
-    value: str
-    note: str
 
 
 @dataclass(frozen=True)
@@ -50,7 +73,7 @@ class QueueInterval:
     empty: str
     empty_frac: float
     is_starved: bool
-    facts: tuple[Figure, ...]
+    facts: tuple[Stat, ...]
     chart: Chart
     query: Mapping[str, str]
 
@@ -60,7 +83,7 @@ class IntervalView:
     """Everything that the tab shows. `no_queue` says why there is no queue, empty where there is one."""
 
     verdict: Reading
-    figures: tuple[Figure, ...]
+    figures: tuple[Stat, ...]
     readings: tuple[Reading, ...]
     waits: Chart | None
     queues: tuple[QueueInterval, ...]
@@ -118,18 +141,18 @@ def _explain_no_queue(facts: PipelineFacts) -> str:
     return "No queue depth was sampled for this DataLoader."
 
 
-def _list_figures(facts: PipelineFacts) -> tuple[Figure, ...]:
+def _list_figures(facts: PipelineFacts) -> tuple[Stat, ...]:
     waits = facts.waits
     if not len(waits.steps):
         return ()
-    step = Figure(f"Mean {facts.noun}", format_duration(waits.mean_ns(waits.duration_ns)), "start to start")
+    step = Stat(f"Mean {facts.noun}", format_duration(waits.mean_ns(waits.duration_ns)), "start to start")
     known = facts.tells_waits
-    wait = Figure(
+    wait = Stat(
         "Wait for batch",
         format_duration(waits.mean_ns(waits.data_wait_ns)) if known else ABSENT,
         f"{format_share(waits.wait_frac)} of the {facts.noun}" if known else "the trace has no call of a DataLoader",
     )
-    h2d = Figure(
+    h2d = Stat(
         "Host-to-device",
         format_duration(waits.mean_ns(waits.h2d_ns)),
         f"{format_share(waits.h2d_frac)} of the {facts.noun}",
@@ -186,14 +209,14 @@ def _count_empty(summary: QueueSummary) -> str:
     return f"empty in {format_count(empty)} of {format_number_of(summary.samples, 'request')}"
 
 
-def _describe_depths(key: QueueKey, summary: QueueSummary) -> tuple[Figure, ...]:
+def _describe_depths(key: QueueKey, summary: QueueSummary) -> tuple[Stat, ...]:
     has_limit = summary.capacity > 0
     of = f" of {summary.capacity}" if has_limit else ""
-    usage = Figure("Usage", format_share(summary.usage_frac), "mean depth / capacity")
+    usage = Stat("Usage", format_share(summary.usage_frac), "mean depth / capacity")
     return (
-        Figure("Mean depth", f"{summary.mean_depth:.1f}{of}", "capacity" if has_limit else "no limit"),
+        Stat("Mean depth", f"{summary.mean_depth:.1f}{of}", "capacity" if has_limit else "no limit"),
         *((usage,) if has_limit else ()),
-        Figure(
+        Stat(
             "Empty",
             format_share(summary.empty_frac),
             f"of {format_number_of(summary.samples, 'request')} found no {'item' if key.loader is None else 'batch'}",
@@ -201,11 +224,11 @@ def _describe_depths(key: QueueKey, summary: QueueSummary) -> tuple[Figure, ...]
     )
 
 
-def _describe_readiness(facts: PipelineFacts, key: QueueKey) -> tuple[Figure, ...]:
+def _describe_readiness(facts: PipelineFacts, key: QueueKey) -> tuple[Stat, ...]:
     """Say how often the next batch in order was not ready, which is not the same as an empty queue."""
     note = "of the requests. Batches come in order, and one that is ready early waits outside of the queue."
     return tuple(
-        Figure("Next not ready", format_share(entry.not_ready_frac), note)
+        Stat("Next not ready", format_share(entry.not_ready_frac), note)
         for entry in facts.readiness
         if entry.queue == key.name
     )

@@ -4,23 +4,200 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from collector.format.schema.manifest import Loader
 from collector.format.timeline_rows import find_workers
 from profiler_server.analysis.data.queues import DEVICE_QUEUE, HOST_QUEUE, QueueKey
-from profiler_server.analysis.data.replicas import summarize_replicas
+from profiler_server.analysis.data.replicas import (
+    ReplicaTimes,
+    StageTotals,
+    find_slow_items,
+    read_steps,
+    summarize_replicas,
+    summarize_totals,
+    summarize_transforms,
+)
 from profiler_server.analysis.selection import spell_numbers
 from profiler_server.diagnosis.readings import Reading, read_bottleneck, read_watched
 from profiler_server.facts.pipeline import OwnStage
 from profiler_server.figures import Chart
-from profiler_server.format import format_count, format_number_of, format_steps, shorten_middle
-from profiler_server.pages.data.depth_chart import chart_depths
+from profiler_server.format import (
+    format_bytes,
+    format_count,
+    format_duration,
+    format_number_of,
+    format_share,
+    format_shares,
+    format_steps,
+    shorten_middle,
+)
 from profiler_server.pages.data.facts import PipelineFacts, label_queue
-from profiler_server.pages.data.graph import Lane, QueueBox, build_graph, build_own_graph
-from profiler_server.pages.data.tables import TextTable, tabulate_slow_items, tabulate_stages, tabulate_transforms
-from profiler_server.pages.data.worker_bars import WORKER_LIMIT, WorkerBar, build_own_replicas, build_workers
+from profiler_server.pages.data.graph import STAGE_LABELS, Lane, QueueBox, build_graph, build_own_graph
+from profiler_server.pages.data.interval import chart_depths
 from profiler_server.stack_panel import StackPanel, build_stage_panel
+from profiler_server.widgets import TextTable
+
+
+def tabulate_transforms(facts: PipelineFacts) -> TextTable | None:
+    rows = summarize_transforms(facts.chosen_rows)
+    if not rows:
+        return None
+    return TextTable(
+        "Transforms by name",
+        ("Transform", "Time", "Share", "On a processor", "Calls", "Slowest call"),
+        tuple(
+            (
+                shorten_middle(row.name, 48),
+                format_duration(row.work_ns),
+                format_share(row.share_frac),
+                format_share(row.cpu_frac),
+                format_count(row.items),
+                format_duration(row.longest_ns),
+            )
+            for row in rows[:50]
+        ),
+        "Time that each transform took itself, summed over the workers.",
+        tuple(round(100.0 * row.share_frac, 2) for row in rows[:50]),
+    )
+
+
+def tabulate_stages(facts: PipelineFacts) -> TextTable | None:
+    loading, own = summarize_totals(facts.chosen_rows), summarize_totals(facts.own_rows)
+    rows = [
+        *(_format_totals(row, STAGE_LABELS.get(row.stage, row.stage)) for row in loading),
+        *(_format_totals(row, row.stage) for row in own),
+    ]
+    if not rows:
+        return None
+    wall = _measure_wall(facts)
+    return TextTable(
+        "Totals by stage",
+        (
+            "Stage",
+            "Replicas",
+            "Batches",
+            "Items",
+            "Bytes",
+            "Work",
+            "On a processor",
+            "Input wait",
+            "Output wait",
+            "Setup",
+        ),
+        tuple(rows),
+        f"Sums over all replicas; what was recorded took {format_duration(wall)} of wall time. "
+        "Work that is not on a processor waits: for a disk, a network, or a core that is taken.",
+    )
+
+
+def _format_totals(row: StageTotals, label: str) -> tuple[str, ...]:
+    return (
+        shorten_middle(label),
+        format_count(row.replicas),
+        format_count(row.batches),
+        format_count(row.items),
+        format_bytes(row.bytes),
+        format_duration(row.work_ns),
+        format_share(row.cpu_frac),
+        format_duration(row.input_wait_ns),
+        format_duration(row.output_wait_ns),
+        format_duration(row.setup_ns + row.cleanup_ns),
+    )
+
+
+def _measure_wall(facts: PipelineFacts) -> int:
+    steps = read_steps(facts.rank, ("start_ns", "duration_ns"))
+    rows = [table.select(("start_ns", "duration_ns")) for table in (steps, facts.own_rows) if table.num_rows]
+    if not rows:
+        return 0
+    both = pa.concat_tables([table.cast(rows[0].schema) for table in rows])
+    starts, lengths = both["start_ns"].to_numpy(), both["duration_ns"].to_numpy()
+    return int((starts + lengths).max() - starts.min())
+
+
+def tabulate_slow_items(facts: PipelineFacts) -> TextTable | None:
+    rows = find_slow_items(facts.chosen_rows)
+    if not rows:
+        return None
+    return TextTable(
+        "Slowest samples",
+        ("Sample", "Stage", "Time", "Worker", "Epoch", "Batch"),
+        tuple(
+            (
+                "n/a" if row.item is None else f"dataset[{row.item}]",
+                STAGE_LABELS.get(row.stage, shorten_middle(row.stage, 20))
+                + (f": {shorten_middle(row.detail, 20)}" if row.detail else ""),
+                format_duration(row.longest_ns),
+                "training process" if row.replica < 0 else str(row.replica),
+                "n/a" if row.epoch is None else str(row.epoch),
+                "n/a" if row.batch is None else str(row.batch),
+            )
+            for row in rows
+        ),
+        "The samples that took longest, with their index in the dataset where it is known, and the stage that took most.",
+        spans_ns=tuple((row.start_ns, row.end_ns) for row in rows),
+    )
+
+
+WORKER_LIMIT = 64
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A stretch of a worker's bar: `start` and `width` in percent of the longest worker's wall time."""
+
+    kind: str
+    start: float
+    width: float
+
+
+@dataclass(frozen=True)
+class WorkerBar:
+    """One worker: its bar, and the same as text. `number` is that of a DataLoader worker, by which it can be chosen."""
+
+    label: str
+    number: int | None
+    batches: str
+    segments: tuple[Segment, ...]
+    shares: tuple[str, ...]
+
+
+def build_workers(replicas: list[ReplicaTimes]) -> tuple[WorkerBar, ...]:
+    longest = max((row.wall_ns for row in replicas), default=0) or 1
+    return tuple(_build_worker(row, longest, f"Worker {row.replica}", row.replica) for row in replicas)
+
+
+def build_own_replicas(facts: PipelineFacts) -> tuple[WorkerBar, ...]:
+    """Return a bar for each replica of the user's own stages, as long as the longest of them."""
+    rows = []
+    for stage in facts.own_stages:
+        of_stage = facts.own_rows.filter(pc.equal(facts.own_rows["stage"].cast(pa.string()), stage.name))
+        rows += [(stage.name, row) for row in summarize_replicas(of_stage)[:WORKER_LIMIT]]
+    longest = max((row.wall_ns for _, row in rows), default=0) or 1
+    return tuple(_build_worker(row, longest, f"{shorten_middle(name, 32)} {row.replica}") for name, row in rows)
+
+
+def _build_worker(row: ReplicaTimes, longest_ns: int, label: str, number: int | None = None) -> WorkerBar:
+    parts = {
+        "work": row.work_ns,
+        "setup": row.setup_ns,
+        "input_wait": row.input_wait_ns,
+        "output_wait": row.output_wait_ns,
+        "other": row.other_ns,
+    }
+    segments = []
+    at = 0.0
+    for kind, time_ns in parts.items():
+        width = 100.0 * time_ns / longest_ns
+        if width > 0:
+            segments.append(Segment(kind, round(at, 3), round(width, 3)))
+            at += width
+    wall = row.wall_ns or 1
+    shown = ("work", "input_wait", "output_wait", "setup", "other")
+    shares = (*format_shares([parts[kind] / wall for kind in shown]), format_share(row.send_ns / wall))
+    return WorkerBar(label, number, f"{format_count(row.batches)}", tuple(segments), shares)
 
 
 @dataclass(frozen=True)

@@ -17,9 +17,8 @@ from profiler_server.page import (
     explain_absence,
     explain_import,
 )
-from profiler_server.pages.device.breakdown import Breakdown, build_breakdown
-from profiler_server.pages.device.critical import CriticalTable, build_critical
 from profiler_server.pages.device.panels import DevicePanel, build_panels
+from profiler_server.pages.device.parts import Breakdown, CriticalTable, build_breakdown, build_critical
 
 NO_DEVICE = (
     "Nothing ran on an accelerator while this run was recorded in detail, so there is no kernel, copy or stream to show. "

@@ -5,11 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
+
+from collector.format.intervals import Ints
 from collector.format.run import RankRun
-from profiler_server.analysis.device.launches import Launches, StreamIdle
-from profiler_server.derive.derived import NotReady
+from profiler_server.analysis.device.device import DeviceWork, read_device_work, summarize_work
+from profiler_server.analysis.device.launches import (
+    Launches,
+    QueueLength,
+    StreamIdle,
+    list_idle,
+    measure_overlap,
+    summarize_launches,
+    trace_queue,
+)
+from profiler_server.derive.derived import NotReady, derived
 from profiler_server.facts.machine import DeviceSummary, DeviceTimes
-from profiler_server.figures import Axes, Chart, Line, build_lines
+from profiler_server.figures import Axes, Chart, Line, build_lines, decimate
 from profiler_server.format import (
     ABSENT,
     choose_time_unit,
@@ -17,11 +29,69 @@ from profiler_server.format import (
     format_duration,
     format_number_of,
     format_share,
-    format_shares,
     shorten_middle,
 )
-from profiler_server.pages.device.measures import DeviceMeasures, LaunchQueue, measure_devices
-from profiler_server.pages.device.part import Part
+from profiler_server.widgets import Part, Stat, build_parts
+
+
+@dataclass(frozen=True)
+class LaunchQueue:
+    """The launch queue from its first to its last change; of the times and lengths there are as many as are drawn."""
+
+    mean: float
+    most: int
+    first_ns: int
+    last_ns: int
+    times_ns: Ints
+    lengths: Ints
+
+
+@dataclass(frozen=True)
+class DeviceMeasures:
+    """One device. `unlinked` are pieces of work without a known launch; the busiest stream is the first."""
+
+    device: int
+    summary: DeviceSummary
+    overlap_frac: float | None
+    pieces: int
+    unlinked: int
+    streams: tuple[StreamIdle, ...]
+    launches: Launches | None
+    queue: LaunchQueue | None
+
+
+@derived(file="device-measures")
+def measure_devices(rank: RankRun) -> tuple[DeviceMeasures, ...]:
+    """Return the measures of each device that did anything."""
+    work = read_device_work(rank)
+    if work is None or not len(work):
+        return ()
+    devices = np.unique(work.device).tolist()
+    if len(devices) == 1:  # millions of rows are not copied where that changes nothing
+        return (_measure(rank, work, devices[0]),)
+    return tuple(_measure(rank, work.pick(work.device == device), device) for device in devices)
+
+
+def _measure(rank: RankRun, work: DeviceWork, device: int) -> DeviceMeasures:
+    return DeviceMeasures(
+        device=device,
+        summary=summarize_work(work, rank, device),
+        overlap_frac=measure_overlap(work),
+        pieces=len(work),
+        unlinked=int((~work.linked).sum()),
+        streams=list_idle(work),
+        launches=summarize_launches(work),
+        queue=_thin_out(trace_queue(work)),
+    )
+
+
+def _thin_out(queue: QueueLength) -> LaunchQueue | None:
+    if not len(queue.times_ns):
+        return None
+    times, lengths = decimate(queue.times_ns, queue.lengths)
+    first, last = int(queue.times_ns[0]), int(queue.times_ns[-1])
+    return LaunchQueue(queue.mean, int(queue.lengths.max()), first, last, times, lengths)
+
 
 STREAMS_SHOWN = 40
 _PARTS = (
@@ -39,39 +109,19 @@ _OUTSIDE = ("Idle around", "idle", "nothing runs yet before the first work of th
 
 
 @dataclass(frozen=True)
-class Fact:
-    label: str
-    value: str
-    note: str = ""
-
-
-@dataclass(frozen=True)
-class StreamLine:
-    """One stream with its idle causes, formatted."""
-
-    name: str
-    count: str
-    busy: str
-    idle: str
-    host_wait: str
-    kernel_wait: str
-    other: str
-
-
-@dataclass(frozen=True)
 class DevicePanel:
     """One device. `linked` says how much of the work has a known launch, and what the choice of it changes; `covers` is
     what the accounts add up to.
     """
 
     title: str
-    facts: tuple[Fact, ...]
+    facts: tuple[Stat, ...]
     covers: str
     accounts: tuple[Part, ...]
     linked: str
-    streams: tuple[StreamLine, ...]
+    streams: tuple[tuple[str, StreamIdle], ...]
     streams_left_out: int
-    launches: tuple[Fact, ...]
+    launches: tuple[Stat, ...]
     queue: Chart | None
 
 
@@ -93,7 +143,7 @@ def _build_panel(found: DeviceMeasures, name: str, labels: Mapping[int, str], li
         covers=_describe_base(found.summary, times),
         accounts=_list_accounts(times, found.summary.steps_ns),
         linked=_describe_links(found, linked_only),
-        streams=tuple(_describe_stream(stream, labels) for stream in found.streams[:STREAMS_SHOWN]),
+        streams=tuple((labels.get(idle.track, f"track {idle.track}"), idle) for idle in found.streams[:STREAMS_SHOWN]),
         streams_left_out=max(0, len(found.streams) - STREAMS_SHOWN),
         launches=_list_launches(found.launches, found.queue),
         queue=_draw_queue(found.device, found.queue),
@@ -106,23 +156,23 @@ def _label_streams(rank: RankRun) -> dict[int, str]:
     return {track: name or f"stream {stream}" for track, name, stream in rows}
 
 
-def _list_facts(summary: DeviceSummary, overlap: float | None) -> tuple[Fact, ...]:
+def _list_facts(summary: DeviceSummary, overlap: float | None) -> tuple[Stat, ...]:
     return (
-        Fact("Utilisation", format_share(summary.utilization_frac), "of the steps a kernel runs; copies do not count"),
-        Fact(
+        Stat("Utilisation", format_share(summary.utilization_frac), "of the steps a kernel runs; copies do not count"),
+        Stat(
             "SM efficiency",
             format_share(summary.sm_efficiency_frac),
             "estimated from the blocks per multiprocessor"
             if summary.sm_efficiency_frac is not None
             else "the trace lacks the blocks per multiprocessor",
         ),
-        Fact(
+        Stat(
             "Occupancy",
             format_share(summary.occupancy_frac),
             "estimated, achieved, weighted by time" if summary.occupancy_frac is not None else "not in the trace",
         ),
-        Fact("Tensor cores", format_share(summary.tensor_core_frac), "of kernel time, by the kernels' names"),
-        Fact(
+        Stat("Tensor cores", format_share(summary.tensor_core_frac), "of kernel time, by the kernels' names"),
+        Stat(
             "Overlap",
             format_share(overlap),
             "of communication is hidden by computation" if overlap is not None else "there was no collective",
@@ -144,13 +194,7 @@ def _list_accounts(times: DeviceTimes, steps_ns: int) -> tuple[Part, ...]:
     if whole_ns > times.total_ns:
         words.append(_OUTSIDE)
         values.append(whole_ns - times.total_ns)
-    fractions = [value / whole_ns if whole_ns else 0.0 for value in values]
-    return tuple(
-        Part(label, color, format_duration(value), share, fraction, meaning)
-        for (label, color, meaning), value, fraction, share in zip(
-            words, values, fractions, format_shares(fractions), strict=True
-        )
-    )
+    return build_parts(words, values, whole_ns)
 
 
 def _describe_links(found: DeviceMeasures, linked_only: bool) -> str:
@@ -160,46 +204,33 @@ def _describe_links(found: DeviceMeasures, linked_only: bool) -> str:
     return f"{count}; they are {'left out here' if linked_only else 'counted here'}."
 
 
-def _describe_stream(stream: StreamIdle, labels: Mapping[int, str]) -> StreamLine:
-    causes = stream.causes
-    return StreamLine(
-        shorten_middle(labels.get(stream.track, f"track {stream.track}"), 40),
-        format_count(stream.count),
-        format_duration(stream.busy_ns),
-        format_duration(stream.idle_ns),
-        format_duration(causes.host_wait),
-        format_duration(causes.kernel_wait),
-        format_duration(causes.other),
-    )
-
-
-def _list_launches(launches: Launches | None, queue: LaunchQueue | None) -> tuple[Fact, ...]:
+def _list_launches(launches: Launches | None, queue: LaunchQueue | None) -> tuple[Stat, ...]:
     if launches is None or queue is None:
-        return (Fact("Launches", ABSENT, "no launch of this device's work is in the trace"),)
+        return (Stat("Launches", ABSENT, "no launch of this device's work is in the trace"),)
     longest = f"longest {format_duration(launches.delay_max_ns)}"
     ranked = launches.delay_p95_ns is not None
     spread = f"p95 {format_duration(launches.delay_p95_ns)}, {longest}" if ranked else longest
     return (
-        Fact("Launches", format_count(launches.count), _describe_unlinked(launches.unlinked)),
-        Fact("Launch delay p50", format_duration(launches.delay_p50_ns), spread),
-        Fact(
+        Stat("Launches", format_count(launches.count), _describe_unlinked(launches.unlinked)),
+        Stat("Launch delay p50", format_duration(launches.delay_p50_ns), spread),
+        Stat(
             "Late starts",
             format_count(launches.late),
             "work that began over 100 µs after its launch call: good while the device is busy, since the host is ahead; "
             "bad where it was idle, since something else held the work up",
         ),
-        Fact(
+        Stat(
             "Short kernels",
             format_count(launches.short),
             "launch calls that took longer than their work: in a row of them the device waits for the host; "
             "fuse them or launch them as a graph",
         ),
-        Fact(
+        Stat(
             "Slow launch calls",
             format_count(launches.slow),
             "took over 50 µs: the host was held, such as by a full queue or by memory that was allocated",
         ),
-        Fact(
+        Stat(
             "Queue length",
             f"{queue.mean:,.1f}",
             f"mean over time; {format_count(queue.most)} at most",

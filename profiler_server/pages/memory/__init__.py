@@ -9,8 +9,7 @@ from collector.format.run import RankRun
 from collector.format.schema.errors import RunError
 from profiler_server.analysis.memory.resources import Resources, StepScale, read_resources, read_scale
 from profiler_server.page import Notice, Page, PageRequest, explain_absence, find_remedy
-from profiler_server.pages.memory.gpu import GpuView, view_gpus
-from profiler_server.pages.memory.host import HostView, view_host
+from profiler_server.pages.memory.samples import GpuView, HostView, view_gpus, view_host
 from profiler_server.pages.memory.tensors import TensorView, view_tensors
 
 log = logging.getLogger(__name__)

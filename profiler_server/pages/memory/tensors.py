@@ -23,53 +23,17 @@ from profiler_server.analysis.memory.resources import read_scale
 from profiler_server.figures import Axes, Chart, Line, build_lines
 from profiler_server.format import (
     format_bytes,
-    format_count,
     format_duration,
     format_number_of,
     format_runs,
     shorten_middle,
 )
-from profiler_server.pages.memory.host import Stat
+from profiler_server.widgets import Link, Stat
 
 MOST_OPERATORS = 25
 MOST_BLOCKS = 50
 TABLE_ROWS = 40
 MS = 1e6
-
-
-@dataclass(frozen=True)
-class DeviceLink:
-    """A choice of a device: `number` is the value of `?device=`."""
-
-    label: str
-    number: int
-    current: bool
-
-
-@dataclass(frozen=True)
-class OperatorLine:
-    """What one operator took, gave back and left; `share_frac` is of all that was taken, for its bar."""
-
-    name: str
-    count: str
-    allocated: str
-    released: str
-    net: str
-    largest: str
-    share_frac: float
-
-
-@dataclass(frozen=True)
-class BlockLine:
-    """One block alive at the moment; its age is from its allocation to the moment. `tensor` is its shape and type."""
-
-    size: str
-    share_frac: float
-    operator: str
-    tensor: str
-    owner: str
-    step: int | None
-    age: str
 
 
 @dataclass(frozen=True)
@@ -79,7 +43,7 @@ class MomentView:
     title: str
     sentence: str
     is_peak: bool
-    blocks: tuple[BlockLine, ...]
+    live: LiveMemory
     t0: int
     t1: int
 
@@ -88,12 +52,13 @@ class MomentView:
 class TensorView:
     """One device. `origin_ns` is the zero of the chart's axis, in ns since the run's epoch."""
 
-    devices: tuple[DeviceLink, ...]
+    devices: tuple[Link, ...]
     stats: tuple[Stat, ...]
     chart: Chart
     origin_ns: int
     moment: MomentView
-    operators: tuple[OperatorLine, ...]
+    operators: tuple[OperatorChange, ...]
+    taken_bytes: int
     operator_note: str
     error: str
 
@@ -107,14 +72,17 @@ def view_tensors(rank: RankRun, query: Mapping[str, str]) -> TensorView:
     changes = sum_operators(trace)
     live = list_live(trace, row, rank.manifest.windows, MOST_BLOCKS)
     return TensorView(
-        devices=tuple(DeviceLink(_name(t.device), t.device, t is trace) for t in traces) if len(traces) > 1 else (),
+        devices=tuple(Link(_name(t.device), {"device": str(t.device)}, t is trace) for t in traces)
+        if len(traces) > 1
+        else (),
         stats=_list_stats(rank.manifest, trace),
         chart=_draw(rank, trace, row),
         origin_ns=origin,
         moment=_view_moment(
             live, _find_window(rank, live.at_ns, origin), row == trace.peak_row and not query.get("at_ns")
         ),
-        operators=_view_operators(changes),
+        operators=tuple(changes[:MOST_OPERATORS]),
+        taken_bytes=sum(change.allocated_bytes for change in changes),
         operator_note=_say_left_out(changes),
         error=" ".join(filter(None, (device_error, moment_error))),
     )
@@ -235,37 +203,9 @@ def _view_moment(live: LiveMemory, when: str, is_peak: bool) -> MomentView:
         text += f" ({format_bytes(live.known_bytes)}); {format_bytes(live.before_bytes)} were held from before, such as parameters"
     shown = len(live.blocks)
     text += f". The {shown} largest are listed." if live.count > shown else "."
-    blocks = tuple(
-        BlockLine(
-            size=format_bytes(block.size_bytes),
-            share_frac=block.size_bytes / live.known_bytes if live.known_bytes else 0.0,
-            operator=block.operator,
-            tensor=f"{block.shape} {block.dtype}" if block.shape and block.dtype else "",
-            owner=shorten_middle(block.module, 60) if block.module else "",
-            step=block.step,
-            age=format_duration(live.at_ns - block.born_ns),
-        )
-        for block in live.blocks
-    )
     frame = 2_000_000
     title = f"Alive at the peak: {when}{step}" if is_peak else f"Alive {when}{step}"
-    return MomentView(title, text, is_peak, blocks, max(live.at_ns - frame, 0), live.at_ns + frame)
-
-
-def _view_operators(changes: Sequence[OperatorChange]) -> tuple[OperatorLine, ...]:
-    whole = sum(change.allocated_bytes for change in changes)
-    return tuple(
-        OperatorLine(
-            name=change.operator,
-            count=format_count(change.allocations),
-            allocated=format_bytes(change.allocated_bytes),
-            released=format_bytes(change.released_bytes),
-            net=f"{'+' if change.net_bytes > 0 else '−' if change.net_bytes < 0 else ''}{format_bytes(abs(change.net_bytes))}",
-            largest=format_bytes(change.largest_bytes),
-            share_frac=change.allocated_bytes / whole if whole else 0.0,
-        )
-        for change in changes[:MOST_OPERATORS]
-    )
+    return MomentView(title, text, is_peak, live, max(live.at_ns - frame, 0), live.at_ns + frame)
 
 
 def _say_left_out(changes: Sequence[OperatorChange]) -> str:

@@ -13,17 +13,22 @@ from collector.format.schema.errors import RunError
 from collector.format.schema.layout import spell_recovery
 from collector.format.words import NO_OPERATOR
 from profiler_server.analysis.operators.operator_groups import GROUPS, GroupTable, has_modules
-from profiler_server.analysis.operators.operators import summarize_device_steps
+from profiler_server.analysis.operators.operators import DeviceStep, summarize_device_steps
 from profiler_server.analysis.selection import SelectedRows, select_rows
 from profiler_server.figures import Chart
 from profiler_server.format import format_count, format_duration, format_number_of, format_steps
 from profiler_server.page import WINDOW_REMEDY, Notice, Page, PageRequest, choose_remedy, explain_import, find_remedy
-from profiler_server.pages.operators.charts import build_chart
-from profiler_server.pages.operators.columns import SORTABLE, Column, list_columns
-from profiler_server.pages.operators.modules import ModuleTree, build_tree
-from profiler_server.pages.operators.roofline import build_roofline_chart, explain_nothing, explain_roof
-from profiler_server.pages.operators.rows import Row, RowBuilder, find_top_share
+from profiler_server.pages.operators.charts import (
+    ModuleTree,
+    build_chart,
+    build_roofline_chart,
+    build_tree,
+    explain_nothing,
+    explain_roof,
+)
+from profiler_server.pages.operators.rows import SORTABLE, Column, Row, RowBuilder, find_top_share, list_columns
 from profiler_server.pages.operators.state import PAGE_SIZES, PageState, default_sort, parse_state
+from profiler_server.widgets import Link
 
 log = logging.getLogger(__name__)
 
@@ -42,16 +47,6 @@ NOUNS: Mapping[str, str] = {name: label.lower() for name, label in LABELS.items(
 """What the rows of a group are called."""
 
 _WINDOW_REASON = "Operators come from a detailed window of a few steps, and this run has none so far."
-
-
-@dataclass(frozen=True)
-class Link:
-    """A choice: `query` is the whole query of the page behind it."""
-
-    label: str
-    query: Mapping[str, str]
-    current: bool = False
-    hint: str = ""
 
 
 @dataclass(frozen=True)
@@ -79,17 +74,6 @@ class Grid:
 
 
 @dataclass(frozen=True)
-class Executions:
-    """Device executions of one step, formatted."""
-
-    step: int
-    count: str
-    total: str
-    busy: str
-    wait: str
-
-
-@dataclass(frozen=True)
 class OperatorsContext:
     """What `operators.html` shows. `grid` is None where `notice` says why."""
 
@@ -101,7 +85,7 @@ class OperatorsContext:
     chart: Chart | None
     chart_switch: tuple[Link, ...]
     grid: Grid | None
-    executions: tuple[Executions, ...]
+    executions: tuple[DeviceStep, ...]
     modules: ModuleTree | None
 
 
@@ -279,7 +263,7 @@ def _summarize(selected: SelectedRows, rows: int, state: PageState) -> str:
     return found
 
 
-def _list_executions(rank: RankRun, state: PageState) -> tuple[Executions, ...]:
+def _list_executions(rank: RankRun, state: PageState) -> tuple[DeviceStep, ...]:
     """List the device executions by step beside the kernels; they are an addition, so the table stands without."""
     if state.group != "kernels":
         return ()
@@ -289,16 +273,7 @@ def _list_executions(rank: RankRun, state: PageState) -> tuple[Executions, ...]:
         return ()
     within = state.steps
     shown = [row for row in steps if within is None or within.first <= row.step <= within.last]
-    return tuple(
-        Executions(
-            row.step,
-            format_count(row.count),
-            format_duration(row.total_ns),
-            format_duration(row.busy_ns),
-            format_duration(row.wait_ns),
-        )
-        for row in shown[:50]
-    )
+    return tuple(shown[:50])
 
 
 PAGE = Page(

@@ -48,14 +48,15 @@ from profiler_server.format import (
 )
 from profiler_server.page import WINDOW_REMEDY, Notice, Page, PageRequest, build_part, explain_absence
 from profiler_server.pages.overall.cards import (
+    DataCard,
     OperatorsCard,
     StepsCard,
     TimelineCard,
     build_operators_card,
     build_steps_card,
     build_timeline_card,
+    read_data_card,
 )
-from profiler_server.pages.overall.data import DataCard, read_data_card
 from profiler_server.pages.overall.facts import (
     Fact,
     describe_between,
@@ -65,33 +66,11 @@ from profiler_server.pages.overall.facts import (
     list_trace_facts,
     read_used_devices,
 )
+from profiler_server.widgets import Part, Stat
 
 T = TypeVar("T")
 
 RECORD_REMEDY = 'from collector import Profiler\n\nwith Profiler("runs/my-run"):\n    train()'
-
-
-@dataclass(frozen=True)
-class Stat:
-    """A figure of the first row; `page` is the page that explains it, None for none. A `pending` one is being computed."""
-
-    label: str
-    value: str
-    note: str
-    page: str | None
-    pending: bool = False
-
-
-@dataclass(frozen=True)
-class Part:
-    """One phase of the mean step, for the legend."""
-
-    label: str
-    color: str
-    duration: str
-    share: str
-    carrier: int | None
-    """The step that carries most of it, None where no single one does."""
 
 
 @dataclass(frozen=True)
@@ -286,7 +265,8 @@ def _describe_step(steps: Steps, rank: RankRun) -> MeanStep:
             PHASE_COLORS[phase.name],
             format_duration(phase.mean_ns),
             shares[phase.name],
-            carriers.get(phase.name) if phase.share_frac >= NOTED_FRAC else None,
+            phase.share_frac,
+            carrier=carriers.get(phase.name) if phase.share_frac >= NOTED_FRAC else None,
         )
         for phase in present
     )

@@ -10,9 +10,16 @@ import pyarrow.compute as pc
 
 from collector.format.run import RankRun
 from collector.format.steps import select_steps, summarize_steps
+from profiler_server.analysis.data.queues import sum_queues
+from profiler_server.analysis.data.stages import select_own, share_steps, sum_stages, summarize_own
 from profiler_server.analysis.operators.operators import TypeRow, summarize_operators, summarize_types
 from profiler_server.analysis.steps.outliers import list_outliers
 from profiler_server.analysis.steps.step_figures import find_beyond
+from profiler_server.diagnosis.bottleneck import find_own_bottleneck
+from profiler_server.diagnosis.limiting import read_limit
+from profiler_server.diagnosis.readings import read_watched
+from profiler_server.facts.loading import Bottleneck
+from profiler_server.facts.pipeline import QueueSummary, StageSummary
 from profiler_server.facts.results import OperatorRow
 from profiler_server.figures import Axes, Chart, Line, Slice, build_lines, build_pie
 from profiler_server.format import (
@@ -24,6 +31,8 @@ from profiler_server.format import (
     format_steps,
     say_cut,
 )
+from profiler_server.page import Notice, explain_absence
+from profiler_server.widgets import Stat
 
 TYPES_SHOWN = 7
 OPERATORS_SHOWN = 5
@@ -38,33 +47,22 @@ class StepsCard:
 
 
 @dataclass(frozen=True)
-class OperatorLine:
-    """One operator: its part of the self time of all, 0 to 1, for a bar."""
-
-    name: str
-    self_time: str
-    share: str
-    share_frac: float
-
-
-@dataclass(frozen=True)
 class OperatorsCard:
-    """`measure` says whose time it is: of the device where there is one, else of the host."""
+    """`measure` says whose time it is: of the device where there is one, else of the host.
+
+    `top` are operators by name, with their self time in ns and its part of that of all.
+    """
 
     chart: Chart
     measure: str
-    top: tuple[OperatorLine, ...]
+    top: tuple[tuple[str, int, float], ...]
 
 
 @dataclass(frozen=True)
 class TimelineCard:
     """Totals of the detailed windows, M41's four, as the Timeline page has them: operators are those of the host."""
 
-    operator_time: str
-    streams: str
-    streams_label: str
-    operators: str
-    executions: str
+    figures: tuple[Stat, ...]
     covered: str
 
 
@@ -99,7 +97,9 @@ def build_operators_card(rank: RankRun) -> OperatorsCard:
     figure = build_pie(slices, format_duration(total))
     chart = Chart("overall-types", "Operator types", caption, figure, ("Type", "Self time", "Share"), rows)
     ranked = sorted(operators, key=lambda row: -_own(row, on_device))[:OPERATORS_SHOWN]
-    return OperatorsCard(chart, measure, tuple(_describe_operator(row, total, on_device) for row in ranked))
+    return OperatorsCard(
+        chart, measure, tuple((row.name, own := _own(row, on_device), own / total if total else 0.0) for row in ranked)
+    )
 
 
 def _own(row: TypeRow | OperatorRow, on_device: bool) -> int:
@@ -115,12 +115,6 @@ def _slice_types(types: Sequence[TypeRow], on_device: bool) -> list[Slice]:
     return [*slices, Slice("smaller ones", rest, format_duration(rest), "idle")] if rest else slices
 
 
-def _describe_operator(row: OperatorRow, total: int, on_device: bool) -> OperatorLine:
-    own = _own(row, on_device)
-    share = own / total if total else 0.0
-    return OperatorLine(row.name, format_duration(own), format_share(share), share)
-
-
 def build_timeline_card(rank: RankRun) -> TimelineCard:
     """Sum what the timeline holds. Raises TableBrokenError or NewerSchemaError."""
     operators = summarize_operators(rank)
@@ -133,11 +127,62 @@ def build_timeline_card(rank: RankRun) -> TimelineCard:
     threads = int(pc.sum(pc.equal(kinds, "thread")).as_py() or 0) if kinds is not None else 0
     windows = [(window.first_step, window.last_step) for window in rank.manifest.windows]
     several = len(windows) > 1 or any(first != last for first, last in windows)
+    label = ("Stream" if streams else "Thread") + ("" if (streams or threads) == 1 else "s")
     return TimelineCard(
-        operator_time=format_duration(sum(row.self_ns for row in operators)),
-        streams=format_count(streams or threads),
-        streams_label=("stream" if streams else "thread") + ("" if (streams or threads) == 1 else "s"),
-        operators=format_count(len(operators)),
-        executions=format_count(sum(row.count for row in operators)),
+        figures=(
+            Stat("Operator time, host", format_duration(sum(row.self_ns for row in operators))),
+            Stat(label, format_count(streams or threads)),
+            Stat("Operators", format_count(len(operators))),
+            Stat("Executions", format_count(sum(row.count for row in operators))),
+        ),
         covered=f"{'steps' if several else 'step'} {format_runs(windows)}" if windows else "",
     )
+
+
+DATA_REMEDY = 'Profiler("runs/my-run", data_pipeline=True)'
+
+
+@dataclass(frozen=True)
+class DataCard:
+    """`limiting` is the stage that limits the step, None where none does."""
+
+    sentence: str
+    queues: tuple[QueueSummary, ...]
+    stages: tuple[StageSummary, ...]
+    limiting: str | None = None
+
+
+def read_data_card(
+    rank: RankRun, loader: int | None, wait_frac: float | None, steps: pa.Table | None = None, noun: str = "step"
+) -> DataCard | Notice:
+    """Build the card of one loader (all of them for None), or say why there is none. Raises as `RankRun.table` does.
+
+    `wait_frac` is the share of the step that waits for data, None where there are no steps to tell; `steps` are its rows.
+    """
+    watched = next((entry for entry in rank.manifest.loaders if entry.id == loader and entry.watched), None)
+    if watched is not None and wait_frac is not None:
+        reading = read_watched(watched, wait_frac, noun)
+        return DataCard(f"{reading.title}. {reading.text}", (), ())
+    absences = {name: explain_absence(rank, name, "No data pipeline", DATA_REMEDY) for name in ("stages", "queues")}
+    failed = next((notice for notice in absences.values() if notice and notice.state == "failed"), None)
+    if failed or all(absences.values()):
+        return failed or absences["queues"] or Notice("empty", "No data pipeline", "No DataLoader was used.")
+    rows = None if absences["stages"] else _of_loader(rank.table("stages"), loader)
+    stages = () if rows is None else sum_stages(rows)
+    if rows is not None and steps is not None:
+        stages = share_steps(stages, rows, steps)
+    samples = None if absences["queues"] else _of_loader(rank.table("queues"), loader)
+    limit = Bottleneck(None, "Without steps no stage can be said to limit them.")
+    own = () if absences["stages"] else summarize_own(select_own(rank.table("stages")))
+    if own and loader is None:
+        limit = find_own_bottleneck(own)
+        stages = tuple(stage.summary for stage in own)
+    elif wait_frac is not None:
+        limit = read_limit(rank, loader)
+    queues = () if samples is None else sum_queues(samples)
+    return DataCard(limit.reason, tuple(queues), tuple(stages), limit.stage)
+
+
+def _of_loader(rows: pa.Table, loader: int | None) -> pa.Table:
+    """Return the rows of one loader, and those of the user's own stages and queues."""
+    return rows if loader is None else rows.filter(pc.fill_null(pc.equal(rows["loader"], loader), True))

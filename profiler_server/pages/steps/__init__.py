@@ -13,33 +13,33 @@ from collector.format.steps import sum_recorded, summarize_evaluation, summarize
 from profiler_server.analysis.steps.interruptions import read_interruptions
 from profiler_server.analysis.steps.step_figures import count_micro_batches, summarize_spread
 from profiler_server.analysis.steps.step_graph import StepGraph, average_graph, summarize_device_phases, trace_step
+from profiler_server.analysis.steps.triggers import WindowReason, explain_windows
+from profiler_server.facts.steps import HeldSum, sum_interruptions
 from profiler_server.figures import Chart
 from profiler_server.format import describe_micro_batches, format_count
 from profiler_server.page import Notice, Page, PageRequest, explain_absence, find_remedy
-from profiler_server.pages.steps.charts import build_charts
-from profiler_server.pages.steps.control import WindowControl, view_window_control
+from profiler_server.pages.steps.charts import StepData, build_charts, read_step_data
 from profiler_server.pages.steps.graph import GraphView, view_graph
-from profiler_server.pages.steps.reading import StepData, read_step_data
 from profiler_server.pages.steps.tables import (
+    INTERRUPTION_ROWS,
+    WINDOW_ROWS,
     Coverage,
     EvaluationView,
-    Figure,
-    InterruptionRow,
     OutlierTable,
     Points,
-    WindowRow,
+    WindowControl,
     describe_coverage,
     describe_device_phases,
     describe_evaluation,
     describe_outliers,
     describe_points,
     explain_spread,
-    list_interruptions,
     list_percentiles,
     list_steadiness,
-    list_windows,
+    view_window_control,
 )
 from profiler_server.stack_panel import StackPanel, build_phase_panel
+from profiler_server.widgets import Stat
 
 log = logging.getLogger(__name__)
 
@@ -72,12 +72,13 @@ class Trace:
     end_ns: int | None
     coverage: Coverage
     micro_batches: str
-    percentiles: tuple[Figure, ...]
+    percentiles: tuple[Stat, ...]
     spread: str
-    steadiness: tuple[Figure, ...]
+    steadiness: tuple[Stat, ...]
     outliers: OutlierTable
-    interruptions: tuple[InterruptionRow, ...]
-    windows: tuple[WindowRow, ...]
+    interruptions: tuple[HeldSum, ...]
+    recorded_ns: int
+    windows: tuple[WindowReason, ...]
     charts: tuple[Chart, ...]
     evaluation: EvaluationView | None
     points: Points
@@ -135,8 +136,9 @@ def _trace(rank: RankRun, data: StepData, wanted: str) -> Trace:
         spread=explain_spread(spread, data),
         steadiness=list_steadiness(data),
         outliers=describe_outliers(data, interruptions),
-        interruptions=list_interruptions(interruptions, sum_recorded(data.every)),
-        windows=list_windows(rank.manifest),
+        interruptions=sum_interruptions(interruptions)[:INTERRUPTION_ROWS],
+        recorded_ns=sum_recorded(data.every),
+        windows=explain_windows(rank.manifest)[-WINDOW_ROWS:],
         charts=build_charts(data),
         evaluation=None if data.infers else describe_evaluation(summarize_evaluation(data.every)),
         points=describe_points(rank.manifest),

@@ -1,17 +1,19 @@
-"""The per-step charts: the step with its band, its phases stacked, and the phases by what they have in common.
-
-`build_charts` makes all of them for the page, `build_figure` one of them again for a range of steps.
-"""
+"""The steps of a rank and their charts: the step with its band, its phases stacked, and the phases by what they have in common."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
 
 import numpy as np
+import pyarrow as pa
 
 from collector.format.intervals import Ints
 from collector.format.phases import PHASE_LABELS, list_group
+from collector.format.rank import read_step_rows
+from collector.format.run import RankRun
+from collector.format.steps import StepSelection, read_integers, select_steps, train_steps
 from profiler_server.analysis.steps.outliers import list_outliers
 from profiler_server.analysis.steps.step_figures import find_beyond, trace_band
 from profiler_server.figures import (
@@ -25,8 +27,53 @@ from profiler_server.figures import (
     build_stack,
     run_length,
 )
-from profiler_server.format import format_count, format_duration, say_cut
-from profiler_server.pages.steps.reading import StepData
+from profiler_server.format import form_plural, format_count, format_duration, say_cut
+
+
+@dataclass(frozen=True)
+class StepData:
+    """`every` is the table as recorded; `steps` what the page counts as steps: training, or all batches of inference.
+
+    `selection` and `column` cover the rows from `inside`'s first up to its second only, the whole being judged all the same.
+    """
+
+    every: pa.Table
+    steps: pa.Table
+    infers: bool
+    inside: tuple[int, int | None] = (0, None)
+
+    @cached_property
+    def selection(self) -> StepSelection:
+        whole = select_steps(self.steps)
+        return StepSelection(*(getattr(whole, entry.name)[slice(*self.inside)] for entry in fields(whole)))
+
+    @cached_property
+    def _train(self) -> pa.Table:
+        return train_steps(self.steps)
+
+    def column(self, name: str) -> Ints:
+        return read_integers(self._train, name)[slice(*self.inside)]
+
+    @property
+    def noun(self) -> str:
+        return "batch" if self.infers else "step"
+
+    @property
+    def nouns(self) -> str:
+        return form_plural(self.noun)
+
+
+def read_step_data(rank: RankRun) -> StepData:
+    """Read the `steps` table. Raises as `RankRun.table` does."""
+    rows = read_step_rows(rank)
+    return StepData(rows.every, rows.steps, rows.infers)
+
+
+def narrow(data: StepData, first: int, last: int) -> StepData:
+    """Return the same steps seen from `first` to `last` only, both included."""
+    begin, end = np.searchsorted(data.selection.step, (first, last + 1)).tolist()
+    return StepData(data.every, data.steps, data.infers, (begin, end))
+
 
 SMALL_CHART_POINTS = 600
 """Most points of one line of a chart that takes half of the width, or holds many lines."""

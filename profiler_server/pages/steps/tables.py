@@ -1,13 +1,17 @@
-"""The words and tables beside the graph: what the average covers, percentiles, outliers, evaluation, the two points."""
+"""The words and tables beside the graph: what the average covers, percentiles, outliers, evaluation, the two points, windows."""
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 
 import numpy as np
 
 from collector.format.intervals import Ints
 from collector.format.phases import PHASE_LABELS
+from collector.format.run import RankRun, Run
+from collector.format.schema.control import WindowRequest, read_control
+from collector.format.schema.layout import control_file
 from collector.format.schema.manifest import RankManifest
 from collector.format.steps import Distribution, EvaluationSummary, Reason, explain_left_out
 from profiler_server.analysis.steps.outliers import (
@@ -17,11 +21,11 @@ from profiler_server.analysis.steps.outliers import (
 )
 from profiler_server.analysis.steps.step_figures import summarize_stability
 from profiler_server.analysis.steps.step_graph import DevicePhases
-from profiler_server.analysis.steps.triggers import WindowReason, explain_windows
 from profiler_server.diagnosis.limits.steps import BULK_RATIO, DEVIATIONS, EXCESS_FRAC, LEAST_USUAL
-from profiler_server.facts.steps import NOTHING, HeldSum, Interruptions, sum_interruptions
+from profiler_server.facts.steps import NOTHING, Interruptions
 from profiler_server.format import (
     ABSENT,
+    form_plural,
     format_change,
     format_count,
     format_duration,
@@ -31,7 +35,56 @@ from profiler_server.format import (
     format_share,
     shorten_middle,
 )
-from profiler_server.pages.steps.reading import StepData
+from profiler_server.pages.steps.charts import StepData
+from profiler_server.widgets import Stat
+
+
+@dataclass(frozen=True)
+class WindowControl:
+    """What was asked for last. `can_order` is False where windows are off; `is_awaited` until the window was taken."""
+
+    sentence: str
+    can_order: bool
+    is_awaited: bool = False
+
+
+def view_window_control(run: Run, rank: RankRun) -> WindowControl | None:
+    """Return the form, or None when nobody is recording any more."""
+    if rank.state != "recording":
+        return None
+    signal = next((entry for entry in rank.manifest.signals if entry.name == "window"), None)
+    if signal is not None and signal.state in ("off", "failed"):
+        return WindowControl(f"This run takes no detailed windows: {signal.reason}", False)
+    path = control_file(run.path)
+    try:
+        asked = read_control(run.path)
+        asked_unix_ns = os.stat(path).st_mtime_ns
+    except FileNotFoundError:
+        hint = f"A detailed window shows every operator of a few steps. Editing {path} does the same as this form."
+        return WindowControl(hint, True)
+    except (OSError, ValueError) as error:
+        return WindowControl(f"{path} cannot be read: {error}.", True)
+    return _describe(asked, asked_unix_ns - run.manifest.epoch_unix_ns, rank)
+
+
+def _describe(asked: WindowRequest, asked_ns: int, rank: RankRun) -> WindowControl:
+    taken = [window for window in rank.manifest.windows if window.trigger == "control"]
+    wish = f"Asked for last: {_name_steps(asked)}."
+    if not taken or taken[-1].start_ns < asked_ns:
+        return WindowControl(f"{wish} This page shows the window as soon as it is taken.", True, is_awaited=True)
+    last = taken[-1]
+    got = WindowRequest(last.first_step, last.last_step - last.first_step + 1)
+    return WindowControl(f"{wish} Taken last: {_name_steps(got)}.", True)
+
+
+def _name_steps(request: WindowRequest) -> str:
+    if request.first == 0:
+        number = "" if request.count == 1 else f"{format_count(request.count)} "
+        return f"the next {number}{form_plural('step') if number else 'step'}"
+    if request.count == 1:
+        return f"step {format_count(request.first)}"
+    return f"steps {format_count(request.first)} to {format_count(request.last)}"
+
 
 _REASONS: dict[Reason, str] = {
     "warm-up": "warm-up: the first steps are still slower than the typical one",
@@ -53,56 +106,11 @@ class Coverage:
 
 
 @dataclass(frozen=True)
-class Figure:
-    """A named figure with a word on what it means."""
-
-    label: str
-    value: str
-    note: str = ""
-
-
-@dataclass(frozen=True)
-class OutlierRow:
-    """One slow step, where it is on the timeline in ns, and why it was slow."""
-
-    step: int
-    duration: str
-    ratio: str
-    cause: str
-    start_ns: int
-    end_ns: int
-
-
-@dataclass(frozen=True)
 class OutlierTable:
+    """`rows` are slow steps, each with why it was slow."""
+
     sentence: str
-    rows: tuple[OutlierRow, ...]
-
-
-@dataclass(frozen=True)
-class InterruptionRow:
-    """Something that held the training up, how often and how long, and where on the timeline it did so longest, in ns."""
-
-    name: str
-    reason: str
-    count: str
-    total: str
-    mean: str
-    longest: str
-    share: str
-    start_ns: int
-    end_ns: int
-
-
-@dataclass(frozen=True)
-class WindowRow:
-    """One detailed window: its steps, why it opened, what it cost, and where on the timeline it is, in ns."""
-
-    steps: str
-    reason: str
-    cost: str
-    start_ns: int
-    end_ns: int
+    rows: tuple[tuple[Outlier, str], ...]
 
 
 @dataclass(frozen=True)
@@ -110,8 +118,8 @@ class EvaluationView:
     """Evaluation batches in a sentence, with the phases that they are made of."""
 
     sentence: str
-    figures: tuple[Figure, ...]
-    phases: tuple[Figure, ...]
+    figures: tuple[Stat, ...]
+    phases: tuple[Stat, ...]
 
 
 @dataclass(frozen=True)
@@ -147,15 +155,15 @@ def _find_runs(numbers: Ints) -> list[tuple[int, int]]:
     return list(zip(first.tolist(), last.tolist(), strict=True))
 
 
-def list_percentiles(duration: Distribution | None) -> tuple[Figure, ...]:
+def list_percentiles(duration: Distribution | None) -> tuple[Stat, ...]:
     """Return the distribution of the step as named figures, empty for None."""
     if duration is None:
         return ()
     ends = (("min", float(duration.min)), ("max", float(duration.max)))
     if duration.count == 1:
-        return (Figure("length", format_duration(duration.mean)),)
+        return (Stat("length", format_duration(duration.mean)),)
     named = (("mean", duration.mean), *duration.list_percentiles(), *ends)
-    return tuple(Figure(label, format_duration(value)) for label, value in named if value is not None)
+    return tuple(Stat(label, format_duration(value)) for label, value in named if value is not None)
 
 
 def explain_spread(duration: Distribution | None, data: StepData) -> str:
@@ -168,16 +176,16 @@ def explain_spread(duration: Distribution | None, data: StepData) -> str:
     return f"Over the {data.nouns} that the average covers. {unranked}"
 
 
-def list_steadiness(data: StepData) -> tuple[Figure, ...]:
+def list_steadiness(data: StepData) -> tuple[Stat, ...]:
     """Return jitter and trend as named figures."""
     stability = summarize_stability(data.steps)
     figures = []
     if stability.jitter_frac is not None:
         note = f"standard deviation / mean {data.noun}"
-        figures.append(Figure("jitter", format_share(stability.jitter_frac), note))
+        figures.append(Stat("jitter", format_share(stability.jitter_frac), note))
     if stability.trend_frac is not None:
         note = f"median of the last quarter of the {data.nouns} against the first quarter"
-        figures.append(Figure("trend", format_change(stability.trend_frac), note))
+        figures.append(Stat("trend", format_change(stability.trend_frac), note))
     return tuple(figures)
 
 
@@ -198,24 +206,8 @@ def describe_outliers(data: StepData, interruptions: Interruptions = NOTHING) ->
     listed = (
         f" The {len(outliers.shown)} slowest are listed, slowest first." if outliers.count > len(outliers.shown) else ""
     )
-    rows = tuple(_describe_outlier(outlier) for outlier in outliers.shown)
+    rows = tuple((outlier, explain_outlier(outlier)) for outlier in outliers.shown)
     return OutlierTable(f"{format_number_of(outliers.count, 'outlier')}. {rule}{listed}", rows)
-
-
-def _describe_outlier(outlier: Outlier) -> OutlierRow:
-    return OutlierRow(
-        step=outlier.step,
-        duration=format_duration(outlier.duration_ns),
-        ratio=f"{outlier.ratio:.1f}×",
-        cause=explain_outlier(outlier),
-        start_ns=outlier.start_ns,
-        end_ns=outlier.start_ns + outlier.duration_ns,
-    )
-
-
-def list_interruptions(found: Interruptions, recorded_ns: int) -> tuple[InterruptionRow, ...]:
-    """List what held the training up, the longest in all first, each with its share of the recorded time."""
-    return tuple(_describe_interruption(entry, recorded_ns) for entry in sum_interruptions(found)[:INTERRUPTION_ROWS])
 
 
 def describe_device_phases(found: DevicePhases | None) -> str:
@@ -224,37 +216,6 @@ def describe_device_phases(found: DevicePhases | None) -> str:
         return ""
     parts = ", ".join(f"{PHASE_LABELS[name].lower()} {format_duration(mean)}" for name, mean in found.means_ns)
     return f"On the device, by events on its stream, mean of {format_number_of(found.steps, 'step')}: {parts}."
-
-
-def list_windows(manifest: RankManifest) -> tuple[WindowRow, ...]:
-    """List the detailed windows of the rank, the latest of many only."""
-    return tuple(_describe_window(entry) for entry in explain_windows(manifest)[-WINDOW_ROWS:])
-
-
-def _describe_window(entry: WindowReason) -> WindowRow:
-    window = entry.window
-    how = "on libkineto's own thread" if entry.on_demand else "held the training"
-    return WindowRow(
-        steps=format_runs([(window.first_step, window.last_step)]),
-        reason=entry.text,
-        cost=f"{format_duration(window.stall_ns)}, {how}",
-        start_ns=window.start_ns,
-        end_ns=window.end_ns,
-    )
-
-
-def _describe_interruption(entry: HeldSum, recorded_ns: int) -> InterruptionRow:
-    return InterruptionRow(
-        name=entry.held.label,
-        reason=entry.held.reason,
-        count=format_count(entry.count),
-        total=format_duration(entry.total_ns),
-        mean=format_duration(entry.total_ns / entry.count),
-        longest=format_duration(entry.longest_ns),
-        share=format_share(entry.total_ns / recorded_ns if recorded_ns else None),
-        start_ns=entry.longest_at_ns,
-        end_ns=entry.longest_at_ns + entry.longest_ns,
-    )
 
 
 def describe_evaluation(summary: EvaluationSummary | None) -> EvaluationView | None:
@@ -270,8 +231,8 @@ def describe_evaluation(summary: EvaluationSummary | None) -> EvaluationView | N
     named = (("mean" if ranked else "length", spread.mean), *ranked)
     present = [phase for phase in summary.phases if phase.mean_ns]
     shares = format_phase_shares({phase.name: phase.share_frac for phase in present})
-    phases = (Figure(PHASE_LABELS[phase.name], format_duration(phase.mean_ns), shares[phase.name]) for phase in present)
-    figures = tuple(Figure(label, format_duration(value)) for label, value in named if value is not None)
+    phases = (Stat(PHASE_LABELS[phase.name], format_duration(phase.mean_ns), shares[phase.name]) for phase in present)
+    figures = tuple(Stat(label, format_duration(value)) for label, value in named if value is not None)
     return EvaluationView(text, figures, tuple(phases))
 
 

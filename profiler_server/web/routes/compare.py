@@ -18,12 +18,11 @@ from profiler_server.figures.waterfall import Fall, build_waterfall, find_base_n
 from profiler_server.format import format_difference, format_duration
 from profiler_server.page import Notice
 from profiler_server.store.headline import RunEntry
-from profiler_server.web.answers import send_json
-from profiler_server.web.errors import BadQueryError
+from profiler_server.web.answers import BadQueryError, send_json
+from profiler_server.web.frontend import read_fields
 from profiler_server.web.parameters import LARGEST_RANK
 from profiler_server.web.services import Services, ServicesOf
 from profiler_server.web.shell import Shell
-from profiler_server.web.templating import read_fields
 
 ROUTER = APIRouter(tags=["runs"])
 CHOICES = 500

@@ -1,4 +1,4 @@
-"""Take trace files from a browser and make a run of them.
+"""Make runs of trace files: of those that a browser sends, and of those that lie below the base directory.
 
 The guard in front of all routes refuses what comes from a page of another site.
 """
@@ -6,18 +6,43 @@ The guard in front of all routes refuses what comes from a page of another site.
 from __future__ import annotations
 
 import errno
+from dataclasses import dataclass
+from typing import Annotated
 
-from fastapi import APIRouter, HTTPException, Request
+from fastapi import APIRouter, Body, HTTPException, Request
 from starlette.requests import ClientDisconnect
 
+from collector.format.finding import JSON_LIMIT
+from profiler_server.web.links import Links
 from profiler_server.web.services import Services, ServicesOf
+from profiler_server.web.uploads.imports import Import
+from profiler_server.web.uploads.offers import TraceOffer, list_offers, start_offered
 from profiler_server.web.uploads.receiving import Receiver, TooLargeError, find_boundary, receive
-from profiler_server.web.uploads.status import ImportStatus, describe_import
-
-ROUTER = APIRouter(prefix="/api/v1/imports", tags=["runs"])
 
 
-@ROUTER.post("", summary="Import trace files: multipart/form-data, one file per rank", status_code=202)
+@dataclass(frozen=True)
+class ImportStatus:
+    """An import, with the address of its run once there is one; `ahead` imports come before it."""
+
+    id: str
+    state: str
+    files: tuple[str, ...]
+    progress_frac: float
+    run_id: str | None
+    error: str | None
+    href: str | None
+    ahead: int = 0
+
+
+def describe_import(job: Import, links: Links, ahead: int = 0) -> ImportStatus:
+    href = links.page(job.run_id) if job.run_id else None
+    return ImportStatus(job.id, job.state, job.files, job.progress_frac, job.run_id, job.error, href, ahead)
+
+
+ROUTER = APIRouter(prefix="/api/v1", tags=["runs"])
+
+
+@ROUTER.post("/imports", summary="Import trace files: multipart/form-data, one file per rank", status_code=202)
 async def start_import(request: Request, services: ServicesOf) -> ImportStatus:
     """Answer once all is received; ask for the state until it is done. 403 where uploads are off, 413 for too much."""
     limit = services.settings.upload_limit_bytes
@@ -51,7 +76,7 @@ async def _take(request: Request, services: Services, boundary: bytes, limit: in
             services.imports.remove_folder(folder)
 
 
-@ROUTER.get("/{import_id}", summary="How an import goes")
+@ROUTER.get("/imports/{import_id}", summary="How an import goes")
 def read_import(import_id: str, services: ServicesOf) -> ImportStatus:
     """Answer 404 for one that this server did not start, or has forgotten."""
     job = services.imports.find(import_id)
@@ -60,7 +85,7 @@ def read_import(import_id: str, services: ServicesOf) -> ImportStatus:
     return describe_import(job, services.links, services.imports.count_before(job))
 
 
-@ROUTER.delete("/{import_id}", summary="Cancel an import that waits or runs")
+@ROUTER.delete("/imports/{import_id}", summary="Cancel an import that waits or runs")
 def cancel_import(import_id: str, services: ServicesOf) -> ImportStatus:
     """Answer 404 for one that is not known, 409 for one that has ended. What was sent is removed."""
     job = services.imports.cancel(import_id)
@@ -68,3 +93,28 @@ def cancel_import(import_id: str, services: ServicesOf) -> ImportStatus:
         read_import(import_id, services)
         raise HTTPException(409, "This import has ended already.")
     return describe_import(job, services.links)
+
+
+@ROUTER.get("/traces", summary="Traces below the base directory that no run was made of")
+def list_traces(services: ServicesOf) -> tuple[TraceOffer, ...]:
+    """Answer with what can be imported: one entry per run, with its files."""
+    catalog = services.catalog
+    return list_offers(catalog.list_runs(), catalog.base_dir, services.imports)
+
+
+@ROUTER.post("/traces/imports", summary="Import one of the listed traces", status_code=202)
+def import_listed(
+    services: ServicesOf,
+    files: Annotated[
+        list[str], Body(embed=True, min_length=1, max_length=JSON_LIMIT, description="The files of one listed entry.")
+    ],
+) -> ImportStatus:
+    """Start the import; `/api/v1/imports/{id}` tells how it goes. 403 where uploads are off, 404 for any other file."""
+    if not services.settings.upload_limit_bytes:
+        raise HTTPException(403, "This server imports nothing; start it with --upload-limit to allow it.")
+    catalog = services.catalog
+    catalog.look_again()
+    job = start_offered(files, catalog.list_runs(), catalog.base_dir, services.imports)
+    if job is None:
+        raise HTTPException(404, f"{files[0][:200]!r} is not among the traces to import; reload the list of runs.")
+    return describe_import(job, services.links, services.imports.count_before(job))

@@ -15,9 +15,8 @@ from collector.format.lens import StepRange
 from profiler_server.analysis.operators.operator_groups import GROUPS, GroupTable
 from profiler_server.analysis.selection import Selection, select_rows
 from profiler_server.store.csv_rows import guard_texts
-from profiler_server.web.answers import send_json
-from profiler_server.web.errors import BadQueryError
-from profiler_server.web.parameters import RankOf, check_page
+from profiler_server.web.answers import BadQueryError, send_json
+from profiler_server.web.parameters import PageNumber, RankOf, select_page
 
 ROUTER = APIRouter(prefix="/api/v1/runs/{run_id:path}", tags=["operators"])
 CSV_ROWS = 1_000_000
@@ -41,7 +40,7 @@ def list_operators(
     group: GroupName = "operators",
     sort: Sort = "",
     q: Search = "",
-    page: Annotated[int, Query(ge=1, le=1_000_000_000)] = 1,
+    page: PageNumber = 1,
     size: Annotated[int, Query(ge=1, le=1000)] = 100,
     steps: Steps = "",
     format: Annotated[Literal["json", "csv"], Query(description="csv holds every row that matches.")] = "json",
@@ -51,20 +50,12 @@ def list_operators(
     column, descending = _parse_sort(sort, group, table)
     if format == "csv":
         selected = select_rows(table.rows, Selection(column, descending, q, 1, CSV_ROWS), GROUPS[group].search_in)
-        return _send_csv(selected.rows, f"{group}.csv")
-    selected = select_rows(table.rows, Selection(column, descending, q, page, size), GROUPS[group].search_in)
-    check_page(page, selected.pages)
-    answer = {
-        "group": group,
-        "measure": table.measure,
-        "steps": table.steps,
-        "matched": selected.matched,
-        "page": selected.page,
-        "pages": selected.pages,
-        "loose": selected.loose,
-        "rows": selected.rows.to_pylist(),
-    }
-    return send_json(answer)
+        headers = {"Content-Disposition": f'attachment; filename="{group}.csv"'}
+        return StreamingResponse(write_csv(selected.rows), media_type="text/csv; charset=utf-8", headers=headers)
+    selection = Selection(column, descending, q, page, size)
+    found, place = select_page(table.rows, selection, GROUPS[group].search_in)
+    head = {"group": group, "measure": table.measure, "steps": table.steps}
+    return send_json({**head, **place, "loose": found.loose, "rows": found.rows.to_pylist()})
 
 
 def _parse_steps(text: str) -> StepRange | None:
@@ -84,11 +75,6 @@ def _parse_sort(text: str, group: str, table: GroupTable) -> tuple[str, bool]:
         there = ", ".join(table.rows.column_names)
         raise BadQueryError(f"sort={text!r} is no column of {group}; it has: {there}")
     return column, text.startswith("-")
-
-
-def _send_csv(rows: pa.Table, name: str) -> Response:
-    headers = {"Content-Disposition": f'attachment; filename="{name}"'}
-    return StreamingResponse(write_csv(rows), media_type="text/csv; charset=utf-8", headers=headers)
 
 
 def write_csv(rows: pa.Table) -> Iterator[bytes]:

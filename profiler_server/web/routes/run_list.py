@@ -17,10 +17,10 @@ from profiler_server.analysis.change_points import LevelChange, find_run_changes
 from profiler_server.store.catalog import Unreadable
 from profiler_server.store.headline import RunEntry
 from profiler_server.store.run_query import RunPage, RunQuery, select_runs
-from profiler_server.web.errors import BadQueryError
+from profiler_server.web.answers import BadQueryError
+from profiler_server.web.frontend import read_fields
 from profiler_server.web.services import ServicesOf
 from profiler_server.web.shell import STATE_LABELS, Panel, Shell
-from profiler_server.web.templating import read_fields
 from profiler_server.web.uploads.offers import TraceOffer, list_offers
 
 ROUTER = APIRouter()

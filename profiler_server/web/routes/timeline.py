@@ -31,7 +31,7 @@ from profiler_server.timeline.search import Direction, search, summarize_area
 from profiler_server.timeline.store import Timeline
 from profiler_server.timeline.tiles import MEDIA_TYPE, pack_tile
 from profiler_server.timeline.view import view_clock, view_details, view_meta, view_path, view_record
-from profiler_server.web.compression import is_loopback
+from profiler_server.web.guard import is_loopback
 from profiler_server.web.parameters import RankOf, RunId, Workers
 from profiler_server.web.services import ServicesOf
 

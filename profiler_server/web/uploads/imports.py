@@ -8,15 +8,12 @@ import multiprocessing
 import os
 import re
 import secrets
-import signal
 import threading
-import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Literal
@@ -35,12 +32,13 @@ from collector.format.schema.removal import (
 from profiler_server.settings import IMPORT_MEMORY_BYTES
 from profiler_server.store.traces import find_free_name, name_run
 from profiler_server.web.uploads import waiting
-from profiler_server.web.uploads.memory import (
+from profiler_server.web.uploads.process import (
     WATCH_INTERVAL_S,
     MemoryLimitError,
-    bound_addresses,
+    Work,
+    block_signals,
     check_memory,
-    go_first,
+    import_files,
 )
 
 UPLOAD_FOLDER = ".stepscope-uploads"
@@ -53,9 +51,6 @@ _LEFT_IMPORT = Abandoned(re.compile(rf"\..{{1,{_LONGEST_NAME}}}\.[0-9a-f]{{16}}"
 _MKDIR_TRIES = 10
 MOST_TRIES = 3
 """Servers that may die while they import an upload; then it counts as what kills them."""
-_REPORT_INTERVAL_S = 0.2
-_NICENESS = 10
-"""Pages, and trainings on the same machine, go before an import; it takes one core at most for the same reason."""
 log = logging.getLogger(__name__)
 
 State = Literal["waiting", "importing", "done", "failed", "cancelled"]
@@ -82,15 +77,6 @@ class Import:
     @property
     def is_under_way(self) -> bool:
         return self.state in ("waiting", "importing")
-
-
-@dataclass(frozen=True)
-class Work:
-    """What a process of its own imports: the files, where their run goes, and the folder that it works in."""
-
-    files: tuple[Path, ...]
-    target: Path
-    scratch: Path
 
 
 class Imports:
@@ -255,7 +241,7 @@ class Imports:
         context = multiprocessing.get_context("spawn")
         receiver, sender = context.Pipe(duplex=False)
         process = context.Process(target=import_files, args=(work, sender), daemon=True)
-        _block_signals()
+        block_signals()
         process.start()
         with self._lock:
             self._running = (job.id, process)
@@ -293,64 +279,13 @@ class Imports:
                 self._jobs[job.id] = job
 
 
-def import_files(work: Work, sender: Connection) -> None:
-    """Import trace files to a run. Runs in a process of its own; sends ("progress", share) and ("end", error)."""
-    bound_addresses()
-    go_first()
-    os.nice(_NICENESS)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    from collector.format.schema.errors import StepscopeError
-    from collector.traces.importing import Importing, import_traces
-    from collector.traces.workers import Here
-
-    told = 0.0
-
-    def tell(share: float) -> None:
-        nonlocal told
-        if time.monotonic() - told > _REPORT_INTERVAL_S:
-            told = time.monotonic()
-            sender.send(("progress", share))
-
-    try:
-        how = Importing(work.target.name, on_progress=tell, workers=Here(processes=1), scratch=work.scratch)
-        import_traces(list(work.files), work.target, how)
-        sender.send(("end", ""))
-    except StepscopeError as error:
-        sender.send(("end", _hide_folder(str(error), work.files)))
-    except Exception as error:  # An edge: what went wrong is shown in the browser.
-        log.exception("traces cannot be imported")
-        sender.send(("end", f"{type(error).__name__}: {error}"))
-
-
 def _list_names(folder: Path) -> list[str]:
     with suppress(OSError):
         return os.listdir(folder)
     return []
 
 
-def _block_signals() -> None:
-    """Keep Ctrl-C and the like, which reach all processes of a terminal or a service, from the processes that this thread
-    starts: the server says whether an import ends with it."""
-    resource_tracker.ensure_running()  # which lets signals through again where it starts its process
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
-
-
-def _end_with_parent() -> None:
-    """End this process with the server, whatever ends that: the next one imports the upload."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
-
-
 def _name_linked(paths: tuple[Path, ...]) -> str:
     """Say which file was reached by a link, empty if none is: one may have come since the files were listed."""
     linked = next((path for path in paths if path.resolve() != path), None)
     return f"{linked.name} is reached by a link by now, and links are not followed" if linked else ""
-
-
-def _hide_folder(text: str, files: tuple[Path, ...]) -> str:
-    """Name files as the sender knows them, not where they lay for a moment."""
-    for path in files:
-        text = text.replace(str(path), path.name)
-    return text

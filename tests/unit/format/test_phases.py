@@ -17,7 +17,7 @@ from collector.format.schema.columns import Column
 from collector.format.schema.errors import TableBrokenError
 from collector.format.schema.tables import TABLES
 from profiler_server.timeline.view import view_meta
-from profiler_server.web.static import find_frontend
+from profiler_server.web.frontend import find_frontend
 from tests.support.runs import RunPlan, build_run
 
 

@@ -11,7 +11,7 @@ from collector.traces import import_trace
 from profiler_server.analysis.operators.operator_groups import tabulate_modules
 from profiler_server.pages.device.panels import build_panels
 from profiler_server.pages.operators.charts import build_chart
-from profiler_server.pages.operators.columns import SORTABLE
+from profiler_server.pages.operators.rows import SORTABLE
 from profiler_server.pages.operators.state import parse_state
 from profiler_server.pages.overall.facts import list_facts, read_used_devices
 from tests.support.traces import Event, call, kernel, operator, step, training_steps, write_trace

@@ -50,7 +50,7 @@ def test_the_gpu_is_shown_with_its_name_and_capacity(tmp_path: Path) -> None:
     shown = show(build_machine(tmp_path / "run"))
     assert shown.gpu is not None
     (row,) = shown.gpu.rows
-    assert (row.label, row.memory, row.temperature) == ("GPU 0: NVIDIA H100", "21.0 GiB of 80.0 GiB", "61 °C")
+    assert (row[0], row[2], row[4]) == ("GPU 0: NVIDIA H100", "21.0 GiB of 80.0 GiB", "61 °C")
     assert [chart.title for chart in shown.gpu.charts] == [
         "Utilisation",
         "Memory in use",

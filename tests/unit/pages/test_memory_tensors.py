@@ -24,7 +24,7 @@ def test_the_peak_is_shown_first_and_any_moment_can_be_picked(tmp_path: Path) ->
     early = show(run, at_ns=str(shown.origin_ns + 100)).tensors
     assert early is not None
     assert not early.moment.is_peak
-    assert [block.operator for block in early.moment.blocks] == ["aten::mm"]
+    assert [block.operator for block in early.moment.live.blocks] == ["aten::mm"]
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def test_a_bad_moment_or_device_is_told_and_the_peak_shown(tmp_path: Path, query
     shown = show(build_machine(tmp_path / "run"), **query).tensors
     assert shown is not None
     assert "is shown" in shown.error or "the peak" in shown.error
-    assert shown.moment.blocks
+    assert shown.moment.live.blocks
 
 
 def test_devices_are_tabs_where_there_are_several(tmp_path: Path) -> None:

@@ -114,7 +114,7 @@ def test_kernels_name_their_operator_and_the_steps_their_wait(run: Path) -> None
     cells = {head.column.name: cell for head, cell in zip(page.grid.heads, page.grid.rows[0].cells, strict=True)}
     assert (cells["occupancy_frac"].text, cells["grid"].text, cells["stream"].text) == ("50.0 %", "[8,1,1]", "7")
     assert cells["operator"].query == {"group": "operators", "q": "aten::mm", "operator": "aten::mm"}
-    assert [(row.total, row.busy, row.wait) for row in page.executions] == [("160 ns", "120 ns", "40.0 ns")]
+    assert [(row.total_ns, row.busy_ns, row.wait_ns) for row in page.executions] == [(160, 120, 40)]
 
 
 def test_host_operators_come_in_the_order_of_their_first_call(run: Path) -> None:

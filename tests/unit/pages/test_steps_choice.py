@@ -12,8 +12,7 @@ from collector.format.parts import build_table, write_table
 from collector.format.phases import PHASE_NAMES
 from collector.format.run import open_run
 from collector.format.schema import layout
-from profiler_server.pages.steps.charts import CHART_NAMES, build_figure
-from profiler_server.pages.steps.reading import narrow, read_step_data
+from profiler_server.pages.steps.charts import CHART_NAMES, build_figure, narrow, read_step_data
 from tests.support.runs import MS, RunPlan, build_run
 from tests.support.steps_page import show
 

@@ -46,9 +46,9 @@ def test_an_outlier_is_listed_with_its_cause(tmp_path: Path) -> None:
         rows[29]["gc_ns"] = 80 * MS
 
     trace = show(build_changed(tmp_path / "run", RunPlan(steps=60), slow_down))
-    (row,) = trace.outliers.rows
-    assert (row.step, row.ratio) == (30, "2.4×")
-    assert "garbage collection" in row.cause
+    ((outlier, cause),) = trace.outliers.rows
+    assert (outlier.step, round(outlier.ratio, 1)) == (30, 2.4)
+    assert "garbage collection" in cause
     assert trace.outliers.sentence.startswith("1 outlier. A step is an outlier above")
 
 
@@ -86,10 +86,10 @@ def test_every_detailed_window_says_why_it_opened_and_what_it_cost(tmp_path: Pat
     order = {"trigger": "outlier", "step": 25, "text": "step 25 took 6.1× the median", "on_demand": True}
     changed = dataclasses.replace(manifest, windows=(first, later, asked), facts={"triggers": [order, None]})
     layout.rank_file(path, 0).write_text(encode_manifest(changed), encoding="utf-8")
-    assert [(row.steps, row.reason, row.cost) for row in show(path).windows] == [
-        ("10–12", "the default steps of the option window", "50.0 ms, held the training"),
-        ("30–32", "opened by itself: step 25 took 6.1× the median", "2.00 ms, on libkineto's own thread"),
-        ("35", "asked for while the run recorded", "50.0 ms, held the training"),
+    assert [(row.window, row.text, row.on_demand) for row in show(path).windows] == [
+        (first, "the default steps of the option window", False),
+        (later, "opened by itself: step 25 took 6.1× the median", True),
+        (asked, "asked for while the run recorded", False),
     ]
 
 

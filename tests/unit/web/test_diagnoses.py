@@ -12,9 +12,9 @@ from collector.format.run import open_run
 from collector.format.schema import layout
 from profiler_server.store.catalog import Catalog
 from profiler_server.store.redaction import redact
-from profiler_server.web import diagnoses
-from profiler_server.web.diagnoses import Diagnoses
+from profiler_server.web import verdicts
 from profiler_server.web.shell import Panel
+from profiler_server.web.verdicts import Diagnoses
 from tests.support.runs import RunPlan, build_run
 
 
@@ -37,7 +37,7 @@ def test_a_run_that_records_is_judged_again_after_a_rest(tmp_path: Path, monkeyp
     first = wait_for_panel(kept, tmp_path)
     build_run(tmp_path / "live", RunPlan(steps=30, state="recording"))
     assert look(kept, tmp_path) is first
-    monkeypatch.setattr(diagnoses, "RESTED_S", 0.0)
+    monkeypatch.setattr(verdicts, "RESTED_S", 0.0)
     assert look(kept, tmp_path) is None
     assert wait_for_panel(kept, tmp_path) is not first
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from profiler_server.web import static
-from profiler_server.web.static import StaticFiles
+from profiler_server.web import frontend
+from profiler_server.web.frontend import StaticFiles
 
 
 def test_the_version_follows_the_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(static, "CHECK_INTERVAL_S", -1.0)
+    monkeypatch.setattr(frontend, "CHECK_INTERVAL_S", -1.0)
     (tmp_path / "a.js").write_text("one")
     files = StaticFiles(tmp_path)
     first = files.version

@@ -9,8 +9,8 @@ import jinja2
 import numpy as np
 import pytest
 
+from profiler_server.web.frontend import Templates, format_age, format_clock, json_block
 from profiler_server.web.links import Links
-from profiler_server.web.templating import Templates, format_age, format_clock, json_block
 
 
 def test_a_json_block_cannot_leave_its_element() -> None:

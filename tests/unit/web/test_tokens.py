@@ -7,7 +7,7 @@ import re
 import pytest
 
 from profiler_server.figures import PALETTE
-from profiler_server.web.static import find_frontend
+from profiler_server.web.frontend import find_frontend
 
 FIGURES = (find_frontend() / "static/css/figure.css").read_text("utf-8")
 TOKENS = (find_frontend() / "static/css/tokens.css").read_text("utf-8")

@@ -10,32 +10,74 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from collector.format.run import RankRun
-from collector.format.schema.errors import RunError, StepscopeError, TableBrokenError, TableMissingError
+from collector.format.schema.errors import OptionError, RunError, StepscopeError, TableBrokenError, TableMissingError
 from collector.format.schema.layout import spell_recovery
 from collector.format.steps import read_integers
 from profiler_server.analysis.operators.operators import summarize_operators
+from profiler_server.analysis.ranks.one_clock import MOST_TOGETHER, align_ranks
+from profiler_server.analysis.ranks.ranks import summarize_some
+from profiler_server.analysis.selection import choose_ranks, spell_numbers
+from profiler_server.diagnosis.clock_sentences import describe_clocks
 from profiler_server.facts.results import OperatorRow
 from profiler_server.format import format_count, format_duration, format_number_of
 from profiler_server.page import WINDOW_REMEDY, Notice, Page, PageRequest, choose_remedy, find_remedy
-from profiler_server.pages.timeline.together import Together, read_chosen, show_first
 from profiler_server.timeline.cache import find_timelines
 from profiler_server.timeline.search import AreaRow, list_longest
 from profiler_server.timeline.sources import MEASURED_TABLES
 from profiler_server.timeline.store import Timeline
-from profiler_server.timeline.view import view_meta
+from profiler_server.timeline.view import view_clock, view_meta
+from profiler_server.widgets import Stat
+
+PROPOSED = 3
+
+
+@dataclass(frozen=True)
+class Together:
+    """The field in which ranks are chosen, and what is said of their clocks. `most` is how many may be chosen."""
+
+    text: str
+    most: int
+    sentence: str
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The ranks that are shown together, none for a page of one rank; `clocks` as the viewer reads them."""
+
+    together: Together | None
+    ranks: tuple[int, ...] = ()
+    clocks: tuple[dict[str, Any], ...] = ()
+
+
+def read_chosen(request: PageRequest) -> Chosen:
+    """Read `?ranks=5,0,3`. A rank that the page is of comes first: its clock counts, and the totals are its own."""
+    if len(request.ranks) < 2:
+        return Chosen(None)
+    text = request.query.get("ranks", "").strip()
+    if not text:
+        return Chosen(Together(spell_numbers(request.ranks[:PROPOSED]), MOST_TOGETHER, ""))
+    try:
+        ranks = choose_ranks(request.ranks, text, MOST_TOGETHER)
+    except OptionError as error:
+        problem = f"These ranks cannot be shown together: {error}. Rank {request.rank} is shown."
+        return Chosen(Together(text[:200], MOST_TOGETHER, "", problem))
+    if request.query.get("rank"):
+        ranks = tuple(dict.fromkeys((request.rank, *ranks)))[:MOST_TOGETHER]
+    clocks = align_ranks(summarize_some(request.run, ranks))
+    sentence = f"{describe_clocks(clocks)} Totals and the search are those of rank {ranks[0]}.".strip()
+    told = Together(",".join(map(str, ranks)), MOST_TOGETHER, sentence)
+    return Chosen(told, ranks, tuple(view_clock(clock) for clock in clocks))
+
+
+def show_first(request: PageRequest, chosen: Chosen) -> PageRequest:
+    """Return the request for the first of the ranks that are shown together."""
+    return replace(request, rank=chosen.ranks[0]) if chosen.ranks else request
+
 
 MOST_NAMES_IN_PAGE = 5_000
 STEP_MARGIN_FRAC = 0.05
 DEVICE_WORK = ("kernel", "memcpy", "memset", "communication")
-
-
-@dataclass(frozen=True)
-class Total:
-    """One figure above the timeline. `note` says what it counts."""
-
-    label: str
-    value: str
-    note: str
 
 
 @dataclass(frozen=True)
@@ -44,7 +86,7 @@ class TimelinePage:
 
     notice: Notice | None
     partial: Notice | None
-    totals: tuple[Total, ...]
+    totals: tuple[Stat, ...]
     longest: tuple[AreaRow, ...]
     data: dict[str, Any]
     first_tile: dict[str, int | str] | None
@@ -164,17 +206,17 @@ def _explain_empty(rank: RankRun) -> Notice:
     return Notice("empty", "No timeline", status.reason or "This rank recorded no step, no slice and no counter.")
 
 
-def _count_slices(timeline: Timeline) -> Total:
+def _count_slices(timeline: Timeline) -> Stat:
     """Count the slices as Accounting does: what the timeline draws of steps, phases and busy time was no event."""
     index, over = timeline.index, f"over {format_duration(timeline.span_ns)}"
     drawn = sum(index.derived_rows)
     if not index.table_rows or not drawn:
-        return Total("Slices", format_count(index.slices), over)
+        return Stat("Slices", format_count(index.slices), over)
     more = f"; {format_count(drawn)} more drawn for steps, phases and busy time"
-    return Total("Slices", format_count(index.table_rows), over + more)
+    return Stat("Slices", format_count(index.table_rows), over + more)
 
 
-def _sum_totals(timeline: Timeline) -> tuple[Total, ...]:
+def _sum_totals(timeline: Timeline) -> tuple[Stat, ...]:
     """Sum up operator time, streams, operators and executions, each with what it counts."""
     names = timeline.names
     category = np.asarray(names.category, dtype=object)
@@ -187,24 +229,22 @@ def _sum_totals(timeline: Timeline) -> tuple[Total, ...]:
     own = sum(row.self_ns for row in operators) if operators else None
     totals = [
         _count_slices(timeline),
-        Total("Operator time", format_duration(own), "on the host, callees not counted twice"),
-        Total(
-            "Operators", format_count(len(operators)), format_number_of(sum(r.count for r in operators), "execution")
-        ),
+        Stat("Operator time", format_duration(own), "on the host, callees not counted twice"),
+        Stat("Operators", format_count(len(operators)), format_number_of(sum(r.count for r in operators), "execution")),
     ]
     if streams:
         busy = int(names.total_ns[device].sum())
-        totals.append(Total("Device time", format_duration(busy), "summed over all streams"))
+        totals.append(Stat("Device time", format_duration(busy), "summed over all streams"))
         kernels = f"{format_count(int(names.count[device].sum()))} executions"
-        totals.append(Total("Stream" if streams == 1 else "Streams", format_count(streams), kernels))
+        totals.append(Stat("Stream" if streams == 1 else "Streams", format_count(streams), kernels))
     else:
         totals.append(
-            Total("Thread" if threads == 1 else "Threads", format_count(threads), "no device stream in this run")
+            Stat("Thread" if threads == 1 else "Threads", format_count(threads), "no device stream in this run")
         )
     return (*totals, *_count_phased(timeline.rank))
 
 
-def _count_phased(rank: RankRun) -> tuple[Total, ...]:
+def _count_phased(rank: RankRun) -> tuple[Stat, ...]:
     """Say up to which step phases are drawn, where they end before the steps do."""
     if rank.status("phases").state != "there" or rank.status("steps").state != "there":
         return ()
@@ -214,7 +254,7 @@ def _count_phased(rank: RankRun) -> tuple[Total, ...]:
     if not len(without) or 2 * len(without) < int((steps >= without[0]).sum()) or without[0] <= steps.min():
         return ()
     note = "a recording keeps the phases of the first steps, and those of detailed windows"
-    return (Total("Phases drawn", f"to step {format_count(int(without[0]) - 1)}", note),)
+    return (Stat("Phases drawn", f"to step {format_count(int(without[0]) - 1)}", note),)
 
 
 def _read_operators(rank: RankRun) -> tuple[OperatorRow, ...]:

@@ -1,30 +1,199 @@
-"""Processors, memory of the processes and disk reads: who used them while the steps ran."""
+"""What was sampled of the machine while the steps ran: processors, memory of the processes, disks, GPUs."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from collector.format.schema.manifest import RankManifest
-from profiler_server.analysis.memory.resources import Resources, Series, sum_series
-from profiler_server.figures import Chart
-from profiler_server.format import ABSENT, format_bytes, format_count, format_number_of, format_share
-from profiler_server.pages.memory.drawing import COLORS, Drawn, Look, draw_series
+from collector.format.schema.manifest import Device, RankManifest
+from profiler_server.analysis.memory.resources import Resources, Series, Throttling, find_throttling, sum_series
+from profiler_server.figures import Axes, Chart, Line, build_lines
+from profiler_server.figures.charts import Size
+from profiler_server.format import ABSENT, format_bytes, format_count, format_number_of, format_share, shorten_middle
+from profiler_server.widgets import Stat
+
+TABLE_ROWS = 40
+COLORS = ("data", "copy", "optimizer", "overlap", "communication", "backward", "compute", "host")
+Write = Callable[[float], str]
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """One series with its name and colour; `kind` is that of a Line."""
+
+    name: str
+    series: Series
+    color: str
+    kind: str = "line"
+
+
+@dataclass(frozen=True)
+class Look:
+    """What a chart of series says. `unit` is that of the axis, `write` makes a cell of its table, `top` a dashed line."""
+
+    id: str
+    title: str
+    caption: str
+    y_title: str
+    unit: str
+    write: Write
+    top: tuple[str, float] | None = None
+    scale: float = 1.0
+    size: Size = "medium"
+
+
+def draw_series(look: Look, drawn: Sequence[Drawn], x_title: str) -> Chart:
+    """Draw series over the steps; each is decimated by itself, the table shows means of equal stretches."""
+    first = min(float(entry.series.x[0]) for entry in drawn)
+    last = max(float(entry.series.x[-1]) for entry in drawn)
+    lines = [
+        Line(entry.name, entry.color, entry.series.value * look.scale, entry.kind, x=entry.series.x)  # type: ignore[arg-type]
+        for entry in drawn
+    ]
+    if look.top is not None:
+        name, value = look.top
+        lines.append(Line(name, "idle", np.array([value, value]), "dash", x=np.array([first, last])))
+    longest = max((entry.series.x for entry in drawn), key=len)
+    span = (first, last) if last > first else (first - 0.5, last + 0.5)
+    axes = Axes(x_title=x_title, y_title=look.y_title, unit=look.unit, x_range=span, legend=len(lines) > 1)
+    return Chart(
+        id=look.id,
+        title=look.title,
+        caption=look.caption,
+        figure=build_lines(longest, lines, axes),
+        columns=(x_title.capitalize(), *(entry.name for entry in drawn)),
+        rows=_tabulate(drawn, first, last, look.write),
+        size=look.size,
+    )
+
+
+def _tabulate(drawn: Sequence[Drawn], first: float, last: float, write: Write) -> tuple[tuple[str, ...], ...]:
+    """Return the mean of each series in equal stretches of the axis, empty where it has no sample."""
+    count = min(TABLE_ROWS, max(len(entry.series.x) for entry in drawn))
+    edges = np.linspace(first, np.nextafter(last, np.inf), count + 1)
+    columns = []
+    for entry in drawn:
+        at = np.clip(np.searchsorted(edges, entry.series.x, side="right") - 1, 0, count - 1)
+        present = np.bincount(at, minlength=count)
+        sums = np.bincount(at, weights=entry.series.value, minlength=count)
+        columns.append([write(s / n) if n else "" for s, n in zip(sums.tolist(), present.tolist(), strict=True)])
+    names = [f"{edge:,.1f}" for edge in edges[:-1]]
+    return tuple(zip(names, *columns, strict=True))
+
+
+MOST_GPUS = 8
+
+
+@dataclass(frozen=True)
+class GpuView:
+    """`rows` hold the name of a GPU, the mean of each metric over the chosen steps, of its memory the peak."""
+
+    rows: tuple[tuple[str, ...], ...]
+    charts: tuple[Chart, ...]
+    throttling: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Metric:
+    """How one metric is shown; `scale` turns its unit into that of the screen."""
+
+    name: str
+    title: str
+    caption: str
+    y_title: str
+    unit: str
+    write: Write
+    scale: float = 1.0
+
+
+METRICS = (
+    Metric(
+        "utilization_frac",
+        "Utilisation",
+        "Share of the time in which at least one kernel ran. It says nothing of how well the GPU was filled.",
+        "busy",
+        "%",
+        format_share,
+        100.0,
+    ),
+    Metric("memory_bytes", "Memory in use", "Of all processes on the GPU.", "in use", "bytes", format_bytes),
+    Metric("power_w", "Power", "Draw of the whole board.", "power", "W", lambda value: f"{value:.0f} W"),
+    Metric("temperature_c", "Temperature", "Of the chip.", "temperature", "°C", lambda value: f"{value:.0f} °C"),
+    Metric(
+        "clock_hz",
+        "Clock",
+        "Of the multiprocessors. A fall while power or temperature stay high is throttling.",
+        "clock",
+        "GHz",
+        lambda value: f"{value / 1e9:.2f} GHz",
+        1e-9,
+    ),
+)
+
+
+_CAUSES = {"power": "power limit", "heat": "too hot", "other": "hardware slowdown"}
+
+
+def view_gpus(manifest: RankManifest, resources: Resources) -> GpuView | None:
+    """Lay out what was sampled of the GPUs, None where nothing was."""
+    sources = [entry.source for metric in METRICS for entry in resources.pick(metric.name, "gpu ")]
+    if not sources:
+        return None
+    devices = {f"gpu {device.index}": device for device in manifest.devices}
+    rows = tuple(_view_row(resources, source, devices.get(source)) for source in dict.fromkeys(sources))
+    charts = [_draw(metric, resources, devices.values()) for metric in METRICS if resources.pick(metric.name, "gpu ")]
+    throttled = find_throttling(resources)[:MOST_GPUS]
+    return GpuView(rows[:MOST_GPUS], tuple(charts), tuple(_describe_throttling(entry) for entry in throttled))
+
+
+def _describe_throttling(entry: Throttling) -> str:
+    """Say how long the clock of a GPU was held down and by what."""
+    causes = ", ".join(f"{_CAUSES[name]} {format_share(share)}" for name, share in entry.causes)
+    return f"{entry.source.upper()} was throttled in {format_share(entry.share_frac)} of the samples: {causes}."
+
+
+def _view_row(resources: Resources, source: str, device: Device | None) -> tuple[str, ...]:
+    def show(name: str, figure: str = "mean") -> str:
+        metric = next(metric for metric in METRICS if metric.name == name)
+        series = resources.find(source, name)
+        return metric.write(getattr(series, figure)) if series is not None else "not reported"
+
+    memory = show("memory_bytes", "peak")
+    if device is not None and device.memory_bytes:
+        memory += f" of {format_bytes(device.memory_bytes)}"
+    label = source.upper() + (f": {shorten_middle(device.name, 40)}" if device is not None else "")
+    return label, show("utilization_frac"), memory, show("power_w"), show("temperature_c"), show("clock_hz")
+
+
+def _draw(metric: Metric, resources: Resources, devices: Sequence[Device] | object) -> Chart:
+    series: tuple[Series, ...] = resources.pick(metric.name, "gpu ")[:MOST_GPUS]
+    top = _find_top(metric, tuple(devices), len(series))  # type: ignore[arg-type]
+    look = Look(
+        id=f"gpu-{metric.name.partition('_')[0]}",
+        title=metric.title,
+        caption=metric.caption,
+        y_title=metric.y_title,
+        unit=metric.unit,
+        write=metric.write,
+        top=top,
+        scale=metric.scale,
+        size="short",
+    )
+    colors = ("compute", *COLORS)
+    return draw_series(look, [Drawn(s.source, s, colors[i]) for i, s in enumerate(series)], resources.unit)
+
+
+def _find_top(metric: Metric, devices: tuple[Device, ...], shown: int) -> tuple[str, float] | None:
+    """Return the capacity of the GPU's memory, where one line of it holds for all that are shown."""
+    sizes = {device.memory_bytes for device in devices if device.memory_bytes}
+    return ("capacity", float(sizes.pop())) if metric.name == "memory_bytes" and shown and len(sizes) == 1 else None
+
 
 MOST_WORKERS = 8
 BUSY_FRAC = 0.9
 """From this share of the machine's cores on, processors are said to be the limit."""
-
-
-@dataclass(frozen=True)
-class Stat:
-    """One figure of the head of a part, and what it is."""
-
-    label: str
-    value: str
-    note: str
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The eight categories of a step: stacked per step, and their mean."""
+"""What a step's time goes to: its eight categories, stacked per step, and what is on its critical path."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ import pyarrow.compute as pc
 
 from collector.format.run import RankRun
 from profiler_server.analysis.accounting.categories import CATEGORIES, CATEGORY_LABELS, list_categories
+from profiler_server.analysis.replay.critical import find_critical_path
 from profiler_server.derive.derived import NotReady
 from profiler_server.figures import Axes, Chart, Stack, build_stack
-from profiler_server.format import format_duration, format_number_of, format_shares
-from profiler_server.pages.device.part import Part
+from profiler_server.format import format_duration, format_number_of, shorten_middle
+from profiler_server.widgets import Part, build_parts
 
 COLORS: Mapping[str, str] = {
     "kernel": "compute",
@@ -64,18 +65,7 @@ def build_breakdown(rank: RankRun) -> Breakdown | NotReady | None:
         return None
     means = [float(categories[name].mean()) for name in CATEGORIES]
     total = sum(means)
-    shares = format_shares([mean / total if total else 0.0 for mean in means])
-    parts = tuple(
-        Part(
-            CATEGORY_LABELS[name],
-            COLORS[name],
-            format_duration(mean),
-            share,
-            mean / total if total else 0.0,
-            MEANING[name],
-        )
-        for name, mean, share in zip(CATEGORIES, means, shares, strict=True)
-    )
+    parts = build_parts(((CATEGORY_LABELS[name], COLORS[name], MEANING[name]) for name in CATEGORIES), means, total)
     present = {name: categories[name] for name in CATEGORIES if categories[name].any()}
     figure = build_stack(Stack(numbers, present, COLORS, CATEGORY_LABELS), Axes(x_range=_span(numbers)))
     rows = tuple(
@@ -105,3 +95,69 @@ def _read_numbers(rank: RankRun) -> np.ndarray:
 
 def _span(numbers: np.ndarray) -> tuple[float, float]:
     return float(numbers[0]) - 0.5, float(numbers[-1]) + 0.5
+
+
+WAIT_LABELS: Mapping[str, str] = {
+    "compute": "Computing",
+    "communication": "Communication",
+    "copy": "Copies",
+    "launch": "Launching",
+    "sync": "Synchronising",
+    "operator": "Operators on the host",
+    "python": "Python",
+    "loading": "Loading data",
+    "unknown": "Not known",
+}
+WAIT_COLORS: Mapping[str, str] = {
+    "compute": "compute",
+    "communication": "communication",
+    "copy": "copy",
+    "launch": "overlap",
+    "sync": "zero",
+    "operator": "host",
+    "python": "optimizer",
+    "loading": "data",
+    "unknown": "idle",
+}
+WAIT_MEANING: Mapping[str, str] = {
+    "compute": "kernels that the next work waits for",
+    "communication": "collectives that the next work waits for",
+    "copy": "copies that the next work waits for",
+    "launch": "calls of the device's runtime, and the way from them to the device and from kernel to kernel",
+    "sync": "calls that return after the work that they waited for has ended",
+    "operator": "operators on the host, outside of such calls",
+    "python": "the host outside of operators",
+    "loading": "the host waits for the DataLoader",
+    "unknown": "work that begins later than anything that is known explains",
+}
+_NAME_LENGTH = 60
+
+
+@dataclass(frozen=True)
+class CriticalTable:
+    """`total` is the mean step, which the parts sum to; `sentence` says which steps there are."""
+
+    sentence: str
+    total: str
+    parts: tuple[Part, ...]
+
+
+def build_critical(rank: RankRun) -> CriticalTable | NotReady | None:
+    """Build the table; None where no launch is linked to its work. Raises as `RankRun.table` does."""
+    path = find_critical_path.peek(rank)
+    if path is None or isinstance(path, NotReady):
+        return path
+    sums = path.sum_kinds()
+    total = sum(sums.values())
+    if not total:
+        return None
+    present = {kind: length / path.steps for kind, length in sums.items() if length}
+    words = ((WAIT_LABELS[kind], WAIT_COLORS[kind], _describe(kind, path.examples.get(kind, ()))) for kind in present)
+    parts = build_parts(words, present.values(), total / path.steps)
+    last = f"the last {format_number_of(path.steps, 'step')}" if path.left_out else format_number_of(path.steps, "step")
+    return CriticalTable(f"Mean of {last}.", format_duration(total / path.steps), parts)
+
+
+def _describe(kind: str, examples: tuple[str, ...]) -> str:
+    names = ", ".join(shorten_middle(name, _NAME_LENGTH) for name in examples)
+    return f"{WAIT_MEANING[kind]}: {names}" if names and kind != "unknown" else WAIT_MEANING[kind]

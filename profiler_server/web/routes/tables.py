@@ -1,4 +1,4 @@
-"""The rows of a run's tables, paged, as JSON or CSV."""
+"""The rows of a run's tables, paged, as JSON or CSV, and charts again, for the range of steps that a user zooms in on."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ import pyarrow as pa
 from fastapi import APIRouter, Query
 from fastapi import Path as InPath
 from starlette.exceptions import HTTPException
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from collector.format.run import RankRun
 from collector.format.schema.tables import TABLES
 from collector.format.timeline_rows import keep_workers
 from profiler_server.analysis.selection import choose_workers
+from profiler_server.pages.steps.charts import CHART_NAMES, build_figure, narrow, read_step_data
 from profiler_server.store.csv_rows import write_rows
-from profiler_server.web.answers import send_json
-from profiler_server.web.parameters import RankOf, Workers, check_page
+from profiler_server.web.answers import BadQueryError, send_json
+from profiler_server.web.parameters import LARGEST_STEP, RankOf, Workers, check_page
 
-ROUTER = APIRouter(prefix="/api/v1/runs/{run_id:path}", tags=["runs"])
+ROUTER = APIRouter(prefix="/api/v1/runs/{run_id:path}")
 NAMES = ", ".join(sorted(TABLES))
 BATCH_ROWS = 10_000
 
@@ -41,7 +42,7 @@ class Cut:
     workers: frozenset[int] | None = None
 
 
-@ROUTER.get("/tables/{name}", summary="Rows of a table, paged, as JSON or CSV")
+@ROUTER.get("/tables/{name}", tags=["runs"], summary="Rows of a table, paged, as JSON or CSV")
 def read_table(
     name: Annotated[str, InPath(description=f"One of {NAMES}.")],
     rank: RankOf,
@@ -60,7 +61,7 @@ def read_table(
     return send_rows(rank, name, Cut(page, page_size, format, choose_workers((rank,), workers)))
 
 
-@ROUTER.get("/steps", summary="The steps table, paged")
+@ROUTER.get("/steps", tags=["runs"], summary="The steps table, paged")
 def read_steps(rank: RankOf, page: Page = 1, page_size: PageSize = 1000) -> Response:
     return send_rows(rank, "steps", Cut(page, page_size))
 
@@ -110,3 +111,18 @@ def write_csv(rows: pa.Table) -> Iterator[str]:
         text = io.StringIO()
         write_rows(text, zip(*(column.to_pylist() for column in batch.columns), strict=True))
         yield text.getvalue()
+
+
+@ROUTER.get(
+    "/charts/{name}", tags=["charts"], summary="A per-step chart as a Plotly figure, for the steps from `from` to `to`"
+)
+def draw_chart(
+    name: Annotated[str, InPath(max_length=40, description=f"One of {', '.join(CHART_NAMES)}.")],
+    rank: RankOf,
+    first: Annotated[int, Query(alias="from", ge=-LARGEST_STEP, le=LARGEST_STEP)] = 0,
+    last: Annotated[int, Query(alias="to", ge=-LARGEST_STEP, le=LARGEST_STEP)] = LARGEST_STEP,
+) -> Response:
+    """Return every single step where the range is short enough to draw them. A range without steps is an empty chart."""
+    if name not in CHART_NAMES:
+        raise BadQueryError(f"There is no chart {name!r}; there are: {', '.join(CHART_NAMES)}")
+    return JSONResponse(build_figure(name, narrow(read_step_data(rank), first, last)))

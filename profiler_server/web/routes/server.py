@@ -1,0 +1,92 @@
+"""What the server says of itself: whether it answers, its metrics, its static files, and what its API can do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from fastapi import APIRouter, Request
+from starlette.exceptions import HTTPException
+from starlette.responses import FileResponse, HTMLResponse, Response
+
+from profiler_server.fleet.prometheus import render_metrics
+from profiler_server.web.frontend import media_type
+from profiler_server.web.services import ServicesOf
+from profiler_server.web.shell import Shell
+from profiler_server.web.token_gate import HEALTH_PATH
+
+ROUTER = APIRouter(tags=["server"])
+
+
+@dataclass(frozen=True)
+class Health:
+    status: str
+
+
+@ROUTER.get(HEALTH_PATH, summary="Whether the server answers; needs no token and tells of no run")
+async def read_health() -> Health:
+    return Health("ok")
+
+
+@ROUTER.get("/metrics", summary="Runs that record or ended within 15 minutes, for Prometheus", response_class=Response)
+def read_metrics(services: ServicesOf) -> Response:
+    text, media_type = render_metrics(services.gauges.read())
+    return Response(text, media_type=media_type)
+
+
+@ROUTER.get("/static/{version}/{path:path}", include_in_schema=False)
+def read_static(version: str, path: str, services: ServicesOf) -> FileResponse:
+    """Send a static file. An old version gets today's file, so that a page kept open does not break."""
+    found = services.static.find(path)
+    if found is None:
+        raise HTTPException(404, f"There is no static file {path!r}")
+    current = version == services.static.version
+    keep = "public, max-age=31536000, immutable" if current else "no-cache"
+    return FileResponse(found, media_type=media_type(found), headers={"Cache-Control": keep})
+
+
+@ROUTER.get("/favicon.ico", include_in_schema=False)
+def read_icon(services: ServicesOf) -> FileResponse:
+    return FileResponse(services.static.folder / "icon.svg", media_type="image/svg+xml")
+
+
+@dataclass(frozen=True)
+class Parameter:
+    name: str
+    where: str
+    text: str
+    required: bool
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    method: str
+    path: str
+    summary: str
+    parameters: tuple[Parameter, ...]
+
+
+@ROUTER.get("/api/v1/docs", include_in_schema=False)
+def show_docs(request: Request, services: ServicesOf) -> HTMLResponse:
+    endpoints = tuple(list_endpoints(request.app.openapi()))
+    return services.respond("api_docs.html", Shell("API", "/api/v1/docs"), endpoints=endpoints)
+
+
+def list_endpoints(description: dict[str, Any]) -> Iterator[Endpoint]:
+    for path, methods in sorted(description["paths"].items()):
+        for method, endpoint in methods.items():
+            parameters = tuple(
+                Parameter(p["name"], p["in"], _describe(p), bool(p.get("required")))
+                for p in endpoint.get("parameters", ())
+            )
+            yield Endpoint(method.upper(), path, endpoint.get("summary", ""), parameters)
+
+
+def _describe(parameter: dict[str, Any]) -> str:
+    schema = parameter.get("schema", {})
+    default = schema.get("default")
+    parts = [parameter.get("description", "")]
+    parts += [f"One of {', '.join(map(str, schema['enum']))}."] if "enum" in schema else []
+    parts += [f"Default {default}."] if default not in (None, "") else []
+    return " ".join(part for part in parts if part)

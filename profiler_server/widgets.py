@@ -1,0 +1,72 @@
+"""What several pages are made of: figures, parts of a time, choices, small tables. `macros.html` and `strip.html` draw them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from profiler_server.format import format_duration, format_shares
+
+
+@dataclass(frozen=True)
+class Stat:
+    """A named figure, and what it is; `page` is the page that explains it. A `pending` one is being computed."""
+
+    label: str
+    value: str
+    note: str = ""
+    page: str | None = None
+    pending: bool = False
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of a time: `color` is a category, `share_frac` fills its bar.
+
+    `carrier` is the step that carries most of it, None where no single one does.
+    """
+
+    label: str
+    color: str
+    duration: str
+    share: str
+    share_frac: float
+    meaning: str = ""
+    carrier: int | None = None
+
+
+@dataclass(frozen=True)
+class Link:
+    """A choice: `query` is the whole query of the page behind it."""
+
+    label: str
+    query: Mapping[str, str]
+    current: bool = False
+
+
+@dataclass(frozen=True)
+class TextTable:
+    """A table of formatted text, of which `left_out` rows are not shown.
+
+    `bars` is a percent per row, `spans_ns` its place on the timeline, empty for none.
+    """
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    caption: str = ""
+    bars: tuple[float, ...] = ()
+    spans_ns: tuple[tuple[int, int], ...] = ()
+    left_out: int = 0
+
+
+def build_parts(words: Iterable[tuple[str, str, str]], values_ns: Iterable[float], whole_ns: float) -> tuple[Part, ...]:
+    """Build the parts of a whole from the label, the colour and the meaning of each, and its time."""
+    values = list(values_ns)
+    fractions = [value / whole_ns if whole_ns else 0.0 for value in values]
+    return tuple(
+        Part(label, color, format_duration(value), share, fraction, meaning)
+        for (label, color, meaning), value, share, fraction in zip(
+            words, values, format_shares(fractions), fractions, strict=True
+        )
+    )
