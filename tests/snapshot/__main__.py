@@ -37,7 +37,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     for verb in ("record", "take"):
         one = verbs.add_parser(verb)
         one.add_argument("runs", type=Path, metavar="RUNS")
-        one.add_argument("--only", default="*", metavar="PATTERN", help="names of runs, such as 'zoo-*'")
+        one.add_argument("--only", default="*", metavar="PATTERN", help="names of runs, such as 'case-*'")
         if verb == "take":
             one.add_argument("out", type=Path, metavar="OUT")
         else:

@@ -45,9 +45,7 @@ from tests.support.standing import TOLD, hold_job
 from tests.support.status import make_communicator, make_rank, make_status
 from tests.support.window_cases import HEALTHY_WINDOWS, WINDOW_CASES
 from tests.support.windows import build_window
-from tests.zoo.cases import CASES, Case
-from tests.zoo.draw.choosing import draw_programs
-from tests.zoo.score import record as record_script
+from tests.zoo.draw.choosing import Draw, draw_programs
 from tests.zoo.scoring.recording import Recorder
 
 Recipe = Callable[[Path], object]
@@ -91,10 +89,8 @@ def _spell(name: str) -> str:
 
 
 def _list_trainings() -> Iterator[tuple[str, Recipe]]:
-    for case in CASES:
-        yield f"zoo-{case.script}", partial(_record_script, case)
     for program in draw_programs(*DRAWN):
-        yield f"drawn-{program.script}", partial(_record_drawn, program.script, program.text)
+        yield f"drawn-{program.script}", partial(_record_drawn, program)
     for module in (shapes, compiled, fetching, few_batches, groups, held, updates):
         for name, found in inspect.getmembers(module, inspect.isfunction):
             if found.__module__ == module.__name__ and not inspect.signature(found).parameters:
@@ -109,17 +105,12 @@ def _list_trainings() -> Iterator[tuple[str, Recipe]]:
         yield f"options-{name}", partial(_record_loop, few_batches.one_batch_over_and_over, **options)
 
 
-def _record_script(case: Case, folder: Path) -> None:
-    """Record a planted script, then the same without its plant: the later run can say what became of the advice."""
-    record_script(case, folder / "1")
-    if case.cause:
-        record_script(case, folder / "2", ("--fixed",))
-
-
-def _record_drawn(script: str, text: str, folder: Path) -> None:
-    (folder / f"{script}.py").write_text(text, "utf-8")
-    ran = Recorder(folder, folder, steps=40).record(script, RUN).ran
-    assert ran.exit_code == 0, ran.said
+def _record_drawn(program: Draw, folder: Path) -> None:
+    """Record a program, then the same without its plant: the later run can say what became of the advice."""
+    (folder / f"{program.script}.py").write_text(program.text, "utf-8")
+    for form, arguments in ((RUN, ()), ("mended", ("--fixed",)))[: 2 if program.cause else 1]:
+        ran = Recorder(folder, folder, steps=40).record(program.script, form, arguments).ran
+        assert ran.exit_code == 0, ran.said
 
 
 def _record_loop(loop: Callable[[], None], folder: Path, **options: object) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,28 +13,23 @@ import torch
 from torch.utils.data import default_collate
 
 from profiler_server.facts.results import Suggestion
-from tests.zoo.draw.choosing import Draw, draw_programs, list_plants, list_works
+from tests.zoo.draw.choosing import draw_programs, list_plants, list_works
 from tests.zoo.draw.feeds import Feed
 from tests.zoo.draw.parts import Plan, Work
 from tests.zoo.draw.writing import Recipe, write_imports, write_sample
 from tests.zoo.scoring.outcome import follow
-from tests.zoo.scoring.peers import Shares, judge
 from tests.zoo.scoring.recording import Recorder
 
-DRAWN = draw_programs(7, 70, 25)
+DRAWN = draw_programs(7, 60, 16)
 PLANTED = [one for one in DRAWN if one.cause]
 OURS = ("collector", "profiler_server", "stepscope", "profiler")
 
 
-def name_draw(one: Draw) -> str:
-    return f"{one.script}-{one.cause or 'healthy'}"
-
-
 def test_the_same_seed_draws_the_same_texts() -> None:
-    assert draw_programs(7, 70, 25) == DRAWN
+    assert draw_programs(7, 60, 16) == DRAWN
     texts = {one.text for one in DRAWN}
     assert len(texts) == len(DRAWN)
-    assert not texts & {one.text for one in draw_programs(8, 70, 25)}
+    assert not texts & {one.text for one in draw_programs(8, 60, 16)}
 
 
 def test_no_program_hides_a_module() -> None:
@@ -44,41 +38,32 @@ def test_no_program_hides_a_module() -> None:
 
 
 def test_all_plants_and_kinds_of_work_are_drawn() -> None:
-    assert len(PLANTED) == 70
+    assert len(PLANTED) == 60
     assert {one.why for one in PLANTED} == {plant.why for plant in list_plants() if plant.cause}
     assert set(Counter(one.work for one in DRAWN)) == {work.key for work in list_works()}
     assert len({one.feed for one in DRAWN}) >= 8
     assert len({one.loop for one in DRAWN}) >= 7
 
 
-@pytest.mark.parametrize("one", DRAWN, ids=name_draw)
-def test_a_program_names_no_cause(one: Draw) -> None:
+def test_programs_name_no_cause() -> None:
     # The name of a type is a word of every program that uses it.
     causes = {rule for plant in list_plants() for rule in (plant.cause, *plant.accept)} - {"", "float64"}
-    text = one.text.lower()
-    assert [word for word in causes if word in text or word.replace("_", " ") in text] == []
-    assert [word for word in ("slow", "stall", "plant", *OURS) if word in text] == []
+    words = {*causes, *(cause.replace("_", " ") for cause in causes), "slow", "stall", "plant", *OURS}
+    assert [(one.script, word) for one in DRAWN for word in words if word in one.text.lower()] == []
 
 
-@pytest.mark.parametrize("one", DRAWN, ids=name_draw)
-def test_a_program_can_be_parsed_and_uses_what_it_imports(one: Draw) -> None:
-    tree = ast.parse(one.text)
-    imported = {
-        (alias.asname or alias.name).partition(".")[0]
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Import | ast.ImportFrom)
-        for alias in node.names
-    }
-    used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
-    assert imported - used == set()
-    assert "$" not in one.text
-    assert max(map(len, one.text.splitlines())) <= 120
+def test_programs_can_be_parsed_and_use_what_they_import() -> None:
+    for one in DRAWN:
+        nodes = list(ast.walk(ast.parse(one.text)))
+        imports = [alias for node in nodes if isinstance(node, ast.Import | ast.ImportFrom) for alias in node.names]
+        imported = {(alias.asname or alias.name).partition(".")[0] for alias in imports}
+        assert imported - {node.id for node in nodes if isinstance(node, ast.Name)} == set(), one.script
+        assert "$" not in one.text, one.script
+        assert max(map(len, one.text.splitlines())) <= 120, one.script
 
 
-@pytest.mark.parametrize("one", DRAWN, ids=name_draw)
-def test_only_planted_programs_have_a_second_form(one: Draw) -> None:
-    uses = len(re.findall(r"\bargs\.fixed\b", one.text))
-    assert bool(uses) == bool(one.cause)
+def test_only_planted_programs_have_a_second_form() -> None:
+    assert [one.script for one in DRAWN if ("args.fixed" in one.text) != bool(one.cause)] == []
 
 
 SWAPS = [(work.key, part) for work in list_works() for part in work.swaps if part != "world"]
@@ -110,7 +95,7 @@ def test_both_ways_of_a_step_make_batches_of_one_kind(key: str, part: str, tmp_p
     assert base == fixed
 
 
-FORMS = [("no_workers", ()), ("worker_restart", ("--fixed",)), ("python_gap", ()), ("debug_modes", ("--fixed",))]
+FORMS = [("worker_restart", ("--fixed",)), ("python_gap", ())]
 
 
 @pytest.mark.slow
@@ -142,12 +127,3 @@ def test_a_suggestion_is_followed_by_the_arguments_that_a_program_offers() -> No
     assert follow(suggest({}, "model.float()"), loader) == ()
     threads = next(one.text for one in PLANTED if one.cause == "threads_over_cores")
     assert follow(suggest({}, "torch.set_num_threads(2)  # was 8"), threads) == ("--threads", "2")
-
-
-def test_published_thresholds_name_an_area() -> None:
-    starved = Shares(loading=0.4, computing=0.5, outside=0.05, empty=0.9)
-    assert set(judge(starved).values()) == {"input"}
-    busy = Shares(loading=0.01, computing=0.95, outside=0.04, empty=0.0)
-    assert judge(busy) == {"torch-tb-profiler": "", "MindInsight": "", "TraceML": "compute"}
-    logging = Shares(loading=0.02, computing=0.6, outside=0.38, empty=None)
-    assert judge(logging)["TraceML"] == "outside"

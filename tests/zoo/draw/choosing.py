@@ -30,11 +30,10 @@ _CLIP = "nn.utils.clip_grad_norm_(model.parameters(), 5.0)"
 
 @dataclass(frozen=True)
 class Draw:
-    """One program; `traced` is its text for TraceML. `accept` is empty where nothing is planted."""
+    """One program. `accept` is empty where nothing is planted."""
 
     script: str
     text: str
-    traced: str
     cause: str
     accept: tuple[str, ...]
     why: str
@@ -110,7 +109,6 @@ def _draw(plant: Plant, name: str, turns: _Turns, choice: random.Random) -> Draw
     return Draw(
         script=name,
         text=write_program(recipe),
-        traced=write_program(replace(recipe, is_traced=True)),
         cause=plant.cause,
         accept=tuple(sorted(plant.accept)),
         why=plant.why,

@@ -21,8 +21,6 @@ class Steps:
     players: Sequence[str]
     epochs: int
     is_world: bool = False
-    around: str = ""
-    """A `with` statement around each update, empty for none."""
 
 
 @dataclass(frozen=True)
@@ -51,16 +49,14 @@ def write_loop(style: str, steps: Steps) -> Loop:
 
 
 def _write_plain(style: str, steps: Steps) -> str:
-    update = _wrap(steps.update, steps.around)
-    body = _join(update, "step += 1", steps.after)
+    body = _join(steps.update, "step += 1", steps.after)
     if steps.is_world:
         return "step = 0\nwhile step < STEPS:\n" + indent(body)
     if style == "enumerate" and steps.epochs == 1:
-        again = _join(update, steps.after)
-        return f"for step, ({steps.unpack}) in enumerate(loader, 1):\n" + indent(again)
+        return f"for step, ({steps.unpack}) in enumerate(loader, 1):\n" + indent(_join(steps.update, steps.after))
     if style == "iterator":
         return "loader = iter(loader)\nfor step in range(1, STEPS + 1):\n" + indent(
-            _join(f"{steps.unpack} = next(loader)", update, steps.after)
+            _join(f"{steps.unpack} = next(loader)", steps.update, steps.after)
         )
     if style == "progress":
         return f"step = 0\nfor {steps.unpack} in tqdm(loader, total=STEPS, mininterval=1):\n" + indent(body)
@@ -68,7 +64,7 @@ def _write_plain(style: str, steps: Steps) -> str:
         half = _join(steps.loss, "(loss / 2).backward()", "count += 1")
         tail = _join("optimizer.step()", "optimizer.zero_grad()", "step += 1", steps.after)
         both = half + "\nif count % 2 == 0:\n" + indent(tail)
-        return f"count = step = 0\nfor {steps.unpack} in loader:\n" + indent(_wrap(both, steps.around))
+        return f"count = step = 0\nfor {steps.unpack} in loader:\n" + indent(both)
     inner = f"for {steps.unpack} in loader:\n" + indent(body)
     if steps.epochs == 1:
         return "step = 0\n" + inner
@@ -90,7 +86,7 @@ def _write_trainer(steps: Steps) -> Loop:
     taken = taken.replace("(", "").replace(")", "")
     call = "loss, output = self.update(" + taken.removeprefix(", ") + ")"
     plain = _write_plain("plain", _replace_update(steps, call))
-    used = steps.before + steps.after + steps.around
+    used = steps.before + steps.after
     needed = [f"{name} = self.{name}" for name in players if re.search(rf"\b{name}\b", used)]
     fit = _join(*needed, steps.before, plain, "return step, loss")
     fed = "where" if steps.is_world else "loader, where"
@@ -111,10 +107,6 @@ def _write_closure(steps: Steps) -> Loop:
 
 def _replace_update(steps: Steps, update: str) -> Steps:
     return replace(steps, update=update, loss="", before="")
-
-
-def _wrap(text: str, around: str) -> str:
-    return f"{around}\n{indent(text)}" if around else text
 
 
 def indent(text: str, by: int = 4) -> str:

@@ -30,7 +30,6 @@ _IMPORTS = {
     "wave": "import wave",
 }
 _OTHERS = {
-    "traceml": "import traceml_ai as traceml",
     "np": "import numpy as np",
     "torch": "import torch",
     "F": "import torch.nn.functional as F",
@@ -91,8 +90,6 @@ class Recipe:
     optimizer: str
     seed: int
     extra: str = ""
-    is_traced: bool = False
-    """With the lines that TraceML asks for, to run the same program below that tool."""
 
 
 def write_program(recipe: Recipe) -> str:
@@ -145,7 +142,6 @@ def build_steps(recipe: Recipe, feed: Feed) -> Steps:
         players=tuple(work.players),
         epochs=plan.epochs,
         is_world=recipe.feed == "world",
-        around="with traceml.trace_step(model):" if recipe.is_traced else "",
     )
 
 
@@ -232,7 +228,6 @@ def _write_main(recipe: Recipe, feed: Feed, loop: Loop) -> str:
     lines = [f"torch.manual_seed({recipe.seed})"]
     lines += [f"torch.set_num_threads({plan.threads})"] if plan.threads else []
     lines += [plan.setup] if plan.setup else []
-    lines += ['traceml.init(mode="auto")'] if recipe.is_traced else []
     feeding = plan.data.get("loader", feed.lines).replace("$sampler", plan.data.get("sampler", ""))
     feeding = _collate(feeding, recipe)
     needs_files = "where" in feeding or "where" in loop.lines or "where" in loop.definitions

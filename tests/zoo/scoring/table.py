@@ -1,14 +1,12 @@
-"""The score of drawn programs: totals, one line per program, and the same as JSON."""
+"""The score of drawn programs: totals, and one line per program."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from tests.zoo.scoring.outcome import NEAR_FRAC, Outcome, Round
-from tests.zoo.scoring.peers import NAMES, find_area, judge, read_shares
 from tests.zoo.scoring.recording import Recording
 
 
@@ -167,75 +165,6 @@ def print_score(score: Score) -> None:
         print(f"{title}: {len(found)}")
         for line in found:
             print(f"  {line}")
-
-
-def print_peers(outcomes: Sequence[Outcome], asked: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, int]]:
-    """Print whether published thresholds name the area of each cause, beside ours, over the same recordings.
-
-    `asked` are the answers of tools that were run themselves, by name and program.
-    """
-    kinds = ("right", "wrong", "nothing", "alarms", "quiet")
-    table = {name: dict.fromkeys(kinds, 0) for name in (*NAMES, *asked, "Stepscope")}
-    judged = [o for o in outcomes if (o.is_valid if o.known.cause else o.is_whole)]
-    for outcome in judged:
-        for run in (r.base for r in outcome.rounds):
-            answers: dict[str, str] = dict(judge(read_shares(run.run.rank(run.run.ranks[0]))))
-            answers |= {name: by_script[outcome.known.script] for name, by_script in asked.items()}
-            answers["Stepscope"] = _find_own_area(run, is_healthy=not outcome.known.cause)
-            for name, area in answers.items():
-                table[name][_rate(area, outcome.known.cause)] += 1
-    print("area of the cause named first (input, outside of training, compute):")
-    for name, counts in table.items():
-        print(
-            f"  {name:18s} right {counts['right']}  wrong {counts['wrong']}  nothing said {counts['nothing']}  "
-            f"healthy ones told to change something {counts['alarms']} of {counts['alarms'] + counts['quiet']}"
-        )
-    return table
-
-
-def _find_own_area(run: Recording, is_healthy: bool) -> str:
-    """Return the area of the first suggestion; whatever a healthy program is told to change is an alarm."""
-    areas = [find_area(said.rule) for said in run.advice]
-    return "input" if is_healthy and any(areas) else next(iter(areas), "")
-
-
-def _rate(area: str, cause: str) -> str:
-    if not cause:
-        return "alarms" if area in ("input", "outside") else "quiet"
-    return "right" if area == find_area(cause) else "wrong" if area else "nothing"
-
-
-def as_json(outcomes: Sequence[Outcome], score: Score) -> dict[str, Any]:
-    return {"score": asdict(score), "programs": [_describe(outcome) for outcome in outcomes]}
-
-
-def _describe(outcome: Outcome) -> Mapping[str, Any]:
-    return {
-        **asdict(outcome.known),
-        "accept": sorted(outcome.known.accept),
-        "valid": outcome.is_valid,
-        "gain_frac": outcome.gain_frac,
-        "noise_frac": outcome.noise_frac,
-        "places": outcome.find_places() if outcome.known.cause and outcome.is_whole else [],
-        "rounds": [_describe_round(r) for r in outcome.rounds],
-    }
-
-
-def _describe_round(r: Round) -> Mapping[str, Any]:
-    forms = {"base": r.base, "again": r.again, "followed": r.followed, "fixed": r.fixed}
-    said = r.prediction
-    return {
-        "steps_ns": {name: part.step_ns for name, part in forms.items() if part is not None},
-        "clocks_ns": {name: part.clock_ns for name, part in forms.items() if part is not None},
-        "loads": {name: part.ran.load for name, part in forms.items() if part is not None},
-        "arguments": list(r.followed.ran.arguments) if r.followed is not None else [],
-        "said": [s.rule for s in r.base.advice] if r.base.is_whole else [],
-        "rule": said.rule if said is not None else None,
-        "predicted_ns": said.predicted_step_ns if said is not None else None,
-        "range_ns": [said.predicted_low_ns, said.predicted_high_ns] if said is not None else None,
-        "error": r.error,
-        "covered": r.is_covered,
-    }
 
 
 def _part(count: int, whole: int) -> str:

@@ -57,7 +57,7 @@ PLANTS = (
         "torch computes with more threads than there are cores",
         _plan_threads,
         feeds=ANY,
-        works=("image", "segmentation", "contrastive", "tabular", "autoencoder", "gan", "reinforcement", "audio"),
+        works=("image", "segmentation", "tabular", "reinforcement", "audio"),
         share=4,
     ),
     Plant(
@@ -66,7 +66,7 @@ PLANTS = (
         "everything is computed in double precision",
         _plan_float64,
         feeds=ANY,
-        works=("image", "audio", "tabular", "autoencoder", "segmentation", "gan", "reinforcement"),
+        works=("image", "audio", "tabular", "segmentation", "reinforcement"),
         share=4,
     ),
     Plant(
@@ -75,7 +75,7 @@ PLANTS = (
         "anomaly detection was left on",
         _plan_anomaly,
         feeds=ANY,
-        works=("tabular", "autoencoder", "graph", "gan", "reinforcement", "audio"),
+        works=("tabular", "reinforcement", "audio"),
         share=4,
     ),
     Plant(
@@ -84,7 +84,7 @@ PLANTS = (
         "the update goes through many small tensors one by one",
         _plan_optimizer,
         feeds=ANY,
-        works=("tabular", "autoencoder", "graph", "gan", "reinforcement"),
+        works=("tabular", "reinforcement"),
         share=4,
     ),
     Plant(
