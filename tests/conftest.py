@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Callable
+from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 # A job in the background of a shell starts with SIGINT ignored, and so would every process that a test starts. With a
@@ -20,3 +23,22 @@ os.environ["PROFILER_VERDICT"] = "0"  # a second for each of the hundreds of tra
 SLOWNESS = (HealthCheck.too_slow, HealthCheck.function_scoped_fixture)
 settings.register_profile("gate", deadline=None, derandomize=True, suppress_health_check=SLOWNESS)
 settings.load_profile("gate")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    help_text = "write what is said now to tests/golden/words, to be read in the diff"
+    parser.addoption("--rewrite-golden", action="store_true", help=help_text)
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+    """Return what compares a text with tests/golden/words/NAME.txt, or writes that with --rewrite-golden."""
+
+    def compare(name: str, text: str) -> None:
+        path = Path(__file__).parent / "golden/words" / f"{name}.txt"
+        if request.config.getoption("--rewrite-golden"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, "utf-8")
+        assert text == path.read_text("utf-8")
+
+    return compare

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from collector.format.run import Run
@@ -12,6 +13,8 @@ from profiler_server.facts.case import Case, Claim
 from profiler_server.facts.results import Diagnosis, Suggestion
 from tests.support import facts as make
 from tests.support.cases import Plant, build_case_run
+
+Golden = Callable[[str, str], None]
 
 
 def diagnose_plant(path: Path, plant: Plant) -> Diagnosis:
@@ -33,3 +36,17 @@ def promise(case: Case, name: str) -> Claim:
     """Return what a rule promises of a run, whether it is worth saying or not."""
     rule = next(entry for entry in find_rules().rules if entry.id == name)
     return make_claim(case, rule, make.find(case, name), Fixed(case.loading.loop.model, case.steps.mean_ns, {}))
+
+
+def write_out(said: Suggestion) -> str:
+    """Return all that is shown of a suggestion, a line for each part of it."""
+    parts = {
+        "measured": said.measured,
+        "threshold": said.threshold,
+        "advice": said.advice,
+        "change": said.change.replace("\n", "\n    "),
+        "fix": said.fix,
+        "step": f"{said.predicted_step_ns} {said.predicted_low_ns} {said.predicted_high_ns} {said.severity}",
+        "shown": "; ".join(f"{seen.page}?{seen.query} {seen.text}" for seen in said.evidence),
+    }
+    return f"{said.title}\n" + "".join(f"  {name}: {text}\n" for name, text in parts.items())

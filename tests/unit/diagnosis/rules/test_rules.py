@@ -12,6 +12,7 @@ from profiler_server.diagnosis.judging import diagnose, find_rules
 from profiler_server.facts.results import Diagnosis
 from profiler_server.format import format_duration
 from tests.support.cases import HEALTHY, PLANTED, Plant, build_case_run, plan_of
+from tests.support.diagnosing import Golden, write_out
 from tests.support.row_edits import evaluate_in_passes, fetch_in_groups, lay_end_to_end, roll_out, write_rows
 from tests.support.runs import MS, build_steps
 from tests.support.window_cases import OF_WINDOWS, WINDOW_CASES
@@ -46,10 +47,11 @@ def test_every_rule_has_a_planted_case() -> None:
 
 
 @pytest.mark.parametrize("rule", PLANTED)
-def test_rule_speaks_in_its_case(rule: str, tmp_path: Path) -> None:
+def test_rule_speaks_in_its_case(rule: str, tmp_path: Path, golden: Golden) -> None:
     found = {entry.rule: entry for entry in run_plant(tmp_path / "run", rule).suggestions}
     assert rule in found
     said = found[rule]
+    golden(f"rules/{rule}", write_out(said))
     assert all((said.title, said.measured, said.threshold, said.advice, said.change, said.evidence))
     if said.predicted_step_ns is not None:
         assert said.predicted_low_ns is not None
