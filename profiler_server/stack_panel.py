@@ -12,11 +12,11 @@ from collector.format.schema.errors import RunError
 from profiler_server.analysis.stacks.frames import Frame, lay_out
 from profiler_server.analysis.stacks.stacks import Stacks, read_stacks
 from profiler_server.diagnosis.limits.stacks import LEAST_SAMPLES
-from profiler_server.diagnosis.wording import spell_call, spell_function, spell_share
 from profiler_server.facts.steps import NamedFunction, Part
 from profiler_server.figures.flame import Flame, Flaming, build_flame
 from profiler_server.format import format_count, format_number_of, shorten_middle
 from profiler_server.page import Notice, explain_absence, find_remedy
+from profiler_server.words.phrases import spell_call, spell_function, spell_share
 
 REMEDY = 'Profiler("runs/my-run", stacks=True)'
 _TITLE = "Stacks were not sampled"

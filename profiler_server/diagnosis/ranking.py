@@ -172,14 +172,14 @@ def rank_claims(case: Case, findings: Sequence[tuple[Rule, Finding]]) -> list[Cl
         single = alone[best.rule.id]
         pays_alone = is_worth_saying(case, single) and not _is_muted(case, best.rule)
         shown = single if pays_alone else best
-        chosen.append(replace(shown, after=chosen[-1].finding.fix if chosen else ""))
+        chosen.append(replace(shown, after=chosen[-1].finding.text.fix if chosen else ""))
         now = _apply(now, best)
         left = [(rule, finding) for rule, finding in left if rule.knob != best.rule.knob]
     names = {claim.rule.id for claim in chosen}
     spare = [c for c in alone.values() if c.rule.id not in names and is_worth_saying(case, c)]
     spare = [c for c in spare if not _is_muted(case, c.rule)]
     spare.sort(key=lambda claim: claim.step_ns)
-    first = chosen[0].finding.fix if chosen else ""
+    first = chosen[0].finding.text.fix if chosen else ""
     return chosen + [replace(claim, instead_of=first) for claim in spare]
 
 
@@ -217,23 +217,23 @@ def write_suggestion(case: Case, claim: Claim) -> Suggestion:
         if sure and gain >= HIGH_GAIN_FRAC and finding.tier != "R"
         else "medium"
     )
-    said = [finding.advice, _say_basis(case, claim), _say_order(claim)]
+    said = [finding.text.advice, _say_basis(case, claim), _say_order(claim)]
     if not sure:
         said.append(_say_doubt(case))
     return Suggestion(
         rule=claim.rule.id,
-        title=finding.title,
+        title=finding.text.title,
         severity=severity,
-        measured=finding.measured,
-        threshold=finding.threshold,
+        measured=finding.text.measured,
+        threshold=finding.text.threshold,
         advice=" ".join(sentence for sentence in said if sentence),
-        change=finding.change,
+        change=finding.text.change,
         predicted_step_ns=claim.step_ns,
         predicted_low_ns=claim.low_ns,
         predicted_high_ns=claim.high_ns,
         evidence=finding.evidence,
         settings=finding.settings,
-        fix=finding.fix,
+        fix=finding.text.fix,
         shortens=name_shortened(case, finding.what_if),
     )
 
@@ -241,12 +241,13 @@ def write_suggestion(case: Case, claim: Claim) -> Suggestion:
 def _say_basis(case: Case, claim: Claim) -> str:
     """Say what the prediction takes for granted and how it was made."""
     finding = claim.finding
-    assumed = f"The prediction holds if {finding.assumption}. " if finding.assumption else ""
+    assumption = finding.text.assumption
+    assumed = f"The prediction holds if {assumption}. " if assumption else ""
     if claim.is_probed and case.input_free is not None:
         assumed += (
             f"The step whose batch is ready was measured by the probe: {format_duration(case.input_free.step_ns)}. "
         )
-    if finding.what_if is not None and finding.what_if.best is not None and "no time" not in finding.assumption:
+    if finding.what_if is not None and finding.what_if.best is not None and "no time" not in assumption:
         assumed += "The lower end of the range is the step with nothing of it left. "
     if finding.basis:
         return assumed + finding.basis
@@ -279,16 +280,16 @@ def write_note(rule: Rule, finding: Finding, severity: Severity | None = None, w
     """
     return Suggestion(
         rule=rule.id,
-        title=finding.title,
+        title=finding.text.title,
         severity=severity or finding.severity,
-        measured=finding.measured,
-        threshold=finding.threshold,
-        advice=f"{finding.advice} {why}".rstrip(),
-        change=finding.change,
+        measured=finding.text.measured,
+        threshold=finding.text.threshold,
+        advice=f"{finding.text.advice} {why}".rstrip(),
+        change=finding.text.change,
         predicted_step_ns=None,
         predicted_low_ns=None,
         predicted_high_ns=None,
         evidence=finding.evidence,
-        fix=finding.fix,
+        fix=finding.text.fix,
         saved_per_step_frac=finding.saved_per_step_frac,
     )

@@ -19,12 +19,12 @@ from profiler_server.diagnosis.limits.verdict import (
 )
 from profiler_server.diagnosis.rank_sentences import describe_headline
 from profiler_server.diagnosis.what_if import find_min_gain_ns, measure_stalls
-from profiler_server.diagnosis.wording import AROUND_ACTING, acts_in_steps, say_ready
 from profiler_server.facts.case import Case, Claim
 from profiler_server.facts.loading import Floats
 from profiler_server.facts.results import BoundBy, BoundKind, Suggestion
 from profiler_server.facts.steps import read_column
 from profiler_server.format import format_duration, format_number_of, format_share
+from profiler_server.words.phrases import AROUND_ACTING, acts_in_steps, say_ready
 
 _MOST_STRETCHES = 20
 _STRETCH_STEPS = 25
@@ -138,10 +138,11 @@ def say_verdict(
     sentence += "".join(f" {lead.title}." for lead in leads)
     best = claims[0]
     span = f"{format_duration(best.low_ns)} – {format_duration(best.high_ns)}"
-    if best.finding.assumption:
-        condition = _capitalise(f"if {best.finding.assumption}")
+    text = best.finding.text
+    if text.assumption:
+        condition = _capitalise(f"if {text.assumption}")
         return f"{sentence} {condition}, a {case.steps.noun} would take about {format_duration(best.step_ns)} ({span})."
-    return f"{sentence} {_capitalise(best.finding.fix)} would make a {case.steps.noun} about {format_duration(best.step_ns)} ({span})."
+    return f"{sentence} {_capitalise(text.fix)} would make a {case.steps.noun} about {format_duration(best.step_ns)} ({span})."
 
 
 def _say_nothing(case: Case) -> str:

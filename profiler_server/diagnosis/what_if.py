@@ -21,13 +21,13 @@ from profiler_server.diagnosis.limits.facts import (
     MIN_GAIN_NS,
     MOST_OF_DELAY,
 )
-from profiler_server.diagnosis.wording import find_dominant, name_call, spell_function
 from profiler_server.facts.case import Case, Finding, WhatIf
 from profiler_server.facts.loading import BatchTimes, Floats
 from profiler_server.facts.machine import Gain, Sighting
 from profiler_server.facts.results import Abstention, Evidence
 from profiler_server.facts.steps import Interruptions, Ints, NamedFunction, Part, read_column
 from profiler_server.format import format_share
+from profiler_server.words.phrases import find_dominant, name_call, spell_function
 
 TIMELINE = Evidence("timeline", "", "Host and device side by side")
 _COMPUTED_PARTS = ("anomaly", "outside", "stalls", "gc", "python", "caches")
@@ -227,18 +227,16 @@ def blame_function(case: Case, batches: BatchTimes, found: Finding, part: Part |
     culprit = find_dominant(part)
     if culprit is None or part is None:
         return found
-    call, stage = name_call(culprit), part.name
-    base = found.title.partition(":")[0]
-    return replace(
-        found,
-        title=f"{base}: {call}",
-        advice=f"{spell_function(culprit)} is most of it: do it once and store the result, or do less of it. "
-        f"{found.advice}",
+    call, text = name_call(culprit), found.text
+    text = replace(
+        text,
+        title=f"{text.title.partition(':')[0]}: {call}",
+        advice=f"{spell_function(culprit)} is most of it: do it once and store the result, or do less of it. {text.advice}",
         fix=f"taking {call} out",
         assumption=f"{call} took no time",
-        what_if=scale_stages(case, batches, (stage,), 1.0 - culprit.share_frac),
-        gain_range=bound_removal(culprit),
     )
+    what_if = scale_stages(case, batches, (part.name,), 1.0 - culprit.share_frac)
+    return replace(found, text=text, what_if=what_if, gain_range=bound_removal(culprit))
 
 
 def bound_removal(entry: NamedFunction) -> tuple[float, float]:

@@ -175,18 +175,11 @@ class WhatIf:
 
 
 @dataclass(frozen=True)
-class Finding:
-    """What a rule found. The prediction is made from `what_if` by the diagnosis, the same way for every rule.
+class Text:
+    """What is said of a finding: what was measured and at which threshold it is said, what to do, and the code to copy.
 
-    `evidence` is where it can be seen: the average step, unless a rule says otherwise.
-    `fix` is the change in a few words ("num_workers 2 → 6"). `what_if` None claims no step time. `gain_range` bounds
-    the part of the simulated gain that can be expected: a step time is predicted by a rule that is sure of its fix,
-    a range by one that is not. `severity` is set by rules that claim nothing. `assumption` is what the prediction
-    takes for granted ("transforms took half as long"), where reaching it is up to the user. `settings` are the arguments of
-    the DataLoader that the change sets, empty for a change to other code. `saved_per_step_frac` is what a change between
-    the steps saves of the run, as a share of its steps: changes to the step that save less come after it. `otherwise` is
-    the fact that is stated where the change gains too little to be suggested; `basis` says how the prediction was made,
-    where the tier does not.
+    `fix` is the change in a few words ("num_workers 2 → 6"). `assumption` is what the prediction takes for granted
+    ("transforms took half as long"), where reaching it is up to the user.
     """
 
     title: str
@@ -195,8 +188,24 @@ class Finding:
     advice: str
     change: str
     fix: str
-    evidence: tuple[Evidence, ...] = (STEPS_PAGE,)
     assumption: str = ""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a rule found. The prediction is made from `what_if` by the diagnosis, the same way for every rule.
+
+    `evidence` is where it can be seen: the average step, unless a rule says otherwise.
+    `what_if` None claims no step time. `gain_range` bounds the part of the simulated gain that can be expected: a step
+    time is predicted by a rule that is sure of its fix, a range by one that is not. `severity` is set by rules that claim
+    nothing. `settings` are the arguments of the DataLoader that the change sets, empty for a change to other code. `saved_per_step_frac` is what a change between
+    the steps saves of the run, as a share of its steps: changes to the step that save less come after it. `otherwise` is
+    the fact that is stated where the change gains too little to be suggested; `basis` says how the prediction was made,
+    where the tier does not.
+    """
+
+    text: Text
+    evidence: tuple[Evidence, ...] = (STEPS_PAGE,)
     what_if: WhatIf | None = None
     tier: Tier = "R"
     gain_range: tuple[float, float] = (0.9, 1.05)

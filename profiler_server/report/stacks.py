@@ -9,8 +9,8 @@ from typing import Any
 from collector.format.phases import PHASE_LABELS
 from collector.format.run import RankRun
 from profiler_server.analysis.stacks.stacks import read_stacks
-from profiler_server.diagnosis.wording import spell_function, spell_share
 from profiler_server.facts.steps import NamedFunction, Part
+from profiler_server.words.phrases import spell_function, spell_share
 
 _MOST_LINES = 3
 _LEAST_FRAC = 0.05

@@ -173,11 +173,12 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "collector.estimating.model",
         "collector.format.phases",
         "profiler_server.diagnosis.limits",
-        "profiler_server.diagnosis.wording",
+        "profiler_server.words",
         "profiler_server.facts",
         "profiler_server.format",
     ),
-    "profiler_server.diagnosis.wording": (
+    "profiler_server.words": (
+        "collector.format.phases",
         "profiler_server.diagnosis.limits",
         "profiler_server.facts",
         "profiler_server.format",
@@ -187,7 +188,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "collector.format.phases",
         "profiler_server.diagnosis.limits",
         "profiler_server.diagnosis.what_if",
-        "profiler_server.diagnosis.wording",
+        "profiler_server.words",
         "profiler_server.facts",
         "profiler_server.format",
     ),
@@ -204,6 +205,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "collector.estimating.simulation",
         "profiler_server.diagnosis.rules",
         "profiler_server.format",
+        "profiler_server.words",
     ),
     "profiler_server.timeline": (
         "collector.format",
@@ -222,7 +224,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "profiler_server.analysis",
         "profiler_server.facts",
         "profiler_server.diagnosis.limits",
-        "profiler_server.diagnosis.wording",
+        "profiler_server.words",
         "profiler_server.figures",
         "profiler_server.format",
         "profiler_server.page",
@@ -235,6 +237,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "profiler_server.facts",
         "profiler_server.diagnosis",
         "profiler_server.format",
+        "profiler_server.words",
     ),
     "profiler_server.pages": (
         "collector.format",

@@ -68,6 +68,9 @@ LEAST_UPDATE_SAVED = 0.01
 LOOP_SAVED = (0.6, 0.36, 0.9)
 """Where that is not known: what goes of the update usually, at least and at most."""
 
+RARER_STEPS = 50
+"""Work between the steps is suggested to be done every so many steps."""
+
 LEAST_OUTSIDE_SAVED = 0.25
 """Of the gain of less work between the steps, what a poor version saves."""
 

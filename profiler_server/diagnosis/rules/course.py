@@ -1,29 +1,37 @@
-"""How step times go on through a run."""
+"""How a run goes on: how it starts, what changes in it, and what of it is evaluation."""
 
 from __future__ import annotations
 
-import numpy as np
+import math
 
-from collector.format.phases import PHASE_LABELS
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from profiler_server.diagnosis.limits.course import (
     DRIFT_FRAC,
     DRIFT_PARTS,
     DRIFT_RISES,
     DRIFT_STEPS,
+    EVALUATION_FRAC,
     GROWN_BYTES,
     GROWN_FRAC,
     JITTER_FRAC,
+    MIN_RESTARTS,
     SHIFT_FILLS,
     SHIFT_FRAC,
     SHIFT_HELD_FRAC,
     SHIFT_STEPS,
+    WARM_UP_FRAC,
+    WARM_UP_NS,
 )
 from profiler_server.diagnosis.limits.facts import MIN_STEPS, NOISY_FRAC, QUEUED_FRAC, SHIFT_CHANCE
+from profiler_server.diagnosis.what_if import drop_extra, sum_recorded_ns
 from profiler_server.facts.case import Case, Finding, Rule
 from profiler_server.facts.loading import Floats
 from profiler_server.facts.results import Abstention, Evidence
-from profiler_server.facts.steps import Ints, read_column
-from profiler_server.format import form_plural, format_bytes, format_duration, format_share
+from profiler_server.facts.steps import Ints, Mask, read_column
+from profiler_server.words.phrases import describe, write_loader
 
 
 def _judge_drift(case: Case) -> Finding | Abstention | None:
@@ -48,15 +56,7 @@ def _judge_drift(case: Case) -> Finding | Abstention | None:
     growth = case.steps.find_growth(parts[0], parts[-1])
     phase = max(growth, key=lambda name: growth[name])
     return Finding(
-        title="Steps become longer during the run",
-        measured=f"The usual step grew from {format_duration(levels[0])} to {format_duration(levels[-1])} "
-        f"(+{format_share(drift)}), most of it in {PHASE_LABELS[phase].lower()}.",
-        threshold=f"The last sixth of the steps is longer than the first by more than {format_share(DRIFT_FRAC)}, it rises "
-        "throughout, and the host did not get busier.",
-        advice="Look for what accumulates: a list of losses that keep their graph, a growing log or cache, fragmented memory. A "
-        "processor that gets hot slows down, too.",
-        change="losses.append(loss.item())  # not loss itself, which keeps its graph alive",
-        fix="steps as short as at the start",
+        describe(case, "drift", before_ns=levels[0], after_ns=levels[-1], drift=drift, phase=phase),
         severity="low",
     )
 
@@ -76,15 +76,7 @@ def _judge_shift(case: Case) -> Finding | None:
     phase = max(growth, key=lambda name: growth[name])
     since = int(case.steps.selection.step[after[0]])
     return Finding(
-        title=f"Steps take longer since step {since:,}",
-        measured=f"Since step {since:,} the usual {case.steps.noun} takes {format_duration(found.after_ns)} instead of "
-        f"{format_duration(found.before_ns)} (+{format_share(found.change_frac)}), most of it in "
-        f"{PHASE_LABELS[phase].lower()}.",
-        threshold=f"It grows by {format_share(SHIFT_FRAC)} or more and stays so, at one step rather than steadily; of "
-        f"{1 / SHIFT_CHANCE:,.0f} runs without a change one would look like it.",
-        advice=f"Look for what happened then. {_advise(case, phase)}",
-        change="uptime; nvidia-smi -q -d CLOCK,PERFORMANCE  # while it is slow: what else runs, and at which clock",
-        fix=f"steps as short as before step {since:,}",
+        describe(case, _name_shift(case, phase), since=since, found=found, phase=phase, runs=1 / SHIFT_CHANCE),
         severity="low",
     )
 
@@ -102,14 +94,10 @@ def _takes_other_batches(case: Case, before: Ints, after: Ints) -> bool:
     return any(np.median(counts[before]) != np.median(counts[after]) for counts in values)
 
 
-def _advise(case: Case, phase: str) -> str:
+def _name_shift(case: Case, phase: str) -> str:
     if case.host.got_busier:
-        return "Other programs used more of the processors at the end of the run than at its start."
-    if phase == "communication":
-        return "Another rank may have become slow: the Ranks page says which."
-    if phase == "data_wait":
-        return "Other files, a storage or network that others use since, workers that lost their processors."
-    return "A processor or device that got hot and lowered its clock, a program that was started beside the run."
+        return "shift.busier"
+    return f"shift.{phase}" if phase in ("communication", "data_wait") else "shift"
 
 
 def _judge_jitter(case: Case) -> Finding | None:
@@ -123,14 +111,7 @@ def _judge_jitter(case: Case) -> Finding | None:
     if high - low < JITTER_FRAC * middle:
         return None
     return Finding(
-        title=f"{form_plural(case.steps.noun).capitalize()} vary much",
-        measured=f"Without waiting for data and without pauses that are known, a {case.steps.noun} takes {format_duration(middle)} "
-        f"in the middle, a tenth of them less than {format_duration(low)} and a tenth more than {format_duration(high)}.",
-        threshold=f"The tenths lie apart by {JITTER_FRAC:g} times the middle or more, and no other program disturbs.",
-        advice="Nothing that is recorded explains it. Batches of unequal size do this, and so does a machine that changes its "
-        "clock. Compare runs by many steps.",
-        change='with collector.record("this part"):  # around parts of the step, to see which of them varies',
-        fix="even steps",
+        describe(case, "jitter", middle=middle, low=low, high=high),
     )
 
 
@@ -159,17 +140,134 @@ def _judge_memory_creep(case: Case) -> Finding | Abstention | None:
         return None
     per_hour = grown / growth.elapsed_ns * _NS_PER_HOUR
     return Finding(
-        title="The memory of the training process keeps growing",
-        measured=f"It grew from {format_bytes(growth.levels_bytes[0])} to {format_bytes(growth.levels_bytes[-1])} and in "
-        f"every sixth of the run; at this pace it takes {format_bytes(per_hour)} more every hour.",
-        threshold=f"At least {format_share(GROWN_FRAC)} and {format_bytes(GROWN_BYTES)} more than after the first fifth of the "
-        "run, growing in every sixth of the rest.",
-        advice="Something keeps references that it should drop, and the run ends when memory runs out: losses that hold their "
-        "graph, outputs that are collected, a log or a cache without a limit.",
-        change="losses.append(loss.item())  # not loss itself, which keeps its graph alive",
-        fix="memory that stays level",
+        describe(case, "memory_creep", last=growth.levels_bytes[-1], first=growth.levels_bytes[0], per_hour=per_hour),
         evidence=(Evidence("memory", "", "Memory of the processes over the steps"),),
         severity="medium",
+    )
+
+
+def _judge_worker_restart(case: Case) -> Finding | None:
+    """Workers are started anew for every epoch."""
+    loader = case.loading.loader
+    if loader is None or not loader.num_workers or (loader.persistent_workers and not loader.remade):
+        return None
+    selection = case.steps.selection
+    restarts = selection.first_of_epoch & selection.kept
+    if restarts.sum() < MIN_RESTARTS or restarts.sum() == selection.kept.sum():
+        return None
+    saved = _measure_restarts(case, restarts, loader.num_workers)
+    per_step = float(saved.sum()) / int(selection.kept.sum())
+    steps = int(selection.kept.sum()) / int(restarts.sum())
+    return Finding(
+        describe(
+            case,
+            "worker_restart.remade" if loader.remade else "worker_restart",
+            restarts=int(restarts.sum()),
+            each_ns=float(saved.mean()),
+            steps=steps,
+            share=per_step / case.steps.mean_ns,
+            call=write_loader(loader, persistent_workers=True),
+        ),
+        settings={"persistent_workers": True},
+        what_if=drop_extra(case, per_step),
+        tier="A",
+        gain_range=(0.8, 1.1),
+    )
+
+
+def _measure_restarts(case: Case, restarts: Mask, workers: int) -> Floats:
+    """Return for each restart how much longer its epoch's first steps wait for data than steps usually do, ns.
+
+    Each worker is late with its first batch. The first batch has to be made even by a worker that lives.
+    """
+    kept = np.flatnonzero(case.steps.selection.kept)
+    waits = read_column(case.steps.rows, "data_wait_ns")[kept]
+    usual = float(np.median(waits))
+    first = np.flatnonzero(restarts[kept])
+    after = np.minimum(first + workers, np.append(first[1:], len(kept)))
+    begun = np.maximum(waits[first] - usual - case.loading.batch_ns, 0.0)
+    late = [np.maximum(waits[at + 1 : end] - usual, 0.0).sum() for at, end in zip(first, after, strict=True)]
+    return np.asarray(begun + np.array(late), np.float64)
+
+
+def _judge_slow_start(case: Case) -> Finding | None:
+    """The loader took long to start."""
+    loader, rows = case.loading.loader, case.steps.rows
+    if loader is None or not loader.num_workers or not rows.num_rows:
+        return None
+    started_ns = int(read_column(rows, "loader_start_ns")[0])
+    share = started_ns / float(read_column(rows, "duration_ns").sum())
+    if started_ns < WARM_UP_NS or share < WARM_UP_FRAC:
+        return None
+    return Finding(
+        describe(
+            case,
+            "slow_start.forked" if loader.start_method == "fork" else "slow_start",
+            method=loader.start_method or "start method not known",
+            started_ns=started_ns,
+            share=share,
+        ),
+        evidence=(Evidence("steps", "step=1", "The first step"),),
+    )
+
+
+def _judge_warm_up(case: Case) -> Finding | None:
+    """The first steps took a large part of the run."""
+    selection = case.steps.selection
+    if not selection.warm_up.any():
+        return None
+    steps = int(selection.warm_up.sum())
+    extra = float(selection.duration_ns[selection.warm_up].sum()) - steps * case.loading.loop.regular_step_ns
+    share = extra / float(selection.duration_ns.sum())
+    if extra < WARM_UP_NS or share < WARM_UP_FRAC:
+        return None
+    return Finding(
+        describe(case, "warm_up", first="step" if steps == 1 else f"{steps} steps", extra=extra, share=share),
+        evidence=(Evidence("steps", "step=1", "The first step"),),
+    )
+
+
+def _choose_less(passes: int) -> tuple[str, float]:
+    """Return a way to evaluate less, by its entry, and the part of the evaluation that is left.
+
+    That is every fifth pass where there are five, every second one where there are two, else half of the samples.
+    """
+    if passes < 2:
+        return "validation_share.samples", 0.5
+    every = 5 if passes >= 5 else 2
+    return ("validation_share.fifth" if every == 5 else "validation_share.second"), math.ceil(passes / every) / passes
+
+
+def _judge_validation_share(case: Case) -> Finding | None:
+    """A large part of the run is evaluation."""
+    rows = case.steps.other_rows
+    evaluation = rows.filter(pc.equal(rows["kind"].cast(pa.string()), "eval"))
+    spent = int(read_column(evaluation, "duration_ns").sum())
+    trained = int(read_column(case.steps.rows, "duration_ns").sum())
+    share = spent / sum_recorded_ns(case) if spent else 0.0
+    if share < EVALUATION_FRAC:
+        return None
+    if not read_column(evaluation, "fetches").any() and evaluation["loader"].null_count == evaluation.num_rows:
+        text = describe(case, "validation_share.calls", calls=evaluation.num_rows, spent_ns=spent, share=share)
+        return Finding(text, severity="low")
+    passes = len(case.steps.interruptions.of_kind("validation").start_ns)
+    (entry, left_frac), now_ns = _choose_less(passes), spent + trained
+    then_ns = trained + left_frac * spent
+    waited = int(read_column(evaluation, "data_wait_ns").sum()) / spent
+    return Finding(
+        describe(
+            case,
+            entry,
+            batches=evaluation.num_rows,
+            spent_ns=spent,
+            share=share,
+            waited=waited,
+            then_ns=then_ns,
+            now_ns=now_ns,
+            less_frac=1.0 - then_ns / now_ns,
+        ),
+        severity="low",
+        saved_per_step_frac=(now_ns - then_ns) / trained if trained else 0.0,
     )
 
 
@@ -178,4 +276,8 @@ RULES = (
     Rule("shift", knob="shift", effort="code", judge=_judge_shift),
     Rule("jitter", knob="jitter", effort="semantics", judge=_judge_jitter),
     Rule("memory_creep", knob="memory", effort="code", judge=_judge_memory_creep),
+    Rule("worker_restart", knob="persistent_workers", effort="flag", judge=_judge_worker_restart),
+    Rule("slow_start", knob="start", effort="argument", judge=_judge_slow_start),
+    Rule("warm_up", knob="warm_up", effort="flag", judge=_judge_warm_up),
+    Rule("validation_share", knob="validation", effort="semantics", judge=_judge_validation_share),
 )

@@ -1,20 +1,29 @@
-"""What the host, its clocks or its other work take from a run."""
+"""What the host, its clocks or its other work take from a run, how many threads compute, and where."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from profiler_server.diagnosis.limits.facts import NOISY_FRAC
 from profiler_server.diagnosis.limits.host import (
+    BUSY_THREADS_FRAC,
     CLOCK_LOST_FRAC,
+    COMPUTE_FRAC,
     MEMORY_STALL_FRAC,
+    PARALLEL_FRAC,
     PYTHON_CORES,
     RECORDING_FRAC,
     RECORDING_LARGE_FRAC,
+    SPARE_THREADS,
+    THREADS_COMPUTE_FRAC,
     THROTTLED_FRAC,
+    WORKER_CORES,
 )
-from profiler_server.diagnosis.what_if import shorten_step
-from profiler_server.facts.case import Case, Finding, Rule
+from profiler_server.diagnosis.what_if import shorten_phases, shorten_step
+from profiler_server.facts.case import Case, Finding, Rule, WhatIf
 from profiler_server.facts.results import Abstention, Evidence
-from profiler_server.format import format_cores, format_duration, format_share
+from profiler_server.facts.steps import COMPUTING
+from profiler_server.words.phrases import STAGES_PAGE, describe
 
 
 def _judge_noisy_host(case: Case) -> Finding | None:
@@ -22,16 +31,7 @@ def _judge_noisy_host(case: Case) -> Finding | None:
     load, share = case.host.load, case.host.others_frac
     if load is None or share < NOISY_FRAC:
         return None
-    return Finding(
-        title="Other programs share this host",
-        measured=f"Other programs used {load.others:.1f} of the {format_cores(case.host.cores)} that this run may use "
-        f"({format_share(share)}) on average.",
-        threshold=f"{format_share(NOISY_FRAC)} of the cores or more. Every other rule asks for a larger gain here, and "
-        "ranges are wider.",
-        advice="Step times vary with what else runs. Measure again on a quiet host before trusting small differences.",
-        change="uptime; top -o %CPU  # see what else runs",
-        fix="a quiet host",
-    )
+    return Finding(describe(case, "noisy_host", share=share))
 
 
 def _judge_cgroup_throttling(case: Case) -> Finding | None:
@@ -45,25 +45,10 @@ def _judge_cgroup_throttling(case: Case) -> Finding | None:
     if stopped < THROTTLED_FRAC:
         return None
     return Finding(
-        title="The container is stopped for using up its processor time",
-        measured=f"In {format_share(load.throttled_frac)} of its periods the control group used up its quota "
-        f"({format_cores(case.host.cores)}) and was stopped; on average {load.throttled_cores:.1f} processors stood still.",
-        threshold=f"Stopped for at least {format_share(THROTTLED_FRAC)} of the time.",
-        advice="Give the job more processor time (in Kubernetes, raise or drop the CPU limit), or let it use less: threads "
-        "and workers together no more than the quota has cores, or all of them are stopped at once.",
-        change=f"torch.set_num_threads({max(1, int(case.host.cores))})\n"
-        "# Kubernetes: resources.limits.cpu; docker run --cpus; systemd: CPUQuota",
-        fix="a quota that is not used up",
-        assumption="the job is stopped no more",
+        describe(case, "cgroup_throttling", threads=max(1, int(case.host.cores))),
         what_if=shorten_step(case, "stopped", stopped * case.steps.mean_ns, 0.8),
         gain_range=(0.5, 1.25),
     )
-
-
-_LESS_MEMORY = (
-    "The system throws out what it needs again, files of the data set first. Use fewer workers or a smaller prefetch_factor, "
-    "keep data in arrays rather than in Python lists, which every worker copies in time, or ask for more memory."
-)
 
 
 def _judge_memory_pressure(case: Case) -> Finding | None:
@@ -76,16 +61,9 @@ def _judge_memory_pressure(case: Case) -> Finding | None:
         return None
     # Of the whole system it is not known whether this training was the one that waited.
     is_own = load.memory_stall_frac is not None
-    where = "in the control group of this training" if is_own else "on this host, this training or another program,"
     return Finding(
-        title="Memory is short",
-        measured=f"For {format_share(stalled)} of the time something {where} waited for memory.",
-        threshold=f"At least {format_share(MEMORY_STALL_FRAC)} of the time.",
-        advice=_LESS_MEMORY,
-        change="loader = DataLoader(dataset, num_workers=2, prefetch_factor=2)  # each worker holds prefetch_factor batches",
-        fix="enough memory",
+        describe(case, "memory_pressure.own" if is_own else "memory_pressure", stalled=stalled),
         evidence=(Evidence("memory", "", "Memory of the processes over the steps"),),
-        assumption="training itself waited in two thirds of that time" if is_own else "",
         what_if=shorten_step(case, "memory", stalled * case.steps.mean_ns, 0.65) if is_own else None,
         gain_range=(0.5, 1.5),
     )
@@ -107,17 +85,7 @@ def _judge_gil_contention(case: Case) -> Finding | Abstention | None:
     if blocked < PYTHON_CORES:
         return None  # the training thread ran all the while: the others let the interpreter go
     return Finding(
-        title="The training thread waits for other Python threads",
-        measured=f"Other Python threads of the process{_list_names(case)} were on a processor for {format_share(used)} of one "
-        f"core, and the training thread stood still for {format_share(1.0 - known)} of the time, waiting for neither data nor "
-        "a processor. Only one thread of a process runs Python at a time.",
-        threshold=f"Both at least {format_share(PYTHON_CORES)}, on a host without a device.",
-        advice="The training thread asks for the interpreter after each operator, and a thread that computes in Python keeps "
-        "it for up to 5 ms. Move that work into a process, such as a DataLoader worker, or into code that lets the "
-        "interpreter go, such as NumPy.",
-        change="with concurrent.futures.ProcessPoolExecutor() as pool:  # instead of a thread\n    pool.submit(work, item)",
-        fix="other Python work in a process of its own",
-        assumption="it stood still for the interpreter",
+        describe(case, "gil_contention", names=_list_names(case), used=used, still_frac=1.0 - known),
         what_if=shorten_step(case, "interpreter", blocked * case.steps.mean_ns, 0.8),
         gain_range=(0.4, 1.2),
     )
@@ -140,18 +108,11 @@ def _judge_clock_throttle(case: Case) -> Finding | Abstention | None:
         how = "Record with a detailed window: Profiler(window=…)."
         return Abstention("clock_throttle", "how much of the step the device computes", how)
     lost_ns = held.lost_frac * shares.compute * case.steps.mean_ns
+    mhz = {"held_mhz": held.clock_hz / 1e6, "usual_mhz": held.usual_hz / 1e6}
     why = "heat" if held.is_heat else "a limit of the hardware"
     return Finding(
-        title=f"The clock of {held.gpu} is held down by {why}",
-        measured=f"In {format_share(held.held_frac)} of the samples {why} held it at {held.clock_hz / 1e6:.0f} MHz; otherwise it "
-        f"reaches {held.usual_hz / 1e6:.0f} MHz. The device computes {format_share(shares.compute)} of the {case.steps.noun}.",
-        threshold=f"At least {format_share(CLOCK_LOST_FRAC)} of the clock lost over all samples.",
-        advice="Look at its cooling and at what else warms the machine: fans, dust, neighbours, the room. A lower power limit "
-        "keeps a hot device at a steadier clock.",
-        change="nvidia-smi -q -d TEMPERATURE,CLOCK,PERFORMANCE",
-        fix="a device that stays cool",
+        describe(case, "clock_throttle", held=held, why=why, shares=shares, **mhz),
         evidence=(Evidence("device", "", "Clock and temperature over the steps"),),
-        assumption="kernels are as much faster as the clock",
         what_if=shorten_step(case, "kernels", lost_ns, 1.0),
         gain_range=(0.4, 1.1),
     )
@@ -163,15 +124,87 @@ def _judge_collector_overhead(case: Case) -> Finding | None:
     if overhead.share_frac is None or overhead.share_frac < RECORDING_FRAC:
         return None
     return Finding(
-        title="Recording slows this run down",
-        measured=f"Recording takes {format_duration(overhead.training_thread_ns_per_step)} of the training thread per "
-        f"step ({format_share(overhead.share_frac)}); {overhead.how}.",
-        threshold=f"At least {format_share(RECORDING_FRAC)} of the step.",
-        advice="Collect less: the steps of this run are longer by about that much than without recording.",
-        change='Profiler(output_path, level="important", data_pipeline=False)',
-        fix="collecting less",
+        describe(case, "collector_overhead"),
         severity="low" if overhead.share_frac >= RECORDING_LARGE_FRAC else "info",
     )
+
+
+def _judge_threads_in_workers(case: Case) -> Finding | None:
+    """Workers compute with several threads each, and together need more processors than there are."""
+    loader, load = case.loading.loader, case.host.load
+    if loader is None or not loader.num_workers or load is None or load.busiest_worker is None:
+        return None
+    crowded = case.lacks_processors and loader.num_workers * load.busiest_worker > case.host.cores
+    if load.busiest_worker < WORKER_CORES or not crowded:
+        return None
+    return Finding(
+        describe(case, "threads_in_workers"),
+        evidence=(STAGES_PAGE,),
+    )
+
+
+def _judge_threads_over_cores(case: Case) -> Finding | None:
+    """PyTorch computes with more threads than it has cores."""
+    threads, usable = case.manifest.torch_threads, case.manifest.usable_cores
+    if case.device.entries or threads is None or usable is None or threads <= max(1, round(usable)):
+        return None
+    share = case.steps.share(*COMPUTING)
+    if share < THREADS_COMPUTE_FRAC:
+        return None
+    taken = case.host.load.others + case.host.load.workers if case.host.load is not None else 0.0
+    wanted = max(1, int(usable - taken + 0.5))
+    return Finding(
+        describe(case, "threads_over_cores", threads=threads, wanted=wanted, share=share),
+        severity="medium",
+        what_if=_stop_queueing(case, taken / usable),
+        gain_range=(0.4, 1.5),
+    )
+
+
+def _stop_queueing(case: Case, taken_frac: float) -> WhatIf | None:
+    """Return the what-if of the main thread's waits for a processor that no one else takes; None where they are unknown.
+
+    The other threads wait as well, and who waits for them spins: what is saved in all is known within a wide range.
+    """
+    load = case.host.load
+    if load is None or load.queued_frac is None:
+        return None
+    queued_ns = load.queued_frac * case.steps.mean_ns * max(1.0 - taken_frac, 0.0)
+    computing_ns = sum(case.steps.phases_ns[name] for name in COMPUTING)
+    found = shorten_step(case, "phases", min(queued_ns, computing_ns), 1.0)
+    return replace(found, touches={"phases": computing_ns})
+
+
+_COMPUTED = ("forward", "backward")
+
+
+def _judge_threads_too_few(case: Case) -> Finding | None:
+    """PyTorch computes with far fewer threads than there are free cores."""
+    threads, usable, load = case.manifest.torch_threads, case.manifest.usable_cores, case.host.load
+    if case.device.entries or not threads or not usable or load is None or load.process is None:
+        return None
+    wanted = int(usable - load.others - load.workers)
+    share = case.steps.share(*_COMPUTED)
+    computing = case.steps.share(*_COMPUTED, "optimizer") * threads
+    if wanted < SPARE_THREADS * threads or share < COMPUTE_FRAC or load.process < BUSY_THREADS_FRAC * computing:
+        return None
+    spent_ns = sum(case.steps.phases_ns[name] for name in _COMPUTED)
+    return Finding(
+        describe(case, "threads_too_few", threads=threads, wanted=wanted, spent_ns=spent_ns, share=share),
+        what_if=shorten_phases(case, _COMPUTED, PARALLEL_FRAC * (1.0 - threads / wanted)),
+        gain_range=(0.3, 1.7),
+    )
+
+
+def _judge_numa(case: Case) -> Finding | None:
+    """Threads that train on processors are spread over several memory nodes."""
+    nodes, threads, usable = case.facts.get("numa_nodes"), case.manifest.torch_threads, case.manifest.usable_cores
+    if not isinstance(nodes, int) or nodes < 2 or case.device.entries or not threads or not usable:
+        return None
+    share = case.steps.share(*COMPUTING)
+    if threads <= usable / nodes or share < COMPUTE_FRAC:
+        return None
+    return Finding(describe(case, "numa", nodes=nodes, share=share))
 
 
 RULES = (
@@ -181,4 +214,14 @@ RULES = (
     Rule("gil_contention", knob="interpreter", effort="code", judge=_judge_gil_contention),
     Rule("clock_throttle", knob="clock", effort="code", judge=_judge_clock_throttle),
     Rule("collector_overhead", knob="collector", effort="argument", judge=_judge_collector_overhead),
+    Rule("threads_in_workers", knob="worker_threads", effort="flag", judge=_judge_threads_in_workers),
+    Rule(
+        "threads_over_cores",
+        knob="threads",
+        effort="flag",
+        judge=_judge_threads_over_cores,
+        muted_when_input_bound=True,
+    ),
+    Rule("threads_too_few", knob="threads", effort="flag", judge=_judge_threads_too_few, muted_when_input_bound=True),
+    Rule("numa", knob="numa", effort="flag", judge=_judge_numa),
 )

@@ -1,18 +1,33 @@
-"""Ranks that wait for each other: for a slow one, for its loader, for the last one by turns, for a heavy stage."""
+"""Ranks that wait for each other, for a slow one, its loader or a heavy stage, and what they send each other."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from collector.format.phases import PHASE_LABELS
-from profiler_server.diagnosis.limits.facts import LEAST_OF_DELAY, MOST_OF_DELAY, NOISY_FRAC
-from profiler_server.diagnosis.limits.ranks import RANK_LOADER_FRAC, ROTATING_FRAC
-from profiler_server.diagnosis.what_if import mend_ranks, save_each_step, shorten_step
-from profiler_server.diagnosis.wording import name_call, spell_function
-from profiler_server.facts.case import Case, Finding, Rule
-from profiler_server.facts.job import BEHIND_FRAC, Handover, HeavyStage, Slow, Turns, UnevenWork
-from profiler_server.facts.results import Evidence
+from profiler_server.diagnosis.limits.facts import (
+    LEAST_OF_DELAY,
+    MIN_GAIN_FRAC,
+    MOST_OF_DELAY,
+    NOISY_FRAC,
+)
+from profiler_server.diagnosis.limits.ranks import (
+    COPIED_BYTES_PER_S,
+    COPIES_FRAC,
+    EXPOSED_FRAC,
+    GLOO_FRAC,
+    RANK_LOADER_FRAC,
+    ROTATING_FRAC,
+    UNSYNCED_FRAC,
+    USUAL_BUCKET_BYTES,
+)
+from profiler_server.diagnosis.what_if import TIMELINE, look_for, mend_ranks, predict, save_each_step, shorten_step
+from profiler_server.facts.case import Case, Finding, Rule, WhatIf
+from profiler_server.facts.job import Handover, HeavyStage, Slow, Turns, UnevenWork
+from profiler_server.facts.machine import Gain, Sighting
+from profiler_server.facts.results import Abstention, Evidence
 from profiler_server.format import format_duration, format_share
+from profiler_server.words.phrases import describe, name_parts
 
 
 def _judge_straggler(case: Case) -> Finding | None:
@@ -25,15 +40,20 @@ def _judge_straggler(case: Case) -> Finding | None:
     if isinstance(verdict, Slow) and latest.waits_for_data:
         return None  # slow_rank_loader says more
     slow, others = latest.rank, "the others" if latest.others > 1 else "the other rank"
+    culprit = case.ranks.culprit if isinstance(verdict, Slow) else None
+    given = {} if culprit is None else name_parts(culprit)
+    if isinstance(verdict, Handover):
+        given = {"before": verdict.before, "after": verdict.after}
+    entry = "handover" if isinstance(verdict, Handover) else "named" if culprit is not None else ""
     found = Finding(
-        title=f"Rank {slow} is slower than {others}",
-        measured=_say_late(verdict, "the median of the others" if latest.others > 1 else others),
-        threshold=f"One rank is behind the median of the others by {format_share(BEHIND_FRAC)} of the step or more, and by "
-        "more than chance and the differences among the others explain.",
-        advice=f"Look at rank {slow}: its suggestions and its phases beside those of another rank. Uneven data, a "
-        "busy host or a slower device are the usual causes.",
-        change=f"profiler-server report RUN --rank {slow}",
-        fix=f"a rank {slow} as fast as {others}",
+        describe(
+            case,
+            f"fixed_straggler.{entry}".rstrip("."),
+            slow=slow,
+            others=others,
+            late=_say_late(verdict, "the median of the others" if latest.others > 1 else others),
+            **given,
+        ),
         evidence=(
             Evidence("ranks", "sort=-own", "All ranks side by side"),
             Evidence("steps", f"rank={slow}", f"Phases of rank {slow}"),
@@ -42,16 +62,6 @@ def _judge_straggler(case: Case) -> Finding | None:
         tier="A",
         gain_range=(LEAST_OF_DELAY, MOST_OF_DELAY),
     )
-    if isinstance(verdict, Handover):
-        both = f"ranks {verdict.before} and {verdict.after}"
-        found = replace(found, title=f"{both.capitalize()} hold the job up, one after the other", fix=f"{both} in time")
-    elif (culprit := case.ranks.culprit) is not None:
-        found = replace(
-            found,
-            title=f"{found.title}: {name_call(culprit)}",
-            advice=f"Most of what it does longer is {spell_function(culprit)}: take it out, do it less often, or give each "
-            "rank its part of it.",
-        )
     if verdict.comparison.is_hidden:
         return found
     part = latest.phase if case.manifest.rank == slow else "communication"
@@ -90,16 +100,14 @@ def _judge_rank_loader(case: Case) -> Finding | None:
         return None
     slow = latest.rank
     return Finding(
-        title=f"The loader of rank {slow} is slow",
-        measured=f"Rank {slow} waits {format_duration(latest.phase_ns)} per step for data, the others "
-        f"{format_duration(latest.phase_others_ns)}; it holds them up {format_duration(verdict.gain_ns)} a step "
-        f"({format_share(verdict.comparison.share(verdict.gain_ns))}).",
-        threshold=f"One rank waits longer for data than the others by {format_share(RANK_LOADER_FRAC)} of the step or more, "
-        "and is the slowest for that.",
-        advice=f"Look at what rank {slow} reads and where: its part of the data, its disk or mount, the cores that its "
-        "workers share with other programs. A suggestion on its own page may say more.",
-        change=f"profiler-server report RUN --rank {slow}",
-        fix=f"a loader of rank {slow} as fast as the others'",
+        describe(
+            case,
+            "slow_rank_loader",
+            slow=slow,
+            latest=latest,
+            verdict=verdict,
+            share=verdict.comparison.share(verdict.gain_ns),
+        ),
         evidence=(
             Evidence("data", f"rank={slow}", f"The data pipeline of rank {slow}"),
             Evidence("ranks", "sort=-own", "All ranks side by side"),
@@ -110,30 +118,6 @@ def _judge_rank_loader(case: Case) -> Finding | None:
     )
 
 
-_CHANGE = """# if the work of a sample grows with its length: all ranks get samples of like length in the same step
-class LikeLengths(torch.utils.data.Sampler):
-    def __init__(self, lengths, batch_size, rank, world_size):
-        self.by_length = sorted(range(len(lengths)), key=lengths.__getitem__)
-        self.batch_size, self.rank, self.world_size = batch_size, rank, world_size
-        self.epoch = 0
-
-    def __len__(self):
-        return len(self.by_length) // (self.batch_size * self.world_size)
-
-    def __iter__(self):
-        size = self.batch_size * self.world_size
-        steps = torch.randperm(len(self), generator=torch.Generator().manual_seed(self.epoch)).tolist()
-        self.epoch += 1
-        for step in steps:  # the same step on every rank, and another part of its samples
-            yield self.by_length[step * size : (step + 1) * size][self.rank :: self.world_size]
-
-loader = DataLoader(dataset, batch_sampler=LikeLengths(lengths, batch_size, rank, world_size))"""
-
-
-_EQUAL_WORK = (
-    "If samples are of unequal size, give all ranks samples of like size in the same step, or bound a batch by its tokens; "
-    "else compare a step on two ranks in the timeline."
-)
 _EVIDENCE = (Evidence("ranks", "", "All ranks side by side"),)
 
 
@@ -143,7 +127,7 @@ def _judge_turns_or_work(case: Case) -> Finding | None:
         case Turns() as turns:
             return _judge_turns(case, turns)
         case UnevenWork() as uneven:
-            return _write_uneven(uneven)
+            return _describe_uneven(case, uneven)
         case _:
             return None
 
@@ -159,31 +143,31 @@ def _judge_turns(case: Case, turns: Turns) -> Finding | None:
         return None
     most = max(turns.comparison.last_frac.values(), default=0.0)
     return Finding(
-        title="The ranks take turns at being the slowest",
-        measured=f"In each step the ranks wait for the one that comes last, {format_duration(lost_ns)} on average "
-        f"({format_share(share)}); no rank is the last in more than {format_share(most)} of the steps."
-        f"{_say_longer(turns)}",
-        threshold=f"At least {format_share(ROTATING_FRAC)} of the step, and the ranks come last about equally often.",
-        advice=f"{_say_reasons(is_uneven, is_crowded)} {_EQUAL_WORK}",
-        change=_CHANGE,
-        fix="equal work on all ranks",
+        describe(
+            case,
+            "rotating_straggler",
+            lost_ns=lost_ns,
+            share=share,
+            most=most,
+            longer=_say_longer(turns),
+            reasons=_say_reasons(is_uneven, is_crowded),
+        ),
         evidence=_EVIDENCE,
-        assumption="half of the difference went away",
         what_if=shorten_step(case, "communication", lost_ns, 0.5),
         gain_range=(0.5, 1.8),
     )
 
 
-def _write_uneven(uneven: UnevenWork) -> Finding:
+def _describe_uneven(case: Case, uneven: UnevenWork) -> Finding:
     comparison = uneven.comparison
     return Finding(
-        title="The micro-batches of the pipeline are of unlike work",
-        measured=f"With the same work in all micro-batches of a stage the step would be {format_duration(uneven.gain_ns)} "
-        f"({format_share(comparison.share(uneven.gain_ns))}) shorter; the same work in all stages would gain less.",
-        threshold=f"At least {format_share(BEHIND_FRAC)} of the step.",
-        advice=f"{_say_reasons(comparison.uneven_correlation is not None, is_crowded=False)} {_EQUAL_WORK}",
-        change=_CHANGE,
-        fix="micro-batches of like work",
+        describe(
+            case,
+            "rotating_straggler.uneven",
+            uneven=uneven,
+            share=comparison.share(uneven.gain_ns),
+            reasons=_say_reasons(comparison.uneven_correlation is not None, is_crowded=False),
+        ),
         evidence=_EVIDENCE,
         severity="medium",
         tier="A",
@@ -217,16 +201,7 @@ def _judge_stages(case: Case) -> Finding | None:
         return None
     part = "backward" if case.manifest.rank in heavy.culprits else "communication"
     return Finding(
-        title=f"Stage {heavy.stage} of the pipeline has more work than the others",
-        measured=f"It computes {format_duration(heavy.own_ns)} a step, the other stages {format_duration(heavy.others_ns)} "
-        "in the mean.",
-        threshold=f"With the same work in all stages the step is shorter by {format_share(BEHIND_FRAC)} or more.",
-        advice="Move layers to the other stages. The last stage holds the loss and the output layer, the first the "
-        "embedding: give them fewer layers than the others. The prediction replays every operation with each stage "
-        "scaled to the mean work of all.",
-        change="# Megatron-LM: layers of the first and the last stage; the others share the rest\n"
-        "--decoder-first-pipeline-num-layers N --decoder-last-pipeline-num-layers M",
-        fix="the same work in all stages",
+        describe(case, "uneven_stages", heavy=heavy),
         evidence=(Evidence("ranks", "", "All ranks side by side"),),
         severity="medium",
         tier="A",
@@ -235,9 +210,162 @@ def _judge_stages(case: Case) -> Finding | None:
     )
 
 
+def _judge_exposed_all_reduce(case: Case) -> Finding | None:
+    """Communication that nothing hides, after waiting for a slow rank is taken out."""
+    # In a pipeline this is mostly waiting for other stages.
+    if case.ranks.world_size < 2 or case.ranks.is_pipeline:
+        return None
+    own_ns, transfer_ns = case.steps.phases_ns["communication"], case.transfer_ns
+    share = transfer_ns / case.steps.mean_ns
+    if share < EXPOSED_FRAC or case.needless_syncs_frac or case.has_odd_buckets:  # these have rules of their own
+        return None
+    rest = (
+        f"{format_duration(transfer_ns)} ({format_share(share)}) remain after subtracting the wait for slower ranks."
+        if case.ranks.peers
+        else "how much of that is waiting for slower ranks is unknown, because no other rank was recorded here."
+    )
+    return Finding(
+        describe(
+            case,
+            "exposed_all_reduce.sharded" if case.ranks.is_sharded else "exposed_all_reduce",
+            own_ns=own_ns,
+            rest=rest,
+        ),
+        what_if=shorten_step(case, "communication", transfer_ns, 0.5),
+        gain_range=(0.3, 1.8),
+    )
+
+
+def _judge_gloo_on_cuda(case: Case) -> Finding | None:
+    """Gradients of CUDA devices are reduced by gloo, over the memory of the host."""
+    ddp, transfer_ns = case.ranks.ddp, case.transfer_ns
+    if ddp is None or ddp.backend != "gloo" or ddp.device_type != "cuda":
+        return None
+    share = transfer_ns / case.steps.mean_ns
+    if share < GLOO_FRAC:
+        return None
+    return Finding(
+        describe(case, "gloo_on_cuda", share=share),
+        what_if=shorten_step(case, "communication", transfer_ns, 0.7),
+        gain_range=(0.6, 1.3),
+    )
+
+
+def _judge_no_sync_missing(case: Case) -> Finding | None:
+    """Gradients are accumulated over several backwards, and reduced in each of them."""
+    if case.needless_syncs_frac <= 0.0:
+        return None
+    saved_ns = case.needless_syncs_frac * case.transfer_ns
+    share = saved_ns / case.steps.mean_ns
+    if share < UNSYNCED_FRAC:
+        return None
+    backwards = case.backwards_per_update
+    return Finding(
+        describe(case, "no_sync_missing", backwards=backwards),
+        tier="A",
+        what_if=_drop_reductions(case),
+        gain_range=(0.7, 1.6) if _reduces_on_processors(case) else (0.7, 1.1),
+    )
+
+
+def _drop_reductions(case: Case) -> WhatIf:
+    """Return the what-if of reductions that are left out; on processors they also slow the backward that hides them."""
+    what_if = shorten_step(case, "communication", case.transfer_ns, case.needless_syncs_frac)
+    if not _reduces_on_processors(case):
+        return what_if
+    return replace(what_if, touches={**what_if.touches, "backward": case.steps.phases_ns["backward"]})
+
+
+def _reduces_on_processors(case: Case) -> bool:
+    return case.ranks.ddp is not None and case.ranks.ddp.device_type == "cpu"
+
+
+def _judge_bucket_copies(case: Case) -> Finding | None:
+    """On a host, DistributedDataParallel copies every gradient into a bucket and back."""
+    ddp = case.ranks.ddp
+    if ddp is None or ddp.shares_buckets or ddp.device_type != "cpu" or not ddp.synced_backwards:
+        return None
+    synced = ddp.synced_backwards / ddp.backwards * case.backwards_per_step
+    copied_ns = 2 * ddp.parameter_bytes * synced / COPIED_BYTES_PER_S * 1e9
+    spent_ns = min(copied_ns, case.steps.phases_ns["backward"])
+    share = spent_ns / case.steps.mean_ns
+    if share < COPIES_FRAC:
+        return None
+    return Finding(
+        describe(case, "bucket_copies", spent_ns=spent_ns, share=share),
+        what_if=shorten_step(case, "backward", spent_ns, 0.9),
+        gain_range=(0.4, 1.5),
+    )
+
+
+_UNFIT = Abstention(
+    "bucket_size",
+    "reductions of at least two sizes whose time follows their size, without waits for slower ranks",
+    "Record a window on every rank, after the first steps.",
+)
+
+
+def _judge_bucket_size(case: Case) -> Finding | Abstention | None:
+    """DistributedDataParallel sends gradients in too many small buckets, or in one."""
+    seen = look_for(case, "bucket_size", "larger_buckets") if case.device.replay is not None else None
+    if isinstance(seen, Sighting) and seen.gain is not None:
+        return _describe_replayed(case, seen, seen.gain)
+    found = _judge_noted(case)
+    if found is not None:
+        return found
+    if seen is None or isinstance(seen, Abstention):
+        return seen
+    is_large = seen.figures["bytes"] >= seen.count * USUAL_BUCKET_BYTES
+    return None if is_large or seen.spent_ns < EXPOSED_FRAC * case.steps.mean_ns else _UNFIT
+
+
+def _describe_replayed(case: Case, seen: Sighting, gain: Gain) -> Finding | None:
+    """Judge buckets that the window shows: joined ones are sent later, so only the replay knows what they save."""
+    if gain.frac < MIN_GAIN_FRAC:
+        return None
+    figures = seen.figures
+    finding = Finding(
+        describe(
+            case,
+            "bucket_size.replayed",
+            figures=figures,
+            seen=seen,
+            count=seen.count / figures["backwards"],
+            joined=figures["joined"] / figures["backwards"],
+            bytes_each=figures["bytes"] / figures["backwards"],
+            mib_ns=1e9 * (1 << 20) / figures["bytes_per_s"],
+            wanted=round(figures["cap_mib"]),
+        ),
+        evidence=(TIMELINE,),
+    )
+    return predict(case, finding, "communication", gain)
+
+
+def _judge_noted(case: Case) -> Finding | None:
+    ddp, transfer_ns = case.ranks.ddp, case.transfer_ns
+    if ddp is None or not case.has_odd_buckets:
+        return None
+    share = transfer_ns / case.steps.mean_ns
+    if share < EXPOSED_FRAC:
+        return None
+    whole = sum(ddp.bucket_bytes)
+    wanted = 25 if ddp.has_tiny_buckets else max(1, round(whole / 6 / (1 << 20)))
+    entry, count = "bucket_size.tiny" if ddp.has_tiny_buckets else "bucket_size", len(ddp.bucket_bytes)
+    return Finding(
+        describe(case, entry, count=count, whole=whole, share=share, wanted=wanted),
+        what_if=shorten_step(case, "communication", transfer_ns, 0.5),
+        gain_range=(0.5, 1.6),
+    )
+
+
 RULES = (
     Rule("fixed_straggler", knob="straggler", effort="code", judge=_judge_straggler),
     Rule("slow_rank_loader", knob="rank_loader", effort="code", judge=_judge_rank_loader),
     Rule("rotating_straggler", knob="straggler", effort="code", judge=_judge_turns_or_work),
     Rule("uneven_stages", knob="stages", effort="code", judge=_judge_stages),
+    Rule("exposed_all_reduce", knob="communication", effort="argument", judge=_judge_exposed_all_reduce),
+    Rule("gloo_on_cuda", knob="communication", effort="flag", judge=_judge_gloo_on_cuda),
+    Rule("no_sync_missing", knob="communication", effort="code", judge=_judge_no_sync_missing),
+    Rule("bucket_copies", knob="bucket_view", effort="flag", judge=_judge_bucket_copies),
+    Rule("bucket_size", knob="communication", effort="argument", judge=_judge_bucket_size),
 )

@@ -1,69 +1,70 @@
-"""Settings and modes of PyTorch that cost time as they are."""
+"""Settings and modes of PyTorch that cost time as they are, and which numbers are computed with."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from profiler_server.diagnosis.limits.device import (
+    AMPERE,
     ANOMALY_GAINS,
+    ARITHMETIC_FRAC,
+    BFLOAT16_FASTER,
+    BFLOAT16_LINEAR_FRAC,
     CONVOLUTION_FRAC,
+    FLOAT64_FRAC,
+    FLOAT64_SAVED_FRAC,
+    FULL_PRECISION_FRAC,
     MOST_OF_FORWARD,
     RECORDED_FRAC,
+    SUBNORMAL_FRAC,
+    SUBNORMAL_SLOWER,
     TRACEBACK_NS,
     UNUSED_GRADIENTS_FRAC,
+    VOLTA,
 )
 from profiler_server.diagnosis.limits.facts import MIN_GAIN_FRAC, MIN_STEPS
-from profiler_server.diagnosis.what_if import look_for, say_examples, shorten_phases, shorten_step
-from profiler_server.diagnosis.wording import OPERATORS_PAGE
+from profiler_server.diagnosis.what_if import (
+    look_for,
+    predict_or,
+    say_examples,
+    shorten_kernels,
+    shorten_phases,
+    shorten_step,
+)
 from profiler_server.facts.case import Case, Finding, Rule
+from profiler_server.facts.machine import Subnormals
 from profiler_server.facts.results import Abstention
-from profiler_server.facts.steps import SampledShare
+from profiler_server.facts.steps import COMPUTING, SampledShare
 from profiler_server.format import format_count, format_duration, format_number_of, format_share
+from profiler_server.words.phrases import OPERATORS_PAGE, describe
 
 
 def _judge_debug_modes(case: Case) -> Finding | None:
     """A mode for finding errors is left on: anomaly detection, or algorithms that must be deterministic."""
     if case.facts.get("anomaly_mode") is True:
-        return _find_anomaly_mode(case)
+        return _judge_anomaly_mode(case)
     if case.facts.get("deterministic") is True and case.device.is_used:
-        return _find_deterministic()
+        return Finding(describe(case, "debug_modes.deterministic"), severity="low")
     return None
 
 
-def _find_anomaly_mode(case: Case) -> Finding:
+def _judge_anomaly_mode(case: Case) -> Finding:
     share = case.steps.share("forward", "backward")
-    spent = case.steps.phases_ns["forward"] + case.steps.phases_ns["backward"]
-    found = Finding(
-        title="Anomaly detection is on",
-        measured=f"torch.autograd.set_detect_anomaly was on while steps ran; forward and backward take "
-        f"{format_duration(spent)}, {format_share(share)} of the step.",
-        threshold="Anomaly detection is on in steps that train.",
-        advice="It keeps a Python traceback of every operator of the forward and looks for NaN after every operator of "
-        "the backward. Small operators take several times as long. Switch it on only while you look for a NaN.",
-        change="torch.autograd.set_detect_anomaly(False)",
-        fix="without anomaly detection",
-        severity="medium",
-    )
+    spent_ns = case.steps.phases_ns["forward"] + case.steps.phases_ns["backward"]
     cost = _measure_anomaly(case)
-    if cost is None:
-        return replace(found, advice=f"{found.advice} {_UNSEEN}")
-    said = replace(found, measured=f"{found.measured} {cost.sentence}")
-    if cost.least_ns < ANOMALY_GAINS * MIN_GAIN_FRAC * case.steps.mean_ns:
-        return replace(said, advice=f"{said.advice} {_SMALL}")
-    return replace(
-        said,
+    is_small = cost is not None and cost.least_ns < ANOMALY_GAINS * MIN_GAIN_FRAC * case.steps.mean_ns
+    entry = "debug_modes.unseen" if cost is None else "debug_modes.small" if is_small else "debug_modes"
+    text = describe(case, entry, spent_ns=spent_ns, share=share, cost=f" {cost.sentence}" if cost is not None else "")
+    if cost is None or is_small:
+        return Finding(text, severity="medium")
+    return Finding(
+        text,
+        severity="medium",
         what_if=shorten_step(case, "anomaly", cost.most_ns, cost.usual_ns / cost.most_ns),
         gain_range=(cost.least_ns / cost.usual_ns, cost.most_ns / cost.usual_ns),
         tier="A" if cost.is_measured else "R",
     )
-
-
-_UNSEEN = (
-    "What that costs depends on the number of operators, and this recording shows neither them nor Python stacks: record "
-    'with Profiler(window="auto") for a range.'
-)
-_SMALL = "What is known of its cost is too small a part of the step for a prediction."
 
 
 @dataclass(frozen=True)
@@ -114,20 +115,6 @@ def _bound(seen: SampledShare) -> tuple[float, float, float]:
     return 0.8 * seen.low_frac, 1.0 - 0.4 * (1.0 - seen.share_frac), 1.0 - 0.15 * (1.0 - seen.high_frac)
 
 
-def _find_deterministic() -> Finding:
-    return Finding(
-        title="Only deterministic algorithms are allowed",
-        measured="torch.use_deterministic_algorithms was on while steps ran.",
-        threshold="Deterministic algorithms on an accelerator.",
-        advice="Scatter, index and some convolution kernels have slower deterministic versions. If runs need not be equal "
-        "bit by bit, switch it off and compare. No range is known beforehand: most kernels are the same in both modes, and "
-        "single ones take many times as long.",
-        change="torch.use_deterministic_algorithms(False)",
-        fix="without deterministic algorithms",
-        severity="low",
-    )
-
-
 def _judge_cudnn_benchmark_off(case: Case) -> Finding | Abstention | None:
     """cuDNN picks its convolution algorithms by rule of thumb, not by trying them."""
     if all(entry.kind != "cuda" for entry in case.device.entries):
@@ -139,22 +126,10 @@ def _judge_cudnn_benchmark_off(case: Case) -> Finding | Abstention | None:
         return None
     tries = case.facts.get("cudnn_benchmark")
     if not isinstance(tries, bool):
-        return Abstention(
-            "cudnn_benchmark_off", "whether torch.backends.cudnn.benchmark was on", "Record with Stepscope."
-        )
-    if tries:
-        return None
-    share = format_share(seen.figures["share"])
-    return Finding(
-        title="cuDNN does not try its algorithms",
-        measured=f"Convolutions take {share} of the time of all kernels{say_examples(seen)}; torch.backends.cudnn.benchmark is off.",
-        threshold=f"At least {format_share(CONVOLUTION_FRAC)} of the kernels' time in convolutions, with the setting off.",
-        advice="If the images have few different sizes, let cuDNN time its algorithms once for each. With sizes that change "
-        "all the time it would time them all the time: leave it off then.",
-        change="torch.backends.cudnn.benchmark = True",
-        fix="cudnn.benchmark",
-        evidence=(OPERATORS_PAGE,),
-    )
+        missing = "whether torch.backends.cudnn.benchmark was on"
+        return Abstention("cudnn_benchmark_off", missing, "Record with Stepscope.")
+    text = describe(case, "cudnn_benchmark_off", seen=seen, examples=say_examples(seen))
+    return None if tries else Finding(text, evidence=(OPERATORS_PAGE,))
 
 
 def _judge_needless_grad(case: Case) -> Finding | Abstention | None:
@@ -164,20 +139,9 @@ def _judge_needless_grad(case: Case) -> Finding | Abstention | None:
     seen = look_for(case, "needless_grad", "recorded_gradients")
     if seen is None or isinstance(seen, Abstention):
         return seen
-    share = seen.figures["share"]
-    if share < RECORDED_FRAC:
+    if seen.figures["share"] < RECORDED_FRAC:
         return None
-    return Finding(
-        title="Inference records gradients",
-        measured=f"The window has no backward, yet {format_share(share)} of its operators ({seen.count:.0f} per "
-        f"{case.steps.noun}) ran with gradients enabled.",
-        threshold=f"At least {format_share(RECORDED_FRAC)} of the operators of a window without a backward.",
-        advice="Run inference in inference mode: results of layers are freed at once, and operators do less on the host. How "
-        "much time that saves is not known beforehand.",
-        change="with torch.inference_mode():\n    out = model(batch)",
-        fix="inference_mode",
-        evidence=(OPERATORS_PAGE,),
-    )
+    return Finding(describe(case, "needless_grad", seen=seen), evidence=(OPERATORS_PAGE,))
 
 
 def _judge_training(case: Case) -> Finding | None:
@@ -189,25 +153,11 @@ def _judge_training(case: Case) -> Finding | None:
         return None
     unused, updated = counts
     share = unused / max(unused + updated, 1)
-    backward_ns = case.steps.phases_ns["backward"]
-    if share < UNUSED_GRADIENTS_FRAC or not backward_ns:
+    backward_frac = case.steps.share("backward")
+    if share < UNUSED_GRADIENTS_FRAC or not backward_frac:
         return None
-    return Finding(
-        title="Gradients are computed for a model that is not trained",
-        measured=f"{format_count(unused)} parameters have gradients, but no optimizer updated them in the first steps: "
-        f"{format_share(share)} of all with gradients. The backward takes {format_duration(backward_ns)}, "
-        f"{format_share(case.steps.share('backward'))} of the {case.steps.noun}.",
-        threshold=f"At least {format_share(UNUSED_GRADIENTS_FRAC)} of the parameters that have gradients.",
-        advice="Call a teacher, a reward model or a frozen backbone without gradients, or switch them off for its parameters: "
-        "its backward is not computed then, and its activations are freed at once. Leave it as it is if you update these "
-        "parameters yourself, or seldom.",
-        change="with torch.no_grad():\n    targets = teacher(batch)  # or: teacher.requires_grad_(False)",
-        fix="no gradients for what is not trained",
-        assumption="the backward takes as long for each parameter",
-        what_if=shorten_phases(case, ("backward",), share),
-        tier="R",
-        gain_range=(0.4, 1.1),
-    )
+    text = describe(case, "needless_grad.untrained", unused=unused, share=share, backward_frac=backward_frac)
+    return Finding(text, what_if=shorten_phases(case, ("backward",), share), gain_range=(0.4, 1.1))
 
 
 def _judge_find_unused_parameters(case: Case) -> Finding | None:
@@ -215,38 +165,15 @@ def _judge_find_unused_parameters(case: Case) -> Finding | None:
     ddp = case.ranks.ddp
     if ddp is None or not ddp.finds_unused or ddp.unused_bytes != 0 or ddp.backwards < MIN_STEPS:
         return None
-    if case.ranks.world_size < 2:
-        return None
-    return Finding(
-        title="Unused parameters are looked for, and there are none",
-        measured=f"find_unused_parameters=True, and every parameter got a gradient; the forward takes "
-        f"{format_duration(case.steps.phases_ns['forward'])}, in which the graph is searched.",
-        threshold="The search is on, and found none when its result was last read.",
-        advice="In every forward it goes through the whole graph, and tells the other ranks what it found. Without it the "
-        "step saves that, which is little for a large model. It is needed where a rank may skip a part of the model.",
-        change="model = DistributedDataParallel(model, find_unused_parameters=False)",
-        fix="find_unused_parameters=False",
-    )
+    return Finding(describe(case, "find_unused_parameters")) if case.ranks.world_size > 1 else None
 
 
 def _judge_data_parallel(case: Case) -> Finding | None:
     """nn.DataParallel copies the model to every device in every step, from one thread."""
-    devices = case.ranks.parallel_devices
-    if devices < 2:
+    if case.ranks.parallel_devices < 2:
         return None
-    spent = sum(case.steps.phases_ns[name] for name in ("forward", "backward"))
-    return Finding(
-        title="nn.DataParallel is in use",
-        measured=f"One process drives {devices} devices through nn.DataParallel; forward and backward take "
-        f"{format_duration(spent)}, {format_share(case.steps.share('forward', 'backward'))} of the {case.steps.noun}.",
-        threshold="Two devices or more.",
-        advice="In every step it copies all parameters to every device, gathers all outputs on one, and runs all devices from "
-        "Python threads that share one interpreter. DistributedDataParallel runs one process per device and exchanges "
-        "gradients only, while the backward computes.",
-        change="model = DistributedDataParallel(model.to(rank), device_ids=[rank])\n"
-        f"# start with: torchrun --nproc-per-node={devices} train.py",
-        fix="DistributedDataParallel",
-    )
+    spent_ns = case.steps.phases_ns["forward"] + case.steps.phases_ns["backward"]
+    return Finding(describe(case, "data_parallel", spent_ns=spent_ns, share=case.steps.share("forward", "backward")))
 
 
 def _judge_graph_breaks(case: Case) -> Finding | None:
@@ -255,19 +182,125 @@ def _judge_graph_breaks(case: Case) -> Finding | None:
     if breaks is None:
         return None
     reason = f": {breaks.reason.rstrip('.')}" if breaks.reason else ""
-    where = breaks.function
-    if breaks.functions > 1:
-        where = f"{format_number_of(breaks.functions, 'function')}, most of them in {breaks.function}"
+    several = f"{format_number_of(breaks.functions, 'function')}, most of them in "
+    where = f"{several if breaks.functions > 1 else ''}{breaks.function}"
+    text = describe(case, "graph_breaks", count=breaks.count, where=where, reason=reason)
+    return Finding(text, evidence=(OPERATORS_PAGE,), severity="low")
+
+
+def _judge_tf32_off(case: Case) -> Finding | None:
+    """Products of 32-bit floats run without the tensor cores that the device has for them."""
+    return _judge_kernels(case, "tf32_off") if case.device.cuda_generation >= AMPERE else None
+
+
+def _judge_amp_off(case: Case) -> Finding | None:
+    """Products of 32-bit floats on a device whose tensor cores only take 16-bit ones."""
+    return _judge_kernels(case, "amp_off") if case.device.cuda_generation == VOLTA else None
+
+
+def _judge_kernels(case: Case, entry: str) -> Finding | None:
+    """Judge full precision on a device with tensor cores."""
+    share = case.device.full_precision_frac
+    if share is None or share < FULL_PRECISION_FRAC:
+        return None
+    what_if = shorten_kernels(case, share, 0.5)
+    finding = Finding(describe(case, entry), evidence=(OPERATORS_PAGE,), what_if=what_if, gain_range=(0.4, 1.6))
+    return predict_or(case, finding, "kernels", "precision")
+
+
+_COMPUTED = ("forward", "backward")
+
+
+def _judge_bf16_unused(case: Case) -> Finding | None:
+    """Training on processors multiplies in float32, although this one multiplies bfloat16 faster (needs the probe).
+
+    Say it where the model's own products were faster in bfloat16, conversions included.
+
+    Source: the probe. It times products with up to two of the model's largest weight matrices (2,048 a side at most, with 256
+    rows). What bfloat16 saves of them is taken of half of forward and backward: not all of that is products.
+    """
+    products = case.products
+    if products is None or products.is_autocast or case.device.is_used:
+        return None
+    if products.faster < BFLOAT16_FASTER or products.linear_frac < BFLOAT16_LINEAR_FRAC:
+        return None
+    shapes = " and ".join(f"{rows} × {columns}" for rows, columns in products.shapes)
     return Finding(
-        title="Compiled functions break into several graphs",
-        measured=f"{format_number_of(breaks.count, 'graph break')} in {where}{reason}.",
-        threshold="Any graph break: operators are not fused across it, and Python runs between the graphs.",
-        advice="Move what breaks the graph (prints, .item(), calls into other libraries) out of the compiled function.",
-        change="torch.compile(model, fullgraph=True)  # raises an error at the line that breaks; for searching",
-        fix="one graph",
-        evidence=(OPERATORS_PAGE,),
-        severity="low",
+        describe(case, "bf16_unused", shapes=shapes, share=case.steps.share(*_COMPUTED)),
+        what_if=shorten_phases(case, _COMPUTED, 0.5 * (1.0 - 1.0 / products.faster)),
+        gain_range=(0.4, 1.8),
     )
+
+
+def _judge_float64(case: Case) -> Finding | None:
+    """Parameters are trained in double precision: twice the bytes, half the vector width, and on most GPUs far less."""
+    double, whole = _count_parameters(case)
+    if not whole or double < FLOAT64_FRAC * whole:
+        return None
+    spent_ns = sum(case.steps.phases_ns[name] for name in COMPUTING)
+    slow = case.steps.slow_convolutions
+    saved = FLOAT64_SAVED_FRAC + (slow.saved_frac - FLOAT64_SAVED_FRAC) * slow.share_frac
+    entry = "float64.convolutions" if slow.share_frac else "float64"
+    share, left_frac = case.steps.share(*COMPUTING), 1.0 - slow.saved_frac
+    return Finding(
+        describe(case, entry, double=double, whole=whole, spent_ns=spent_ns, share=share, left_frac=left_frac),
+        what_if=shorten_phases(case, COMPUTING, saved),
+        tier="A",
+        gain_range=(0.5, 1.2),
+    )
+
+
+def _count_parameters(case: Case) -> tuple[int, int]:
+    """Return how many trained parameters are float64, and how many there are; 0, 0 where that was not recorded."""
+    double = whole = 0
+    optimizers = case.facts.get("optimizers")
+    for entry in optimizers if isinstance(optimizers, list) else ():
+        dtypes = entry.get("dtypes") if isinstance(entry, Mapping) else None
+        for name, count in dtypes.items() if isinstance(dtypes, Mapping) else ():
+            if isinstance(count, int) and not isinstance(count, bool):
+                whole += max(count, 0)
+                double += max(count, 0) if name == "float64" else 0
+    return double, whole
+
+
+_PHASES_OF = {
+    "parameters": ("forward", "backward", "optimizer"),
+    "gradients": ("backward", "optimizer"),
+    "states": ("optimizer",),
+}
+"""What computes with each kind of number."""
+_WORDS = {"parameters": "parameters", "gradients": "gradients", "states": "states of the optimizer"}
+
+
+def _judge_subnormals(case: Case) -> Finding | None:
+    """Numbers so close to zero that the processor computes with them many times more slowly (needs the probe).
+
+    Say it where multiplying copies of them was slow.
+
+    Source: the probe. It counts the subnormal among up to 327,680 numbers of each kind, and multiplies them by 0.75, as they
+    are and flushed to zero. What that saves of them is taken of three quarters of the phases that use such numbers.
+    """
+    slow = [group for group in case.subnormals if _is_slow(group)]
+    if case.device.is_used or not slow:
+        return None
+    phases = max((_PHASES_OF[group.group] for group in slow), key=len)
+    plain_ns, flushed_ns = sum(group.plain_ns for group in slow), sum(group.flushed_ns for group in slow)
+    saved_frac = ARITHMETIC_FRAC * (1.0 - flushed_ns / plain_ns)
+    found = "; ".join(
+        f"{format_share(group.share_frac)} of the {_WORDS[group.group]} are subnormal "
+        f"({format_count(group.subnormal)} of {format_count(group.count)} looked at)"
+        for group in slow
+    )
+    return Finding(
+        describe(case, "subnormals", found=found, slower=plain_ns / flushed_ns),
+        what_if=shorten_phases(case, phases, saved_frac),
+        # Products of matrices may be slower still than the single multiplications that were timed.
+        gain_range=(0.25, 1.0 / saved_frac),
+    )
+
+
+def _is_slow(group: Subnormals) -> bool:
+    return group.share_frac >= SUBNORMAL_FRAC and group.slower >= SUBNORMAL_SLOWER
 
 
 RULES = (
@@ -283,4 +316,9 @@ RULES = (
     Rule("find_unused_parameters", knob="find_unused", effort="flag", judge=_judge_find_unused_parameters),
     Rule("data_parallel", knob="parallel", effort="code", judge=_judge_data_parallel),
     Rule("graph_breaks", knob="graph_breaks", effort="code", judge=_judge_graph_breaks),
+    Rule("tf32_off", knob="precision", effort="flag", judge=_judge_tf32_off, muted_when_input_bound=True),
+    Rule("amp_off", knob="precision", effort="semantics", judge=_judge_amp_off, muted_when_input_bound=True),
+    Rule("bf16_unused", knob="precision", effort="semantics", judge=_judge_bf16_unused, muted_when_input_bound=True),
+    Rule("float64", knob="precision", effort="code", judge=_judge_float64, muted_when_input_bound=True),
+    Rule("subnormals", knob="subnormals", effort="flag", judge=_judge_subnormals, muted_when_input_bound=True),
 )

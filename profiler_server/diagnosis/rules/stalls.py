@@ -1,28 +1,37 @@
-"""What holds some steps up: saving, compiling, and what comes every so many steps."""
+"""What holds some steps up: saving, compiling, what comes every so many steps, and the collector of garbage."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 
-from collector.format.phases import PHASE_LABELS, PHASE_NAMES
+from collector.estimating.model import Job, LoopModel
+from collector.format.phases import PHASE_NAMES
 from profiler_server.diagnosis.limits.facts import DOMINANT_FRAC
 from profiler_server.diagnosis.limits.thread import (
     ALIKE_FACTOR,
     BACKGROUND_SAVED_FRAC,
     CHECKPOINT_FRAC,
+    COLD_FRAC,
     EVEN_DISTANCE_FRAC,
     EXPLAINED_FRAC,
+    GC_FRAC,
     MIN_RECOMPILES,
     MIN_STALLS,
     MOST_STALLS_FRAC,
     RECOMPILE_FRAC,
     STALL_FRAC,
 )
-from profiler_server.diagnosis.what_if import measure_stalls, shorten_step, sum_recorded_ns
-from profiler_server.diagnosis.wording import find_dominant, find_in_phases, name_call, spell_function
-from profiler_server.facts.case import Case, Finding, Rule
+from profiler_server.diagnosis.what_if import (
+    measure_garbage_outside,
+    measure_stalls,
+    shorten_step,
+    sum_in_steps,
+    sum_recorded_ns,
+)
+from profiler_server.facts.case import Case, Finding, Rule, WhatIf
 from profiler_server.facts.loading import Floats
 from profiler_server.facts.results import STEPS_PAGE, Evidence
 from profiler_server.facts.steps import (
@@ -33,7 +42,7 @@ from profiler_server.facts.steps import (
     read_column,
     sum_interruptions,
 )
-from profiler_server.format import format_duration, format_number_of, format_share
+from profiler_server.words.phrases import FUNCTIONS, describe, find_dominant, find_in_phases, name_parts, say_functions
 
 
 def _judge_checkpoint_stall(case: Case) -> Finding | None:
@@ -49,14 +58,7 @@ def _judge_checkpoint_stall(case: Case) -> Finding | None:
     outside = read_column(case.steps.rows, "gap_ns") + read_column(case.steps.rows, "tail_ns")
     stall = measure_stalls(case, case.steps.interruptions.of_kind("checkpoint"), outside)
     return Finding(
-        title="Checkpoints hold up training",
-        measured=f"Checkpoints ({most.held.name}) took {format_duration(most.total_ns)} in all, "
-        f"{format_share(share)} of the recorded "
-        f"time: {format_number_of(most.count, 'time')}, {format_duration(most.longest_ns)} the longest.",
-        threshold=f"Saving takes at least {format_share(CHECKPOINT_FRAC)} of the recorded time.",
-        advice="Save less often, or write in another thread while training goes on.",
-        change="from torch.distributed.checkpoint import async_save\n\nfuture = async_save(state, checkpoint_id=path)",
-        fix="saving in the background",
+        describe(case, "checkpoint_stall", most=most, share=share),
         evidence=(*_find_step(case, most), Evidence("timeline", f"q={most.held.name}", "On the timeline")),
         what_if=shorten_step(case, "stalls", stall * case.steps.mean_ns, BACKGROUND_SAVED_FRAC),
         tier="A",
@@ -87,15 +89,7 @@ def _judge_recompiles(case: Case) -> Finding | None:
     )
     reason = f" The most frequent reason: {again.reason}." if again.reason else ""
     return Finding(
-        title="Functions are compiled again during training",
-        measured=f"{format_number_of(again.count, 'recompilation')} took {format_duration(again.duration_ns)} in all "
-        f"({format_share(share)} of the steps' time), most often of {again.function}.{reason}",
-        threshold=f"{MIN_RECOMPILES} recompilations or more that take at least {format_share(RECOMPILE_FRAC)} of the steps' time.",
-        advice="Keep what the compiler checks the same from step to step: pad batches to a few fixed sizes or drop the last "
-        "one, mark sizes that change as dynamic, and pass numbers that change as tensors.",
-        change="DataLoader(dataset, drop_last=True)\n"
-        "torch._dynamo.mark_dynamic(batch, 0)  # or torch.compile(model, dynamic=True)",
-        fix="each function compiled once",
+        describe(case, "recompiles", again=again, share=share, reason=reason),
         severity="medium",
         what_if=shorten_step(case, "stalls", stall * case.steps.mean_ns, 1.0) if stall else None,
         tier="A",
@@ -125,24 +119,27 @@ def _judge_periodic_stall(case: Case) -> Finding | None:
     if _is_known(case, excess_ns * len(regular)):
         return None
     each_ns = excess_ns * len(regular) / len(stalls)
-    found = Finding(
-        title=f"Every {period} steps one takes {format_duration(each_ns)} longer",
-        measured=f"{len(stalls)} of {len(regular)} steps, one in {period}, are longer by {format_duration(each_ns)}, "
-        f"most of it in {PHASE_LABELS[phase].lower()}: {format_share(excess_ns / case.steps.mean_ns)} of the steps' time."
-        f"{f' The cause is {cause}.' if (cause := case.steps.stall_cause) else ''}",
-        threshold=f"{MIN_STALLS} stalls or more at even distances that cost at least {format_share(STALL_FRAC)} of the steps' time.",
-        advice=f"Look for what the loop does every {period} steps: a checkpoint, a log flush, metrics, an evaluation. "
-        "Do it less often or in another thread.",
-        change=f"if step % {period * 4} == 0:  # was every {period} steps\n    save_checkpoint()",
-        fix=f"the work of every {period}th step four times less often",
-        assumption="that work is done a quarter as often",
-        evidence=(Evidence("steps", f"step={int(numbers[0])}", f"Step {int(numbers[0])}, the first of them"),),
+    culprit = _find_culprit(case, phase, excess_ns)
+    first = Evidence("steps", f"step={int(numbers[0])}", f"Step {int(numbers[0])}, the first of them")
+    return Finding(
+        describe(
+            case,
+            "periodic_stall.named" if culprit is not None else "periodic_stall",
+            period=period,
+            rarer=period * 4,
+            each_ns=each_ns,
+            stalled=len(stalls),
+            steps=len(regular),
+            phase=phase,
+            share=excess_ns / case.steps.mean_ns,
+            cause=f" The cause is {cause}." if (cause := case.steps.stall_cause) else "",
+            **({} if culprit is None else name_parts(culprit)),
+        ),
+        evidence=(first,) if culprit is None else (first, FUNCTIONS),
         what_if=shorten_step(case, "stalls", excess_ns, 0.75),
         tier="A",
         gain_range=(0.8, 1.33),
     )
-    culprit = _find_culprit(case, phase, excess_ns)
-    return found if culprit is None else _blame_in_stalls(found, culprit, period)
 
 
 def _find_culprit(case: Case, phase: str, excess_ns: float) -> NamedFunction | None:
@@ -154,19 +151,6 @@ def _find_culprit(case: Case, phase: str, excess_ns: float) -> NamedFunction | N
     culprit = find_dominant(find_in_phases(case, phase))
     in_stalls = culprit is not None and culprit.low_frac > 1.0 - stalled_frac
     return culprit if in_stalls and stalled_frac >= DOMINANT_FRAC else None
-
-
-def _blame_in_stalls(found: Finding, culprit: NamedFunction, period: int) -> Finding:
-    call = name_call(culprit)
-    code = "..." if culprit.is_own_line else call
-    return replace(
-        found,
-        title=f"{found.title}: {call}",
-        advice=f"Most of it is {spell_function(culprit)}: do it less often, or in another thread.",
-        change=f"if step % {period * 4} == 0:  # was every {period} steps\n    {code}  # {culprit.place}",
-        fix=f"{call} four times less often",
-        evidence=(*found.evidence, Evidence("steps", "", "The functions of each phase")),
-    )
 
 
 def _is_known(case: Case, excess_ns: float) -> bool:
@@ -201,8 +185,90 @@ def _find_phase(case: Case, stalls: Ints, regular: Ints) -> str:
     return max(growth, key=lambda name: growth[name])
 
 
+def _judge_gc_pauses(case: Case) -> Finding | None:
+    """Python's garbage collector runs during the steps, by itself or called by the loop."""
+    # What is collected while a function is compiled goes with the compilation.
+    compiles = sum_in_steps(case, case.steps.interruptions.of_kind("compile", "recompile")) > 0
+    every = np.where(compiles, 0, read_column(case.steps.rows, "gc_ns"))
+    gc_ns = every[case.steps.selection.kept]
+    mean = float(gc_ns.mean())
+    if mean < GC_FRAC * case.steps.mean_ns:
+        return None
+    outside_ns = min(measure_garbage_outside(case), mean)
+    place = find_in_phases(case, "gap", "tail") if outside_ns >= mean / 2 else None
+    return Finding(
+        describe(
+            case,
+            "gc_pauses",
+            mean=mean,
+            share=mean / case.steps.mean_ns,
+            steps=int((gc_ns > 0).sum()),
+            all_steps=len(gc_ns),
+            longest_ns=int(gc_ns.max()),
+            functions=say_functions(place, "the time outside of training"),
+        ),
+        what_if=_stop_collecting(case, every, outside_ns),
+        tier="A",
+        gain_range=(0.9, 1.05),
+    )
+
+
+def _stop_collecting(case: Case, gc_ns: Ints, outside_ns: float) -> WhatIf:
+    """Return the what-if, which shortens what lies outside of training as far as the collections lie there.
+
+    Less work there would take those away, too: both together save them once. The same holds of collections while the
+    training thread makes its batches.
+    """
+    mean_ns = float(gc_ns[case.steps.selection.kept].mean())
+    waiting_ns = min(_measure_waiting(case, gc_ns) * mean_ns, mean_ns - outside_ns)
+    cold_ns = _measure_cold(case, gc_ns, mean_ns)
+    found = shorten_step(case, "gc", mean_ns - waiting_ns + cold_ns, 1.0)
+    inside_ns = mean_ns - outside_ns - waiting_ns
+    touches = {"outside": outside_ns, "gc": inside_ns, "data_wait": waiting_ns, "caches": cold_ns}
+    return replace(found, change=_shorten_batches(case, found.change, waiting_ns), touches=touches)
+
+
+def _measure_waiting(case: Case, gc_ns: Ints) -> float:
+    """Return the share of the collections that lies in the wait for data of a loader without workers.
+
+    It is by how much the wait grows with the time of the collections (least squares), 0 where that is always the same.
+    """
+    loop, regular = case.loading.loop, case.steps.selection.regular
+    if loop.model.workers or not loop.model.batches:
+        return 0.0
+    collected, waited = gc_ns[regular].astype(float), read_column(case.steps.rows, "data_wait_ns")[regular]
+    apart = collected - collected.mean()
+    spread = float(apart @ apart)
+    return float(np.clip(apart @ waited / spread, 0.0, 1.0)) if spread else 0.0
+
+
+def _measure_cold(case: Case, gc_ns: Ints, mean_ns: float) -> float:
+    """Return by how much the mean step is longer because a collection lies in the one before, where steps differ in that."""
+    regular = np.flatnonzero(case.steps.selection.regular)
+    after = gc_ns[np.maximum(regular - 1, 0)] > 0
+    if not after.any() or after.all():
+        return 0.0
+    durations = case.steps.selection.duration_ns[regular] - gc_ns[regular]
+    longer = float(np.median(durations[after]) - np.median(durations[~after]))
+    return float(np.clip(longer * after.mean(), 0.0, COLD_FRAC * mean_ns))
+
+
+def _shorten_batches(
+    case: Case, change: Callable[[LoopModel], LoopModel], saved_ns: float
+) -> Callable[[LoopModel], LoopModel]:
+    wait_ns = case.loading.wait_ns
+    kept = max(1.0 - saved_ns / wait_ns, 0.0) if wait_ns > 0 else 1.0
+
+    def shorten(model: LoopModel) -> LoopModel:
+        batches = tuple(Job(job.wall_ns * kept, job.cores) for job in model.batches)
+        return change(replace(model, batches=batches) if kept < 1.0 else model)
+
+    return shorten
+
+
 RULES = (
     Rule("checkpoint_stall", knob="stalls", effort="code", judge=_judge_checkpoint_stall),
     Rule("recompiles", knob="stalls", effort="code", judge=_judge_recompiles),
     Rule("periodic_stall", knob="stalls", effort="code", judge=_judge_periodic_stall),
+    Rule("gc_pauses", knob="gc", effort="code", judge=_judge_gc_pauses),
 )

@@ -5,20 +5,18 @@ The figures stand here once more on purpose: a threshold that moves by accident 
 
 from __future__ import annotations
 
-import pkgutil
 from collections.abc import Mapping
 from dataclasses import replace
-from importlib import import_module
 
 import numpy as np
 import pytest
 
 from collector.format.steps import read_integers
-from profiler_server.diagnosis import limits
+from profiler_server.diagnosis.limits import list_limits
 from profiler_server.diagnosis.ranking import Fixed, make_claim
 from profiler_server.diagnosis.verdict import find_bound
 from profiler_server.diagnosis.what_if import shorten_step
-from profiler_server.facts.case import Case, Finding, Rule
+from profiler_server.facts.case import Case, Finding, Rule, Text
 from profiler_server.facts.steps import Held, Interruptions, SlowConvolutions
 from tests.support import facts as make
 from tests.unit.diagnosis.edges import (
@@ -105,6 +103,7 @@ FIGURES: Mapping[str, object] = {
     "FUSED_PARAMETER_NS": 1.0,
     "LEAST_FUSED": 0.6,
     "MOST_FUSED": 1.7,
+    "RARER_STEPS": 50,
     "LEAST_UPDATE_SAVED": 0.01,
     "LOOP_SAVED": (0.6, 0.36, 0.9),
     "PYTHON_SAVED": 0.9,
@@ -119,11 +118,6 @@ FIGURES: Mapping[str, object] = {
     "ALIKE_RATIO": 1.03,
 }
 """Figures that predictions are made with, and limits that no single quantity crosses; some have a test of their own below."""
-
-
-def list_limits() -> dict[str, object]:
-    families = [import_module(f"{limits.__name__}.{found.name}") for found in pkgutil.iter_modules(limits.__path__)]
-    return {name: value for family in families for name, value in vars(family).items() if name.isupper()}
 
 
 def agreeing(share: float) -> str:
@@ -187,7 +181,7 @@ def test_a_range_ends_at_a_tenth_of_its_prediction_at_the_lowest() -> None:
     """A change that may gain ten times what is predicted promises no step that takes next to nothing."""
     case = base()
     what_if = shorten_step(case, "gap", case.loading.loop.own_ns, 0.5)
-    finding = Finding("t", "m", "t", "a", "c", "f", (), tier="M", what_if=what_if, gain_range=(1.0, 10.0))
+    finding = Finding(Text(*"tmtacf"), (), tier="M", what_if=what_if, gain_range=(1.0, 10.0))
     rule = Rule("x", knob="x", effort="code", judge=lambda case: None)
     claim = make_claim(case, rule, finding, Fixed(case.loading.loop.model, case.steps.mean_ns, {}))
     assert claim.step_ns < case.steps.mean_ns

@@ -8,7 +8,7 @@ import pytest
 
 from profiler_server.diagnosis.ranking import Fixed, make_claim
 from profiler_server.diagnosis.what_if import feed, shorten_phases
-from profiler_server.facts.case import Case, Finding, Rule, WhatIf
+from profiler_server.facts.case import Case, Finding, Rule, Text, WhatIf
 from profiler_server.facts.job import Alike, Peer, RankVerdict, Slow
 from tests.support import facts as make
 from tests.support.runs import MS
@@ -30,7 +30,7 @@ def seen_from(rank: int, verdict: RankVerdict, peer_ms: float) -> Case:
 def promise(case: Case, what_if: WhatIf) -> float:
     """Return the step that is promised, as what is gained."""
     rule = Rule("x", knob="x", effort="code", judge=lambda case: None)
-    finding = Finding("t", "m", "t", "a", "c", "f", (), tier="A", what_if=what_if, gain_range=(1.0, 1.0))
+    finding = Finding(Text(*"tmtacf"), (), tier="A", what_if=what_if, gain_range=(1.0, 1.0))
     claim = make_claim(case, rule, finding, Fixed(case.loading.loop.model, case.steps.mean_ns, {}))
     return case.steps.mean_ns - claim.step_ns
 

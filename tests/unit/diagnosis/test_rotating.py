@@ -27,19 +27,19 @@ def hear(case: Case) -> Finding:
 
 
 def test_unequal_work_is_named_as_one_possible_reason() -> None:
-    assert "One possible reason is work that differs" in hear(turning()).advice
-    assert "would explain: one possible reason" in hear(turning(correlation=0.9)).advice
+    assert "One possible reason is work that differs" in hear(turning()).text.advice
+    assert "would explain: one possible reason" in hear(turning(correlation=0.9)).text.advice
 
 
 def test_turns_on_a_host_that_others_use_are_no_finding() -> None:
     busy = NOISY_FRAC + 0.1
     assert RULE.judge(turning(others=busy)) is None
-    assert "share with others are another one" in hear(turning(others=busy, correlation=0.9)).advice
+    assert "share with others are another one" in hear(turning(others=busy, correlation=0.9)).text.advice
 
 
 def test_the_sampler_that_is_advised_gives_all_ranks_like_lengths_in_a_step() -> None:
     lengths = torch.randint(1, 500, (103,), generator=torch.Generator().manual_seed(3)).tolist()
-    code = hear(turning()).change
+    code = hear(turning()).text.change
     room: dict[str, object] = {
         "torch": torch,
         "DataLoader": torch.utils.data.DataLoader,

@@ -16,7 +16,7 @@ from profiler_server.diagnosis.limits.verdict import EASED_FRAC
 from profiler_server.diagnosis.ranking import Fixed, make_claim
 from profiler_server.diagnosis.verdict import find_bound, say_limit
 from profiler_server.diagnosis.what_if import shorten_step
-from profiler_server.facts.case import Case, Finding, Rule
+from profiler_server.facts.case import Case, Finding, Rule, Text
 from profiler_server.facts.loading import Reading
 from profiler_server.facts.steps import CompileEvents, Held, Interruptions
 from tests.support import facts as make
@@ -91,7 +91,7 @@ def test_the_rest_of_a_step_may_take_less_where_computing_goes(part: str, device
     case = make.with_device(base()) if device else base()
     assert case.device.is_used is device
     what_if = shorten_step(case, part, 0.5 * case.loading.loop.own_ns, 1.0)
-    finding = Finding("t", "m", "t", "a", "c", "f", (), tier="A", what_if=what_if, gain_range=(1.0, 1.0))
+    finding = Finding(Text(*"tmtacf"), (), tier="A", what_if=what_if, gain_range=(1.0, 1.0))
     rule = Rule("x", knob="x", effort="code", judge=lambda case: None)
     claim = make_claim(case, rule, finding, Fixed(case.loading.loop.model, case.steps.mean_ns, {}))
     untouched_ns = case.steps.mean_ns - sum(what_if.touches.values())
@@ -108,7 +108,7 @@ def test_a_restart_costs_the_late_first_batch_of_each_worker() -> None:
     case = make.with_batches(make.with_rows(base(), data_wait_ns=waits), 10.0 * MS)
     selection = replace(case.steps.selection, first_of_epoch=first)
     case = make.with_loader(make.with_steps(case, selection=selection), num_workers=2, persistent_workers=False)
-    assert "cost 330 ms each" in make.find(case, "worker_restart").measured
+    assert "cost 330 ms each" in make.find(case, "worker_restart").text.measured
 
 
 @pytest.mark.parametrize(("queued", "others", "saved"), [(0.5, 0.0, 0.5), (0.5, 2.0, 0.25), (0.9, 0.0, 0.6)])
@@ -135,7 +135,7 @@ def test_the_backward_of_a_model_that_is_not_trained_goes_with_its_part_of_the_p
     changed = finding.what_if.change(base().loading.loop.model)
     saved_ns = (base().loading.loop.model.left - changed.left) * base().loading.loop.own_ns
     assert saved_ns == pytest.approx(0.75 * 32 * MS, rel=0.01)
-    assert "750,000 parameters" in finding.measured or "750 k" in finding.measured.lower()
+    assert "750,000 parameters" in finding.text.measured or "750 k" in finding.text.measured.lower()
 
 
 @pytest.mark.parametrize(("stall", "said"), [(3.0, ", 32.0 ms of it because functions are compiled again"), (0.3, "")])
@@ -150,7 +150,7 @@ def test_the_verdict_says_how_much_of_computing_is_compiling(stall: float, said:
 def test_reading_that_computes_is_not_told_of_files() -> None:
     def find(**fields: Any) -> Any:
         usual = Reading(100.0 * MS, 2, 0.97, 32.0, 0.0, 0.0, None, None, None, None)
-        return make.find(make.with_loading(starving(), reading=replace(usual, **fields)), "slow_read")
+        return make.find(make.with_loading(starving(), reading=replace(usual, **fields)), "slow_read").text
 
     rows = find()
     assert "97.0 % of that time and opens no file: it computes" in rows.measured
@@ -168,12 +168,12 @@ def test_half_of_the_computing_is_expected_to_run_on_all_threads() -> None:
     case = noted.threads(free=8.0)
     touched = make.find(case, "threads_too_few").what_if.touches
     assert sum(touched.values()) == pytest.approx(case.steps.mean_ns)
-    assert make.find(case, "threads_too_few").fix == "8 threads"
+    assert make.find(case, "threads_too_few").text.fix == "8 threads"
 
 
 def test_gradients_are_expected_to_be_copied_twice_at_five_gigabytes_per_second() -> None:
     found = make.find(noted.copying(0.25), "bucket_copies")
-    assert "about 16.0 ms per step" in found.measured
+    assert "about 16.0 ms per step" in found.text.measured
 
 
 def test_decoded_samples_are_expected_at_one_gigabyte_per_second() -> None:

@@ -23,8 +23,8 @@ def shift_phase(phase: str) -> Case:
 def test_the_step_the_growth_and_the_phase_are_said() -> None:
     found = make.find(shift_phase("data_wait"), "shift")
     since = int(base().steps.selection.step[STEPS // 2])
-    assert found.title == f"Steps take longer since step {since}"
-    assert found.measured == (
+    assert found.text.title == f"Steps take longer since step {since}"
+    assert found.text.measured == (
         f"Since step {since} the usual step takes 88.0 ms instead of 64.0 ms (+37.5 %), most of it in data wait."
     )
 
@@ -34,4 +34,4 @@ def test_the_step_the_growth_and_the_phase_are_said() -> None:
     [("communication", "the Ranks page says which"), ("data_wait", "a storage"), ("forward", "got hot")],
 )
 def test_the_advice_follows_the_phase_that_grew(phase: str, advice: str) -> None:
-    assert advice in make.find(shift_phase(phase), "shift").advice
+    assert advice in make.find(shift_phase(phase), "shift").text.advice

@@ -17,7 +17,7 @@ from profiler_server.diagnosis.ranking import (
     write_suggestion,
 )
 from profiler_server.diagnosis.verdict import _prepares_little, _say_confidence, _say_idle, find_bound
-from profiler_server.facts.case import Case, Claim, Effort, Finding, Rule, WhatIf
+from profiler_server.facts.case import Case, Claim, Effort, Finding, Rule, Text, WhatIf
 from profiler_server.facts.results import BoundBy
 from tests.support import facts as make
 from tests.support.runs import MS
@@ -25,7 +25,7 @@ from tests.unit.diagnosis.edges.base import STEPS, Edge, base, starving, whole
 
 
 def claim_of(gain_ns: float, effort: Effort = "code") -> Claim:
-    finding = Finding("t", "m", "t", "a", "c", "f", (), tier="M")
+    finding = Finding(Text(*"tmtacf"), (), tier="M")
     rule = Rule("x", "x", effort, lambda case: None, muted_when_input_bound=True)
     step_ns = base().steps.mean_ns - gain_ns
     return Claim(rule, finding, step_ns, step_ns, step_ns, gain_ns, gain_ns)

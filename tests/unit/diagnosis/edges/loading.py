@@ -95,7 +95,7 @@ def frees(time_ns: float) -> bool:
     case = make.with_share(make.with_loading(case, batches=sent), "h2d", time_ns / case.steps.mean_ns)
     case = make.with_steps(case, operator_fracs={})
     stacks = sampled({("h2d",): Part("h2d", 100, (named(is_own_line=True),))})
-    return "freeing the batch" in make.find(replace(case, stacks=stacks), "ipc_bound").measured
+    return "freeing the batch" in make.find(replace(case, stacks=stacks), "ipc_bound").text.measured
 
 
 def read_ahead(need: float) -> bool:
@@ -103,7 +103,7 @@ def read_ahead(need: float) -> bool:
     case = make.with_jobs(starving(), 10.0 * MS, need)
     watched = LoaderArguments(0, "words", "iterable", reads_ahead=False)
     case = make.with_loading(case, loader=None, watched=watched, batches=None)
-    return "a thread of Python would hold" in make.find(case, "watched_input").advice
+    return "a thread of Python would hold" in make.find(case, "watched_input").text.advice
 
 
 EDGES: Mapping[str, Edge] = {

@@ -37,7 +37,7 @@ def reading(**fields: Any) -> Case:
 def advises_storage(moved: float) -> bool:
     """Say whether reading that a processor does, and that moves bytes for so much of it, is told to read larger pieces."""
     case = reading(cpu_frac=0.9, bytes=moved * 100.0 * MS * COPY_BYTES_PER_NS)
-    return "larger pieces" in make.find(case, "slow_read").advice
+    return "larger pieces" in make.find(case, "slow_read").text.advice
 
 
 def sharing(added: float) -> Case:

@@ -82,9 +82,13 @@ EDGES: Mapping[str, Edge] = {
     "LOOPED_TENSOR_NS": Edge(150_000, lambda x: not looped(1_000, 1, 1_000 * x)),
     "LOOPED_PARAMETER_NS": Edge(12.0, lambda x: not looped(1, 10**9, 1e9 * x)),
     "LEAST_OUTSIDE_SAVED": Edge(0.25, lambda x: make.find(outside(500_000 / x), "python_gap").otherwise is not None),
-    "ALIKE_FRAC": Edge(0.1, lambda x: "half of the" in make.find(outside(20e6, 1 / (1 + x)), "python_gap").measured),
+    "ALIKE_FRAC": Edge(
+        0.1, lambda x: "half of the" in make.find(outside(20e6, 1 / (1 + x)), "python_gap").text.measured
+    ),
     "LEAST_OWN_SAMPLES": Edge(8, lambda x: make.speaks(mining(whole(x)), "python_in_step")),
-    "ONE_FUNCTION_FRAC": Edge(0.7, lambda x: make.find(mining(share=x), "python_in_step").title.endswith("mine()")),
+    "ONE_FUNCTION_FRAC": Edge(
+        0.7, lambda x: make.find(mining(share=x), "python_in_step").text.title.endswith("mine()")
+    ),
     "RECORDING_FRAC": Edge(
         0.03, lambda x: make.speaks(make.with_manifest(base(), overhead=Overhead(1e6, x, "")), "collector_overhead")
     ),

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from profiler_server.diagnosis.wording import say_functions
 from profiler_server.facts.case import Case
 from profiler_server.facts.machine import Gain, Replayed, Sighting
 from profiler_server.facts.steps import Part
+from profiler_server.words.phrases import say_functions
 from tests.support import facts as make
 from tests.unit.diagnosis.edges.base import Edge, base, named
 

@@ -144,7 +144,7 @@ def test_without_device_times_the_rule_asks_for_them(tmp_path: Path) -> None:
 
 def test_what_a_cool_device_saves_is_its_share_of_the_step() -> None:
     found = make.find(throttled(0.25), "clock_throttle")
-    assert "700 MHz" in found.measured
+    assert "700 MHz" in found.text.measured
     assert found.what_if.touches["kernels"] == pytest.approx(0.25 * 0.9 * base().steps.mean_ns)
 
 

@@ -1,24 +1,104 @@
-"""Sentences, code to copy and places to look at that several rules share, and the functions that they name."""
+"""The texts of advice, sentences that several rules share, and the functions that they name.
+
+What a rule says is written in `texts/*.txt`, an entry for each rule and for each case of it: `drift`, `worker_restart.remade`.
+An entry has the texts of the one before its dot, but for those of its own. Code begins in the line below its name. Fields
+are figures that the rule gives, facts of the case and limits, each with its format: `{limits.DRIFT_FRAC:share}`.
+"""
 
 from __future__ import annotations
 
+import re
+import string
+import textwrap
+from collections.abc import Callable, Mapping
+from functools import cache
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
+from collector.format.phases import PHASE_LABELS
+from profiler_server.diagnosis.limits import list_limits
 from profiler_server.diagnosis.limits.facts import CAPPED_NEED, INPUT_WAIT_FRAC, NAMED_FRAC
-from profiler_server.facts.case import Case
+from profiler_server.facts.case import Case, Text
+from profiler_server.facts.job import BEHIND_FRAC
 from profiler_server.facts.loading import LoaderArguments
 from profiler_server.facts.results import Evidence
 from profiler_server.facts.steps import NamedFunction, Part, read_column
-from profiler_server.format import format_duration, format_share
+from profiler_server.format import (
+    form_plural,
+    format_bytes,
+    format_cores,
+    format_count,
+    format_duration,
+    format_number_of,
+    format_share,
+)
 
 DATA_PAGE = Evidence("data", "tab=interval", "Queue depth and wait per step")
 STAGES_PAGE = Evidence("data", "tab=processing", "Work and wait of each stage")
 OPERATORS_PAGE = Evidence("operators", "", "Operators of the detailed window")
+FUNCTIONS = Evidence("steps", "", "The functions of each phase")
 _MOST_SAID = 2
 AROUND_ACTING = "around the forward without gradients"
 """Where the gap of a step lies that acts on what its model says."""
+
+
+_FORMATS: Mapping[str, Callable[[Any], str]] = {
+    "share": format_share,
+    "duration": format_duration,
+    "bytes": format_bytes,
+    "count": format_count,
+    "cores": format_cores,
+    "phase": lambda name: PHASE_LABELS[name].lower(),
+}
+
+
+class _Formatter(string.Formatter):
+    def format_field(self, value: Any, format_spec: str) -> str:
+        if format_spec.startswith("number of "):
+            return format_number_of(value, format_spec.removeprefix("number of "))
+        return _FORMATS[format_spec](value) if format_spec in _FORMATS else format(value, format_spec)
+
+
+@cache
+def read_texts() -> Mapping[str, Mapping[str, str]]:
+    """Return the texts of each entry by their names."""
+    found: dict[str, dict[str, str]] = {}
+    for path in sorted(Path(__file__).with_name("texts").glob("*.txt")):
+        for entry in re.split(r"^## ", path.read_text("utf-8"), flags=re.MULTILINE)[1:]:
+            name, _, body = entry.partition("\n")
+            own = dict(re.findall(r"^(\w+):(.*(?:\n(?: {4}.*)?)*)", body, re.MULTILINE))
+            found[name] = {key: _read(text) for key, text in own.items()}
+    return {name: {**found[name.partition(".")[0]], **own} for name, own in found.items()}
+
+
+def _read(text: str) -> str:
+    """Return code as it stands, and prose in one line."""
+    return textwrap.dedent(text).strip() if text.startswith("\n") else re.sub(r"\s*\n\s*", " ", text.strip())
+
+
+def describe(case: Case, entry: str, **given: object) -> Text:
+    """Return the texts of an entry with these figures in them."""
+    steps = case.steps
+    values = {
+        "case": case,
+        "limits": SimpleNamespace(**list_limits()),
+        "step_ns": steps.mean_ns,
+        "loading": case.loading,
+        "loader": case.loading.loader,
+        "reading": case.loading.reading,
+        "load": case.host.load,
+        "noun": steps.noun,
+        "nouns": form_plural(steps.noun),
+        "Nouns": form_plural(steps.noun).capitalize(),
+        "behind_frac": BEHIND_FRAC,
+        "wait": say_wait(case),
+        "input_limit": say_input_limit(case),
+        **given,
+    }
+    return Text(**{name: _Formatter().vformat(text, (), values) for name, text in read_texts()[entry].items()})
 
 
 def write_loader(loader: LoaderArguments, **changes: Any) -> str:
@@ -122,6 +202,17 @@ def _is_worth_saying(entry: NamedFunction) -> bool:
 def name_call(entry: NamedFunction) -> str:
     """Return the function in a title or an advice: by its name, or by the line where that alone is known."""
     return f"what {entry.place} does" if entry.is_own_line else spell_call(entry)
+
+
+def name_parts(entry: NamedFunction) -> dict[str, object]:
+    """Return what texts say of a function: its name in a sentence, its call as code, what it is and where."""
+    call = name_call(entry)
+    return {
+        "call": call,
+        "code": "…" if entry.is_own_line else call,
+        "function": spell_function(entry),
+        "place": entry.place,
+    }
 
 
 def spell_call(entry: NamedFunction) -> str:

@@ -1,0 +1,382 @@
+"""What the training thread does in a step beside its operators: between the calls, within them, and in the update."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from profiler_server.diagnosis.limits.facts import LARGE_PART_FRAC, MIN_GAIN_FRAC, MIN_GAIN_NS
+from profiler_server.diagnosis.limits.thread import (
+    ALIKE_FRAC,
+    COLLECTED_FRAC,
+    FUSED_PARAMETER_NS,
+    FUSED_TENSOR_NS,
+    FUSED_UPDATE_NS,
+    LEAST_FUSED,
+    LEAST_OUTSIDE_SAVED,
+    LEAST_OWN_SAMPLES,
+    LEAST_PYTHON_SAVED,
+    LEAST_ROWS_SAVED,
+    LEAST_UPDATE_SAVED,
+    LOGGED_FRAC,
+    LOGGING_FRAC,
+    LOOP_SAVED,
+    LOOPED_FRAC,
+    LOOPED_PARAMETER_NS,
+    LOOPED_TENSOR_NS,
+    MOST_FUSED,
+    ONE_FUNCTION_FRAC,
+    OPERATORS_IN_MODULES_FRAC,
+    OUTSIDE_FRAC,
+    PYTHON_SAVED,
+    RARER_STEPS,
+    UPDATE_FRAC,
+)
+from profiler_server.diagnosis.what_if import bound_removal, measure_garbage_outside, predict_or, shorten_step
+from profiler_server.facts.case import Case, Finding, Rule
+from profiler_server.facts.results import Abstention
+from profiler_server.facts.steps import COMPUTING, NamedFunction, OwnWork, read_column
+from profiler_server.format import form_plural, format_count, format_duration, format_share
+from profiler_server.words.phrases import (
+    AROUND_ACTING,
+    FUNCTIONS,
+    OPERATORS_PAGE,
+    acts_in_steps,
+    describe,
+    find_dominant,
+    find_in_phases,
+    name_call,
+    name_parts,
+    say_functions,
+    spell_function,
+)
+
+
+def _judge_logging_stall(case: Case) -> Finding | None:
+    """Logging holds the training thread up."""
+    logged = case.steps.logged
+    if logged is None:
+        return None
+    outside_ns = case.steps.phases_ns["gap"] + case.steps.phases_ns["tail"]
+    spent_ns = min(logged.step_ns, outside_ns)
+    share = spent_ns / case.steps.mean_ns
+    if share < LOGGING_FRAC:
+        return None
+    return Finding(
+        describe(
+            case,
+            "logging_stall",
+            logged=logged,
+            share=share,
+            functions=say_functions(find_in_phases(case, "gap", "tail"), "the time outside of training"),
+        ),
+        tier="A",
+        what_if=shorten_step(case, "outside", spent_ns, 0.9),
+        gain_range=(0.8, 1.1),
+    )
+
+
+def _has_a_rule(case: Case, outside_ns: float) -> bool:
+    """Say whether another rule names most of this time: `logging_stall`, or `gc_pauses`."""
+    logged = case.steps.logged
+    if logged is not None and logged.step_ns >= LOGGED_FRAC * outside_ns:
+        return True
+    return measure_garbage_outside(case) >= COLLECTED_FRAC * outside_ns
+
+
+def _judge_python_gap(case: Case) -> Finding | None:
+    """Time between the known calls of a step: logging, metrics, Python of the user's, what answers a model that acts."""
+    if case.device.is_used:  # the host waits for the device in these phases; device times have to say why
+        return None
+    regular = case.steps.selection.regular
+    outside = sum(read_column(case.steps.rows, f"{name}_ns")[regular] for name in ("gap", "tail"))
+    typical = float(np.median(outside))
+    # The collector of garbage runs where objects are made: what it takes of this time goes with the work that makes them.
+    collected = np.minimum(read_column(case.steps.rows, "gc_ns")[regular], np.maximum(outside - typical, 0))
+    share = typical / case.steps.mean_ns
+    if share < OUTSIDE_FRAC:
+        return None
+    spent = case.steps.phases_ns["gap"] + case.steps.phases_ns["tail"]
+    if _has_a_rule(case, spent):
+        return None
+    longer = "gap" if case.steps.regular_phases_ns["gap"] > case.steps.regular_phases_ns["tail"] else "tail"
+    is_fed = bool(read_column(case.steps.rows, "fetches").any() or case.steps.regular_phases_ns["data_wait"])
+    told = f"; half of the {form_plural(case.steps.noun)} spend at least {format_duration(typical)}"
+    part = find_in_phases(case, "gap", "tail")
+    culprit = find_dominant(part)
+    is_acting = longer == "gap" and acts_in_steps(case)
+    place = "after the parameter update" if longer == "tail" else "before the batch is asked for"
+    text = describe(
+        case,
+        _name_gap(longer, is_acting, is_fed, culprit),
+        place_in_step=AROUND_ACTING if is_acting else place,
+        spent_ns=spent,
+        share=case.steps.share("gap", "tail"),
+        usual="" if abs(typical / spent - 1.0) < ALIKE_FRAC else told,
+        functions=say_functions(part, "this time"),
+        unwatched="" if is_fed else _UNWATCHED,
+        **({} if culprit is None else name_parts(culprit)),
+    )
+    if culprit is None:
+        saved_frac = 0.9 if is_acting else 1.0 - 1.0 / RARER_STEPS
+        what_if = shorten_step(case, "outside", min(typical + float(collected.mean()), spent), saved_frac)
+        found = Finding(text, what_if=what_if, gain_range=(LEAST_OUTSIDE_SAVED, 1.02))
+    else:  # the function that is most of the time is taken away, instead of a part of all of it
+        what_if = shorten_step(case, "outside", spent, culprit.share_frac)
+        found = Finding(text, evidence=(FUNCTIONS,), what_if=what_if, gain_range=bound_removal(culprit))
+    # In a step of a few milliseconds no gain is long enough to be promised, however large the share is.
+    is_brief = (
+        case.steps.phases_ns["forward"] > 0 and share >= LARGE_PART_FRAC and typical * LEAST_OUTSIDE_SAVED < MIN_GAIN_NS
+    )
+    return replace(found, otherwise=replace(found, what_if=None, severity="low")) if is_brief else found
+
+
+_UNWATCHED = (
+    " No input of the steps was seen: if this time is your input, wrap it, for batch in collector.watch(batches), "
+    "and it counts as data wait."
+)
+
+
+def _name_gap(longer: str, is_acting: bool, is_fed: bool, culprit: NamedFunction | None) -> str:
+    if is_acting:
+        return "python_gap.acting" if culprit is None else "python_gap.acting_named"
+    if culprit is None:
+        return "python_gap"
+    return "python_gap.named" if is_fed or longer == "tail" else "python_gap.unfed_named"
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Such work in one phase."""
+
+    phase: str
+    work: OwnWork
+    low_ns: float
+    usual_ns: float
+    high_ns: float
+
+    @property
+    def times_ns(self) -> tuple[float, float, float]:
+        return self.low_ns, self.usual_ns, self.high_ns
+
+
+def _judge_python_in_step(case: Case) -> Finding | Abstention | None:
+    """Python of the user's between forward, backward and update: pairs that are mined, losses and metrics in loops."""
+    if case.device.is_used or case.stacks is None:  # with a device, its times have to say what the host holds up
+        return None
+    found = {phase: work for phase in COMPUTING if (work := case.stacks.own_work[phase]) is not None}
+    found = {phase: work for phase, work in found.items() if work.samples >= LEAST_OWN_SAMPLES}
+    if not case.steps.operator_fracs:
+        sampled_ns = sum(work.low_frac * case.steps.phases_ns[phase] for phase, work in found.items())
+        missing = "how much of the Python between the modules is spent in operators"
+        wanted = Abstention("python_in_step", missing, 'Record with Profiler(window="auto").')
+        return wanted if sampled_ns >= OUTSIDE_FRAC * case.steps.mean_ns else None
+    parts = [_measure(case, phase, work) for phase, work in found.items()]
+    low_ns, usual_ns = sum(part.low_ns for part in parts), sum(part.usual_ns for part in parts)
+    is_much = usual_ns >= OUTSIDE_FRAC * case.steps.mean_ns and low_ns >= MIN_GAIN_FRAC * case.steps.mean_ns
+    return _describe_python(case, parts) if is_much else None
+
+
+def _measure(case: Case, phase: str, work: OwnWork) -> _Part:
+    """Take the operators off that the work calls by itself: none to all of them, and usually those of no module.
+
+    Collections of garbage that run within it are another rule's.
+    """
+    spent_ns = case.steps.phases_ns[phase] * _leave_garbage(case)
+    operators, inside = case.steps.operator_fracs.get(phase, 0.0), 1.0 - work.share_frac
+    called = min(max(operators - OPERATORS_IN_MODULES_FRAC * inside, 0.0), work.share_frac)
+    usual = work.share_frac - called
+    low = usual - math.hypot(work.share_frac - work.low_frac, usual - max(work.share_frac - operators, 0.0))
+    high = min(work.high_frac, 1.0 - operators)
+    return _Part(phase, work, max(low, 0.0) * spent_ns, usual * spent_ns, max(high, usual) * spent_ns)
+
+
+def _leave_garbage(case: Case) -> float:
+    """Return the part of the computing phases in which no garbage is collected."""
+    spent_ns = sum(case.steps.phases_ns[phase] for phase in COMPUTING)
+    collected_ns = float(read_column(case.steps.rows, "gc_ns")[case.steps.selection.kept].mean())
+    inside_ns = max(collected_ns - measure_garbage_outside(case), 0.0)
+    return max(1.0 - inside_ns / spent_ns, 0.0) if spent_ns else 0.0
+
+
+def _describe_python(case: Case, parts: Sequence[_Part]) -> Finding:
+    low_ns, usual_ns, high_ns = (sum(values) for values in zip(*(part.times_ns for part in parts), strict=True))
+    most = max(parts, key=lambda part: part.usual_ns)
+    culprit = next((entry for entry in most.work.functions if entry.share_frac >= ONE_FUNCTION_FRAC), None)
+    call = name_call(culprit) if culprit is not None else "this work"
+    touches = {part.phase: part.high_ns for part in parts}
+    found = Finding(
+        describe(
+            case,
+            "python_in_step.named" if culprit is not None else "python_in_step",
+            usual_ns=usual_ns,
+            share=usual_ns / case.steps.mean_ns,
+            low_ns=low_ns,
+            high_ns=high_ns,
+            phase=most.phase,
+            samples=_say_samples(most.work),
+            code=_write_code(most.work.functions, culprit is not None),
+            call=call,
+        ),
+        evidence=(FUNCTIONS,),
+        what_if=replace(shorten_step(case, "python", usual_ns, PYTHON_SAVED), touches=touches),
+        gain_range=(LEAST_PYTHON_SAVED * low_ns / (PYTHON_SAVED * usual_ns), high_ns / (PYTHON_SAVED * usual_ns)),
+    )
+    return replace(found, otherwise=replace(found, what_if=None, severity="low"))
+
+
+def _say_samples(work: OwnWork) -> str:
+    named = " and ".join(spell_function(entry) for entry in work.functions)
+    share = f"{format_share(work.share_frac)} of its samples ({work.samples:,})"
+    return f"{named}, {share}" if named else share
+
+
+def _write_code(functions: Sequence[NamedFunction], is_one: bool) -> str:
+    first = functions[0] if functions else None
+    if first is not None and first.caller:  # a call of a library, such as of a metric
+        return f"if step % 50 == 0:  # not in every one\n    {name_call(first)}  # {first.place}"
+    if first is None or not is_one:
+        return "loss = compute(outputs, labels)  # on whole tensors: no loop over their elements"
+    call = "…" if first.is_own_line else name_call(first)
+    return f"{call}  # {first.place}: on whole tensors, not element by element"
+
+
+_MOST_NAMED = 3
+
+
+def _judge_rows_in_loop(case: Case) -> Finding | None:
+    """A loop of Python over samples or other rows, each with small operators of its own."""
+    looped, step_ns = case.steps.looped, case.steps.mean_ns
+    # With a device, its times have to say what the host holds up.
+    if looped is None or looped.holds_batches or case.device.is_used:
+        return None
+    low_ns, high_ns = (sum(getattr(part, end) for part in looped.phases) for end in ("low_ns", "high_ns"))
+    # What one call for all rows saves of the step: at least, usually and at most.
+    least_ns, usual_ns = LEAST_ROWS_SAVED * low_ns, (low_ns + high_ns) / 2.0
+    if usual_ns < LOOPED_FRAC * step_ns or least_ns < MIN_GAIN_FRAC * step_ns:
+        return None
+    culprit = find_dominant(find_in_phases(case, "forward"))
+    touches = {part.phase: part.high_ns for part in looped.phases if part.high_ns}
+    found = Finding(
+        describe(
+            case,
+            "rows_in_loop.free" if looped.is_free else "rows_in_loop",
+            looped=looped,
+            where=f": {name_call(culprit)}" if culprit is not None else "",
+            calls=round(looped.calls),
+            names=", ".join(looped.names[:_MOST_NAMED]),
+            usual_ns=usual_ns,
+            share=usual_ns / step_ns,
+        ),
+        evidence=(OPERATORS_PAGE,),
+        what_if=replace(shorten_step(case, "python", usual_ns, 1.0), touches=touches) if looped.is_free else None,
+        gain_range=(least_ns / usual_ns, high_ns / usual_ns),
+        severity="info" if looped.is_free else "low",
+    )
+    return replace(found, otherwise=replace(found, what_if=None, severity="low"))
+
+
+_STEP = re.compile(r"Optimizer\.step#(\w+)\.step")
+_FUSED = ("Adam", "AdamW", "SGD", "Adagrad")
+"""Optimizers with a fused form on every device."""
+_FOREACH = ("Adadelta", "Adamax", "ASGD", "NAdam", "RAdam", "RMSprop", "Rprop")
+
+
+def _judge_optimizer_loop(case: Case) -> Finding | Abstention | None:
+    """The parameter update loops over tensors in Python, one small operator after the other."""
+    share = case.steps.share("optimizer")
+    if share < UPDATE_FRAC:
+        return None
+    optimizers = case.facts.get("optimizers") or _read_optimizers(case)
+    if not isinstance(optimizers, list) or not optimizers:
+        return Abstention("optimizer_loop", "which optimizer runs and how", "Record with a newer version of Stepscope.")
+    slow = [entry for entry in optimizers if isinstance(entry, Mapping) and _loops(case, entry)]
+    if not slow:
+        return None
+    name, tensors = str(slow[0].get("name")), slow[0].get("tensors")
+    flag = "fused" if name in _FUSED else "foreach"
+    update_ns = case.steps.phases_ns["optimizer"]
+    if _limit_saved(case, optimizers) * share < MIN_GAIN_FRAC:
+        return None
+    saved, least, most = _find_saved(case, optimizers) if flag == "fused" else LOOP_SAVED
+    over = f" over {format_count(tensors)} tensors" if isinstance(tensors, int) else ""
+    finding = Finding(
+        describe(case, "optimizer_loop", name=name, update_ns=update_ns, share=share, over=over, flag=flag),
+        what_if=shorten_step(case, "optimizer", update_ns, saved),
+        gain_range=(least / saved, most / saved),
+    )
+    return predict_or(case, finding, "optimizer", "update")
+
+
+def _find_saved(case: Case, optimizers: Sequence[Any]) -> tuple[float, float, float]:
+    """Return the share of the update that fused optimizers save: usually, at least and at most.
+
+    A fused update costs something for each tensor and each parameter, while a loop costs as much as its operators take.
+    """
+    sizes = _read_sizes(case, optimizers)
+    if sizes is None:
+        return LOOP_SAVED
+    tensors, parameters = sizes
+    each_ns = len(optimizers) * FUSED_UPDATE_NS + tensors * FUSED_TENSOR_NS + parameters * FUSED_PARAMETER_NS
+    left, limit = each_ns / case.steps.phases_ns["optimizer"], _limit_saved(case, optimizers)
+    usual, least, most = (
+        max(min(1.0 - left * times, limit), LEAST_UPDATE_SAVED) for times in (1.0, MOST_FUSED, LEAST_FUSED)
+    )
+    return usual, least, most
+
+
+def _limit_saved(case: Case, optimizers: Sequence[Any]) -> float:
+    """Return the share of the update that loops over the tensors can take at most."""
+    sizes = _read_sizes(case, optimizers)
+    if sizes is None:
+        return 1.0
+    tensors, parameters = sizes
+    looped_ns = tensors * LOOPED_TENSOR_NS + parameters * LOOPED_PARAMETER_NS
+    return min(looped_ns / case.steps.phases_ns["optimizer"], 1.0)
+
+
+def _read_sizes(case: Case, optimizers: Sequence[Any]) -> tuple[float, float] | None:
+    """Return how many tensors and parameters all optimizers update, None where that does not tell what it takes."""
+    entries = [entry for entry in optimizers if isinstance(entry, Mapping)]
+    tensors, parameters = ([_read_count(entry.get(name)) for entry in entries] for name in ("tensors", "parameters"))
+    if case.device.is_used or min(tensors + parameters, default=0.0) <= 0:
+        return None
+    return sum(tensors), sum(parameters)
+
+
+def _read_count(value: object) -> float:
+    """Return a number that was noted, 0 for what is none."""
+    return float(value) if isinstance(value, int) and not isinstance(value, bool) else 0.0
+
+
+def _read_optimizers(case: Case) -> list[Mapping[str, Any]]:
+    """Return the optimizer that a window shows to loop, where its settings were not recorded."""
+    replay = case.device.replay
+    seen = replay.seen.get("update_loops") if replay is not None else None
+    names = [_STEP.fullmatch(name) for name in seen.examples] if seen is not None else []
+    return [{"name": found[1], "foreach": False} for found in names if found is not None]
+
+
+def _loops(case: Case, optimizer: Mapping[str, Any]) -> bool:
+    """Say whether the optimizer runs its Python loop. Left to itself, PyTorch takes foreach on a CUDA device only."""
+    if optimizer.get("name") not in (*_FUSED, *_FOREACH) or optimizer.get("fused"):
+        return False
+    if optimizer.get("name") == "SGD" and optimizer.get("momentum") is False and not case.device.is_used:
+        return False  # one pass over the parameters as it is: on a processor there is nothing to fuse
+    if optimizer.get("foreach") is None:
+        return not case.device.is_used
+    return not optimizer.get("foreach")
+
+
+RULES = (
+    Rule("logging_stall", knob="outside", effort="code", judge=_judge_logging_stall),
+    Rule("python_gap", knob="outside", effort="code", judge=_judge_python_gap, muted_when_input_bound=True),
+    Rule("python_in_step", knob="python", effort="code", judge=_judge_python_in_step, muted_when_input_bound=True),
+    Rule("rows_in_loop", knob="python", effort="code", judge=_judge_rows_in_loop, muted_when_input_bound=True),
+    Rule("optimizer_loop", knob="optimizer", effort="flag", judge=_judge_optimizer_loop, muted_when_input_bound=True),
+)

@@ -1,0 +1,33 @@
+"""The texts of advice: each entry is whole, and what stands in it is there."""
+
+from __future__ import annotations
+
+import string
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from profiler_server.diagnosis.limits import list_limits
+from profiler_server.facts.case import Text
+from profiler_server.words.phrases import read_texts
+
+RULES = Path(__file__).parents[3] / "profiler_server/diagnosis/rules"
+TEXTS = read_texts()
+BASES = {"window", "validation_share", "workers_take_processors"}
+"""Entries that have only what their cases share."""
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_an_entry_is_whole(name: str) -> None:
+    wanted = {field.name for field in fields(Text)}
+    assert set(TEXTS[name]) <= wanted
+    assert name in BASES or wanted - set(TEXTS[name]) <= {"assumption"}
+    said = [field for text in TEXTS[name].values() for _, field, _, _ in string.Formatter().parse(text) if field]
+    assert {field for field in said if field.startswith("limits.")} <= {f"limits.{limit}" for limit in list_limits()}
+
+
+def test_every_entry_is_said() -> None:
+    code = "\n".join(path.read_text("utf-8") for path in RULES.glob("*.py"))
+    assert [name for name in TEXTS if name not in BASES and f'"{name.rpartition(".")[2]}' not in code
+            and f'"{name}"' not in code] == []  # fmt: skip
