@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Set
+from collections.abc import Sequence, Set
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -13,11 +13,9 @@ import pyarrow as pa
 from collector.format.parts import build_table_from_rows
 from collector.format.phases import PHASE_NAMES
 from collector.format.schema.layout import events_path
-from collector.format.words import PIN_QUEUE, WORKER_QUEUE
 from collector.notes import WORDS_FILE, read_notes
 from collector.ring.clock import Clock
 from collector.ring.codes import OWN_QUEUE
-from collector.ring.packing import NOT_READY, READY, unpack_queues
 from collector.ring.words import WordReader
 from collector.sidecar.assembler import Assembler
 from collector.sidecar.collectives import CollectiveRows
@@ -26,11 +24,12 @@ from collector.sidecar.steps.columns import list_fetches, list_queues, list_step
 from collector.sidecar.steps.machine import StepMachine
 from collector.sidecar.steps.row_keeping import Done, decode_state, encode_state
 from collector.sidecar.steps.rows import COMMUNICATION, UNKNOWN, Moment
-from collector.sidecar.steps.steady import Steady, SteadyFeed
+from collector.sidecar.steps.steady import Ints, Steady, SteadyFeed
 
 STEPS_WITH_PHASES = 5_000
 """So many steps keep where in time their phases lie; later ones only if they are detailed."""
-NEXT_READY = {NOT_READY: False, READY: True}
+_FETCH_COLUMNS = ("step", "index", "loader", "epoch", "batch", "start_ns", "duration_ns", "samples")
+_QUEUE_COLUMNS = ("step", "start_ns", "loader", "word", "batch")
 
 Rows = list[dict[str, Any]]
 
@@ -61,6 +60,8 @@ class StepsAssembler(Assembler):
         self._machine = StepMachine(self._add)
         self._feed = SteadyFeed(self._machine, self._add_steady)
         self._rows: dict[str, Rows] = _empty_rows()
+        self._fetches: list[tuple[int, ...]] = []
+        self._queues: list[tuple[int, ...]] = []
         self._pieces: dict[str, list[pa.Table]] = {}
         self._collectives = CollectiveRows(rank_folder, clock)
         self._last_moment: dict[str, Any] | None = None
@@ -175,9 +176,24 @@ class StepsAssembler(Assembler):
 
     def _build_rows(self) -> None:
         rows, self._rows = self._rows, _empty_rows()
-        for name, entries in rows.items():
-            if entries:
-                self._pieces.setdefault(name, []).append(build_table_from_rows(name, entries))
+        self._keep({name: build_table_from_rows(name, entries) for name, entries in rows.items() if entries})
+        fetches, self._fetches = self._fetches, []
+        queues, self._queues = self._queues, []
+        if fetches:
+            self._keep_fetches(_name_columns(_FETCH_COLUMNS, fetches))
+        if queues:
+            columns = _name_columns(_QUEUE_COLUMNS, queues)
+            self._keep_queues(columns, columns.pop("word"))
+
+    def _keep(self, tables: dict[str, pa.Table]) -> None:
+        for name, table in tables.items():
+            self._pieces.setdefault(name, []).append(table)
+
+    def _keep_fetches(self, columns: dict[str, Ints]) -> None:
+        self._keep({"fetches": list_fetches(columns, self.clock)})
+
+    def _keep_queues(self, columns: dict[str, Ints], words: Ints) -> None:
+        self._keep({"queues": list_queues(columns, words, self._capacities, self._with_pin_queue, self.clock)})
 
     def _may_skip(self) -> bool:
         """Say whether steps that are all alike need no looking at each: nobody will want to know where phases lie."""
@@ -188,13 +204,20 @@ class StepsAssembler(Assembler):
             listener.see_steady(steady)
         self._look_for_loaders(set(np.unique(steady.loaders).tolist()))
         self._build_rows()
-        tables = {"steps": list_steps(steady, self._describe_step(steady.example), self._index, self.clock)}
+        self._keep({"steps": list_steps(steady, self._describe_step(steady.example), self._index, self.clock)})
         if self._data_pipeline:
-            tables["fetches"] = list_fetches(steady, self._index, self.clock)
+            common = {
+                "step": steady.steps,
+                "start_ns": steady.starts,
+                "loader": steady.loaders,
+                "batch": steady.batches,
+            }
+            indices = np.arange(self._index, self._index + len(steady))
+            samples = np.zeros_like(steady.steps) if steady.samples is None else steady.samples
+            own = {"index": indices, "epoch": steady.epochs, "duration_ns": steady.fetches, "samples": samples}
+            self._keep_fetches({**common, **own})
             if steady.queues is not None:
-                tables["queues"] = list_queues(steady, self._capacities, self._with_pin_queue, self.clock)
-        for name, table in tables.items():
-            self._pieces.setdefault(name, []).append(table)
+                self._keep_queues(common, steady.queues)
         self._seen.add(steady.ends - steady.starts, steady.phases)
         self._count(steady.example, len(steady))
         self._index += len(steady)
@@ -213,8 +236,10 @@ class StepsAssembler(Assembler):
             self._seen.add(np.array([done.end - done.row.start]), np.array([done.row.sums()]))
             self._count(done, 1)
         if self._data_pipeline:
-            self._rows["fetches"] += self._list_fetches(done)
-            self._rows["queues"] += self._list_queues(done)
+            fetches = (fetch for fetch in done.row.fetches if fetch.loader != OWN_QUEUE)
+            self._fetches += ((done.step, self._index, *fetch) for fetch in fetches)
+            if not done.row.probed:  # else the queue is as the probe left it
+                self._queues += ((done.step, *sample) for sample in done.row.queues)
         self._index += 1
 
     def _count(self, done: Done, steps: int) -> None:
@@ -265,43 +290,6 @@ class StepsAssembler(Assembler):
             for stretch in done.row.stretches
         ]
 
-    def _list_fetches(self, done: Done) -> Rows:
-        return [
-            {
-                "step": done.step,
-                "index": self._index,
-                "loader": fetch.loader,
-                "epoch": fetch.epoch,
-                "batch": fetch.batch,
-                "start_ns": self.clock.to_run(fetch.start),
-                "duration_ns": fetch.duration,
-                "samples": fetch.samples or None,
-            }
-            for fetch in done.row.fetches
-            if fetch.loader != OWN_QUEUE
-        ]
-
-    def _list_queues(self, done: Done) -> Rows:
-        rows: Rows = []
-        if done.row.probed:
-            return rows  # the queue is as the probe left it
-        for sample in done.row.queues:
-            queues = unpack_queues(sample.word)
-            common = {
-                "step": done.step,
-                "start_ns": self.clock.to_run(sample.start),
-                "loader": sample.loader,
-                "batch": sample.batch,
-                "capacity": self._capacities.get(sample.loader, 0),
-                "next_ready": NEXT_READY.get(queues.state),
-                "out_of_order": queues.out_of_order,
-                "outstanding": queues.outstanding,
-            }
-            rows.append({**common, "queue": WORKER_QUEUE, "depth": queues.worker_depth})
-            if sample.loader in self._with_pin_queue:
-                rows.append({**common, "queue": PIN_QUEUE, "depth": queues.pin_depth})
-        return rows
-
     def _list_device_phases(self) -> Rows:
         times, self._machine.device_times = self._machine.device_times, []
         return [
@@ -329,7 +317,11 @@ class StepsAssembler(Assembler):
 
 
 def _empty_rows() -> dict[str, Rows]:
-    return {"steps": [], "phases": [], "fetches": [], "queues": []}
+    return {"steps": [], "phases": []}
+
+
+def _name_columns(names: Sequence[str], rows: list[tuple[int, ...]]) -> dict[str, Ints]:
+    return dict(zip(names, np.array(rows, np.int64).T, strict=True))
 
 
 ASSEMBLER = StepsAssembler

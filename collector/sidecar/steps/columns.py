@@ -1,4 +1,4 @@
-"""Steps that all went alike to tables: columns, never a row by itself."""
+"""Tables made of columns: steps that all went alike, and what many steps have several of."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def list_steps(steady: Steady, example: Mapping[str, Any], index: int, clock: Cl
         "epoch": steady.epochs,
         "loader": steady.loaders,
         "batch": steady.batches,
-        "samples": _build_samples(steady.used, count),
+        "samples": None if steady.used is None else pa.array(steady.used, pa.int64(), mask=steady.used == 0),
         "gc_ns": steady.collections,
     }
     kinds = {field.name: field.type for field in arrow_schema("steps")}
@@ -41,55 +41,39 @@ def list_steps(steady: Steady, example: Mapping[str, Any], index: int, clock: Cl
     return build_table("steps", {**rest, **own})
 
 
-def list_fetches(steady: Steady, index: int, clock: Clock) -> pa.Table:
-    """Return rows of `fetches`, one per step."""
-    return build_table(
-        "fetches",
-        {
-            "step": steady.steps,
-            "index": np.arange(index, index + len(steady)),
-            "loader": steady.loaders,
-            "epoch": steady.epochs,
-            "batch": steady.batches,
-            "start_ns": clock.to_run(steady.starts),  # type: ignore[arg-type]
-            "duration_ns": steady.fetches,
-            "samples": _build_samples(steady.samples, len(steady)),
-        },
-    )
+def list_fetches(columns: Mapping[str, Ints], clock: Clock) -> pa.Table:
+    """Return rows of `fetches` from its columns: times as they were read, 0 where the samples are not known."""
+    samples = columns["samples"]
+    own = {"start_ns": clock.to_run(columns["start_ns"]), "samples": pa.array(samples, pa.int64(), mask=samples == 0)}  # type: ignore[arg-type]
+    return build_table("fetches", {**columns, **own})
 
 
-def list_queues(steady: Steady, capacities: Mapping[int, int], with_pin_queue: Set[int], clock: Clock) -> pa.Table:
-    """Return rows of `queues`: the worker queue of each step, and the pin queue where there is one."""
-    words = steady.queues
-    assert words is not None
+def list_queues(
+    columns: Mapping[str, Ints], words: Ints, capacities: Mapping[int, int], with_pin_queue: Set[int], clock: Clock
+) -> pa.Table:
+    """Return rows of `queues` from samples of them: the worker queue of each, and the pin queue where there is one.
+
+    A batch below 0 is one that the request has not brought yet.
+    """
     queues = unpack_queues(words)
-    columns: dict[str, Any] = {
-        "step": steady.steps,
-        "start_ns": clock.to_run(steady.starts),  # type: ignore[arg-type]
-        "loader": steady.loaders,
-        "batch": steady.batches,
-        "capacity": np.array([capacities.get(loader, 0) for loader in steady.loaders.tolist()], np.int64),
+    batches, loaders = columns["batch"], columns["loader"]
+    common: dict[str, Any] = {
+        **columns,
+        "start_ns": clock.to_run(columns["start_ns"]),  # type: ignore[arg-type]
+        "batch": pa.array(batches, pa.int64(), mask=batches < 0),
+        "capacity": np.array([capacities.get(loader, 0) for loader in loaders.tolist()], np.int64),
         "next_ready": pa.array(queues.state == READY, pa.bool_(), mask=queues.state > READY),
         "out_of_order": queues.out_of_order,
         "outstanding": queues.outstanding,
     }
-    worker = build_table(
-        "queues", {**columns, "queue": _repeat(WORKER_QUEUE, len(words)), "depth": queues.worker_depth}
-    )
-    pins = np.isin(steady.loaders, list(with_pin_queue))
+    worker = build_table("queues", {**common, "queue": _repeat(WORKER_QUEUE, len(words)), "depth": queues.worker_depth})
+    pins = np.isin(loaders, list(with_pin_queue))
     if not pins.any():
         return worker
-    pin = build_table("queues", {**columns, "queue": _repeat(PIN_QUEUE, len(words)), "depth": queues.pin_depth})
+    pin = build_table("queues", {**common, "queue": _repeat(PIN_QUEUE, len(words)), "depth": queues.pin_depth})
     both = pa.concat_tables([worker, pin.filter(pa.array(pins))]).unify_dictionaries()
-    steps = np.arange(len(words))
-    return both.take(np.argsort(np.concatenate((steps, steps[pins])), kind="stable"))
-
-
-def _build_samples(samples: Ints | None, count: int) -> Any:
-    """Return samples; null where they are not known."""
-    if samples is None:
-        return pa.nulls(count, pa.int64())
-    return pa.array(samples, pa.int64(), mask=samples == 0)
+    places = np.arange(len(words))
+    return both.take(np.argsort(np.concatenate((places, places[pins])), kind="stable"))
 
 
 def _repeat(text: str, count: int) -> pa.Array:

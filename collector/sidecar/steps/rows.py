@@ -42,12 +42,12 @@ class Fetch(NamedTuple):
 
 
 class QueueSample(NamedTuple):
-    """`batch` is the one that the request brought, None while it is under way."""
+    """`batch` is the one that the request brought, -1 while it is under way."""
 
     start: int
     loader: int
     word: int
-    batch: int | None = None
+    batch: int = -1
 
 
 @dataclass(slots=True)
