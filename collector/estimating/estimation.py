@@ -17,17 +17,14 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import psutil
 
 from collector.environment import count_usable_cores
-from collector.estimating.model import Job, LoopModel
+from collector.estimating.model import BATCH_SIZE, Job, LoopModel, Measured, Observed
 from collector.estimating.simulation import MOST_WORKERS, MOST_WORKERS_PER_CORE, bound_workers, find_workers, simulate
 from collector.format.schema.errors import OptionError, UsageError
-
-if TYPE_CHECKING:
-    from collector.format.run import Run
 
 MAX_MEMORY_UTIL = 0.7
 MOST_PREFETCH = 16
@@ -35,27 +32,7 @@ NEAR = 1.03
 """As good as the best is what is within 3 % of it."""
 _BATCHES = 8
 _LONGEST_S = 10.0
-_BATCH_SIZE = 32
 _DEPTH = 4
-
-
-@dataclass(frozen=True)
-class Measured:
-    """What a batch is made of. `read_ns` and `collate_ns` are wall times, one per batch; `_cpu_ns` parts of them."""
-
-    batch_size: int
-    read_ns: tuple[int, ...]
-    read_cpu_ns: tuple[int, ...]
-    collate_ns: tuple[int, ...]
-    collate_cpu_ns: tuple[int, ...]
-    batch_bytes: int
-
-    @property
-    def jobs(self) -> tuple[Job, ...]:
-        """Return each batch as work for a worker."""
-        walls = [read + collate for read, collate in zip(self.read_ns, self.collate_ns, strict=True)]
-        cpus = [read + collate for read, collate in zip(self.read_cpu_ns, self.collate_cpu_ns, strict=True)]
-        return tuple(Job(wall, min(cpu / wall, 1.0)) for wall, cpu in zip(walls, cpus, strict=True) if wall)
 
 
 @dataclass(frozen=True)
@@ -158,43 +135,21 @@ def estimate(source: Any, *, batches: int = _BATCHES, quiet: bool = False, **giv
     return proposal
 
 
-@dataclass(frozen=True)
-class _Observed:
-    """What is known of a source. `loader` has the arguments of a DataLoader, as far as there is one."""
-
-    measured: Measured | None
-    loader: Any
-    batch_size: int
-    step_ns: int = 0
-    cores: float | None = None
-    origin: str = "made in this process"
-
-
-def _observe(source: Any, manual: Mapping[str, Any], batches: int) -> _Observed:
+def _observe(source: Any, manual: Mapping[str, Any], batches: int) -> Observed:
     """Measure batches, or read those of a run. UsageError for anything else than a DataLoader, a dataset or a run."""
     runs = sys.modules.get("collector.format.run")
     if runs is not None and isinstance(source, runs.Run):
-        return _read_run(source)
+        from collector.estimating.recorded import read_loop
+
+        return read_loop(source)
     if isinstance(source, (str, bytes, os.PathLike)):
         raise UsageError(f"estimate() takes a run, not its path: estimate(collector.open_run({source!r}))")
     if not any(hasattr(source, name) for name in ("dataset", "__getitem__", "__iter__")):
         raise UsageError(f"estimate() takes a DataLoader, a dataset or a run, not {source!r}"[:200])
-    size = int(manual.get("batch_size") or getattr(source, "batch_size", None) or _BATCH_SIZE)
+    size = int(manual.get("batch_size") or getattr(source, "batch_size", None) or BATCH_SIZE)
     needed = ("batch_ns", "batch_cpu_frac", "batch_bytes")
     measured = None if all(name in manual for name in needed) else measure_batches(source, batches, size)
-    return _Observed(measured, source, size)
-
-
-def _read_run(run: Run) -> _Observed:
-    from collector.estimating.recorded import read_loop
-
-    loop = read_loop(run)
-    found = loop.batches
-    size = loop.loader.batch_size or found.items or _BATCH_SIZE
-    times = (found.read_ns, found.read_cpu_ns, found.collate_ns, found.collate_cpu_ns)
-    which = f" of DataLoader {loop.loader.id} ({loop.loader.dataset})" if loop.loaders > 1 else ""
-    origin = f"as recorded in {run.manifest.name}{which}, with its steps and its cores"
-    return _Observed(Measured(size, *times, found.batch_bytes), loop.loader, size, loop.step_ns, loop.cores, origin)
+    return Observed(measured, source, size)
 
 
 def measure_batches(source: Any, batches: int, batch_size: int) -> Measured:
@@ -203,12 +158,12 @@ def measure_batches(source: Any, batches: int, batch_size: int) -> Measured:
     times: list[tuple[int, int, int, int]] = []
     size = items = 0
     until = time.monotonic() + _LONGEST_S
-    for samples in itertools.islice(_read_batches(source, batch_size), max(batches, 1) + 1):
+    for samples, read_ns, cpu_ns in itertools.islice(_read_batches(source, batch_size), max(batches, 1) + 1):
         start_ns, start_cpu_ns = time.perf_counter_ns(), time.thread_time_ns()
-        batch = collate(samples.items)
+        batch = collate(samples)
         took = (time.perf_counter_ns() - start_ns, time.thread_time_ns() - start_cpu_ns)
-        times.append((samples.read_ns, samples.cpu_ns, *took))
-        size, items = max(size, count_bytes(batch)), max(items, len(samples.items))
+        times.append((read_ns, cpu_ns, *took))
+        size, items = max(size, count_bytes(batch)), max(items, len(samples))
         if time.monotonic() > until:
             break
     if not times:
@@ -219,15 +174,8 @@ def measure_batches(source: Any, batches: int, batch_size: int) -> Measured:
     return Measured(items, read, read_cpu, collated, collate_cpu, size)
 
 
-@dataclass(frozen=True)
-class _Samples:
-    items: list[Any]
-    read_ns: int
-    cpu_ns: int
-
-
-def _read_batches(source: Any, batch_size: int) -> Iterator[_Samples]:
-    """Yield the samples of whole batches with the time that reading them took."""
+def _read_batches(source: Any, batch_size: int) -> Iterator[tuple[list[Any], int, int]]:
+    """Yield the samples of whole batches with the time that reading them took, and that on a processor."""
     dataset = getattr(source, "dataset", source)
     fetch = _by_index(source, dataset, batch_size) if _has_index(dataset) else _in_turn(dataset, batch_size)
     while True:
@@ -235,7 +183,7 @@ def _read_batches(source: Any, batch_size: int) -> Iterator[_Samples]:
         samples = next(fetch, None)
         if not samples:
             return
-        yield _Samples(samples, time.perf_counter_ns() - start_ns, time.thread_time_ns() - start_cpu_ns)
+        yield (samples, time.perf_counter_ns() - start_ns, time.thread_time_ns() - start_cpu_ns)
 
 
 def _has_index(dataset: Any) -> bool:
@@ -297,7 +245,7 @@ def _check(given: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in given.items() if value is not None}
 
 
-def _gather(manual: Mapping[str, Any], observed: _Observed) -> Inputs:
+def _gather(manual: Mapping[str, Any], observed: Observed) -> Inputs:
     measured = observed.measured
     jobs = measured.jobs if measured else ()
     wall = sum(job.wall_ns for job in jobs)
@@ -322,9 +270,11 @@ def _list_jobs(inputs: Inputs, measured: Measured | None, is_given: bool) -> tup
 def _choose_workers(model: LoopModel, most: int) -> int:
     """Return no workers where the batch is made in a few percent of the step, else the fewest that are near the best."""
     workers = find_workers(model, most)
-    alone = simulate(LoopModel(model.batches, model.steps, 0, cores=model.cores)).step_ns
-    beside = simulate(LoopModel(model.batches, model.steps, workers, cores=model.cores)).step_ns
-    return 0 if alone <= NEAR * beside else workers
+    return 0 if _simulate_loader(model, 0) <= NEAR * _simulate_loader(model, workers) else workers
+
+
+def _simulate_loader(model: LoopModel, workers: int, prefetch: int = 2) -> float:
+    return simulate(LoopModel(model.batches, model.steps, workers, prefetch, cores=model.cores)).step_ns
 
 
 def _choose_prefetch(model: LoopModel, workers: int, inputs: Inputs) -> int:
@@ -335,10 +285,7 @@ def _choose_prefetch(model: LoopModel, workers: int, inputs: Inputs) -> int:
     most = MOST_PREFETCH if not inputs.batch_bytes else int(room / (workers * inputs.batch_bytes))
     most = max(1, min(most, MOST_PREFETCH))
 
-    def step_ns(prefetch: int) -> float:
-        return simulate(LoopModel(model.batches, model.steps, workers, prefetch, cores=model.cores)).step_ns
-
-    steps_ns = {prefetch: step_ns(prefetch) for prefetch in range(1, most + 1)}
+    steps_ns = {prefetch: _simulate_loader(model, workers, prefetch) for prefetch in range(1, most + 1)}
     enough = next(prefetch for prefetch, own in steps_ns.items() if own <= NEAR * min(steps_ns.values()))
     return max(enough, min(2, most))
 
@@ -357,8 +304,7 @@ def _simulate_now(source: Any, model: LoopModel) -> int | None:
     workers = getattr(source, "num_workers", None)
     if workers is None:
         return None
-    prefetch = getattr(source, "prefetch_factor", None) or 2
-    return round(simulate(LoopModel(model.batches, model.steps, workers, prefetch, cores=model.cores)).step_ns)
+    return round(_simulate_loader(model, workers, getattr(source, "prefetch_factor", None) or 2))
 
 
 def _explain(inputs: Inputs, workers: int, prefetch: int, origin: str) -> tuple[str, ...]:

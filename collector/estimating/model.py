@@ -19,7 +19,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
+BATCH_SIZE = 32
+"""Where nothing says how many samples a batch has."""
 MOST_OTHERS = 64
 """So many threads of other programs are counted at most."""
 
@@ -163,3 +166,34 @@ class LoopModel:
     receive: Receive = field(default_factory=Receive)
     sharing: Sharing = field(default_factory=Sharing)
     left: float = 1.0
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What a batch is made of. `read_ns` and `collate_ns` are wall times, one per batch; `_cpu_ns` parts of them."""
+
+    batch_size: int
+    read_ns: tuple[int, ...]
+    read_cpu_ns: tuple[int, ...]
+    collate_ns: tuple[int, ...]
+    collate_cpu_ns: tuple[int, ...]
+    batch_bytes: int
+
+    @property
+    def jobs(self) -> tuple[Job, ...]:
+        """Return each batch as work for a worker."""
+        walls = [read + collate for read, collate in zip(self.read_ns, self.collate_ns, strict=True)]
+        cpus = [read + collate for read, collate in zip(self.read_cpu_ns, self.collate_cpu_ns, strict=True)]
+        return tuple(Job(wall, min(cpu / wall, 1.0)) for wall, cpu in zip(walls, cpus, strict=True) if wall)
+
+
+@dataclass(frozen=True)
+class Observed:
+    """What is known of a source. `loader` has the arguments of a DataLoader, as far as there is one."""
+
+    measured: Measured | None
+    loader: Any
+    batch_size: int
+    step_ns: int = 0
+    cores: float | None = None
+    origin: str = "made in this process"

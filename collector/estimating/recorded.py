@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from collector.estimating.model import BATCH_SIZE, Measured, Observed
 from collector.format.arrays import fill_in_proportion
 from collector.format.intervals import Ints
 from collector.format.run import RankRun, Run
@@ -21,44 +20,28 @@ _STAGES = (*_READING, *_COLLATING)
 _COLUMNS = ("stage", "kind", "loader", "epoch", "batch", "duration_ns", "cpu_ns", "items", "bytes")
 
 
-@dataclass(frozen=True)
-class RecordedBatches:
-    """The latest batches of a loader, one number each; see `Measured` for what they mean."""
-
-    read_ns: tuple[int, ...]
-    read_cpu_ns: tuple[int, ...]
-    collate_ns: tuple[int, ...]
-    collate_cpu_ns: tuple[int, ...]
-    items: int
-    batch_bytes: int
-
-
-@dataclass(frozen=True)
-class RecordedLoop:
-    """A loader, one of `loaders`, its batches and the mean training step without its wait for data."""
-
-    loader: Loader
-    loaders: int
-    batches: RecordedBatches
-    step_ns: int
-    cores: float
-
-
-def read_loop(run: Run) -> RecordedLoop:
+def read_loop(run: Run) -> Observed:
     """Read the loader of the first rank that works most. UsageError if none was recorded, or no step."""
     rank = run.rank()
+    name = run.manifest.name
     rows = _read_work(rank)
     if rows is None or not rows.num_rows:
         raise UsageError(
-            f"the run {run.manifest.name} recorded no batch of a DataLoader, so there is nothing to estimate from; "
+            f"the run {name} recorded no batch of a DataLoader, so there is nothing to estimate from; "
             "give estimate() the DataLoader itself"
         )
     number = _find_busiest(rows)
     found = next((loader for loader in rank.manifest.loaders if loader.id == number), None)
     loader = found or Loader(number, "", "map")
-    batches = _sum_batches(rows.filter(pc.equal(rows["loader"], number)))
-    return RecordedLoop(
-        loader, len(pc.unique(rows["loader"])), batches, _mean_step(run, rank), float(rank.manifest.usable_cores or 1.0)
+    measured = _sum_batches(rows.filter(pc.equal(rows["loader"], number)))
+    which = f" of DataLoader {loader.id} ({loader.dataset})" if len(pc.unique(rows["loader"])) > 1 else ""
+    return Observed(
+        measured,
+        loader,
+        loader.batch_size or measured.batch_size or BATCH_SIZE,
+        _mean_step(run, rank),
+        float(rank.manifest.usable_cores or 1.0),
+        f"as recorded in {name}{which}, with its steps and its cores",
     )
 
 
@@ -79,7 +62,8 @@ def _find_busiest(rows: pa.Table) -> int:
     return int(max(sums, key=lambda row: row["duration_ns_sum"])["loader"])
 
 
-def _sum_batches(rows: pa.Table) -> RecordedBatches:
+def _sum_batches(rows: pa.Table) -> Measured:
+    """Add up the latest batches of a loader."""
     key = (read_integers(rows, "epoch", absent=0) << 36) + read_integers(rows, "batch", absent=0)
     batches, place = np.unique(key, return_inverse=True)
     duration = read_integers(rows, "duration_ns")
@@ -98,14 +82,9 @@ def _sum_batches(rows: pa.Table) -> RecordedBatches:
     sizes = np.zeros(len(batches), np.int64)
     np.maximum.at(sizes, place, read_integers(rows, "bytes", absent=0))
     items = int(read_integers(rows, "items").max(initial=0))
-    return RecordedBatches(
-        add(_READING, duration),
-        add(_READING, cpu),
-        add(_COLLATING, duration),
-        add(_COLLATING, cpu),
-        items,
-        int(sizes.max(initial=0)),
-    )
+    read, read_cpu = (add(_READING, values) for values in (duration, cpu))
+    collate, collate_cpu = (add(_COLLATING, values) for values in (duration, cpu))
+    return Measured(items, read, read_cpu, collate, collate_cpu, int(sizes.max(initial=0)))
 
 
 def _mean_step(run: Run, rank: RankRun) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from collector.format.schema.wording import format_ranks_named
 from collector.hangs.positions import Group, RankPosition, list_ranks
@@ -16,6 +16,7 @@ from collector.hangs.positions import Group, RankPosition, list_ranks
 _BACKWARD = "backward"
 _IN_BACKWARD = "DDP"
 """In the name of a reduction that the backward waits for."""
+_ALL = Group("", is_whole=True)
 
 
 @dataclass(frozen=True)
@@ -57,8 +58,7 @@ class _Wait:
 
 def explain_positions(positions: Sequence[RankPosition]) -> Stop | None:
     """Return which ranks wait for which, None where none waits in a collective that another did not enter."""
-    if not any(position.counts for position in positions):
-        return _explain_totals(positions)
+    positions = _tell_groups(positions)
     waits = [*_list_waits(positions), *_list_backwards(positions)]
     chosen = _choose(waits, positions)
     if chosen is None:
@@ -85,11 +85,9 @@ def explain_counts(positions: Sequence[RankPosition]) -> Stop | None:
 
     NCCL's calls return at once: whoever waits for one stands in another call, such as a copy to the host.
     """
-    groups = _list_groups(positions)
-    if not groups:
-        return _find_behind(positions, [position.ended for position in positions])
+    positions = _tell_groups(positions)
     found = []
-    for group in groups:
+    for group in _list_groups(positions):
         members = [position for position in positions if position.belongs_to(group)]
         if (stop := _find_behind(members, [position.count(group) for position in members])) is not None:
             found.append((group, stop))
@@ -119,21 +117,15 @@ def name_group(stop: Stop) -> str:
     return f" of group {stop.group.title}{members}"
 
 
-def _explain_totals(positions: Sequence[RankPosition]) -> Stop | None:
-    """Explain positions that tell no groups: all collectives are counted together."""
-    inside = [position for position in positions if position.in_collective]
-    if inside:
-        number = Counter(position.ended for position in inside).most_common(1)[0][0]
-        waiting = [position for position in inside if position.ended == number]
-        missing = [position for position in positions if not position.in_collective and position.ended <= number]
-        one = max(waiting, key=lambda position: position.is_begun)
-        if not missing:
-            return None
-        return Stop(number + 1, one.name, one.bytes, list_ranks(waiting), tuple(missing), one.is_begun)
-    if not any(_IN_BACKWARD in position.name for position in positions):
-        return None
-    found = _find_in_backward(Group("", is_whole=True), positions)
-    return Stop(None, "", None, list_ranks(found.waiting), found.missing) if found is not None else None
+def _tell_groups(positions: Sequence[RankPosition]) -> Sequence[RankPosition]:
+    """Return positions that tell no groups as ones of a single group, in which all collectives are counted together."""
+    if any(position.counts for position in positions):
+        return positions
+    reduces = any(_IN_BACKWARD in position.name for position in positions)
+    return [
+        replace(position, counts=((_ALL, position.ended),), group="", backward_group="" if reduces else None)
+        for position in positions
+    ]
 
 
 def _list_waits(positions: Sequence[RankPosition]) -> list[_Wait]:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import errno
 import logging
 import os
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
@@ -20,7 +19,7 @@ from collector.ring.clock import Clock
 from collector.sidecar import assemblers as room
 
 
-class Assembler(ABC):
+class Assembler:
     """Base of the plug-ins; a module declares `ASSEMBLER = <class>`. Must not import torch.
 
     Rows that were returned are written before `checkpoint()` is saved and `release()` is called. A new process that
@@ -34,18 +33,18 @@ class Assembler(ABC):
         self.rank_folder = rank_folder
         self.clock = clock
 
-    def attach(self, log: Path) -> None:  # noqa: B027  optional
+    def attach(self, log: Path) -> None:
         """Use this for the event log of the training thread: it is in memory, and its file is a copy."""
 
-    def follow(self, trainer: int) -> None:  # noqa: B027  optional
+    def follow(self, trainer: int) -> None:
         """Get to know the process that trains, which has started this one, by its number."""
 
-    def listen(self, others: Mapping[str, Assembler]) -> None:  # noqa: B027  optional
+    def listen(self, others: Mapping[str, Assembler]) -> None:
         """Get to know the other assemblers by name, once, before anything is read."""
 
-    @abstractmethod
     def poll(self) -> dict[str, pa.Table]:
         """Return the new rows of each table since the last call."""
+        return {}
 
     def finish(self) -> dict[str, pa.Table]:
         """Return the rest: nothing more will be recorded."""
@@ -55,7 +54,7 @@ class Assembler(ABC):
         """Return fields of rank.json: lists are joined with those of other assemblers, mappings are merged."""
         return {}
 
-    def watch(self, table: str, rows: pa.Table) -> None:  # noqa: B027  optional
+    def watch(self, table: str, rows: pa.Table) -> None:
         """See rows that some assembler has just returned while the run records, to act on them."""
 
     def derive(self, table: str, rows: pa.Table) -> dict[str, pa.Table]:
@@ -70,10 +69,10 @@ class Assembler(ABC):
         """Return a small JSON state from which another process can go on after the rows returned so far."""
         return {}
 
-    def restore(self, state: dict[str, Any]) -> None:  # noqa: B027  optional
+    def restore(self, state: dict[str, Any]) -> None:
         """Go on from what another process's checkpoint() returned."""
 
-    def release(self) -> None:  # noqa: B027  optional
+    def release(self) -> None:
         """Free what the rows returned so far were made from: they are on disk."""
 
 
@@ -162,11 +161,9 @@ class Assembly:
             self._call(name, method, *args)
 
     def _call(self, name: str, method: str, *args: Any) -> Any:
-        """Call an optional method of an assembler; one that raises is switched off."""
-        function = getattr(self._assemblers[name], method, None)
-        if function is not None:
-            with self._shielded(name):
-                return function(*args)
+        """Call a method of an assembler; one that raises is switched off."""
+        with self._shielded(name):
+            return getattr(self._assemblers[name], method)(*args)
         return None
 
     def _shielded(self, name: str) -> Edge:

@@ -6,6 +6,7 @@ One recorder at a time: a lock on `rank_<r>/events/recorder.lock` that the kerne
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import logging
 import os
 import select
@@ -14,13 +15,12 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from collector.expendable import build_environment
 from collector.format.alive import is_alive
-from collector.format.schema.errors import StepscopeError
+from collector.format.schema.errors import StepscopeError, TableBrokenError
 from collector.format.schema.inside import open_inside
 from collector.format.schema.layout import RANK_FILE, events_path, find_ranks, rank_path
 from collector.format.schema.manifest import RankManifest, decode_manifest
@@ -32,7 +32,7 @@ from collector.sidecar.terminal import lend_log_file
 LOCK_FILE = "recorder.lock"
 
 
-@contextmanager
+@contextlib.contextmanager
 def hold_lock(rank_folder: Path, timeout_s: float = 0.0) -> Iterator[bool]:
     """Hold the lock of a rank; gives False if another process still holds it after the time-out."""
     descriptor = open_inside(events_path(rank_folder) / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o600)
@@ -52,21 +52,13 @@ def is_locked(rank_folder: Path) -> bool:
 
 def _wait_for(descriptor: int, timeout_s: float) -> bool:
     deadline = time.monotonic() + timeout_s
-    while not _try(descriptor):
+    while True:
+        with contextlib.suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
         if time.monotonic() >= deadline:
             return False
         time.sleep(0.05)
-    return True
-
-
-def _try(descriptor: int) -> bool:
-    import fcntl
-
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
 
 
 FACT = "process_end"
@@ -234,11 +226,19 @@ def finish_rank(rank_folder: Path, timeout_s: float = TAKEOVER_S, log: Path | No
 
 def has_ended(rank_folder: Path) -> bool:
     """Say whether a recorder has finished this rank."""
+    with contextlib.suppress(StepscopeError):
+        manifest = read_manifest(rank_folder)
+        return manifest is not None and manifest.ended_unix_ns is not None
+    return False
+
+
+def read_manifest(rank_folder: Path) -> RankManifest | None:
+    """Read rank.json; None if it is damaged or gone. NewerSchemaError for that of a newer version."""
     path = rank_folder / RANK_FILE
     try:
-        return decode_manifest(RankManifest, read_small_text(path), str(path)).ended_unix_ns is not None
-    except (OSError, ValueError, StepscopeError):
-        return False
+        return decode_manifest(RankManifest, read_small_text(path), str(path))
+    except (OSError, UnicodeDecodeError, TableBrokenError):
+        return None
 
 
 def recover_run(run_path: Path) -> dict[int, str]:

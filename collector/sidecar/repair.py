@@ -6,6 +6,7 @@ notes of the ranks for run.json. What has no source left is lost, and said so.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 from collections.abc import Sequence
@@ -45,7 +46,7 @@ from collector.format.schema.writing import replace_text
 from collector.format.stored_files import check_ranges, open_file
 from collector.notes import Notes, read_notes
 from collector.sidecar.assemblers import window
-from collector.sidecar.process import hold_lock, recover_rank
+from collector.sidecar.process import hold_lock, read_manifest, recover_rank
 from collector.sidecar.recorder import CHECKPOINT_FILE, Recorder
 
 LOCK_S = 1.0
@@ -199,15 +200,6 @@ def _find_state(rank_folder: Path) -> RunState:
     return "complete" if run.source == "collector" else "imported"
 
 
-def read_manifest(rank_folder: Path) -> RankManifest | None:
-    """Read rank.json; None if it is damaged or gone."""
-    path = rank_folder / RANK_FILE
-    try:
-        return decode_manifest(RankManifest, read_small_text(path), str(path))
-    except (OSError, UnicodeDecodeError, TableBrokenError):
-        return None
-
-
 def _remember(rank_folder: Path, warnings: list[Warn]) -> None:
     manifest = read_manifest(rank_folder)
     if manifest is not None and warnings:
@@ -218,14 +210,10 @@ def _remember(rank_folder: Path, warnings: list[Warn]) -> None:
 
 def _read_first_notes(run_path: Path, ranks: tuple[int, ...]) -> Notes | None:
     """Return the notes of the first rank that has any."""
-    return next((notes for rank in ranks if (notes := _try_notes(rank_path(run_path, rank)))), None)
-
-
-def _try_notes(rank_folder: Path) -> Notes | None:
-    try:
-        return read_notes(rank_folder)
-    except (OSError, ValueError):
-        return None
+    for rank in ranks:
+        with contextlib.suppress(OSError, ValueError):
+            return read_notes(rank_path(run_path, rank))
+    return None
 
 
 def _set_aside(file: Path, rank_folder: Path | None = None) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -40,6 +41,13 @@ class Rates:
         if before is None or now <= before[0]:
             return None
         return max(count - before[1], 0.0) / (now - before[0])
+
+    def sample(self, source: str, pid: int, counters: Mapping[str, float | None]) -> Iterator[Sample]:
+        """Yield the growth of each counter that has one."""
+        for metric, count in counters.items():
+            rate = self.grow((source, pid, metric), count) if count is not None else None
+            if rate is not None:
+                yield Sample(source, metric, rate)
 
     def forget(self, pid: int) -> None:
         for key in [key for key in self._before if key[1] == pid]:
@@ -101,10 +109,7 @@ class Processes:
             "read_bytes_per_s": read_bytes,
             **_read_schedule(process.pid),
         }
-        for metric, count in counters.items():
-            rate = self._rates.grow((source, process.pid, metric), count) if count is not None else None
-            if rate is not None:
-                yield Sample(source, metric, rate)
+        yield from self._rates.sample(source, process.pid, counters)
 
 
 class Machine:
@@ -122,10 +127,7 @@ class Machine:
             "usable_cpu_cores": _read_usable_s(self._trainer),
             "read_bytes_per_s": float(disks.read_bytes) if disks else None,
         }
-        for metric, count in counters.items():
-            rate = self._rates.grow(("system", 0, metric), count) if count is not None else None
-            if rate is not None:
-                yield Sample("system", metric, rate)
+        yield from self._rates.sample("system", 0, counters)
 
 
 def _count_busy_s(times: Any) -> float:
@@ -228,11 +230,8 @@ class PythonThreads:
             noted = read_notes(self._rank_folder).facts.get("python_threads")
         except (OSError, ValueError):
             return self._ids
-        return (
-            tuple(_read_id(entry) for entry in noted[:MOST_THREADS] if _read_id(entry))
-            if isinstance(noted, list)
-            else ()
-        )
+        numbers = [_read_id(entry) for entry in noted[:MOST_THREADS]] if isinstance(noted, list) else []
+        return tuple(number for number in numbers if number)
 
 
 def _read_id(entry: Any) -> int:
@@ -249,9 +248,9 @@ class Pressure:
 
     def __init__(self, pid: int, root: Path = _ROOT, proc: Path = Path("/proc")) -> None:
         groups = find_groups(pid, root, proc)
-        self._processors = next((folder / "cpu.stat" for folder in groups if _is_there(folder / "cpu.stat")), None)
-        own = next((file for file in _list_memory(groups) if _is_there(file)), None)
-        self._memory = own or (_PRESSURE if _is_there(_PRESSURE) else None)
+        self._processors = _find_file(folder / "cpu.stat" for folder in groups)
+        own = _find_file(folder / "memory.pressure" for folder in groups)
+        self._memory = own or _find_file([_PRESSURE])
         self._memory_source = "cgroup" if own is not None else "system"
         self._rates = Rates()
         self._before: tuple[int, int] | None = None
@@ -308,10 +307,6 @@ def find_groups(pid: int, root: Path, proc: Path) -> list[Path]:
     return found
 
 
-def _list_memory(groups: list[Path]) -> list[Path]:
-    return [folder / "memory.pressure" for folder in groups]
-
-
 def read_counts(file: Path) -> dict[str, int]:
     """Return the lines `name number` of a file, none where it cannot be read."""
     try:
@@ -331,8 +326,10 @@ def read_stalled_us(file: Path) -> int | None:
     return int(total) if total.isdecimal() else None
 
 
-def _is_there(file: Path) -> bool:
-    try:
-        return file.is_file()
-    except OSError:
-        return False
+def _find_file(files: Iterable[Path]) -> Path | None:
+    """Return the first of these files that is there."""
+    for file in files:
+        with contextlib.suppress(OSError):
+            if file.is_file():
+                return file
+    return None

@@ -190,12 +190,6 @@ class TriggerAssembler(Assembler):
     def attach(self, log: Path) -> None:
         self._log_file = log
 
-    def poll(self) -> dict[str, pa.Table]:
-        return {}
-
-    def finish(self) -> dict[str, pa.Table]:
-        return {}
-
     def watch(self, table: str, rows: pa.Table) -> None:
         if not self._is_on or table != "steps":
             return

@@ -1,13 +1,37 @@
-"""Words into rows: a pure state machine over the word log.
+"""Words into rows: a pure state machine over the word log, one row of `steps` after the other.
 
-A training step ends where the training thread said so (see `collector.context.steps`); this machine decides what lies
-between the steps: evaluation batches, the time before the first step, and the rest.
+**What ends a row.** The training thread counts the steps (`collector.context.steps`) and says so in one of three ways:
+step n ends at the next timed word (STEP_ENDS_NEXT, before the fetch of the next batch), it ended with the last update
+(STEP_ENDED, loops without a loader), or `step()` was called (STEP_MARK). Where it understood the loop late, one word
+(SPLIT_FETCHES, SPLIT_UPDATES, SPLIT_BACKWARDS) says that the open row holds several steps. All other borders are drawn
+here: a row that trains nothing becomes `startup` (before the first call), `eval` (forwards, no backward) or `rest`.
+
+**What a row is made of.** Every timed word ends a stretch of time. It belongs to the innermost open call
+(`_stack`), so phases are exclusive and add up to the row to the nanosecond. A stretch outside of every call is UNKNOWN
+until the next call opens: `rows.classify` then decides by the calls on both sides of it, and END stands for the end
+of the row. Three exceptions: collectives are looked through; what follows an update is held back, as a step may turn
+out to end there; what follows a forward without gradients (ACTED) is a gap in a row that trains and forward elsewhere.
+
+**What is undone later.** Whether a fetch, an update or a model's call begins a row may be known only many words later.
+So the row remembers cuts: places with the sums up to there, at which it can be split without reading words again.
+    cuts     a batch was asked for, and nothing says yet what the one before it was for
+    updates  an update ended; STEP_ENDED and SPLIT_UPDATES cut here
+    passes   a backward ended; SPLIT_BACKWARDS cuts here
+    heads    a model was called and nothing has trained: SURE_FORWARDS calls in a row count as batches of inference
+Batches that were fetched before their step leave it as a row of their own; their samples wait in `state.ahead`
+(`prefetched`) for the step that trains on them.
+
+**What goes on in another process.** `state` holds all that outlives a row, and the place in the log where the open row
+begins: whoever takes over reads the words of that row again. Step numbers that are written already are skipped
+(`_feed_value`). After a hole in the log (`lose`) no call counts as open, and the open row is not split any more.
+
+**Values come before the word that they belong to**: LOADER and QUEUE before FETCH_START, BATCH before FETCH_END. The row
+that a fetch begins starts at these values (`_values_from`), so that a checkpoint taken there holds them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
 
 from collector.ring import codes
 from collector.ring.packing import unpack_device_phase, unpack_fetch
@@ -23,6 +47,7 @@ from collector.sidecar.steps.rows import (
     OPTIMIZER,
     UNKNOWN,
     Fetch,
+    FetchStart,
     Moment,
     QueueSample,
     Row,
@@ -39,32 +64,18 @@ _OPENS = {
     codes.COLLECTIVE_START: COMMUNICATION,
 }
 _CLOSES = {
-    codes.FETCH_END: DATA,
-    codes.FETCH_STOP: DATA,
-    codes.LOADER_READY: DATA,
-    codes.FORWARD_END: FORWARD,
-    codes.BACKWARD_END: BACKWARD,
-    codes.UPDATE_END: OPTIMIZER,
-    codes.ZERO_END: OPTIMIZER,
-    codes.SCALER_END: OPTIMIZER,
-    codes.COLLECTIVE_END: COMMUNICATION,
+    end: _OPENS[start]
+    for start, end in (
+        *((start, start + codes.FETCH_END - codes.FETCH_START) for start in _OPENS),
+        (codes.FETCH_START, codes.FETCH_STOP),
+    )
 }
 MOST_CALLS = 10_000
 """Collectives of one row that are listed."""
 _STEP_CODES = (codes.STEP_ENDS_NEXT, codes.STEP_ENDED, codes.SPLIT_FETCHES, codes.SPLIT_UPDATES, codes.SPLIT_BACKWARDS)
+_HOLDS = {codes.DETAILED: "detailed", codes.PROBED: "probed"}
+"""What is said once and holds for every row until it is taken back."""
 _UPDATES = (codes.UPDATE_END, codes.SCALER_END, codes.BACKWARD_END)
-
-
-class FetchStart(NamedTuple):
-    """Where a fetch begins the row after step `step`: its time, the first word that belongs to it, the first after it."""
-
-    step: int
-    without_gradients: int
-    time: int
-    position: int
-    following: int
-    loader: int
-    queue: int | None
 
 
 class StepMachine(RowKeeper):
@@ -250,12 +261,10 @@ class StepMachine(RowKeeper):
             row.previous = phase
         if not self._stack:
             known = row.updates[-1].counters.updates if row.updates else 0
-            if code in _UPDATES and row.counters.updates > known:
-                row.updates.append(row.cut_here(time, self.position + 1))
-                del row.updates[:-MOST_CUTS]
-            if code == codes.BACKWARD_END:
-                row.passes.append(row.cut_here(time, self.position + 1))
-                del row.passes[:-MOST_CUTS]
+            ended = [row.updates] if code in _UPDATES and row.counters.updates > known else []
+            for cuts in (*ended, row.passes) if code == codes.BACKWARD_END else ended:
+                cuts.append(row.cut_here(time, self.position + 1))
+                del cuts[:-MOST_CUTS]
 
     def _mark(self, code: int, time: int) -> None:
         if code == codes.STEP_MARK:
@@ -329,14 +338,11 @@ class StepMachine(RowKeeper):
             self._batch = value
         elif code == codes.QUEUE:
             self._queue = value
-        elif code == codes.DETAILED:
-            self.state.detailed = bool(value)
+        elif code in _HOLDS:
+            name, holds = _HOLDS[code], bool(value)
+            setattr(self.state, name, holds)
             if self._row is not None and self._closes_next is None:
-                self._row.detailed = self._row.detailed or bool(value)
-        elif code == codes.PROBED:
-            self.state.probed = bool(value)
-            if self._row is not None and self._closes_next is None:
-                self._row.probed = self._row.probed or bool(value)
+                setattr(self._row, name, getattr(self._row, name) or holds)
         elif self._row is not None:
             self._feed_row(self._row, code, value)
 
@@ -344,12 +350,10 @@ class StepMachine(RowKeeper):
         """Take in a value that belongs to a row that has begun."""
         if code == codes.STEP_ENDED:
             self._close_at_update(value)
-        elif code == codes.SPLIT_FETCHES:
-            self._split_at_fetches(value)
         elif code == codes.SPLIT_UPDATES:
             self._split_at_updates(value)
-        elif code == codes.SPLIT_BACKWARDS:
-            self._split_at_backwards(value)
+        elif code in (codes.SPLIT_FETCHES, codes.SPLIT_BACKWARDS):
+            self._split_at_last(value, "cuts" if code == codes.SPLIT_FETCHES else "passes")
         elif code == codes.SAMPLES and row.fetches:
             row.counters.samples += value
             row.fetches[-1] = row.fetches[-1]._replace(samples=value)

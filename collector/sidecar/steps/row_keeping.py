@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from collector.ring import codes
@@ -31,8 +31,7 @@ class State:
 
     def moved(self, position: int, start: int) -> State:
         """Return the state at the start of another row."""
-        known = (self.step, self.started, self.explicit, self.inferring, self.detailed, self.without_gradients)
-        return State(*known, position, start, self.ahead, self.probed)
+        return replace(self, position=position, start=start)
 
 
 def encode_state(state: State) -> dict[str, Any]:
@@ -92,19 +91,18 @@ class RowKeeper:
         if not self.state.started:
             self._start(time)
             return
-        counters = self.row.counters
-        same = bool(self.row.fetches) and self.row.fetches[-1].loader == self._loader[0]
-        if code == codes.LOADER_START:
-            same = False
+        row, counters = self.row, self.row.counters
+        starts = code == codes.LOADER_START
+        same = not starts and bool(row.fetches) and row.fetches[-1].loader == self._loader[0]
         if counters.updates:
             return
         if counters.backwards:
             if counters.stops and self.state.step:
                 self._close("rest", time)
-            elif not self.row.cuts or self.row.cuts[-1].counters.backwards < counters.backwards:
+            elif not row.cuts or row.cuts[-1].counters.backwards < counters.backwards:
                 self._remember_cut(time)
         elif counters.forwards:
-            if same or code == codes.LOADER_START or counters.stops or counters.no_grad == counters.forwards:
+            if same or starts or counters.stops or counters.no_grad == counters.forwards:
                 self._close(self._natural_kind(), time)
         elif counters.fetches:
             if counters.stops:
@@ -158,9 +156,9 @@ class RowKeeper:
         else:
             self._close("train", self._at, step)
 
-    def _split_at_fetches(self, last: int) -> None:
-        while self.state.step < last and self.row.cuts:
-            cuts = self.row.cuts
+    def _split_at_last(self, last: int, name: str) -> None:
+        """Split at the last cuts of a kind: the steps up to that number ended there, one each."""
+        while self.state.step < last and (cuts := getattr(self.row, name)):
             self._close_head(cuts[max(len(cuts) - (last - self.state.step), 0)], "train", self.state.step + 1)
 
     def _split_at_updates(self, last: int) -> None:
@@ -169,11 +167,6 @@ class RowKeeper:
             per_step = max(len(updates) // steps, 1)
             at = max(len(updates) - (steps - 1) * per_step, 1) - 1
             self._close_head(updates[at], "train", self.state.step + 1)
-
-    def _split_at_backwards(self, last: int) -> None:
-        while self.state.step < last and self.row.passes:
-            passes = self.row.passes
-            self._close_head(passes[max(len(passes) - (last - self.state.step), 0)], "train", self.state.step + 1)
 
     def _note_head(self, time: int) -> bool:
         """Note that a model is called; return whether what lies before it may be the end of a batch."""

@@ -41,6 +41,18 @@ class Fetch(NamedTuple):
     samples: int
 
 
+class FetchStart(NamedTuple):
+    """Where a fetch begins the row after step `step`: its time, the first word that belongs to it, the first after it."""
+
+    step: int
+    without_gradients: int
+    time: int
+    position: int
+    following: int
+    loader: int
+    queue: int | None
+
+
 class QueueSample(NamedTuple):
     """`batch` is the one that the request brought, -1 while it is under way."""
 
@@ -173,9 +185,10 @@ class Row:
         )
         rest.calls = [call for call in self.calls if call.start >= cut.time]
         self.calls = [call for call in self.calls if call.start < cut.time]
-        rest.cuts = [_move(later, cut) for later in self.cuts if later.time > cut.time]
-        rest.updates = [_move(later, cut) for later in self.updates if later.time > cut.time]
-        rest.passes = [_move(later, cut) for later in self.passes if later.time > cut.time]
+        rest.cuts, rest.updates, rest.passes = (
+            [_move(later, cut) for later in cuts if later.time > cut.time]
+            for cuts in (self.cuts, self.updates, self.passes)
+        )
         rest.heads = [Head(_move(head.cut, cut), head.root) for head in self.heads if head.cut.time >= cut.time]
         self.stretches, self.counters = self.stretches[: cut.stretches], cut.counters
         self.fetches, self.queues = self.fetches[: cut.fetches], self.queues[: cut.queues]

@@ -19,8 +19,9 @@ import numpy.typing as npt
 from collector.ring import codes
 from collector.ring.packing import unpack_fetch
 from collector.ring.words import CODE_SHIFT, NOTHING, PAYLOAD_MASK
-from collector.sidecar.steps.machine import FetchStart, StepMachine
+from collector.sidecar.steps.machine import StepMachine
 from collector.sidecar.steps.row_keeping import Done
+from collector.sidecar.steps.rows import FetchStart
 
 Ints = npt.NDArray[np.int64]
 

@@ -54,7 +54,7 @@ def test_estimates_and_statistics_extend_what_was_counted(tmp_path: Path) -> Non
     for number, edit in enumerate(EDITS):
         run = build_case_run(tmp_path / str(number), Plant(slow("read"), edit_stages=edit))
         table = open_run(run.path).statistics().table
-        seen.append((read_loop(open_run(run.path)).batches, table["cpu_ns"].to_pylist()))
+        seen.append((read_loop(open_run(run.path)).measured, table["cpu_ns"].to_pylist()))
     assert seen[0] == seen[1]
 
 
