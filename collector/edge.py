@@ -6,6 +6,7 @@ import logging
 import os
 from collections.abc import Callable
 from types import TracebackType
+from typing import Any
 
 _log = logging.getLogger("stepscope")
 
@@ -57,10 +58,49 @@ def hide_frames(error: BaseException) -> None:
 def hide_frame(error: BaseException) -> None:
     """Take the calling function out of the traceback of an error that it has just caught and is to raise again.
 
-    For what stands between the user's code and torch: `except BaseException as error: hide_frame(error); raise`, with
-    nothing else before the `raise`. Under Python 3.10 the frame stays: there a bare `raise` brings it back.
+    For hooks on the hot path, between the user's code and torch: `except BaseException as error: hide_frame(error); raise`,
+    with nothing else before the `raise`, around all of the hook. Others use `unseen`. Under Python 3.10 the frame stays:
+    there a bare `raise` brings it back.
     """
     traceback = error.__traceback__
     if traceback is not None:
         # Not by assignment: the class of the user's error may refuse it, as a frozen dataclass does.
         BaseException.with_traceback(error, traceback.tb_next)
+
+
+class _Unseen:
+    __slots__ = ()
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if error is not None:
+            hide_frame(error)
+
+
+unseen = _Unseen()
+"""`with unseen:` is `hide_frame` for the function that it stands in, at a tenth of a microsecond, where nothing is hot."""
+
+
+class Guard:
+    """Runs steps of our own code. The first that raises is logged, `give_up` is told, and nothing runs any more."""
+
+    def __init__(self, what: str, give_up: Callable[[Exception], None]) -> None:
+        self._what = what
+        self._give_up = give_up
+        self._is_on = True
+
+    def run(self, step: Callable[..., Any], *args: Any) -> None:
+        if not self._is_on:
+            return
+        try:
+            step(*args)
+        except Exception as error:  # noqa: BLE001  an edge: a clock that fails is taken away, the training goes on
+            self._is_on = False
+            _log.warning("stepscope: %s is not profiled any more: %r", self._what, error)
+            # Taking it away may fail for the same reason.
+            with log_failure("%s could not be left clean", self._what):
+                self._give_up(error)

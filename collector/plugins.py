@@ -78,8 +78,9 @@ def _find_missing(error: Exception) -> str:
 
 
 def find_plugins(package: ModuleType, name: str) -> tuple[Any, ...]:
-    """Return what the modules of the package that declare `name` declare, by module name."""
-    return tuple(getattr(module, name) for module in search_room(package, name).modules)
+    """Return what the modules of the package that declare `name` declare, by module name: one plug-in each, or a tuple."""
+    declared = (getattr(module, name) for module in search_room(package, name).modules)
+    return tuple(plugin for each in declared for plugin in (each if isinstance(each, tuple) else (each,)))
 
 
 def explain_failure(error: Exception) -> str:

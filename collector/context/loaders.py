@@ -1,4 +1,4 @@
-"""Number the DataLoaders of a run and their epochs: the one place that says which loader, which epoch."""
+"""DataLoaders of a run: their numbers and epochs, and what loaders of every kind share, such as the samples of a batch."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from typing import Any
 from collector.edge import log_failure
 
 _MOST_GONE = 32
+_MOST_SAMPLES = (1 << 32) - 1
+_log = logging.getLogger("stepscope")
 
 
 @dataclass
@@ -94,3 +96,37 @@ def _list_traits(loader: Any) -> Hashable:
         settings = (loader.batch_size, loader.num_workers, loader.prefetch_factor, loader.pin_memory, length)
         return names, tuple(map(repr, settings))
     return None
+
+
+def count_samples(batch: Any, depth: int = 4, collated: bool = True) -> int:
+    """Return the length of the first tensor or list found in the batch, 0 where there is none to be seen cheaply.
+
+    The first item of so many nested lists and dicts is looked into. Where nothing was `collated`, a vector or a number
+    is one sample.
+    """
+    try:
+        return _look_for_samples(batch, depth, collated)
+    except Exception as error:  # noqa: BLE001  an edge on the hot path: a batch of the user's may be anything
+        _log.debug("stepscope: the samples of a batch are not counted: %r", error)
+        return 0
+
+
+def _look_for_samples(batch: Any, depth: int, collated: bool) -> int:
+    for _ in range(depth):
+        kind = type(batch)
+        if kind is list or kind is tuple or isinstance(batch, (list, tuple)):
+            if not batch:
+                return 0
+            first = batch[0]
+            if isinstance(first, (str, int, float)):
+                return len(batch)
+            batch = first
+        elif isinstance(batch, dict):
+            # Not its own values(): one that reads lazily must read no earlier than without us.
+            batch = next(iter(dict.values(batch)), None)
+        else:
+            break
+    shape = getattr(batch, "shape", None)
+    if not collated and shape is not None and len(shape) < 2:
+        return 1
+    return min(max(int(shape[0]), 0), _MOST_SAMPLES) if shape is not None and len(shape) else 0

@@ -1,19 +1,18 @@
-"""What a signal is given: where to write, what to undo, whom to call at step boundaries."""
+"""What a signal is given: where to write, what to undo, whom to call at step boundaries, when a module is imported."""
 
 from __future__ import annotations
 
 import logging
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-from collector.context.imports import ImportWatch
+from collector.context.hooks import ImportWatch, Undo
 from collector.context.loaders import LoaderRegistry
 from collector.context.steps import StepCounter
-from collector.context.undo import Undo
 from collector.edge import Edge, log_failure
 from collector.notes import Notes, write_notes
 from collector.options import Options
@@ -21,12 +20,34 @@ from collector.ring.words import WordLog
 
 MOST_LOADERS = 32
 """A script that makes a loader for every epoch is described by its last ones."""
+SAVED_AFTER = (20, 100, 500, 2_500, 12_500, 62_500)
+"""Steps after which sums are saved: a run that is killed keeps what it had then."""
+SETTLED_STEP = 30
+"""What is looked at once is looked at from here on: the steps before may be slower than others, and a detailed window lies
+among them."""
 _UPDATES_UNSEEN = (
     "The parameter updates of this training are not seen, they are compiled or written by hand: each {counted} counts as "
     "a training step, and its update lies in the gap or the tail of a step. If a step has several of them, call "
     "profiler.step() after each step."
 )
 _log = logging.getLogger("stepscope")
+
+
+class Signal:
+    """One collected signal. A module of `collector.signals` declares `SIGNAL`, a class or a tuple of them.
+
+    `option` names the Profiler option that switches it off, "" for none. `install` patches through `context.undo` or
+    through an `Undo` of its own; `remove` stops recording. Either may raise: the signal is then switched off.
+    """
+
+    name: str
+    option = ""
+
+    def install(self, context: SignalContext) -> None:
+        raise NotImplementedError
+
+    def remove(self) -> None:
+        """Stop recording; what `context.undo` knows of is taken back afterwards."""
 
 
 class SignalContext:
@@ -120,6 +141,27 @@ class SignalContext:
         sys.meta_path.insert(0, watch)
         self.undo.call(watch.stop)
 
+    def save_now_and_then(self, name: str, save: Callable[[], None], after: Sequence[int] = SAVED_AFTER) -> None:
+        """Call `save` on the training thread after so many steps, ever rarer, and where recording ends.
+
+        What it raises fails the signal of that name.
+        """
+        pending = list(after)
+
+        def try_to_save() -> None:
+            with self.shielded(name):
+                save()
+
+        def look(ended: int) -> None:
+            if ended >= pending[0]:
+                pending[:] = [step for step in pending if step > ended]
+                if not pending:
+                    self.occasions.remove(look)
+                try_to_save()
+
+        self.occasions.append(look)
+        self.undo.call(try_to_save)
+
     def shielded(self, name: str) -> Edge:
         """Return the edge of a signal: what raises inside of it fails the signal, and nothing else."""
         return Edge(partial(self.fail_signal, name))
@@ -130,18 +172,3 @@ class SignalContext:
             write_notes(self.notes, self.rank_folder)
         except OSError as error:
             _log.debug("stepscope: notes not written: %s", error)
-
-
-class Signal(Protocol):
-    """One collected signal. A module of `collector.signals` declares `SIGNAL = <class>`.
-
-    `option` names the Profiler option that switches it off, "" for none. `install` patches through `context.undo` or
-    through an `Undo` of its own; `remove` stops recording. Either may raise: the signal is then switched off.
-    """
-
-    name: str
-    option: str
-
-    def install(self, context: SignalContext) -> None: ...
-
-    def remove(self) -> None: ...

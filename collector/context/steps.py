@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from time import perf_counter_ns
 
 from collector.ring.codes import (
@@ -48,90 +49,61 @@ STALL_NS = 200_000
 """A callback that takes longer is written down, so that no step carries its time."""
 
 
+def _do_nothing(*_: object) -> None:
+    pass
+
+
+@dataclass(slots=True, eq=False)  # one block of memory: between two steps nothing of it is left in the caches
 class StepCounter:
     """The number of ended steps. The methods are called by the signals, on the training thread only.
 
     `callbacks` are called with the number of each step that ended; `occasions` likewise, but where steps are short only
     for every sixteenth: they are for what must not wait long and need not know of every step.
+
+    `has_trained`: a backward or an update was seen, so the thread that did it is the one that trains. `fetched`: the loop
+    fetches batches, so an update that begins ends nothing. `grouped`: several batches were fetched with nothing done
+    between them, so updates may end steps all the same. `idle_fetches` counts since the last forward that was seen; the
+    signal of forwards sets it back. With more backwards than `patience` in one step, `backward_starts` is to be called at
+    each of them. `on_guess` is called with what counts as a step where no update is seen.
     """
 
-    # One block of memory: between two steps of a training, nothing of this is left in the processor's caches.
-    __slots__ = (
-        "_backwards_at_fetch",
-        "_backwards_at_start",
-        "_backwards_at_update",
-        "_batches",
-        "_by_closure",
-        "_careful_until",
-        "_cycle",
-        "_cycle_length",
-        "_ever_updated",
-        "_explicit",
-        "_following",
-        "_idle_limit",
-        "_key",
-        "_log",
-        "_looked_ns",
-        "_mask",
-        "_now",
-        "_pace",
-        "_updated",
-        "_words",
-        "backwards",
-        "callbacks",
-        "ended",
-        "fetched",
-        "fetches",
-        "grouped",
-        "has_compiled",
-        "has_trained",
-        "idle_fetches",
-        "occasions",
-        "on_guess",
-        "on_idle",
-        "patience",
-        "updated_inside",
-    )
+    _log: WordLog
+    ended: int = 0
+    callbacks: list[Callable[[int], None]] = field(default_factory=list)
+    occasions: list[Callable[[int], None]] = field(default_factory=list)
+    has_trained: bool = False
+    fetched: bool = False
+    grouped: bool = False
+    updated_inside: bool = False
+    backwards: int = 0
+    fetches: int = 0
+    has_compiled: bool = False
+    idle_fetches: int = 0
+    patience: int = PASSES_WITHOUT_UPDATE
+    on_idle: Callable[..., None] = _do_nothing
+    on_guess: Callable[[str], None] = _do_nothing
+    _words: memoryview[int] = field(init=False)
+    _following: Callable[[], int] = field(init=False)
+    _mask: int = field(init=False)
+    _now: Callable[[], int] = perf_counter_ns  # not looked up in the module again: somebody may put another clock there
+    _looked_ns: int = field(default_factory=perf_counter_ns)
+    _pace: int = 0
+    _careful_until: int = STEPS_OF_CARE
+    _explicit: bool = False
+    _key: int = 0
+    _updated: bool = False
+    _ever_updated: bool = False
+    _batches: int = 0
+    _backwards_at_fetch: int = 0
+    _backwards_at_update: int = 0
+    _backwards_at_start: int = 0
+    _idle_limit: int = FIRST_IDLE
+    _cycle: dict[int, int] = field(default_factory=dict)
+    _cycle_length: int = 0
+    _by_closure: bool = False
 
-    def __init__(self, log: WordLog) -> None:
-        self.ended = 0
-        self.callbacks: list[Callable[[int], None]] = []
-        self.occasions: list[Callable[[int], None]] = []
-        self._log = log
-        self._words, self._following, self._mask = log.words, log.following, log.mask
-        # Not looked up in the module again: somebody may put another clock there.
-        self._now = perf_counter_ns
-        self._looked_ns = perf_counter_ns()
-        self._pace = 0
-        self._careful_until = STEPS_OF_CARE
-        self._explicit = False
-        # Whether a backward or an update was seen: the thread that did it is the one that trains.
-        self.has_trained = False
-        # Whether the loop fetches batches: then an update that begins ends nothing.
-        self.fetched = False
-        # Whether several batches were fetched with nothing done between them: then updates may end steps all the same.
-        self.grouped = False
-        self._key = 0
-        self.updated_inside = False
-        self._updated = False
-        self.backwards = 0
-        self._ever_updated = False
-        self._batches = 0
-        self.fetches = 0
-        self._backwards_at_fetch = 0
-        self.has_compiled = False
-        # Fetches since the last forward that was seen; the signal of forwards sets it back.
-        self.idle_fetches = 0
-        self.on_idle: Callable[[], None] = _do_nothing
-        self._idle_limit = FIRST_IDLE
-        # More backwards than this in one step, and `backward_starts` is to be called at each of them.
-        self.patience = PASSES_WITHOUT_UPDATE
-        # Called with what counts as a step where no update is seen.
-        self.on_guess: Callable[[str], None] = _do_nothing
-        self._cycle: dict[int, int] = {}
-        self._cycle_length = 0
-        self._backwards_at_update = self._backwards_at_start = 0
-        self._by_closure = False
+    def __post_init__(self) -> None:
+        self._words, self._following, self._mask = self._log.words, self._log.following, self._log.mask
 
     def backward_starts(self) -> None:
         """Another backward begins in a step that has had many, or in a loop whose updates are known not to be seen."""
@@ -340,7 +312,3 @@ class StepCounter:
         except BaseException as error:
             BaseException.with_traceback(error, None)
             raise
-
-
-def _do_nothing(*_: object) -> None:
-    pass

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from collector.context.imports import ImportWatch
+from collector.context.hooks import ImportWatch
 from collector.edge import Edge, log_failure
 from collector.environment import is_main_interpreter
 from collector.marks import outlet as outlets

@@ -17,9 +17,8 @@ from typing import Any
 
 import torch
 
-from collector.context.probing import FIRST_STEP
-from collector.context.signals import SignalContext
-from collector.context.undo import stop_calling
+from collector.context.hooks import stop_calling
+from collector.context.signals import SETTLED_STEP, Signal, SignalContext
 
 CHUNK = 1 << 14
 """Numbers that are looked at together: so few that PyTorch computes with them on the calling thread alone."""
@@ -34,7 +33,7 @@ _MOST_SIDE, _MOST_SHAPES = 2048, 2
 _EXPONENT, _MANTISSA = 0x7F800000, 0x007FFFFF
 
 
-class ArithmeticSignal:
+class ArithmeticSignal(Signal):
     name = "arithmetic"
     option = "probe"
 
@@ -56,7 +55,7 @@ class ArithmeticSignal:
         self._is_autocast = self._is_autocast or torch.is_autocast_enabled("cpu")
 
     def _on_step(self, step: int) -> None:
-        if step < FIRST_STEP:
+        if step < SETTLED_STEP:
             return
         self.remove()
         with self._context.shielded(self.name), torch.no_grad():

@@ -17,8 +17,8 @@ from typing import Any
 
 import torch
 
-from collector.context.dynamo import is_backward_compiled, skip_code
-from collector.context.signals import SignalContext
+from collector.context.hooks import is_backward_compiled, skip_code
+from collector.context.signals import Signal, SignalContext
 from collector.edge import hide_frame
 from collector.ring.codes import BACKWARD_END, BACKWARD_START, COLLECTIVE_END, COLLECTIVE_START
 
@@ -26,9 +26,8 @@ LEAST_WAIT_NS = 20_000
 """A shorter end of a backward is the engine's own."""
 
 
-class BackwardSignal:
+class BackwardSignal(Signal):
     name = "backward"
-    option = ""
 
     def install(self, context: SignalContext) -> None:
         self._context = context
@@ -36,9 +35,6 @@ class BackwardSignal:
         hook = _make_engine_hook(context, original)
         skip_code(hook.__code__)
         context.undo.patch(torch.autograd, "_engine_run_backward", hook)
-
-    def remove(self) -> None:
-        pass
 
     def rehearse(self, context: SignalContext) -> dict[str, Callable[[], object]]:
         """Return what can be called to time the hooks alone, without install."""
@@ -56,42 +52,39 @@ def _make_engine_hook(context: SignalContext, original: Any) -> Any:
     now, get_ident = perf_counter_ns, threading.get_ident
 
     def _engine_run_backward(*args: Any, **kwargs: Any) -> Any:
-        if get_ident() != thread[0] and not adopt():
+        try:
+            if get_ident() != thread[0] and not adopt():
+                return original(*args, **kwargs)
+            watched = None
+            is_inner = inside[0]
+            if not is_inner:
+                steps.backwards = count = steps.backwards + 1
+                if count > steps.patience:
+                    steps.backward_starts()
+                steps.has_trained = True
+                if world._default_pg is not None:
+                    watched = watch_end(args)
+            inside[0] = is_inner + 1
+            before = now()
+            words[following() & mask] = before + BACKWARD_START
             try:
                 return original(*args, **kwargs)
-            except BaseException as error:
-                hide_frame(error)
-                raise
-        watched = None
-        is_inner = inside[0]
-        if not is_inner:
-            steps.backwards = count = steps.backwards + 1
-            if count > steps.patience:
-                steps.backward_starts()
-            steps.has_trained = True
-            if world._default_pg is not None:
-                watched = watch_end(args)
-        inside[0] = is_inner + 1
-        before = now()
-        words[following() & mask] = before + BACKWARD_START
-        try:
-            return original(*args, **kwargs)
+            finally:
+                after = now()
+                if watched is not None and watched.close() and after - watched.computed > LEAST_WAIT_NS:
+                    words[following() & mask] = watched.computed + COLLECTIVE_START
+                    words[following() & mask] = after + COLLECTIVE_END
+                words[following() & mask] = after + BACKWARD_END
+                inside[0] = is_inner
+                if not is_inner:
+                    if watched is not None:
+                        for watch in waits:
+                            watch(after - before)
+                    if steps.updated_inside:
+                        steps.backward_ends()
         except BaseException as error:
             hide_frame(error)
             raise
-        finally:
-            after = now()
-            if watched is not None and watched.close() and after - watched.computed > LEAST_WAIT_NS:
-                words[following() & mask] = watched.computed + COLLECTIVE_START
-                words[following() & mask] = after + COLLECTIVE_END
-            words[following() & mask] = after + BACKWARD_END
-            inside[0] = is_inner
-            if not is_inner:
-                if watched is not None:
-                    for watch in waits:
-                        watch(after - before)
-                if steps.updated_inside:
-                    steps.backward_ends()
 
     return _engine_run_backward
 

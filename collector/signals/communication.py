@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from collector.context.dynamo import skip_code
-from collector.context.signals import SignalContext
+from collector.context.hooks import skip_code
+from collector.context.signals import Signal, SignalContext
 from collector.edge import Edge, hide_frame
 from collector.ring.codes import (
     AWAITED,
@@ -43,40 +43,19 @@ _MOST_MEMBERS = 256
 _LONGEST_LABEL = 100
 _Describe = Callable[[tuple[Any, ...], Any], None]
 
-# Methods of a ProcessGroup, with the place of the argument that holds what is sent.
+# Methods of a ProcessGroup, by the place of the argument that holds what is sent; a barrier sends nothing.
 _METHODS = {
-    "allreduce": 1,
-    "allreduce_coalesced": 1,
-    "allgather": 2,
-    "_allgather_base": 2,
-    "all_gather_single": 2,
-    "all_gather_single_coalesced": 2,
-    "allgather_coalesced": 2,
-    "allgather_into_tensor_coalesced": 2,
-    "reduce_scatter": 2,
-    "_reduce_scatter_base": 2,
-    "reduce_scatter_single": 2,
-    "reduce_scatter_single_coalesced": 2,
-    "reduce_scatter_tensor_coalesced": 2,
-    "broadcast": 1,
-    "reduce": 1,
-    "gather": 2,
-    "scatter": 2,
-    "alltoall": 2,
-    "alltoall_base": 2,
-    "all_to_all_single": 2,
-    "barrier": 0,
-    "monitored_barrier": 0,
-    "send": 1,
-    "recv": 1,
-    "recv_anysource": 1,
+    0: "barrier monitored_barrier",
+    1: "allreduce allreduce_coalesced broadcast reduce send recv recv_anysource",
+    2: "allgather _allgather_base all_gather_single all_gather_single_coalesced allgather_coalesced "
+    "allgather_into_tensor_coalesced reduce_scatter _reduce_scatter_base reduce_scatter_single "
+    "reduce_scatter_single_coalesced reduce_scatter_tensor_coalesced gather scatter alltoall alltoall_base all_to_all_single",
 }
 _DDP = "allreduce (DDP)"
 
 
-class CommunicationSignal:
+class CommunicationSignal(Signal):
     name = "communication"
-    option = ""
 
     def install(self, context: SignalContext) -> None:
         try:
@@ -86,7 +65,7 @@ class CommunicationSignal:
             return
 
         calls = _Calls(context)
-        for name, place in _METHODS.items():
+        for place, name in ((place, name) for place, names in _METHODS.items() for name in names.split()):
             if hasattr(c10d.ProcessGroup, name):
                 self._patch(context, c10d.ProcessGroup, name, calls.make_describer(name.strip("_"), place))
         hook = _make_wait_hook(context, c10d.Work.wait, calls.waited_for)
@@ -102,9 +81,6 @@ class CommunicationSignal:
         for function in (hook, describe):
             skip_code(function.__code__)
         context.undo.patch(owner, name, hook)
-
-    def remove(self) -> None:
-        pass
 
 
 class _Calls:
@@ -304,25 +280,24 @@ def _make_wait_hook(context: SignalContext, original: Any, waited_for: dict[int,
 
     @functools.wraps(original)
     def wait(*args: Any, **kwargs: Any) -> Any:
-        if get_ident() != thread[0]:
+        try:
+            if get_ident() != thread[0]:
+                return original(*args, **kwargs)
+            serial = waited_for.pop(id(args[0]), 0) if args else 0
+            words[following() & mask] = now() + COLLECTIVE_START
+            if serial:
+                words[following() & mask] = serial + AWAITED
             try:
                 return original(*args, **kwargs)
-            except BaseException as error:
-                hide_frame(error)
+            except BaseException:
+                if serial:
+                    words[following() & mask] = AWAITED
                 raise
-        serial = waited_for.pop(id(args[0]), 0) if args else 0
-        words[following() & mask] = now() + COLLECTIVE_START
-        if serial:
-            words[following() & mask] = serial + AWAITED
-        try:
-            return original(*args, **kwargs)
+            finally:
+                words[following() & mask] = now() + COLLECTIVE_END
         except BaseException as error:
-            if serial:
-                words[following() & mask] = AWAITED
             hide_frame(error)
             raise
-        finally:
-            words[following() & mask] = now() + COLLECTIVE_END
 
     return wait
 
@@ -334,20 +309,17 @@ def _make_hook(context: SignalContext, original: Any, describe: _Describe) -> An
 
     @functools.wraps(original)
     def collective(*args: Any, **kwargs: Any) -> Any:
-        if get_ident() != thread[0]:
-            try:
-                return original(*args, **kwargs)
-            except BaseException as error:
-                hide_frame(error)
-                raise
-        words[following() & mask] = now() + COLLECTIVE_START
         try:
-            result = original(*args, **kwargs)
+            if get_ident() != thread[0]:
+                return original(*args, **kwargs)
+            words[following() & mask] = now() + COLLECTIVE_START
+            try:
+                result = original(*args, **kwargs)
+            finally:
+                words[following() & mask] = now() + COLLECTIVE_END
         except BaseException as error:
             hide_frame(error)
             raise
-        finally:
-            words[following() & mask] = now() + COLLECTIVE_END
         describe(args, result)
         return result
 

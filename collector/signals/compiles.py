@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from pathlib import PurePath
 from typing import Any
 
-from collector.context.signals import SignalContext
+from collector.context.hooks import stop_calling
+from collector.context.signals import Signal, SignalContext
 from collector.edge import Edge
 from collector.ring.compiles import CompileNote, write_compiles
 
@@ -21,9 +22,8 @@ _MOST_REASON = 1000
 _RESUMED = re.compile(r"torch_dynamo_resume_in_(.+)_at_(\d+)")
 
 
-class CompilesSignal:
+class CompilesSignal(Signal):
     name = "compiles"
-    option = ""
 
     def __init__(self) -> None:
         self._last: Any = None
@@ -36,8 +36,6 @@ class CompilesSignal:
         context.occasions.append(self._on_occasion)
 
     def remove(self) -> None:
-        if self._on_occasion in self._context.occasions:
-            self._context.occasions.remove(self._on_occasion)
         self._on_occasion(self._context.steps.ended)
 
     def _on_occasion(self, ended: int) -> None:
@@ -51,7 +49,7 @@ class CompilesSignal:
                 self._written += len(notes)
 
     def _give_up(self, error: Exception) -> None:
-        self._context.occasions.remove(self._on_occasion)
+        stop_calling(self._on_occasion, self._context.occasions)
         self._context.fail_signal(self.name, error)
 
     def _list_new(self, metrics: Any) -> list[Any]:

@@ -15,9 +15,8 @@ from typing import Any
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from collector.context.dynamo import skip_code
-from collector.context.signals import SignalContext
-from collector.context.undo import stop_calling
+from collector.context.hooks import skip_code, stop_calling
+from collector.context.signals import Signal, SignalContext
 from collector.edge import Edge, hide_frame
 from collector.format.phases import PHASE_PLACES
 from collector.ring.codes import DEVICE_PHASE, DEVICE_STEP
@@ -31,11 +30,10 @@ _MOST_MARKS = 512
 FORWARD, BACKWARD, OPTIMIZER, TAIL = (PHASE_PLACES[name] for name in ("forward", "backward", "optimizer", "tail"))
 
 
-class DeviceSignal:
+class DeviceSignal(Signal):
     """`make_event` makes an event that records time."""
 
     name = "device_time"
-    option = ""
 
     def __init__(self) -> None:
         self._is_measuring = [False]
@@ -53,20 +51,17 @@ class DeviceSignal:
         original = torch.autograd._engine_run_backward
 
         def _engine_run_backward(*args: Any, **kwargs: Any) -> Any:
-            if not measuring[0] or not is_mine() or context.in_backward[0]:
+            try:
+                if not measuring[0] or not is_mine() or context.in_backward[0]:
+                    return original(*args, **kwargs)
+                mark(FORWARD)
                 try:
                     return original(*args, **kwargs)
-                except BaseException as error:
-                    hide_frame(error)
-                    raise
-            mark(FORWARD)
-            try:
-                return original(*args, **kwargs)
+                finally:
+                    mark(BACKWARD)
             except BaseException as error:
                 hide_frame(error)
                 raise
-            finally:
-                mark(BACKWARD)
 
         def updated(optimizer: Any, args: Any, kwargs: Any) -> None:
             if measuring[0] and is_mine() and not context.in_backward[0]:
@@ -79,9 +74,7 @@ class DeviceSignal:
 
     def remove(self) -> None:
         self._is_measuring[0] = False
-        if self._on_boundary in self._context.boundaries:
-            self._context.boundaries.remove(self._on_boundary)
-            self._collect()
+        self._collect()
 
     def make_event(self) -> Any:
         return torch.cuda.Event(enable_timing=True)

@@ -19,9 +19,9 @@ from typing import Any
 import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from collector.context.dynamo import skip_code
-from collector.context.signals import SignalContext
-from collector.edge import hide_frame, log_failure
+from collector.context.hooks import skip_code
+from collector.context.signals import Signal, SignalContext
+from collector.edge import log_failure, unseen
 
 PATIENCE_S = 1.0
 """How long one such wait takes at most."""
@@ -34,9 +34,8 @@ _TASKS = "/proc/self/task"
 _GLOO = "pt_gloo_runloop"
 
 
-class EndingSignal:
+class EndingSignal(Signal):
     name = "ending"
-    option = ""
 
     def __init__(self) -> None:
         self._trained_by = 0
@@ -50,9 +49,6 @@ class EndingSignal:
         skip_code(hook.__code__)
         for owner in (c10d, torch.distributed):
             context.undo.patch(owner, "destroy_process_group", hook)
-
-    def remove(self) -> None:
-        pass
 
     def pause(self) -> None:
         self._trained_by = self._context.log.thread[0]
@@ -151,11 +147,8 @@ def _make_destroy_hook(original: Any) -> Any:
     def destroy_process_group(*args: Any, **kwargs: Any) -> Any:
         with log_failure("gloo is not waited for"):
             wait_for_gloo()
-        try:
+        with unseen:
             return original(*args, **kwargs)
-        except BaseException as error:
-            hide_frame(error)
-            raise
 
     return destroy_process_group
 

@@ -12,39 +12,22 @@ from typing import Any
 
 import torch
 
-from collector.context.signals import SignalContext
+from collector.context.signals import Signal, SignalContext
 
 NODES = Path("/sys/devices/system/node")
 READ_AFTER = (1, 20, 200)
 """Steps after which the settings are read again."""
 
 
-class EnvironmentSignal:
+class EnvironmentSignal(Signal):
     name = "environment"
-    option = ""
 
     def install(self, context: SignalContext) -> None:
         self._context = context
-        self._pending = list(READ_AFTER)
         context.notes.devices = list_devices()
         context.notes.facts["numa_nodes"] = count_memory_nodes(NODES)
         self._read()
-        context.occasions.append(self._on_occasion)
-
-    def remove(self) -> None:
-        if self._on_occasion in self._context.occasions:
-            self._context.occasions.remove(self._on_occasion)
-        with self._context.shielded(self.name):
-            self._read()
-
-    def _on_occasion(self, ended: int) -> None:
-        if ended < self._pending[0]:
-            return
-        self._pending = [step for step in self._pending if step > ended]
-        if not self._pending:
-            self._context.occasions.remove(self._on_occasion)
-        with self._context.shielded(self.name):
-            self._read()
+        context.save_now_and_then(self.name, self._read, READ_AFTER)
 
     def _read(self) -> None:
         notes, found = self._context.notes, read_settings()

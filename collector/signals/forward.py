@@ -16,10 +16,9 @@ from typing import Any
 import torch
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
-from collector.context.dynamo import find_compiled_kind, skip_code
-from collector.context.signals import SignalContext
-from collector.context.undo import stop_calling
-from collector.edge import Edge, hide_frame, log_failure
+from collector.context.hooks import find_compiled_kind, skip_code, stop_calling
+from collector.context.signals import Signal, SignalContext
+from collector.edge import Edge, hide_frame, log_failure, unseen
 from collector.ring.codes import FORWARD_END, FORWARD_START, NO_GRAD
 
 STEPS_OF_DISCOVERY = 3
@@ -30,9 +29,8 @@ CALLS_OF_REDISCOVERY = 16
 _log = logging.getLogger("stepscope")
 
 
-class ForwardSignal:
+class ForwardSignal(Signal):
     name = "forward"
-    option = ""
 
     def __init__(self) -> None:
         # Classes of outermost modules: how often each was called, and its number.
@@ -61,11 +59,8 @@ class ForwardSignal:
 
         def call(module: Any, *args: Any, **kwargs: Any) -> Any:
             self._end_discovery()
-            try:
+            with unseen:
                 return compiled_call(module, *args, **kwargs)
-            except BaseException as error:
-                hide_frame(error)
-                raise
 
         def on_compile(event: Any) -> None:
             context.steps.compile_starts()
@@ -205,25 +200,22 @@ class ForwardSignal:
             # tracing() comes first: Dynamo must fold it before it sees a cell of this function.
             if tracing():
                 return original(module, *args, **kwargs)
-            if depth[0] or inside[0] or get_ident() != thread[0]:
+            try:
+                if depth[0] or inside[0] or get_ident() != thread[0]:
+                    return original(module, *args, **kwargs)
+                depth[0] = 1
+                steps.idle_fetches = 0
+                words[following() & mask] = now() + FORWARD_START
+                if not grad():
+                    words[following() & mask] = without_gradients
                 try:
                     return original(module, *args, **kwargs)
-                except BaseException as error:
-                    hide_frame(error)
-                    raise
-            depth[0] = 1
-            steps.idle_fetches = 0
-            words[following() & mask] = now() + FORWARD_START
-            if not grad():
-                words[following() & mask] = without_gradients
-            try:
-                return original(module, *args, **kwargs)
+                finally:
+                    depth[0] = 0
+                    words[following() & mask] = now() + FORWARD_END
             except BaseException as error:
                 hide_frame(error)
                 raise
-            finally:
-                depth[0] = 0
-                words[following() & mask] = now() + FORWARD_END
 
         skip_code(__call__.__code__)
         return __call__

@@ -17,27 +17,28 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset, RandomSampler, SequentialSampler
 from torch.utils.data import dataloader as module
 
-from collector.context.fetches import count_samples, make_iter_hook
-from collector.context.signals import SignalContext
-from collector.edge import hide_frame, hide_frames
+from collector.context.hooks import make_span_hook
+from collector.context.loaders import count_samples
+from collector.context.signals import Signal, SignalContext
+from collector.edge import hide_frame, hide_frames, unseen
 from collector.ring.codes import (
     BATCH,
     FETCH_END,
     FETCH_START,
     FETCH_STOP,
     LOADER,
+    LOADER_READY,
+    LOADER_START,
     QUEUE,
     SAMPLES,
 )
 from collector.ring.packing import MOST_DEPTH, NOT_READY, READY, READY_UNKNOWN, pack_fetch, pack_queues
 
-"""The largest depth that a word holds; a deeper queue reads as this."""
 _OWN = "_stepscope"
 
 
-class LoaderSignal:
+class LoaderSignal(Signal):
     name = "loader"
-    option = ""
 
     def __init__(self) -> None:
         self._reads = [False]
@@ -50,7 +51,10 @@ class LoaderSignal:
         context.undo.patch(iterator, "__init__", self._make_init(iterator.__init__))
         context.undo.patch(iterator, "_reset", self._make_reset(iterator._reset))
         context.undo.patch(iterator, "__next__", self._make_next(iterator.__next__))
-        context.undo.patch(DataLoader, "__iter__", make_iter_hook(context, DataLoader.__iter__))
+        hook = make_span_hook(
+            context.log, DataLoader.__iter__, LOADER_START, LOADER_READY, lambda loader: context.steps.fetch_starts()
+        )
+        context.undo.patch(DataLoader, "__iter__", hook)
 
     def rehearse(self, context: SignalContext) -> dict[str, Callable[[], object]]:
         """Return what can be called to time the hooks alone, without install."""
@@ -72,11 +76,8 @@ class LoaderSignal:
     def _make_init(self, original: Any) -> Any:
         def __init__(iterator: Any, loader: Any, *args: Any, **kwargs: Any) -> None:
             self._begin_epoch(iterator, loader)
-            try:
+            with unseen:
                 original(iterator, loader, *args, **kwargs)
-            except BaseException as error:
-                hide_frame(error)
-                raise
 
         return __init__
 
@@ -84,11 +85,8 @@ class LoaderSignal:
         def _reset(iterator: Any, loader: Any, first_iter: bool = False) -> None:
             if not first_iter:
                 self._begin_epoch(iterator, loader)
-            try:
+            with unseen:
                 original(iterator, loader, first_iter)
-            except BaseException as error:
-                hide_frame(error)
-                raise
 
         return _reset
 
@@ -110,11 +108,8 @@ class LoaderSignal:
 
         def __next__(iterator: Any) -> Any:
             if get_ident() != thread[0]:
-                try:
+                with unseen:
                     return original(iterator)
-                except BaseException as error:
-                    hide_frame(error)
-                    raise
             try:
                 starts(getattr(iterator, _OWN, 0))
                 if gates:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from collector.context.inputs import TrainingInput
-from collector.context.signals import SignalContext
+from collector.context.signals import Signal, SignalContext
 from collector.marks.outlet import Outlet, close_outlet, open_outlet
 from collector.marks.ranges import close_left_open
 from collector.ring.mark_log import DEVICE, UNKNOWN, DeviceTime
@@ -29,9 +29,8 @@ _LEFT_OPEN = (
 )
 
 
-class MarksSignal:
+class MarksSignal(Signal):
     name = "ranges"
-    option = ""
 
     def install(self, context: SignalContext) -> None:
         self._context, steps = context, context.steps

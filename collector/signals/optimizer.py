@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from collector.context.dynamo import skip_code
-from collector.context.signals import SignalContext
+from collector.context.hooks import make_span_hook, skip_code
+from collector.context.signals import Signal, SignalContext
 from collector.edge import Edge, hide_frame
 from collector.ring.codes import (
     CLOSURE_END,
@@ -29,9 +29,8 @@ MOST_OPTIMIZERS = 16
 """So many are described: a script may make one for every step."""
 
 
-class OptimizerSignal:
+class OptimizerSignal(Signal):
     name = "optimizer"
-    option = ""
 
     def __init__(self) -> None:
         self._seen: dict[int, dict[str, Any]] = {}
@@ -48,9 +47,6 @@ class OptimizerSignal:
         context.undo.call(register_optimizer_step_post_hook(after).remove)
         context.undo.patch(Optimizer, "zero_grad", zero_grad)
         context.undo.patch(torch.amp.GradScaler, "step", scaler_step)
-
-    def remove(self) -> None:
-        pass
 
     def rehearse(self, context: SignalContext) -> dict[str, Callable[[], object]]:
         """Return what can be called to time the hooks alone, without install."""
@@ -103,25 +99,22 @@ class OptimizerSignal:
 
         @functools.wraps(original)
         def step(self: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
-            if get_ident() != thread[0]:
+            try:
+                if get_ident() != thread[0]:
+                    return original(self, optimizer, *args, **kwargs)
+                has_stepped[0] = False
+                words[following() & mask] = now() + SCALER_START
                 try:
                     return original(self, optimizer, *args, **kwargs)
-                except BaseException as error:
-                    hide_frame(error)
-                    raise
-            has_stepped[0] = False
-            words[following() & mask] = now() + SCALER_START
-            try:
-                return original(self, optimizer, *args, **kwargs)
+                finally:
+                    words[following() & mask] = now() + SCALER_END
+                    if not has_stepped[0]:
+                        # The gradients were infinite: no hook has fired, and still the step has had its update.
+                        steps.update_starts(id(optimizer))
+                        steps.update_ends(id(optimizer))
             except BaseException as error:
                 hide_frame(error)
                 raise
-            finally:
-                words[following() & mask] = now() + SCALER_END
-                if not has_stepped[0]:
-                    # The gradients were infinite: no hook has fired, and still the step has had its update.
-                    steps.update_starts(id(optimizer))
-                    steps.update_ends(id(optimizer))
 
         return step
 
@@ -156,29 +149,9 @@ def _count_dtypes(tensors: list[Any]) -> dict[str, int]:
 
 def _make_closure_wrapper(context: SignalContext) -> Callable[[Any, Any], Any]:
     """Return what gives the arguments of `step` with the closure timed: what it does is the loop's, not the update's."""
-    log = context.log
-    words, mask, following, thread = log.words, log.mask, log.following, log.thread
-    now, get_ident = time.perf_counter_ns, threading.get_ident
 
     def time_closure(closure: Any) -> Any:
-        def timed(*args: Any, **kwargs: Any) -> Any:
-            if get_ident() != thread[0]:
-                try:
-                    return closure(*args, **kwargs)
-                except BaseException as error:
-                    hide_frame(error)
-                    raise
-            words[following() & mask] = now() + CLOSURE_START
-            try:
-                return closure(*args, **kwargs)
-            except BaseException as error:
-                hide_frame(error)
-                raise
-            finally:
-                words[following() & mask] = now() + CLOSURE_END
-
-        skip_code(timed.__code__)
-        return functools.update_wrapper(timed, closure, updated=())
+        return make_span_hook(context.log, closure, CLOSURE_START, CLOSURE_END)
 
     def wrap(args: Any, kwargs: Any) -> Any:
         if len(args) > 1 and callable(args[1]):

@@ -14,9 +14,8 @@ from typing import Any
 
 import torch
 
-from collector.context.dynamo import skip_code
-from collector.context.signals import SignalContext
-from collector.context.undo import stop_calling
+from collector.context.hooks import skip_code
+from collector.context.signals import Signal, SignalContext
 from collector.edge import hide_frame
 from collector.ring.codes import BACKWARD_POINT, FORWARD_POINT
 
@@ -28,9 +27,8 @@ MOST_NAMES = 5_000
 """Names of classes and modules that are kept to find those near one that names nothing."""
 
 
-class PointsSignal:
+class PointsSignal(Signal):
     name = "points"
-    option = ""
 
     def install(self, context: SignalContext) -> None:
         self._context = context
@@ -43,10 +41,6 @@ class PointsSignal:
         if self._forward or self._backward:
             context.module_watchers.append(self._on_module)
             context.boundaries.append(self._on_step)
-
-    def remove(self) -> None:
-        if getattr(self, "_context", None):
-            stop_calling(self._on_module, self._context.module_watchers)
 
     def _on_module(self, module: Any) -> None:
         name = type(module).__name__

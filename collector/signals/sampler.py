@@ -14,9 +14,8 @@ from typing import Any
 from torch.utils.data import IterableDataset
 from torch.utils.data import dataloader as module
 
-from collector.context.milestones import Milestones
-from collector.context.signals import SignalContext
-from collector.edge import hide_frame, log_failure
+from collector.context.signals import Signal, SignalContext
+from collector.edge import hide_frame, log_failure, unseen
 
 MOST_SAMPLERS = 32
 TIMED_FIRST = 64
@@ -89,7 +88,7 @@ class TimedSampler:
         return index
 
 
-class SamplerSignal:
+class SamplerSignal(Signal):
     name = "sampler"
     option = "data_pipeline"
 
@@ -100,10 +99,7 @@ class SamplerSignal:
         iterator = module._BaseDataLoaderIter
         context.undo.patch(iterator, "__init__", self._make_hook(iterator.__init__))
         context.undo.patch(iterator, "_reset", self._make_hook(iterator._reset))
-        self._milestones = Milestones(context, self.name, self._save)
-
-    def remove(self) -> None:
-        self._milestones.finish()
+        context.save_now_and_then(self.name, self._save)
 
     def _save(self) -> None:
         if self._sums:
@@ -112,11 +108,8 @@ class SamplerSignal:
     def _make_hook(self, original: Any) -> Any:
         @functools.wraps(original)
         def hook(iterator: Any, loader: Any, *args: Any, **kwargs: Any) -> None:
-            try:
+            with unseen:
                 original(iterator, loader, *args, **kwargs)
-            except BaseException as error:
-                hide_frame(error)
-                raise
             with log_failure("the sampler of a loader is not timed", level=logging.DEBUG):
                 self._watch(iterator, loader)
 

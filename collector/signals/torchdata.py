@@ -9,17 +9,21 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
-from collector.context.fetches import count_samples, make_iter_hook
-from collector.context.signals import SignalContext
-from collector.edge import hide_frame
+from collector.context.hooks import make_span_hook
+from collector.context.loaders import count_samples
+from collector.context.signals import Signal, SignalContext
+from collector.edge import hide_frame, unseen
 from collector.ring.codes import (
     BATCH,
     FETCH_END,
     FETCH_START,
     FETCH_STOP,
     LOADER,
+    LOADER_READY,
+    LOADER_START,
     SAMPLES,
 )
 from collector.ring.packing import pack_fetch
@@ -31,18 +35,14 @@ _STATEFUL = "torchdata.stateful_dataloader.stateful_dataloader"
 _NODES = "torchdata.nodes.loader"
 
 
-class TorchdataSignal:
+class TorchdataSignal(Signal):
     name = "torchdata"
-    option = ""
 
     def install(self, context: SignalContext) -> None:
         self._context = context
         self._patched: set[str] = set()
         self._look()
         context.boundaries.append(self._on_step)
-
-    def remove(self) -> None:
-        pass
 
     def _on_step(self, step: int) -> None:
         """Look again: the script may have imported the package after the recording had begun."""
@@ -59,19 +59,24 @@ class TorchdataSignal:
                 patch(undo, module)
 
     def _patch_stateful(self, undo: Any, module: Any) -> None:
-        kind = module.StatefulDataLoader
-        undo.patch(kind, "__iter__", make_iter_hook(self._context, kind.__iter__))
+        steps = self._context.steps
+        self._watch_start(undo, module.StatefulDataLoader, lambda loader: steps.fetch_starts())
 
     def _patch_nodes(self, undo: Any, module: Any) -> None:
-        loader, iterator = module.Loader, module.LoaderIterator
-        undo.patch(loader, "__iter__", make_iter_hook(self._context, loader.__iter__, self._begin_epoch))
+        iterator = module.LoaderIterator
+        self._watch_start(undo, module.Loader, self._begin_epoch)
         undo.patch(iterator, "__next__", self._make_next(iterator.__next__))
+
+    def _watch_start(self, undo: Any, kind: Any, begin: Callable[[Any], None]) -> None:
+        hook = make_span_hook(self._context.log, kind.__iter__, LOADER_START, LOADER_READY, begin)
+        undo.patch(kind, "__iter__", hook)
 
     def _begin_epoch(self, loader: Any) -> None:
         loaders = self._context.loaders
         with self._context.shielded(self.name):
             if loaders.begin_epoch(loader) == 1:
                 self._context.add_loader(_describe_nodes(loaders.number(loader), loader))
+        self._context.steps.fetch_starts()
 
     def _make_next(self, original: Any) -> Any:
         log, steps, loaders = self._context.log, self._context.steps, self._context.loaders
@@ -80,11 +85,8 @@ class TorchdataSignal:
 
         def __next__(iterator: Any) -> Any:
             if get_ident() != thread[0]:
-                try:
+                with unseen:
                     return original(iterator)
-                except BaseException as error:
-                    hide_frame(error)
-                    raise
             loader = iterator.loader
             place = pack_fetch(loaders.epoch(loader), loaders.number(loader))
             steps.fetch_starts(place)

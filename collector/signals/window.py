@@ -20,10 +20,9 @@ import torch
 from torch.autograd import profiler as autograd_profiler
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from collector.context.native_lines import leave_out_lines
-from collector.context.signals import SignalContext
-from collector.context.undo import Undo
-from collector.edge import hide_frame
+from collector.context.hooks import Undo
+from collector.context.signals import Signal, SignalContext
+from collector.edge import unseen
 from collector.format.schema.modes import restrict
 from collector.format.schema.removal import replace
 from collector.options import Options
@@ -53,11 +52,13 @@ _OLDER_MEMORY = b"Memory block of unknown size was allocated before"
 # What Kineto prints of a first session that another thread starts than the one that imported torch. It records all the same.
 _OTHER_THREAD = b"External init callback must run in same thread"
 _KINETO_LEVEL, _SILENT = "KINETO_LOG_LEVEL", "99"
+_STDERR = 2
+_MOST_HELD_BYTES = 1 << 20
 # What a session of the user's own calls when it is prepared and started, by whatever face.
 _COMING = ("_prepare_profiler", "_enable_profiler", "_enable_profiler_legacy")
 
 
-class WindowSignal:
+class WindowSignal(Signal):
     """Opens before step `first`, closes after `count` steps: once by the option, then whenever it is ordered."""
 
     name = "window"
@@ -98,10 +99,6 @@ class WindowSignal:
         self._close()
 
     def remove(self) -> None:
-        context = self._context
-        for callbacks, own in ((context.boundaries, self._on_boundary), (context.occasions, self._on_occasion)):
-            if own in callbacks:
-                callbacks.remove(own)
         if self._plan is not None and self._busy_for is not self._plan:
             ended = self._context.steps.ended
             reason = _TOO_EARLY.format(ended=ended, first=self._plan.first) if ended else _NO_STEP
@@ -223,11 +220,8 @@ class WindowSignal:
         def watched(*args: Any, **kwargs: Any) -> Any:
             if self._switching != threading.get_ident():
                 notice(name)
-            try:
+            with unseen:
                 return original(*args, **kwargs)
-            except BaseException as error:
-                hide_frame(error)
-                raise
 
         self._undo.patch(autograd_profiler, name, watched)
 
@@ -345,6 +339,44 @@ def _choose_activities(options: Options) -> list[torch.profiler.ProfilerActivity
     if "device" in options.activities:
         wanted += [activity for activity in torch.profiler.supported_activities() if activity != known.CPU]
     return wanted or [known.CPU]
+
+
+@contextmanager
+def leave_out_lines(known: bytes) -> Iterator[None]:
+    """Keep lines that libraries in C++ write straight to the descriptor of stderr, and that contain `known`, from it.
+
+    Everything else that any thread writes meanwhile is held in memory, and follows when the body ends. Where the
+    descriptor cannot be turned aside, such as when the script has closed it, nothing is held back.
+    """
+    opened: list[int] = []
+    try:
+        _turn_aside(opened)
+        yield
+    finally:
+        _turn_back(opened, known)
+
+
+def _turn_aside(opened: list[int]) -> None:
+    """Let stderr lead to memory; add where it led, and that memory."""
+    if not hasattr(os, "memfd_create"):
+        return
+    with suppress(OSError):
+        opened.append(os.dup(_STDERR))
+        opened.append(os.memfd_create("stepscope stderr"))
+        os.dup2(opened[1], _STDERR)
+
+
+def _turn_back(opened: list[int], known: bytes) -> None:
+    if len(opened) == 2:
+        stderr, held = opened
+        os.dup2(stderr, _STDERR)
+        text = os.pread(held, _MOST_HELD_BYTES, 0)
+        kept = b"".join(line for line in text.splitlines(keepends=True) if known not in line)
+        with suppress(OSError):  # whoever read it is gone
+            while kept:
+                kept = kept[os.write(_STDERR, kept) :]
+    for number in opened:
+        os.close(number)
 
 
 SIGNAL = WindowSignal

@@ -18,17 +18,17 @@ from torch.utils.data import dataloader as module
 from torch.utils.data._utils import pin_memory as pin_module
 from torch.utils.data._utils import worker as worker_module
 
-from collector.context.signals import SignalContext
-from collector.edge import hide_frame
+from collector.context.signals import Signal, SignalContext
+from collector.edge import unseen
 from collector.ring.stage_log import SharedStageLog
 from collector.workers.entry import WorkerEntry, WorkerPlan
-from collector.workers.fetch_here import FetchHere
-from collector.workers.pinning import PinEntry
+from collector.workers.fetching import FetchHere
+from collector.workers.queues import PinEntry
 
 STEPS_TO_LOOK = 3
 
 
-class WorkersSignal:
+class WorkersSignal(Signal):
     name = "workers"
     option = "data_pipeline"
 
@@ -78,7 +78,7 @@ class WorkersSignal:
 
     def _make_init_with_workers(self, original: Any, holder: Any) -> Any:
         def __init__(iterator: Any, loader: Any, *args: Any, **kwargs: Any) -> None:
-            try:
+            with unseen:
                 if not self._is_here():
                     original(iterator, loader, *args, **kwargs)
                     return
@@ -88,19 +88,13 @@ class WorkersSignal:
                         original(iterator, loader, *args, **kwargs)
                     finally:
                         put_back()
-            except BaseException as error:
-                hide_frame(error)
-                raise
 
         return __init__
 
     def _make_reset(self, original: Any) -> Any:
         def _reset(iterator: Any, *args: Any, **kwargs: Any) -> None:
-            try:
+            with unseen:
                 original(iterator, *args, **kwargs)
-            except BaseException as error:
-                hide_frame(error)
-                raise
             if self._is_here() and not getattr(iterator, "_in_order", True):
                 iterator._task_info = _Tasks(iterator._task_info)
 
@@ -108,11 +102,8 @@ class WorkersSignal:
 
     def _make_init_without(self, original: Any) -> Any:
         def __init__(iterator: Any, loader: Any, *args: Any, **kwargs: Any) -> None:
-            try:
+            with unseen:
                 original(iterator, loader, *args, **kwargs)
-            except BaseException as error:
-                hide_frame(error)
-                raise
             if self._is_here():
                 with self._context.shielded(self.name):
                     self._watch(iterator, loader)

@@ -17,12 +17,11 @@ from pathlib import Path
 from time import perf_counter_ns, thread_time_ns
 from typing import Any
 
-from collector.edge import hide_frame, log_failure
+from collector.edge import Guard, log_failure, unseen
 from collector.frames.posting import post_thread
 from collector.ring.stage_log import KINDS, SEND, SPAN, STAGES, UNKNOWN, Span, StageLog
 from collector.workers.fetching import FetchProbe, Place
-from collector.workers.guard import Guard
-from collector.workers.sending import SendProbe
+from collector.workers.queues import SendProbe
 
 _READ = STAGES.index("read")
 # After the queue's thread was joined (-5), so that the last batch is counted.
@@ -57,11 +56,8 @@ class WorkerEntry:
     def __call__(self, *args: Any) -> Any:
         original = self._original
         setattr(sys.modules[original.__module__], original.__qualname__, original)
-        try:
+        with unseen:
             return run_worker(original, self._plan, args)
-        except BaseException as error:
-            hide_frame(error)
-            raise
 
 
 def _restore_entry(module: str, name: str, plan: WorkerPlan) -> WorkerEntry:
@@ -78,11 +74,8 @@ def run_worker(original: Callable[..., Any], plan: WorkerPlan, args: tuple[Any, 
         with log_failure("the stacks of worker %s are not read", os.getpid(), level=logging.DEBUG):
             number = inspect.signature(original).bind(*args).arguments["worker_id"]
             post_thread(Path(plan.events), number, plan.loader, plan.stack_reader)
-    try:
+    with unseen:
         return original(*args)
-    except BaseException as error:
-        hide_frame(error)
-        raise
 
 
 def silence_inherited_profiler() -> None:

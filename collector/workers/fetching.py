@@ -6,18 +6,20 @@ batches that are timed inside; what the user holds, `get_worker_info().dataset` 
 
 from __future__ import annotations
 
+import contextlib
+import os
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from threading import get_ident
 from time import perf_counter_ns, thread_time_ns
 from typing import Any
 
-from collector.edge import hide_frame
+from collector.edge import Guard, hide_frame, unseen
 from collector.ring.stage_log import BATCH, PART, Batch, StageLog
 from collector.ring.stage_log import Part as PartRecord
-from collector.workers.opening import OpenCounter
-from collector.workers.reading import ReadCounter
-from collector.workers.tally import UNKNOWN, Rhythm, Tally
+from collector.workers.files import OpenCounter, ReadCounter
+from collector.workers.tally import BATCH_COST_NS, UNKNOWN, Rhythm, Tally
 from collector.workers.transforms import TransformTimer
 
 
@@ -142,10 +144,8 @@ class FetchProbe:
         cpu_start_ns = thread_time_ns()
         self._collate_start_ns = start_ns = perf_counter_ns()
         try:
-            return self._collate(samples)
-        except BaseException as error:
-            hide_frame(error)
-            raise
+            with unseen:
+                return self._collate(samples)
         finally:
             # A transform that collate calls is a transform's time, not collate's.
             inside_ns, inside_cpu_ns = tally.nested_ns - nested_ns, tally.nested_cpu_ns - nested_cpu_ns
@@ -153,6 +153,82 @@ class FetchProbe:
                 inside_ns = inside_cpu_ns = 0
             self._collate_ns = perf_counter_ns() - start_ns - inside_ns
             self._collate_cpu_ns = thread_time_ns() - cpu_start_ns - inside_cpu_ns
+
+
+class FetchHere:
+    """Stands in for `fetch` of one fetcher in the process that trains (`num_workers=0`): the same clocks around it.
+
+    They cost more than a small batch does, so most small batches pass untouched: how long they took is in the word log, and
+    the sidecar divides it as the batches that were timed divided theirs. The user's objects are as they were whenever no
+    batch is being made. `thread` holds the number of the thread that trains: only its fetches are in the word log.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_batch",
+        "_fetch",
+        "_fetcher",
+        "_guard",
+        "_pid",
+        "_place",
+        "_probe",
+        "_rhythm",
+        "_thread",
+    )
+
+    def __init__(self, fetcher: Any, log: StageLog, place: tuple[int, int], thread: Sequence[int]) -> None:
+        # Weakly: the fetcher holds this, and must die when its iterator does, as it would without us.
+        self._fetcher = weakref.ref(fetcher)
+        self._fetch = type(fetcher).fetch
+        self._rhythm = Rhythm(BATCH_COST_NS)
+        self._probe = probe = FetchProbe(fetcher, fetcher.dataset, log, self._rhythm)
+        self._guard = Guard("the DataLoader in the process that trains", lambda _: probe.detach())
+        self._thread = thread
+        self._place = place
+        self._batch = 0
+        self._pid = os.getpid()
+        fetcher.fetch = self._watched_fetch
+
+    def detach(self) -> None:
+        """Give the fetcher back as it was."""
+        fetcher = self._fetcher()
+        if fetcher is not None:
+            with contextlib.suppress(ReferenceError):  # its iterator has just gone
+                self._probe.detach()
+            if vars(fetcher).get("fetch") == self._watched_fetch:
+                del fetcher.fetch
+
+    def _watched_fetch(self, index: Any) -> Any:
+        rhythm = self._rhythm
+        try:
+            # `rhythm.is_due()` is written out for the usual batch: another function would have to come into the caches.
+            if not rhythm.left or self._thread[0] != get_ident():
+                return self._timed_fetch(index, rhythm.is_due())
+            rhythm.left -= 1
+            self._batch += 1
+            return self._fetch(self._fetcher(), index)
+        except BaseException as error:
+            hide_frame(error)
+            raise
+
+    def _timed_fetch(self, index: Any, timed: bool) -> Any:
+        fetcher = self._fetcher()
+        # A child that was forked from here must not write into its parent's log.
+        if os.getpid() != self._pid:
+            with unseen:
+                return self._fetch(fetcher, index)
+        run, probe = self._guard.run, self._probe
+        run(probe.begin, len(index) if hasattr(index, "__len__") else 1, timed)
+        picked_ns = perf_counter_ns()
+        try:
+            with unseen:
+                batch = self._fetch(fetcher, index)
+        finally:
+            run(probe.end)
+            run(probe.leave_all)
+        run(probe.write, Place(*self._place, self._batch, picked_ns, picked_ns))
+        self._batch += 1
+        return batch
 
 
 class _Seat:

@@ -8,7 +8,7 @@ from threading import get_ident
 from time import perf_counter_ns, thread_time_ns
 from typing import Any
 
-from collector.edge import hide_frame
+from collector.edge import hide_frame, unseen
 
 UNKNOWN = -1
 
@@ -60,11 +60,8 @@ def time_calls(raw: Callable[..., Any], part: Part, tally: Tally) -> Callable[..
 
     def timed(*args: Any, **kwargs: Any) -> Any:
         if get_ident() != tally.thread:  # a thread pool of the user's: its calls overlap and have no place in a sum
-            try:
+            with unseen:
                 return raw(*args, **kwargs)
-            except BaseException as error:
-                hide_frame(error)
-                raise
         outer_ns, outer_cpu_ns = tally.nested_ns, tally.nested_cpu_ns
         tally.nested_ns = tally.nested_cpu_ns = 0
         # The CPU clock is a system call, and a busy kernel likes to switch there: that wait belongs to the call that

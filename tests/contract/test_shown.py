@@ -20,7 +20,7 @@ from collector.format.schema.tables import TABLES
 from collector.format.standstills import Standstill
 from collector.format.words import SIGNALS, WARNINGS
 from collector.options import ACTIVITIES, LEVELS, Options, WindowOption
-from collector.plugins import search_room
+from collector.plugins import find_plugins
 from profiler_server.store.redaction import Redactor
 from profiler_server.store.vocabulary import exchange_name
 
@@ -71,7 +71,7 @@ def test_options_signals_and_warnings_stay_as_they_are() -> None:
     pytest.importorskip("torch")
     import collector.signals as room
 
-    assert {module.SIGNAL.name for module in search_room(room, "SIGNAL").modules} <= set(SIGNALS)
+    assert {kind.name for kind in find_plugins(room, "SIGNAL")} <= set(SIGNALS)
 
 
 def _words(kind: type, name: str) -> tuple[str, ...]:
@@ -131,8 +131,8 @@ def _outline(value: object) -> object:
 
 def test_facts_that_recordings_seldom_give_keep_their_keys() -> None:
     pytest.importorskip("torch")
-    from collector.context.probing import Round
-    from collector.signals import logging_calls, parallel, sampler
+    from collector.signals import libraries, model, sampler
+    from collector.signals.probe import Round
 
     moment: dict[str, Any] = {
         "step": 3,
@@ -145,13 +145,13 @@ def test_facts_that_recordings_seldom_give_keep_their_keys() -> None:
     moment |= {"next": {"name": "allreduce (DDP)", "bytes": 8, "is_begun": True, "group": "0"}, "backward_group": "0"}
     moment |= {"groups": [{"name": "0", "label": "", "ranks": [0], "is_whole": True, "ended": 1}]}
     still = {"for_ns": 1, "limit_ns": 2, "alone_limit_ns": 3, "stack": "", "works": True, "waits": False}
-    ddp: dict[str, Any] = dict.fromkeys(parallel._COPIED, 1) | {
+    ddp: dict[str, Any] = dict.fromkeys(model._COPIED, 1) | {
         "bucket_bytes": [1],
         "backend": "gloo",
         "device_type": "cpu",
     }
-    sums = dict.fromkeys(logging_calls.LoggingSums.__slots__, 1)
-    libraries = [{"name": label, **sums} for _, _, label in logging_calls._WATCHED]
+    sums = libraries.LoggingSums().describe()
+    logs = [{"name": label, **sums} for _, _, label in libraries._LOGS]
     numbers = {"count": 1, "subnormal": 1, "plain_ns": 1, "flushed_ns": 1}
     products = {
         "instructions": "AMX",
@@ -167,7 +167,7 @@ def test_facts_that_recordings_seldom_give_keep_their_keys() -> None:
         "standstills": [Standstill(0, 1, 2, 3, "forward", missing=(1,)).write()],
         "samplers": [sampler.SamplerSums("RandomSampler").describe(0)],
         "ddp": {**ddp, "hook": "", "backwards": 1, "synced_backwards": 1},
-        "logging": {"steps": 3, "libraries": libraries},
+        "logging": {"steps": 3, "libraries": logs},
         "subnormals": dict.fromkeys(("parameters", "gradients", "states"), numbers),
         "bfloat16": {**products, "autocast": False},
         "probe": {"rounds": [Round(1, 0, 1, 0, 0, 0).describe()], "cost_ns": 1},

@@ -11,8 +11,8 @@ import pandas as pd
 import pyarrow as pa
 from torch.utils.data import dataloader as module
 
+from collector.context.hooks import Undo
 from collector.context.loaders import LoaderRegistry
-from collector.context.undo import Undo
 from collector.edge import Edge
 from collector.ring.clock import Clock
 from collector.sidecar.assemblers.stages import StageAssembler

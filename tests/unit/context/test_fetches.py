@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from collector.context.fetches import count_samples
+from collector.context.loaders import count_samples
 
 BATCH = torch.zeros(16, 3)
 

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from collector.context import probing
-from collector.context.probing import Prober, Process
+from collector.context.signals import SETTLED_STEP
 from collector.ring.codes import PROBED, STALL_END, STALL_START
+from collector.signals import probe as probing
+from collector.signals.probe import Prober, Process
 
 PREFETCHED = 4
 
@@ -90,7 +91,7 @@ def test_a_step_is_measured_when_all_of_its_batches_were_ready(
 
 def test_what_was_held_back_is_a_stall_and_the_steps_after_it_are_marked(monkeypatch: pytest.MonkeyPatch) -> None:
     training = Training(monkeypatch, Loader())
-    training.run(probing.FIRST_STEP + 1)
+    training.run(SETTLED_STEP + 1)
     assert [event for event, _ in training.log.written] == [STALL_START, PROBED, STALL_END]
     training.run(20)
     assert training.log.marks == [1, 0]
@@ -99,7 +100,7 @@ def test_what_was_held_back_is_a_stall_and_the_steps_after_it_are_marked(monkeyp
 
 def test_steps_stay_marked_until_the_queue_is_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     training = Training(monkeypatch, Loader())
-    training.run(probing.FIRST_STEP + 1)
+    training.run(SETTLED_STEP + 1)
     training.loader.ready = PREFETCHED + 6  # the workers go on while training takes what is there
     training.run(5)
     assert training.log.marks == [1]
@@ -152,14 +153,14 @@ def test_nothing_is_held_back_beside_another_profiler_or_another_rank(
 
 def test_a_round_into_which_another_loader_comes_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     training = Training(monkeypatch, Loader())
-    training.run(probing.FIRST_STEP + 2)
+    training.run(SETTLED_STEP + 2)
     training.fetch(Loader())
     assert (training.measured, training.log.marks) == ([], [1, 0])
 
 
 def test_a_round_in_which_another_epoch_begins_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     training = Training(monkeypatch, Loader())
-    training.run(probing.FIRST_STEP + 2)
+    training.run(SETTLED_STEP + 2)
     training.steps.fetches += 1  # the start of a loader counts, too
     training.run(1)
     assert (training.measured, training.log.marks) == ([], [1, 0])
@@ -167,14 +168,14 @@ def test_a_round_in_which_another_epoch_begins_is_not_counted(monkeypatch: pytes
 
 def test_a_pause_ends_the_round(monkeypatch: pytest.MonkeyPatch) -> None:
     training = Training(monkeypatch, Loader())
-    training.run(probing.FIRST_STEP + 2)
+    training.run(SETTLED_STEP + 2)
     training.prober.stop()
     assert training.log.marks == [1, 0]
 
 
 def test_a_round_that_was_measured_is_kept_when_the_recording_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     training = Training(monkeypatch, Loader())
-    training.run(probing.FIRST_STEP + PREFETCHED)
+    training.run(SETTLED_STEP + PREFETCHED)
     training.loader.ready = 1
     training.fetch()
     training.prober.stop()
@@ -184,8 +185,8 @@ def test_a_round_that_was_measured_is_kept_when_the_recording_ends(monkeypatch: 
 def test_the_device_is_waited_for_before_and_after_the_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     waits: list[int] = []
     training: Training = Training(monkeypatch, Loader(), synchronize=lambda: waits.append(training.steps.ended))
-    training.run(probing.FIRST_STEP + 10)
-    assert waits == [probing.FIRST_STEP, probing.FIRST_STEP + PREFETCHED]
+    training.run(SETTLED_STEP + 10)
+    assert waits == [SETTLED_STEP, SETTLED_STEP + PREFETCHED]
 
 
 def test_counters_that_cannot_be_read_end_the_probe_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:

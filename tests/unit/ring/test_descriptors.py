@@ -11,7 +11,7 @@ import pytest
 from collector.ring.records import RecordWriter, open_reader
 from collector.ring.words import WordLog, WordReader
 from collector.sidecar.process import find_log
-from collector.workers.reading import ReadCounter
+from collector.workers.files import ReadCounter
 from tests.support.scripts import run_script
 
 

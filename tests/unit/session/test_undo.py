@@ -12,7 +12,7 @@ from torch.nn.modules import module as modules
 from torch.optim import optimizer as optimizers
 from torch.utils.data import dataloader
 
-from collector.context.undo import Undo
+from collector.context.hooks import Undo
 from tests.support import shapes
 from tests.support.recording import record
 from tests.support.shapes import held_out

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from collector.context.native_lines import leave_out_lines
+from collector.signals.window import leave_out_lines
 
 TRAINING = """
 import sys, torch
@@ -44,7 +44,7 @@ def test_an_error_inside_leaves_stderr_as_it_was(capfd: pytest.CaptureFixture[st
 
 
 def test_a_closed_stderr_is_no_error() -> None:
-    code = "import os; os.close(2)\nfrom collector.context.native_lines import leave_out_lines\n"
+    code = "import os; os.close(2)\nfrom collector.signals.window import leave_out_lines\n"
     code += "with leave_out_lines(b'x'):\n    print('inside')"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "inside\n"

@@ -21,8 +21,8 @@ from torch.optim.optimizer import _global_optimizer_post_hooks
 from torch.utils.data import DataLoader, Dataset
 
 import collector
-from collector.context import probing
 from collector.format.steps import select_steps
+from collector.signals import probe as probing
 from tests.support.recording import assert_sound, record
 
 MS = 1e-3

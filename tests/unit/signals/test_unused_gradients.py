@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from collector.signals.unused_gradients import LOOK_AT_STEP, find_unused
+from collector.context.signals import SETTLED_STEP
+from collector.signals.model import find_unused
 from tests.support.recording import record
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -54,7 +55,7 @@ def test_a_teacher_that_records_gradients_is_noted(without: bool, tmp_path: Path
     def train() -> None:
         teacher, student = nn.Linear(8, 4), nn.Linear(8, 4)
         optimizer = torch.optim.SGD(student.parameters(), 0.1)
-        for _ in range(LOOK_AT_STEP + 3):
+        for _ in range(SETTLED_STEP + 3):
             batch = torch.randn(4, 8)
             with torch.set_grad_enabled(not without):
                 target = teacher(batch)

@@ -13,7 +13,7 @@ import pytest
 from torch.utils.data import DataLoader, Dataset
 
 from collector.ring.stage_log import pack_opened, unpack_opened
-from collector.workers.opening import OpenCounter
+from collector.workers.files import OpenCounter
 from tests.support.recording import record
 
 

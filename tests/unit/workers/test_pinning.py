@@ -13,7 +13,7 @@ from torch.utils.data._utils.worker import _ResumeIteration
 from collector.ring.clock import Clock
 from collector.ring.stage_log import SharedStageLog
 from collector.sidecar.assemblers.stages import StageAssembler
-from collector.workers.pinning import PinEntry
+from collector.workers.queues import PinEntry
 
 
 def copy_batches(in_queue: Any, out_queue: Any) -> None:

@@ -1,0 +1,162 @@
+"""Changes to other people's objects, taken back exactly; hooks, what Dynamo must know of them, and modules to come.
+
+Dynamo is asked without importing it. PyTorch imports Dynamo late, often when a model is wrapped in DDP. An import of ours before that changes how a job ends:
+`torch.distributed.nn.functional`, which Dynamo imports, has the default process group as default argument of its
+functions. Imported after `init_process_group`, it keeps the group until the process ends. Imported before, nothing keeps
+the group, and its destructor joins threads of gloo that may wait for the interpreter lock (docs/testing.md).
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from importlib.machinery import ModuleSpec
+from types import CodeType, ModuleType
+from typing import TYPE_CHECKING, Any
+
+from collector.edge import hide_frame, log_failure, unseen
+
+if TYPE_CHECKING:  # numpy must not come into a process before its script has begun
+    from collector.ring.words import WordLog
+
+_INHERITED = object()
+
+
+def make_span_hook(
+    log: WordLog, original: Any, start: int, end: int, begin: Callable[..., object] | None = None
+) -> Any:
+    """Return what stands in for a function: on the training thread a start and an end are written around each call.
+
+    `begin` is called with the arguments before it. Dynamo runs the hook as it is.
+    """
+    words, mask, following, thread = log.words, log.mask, log.following, log.thread
+    now, get_ident = time.perf_counter_ns, threading.get_ident
+
+    def timed(*args: Any, **kwargs: Any) -> Any:
+        try:
+            if get_ident() != thread[0]:
+                return original(*args, **kwargs)
+            if begin is not None:
+                begin(*args, **kwargs)
+            words[following() & mask] = now() + start
+            try:
+                return original(*args, **kwargs)
+            finally:
+                words[following() & mask] = now() + end
+        except BaseException as error:
+            hide_frame(error)
+            raise
+
+    skip_code(timed.__code__)
+    return functools.update_wrapper(timed, original, updated=())
+
+
+def skip_code(code: CodeType) -> None:
+    """Let Dynamo run a function of ours as it is, whenever Dynamo comes. `torch._dynamo.eval_frame.skip_code` does the same."""
+    eval_frame: Any = sys.modules.get("torch._C._dynamo.eval_frame")  # is there with torch itself
+    if hasattr(eval_frame, "skip_code"):  # in C until PyTorch 2.6
+        eval_frame.skip_code(code)
+        return
+    with suppress(AttributeError):  # private: without it Dynamo may break a graph at our function, and all else goes on
+        action = eval_frame._FrameAction
+        eval_frame.set_code_exec_strategy(code, eval_frame._FrameExecStrategy(action.SKIP, action.DEFAULT))
+
+
+def find_compiled_kind() -> Any:
+    """Return the class of modules that `torch.compile` makes, an empty tuple while there can be none."""
+    return getattr(sys.modules.get("torch._dynamo.eval_frame"), "OptimizedModule", ())
+
+
+def is_backward_compiled() -> bool:
+    """Say whether compiled autograd traces this backward."""
+    module = sys.modules.get("torch._dynamo.compiled_autograd")
+    return bool(getattr(module, "compiled_autograd_enabled", False))
+
+
+class ImportWatch:
+    """A finder that calls `then` once, when the import of a module has succeeded; what it raises reaches the importer."""
+
+    def __init__(self, name: str, then: Callable[[], None]) -> None:
+        self.name = name
+        self.pid = os.getpid()
+        self._then = then
+
+    @property
+    def is_waiting(self) -> bool:
+        return self in sys.meta_path
+
+    def stop(self) -> None:
+        """Wait no longer."""
+        if self.is_waiting:
+            sys.meta_path.remove(self)
+
+    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
+        """Find the module through the other finders, and follow its execution."""
+        if name != self.name:
+            return None
+        self.stop()
+        spec = importlib.util.find_spec(name)
+        if spec is None or spec.loader is None:
+            sys.meta_path.insert(0, self)
+            return spec
+        self._follow(spec.loader)
+        return spec
+
+    def _follow(self, loader: Any) -> None:
+        execute = loader.exec_module
+
+        def execute_then(module: ModuleType) -> None:
+            del loader.exec_module  # the instance's own attribute, set below: the loader is as it was
+            with unseen:
+                execute(module)
+            self._then()
+
+        loader.exec_module = execute_then
+
+
+class Undo:
+    """Changes to other people's objects, each of which `restore` takes back exactly, the last one first."""
+
+    def __init__(self) -> None:
+        self._actions: list[Callable[[], object]] = []
+
+    def patch(self, owner: Any, name: str, replacement: Any) -> None:
+        """Set an attribute. Restoring sets the old value, or deletes the attribute if it was inherited.
+
+        If somebody else has patched over it since, their value stays: it is theirs, and it calls ours, which passes on.
+        """
+        old = vars(owner).get(name, _INHERITED)
+        setattr(owner, name, replacement)
+        stored = vars(owner)[name]
+
+        def restore() -> None:
+            if vars(owner).get(name) is not stored:
+                return
+            if old is _INHERITED:
+                delattr(owner, name)
+            else:
+                setattr(owner, name, old)
+
+        self._actions.append(restore)
+
+    def call(self, action: Callable[[], object]) -> None:
+        """Call this on restoring, such as the `remove` of a hook's handle."""
+        self._actions.append(action)
+
+    def restore(self) -> None:
+        """Take everything back. One that fails is logged and the others still go."""
+        while self._actions:
+            with log_failure("could not undo a change"):
+                self._actions.pop()()
+
+
+def stop_calling(callback: Callable[..., object], callbacks: list[Callable[..., Any]]) -> None:
+    """Take a callback out of those that are called; one that failed is out already."""
+    if callback in callbacks:
+        callbacks.remove(callback)

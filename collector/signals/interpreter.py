@@ -1,0 +1,101 @@
+"""The Python that runs the training: its collections of garbage, its other threads, and where its stacks lie."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import threading
+import time
+from threading import get_ident
+
+from collector.context.signals import Signal, SignalContext
+from collector.frames.posting import TRAINER, post_thread
+from collector.ring.codes import GC_END, GC_START
+
+MOST_THREADS = 16
+_NO_LOADER = -1
+_LOOK_NS = 1_000_000_000
+
+
+class GarbageSignal(Signal):
+    """Garbage collections, which run inside whatever the training thread is doing."""
+
+    name = "gc"
+
+    def install(self, context: SignalContext) -> None:
+        log = context.log
+        words, mask, following, thread = log.words, log.mask, log.following, log.thread
+        now, ident = time.perf_counter_ns, get_ident
+
+        def on_collection(phase: str, info: dict[str, int]) -> None:
+            if ident() == thread[0]:
+                words[following() & mask] = now() + (GC_START if phase == "start" else GC_END)
+
+        gc.callbacks.append(on_collection)
+        context.undo.call(lambda: gc.callbacks.remove(on_collection))
+
+
+class ThreadsSignal(Signal):
+    """Other Python threads of the process, which share one interpreter with the thread that trains.
+
+    Only their numbers are noted, after some steps; the sidecar looks how long each was on a processor.
+    """
+
+    name = "threads"
+    option = "resources"
+
+    def install(self, context: SignalContext) -> None:
+        self._context = context
+        context.save_now_and_then(self.name, self._note)
+
+    def _note(self) -> None:
+        if not self._context.log.is_mine():
+            return  # at the end no thread trains any more
+        found = [
+            {"id": thread.native_id, "name": thread.name[:100]}
+            for thread in threading.enumerate()
+            if thread.ident != get_ident() and thread.native_id is not None
+        ][:MOST_THREADS]
+        if found and self._context.notes.facts.get("python_threads") != found:
+            self._context.add_fact("python_threads", found)
+
+
+class StacksSignal(Signal):
+    """Python stacks of the training thread: the recorder process reads them, this only says where they lie."""
+
+    name = "stacks"
+    option = "stacks"
+
+    def install(self, context: SignalContext) -> None:
+        self._context = context
+        self._posted = (0, 0)
+        self._next_ns = 0
+        if not sys.platform.startswith("linux"):
+            context.set_signal(self.name, "unavailable", "Stacks are sampled on Linux only.")
+            return
+        if not context.recorder_pid:
+            context.set_signal(self.name, "unavailable", "No recorder process could be started that would read stacks.")
+            return
+        self._post()
+        context.occasions.append(self._look_again)
+
+    def remove(self) -> None:
+        self._context.stack_reader = 0
+
+    def _look_again(self, step: int) -> None:
+        """Offer this thread where another one trains by now, or another process reads."""
+        now = time.perf_counter_ns()
+        if now >= self._next_ns:
+            self._next_ns = now + _LOOK_NS
+            if self._posted != (get_ident(), self._context.recorder_pid):
+                with self._context.shielded(self.name):
+                    self._post()
+
+    def _post(self) -> None:
+        context = self._context
+        self._posted = (get_ident(), context.recorder_pid)
+        post_thread(context.events, TRAINER, _NO_LOADER, context.recorder_pid)
+        context.stack_reader = context.recorder_pid
+
+
+SIGNAL = (GarbageSignal, ThreadsSignal, StacksSignal)
