@@ -26,10 +26,9 @@ if TYPE_CHECKING:
         TraceError,
         UsageError,
     )
-    from collector.marks.queues import queue
     from collector.marks.ranges import pop_range, push_range, record
     from collector.marks.stages import stage
-    from collector.marks.watching import watch
+    from collector.marks.watching import queue, watch
     from collector.notebook.run import Run, open_run
     from collector.notebook.writing import write_trace
     from collector.session.profiler import Profiler, active_profiler
@@ -75,7 +74,7 @@ _HOMES = {
     "open_run": "notebook.run",
     "pop_range": "marks.ranges",
     "push_range": "marks.ranges",
-    "queue": "marks.queues",
+    "queue": "marks.watching",
     "record": "marks.ranges",
     "stage": "marks.stages",
     "watch": "marks.watching",

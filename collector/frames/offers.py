@@ -1,4 +1,7 @@
-"""Take what the processes of a training have offered: their word counts for which thread, never for where it lies."""
+"""Take what the processes of a training have offered: their word counts for which thread, never for where it lies.
+
+Which processes may be read, the training and what it has started, the system says, and no file.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +12,12 @@ import stat
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 from collector.format.schema.removal import remove_file
-from collector.frames.discovery import find_layout
-from collector.frames.family import Family, ForeignError
-from collector.frames.layout import LayoutError
+from collector.frames.discovery import find_layout, find_shift, has_thread
 from collector.frames.posting import PREFIX, SUFFIX, TRAINER, Post
-from collector.frames.reading import StackReader
-from collector.frames.threads import find_shift, has_thread
+from collector.frames.reading import LayoutError, StackReader
 
 _MOST_BYTES = 4096
 _MOST_WORKERS = 1 << 31
@@ -25,6 +26,9 @@ _REFUSED = (
     "takes the capability SYS_PTRACE, elsewhere sysctl kernel.yama.ptrace_scope=1."
 )
 _log = logging.getLogger("stepscope")
+_MOST_GENERATIONS = 64
+_PARENT, _STARTED = 1, 19
+"""Fields of /proc/<pid>/stat, counted from behind the name, which may hold anything."""
 
 
 class Offers:
@@ -103,3 +107,66 @@ class Offers:
             os.close(memory)
             raise ForeignError("it has no such thread")
         return StackReader(memory, replace(layout, code_type=layout.code_type + shift), post.thread)
+
+
+class ForeignError(Exception):
+    """A process is none of the training."""
+
+
+class _Origin(NamedTuple):
+    parent: int
+    started: int
+
+
+class Family:
+    """A process, which is this one or its parent, and all that descend from it."""
+
+    def __init__(self, pid: int) -> None:
+        """ForeignError if it is neither this process nor its parent, so that its number may be another one's by now."""
+        try:
+            self._started = _read_origin(os.open(f"/proc/{pid}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)).started
+        except OSError as error:
+            raise ForeignError(f"{pid} cannot be looked at: {error}") from None
+        if pid not in (os.getpid(), os.getppid()):
+            raise ForeignError(f"{pid} has not started this process")
+        self.pid = pid
+
+    def open_process(self, pid: int) -> int:
+        """Return a descriptor of the folder of a process in /proc; it leads to no other that gets its number later.
+
+        ForeignError for a process that is none of the family, PermissionError for one of another user, OSError for one
+        that is gone.
+        """
+        process = os.open(f"/proc/{pid:d}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            if not self._holds(pid, _read_origin(os.dup(process))):
+                raise ForeignError(f"{pid} does not descend from {self.pid}")
+            if os.fstat(process).st_uid != os.geteuid():
+                raise PermissionError(f"{pid} belongs to another user")
+        except BaseException:
+            os.close(process)
+            raise
+        return process
+
+    def _holds(self, pid: int, origin: _Origin) -> bool:
+        for _ in range(_MOST_GENERATIONS):
+            if pid == self.pid:
+                return origin.started == self._started
+            pid, child = origin.parent, origin
+            if not pid:
+                return False
+            origin = _read_origin(os.open(f"/proc/{pid}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+            if origin.started > child.started:
+                return False  # the parent is gone, and its number another one's
+        return False
+
+
+def _read_origin(process: int) -> _Origin:
+    """Read of which process a process is the child, and when it started, in ticks. Closes the descriptor."""
+    try:
+        stat = os.open("stat", os.O_RDONLY | os.O_CLOEXEC, dir_fd=process)
+    finally:
+        os.close(process)
+    with os.fdopen(stat, "rb") as file:
+        fields = file.read().rpartition(b")")[2].split()
+    return _Origin(int(fields[_PARENT]), int(fields[_STARTED]))

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from collector.format.schema.writing import replace_text
-from collector.frames.layout import find_thread
 
 PREFIX, SUFFIX = "frames-", ".json"
 TRAINER = -1
@@ -46,3 +45,10 @@ def _allow(reader_pid: int) -> None:
         return
     if is_needed and reader_pid > 0:
         ctypes.CDLL(None).prctl(_SET_PTRACER, ctypes.c_ulong(reader_pid), 0, 0, 0)
+
+
+def find_thread() -> int:
+    """Return where the calling thread's state lies."""
+    ask = ctypes.pythonapi.PyThreadState_Get
+    ask.restype = ctypes.c_void_p
+    return int(ask() or 0)

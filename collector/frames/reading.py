@@ -11,8 +11,8 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from collector.frames.layout import DIRECT, Layout, read_word
-
+WORD_BYTES = 8
+DIRECT = -1
 MOST_FRAMES = 1000
 _MOST_CODES = 20_000
 _PAGE = 12
@@ -25,6 +25,40 @@ _SHIM = "<shim>"
 """The file of the frames by which Python 3.12 enters itself."""
 Place = tuple[int, int]
 """A frame: the address of its code object, and how many bytes of instructions lie before the one that runs."""
+
+
+class LayoutError(Exception):
+    """The memory of this interpreter is not understood; the text says what was not found."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Offsets in bytes.
+
+    `holder` is the place of the newest frame in what the thread points to, DIRECT where the thread points to the frame.
+    `instructions` is where those of a code object begin, 0 where a frame counts them instead of pointing at one.
+    `kind_shift` and `ascii_shift` are places of bits in the state of a text, `wide_text` where one that is not ASCII begins.
+    """
+
+    thread: int
+    holder: int
+    code: int
+    previous: int
+    instruction: int
+    instructions: int
+    code_type: int
+    file: int
+    name: int
+    first_line: int
+    lines: int
+    ascii_text: int
+    wide_text: int
+    kind_shift: int
+    ascii_shift: int
+
+
+def read_word(data: bytes, offset: int = 0) -> int:
+    return int.from_bytes(data[offset : offset + WORD_BYTES], "little")
 
 
 @dataclass(frozen=True)

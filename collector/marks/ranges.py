@@ -40,19 +40,8 @@ class _Open:
     """A range that is open and will be written."""
 
     __slots__ = (
-        "batch",
-        "counts_for",
-        "id",
-        "is_block",
-        "log",
-        "mark",
-        "name",
-        "number",
-        "outlet",
-        "parent",
-        "start_ns",
-        "step",
-        "thread",
+        *("batch", "counts_for", "id", "is_block", "log", "mark", "name", "number"),
+        *("outlet", "parent", "start_ns", "step", "thread"),
     )
 
     def __init__(self, outlet: Outlet, name: str, batch: int, parent: _Open | None) -> None:

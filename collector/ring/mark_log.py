@@ -13,13 +13,12 @@ process of the machine shares.
 
 from __future__ import annotations
 
-import struct
 import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from collector.ring.records import RecordWriter
+from collector.ring.records import RecordWriter, encode_text
 
 RANGE, DEVICE, DROP, STAGE, QUEUE, NAME = 1, 2, 3, 4, 5, 6
 FIELDS = 15
@@ -37,7 +36,6 @@ OTHER = "(other)"
 """What a name is called when a process has used too many different ones."""
 
 _TEXT_WORDS = FIELDS - 3
-_TEXT_BYTES = _TEXT_WORDS * 8
 
 
 class Range(NamedTuple):
@@ -111,7 +109,7 @@ class MarkLog:
         if self.is_open:
             with self._lock:
                 self._count += 1
-                self._append(kind, *record, *_PADDING[len(record)])
+                self._append(kind, *record)
 
     def name(self, text: str, parent: int = NO_PARENT) -> int:
         """Return the number of a name below another one, writing it when a reader may not have it."""
@@ -145,24 +143,9 @@ class MarkLog:
             above, text = self._texts[at]
             self._count += 1
             self._written_at[at] = self._count
-            self._append(NAME, at, above, *encode_text(text))
+            self._append(NAME, at, above, *encode_text(text, _TEXT_WORDS))
             at = above
         return number
 
     def _is_stale(self, number: int) -> bool:
         return self._count - self._written_at[number] > CAPACITY // 2
-
-
-_PADDING = tuple((0,) * (FIELDS - 1 - used) for used in range(FIELDS))
-
-
-def encode_text(text: str) -> tuple[int, ...]:
-    """Return the words of a text, cut where it is too long."""
-    data = text.encode("utf-8", "replace")[:_TEXT_BYTES].decode("utf-8", "ignore").encode()
-    return struct.unpack(f"<{_TEXT_WORDS}q", data.ljust(_TEXT_BYTES, b"\0"))
-
-
-def decode_text(words: Sequence[int]) -> str:
-    """Return the text of a NAME record, given the words after its numbers."""
-    data = struct.pack(f"<{_TEXT_WORDS}q", *words[:_TEXT_WORDS])
-    return data.rstrip(b"\0").decode("utf-8", "replace")

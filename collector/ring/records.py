@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from collector.format.schema.inside import open_inside
 from collector.format.schema.removal import remove_file
-from collector.ring.descriptors import close_ours, is_ours, keep
+from collector.ring.memory import close_ours, is_ours, keep
 
 if TYPE_CHECKING:
     import numpy as np
@@ -40,10 +40,21 @@ _FIRST_LOOK = 64
 _WORD = struct.Struct("<q")
 
 
-class RecordWriter:
-    """The one producer of a ring. Not safe for two threads at once: a second one needs a lock or a ring of its own."""
+def encode_text(text: str, words: int) -> tuple[int, ...]:
+    """Return a text as so many words, cut where it is too long, but not inside of a character."""
+    data = text.encode("utf-8", "replace")[: words * 8].decode("utf-8", "ignore").encode()
+    return struct.unpack(f"<{words}q", data.ljust(words * 8, b"\0"))
 
-    __slots__ = ("_capacity", "_descriptor", "_lock", "_pack", "_path", "_record_bytes", "_written")
+
+def decode_text(words: Sequence[int]) -> str:
+    """Return the text that such words hold."""
+    return struct.pack(f"<{len(words)}q", *words).rstrip(b"\0").decode("utf-8", "replace")
+
+
+class RecordWriter:
+    """The one process that writes a ring, from any of its threads."""
+
+    __slots__ = ("_capacity", "_descriptor", "_lock", "_pack", "_padding", "_path", "_record_bytes", "_written")
 
     def __init__(self, path: Path, fields: int, capacity: int, meta: Sequence[int] = ()) -> None:
         """Create the file whole. OSError when there is no room, or one is there."""
@@ -51,6 +62,7 @@ class RecordWriter:
         self._record_bytes = words * 8
         self._capacity = capacity
         self._pack = struct.Struct(f"<{words}q").pack
+        self._padding = tuple((0,) * (fields - used) for used in range(fields + 1))
         self._written = 0
         # What a closed descriptor was called may be a file of the user's now: nothing is written after close().
         self._lock = threading.RLock()
@@ -64,13 +76,15 @@ class RecordWriter:
         os.pwrite(self._descriptor, _WORD.pack(_MAGIC), 0)
 
     def append(self, *fields: int) -> None:
-        """Write one record over the oldest. About 1 µs; never raises for lack of room, nor after close()."""
+        """Write one record over the oldest, with zeros where fields are missing.
+
+        About 1 µs; never raises for lack of room, nor after close().
+        """
         with self._lock:
             number = self._written
             self._written = written = number + 1
-            self._write(
-                self._pack(written, *fields, written), _HEADER_BYTES + number % self._capacity * self._record_bytes
-            )
+            record = self._pack(written, *fields, *self._padding[len(fields)], written)
+            self._write(record, _HEADER_BYTES + number % self._capacity * self._record_bytes)
 
     def close(self) -> None:
         """Say that nothing will follow. The file stays for the reader, who removes it."""

@@ -13,14 +13,13 @@ which on Linux every process of the machine shares.
 
 from __future__ import annotations
 
-import struct
 import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from collector.format import words
-from collector.ring.records import RecordWriter
+from collector.ring.records import RecordWriter, encode_text
 
 BATCH, PART, SEND, SPAN, NAME, NOTE = 1, 2, 3, 4, 5, 6
 FIELDS = 17
@@ -31,7 +30,9 @@ RING_PATTERN = "stages-*.ring"
 STAGES, KINDS = words.STAGES, words.STAGE_KINDS
 
 _TEXT_WORDS = FIELDS - 2
-_TEXT_BYTES = _TEXT_WORDS * 8
+_OPEN_BITS = 24
+_MOST_OPENED = (1 << _OPEN_BITS) - 2
+_MOST_OPEN_NS = (1 << (62 - _OPEN_BITS)) - 1
 
 
 class Batch(NamedTuple):
@@ -100,55 +101,34 @@ class Span(NamedTuple):
 
 
 class StageLog:
-    """The writing side. `replica` is the worker number, -1 for the process that trains."""
+    """The writing side; any thread of the process may write. `replica` is the worker number, -1 for the one that trains."""
 
     def __init__(self, path: Path, replica: int) -> None:
         """Create the ring. OSError when there is no room."""
         self._ring = RecordWriter(path, FIELDS, CAPACITY, (replica,))
         self._append = self._ring.append
         self._names: dict[str, int] = {}
+        self._lock = threading.Lock()
 
     def add(self, kind: int, record: Sequence[int]) -> None:
         """Write a Batch, Part, Send or Span."""
-        self._append(kind, *record, *_PADDING[len(record)])
+        self._append(kind, *record)
 
     def name(self, text: str) -> int:
         """Return the number of a name, writing it at its first use. A long name is cut."""
-        number = self._names.get(text)
-        if number is None:
-            number = self._names[text] = len(self._names)
-            self._append(NAME, number, *_encode_text(text))
+        with self._lock:
+            number = self._names.get(text)
+            if number is None:
+                number = self._names[text] = len(self._names)
+                self._append(NAME, number, *encode_text(text, _TEXT_WORDS))
         return number
 
     def note(self, text: str) -> None:
         """Leave a sentence for the user of the run. A long one is cut."""
-        self._append(NOTE, 0, *_encode_text(text))
+        self._append(NOTE, 0, *encode_text(text, _TEXT_WORDS))
 
     def close(self) -> None:
         self._ring.close()
-
-
-class SharedStageLog(StageLog):
-    """A stage log that several threads of one process write to."""
-
-    def __init__(self, path: Path, replica: int) -> None:
-        super().__init__(path, replica)
-        self._lock = threading.Lock()
-
-    def add(self, kind: int, record: Sequence[int]) -> None:
-        with self._lock:
-            super().add(kind, record)
-
-    def name(self, text: str) -> int:
-        with self._lock:
-            return super().name(text)
-
-    def note(self, text: str) -> None:
-        with self._lock:
-            super().note(text)
-
-
-_PADDING = tuple((0,) * (FIELDS - 1 - used) for used in range(FIELDS))
 
 
 def pack_opened(files: int, duration_ns: int) -> int:
@@ -159,21 +139,3 @@ def pack_opened(files: int, duration_ns: int) -> int:
 def unpack_opened(word: int) -> tuple[int, int] | None:
     """Return files and ns, None for 0."""
     return (max((word & ((1 << _OPEN_BITS) - 1)) - 1, 0), word >> _OPEN_BITS) if word > 0 else None
-
-
-_OPEN_BITS = 24
-_MOST_OPENED = (1 << _OPEN_BITS) - 2
-_MOST_OPEN_NS = (1 << (62 - _OPEN_BITS)) - 1
-
-
-def decode_text(words: Sequence[int]) -> str:
-    """Return the text of a NAME or NOTE record, given the words after its number."""
-    data = struct.pack(f"<{_TEXT_WORDS}q", *words[:_TEXT_WORDS])
-    return data.rstrip(b"\0").decode("utf-8", "replace")
-
-
-def _encode_text(text: str) -> tuple[int, ...]:
-    data = text.encode("utf-8", "replace")[:_TEXT_BYTES]
-    # A cut may fall inside a character; what is left of it is dropped.
-    data = data.decode("utf-8", "ignore").encode()
-    return struct.unpack(f"<{_TEXT_WORDS}q", data.ljust(_TEXT_BYTES, b"\0"))

@@ -23,8 +23,7 @@ import numpy.typing as npt
 
 from collector.format.schema.inside import open_inside
 from collector.format.schema.removal import remove_file
-from collector.ring.descriptors import close_ours, is_ours, keep
-from collector.ring.memory import Mapping, can_share, create_shared
+from collector.ring.memory import Mapping, can_share, close_ours, create_shared, is_ours, keep
 
 CODE_SHIFT = 56
 PAYLOAD_MASK = (1 << CODE_SHIFT) - 1
@@ -36,7 +35,7 @@ FIRST_PIECE = 1 << 12
 _MAGIC = 0x53535752
 _HEAD_SLOT = 4
 ORDER_SLOT = 5
-"""The one word of the header that flows towards the training process: see `collector.ring.orders`."""
+"""The one word of the header that flows towards the training process: see `collector.ring.windows`."""
 _FINISHED_SLOT = 6
 _STEPS_SLOT = 7
 _HEADER_USED = 64

@@ -27,8 +27,7 @@ from collector.format.schema.modes import restrict
 from collector.format.schema.removal import replace
 from collector.options import Options
 from collector.ring.codes import DETAILED
-from collector.ring.orders import Order, decode_order
-from collector.ring.windows import WindowNote, trace_file, write_window
+from collector.ring.windows import Order, WindowNote, decode_order, trace_file, write_window
 from collector.ring.words import ORDER_SLOT
 
 _TOO_EARLY = (

@@ -20,7 +20,7 @@ from torch.utils.data._utils import worker as worker_module
 
 from collector.context.signals import Signal, SignalContext
 from collector.edge import unseen
-from collector.ring.stage_log import SharedStageLog
+from collector.ring.stage_log import StageLog
 from collector.workers.entry import WorkerEntry, WorkerPlan
 from collector.workers.fetching import FetchHere
 from collector.workers.queues import PinEntry
@@ -37,7 +37,7 @@ class WorkersSignal(Signal):
         self._pid = os.getpid()
         self._is_on = True
         self._lock = threading.RLock()
-        self._log: SharedStageLog | None = None
+        self._log: StageLog | None = None
         self._fetches: weakref.WeakSet[FetchHere] = weakref.WeakSet()
         self._has_stateful = False
         self._patch(module._MultiProcessingDataLoaderIter, module._SingleProcessDataLoaderIter, worker_module)
@@ -137,12 +137,12 @@ class WorkersSignal(Signal):
         fetch = FetchHere(fetcher, self._open_log(), place, self._context.log.thread)
         self._fetches.add(fetch)
 
-    def _open_log(self) -> SharedStageLog:
+    def _open_log(self) -> StageLog:
         """Return the log of this process, made at its first use. OSError if there is no room."""
         with self._lock:
             if self._log is None:
                 ring = self._context.events / f"stages-main-{os.getpid()}-{time.perf_counter_ns()}.ring"
-                self._log = SharedStageLog(ring, replica=-1)
+                self._log = StageLog(ring, replica=-1)
             return self._log
 
 

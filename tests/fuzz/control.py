@@ -24,7 +24,7 @@ from collector.marks import outlet
 from collector.notes import NOTES_FILE, WORDS_FILE, Notes, write_notes
 from collector.options import Options, parse_options
 from collector.ring.clock import Clock
-from collector.ring.orders import read_order
+from collector.ring.windows import read_order
 from collector.ring.words import WordLog
 from collector.session.place import find_launch_id
 from collector.sidecar.assemblers.control import ControlAssembler

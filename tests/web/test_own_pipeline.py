@@ -9,7 +9,7 @@ import time
 import pytest
 
 import collector
-from collector.marks.queues import WatchedQueue
+from collector.marks.watching import WatchedQueue
 from tests.support.asking import Asker
 from tests.support.recording import record as record_loop
 

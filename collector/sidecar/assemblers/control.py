@@ -19,7 +19,7 @@ from collector.format.schema.layout import control_file, events_path
 from collector.format.schema.manifest import Warn
 from collector.notes import WORDS_FILE, read_notes
 from collector.ring.clock import Clock
-from collector.ring.orders import Order, send_order
+from collector.ring.windows import Order, send_order
 from collector.sidecar.assembler import Assembler
 
 _log = logging.getLogger("stepscope")

@@ -14,7 +14,7 @@ from collector.format.schema.layout import events_path
 from collector.ring import mark_log
 from collector.ring.clock import Clock
 from collector.ring.mark_log import DeviceTime, QueueDepth, Range, StageSpan
-from collector.ring.records import RecordReader
+from collector.ring.records import RecordReader, decode_text
 from collector.sidecar.assembler import Assembler
 from collector.sidecar.log_followers import LogFollower
 
@@ -104,7 +104,7 @@ class MarkAssembler(Assembler):
         # Names first: where records were lost, a name may come again only after some that use it.
         for kind, *fields in records:
             if kind == mark_log.NAME:
-                log.names[fields[0]] = (fields[1], mark_log.decode_text(fields[2:]))
+                log.names[fields[0]] = (fields[1], decode_text(fields[2:]))
         for kind, *fields in records:
             if kind == mark_log.RANGE:
                 self._add_range(log, Range(*fields[: len(Range._fields)]), rows)

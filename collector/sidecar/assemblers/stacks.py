@@ -15,8 +15,7 @@ import pyarrow as pa
 from collector.format.parts import build_table_from_rows
 from collector.format.phases import PHASE_NAMES
 from collector.format.schema.layout import events_path
-from collector.frames.family import Family, ForeignError
-from collector.frames.offers import Offers
+from collector.frames.offers import Family, ForeignError, Offers
 from collector.frames.posting import TRAINER
 from collector.hangs.live import read_threshold_ns
 from collector.notes import read_notes

@@ -16,8 +16,8 @@ from collector.format.parts import build_table
 from collector.format.schema.layout import events_path
 from collector.ring import stage_log
 from collector.ring.clock import Clock
-from collector.ring.records import RecordReader
-from collector.ring.stage_log import UNKNOWN, Batch, Part, Send, Span, decode_text, unpack_opened
+from collector.ring.records import RecordReader, decode_text
+from collector.ring.stage_log import UNKNOWN, Batch, Part, Send, Span, unpack_opened
 from collector.sidecar.assembler import Assembler
 from collector.sidecar.log_followers import LogFollower
 

@@ -24,7 +24,7 @@ from collector.format.schema.layout import events_path
 from collector.format.schema.wording import format_percent
 from collector.notes import WORDS_FILE, read_notes
 from collector.ring.clock import Clock
-from collector.ring.orders import Order, read_order, send_order
+from collector.ring.windows import Order, read_order, send_order
 from collector.sidecar.assembler import Assembler
 
 WARM_UP = 30

@@ -12,10 +12,8 @@ from pathlib import Path
 import pytest
 
 from collector.frames.discovery import find_layout
-from collector.frames.family import Family
-from collector.frames.layout import find_thread
-from collector.frames.offers import Offers
-from collector.frames.posting import TRAINER, post_thread
+from collector.frames.offers import Family, Offers
+from collector.frames.posting import TRAINER, find_thread, post_thread
 from collector.frames.reading import MOST_FRAMES, StackReader
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="stacks are read on Linux only")

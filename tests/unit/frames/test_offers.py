@@ -17,12 +17,11 @@ from typing import Any
 
 import pytest
 
-from collector.frames import threads
-from collector.frames.family import Family, ForeignError
-from collector.frames.layout import LayoutError, find_thread
-from collector.frames.offers import Offers
-from collector.frames.posting import TRAINER, Post, post_thread
-from collector.frames.threads import find_lists, find_shift, has_thread
+from collector.frames import discovery
+from collector.frames.discovery import find_lists, find_shift, has_thread
+from collector.frames.offers import Family, ForeignError, Offers
+from collector.frames.posting import TRAINER, Post, find_thread, post_thread
+from collector.frames.reading import LayoutError
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="stacks are read on Linux only")
 
@@ -136,8 +135,8 @@ def test_a_file_of_another_user_is_not_taken(tmp_path: Path) -> None:
 def test_another_python_is_named_and_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     process = os.open("/proc/self", os.O_RDONLY)
     assert find_shift(process) == 0
-    other = dataclasses.replace(find_lists(), program=threads.Program(("00:00", "1"), 0))
-    monkeypatch.setattr(threads, "find_lists", lambda: other)
+    other = dataclasses.replace(find_lists(), program=discovery.Program(("00:00", "1"), 0))
+    monkeypatch.setattr(discovery, "find_lists", lambda: other)
     with pytest.raises(LayoutError, match="another Python"):
         find_shift(process)
     os.close(process)

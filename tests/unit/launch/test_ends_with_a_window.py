@@ -29,7 +29,7 @@ class Slow(torch.utils.data.Dataset):
 
 def is_ordered():
     from collector import active_profiler
-    from collector.ring.orders import decode_order
+    from collector.ring.windows import decode_order
     from collector.ring.words import ORDER_SLOT
     word = active_profiler()._recording.log.header[ORDER_SLOT]
     return word != 0 and (decode_order(word).trigger == "control") == (opened_by == "control")

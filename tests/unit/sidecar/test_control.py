@@ -12,7 +12,7 @@ from collector.format.schema.layout import control_file, events_path, rank_path
 from collector.notes import WORDS_FILE, Notes, write_notes
 from collector.options import Options, parse_options
 from collector.ring.clock import Clock
-from collector.ring.orders import Order, decode_order, send_order
+from collector.ring.windows import Order, decode_order, send_order
 from collector.ring.words import ORDER_SLOT, WordLog
 from collector.sidecar.assemblers.control import ControlAssembler
 

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from collector.format.schema.layout import events_path
-from collector.frames.family import Family
-from collector.frames.offers import Offers
+from collector.frames.offers import Family, Offers
 from collector.frames.posting import TRAINER, post_thread
 from collector.sidecar import stack_sampling as room
 from collector.sidecar.assemblers.stacks import StacksAssembler
@@ -25,7 +24,7 @@ _WORKER = """
 import os, sys
 from pathlib import Path
 from collector.format.schema.layout import events_path
-from collector.frames.family import Family
+from collector.frames.offers import Family
 from collector.frames.offers import Offers
 from collector.frames.posting import post_thread
 post_thread(Path(sys.argv[1]), 0, 0, os.getppid())

@@ -16,7 +16,7 @@ from collector.format.schema.manifest import RankManifest
 from collector.notes import WORDS_FILE, Notes, write_notes
 from collector.options import parse_options
 from collector.ring.clock import Clock
-from collector.ring.orders import Order, read_order, send_order
+from collector.ring.windows import Order, read_order, send_order
 from collector.ring.words import WordLog
 from collector.sidecar.assemblers.trigger import LEAST_APART_NS, Finding, Step, StepWatch, TriggerAssembler
 from tests.support.runs import MS, RunPlan, build_steps

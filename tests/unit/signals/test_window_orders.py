@@ -12,7 +12,7 @@ from collector import open_run
 from collector.format.run import Run
 from collector.format.schema.layout import events_path, rank_path
 from collector.notes import WORDS_FILE
-from collector.ring.orders import Order, send_order
+from collector.ring.windows import Order, send_order
 from tests.support.recording import record
 
 ROOT = Path(__file__).parents[3]

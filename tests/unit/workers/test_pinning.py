@@ -11,7 +11,7 @@ import torch
 from torch.utils.data._utils.worker import _ResumeIteration
 
 from collector.ring.clock import Clock
-from collector.ring.stage_log import SharedStageLog
+from collector.ring.stage_log import StageLog
 from collector.sidecar.assemblers.stages import StageAssembler
 from collector.workers.queues import PinEntry
 
@@ -34,7 +34,7 @@ def run_pinning(folder: Path, messages: list[Any]) -> tuple[list[Any], list[dict
     done: queue.Queue[Any] = queue.Queue()
     for message in messages:
         waiting.put(message)
-    log = SharedStageLog(folder / "events" / "stages-main-1.ring", -1)
+    log = StageLog(folder / "events" / "stages-main-1.ring", -1)
     PinEntry(copy_batches, log, 0, 1)(waiting, done)
     table = StageAssembler(folder, Clock(0, 0, 0)).poll().get("stages")
     return [done.get() for _ in range(done.qsize())], table.to_pylist() if table is not None else []
