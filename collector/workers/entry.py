@@ -17,11 +17,12 @@ from pathlib import Path
 from time import perf_counter_ns, thread_time_ns
 from typing import Any
 
-from collector.edge import Guard, log_failure, unseen
+from collector.edge import log_failure, unseen
 from collector.frames.posting import post_thread
 from collector.ring.stage_log import KINDS, SEND, SPAN, STAGES, UNKNOWN, Span, StageLog
 from collector.workers.fetching import FetchProbe, Place
 from collector.workers.queues import SendProbe
+from collector.workers.tally import Guard
 
 _READ = STAGES.index("read")
 # After the queue's thread was joined (-5), so that the last batch is counted.

@@ -15,11 +15,11 @@ from threading import get_ident
 from time import perf_counter_ns, thread_time_ns
 from typing import Any
 
-from collector.edge import Guard, hide_frame, unseen
+from collector.edge import hide_frame, unseen
 from collector.ring.stage_log import BATCH, PART, Batch, StageLog
 from collector.ring.stage_log import Part as PartRecord
 from collector.workers.files import OpenCounter, ReadCounter
-from collector.workers.tally import BATCH_COST_NS, UNKNOWN, Rhythm, Tally
+from collector.workers.tally import BATCH_COST_NS, UNKNOWN, Guard, Rhythm, Tally
 from collector.workers.transforms import TransformTimer
 
 

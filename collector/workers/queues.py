@@ -12,8 +12,8 @@ from collections.abc import Callable
 from time import perf_counter_ns, thread_time_ns
 from typing import Any
 
-from collector.edge import Guard
 from collector.ring.stage_log import KINDS, SPAN, STAGES, Send, Span, StageLog
+from collector.workers.tally import Guard
 
 _DEPTH_LIMIT = 4
 _LEAF_LIMIT = 256

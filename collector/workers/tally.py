@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable
 from threading import get_ident
 from time import perf_counter_ns, thread_time_ns
 from typing import Any
 
-from collector.edge import hide_frame, unseen
+from collector.edge import hide_frame, log_failure, unseen
 
 UNKNOWN = -1
 
@@ -19,6 +20,7 @@ BATCH_COST_NS = 25_000
 """All that is done for a timed batch besides, in the process that trains, where nothing of it is in the caches."""
 _BUDGET_FRAC = 0.01
 _LONGEST_PERIOD = 64
+_log = logging.getLogger("stepscope")
 
 
 class Part:
@@ -116,3 +118,24 @@ class Rhythm:
             wanted = math.ceil(cost_ns / (_BUDGET_FRAC * work_ns))
             self.period = min(max(wanted, 1), _LONGEST_PERIOD)
             self.left = self.period - 1
+
+
+class Guard:
+    """Runs steps of our own code. The first that raises is logged, `give_up` is told, and nothing runs any more."""
+
+    def __init__(self, what: str, give_up: Callable[[Exception], None]) -> None:
+        self._what = what
+        self._give_up = give_up
+        self._is_on = True
+
+    def run(self, step: Callable[..., Any], *args: Any) -> None:
+        if not self._is_on:
+            return
+        try:
+            step(*args)
+        except Exception as error:  # noqa: BLE001  an edge: a clock that fails is taken away, the training goes on
+            self._is_on = False
+            _log.warning("stepscope: %s is not profiled any more: %r", self._what, error)
+            # Taking it away may fail for the same reason.
+            with log_failure("%s could not be left clean", self._what):
+                self._give_up(error)

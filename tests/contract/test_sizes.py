@@ -14,7 +14,7 @@ PARAMETERS = 6
 BROAD_EXCEPT_ROOMS = (
     "collector/context",
     "collector/signals",
-    "collector/workers/guard.py",
+    "collector/workers/tally.py",
     "profiler_server/page.py",
     "profiler_server/derive",
     "profiler_server/web",
