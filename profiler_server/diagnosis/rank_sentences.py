@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from collector.format.phases import PHASE_LABELS
 from collector.format.schema.wording import format_ranks_named
+from profiler_server.diagnosis.limits.meetings import LEAST_MATCHED_FRAC
+from profiler_server.diagnosis.limits.stragglers import CLEAR_FRAC, LISTED_LAST_FRAC, SEEN_BEHIND_FRAC
 from profiler_server.facts.job import (
     BETWEEN,
     COLLECTING,
@@ -29,10 +31,6 @@ from profiler_server.facts.job import (
 from profiler_server.facts.ranks import MOST_RANKS, CollectiveRow, RankFigures, SlowCall, find_noun
 from profiler_server.format import format_bytes, format_duration, format_share, shorten_middle
 
-LATE_FRAC = 0.7
-"""From this share of the collectives on, the rank that comes last is named."""
-SURE_CAUSE_FRAC = 0.8
-"""A phase that makes up so much of what is longer is named alone."""
 _CAUSE_WORDS = {
     "h2d": "preparation or copy of the batch",
     COLLECTING: "garbage collection",
@@ -40,10 +38,6 @@ _CAUSE_WORDS = {
     SAVING: "saving checkpoints",
     BETWEEN: "work between its steps, such as an evaluation",
 }
-_LEAST_MATCHED_FRAC = 0.9
-"""Of calls that fewer have a partner, what is waiting is not known: that of the late rank is short, and not listed."""
-LEAST_BEHIND_FRAC = 0.001
-"""A rank that is behind by less is not named: its share would read 0.0 %."""
 
 
 def describe_ranks(
@@ -93,7 +87,7 @@ def describe_slowest_collective(rows: Sequence[CollectiveRow]) -> str:
         return ""
     name = max(totals, key=lambda key: totals[key][1])
     count, total_ns, wait_ns, matched = totals[name]
-    is_known = bool(wait_ns) and matched >= _LEAST_MATCHED_FRAC * count
+    is_known = bool(wait_ns) and matched >= LEAST_MATCHED_FRAC * count
     share = f"; {format_share(wait_ns / total_ns)} of that is waiting for another rank" if is_known else ""
     return f"{name} takes longest of the collectives: {format_duration(total_ns / max(count, 1))} a call{share}."
 
@@ -185,7 +179,7 @@ def _describe_alike(comparison: RankComparison, noun: str) -> str:
             "them holds the others up cannot be told."
         )
     least = f" A rank behind by {format_share(comparison.least_frac)} of the {noun} or more would be named."
-    if latest.late_frac < LEAST_BEHIND_FRAC:
+    if latest.late_frac < SEEN_BEHIND_FRAC:
         return f"The ranks are alike: none is behind the others by as much as 0.1 % of the {noun}.{least}"
     slowest = f"the slowest, rank {latest.rank}, is behind {_say_behind(comparison, noun)}"
     return f"The ranks are alike: {slowest}.{least}"
@@ -302,7 +296,7 @@ def name_causes(causes: Sequence[Cause]) -> str:
     if not causes:
         return "what it does in that time was not seen"
     first = causes[0]
-    if first.share_frac >= SURE_CAUSE_FRAC:
+    if first.share_frac >= CLEAR_FRAC:
         return _name_cause(first.name)
     named = [f"{_name_cause(cause.name)} ({format_share(cause.share_frac)})" for cause in causes[:3]]
     return f"mostly {named[0]}" + (f", then {', '.join(named[1:])}" if named[1:] else "")
@@ -329,7 +323,7 @@ def describe_communication(ranks: Sequence[RankFigures], rows: Sequence[Collecti
         longest = max(waits, key=lambda number: waits[number])
         who = f"rank {rank} came last to {late[rank]:,} of {matched:,}"
         waited = f"in these alone rank {longest} waited longest, {format_duration(waits[longest])} together"
-        if late[rank] >= LATE_FRAC * matched:
+        if late[rank] >= LISTED_LAST_FRAC * matched:
             parts.append(f"Of the collectives that were listed, {who}; {waited}.")
         elif not isinstance(verdict, Slow):
             parts.append(f"To the collectives that were listed the ranks came last by turns ({who}); {waited}.")

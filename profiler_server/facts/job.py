@@ -7,16 +7,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
+from profiler_server.diagnosis.limits.facts import (
+    LEAST_SPLIT_BYTES,
+    MANY_BUCKETS,
+    MOST_FRAC,
+    SMALL_BUCKET_BYTES,
+    SYNCED_FRAC,
+)
 from profiler_server.facts.steps import NamedFunction
 
 COLLECTING, STARVED, BETWEEN, SAVING = "garbage", "no_processor", "between", "checkpoint"
 """Causes that are no phase."""
-BEHIND_FRAC = 0.03
-"""A rank that is late by a smaller share of the step is not named, nor is a cause that costs less."""
-MOST_OF_EXCESS_FRAC = 0.5
-"""A rank is late for its data if the wait for that is this part of what it is behind."""
-_MANY_BUCKETS, _SMALL_BUCKET_BYTES = 8, 1 << 20
-_LEAST_SPLIT_BYTES = 4 << 20
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,7 @@ class LateRank:
     def waits_for_data(self) -> bool:
         """Say whether the rank is late most of all because it waits for its data."""
         excess_ns = self.phase_ns - self.phase_others_ns
-        return self.phase == "data_wait" and excess_ns >= MOST_OF_EXCESS_FRAC * (self.own_ns - self.others_ns)
+        return self.phase == "data_wait" and excess_ns >= MOST_FRAC * (self.own_ns - self.others_ns)
 
 
 @dataclass(frozen=True)
@@ -286,17 +287,17 @@ class Ddp:
     def has_tiny_buckets(self) -> bool:
         """Say whether gradients go out in many small pieces: each costs a round trip."""
         count = len(self.bucket_bytes)
-        return count >= _MANY_BUCKETS and sum(self.bucket_bytes) < count * _SMALL_BUCKET_BYTES
+        return count >= MANY_BUCKETS and sum(self.bucket_bytes) < count * SMALL_BUCKET_BYTES
 
     @property
     def has_one_bucket(self) -> bool:
         """Say whether all gradients go out together, when the backward is over: nothing hides that."""
-        return len(self.bucket_bytes) == 1 and self.bucket_bytes[0] >= _LEAST_SPLIT_BYTES
+        return len(self.bucket_bytes) == 1 and self.bucket_bytes[0] >= LEAST_SPLIT_BYTES
 
     @property
     def syncs_all(self) -> bool:
         """Say whether (nearly) every backward reduces the gradients."""
-        return self.backwards > 0 and self.synced_backwards >= 0.95 * self.backwards
+        return self.backwards > 0 and self.synced_backwards >= SYNCED_FRAC * self.backwards
 
 
 @dataclass(frozen=True)

@@ -10,14 +10,17 @@ from typing import Literal
 import numpy as np
 
 from collector.format.intervals import Floats, Ints, Mask
+from profiler_server.diagnosis.limits.facts import MOST_FRAC
+from profiler_server.diagnosis.limits.meetings import (
+    ENOUGH_CALLS,
+    FAR_RATIO,
+    KEPT_PERCENT,
+    LEAST_CALLS,
+    MISSED_FRAC,
+    TOGETHER_NS,
+)
+from profiler_server.diagnosis.limits.stragglers import LEAST_MEETINGS
 from profiler_server.facts.job import Strangers
-
-LEAST_CALLS = 3
-"""Fewer common collectives tell an offset, but not how good it is."""
-LEAST_FOR_DRIFT = 20
-ONE_CLOCK_NS = 1_000_000
-"""Ranks of one host whose calls end further apart than this, and together after an alignment, have no common clock."""
-_TRIMMED_PERCENTILE = 75
 
 
 @dataclass(frozen=True)
@@ -63,25 +66,17 @@ def measure_spread(times_ns: Ints | Floats, percent: float) -> float:
 
 def _fit_drift(times: Ints, left: Floats) -> float:
     """Fit a line through what the offset leaves, without the calls that lie far from it: those ended late by chance."""
-    if len(times) < LEAST_FOR_DRIFT or not np.ptp(times):
+    if len(times) < ENOUGH_CALLS or not np.ptp(times):
         return 0.0
     kept = np.ones(len(times), np.bool_)
     slope, level = 0.0, 0.0
     for _ in range(3):
         slope, level = np.polyfit(times[kept].astype(np.float64), left[kept], 1)
         distance = np.abs(left - slope * times - level)
-        kept = distance <= np.percentile(distance, _TRIMMED_PERCENTILE)
+        kept = distance <= np.percentile(distance, KEPT_PERCENT)
     return float(slope)
 
 
-LEAST_MEETINGS = 10
-"""Fewer may differ by chance, or because a trace was cut."""
-DIFFERING_FRAC = 0.5
-MISSED_FRAC = 0.25
-MISSED_NS = 1_000_000
-"""Ranks that meet are in each collective at the same moment; their clocks are known to less than this."""
-FAR_RATIO = 10.0
-"""So many times further apart than the ranks of either part leave, they do not leave together."""
 _EQUAL = ("allreduce", "allgather", "reducescatter")
 """Collectives to which every rank brings as much; an all-to-all may be uneven."""
 
@@ -114,7 +109,7 @@ def _differ(shared: Shared) -> Mask:
     sizes = shared.bytes[:, equal & (shared.bytes > 0).all(axis=0)]
     if sizes.shape[1] < LEAST_MEETINGS:
         return np.zeros(len(sizes), np.bool_)
-    found: Mask = (sizes != sizes[:1]).mean(axis=1) > DIFFERING_FRAC
+    found: Mask = (sizes != sizes[:1]).mean(axis=1) > MOST_FRAC
     return found
 
 
@@ -128,14 +123,14 @@ def _miss(shared: Shared) -> Mask:
         for times in (shared.begin_ns, shared.end_ns)
     )
     gap = np.maximum(begin - end[:1], begin[:1] - end)
-    found: Mask = (gap > MISSED_NS).mean(axis=1) > MISSED_FRAC
+    found: Mask = (gap > TOGETHER_NS).mean(axis=1) > MISSED_FRAC
     return found if found.any() else _leave_apart(end)
 
 
 def _leave_apart(end_ns: Ints) -> Mask:
     """Say which ranks leave far from the first one where both parts leave together, each by itself."""
     apart = np.median(np.abs(end_ns - end_ns[:1]), axis=1)
-    found: Mask = apart > MISSED_NS
+    found: Mask = apart > TOGETHER_NS
     parts = [end_ns[chosen] for chosen in (found, ~found)]
     if min(len(part) for part in parts) < 2:
         return np.zeros(len(end_ns), np.bool_)

@@ -22,6 +22,8 @@ from profiler_server.analysis.ranks.lateness import measure_calls
 from profiler_server.analysis.ranks.matching import Matched, is_awaited_later, match_calls
 from profiler_server.analysis.ranks.ranks import RankSummary
 from profiler_server.derive.derived import derived
+from profiler_server.diagnosis.limits.meetings import LEAST_CALLS, LEAST_OTHERS, SLOW_RATIO, SURE_RESIDUALS
+from profiler_server.diagnosis.limits.stragglers import LEAST_GAIN_FRAC
 from profiler_server.facts.ranks import CollectiveRow, Collectives, SlowCall
 
 # Bus bandwidth is algorithm bandwidth times this, in (n - 1) / n.
@@ -216,17 +218,6 @@ def _measure_bus(rows: _Joined, chosen: Ints, name: str) -> float | None:
     return None if factor is None else _measure_bandwidth(rows, chosen, factor * (size - 1) / size)
 
 
-SLOW_RATIO = 2.0
-"""One is slow that takes so many times what it takes at most at the speed of the others."""
-LEAST_EXCESS_FRAC = 0.01
-"""Of the step; one that costs less is not named."""
-LEAST_OTHERS = 2
-"""Others of the group that it is compared with; of two alone, either may be the unusual one."""
-LEAST_STEPS = 3
-SURE_RESIDUALS = 4.0
-"""What is slow must be so by this many times what clocks of several hosts are known to."""
-
-
 @dataclass(frozen=True)
 class _Place:
     """One call of a step, over the steps."""
@@ -259,7 +250,7 @@ def find_slowest(matched: Matched, step_ns: float, stood: Sequence[int] = ()) ->
         return None
     totals = np.bincount(matched.call, measure_transfers(matched), matched.count)
     times = totals / np.maximum(np.bincount(matched.call, minlength=matched.count), 1)
-    least_ns = max(LEAST_EXCESS_FRAC * step_ns, SURE_RESIDUALS * matched.clock_residual_ns)
+    least_ns = max(LEAST_GAIN_FRAC * step_ns, SURE_RESIDUALS * matched.clock_residual_ns)
     calls = (call for own in _part(matched, rows) for call in _compare(matched, own, times))
     slow = (call for call in calls if call.transfer_ns > SLOW_RATIO * call.expected_ns and call.excess_ns >= least_ns)
     return max(slow, key=lambda call: call.excess_ns, default=None)
@@ -306,7 +297,7 @@ def _list_places(step: Ints, size: Ints, transfer_ns: Floats) -> list[_Place]:
     found = []
     for at in range(count):
         mine = number == at
-        if mine.sum() >= min(LEAST_STEPS, len(steps)) and np.ptp(size[mine]) == 0:
+        if mine.sum() >= min(LEAST_CALLS, len(steps)) and np.ptp(size[mine]) == 0:
             time_ns = float(np.median(transfer_ns[mine]))
             found.append(_Place(at + 1, count, int(size[mine][0]), time_ns, int(mine.sum())))
     return found

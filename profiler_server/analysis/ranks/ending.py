@@ -21,13 +21,10 @@ from profiler_server.analysis.ranks.divergence import find_divergence
 from profiler_server.analysis.ranks.ends import CutOff, Death, End, Killed, LeftOut, Mismatch, Raised, Severed
 from profiler_server.analysis.ranks.hang import find_hang
 from profiler_server.derive.derived import derived
+from profiler_server.diagnosis.limits.stragglers import SETTLES_S, STILL_NS
 from profiler_server.store.headline import BY_HAND, read_ended_by, read_error
 
 MOST_RANKS = 1024
-SETTLES_S = 10.0
-"""How long the recorder of a process that is gone may take to write what it knows of the end."""
-WAITED_NS = 10**9
-"""Ranks that waited for less were not hung when something else ended them."""
 _LOST = re.compile(
     r"Dist\w*Error\b|SignalException\b|"
     r"RuntimeError: (.*(\bgloo\b|nccl|by peer\b|remote worker|watchdog)|(broken pipe|socket timeout)$)",
@@ -148,7 +145,7 @@ def _is_tidied(dead: Sequence[RankEnd], lost: Sequence[RankEnd]) -> bool:
 
 def _slept(dead: RankEnd, lost: Sequence[RankEnd]) -> bool:
     """Say whether a rank had stood still before the others' communication failed, and was ended after it."""
-    stood = dead.place is not None and dead.place.still is not None and dead.place.still.for_ns >= WAITED_NS
+    stood = dead.place is not None and dead.place.still is not None and dead.place.still.for_ns >= STILL_NS
     return stood and _is_tidied([dead], lost)
 
 
@@ -171,7 +168,7 @@ def _find_stop(ended: Sequence[RankEnd]) -> Stop | None:
         for end in ended
         if end.rank in stop.waiting and end.died_unix_ns is not None and end.since_unix_ns is not None
     ]
-    return stop if max(waited, default=WAITED_NS) >= WAITED_NS else None
+    return stop if max(waited, default=STILL_NS) >= STILL_NS else None
 
 
 def _read_end(rank: RankRun, epoch_unix_ns: int) -> RankEnd | None:

@@ -11,7 +11,6 @@ import numpy as np
 from collector.format.intervals import Ints, Mask
 from profiler_server.analysis.ranks.calls import Calls
 from profiler_server.analysis.ranks.clocks import (
-    ONE_CLOCK_NS,
     Alignment,
     Shared,
     align_clocks,
@@ -19,21 +18,18 @@ from profiler_server.analysis.ranks.clocks import (
     measure_spread,
 )
 from profiler_server.analysis.ranks.together import find_whole
+from profiler_server.diagnosis.limits.meetings import (
+    ALIGNED_FRAC,
+    APART_FRAC,
+    APART_NS,
+    AT_ONCE_FRAC,
+    ENOUGH_CALLS,
+    LEAST_CALLS,
+    LEAST_HELD_NS,
+    TOGETHER_NS,
+)
 from profiler_server.facts.job import Strangers
 from profiler_server.facts.ranks import Clock
-
-LEAST_HELD_NS = 20_000
-"""A call that the training did not wait for at once, and then for less than this, brought no ranks together."""
-_AT_ONCE_FRAC = 0.95
-LEAST_COMMON = 20
-"""So many calls that all ranks have are enough to compare them by."""
-LEAST_TRUST_NS = 1_000_000
-"""Clocks are aligned where the calls end together within this, or within what such a call takes."""
-
-APART_FRAC = 0.05
-APART_NS = 10_000_000
-"""Ranks that meet need as long from one meeting to another, but for clocks that run apart and how they leave them."""
-LEAST_MEETINGS = 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,7 +140,7 @@ def _is_passed_by(own: Calls) -> Mask:
 
 def is_awaited_later(waiting_ns: Ints, duration_ns: Ints) -> Mask:
     """Say whether the training went on after it had begun a call, and waited for it later."""
-    later: Mask = waiting_ns < _AT_ONCE_FRAC * duration_ns
+    later: Mask = waiting_ns < AT_ONCE_FRAC * duration_ns
     return later
 
 
@@ -238,7 +234,7 @@ def _find_apart(found: Matched, common: Meetings) -> dict[int, int]:
     """Return how long each rank needs from the first to the last meeting, empty where they need as long."""
     length = common.end_ns[:, -1] - common.end_ns[:, 0]
     least = max(APART_NS, APART_FRAC * float(np.median(length)))
-    if common.end_ns.shape[1] < LEAST_MEETINGS or np.ptp(length) <= least:
+    if common.end_ns.shape[1] < LEAST_CALLS or np.ptp(length) <= least:
         return {}
     return {found.ranks[row]: span for row, span in zip(common.rows.tolist(), length.tolist(), strict=True)}
 
@@ -258,9 +254,9 @@ def _choose_alignment(common: Meetings, one_clock: bool) -> Alignment | None:
         return None
     if not one_clock:
         usual = float(np.median(common.held_ns))
-        return alignment if alignment.residual_ns <= max(LEAST_TRUST_NS, usual) else None
+        return alignment if alignment.residual_ns <= max(TOGETHER_NS, usual) else None
     apart = measure_spread(common.end_ns, 50)
-    return alignment if apart > ONE_CLOCK_NS and alignment.residual_ns < 0.1 * apart else None
+    return alignment if apart > TOGETHER_NS and alignment.residual_ns < ALIGNED_FRAC * apart else None
 
 
 def _find_common(found: Matched, rows: Ints) -> Meetings | None:
@@ -277,7 +273,7 @@ def _find_common(found: Matched, rows: Ints) -> Meetings | None:
     at[owner, place] = rows
     have = at >= 0
     kept = np.ones(len(owners), np.bool_)
-    if have.all(axis=0).sum() < LEAST_COMMON:
+    if have.all(axis=0).sum() < ENOUGH_CALLS:
         kept = find_whole(have.sum(axis=1))
     shared = have[kept].all(axis=0)
     if kept.sum() < 2 or not shared.any():

@@ -16,18 +16,16 @@ import numpy as np
 from collector.format.intervals import Ints
 from collector.format.run import RankRun, Run
 from collector.format.schema.errors import RunError
-from profiler_server.analysis.ranks.clocks import LEAST_CALLS
 from profiler_server.analysis.ranks.collectives import match_ranks
 from profiler_server.analysis.ranks.matching import Matched, Meetings, match_calls
 from profiler_server.analysis.ranks.ranks import RankSummary
 from profiler_server.analysis.ranks.stragglers import judge_ranks, measure_waits
 from profiler_server.derive.derived import derived
+from profiler_server.diagnosis.limits.meetings import LEAST_CALLS, MOST_DRIFT
 from profiler_server.facts.ranks import Example, find_noun
 
 MOST_TOGETHER = 16
 """Ranks that one timeline shows, and ranks that others are aligned through."""
-MOST_DRIFT = 0.01
-"""No clock of a machine is off by so much: what fits such a drift are not the same calls."""
 Known = Literal["reference", "host", "aligned", "unknown"]
 Lack = Literal["", "unread", "no calls", "none shared", "few shared", "not together"]
 

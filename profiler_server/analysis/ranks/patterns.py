@@ -10,11 +10,11 @@ import numpy as np
 
 from collector.format.intervals import Floats, Ints, Mask
 from collector.format.phases import PHASE_NAMES
-from profiler_server.analysis.ranks import limits
 from profiler_server.analysis.ranks.lateness import Lateness
 from profiler_server.analysis.ranks.together import COMMUNICATION, StepsTogether
+from profiler_server.diagnosis.limits import stragglers as limits
+from profiler_server.diagnosis.limits.facts import BEHIND_FRAC, MOST_FRAC
 from profiler_server.facts.job import (
-    BEHIND_FRAC,
     BETWEEN,
     COLLECTING,
     STARVED,
@@ -41,7 +41,7 @@ def find_causes(together: StepsTogether, late: Mask) -> tuple[Cause, ...]:
         return ()
     collecting = together.collecting_ns - np.median(together.collecting_ns, axis=0, keepdims=True)
     collected = float(collecting[late].mean())
-    if collected >= limits.BEHIND_PHASES_FRAC * longer:
+    if collected >= limits.CLEAR_FRAC * longer:
         return (Cause(COLLECTING, collected, min(collected / longer, 1.0)),)
     causes = [
         Cause(name, value, value / longer)
@@ -57,7 +57,7 @@ def find_starvation(excess_ns: float, starved_ns: float, others_ns: float) -> tu
     `starved_ns` is how long it was ready to run in a step and had none, `others_ns` the median of the others.
     """
     longer = starved_ns - others_ns
-    if excess_ns <= 0 or longer < limits.BEHIND_PHASES_FRAC * excess_ns:
+    if excess_ns <= 0 or longer < limits.CLEAR_FRAC * excess_ns:
         return ()
     return (Cause(STARVED, longer, min(longer / excess_ns, 1.0)),)
 
@@ -68,11 +68,11 @@ def find_uneven_work(together: StepsTogether) -> float | None:
     What is always longer on a rank, or longer on all ranks in a step, is taken off first: that is a slow device, or a
     slow step, and no unlike input.
     """
-    if len(together.step) < limits.LEAST_UNEVEN_STEPS:
+    if len(together.step) < limits.LEAST_MEETINGS:
         return None
     forward, backward = (_take_off(together.parts_ns[PHASE_NAMES.index(name)]) for name in ("forward", "backward"))
     varies = float((forward + backward).std())
-    if varies < limits.UNEVEN_FRAC * float(together.step_ns.mean()) or not forward.std() or not backward.std():
+    if varies < BEHIND_FRAC * float(together.step_ns.mean()) or not forward.std() or not backward.std():
         return None
     found = float(np.corrcoef(forward.ravel(), backward.ravel())[0, 1])
     return found if found >= limits.UNEVEN_CORRELATION else None
@@ -92,7 +92,7 @@ def weigh_garbage(together: StepsTogether) -> Garbage | None:
     hit = float(pauses.any(axis=0).mean())
     most = float(pauses.mean(axis=1).max())
     if (
-        hit < limits.APART_PAUSES * chance or most > limits.ONE_RANK_FRAC * hit
+        hit < limits.APART_PAUSES * chance or most > limits.CLEAR_FRAC * hit
     ):  # they collect together already, or one rank alone does
         return None
     gain = pause * (1.0 - (1.0 - chance) ** ranks - chance)
@@ -113,9 +113,9 @@ def find_pause(lateness: Lateness, together: StepsTogether, step_ns: float) -> P
     steps, late = lateness.sum_by_step()
     margin, is_long = mark_long(late)
     waited = float(margin[is_long].sum())
-    if not 0 < is_long.sum() < limits.LEAST_LONG or len(steps) - is_long.sum() < limits.LEAST_STEPS:
+    if not 0 < is_long.sum() < limits.LEAST_LONG or len(steps) - is_long.sum() < limits.LEAST_MEETINGS:
         return None
-    if waited < limits.MOST_OF_WAITING_FRAC * margin.sum() or waited < BEHIND_FRAC * step_ns * len(steps):
+    if waited < MOST_FRAC * margin.sum() or waited < BEHIND_FRAC * step_ns * len(steps):
         return None
     at = int(np.argmax(margin))
     row = int(np.argmax(late[:, at]))
@@ -152,12 +152,12 @@ def find_handover(comparison: RankComparison, ranks: Sequence[int], steps: Ints,
     at = int(np.argmax(before.max(axis=0) + after.max(axis=0))) + 1
     first, second = int(np.argmax(before[:, at - 1])), int(np.argmax(after[:, at - 1]))
     sides = ((first, slice(None, at)), (second, slice(at, None)))
-    if first == second or min(at, len(steps) - at) < limits.LEAST_STEPS:
+    if first == second or min(at, len(steps) - at) < limits.LEAST_MEETINGS:
         return None
     others = [late_ns[row, side] - np.median(np.delete(late_ns[:, side], row, axis=0), axis=0) for row, side in sides]
     excess = [float(side.mean()) for side in others]
     last = [float(is_last[row, side].mean()) for row, side in sides]
-    if min(last) < limits.LAST_BEFORE_AND_AFTER_FRAC or min(excess) < limits.LARGE_WAIT_FRAC * comparison.step_ns:
+    if min(last) < limits.CLEAR_FRAC or min(excess) < limits.LARGE_WAIT_FRAC * comparison.step_ns:
         return None
     gain_ns = (at * excess[0] + (len(steps) - at) * excess[1]) / len(steps)
     return Handover(comparison, int(steps[at]), ranks[first], excess[0], ranks[second], excess[1], gain_ns)
@@ -169,7 +169,7 @@ def find_stretch(steps: Ints, against_ns: Floats, step_ns: float) -> Stretch | N
     `against_ns` is how much later than the others it comes, in each step. The two sides of the change are those that
     differ most: the sum of squares between them is the largest (Scott and Knott, 1974).
     """
-    count, least = len(steps), limits.LEAST_STEPS
+    count, least = len(steps), limits.LEAST_MEETINGS
     if count < 2 * least:
         return None
     cuts = np.arange(least, count - least + 1)
@@ -187,7 +187,7 @@ def find_stretch(steps: Ints, against_ns: Floats, step_ns: float) -> Stretch | N
     clear_frac = min((against_ns[late] > middle_ns).mean(), (against_ns[quiet] < middle_ns).mean())
     if quiet_ns >= BEHIND_FRAC * step_ns or late_ns < limits.LARGE_WAIT_FRAC * step_ns:
         return None
-    if clear_frac < limits.LAST_BEFORE_AND_AFTER_FRAC:
+    if clear_frac < limits.CLEAR_FRAC:
         return None
     inside = steps[late]
     return Stretch(int(inside[0]), int(inside[-1]), late_ns, is_from_start)
@@ -203,7 +203,7 @@ def find_turns(
     steps, step_ns = late_ns.shape[1], comparison.step_ns
     counts = np.bincount(np.argmax(late_ns, axis=0), minlength=len(lateness.ranks))
     waited = lateness.sum_most(lateness.waited_ns) / steps
-    if steps < limits.LEAST_STEPS or waited < BEHIND_FRAC * step_ns:
+    if steps < limits.LEAST_MEETINGS or waited < BEHIND_FRAC * step_ns:
         return None
     if waited < limits.LARGE_WAIT_FRAC * step_ns and waited < limits.OUTLYING_WAIT * _expect_wait(lateness):
         return None
@@ -219,7 +219,7 @@ def find_turns(
 
 
 def _is_one_phase(causes: Sequence[Cause], together: StepsTogether) -> bool:
-    if not causes or causes[0].name not in PHASE_NAMES or causes[0].share_frac < limits.ONE_PHASE_FRAC:
+    if not causes or causes[0].name not in PHASE_NAMES or causes[0].share_frac < limits.CLEAR_FRAC:
         return False
     parts = together.parts_ns.sum(axis=(1, 2))
     of_work = float(parts[PHASE_NAMES.index(causes[0].name)] / max(parts.sum() - parts[COMMUNICATION], 1.0))
@@ -250,8 +250,8 @@ def weigh_longest(late_ns: Floats, row: int) -> tuple[int, int] | None:
     chance = 1.0 / len(late_ns)
     error = float(np.sqrt(count * chance * (1.0 - chance)))
     is_sure = count >= limits.LEAST_LONG and was_last - count * chance > limits.SURE_ERRORS * error
-    is_most = margin[is_long & is_last].sum() >= limits.MOST_OF_DELAY_FRAC * margin[is_last].sum()
-    return (was_last, count) if is_sure and is_most and was_last >= limits.LAST_OF_LONG_FRAC * count else None
+    is_most = margin[is_long & is_last].sum() >= MOST_FRAC * margin[is_last].sum()
+    return (was_last, count) if is_sure and is_most and was_last >= limits.CLEAR_FRAC * count else None
 
 
 def mark_long(late_ns: Floats) -> tuple[Floats, Mask]:

@@ -9,7 +9,6 @@ import numpy as np
 
 from collector.format.intervals import Floats, Ints
 from collector.format.phases import PHASE_NAMES
-from profiler_server.analysis.ranks import limits
 from profiler_server.analysis.ranks.collectives import match_ranks
 from profiler_server.analysis.ranks.lateness import Lateness, measure_calls, measure_steps
 from profiler_server.analysis.ranks.patterns import (
@@ -26,8 +25,9 @@ from profiler_server.analysis.ranks.patterns import (
 from profiler_server.analysis.ranks.ranks import OWN_PHASES, RankSummary
 from profiler_server.analysis.ranks.together import StepsTogether, put_together
 from profiler_server.derive.derived import derived
+from profiler_server.diagnosis.limits import stragglers as limits
+from profiler_server.diagnosis.limits.facts import BEHIND_FRAC, MOST_FRAC
 from profiler_server.facts.job import (
-    BEHIND_FRAC,
     Alike,
     Apart,
     Handover,
@@ -130,7 +130,7 @@ def _choose(ranks: Sequence[RankSummary], together: StepsTogether) -> Lateness |
     found = found.choose({rank.rank for rank in ranks})
     usual = found.drop_unusual(first, unusual)
     found = usual if len(usual.step) else found.drop_unusual(first, unusual[:0])
-    covered = len(np.unique(found.step)) >= max(limits.LEAST_STEPS, limits.COVERED_FRAC * len(together.step))
+    covered = len(np.unique(found.step)) >= max(limits.LEAST_MEETINGS, MOST_FRAC * len(together.step))
     is_enough = covered or all(rank.state == "imported" for rank in ranks)
     is_seen = by_steps is not None and bool(together.held_ns.any())
     is_whole = set(together.ranks) <= found.compared and _explain_waiting(ranks, together, found.step)
@@ -158,7 +158,7 @@ def _measure_by_steps(together: StepsTogether) -> Lateness:
     """
     held, meeting = together.held_ns, together.meeting_ns
     known = np.flatnonzero(np.isfinite(meeting).all(axis=0))
-    if len(known) >= max(limits.LEAST_STEPS, limits.COVERED_FRAC * len(together.step)):
+    if len(known) >= max(limits.LEAST_MEETINGS, MOST_FRAC * len(together.step)):
         own = meeting[:, known] - held[:, known]
         return measure_steps(together.ranks, together.step[known], own, held[:, known])
     return measure_steps(together.ranks, together.step, together.own_ns, held)
@@ -232,7 +232,7 @@ def _weigh(ranks: Sequence[RankSummary], lateness: Lateness, together: StepsToge
     outlying = limits.OUTLYING_DEVIATIONS * _measure_deviation(late, step_ns) if is_many else -np.inf
     against = _measure_against(late, row)
     is_far = float(against.mean()) >= BEHIND_FRAC * step_ns
-    outlies = float(np.median(against)) > outlying or float(last[row]) >= limits.LAST_FRAC
+    outlies = float(np.median(against)) > outlying or float(last[row]) >= MOST_FRAC
     is_often = outlies and _is_sure(against)
     longest = weigh_longest(late, row) if is_far and not is_often else None
     return _Weighed(

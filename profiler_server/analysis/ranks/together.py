@@ -14,6 +14,7 @@ import pyarrow as pa
 from collector.format.intervals import Floats, Ints, Mask
 from collector.format.phases import PHASE_NAMES
 from collector.format.steps import StepSelection, read_integers
+from profiler_server.diagnosis.limits.facts import MOST_FRAC
 
 MOST_STEPS = 512
 """Of longer runs half of the steps are looked at, or a fourth and so on: the same ones on every rank."""
@@ -21,9 +22,6 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 """Multiples of the golden ratio are spread evenly, whatever the distance of the steps that they are of."""
 MOST_CELLS = 1 << 20
 """Of ranks and steps together; of more ranks, fewer steps are set beside each other."""
-LEAST_SHARE = 0.5
-"""A rank with fewer steps or calls than this share of what is usual was cut short, and is left out of what all have in
-common; of two ranks both count."""
 COMMUNICATION = PHASE_NAMES.index("communication")
 
 Small = npt.NDArray[np.float32]
@@ -139,7 +137,7 @@ def find_whole(counts: Ints) -> Mask:
     there = counts > 0
     if not there.any():
         return there
-    whole: Mask = there & (counts >= LEAST_SHARE * np.median(counts[there]))
+    whole: Mask = there & (counts >= MOST_FRAC * np.median(counts[there]))
     return whole if whole.sum() > 1 else there
 
 
@@ -148,7 +146,7 @@ def _count_usual(steps: Sequence[Ints]) -> Ints:
     if not steps:
         return np.empty(0, np.int64)
     numbers, counts = np.unique(np.concatenate(steps), return_counts=True)
-    usual = numbers[counts >= LEAST_SHARE * len(steps)]
+    usual = numbers[counts >= MOST_FRAC * len(steps)]
     return np.array([np.isin(own, usual).sum() for own in steps], np.int64)
 
 

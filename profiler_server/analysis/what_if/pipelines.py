@@ -14,7 +14,6 @@ from collector.format.parts import find_files
 from collector.format.phases import PHASE_NAMES
 from collector.format.run import RankRun, Run
 from collector.format.schema.errors import RunError
-from profiler_server.analysis.ranks.limits import SAVING_FRAC
 from profiler_server.analysis.ranks.ranks import RankSummary
 from profiler_server.analysis.ranks.stragglers import decide_verdict, judge_ranks
 from profiler_server.analysis.ranks.together import COMMUNICATION, RankSteps, put_together
@@ -23,8 +22,8 @@ from profiler_server.analysis.what_if.operations import ScheduleError, build_job
 from profiler_server.analysis.what_if.replay import replay_job
 from profiler_server.analysis.what_if.steps import JobSteps, weigh_steps
 from profiler_server.derive.derived import derived
+from profiler_server.diagnosis.limits.facts import BEHIND_FRAC, MOST_FRAC
 from profiler_server.facts.job import (
-    BEHIND_FRAC,
     BETWEEN,
     SAVING,
     Alike,
@@ -106,7 +105,7 @@ def _name_saving(run: Run, ranks: Sequence[RankSummary], found: RankVerdict) -> 
     saved_ns = int(read_interruptions(run.read_rank(latest.rank)).of_kind("checkpoint").duration_ns.sum())
     steps = next(rank.steps for rank in ranks if rank.rank == latest.rank)
     first = latest.causes[0]
-    if saved_ns / steps < SAVING_FRAC * first.excess_ns:
+    if saved_ns / steps < MOST_FRAC * first.excess_ns:
         return found
     latest = replace(latest, causes=(replace(first, name=SAVING), *latest.causes[1:]))
     return replace(found, comparison=replace(found.comparison, latest=latest))

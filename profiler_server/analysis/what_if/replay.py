@@ -27,7 +27,8 @@ from profiler_server.analysis.what_if.operations import (
     ScheduleError,
     read_schedule,
 )
-from profiler_server.analysis.what_if.steps import MOST_DISCREPANCY, choose_worst, distrust
+from profiler_server.analysis.what_if.steps import choose_worst, distrust
+from profiler_server.diagnosis.limits.stragglers import MOST_DISCREPANCY
 from profiler_server.facts.ranks import JobSlowdown
 
 

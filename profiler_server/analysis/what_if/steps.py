@@ -15,12 +15,9 @@ from typing import Literal
 import numpy as np
 
 from collector.format.intervals import Floats, Ints
+from profiler_server.diagnosis.limits.stragglers import LEAST_WEIGHED_STEPS, MOST_DISCREPANCY, WORST_PERCENT
 from profiler_server.facts.ranks import JobSlowdown
 from profiler_server.format import format_share
-
-MOST_DISCREPANCY = 0.05
-"""A model whose steps differ more from the measured ones says nothing about them."""
-WORST_PERCENT = 3
 
 
 def distrust(discrepancy: float, method: Literal["replay", "steps"]) -> JobSlowdown:
@@ -36,9 +33,6 @@ def choose_worst(by_rank: Mapping[int, float]) -> set[int]:
     """Return the worst 3 % of the ranks by their S, at least one."""
     count = -(-len(by_rank) * WORST_PERCENT // 100)
     return set(sorted(by_rank, key=lambda rank: (-by_rank[rank], rank))[:count])
-
-
-LEAST_STEPS = 5
 
 
 @dataclass(frozen=True)
@@ -58,9 +52,9 @@ class JobSteps:
 def weigh_steps(job: JobSteps) -> JobSlowdown:
     """Return the figures of a job, or why there are none."""
     ranks, steps = job.step_ns.shape
-    if ranks < 2 or steps < LEAST_STEPS:
+    if ranks < 2 or steps < LEAST_WEIGHED_STEPS:
         return JobSlowdown(
-            reason=f"It takes two ranks with {LEAST_STEPS} steps in common; there are {ranks} with {steps}."
+            reason=f"It takes two ranks with {LEAST_WEIGHED_STEPS} steps in common; there are {ranks} with {steps}."
         )
     if not job.held_ns.any():
         reason = "No rank was seen to be held in a collective, so working and waiting for others cannot be told apart."

@@ -87,3 +87,21 @@ NAMED_FRAC = 0.15
 
 CERTAIN_LOSS, CERTAIN_GAIN = 0.5, 1.05
 """Of the gain that the share of a function promises: a call can seldom be left out altogether, and costs what it costs."""
+
+MANY_BUCKETS, SMALL_BUCKET_BYTES = 8, 1 << 20
+"""Gradients go out in many small pieces from so many buckets on that hold less than this each."""
+
+LEAST_SPLIT_BYTES = 4 << 20
+"""One bucket for all gradients is worth splitting from this size on."""
+
+SYNCED_FRAC = 0.95
+"""Every backward reduces the gradients, if this share of them does."""
+
+BEHIND_FRAC = 0.03
+"""A rank that is late by a smaller share of the step is not named, nor is a cause that costs less; ranks whose computing
+varies by less have no unlike inputs."""
+
+MOST_FRAC = 0.5
+"""Most of something: steps that are covered by collectives, steps in which a rank is last, what a rank is late by that its
+data, its checkpoints or its long waits explain, waiting that a few waits make up, calls and steps that a rank has
+of what is usual, messages of other sizes."""

@@ -5,7 +5,7 @@ The figures stand here once more on purpose: a threshold that moves by accident 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -26,9 +26,11 @@ from tests.unit.diagnosis.edges import (
     device,
     gains,
     loading,
+    meetings,
     noted,
     replay,
     steps,
+    stragglers,
     thread,
     traces,
     waiting,
@@ -38,7 +40,10 @@ from tests.unit.diagnosis.edges.base import STEPS, Edge, base
 
 EDGES: Mapping[str, Edge] = {
     name: edge
-    for family in (waiting, gains, loading, device, thread, course, noted, window, replay, steps, data, traces, compare)
+    for family in (
+        *(waiting, gains, loading, device, thread, course, noted, window, replay, steps, data, traces, compare),
+        *(stragglers, meetings),
+    )
     for name, edge in family.EDGES.items()
 }
 FIGURES: Mapping[str, object] = {
@@ -116,6 +121,10 @@ FIGURES: Mapping[str, object] = {
     "LESS_FRAC": 0.9,
     "OTHER_FRAC": 0.03,
     "ALIKE_RATIO": 1.03,
+    "WORST_PERCENT": 3,
+    "KEPT_PERCENT": 75,
+    "STILL_NS": 10**9,
+    "SETTLES_S": 10.0,
 }
 """Figures that predictions are made with, and limits that no single quantity crosses; some have a test of their own below."""
 
@@ -147,6 +156,12 @@ def test_the_threshold_lies_where_it_is_said_to(name: str) -> None:
     edge = EDGES[name]
     assert not edge.drive(edge.at * 0.999), "it speaks below its threshold"
     assert edge.drive(edge.at * 1.001), "it is silent above its threshold"
+
+
+@pytest.mark.parametrize(("name", "drive"), [*stragglers.ALSO, *meetings.ALSO])
+def test_other_decisions_have_the_same_threshold(name: str, drive: Callable[[float], bool]) -> None:
+    assert not drive(EDGES[name].at * 0.999)
+    assert drive(EDGES[name].at * 1.001)
 
 
 @pytest.mark.parametrize(

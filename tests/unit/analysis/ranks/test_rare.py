@@ -12,11 +12,11 @@ import pytest
 
 from collector.format.run import open_run
 from collector.format.schema import layout
-from profiler_server.analysis.ranks.limits import SAVING_FRAC
 from profiler_server.analysis.ranks.ranks import summarize_ranks
 from profiler_server.analysis.ranks.stragglers import judge_ranks, measure_own
 from profiler_server.analysis.ranks.together import choose_steps
 from profiler_server.analysis.what_if.pipelines import judge_run, recall_what_if
+from profiler_server.diagnosis.limits.facts import MOST_FRAC
 from profiler_server.diagnosis.rank_sentences import describe_evidence, describe_straggler
 from profiler_server.facts.job import Alike, RankVerdict, Slow
 from profiler_server.facts.ranks import Compared
@@ -92,7 +92,7 @@ def test_checkpoints_are_named_where_they_are_what_the_rank_is_late_by(tmp_path:
     said = {"id": 0, "name": "torch.save", "path": "torch.save", "thread_id": 1, "start_ns": 0, "failed": False}
     found = judge_ranks(summarize_ranks(run)).comparison
     assert found is not None
-    most_ns = SAVING_FRAC * found.latest.causes[0].excess_ns * summarize_ranks(run)[0].steps / 8
+    most_ns = MOST_FRAC * found.latest.causes[0].excess_ns * summarize_ranks(run)[0].steps / 8
     for took_ns, cause in ((0.999 * most_ns, "tail"), (1.001 * most_ns, "saving checkpoints")):
         write_rows(run.rank(0).folder, "ranges", [{**said, "id": n, "duration_ns": int(took_ns)} for n in range(8)])
         judged = judge_run(run, summarize_ranks(open_run(tmp_path / "run")))
