@@ -10,9 +10,9 @@ import logging
 import os
 import stat
 import tempfile
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Generic, TypeVar, get_args
@@ -94,6 +94,30 @@ class _Record(Generic[T]):
     result: T
 
 
+class _Sealed(Generic[T]):
+    """Files of one type of result. Each says by which code and from what it was computed, as does a stamp."""
+
+    def __init__(self, kind: Any, read: Callable[[Path], bytes], opener: Opener) -> None:
+        self._decoder: Any = msgspec.msgpack.Decoder(_Record[kind], dec_hook=_decode_array)
+        self._read = read
+        self._opener = opener
+
+    def find(self, places: Iterable[Path], stamp: str) -> Iterator[T]:
+        """Yield the results that can be read."""
+        for place in places:
+            try:
+                record = self._decoder.decode(unseal(self._read(place)))
+            except (OSError, TypeError, ValueError, OverflowError, msgspec.MsgspecError, RecursionError):
+                continue  # not there, damaged, or not ours: it is computed anew
+            if record.code == digest_code() and record.stamp == stamp:
+                yield record.result
+
+    def write(self, places: Iterable[Path], stamp: str, result: T) -> None:
+        """Write a result to the first place that can be written. TypeError, ValueError or OverflowError for an odd one."""
+        raw = msgspec.msgpack.encode(_Record(digest_code(), stamp, result), enc_hook=_encode_array)
+        any(write_file(place.parent, place.name, raw, self._opener) for place in places)
+
+
 class Records(Generic[T]):
     """`kind` is the type of a result, made of dataclasses, numbers, texts and arrays of int64, float64 or float32.
 
@@ -104,32 +128,24 @@ class Records(Generic[T]):
     def __init__(self, name: str, kind: Any, is_sound: Callable[[T], bool] = lambda result: True) -> None:
         self._name = name
         self._is_sound = is_sound
-        self._decoder: Any = msgspec.msgpack.Decoder(_Record[kind], dec_hook=_decode_array)
+        self._files = _Sealed[T](kind, read_small_file, open_inside)
 
     def find(self, rank: RankRun, stamp: Hashable) -> Entry[T] | None:
         """Return the result that was computed from files of this stamp, None where there is none that can be read."""
-        if rank.lens != WHOLE:
-            return None
-        for root in list_roots(rank, FOLDER):
-            try:
-                record = self._decoder.decode(unseal(read_small_file(root / self._name)))
-            except (OSError, TypeError, ValueError, OverflowError, msgspec.MsgspecError, RecursionError):
-                continue  # not there, damaged, or not ours: it is computed anew
-            if record.code == digest_code() and record.stamp == shorten_stamp(stamp) and self._is_sound(record.result):
-                return Entry(stamp, record.result)
-        return None
+        places = self._list_places(rank) if rank.lens == WHOLE else []
+        found = self._files.find(places, shorten_stamp(stamp))
+        return next((Entry(stamp, result) for result in found if self._is_sound(result)), None)
 
     def write(self, rank: RankRun, stamp: Hashable, result: T) -> None:
         """Write the result of a whole rank where that can be done; of one that records it would be old in a second."""
         try:
-            if rank.lens != WHOLE or rank.state == "recording":
-                return
-            record = _Record(digest_code(), shorten_stamp(stamp), result)
-            raw = msgspec.msgpack.encode(record, enc_hook=_encode_array)
+            if rank.lens == WHOLE and rank.state != "recording":
+                self._files.write(self._list_places(rank), shorten_stamp(stamp), result)
         except (RunError, TypeError, ValueError, OverflowError) as error:
             log.warning("%s of %s is not cached: %s", self._name, rank.folder, error)
-            return
-        any(write_file(root, self._name, raw) for root in list_roots(rank, FOLDER))
+
+    def _list_places(self, rank: RankRun) -> list[Path]:
+        return [root / self._name for root in list_roots(rank, FOLDER)]
 
 
 @cache
@@ -203,7 +219,6 @@ def _find_dtype(kind: Any) -> Any:
 
 
 FILE_NAME = ".stepscope-summaries"
-LIST_BYTES = 128 << 20
 
 
 @dataclass(frozen=True)
@@ -214,56 +229,29 @@ class Summary(Generic[T]):
     value: T
 
 
-@dataclass(frozen=True)
-class _File(Generic[T]):
-    code: str
-    base_dir: str
-    summaries: dict[str, Summary[T]]
-
-
 class Summaries(Generic[T]):
-    """The summaries below one base directory, by run id. `kind` is the type of a value."""
+    """The summaries below one base directory, by run id, in one file. `kind` is the type of a value."""
 
     def __init__(self, base_dir: Path, kind: Any) -> None:
         self._base_dir = base_dir
-        self._decoder: Any = msgspec.msgpack.Decoder(_File[kind])
-
-    @cached_property
-    def _places(self) -> list[tuple[Path, str]]:
-        """Folder and name of the file, the best place first."""
-        digest = blake2b(os.fsencode(self._base_dir), digest_size=8).hexdigest()
-        beside = [(self._base_dir, FILE_NAME)] if is_plain(self._base_dir) else []
-        return [*beside, *((private, f"{digest}{FILE_NAME}") for private in find_private())]
+        self._files = _Sealed[dict[str, Summary[T]]](dict[str, Summary[kind]], _read_plain, open_beside)
 
     def read(self) -> Mapping[str, Summary[T]]:
         """Return what is kept, nothing where that cannot be read."""
-        for folder, name in self._places:
-            try:
-                found: _File[T] = self._decoder.decode(unseal(_read_file(folder / name)))
-            except (OSError, ValueError, msgspec.MsgspecError, RecursionError):
-                continue
-            if found.code == digest_code() and found.base_dir == str(self._base_dir):
-                return found.summaries
-        return {}
+        return next(self._files.find(self._list_places(), str(self._base_dir)), {})
 
     def write(self, summaries: Iterable[tuple[str, Summary[T]]]) -> None:
         """Keep these and no others, where that can be done."""
-        file = _File(digest_code(), str(self._base_dir), dict(summaries))
-        raw = msgspec.msgpack.encode(file, enc_hook=_encode_number)
-        any(write_file(folder, name, raw, open_beside) for folder, name in self._places)
+        self._files.write(self._list_places(), str(self._base_dir), dict(summaries))
+
+    def _list_places(self) -> list[Path]:
+        digest = blake2b(os.fsencode(self._base_dir), digest_size=8).hexdigest()
+        beside = [self._base_dir / FILE_NAME] if is_plain(self._base_dir) else []
+        return [*beside, *(private / f"{digest}{FILE_NAME}" for private in find_private())]
 
 
-def _read_file(path: Path) -> bytes:
+def _read_plain(path: Path) -> bytes:
     # No link is followed: whoever may write beside the runs could have another file read.
     number = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0))
     with os.fdopen(number, "rb") as file:
-        raw = file.read(LIST_BYTES + 1)
-    if len(raw) > LIST_BYTES:
-        raise OSError(f"{path} is larger than {LIST_BYTES >> 20} MiB")
-    return raw
-
-
-def _encode_number(value: Any) -> Any:
-    if hasattr(value, "item"):
-        return value.item()  # of NumPy
-    raise TypeError(f"{type(value).__name__} cannot be kept")
+        return file.read(LIMIT_BYTES + 1)

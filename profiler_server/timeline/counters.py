@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 
 from collector.format.intervals import Ints
 from collector.format.run import RankRun
-from collector.format.schema.errors import TableBrokenError, TableMissingError
 from collector.format.words import PIN_QUEUE, WORKER_QUEUE
+from profiler_server.analysis.tables import choose, find_rows
 from profiler_server.timeline.sources import Track
 
 GROUP_QUEUES = "Queues"
@@ -47,26 +47,20 @@ _Named = tuple[str, str, str, Ints, npt.NDArray[np.float64]]
 
 def _read_trace_counters(rank: RankRun, tracks: list[Track]) -> list[Series]:
     counting = {track.id: track for track in tracks if track.kind == "counter"}
-    try:
-        data = rank.table("counters")
-    except (TableMissingError, TableBrokenError):
-        return []
+    data = find_rows(rank, "counters", ("track", "start_ns", "value"))
     ids = data["track"].to_numpy()
     time, value = data["start_ns"].to_numpy(), data["value"].to_numpy()
     return [_sorted_series(track, time[ids == i], value[ids == i]) for i, track in counting.items()]
 
 
 def _read_queues(rank: RankRun) -> list[_Named]:
-    try:
-        data = rank.table("queues", columns=["queue", "loader", "start_ns", "depth"])
-    except (TableMissingError, TableBrokenError):
-        return []
+    data = find_rows(rank, "queues", ("queue", "loader", "start_ns", "depth"))
     loaders = pc.unique(pc.fill_null(data["loader"], -1)).to_pylist()
     found: list[_Named] = []
     for loader in sorted(loaders):
         of_loader = data.filter(pc.equal(pc.fill_null(data["loader"], -1), loader))
         for queue in pc.unique(of_loader["queue"].cast(pa.string())).to_pylist():
-            rows = of_loader.filter(pc.equal(of_loader["queue"].cast(pa.string()), queue))
+            rows = choose(of_loader, "queue", queue)
             label = _QUEUE_LABELS.get(queue, queue)
             name = f"{label}, loader {loader}" if len(loaders) > 1 and loader >= 0 else label
             found.append((GROUP_QUEUES, "items", name, rows["start_ns"].to_numpy(), _floats(rows["depth"])))
@@ -79,11 +73,7 @@ def _tells_memory(track: Track) -> bool:
 
 
 def _read_memory(rank: RankRun) -> list[_Named]:
-    columns = ["device", "start_ns", "allocated_bytes", "reserved_bytes"]
-    try:
-        data = rank.table("memory", columns=columns)
-    except (TableMissingError, TableBrokenError):
-        return []
+    data = find_rows(rank, "memory", ("device", "start_ns", "allocated_bytes", "reserved_bytes"))
     found: list[_Named] = []
     for device in sorted(pc.unique(data["device"]).to_pylist()):
         rows = data.filter(pc.equal(data["device"], device))

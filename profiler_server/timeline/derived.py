@@ -17,10 +17,10 @@ import pyarrow.compute as pc
 
 from collector.format import timeline_rows
 from collector.format.run import RankRun
-from collector.format.schema.errors import TableBrokenError, TableMissingError
 from profiler_server.analysis.device.slices import count_parents
 from profiler_server.analysis.steps.interruptions import read_interruptions
 from profiler_server.analysis.steps.triggers import explain_windows
+from profiler_server.analysis.tables import find_rows
 from profiler_server.facts.steps import Kind
 from profiler_server.timeline.device import DEVICE_ROWS, DeviceSlices
 from profiler_server.timeline.sources import BATCH_ROWS, Batch, Track, as_batch
@@ -73,33 +73,34 @@ def derive_slices(rank: RankRun, tracks: list[Track], number: int) -> Derived:
     return Derived(tuple(made), whole.take(order), tuple(superseded))
 
 
-def _read(rank: RankRun, table: str, columns: Sequence[str]) -> pa.Table | None:
-    try:
-        data = rank.table(table, columns=columns).unify_dictionaries().combine_chunks()
-    except (TableMissingError, TableBrokenError):  # the page says which are damaged, and shows the others
-        return None
-    return data if data.num_rows else None
+Laid = tuple[list[Track], pa.Table]
 
 
-def _derive_steps(rank: RankRun, number: int) -> tuple[list[Track], pa.Table]:
-    data = _read(rank, "steps", timeline_rows.STEP_COLUMNS)
-    if data is None:
-        return [], DERIVED_SCHEMA.empty_table()
-    return _lay_out(data, "steps", timeline_rows.place_steps(data), _STEPS_ORDER, number)
+def _read(rank: RankRun, table: str, columns: Sequence[str]) -> pa.Table:
+    return find_rows(rank, table, columns).unify_dictionaries().combine_chunks()
 
 
-def _derive_phases(rank: RankRun, number: int) -> tuple[list[Track], pa.Table]:
-    data = _read(rank, "phases", timeline_rows.PHASE_COLUMNS)
-    if data is None:
-        return [], DERIVED_SCHEMA.empty_table()
-    return _lay_out(data, "phases", timeline_rows.place_phases(data), _STEPS_ORDER + 1, number)
+def _derive(
+    table: str, columns: Sequence[str], place: Callable[[pa.Table], timeline_rows.Placed], order: int
+) -> Callable[[RankRun, int], Laid]:
+    """Return what makes the tracks of a table by `place`, and the slices of its rows."""
+
+    def build(rank: RankRun, number: int) -> Laid:
+        data = _read(rank, table, columns)
+        return _lay_out(data, table, place(data), order, number) if data.num_rows else _nothing()
+
+    return build
 
 
-def _derive_windows(rank: RankRun, number: int) -> tuple[list[Track], pa.Table]:
+def _nothing() -> Laid:
+    return [], DERIVED_SCHEMA.empty_table()
+
+
+def _derive_windows(rank: RankRun, number: int) -> Laid:
     """Say where the detailed windows are, and why each opened."""
     found = explain_windows(rank.manifest)
     if not found:
-        return [], DERIVED_SCHEMA.empty_table()
+        return _nothing()
     starts, ends = ([getattr(entry.window, name) for entry in found] for name in ("start_ns", "end_ns"))
     lengths = [max(end - start, 0) for start, end in zip(starts, ends, strict=True)]
     data = pa.table({"start_ns": pa.array(starts, pa.int64()), "duration_ns": pa.array(lengths, pa.int64())})
@@ -108,7 +109,7 @@ def _derive_windows(rank: RankRun, number: int) -> tuple[list[Track], pa.Table]:
     return [track], _table(data, "", name, _constant("overhead", data.num_rows), number)
 
 
-def _derive_interruptions(rank: RankRun, number: int) -> tuple[list[Track], pa.Table]:
+def _derive_interruptions(rank: RankRun, number: int) -> Laid:
     """Give what held the training up two tracks: checkpoints and validation, and what was compiled."""
     found = read_interruptions(rank)
     plans: tuple[tuple[str, str, tuple[Kind, ...]], ...] = (
@@ -130,50 +131,39 @@ def _derive_interruptions(rank: RankRun, number: int) -> tuple[list[Track], pa.T
     return tracks, pa.concat_tables(pieces)
 
 
-def _derive_collectives(rank: RankRun, number: int) -> tuple[list[Track], pa.Table]:
+def _derive_collectives(rank: RankRun, number: int) -> Laid:
     data = _read(rank, "collectives", timeline_rows.COLLECTIVE_COLUMNS)
-    if data is None:
-        return [], DERIVED_SCHEMA.empty_table()
     rows = np.flatnonzero(pc.is_valid(data["held_ns"]).to_numpy())
     data = timeline_rows.select_light(data).combine_chunks()
     if not data.num_rows:
-        return [], DERIVED_SCHEMA.empty_table()
+        return _nothing()
     placed = timeline_rows.place_collectives(data)
     tracks, slices = _lay_out(data, "collectives", placed, _COLLECTIVES_ORDER, number)
     return tracks, slices.set_column(slices.column_names.index("row"), DERIVED_SCHEMA.field("row"), pa.array(rows))
 
 
-def _derive_ranges(rank: RankRun, number: int) -> tuple[list[Track], pa.Table]:
+def _derive_ranges(rank: RankRun, number: int) -> Laid:
     data = _read(rank, "ranges", timeline_rows.RANGE_COLUMNS)
-    if data is None:
-        return [], DERIVED_SCHEMA.empty_table()
+    if not data.num_rows:
+        return _nothing()
     tracks, table = _lay_out(data, "ranges", timeline_rows.place_ranges(data), _RANGES_ORDER, number)
     depth = pa.array(count_parents(data["id"].to_numpy(), pc.fill_null(data["parent"], -1).to_numpy()), pa.int32())
     return tracks, table.set_column(1, DERIVED_SCHEMA.field("depth"), depth)
 
 
-def _derive_stages(rank: RankRun, number: int) -> tuple[list[Track], pa.Table]:
-    data = _read(rank, "stages", timeline_rows.STAGE_COLUMNS)
-    if data is None:
-        return [], DERIVED_SCHEMA.empty_table()
-    return _lay_out(data, "stages", timeline_rows.place_stages(data), _STAGES_ORDER, number)
-
-
 _BUILDERS = (
-    ("step", _derive_steps),
-    ("phase", _derive_phases),
+    ("step", _derive("steps", timeline_rows.STEP_COLUMNS, timeline_rows.place_steps, _STEPS_ORDER)),
+    ("phase", _derive("phases", timeline_rows.PHASE_COLUMNS, timeline_rows.place_phases, _STEPS_ORDER + 1)),
     ("", _derive_windows),
     ("", _derive_interruptions),
     ("", _derive_collectives),
     ("", _derive_ranges),
-    ("", _derive_stages),
+    ("", _derive("stages", timeline_rows.STAGE_COLUMNS, timeline_rows.place_stages, _STAGES_ORDER)),
 )
 """What makes tracks, each with the kind of the trace's own tracks that it takes the place of."""
 
 
-def _lay_out(
-    data: pa.Table, table: str, placed: timeline_rows.Placed, order: int, number: int
-) -> tuple[list[Track], pa.Table]:
+def _lay_out(data: pa.Table, table: str, placed: timeline_rows.Placed, order: int, number: int) -> Laid:
     """Return the tracks of placed rows, numbered from `number`, and their slices."""
     tracks = [Track(number + i, row.kind, row.name, row.process, order + i) for i, row in enumerate(placed.rows)]
     return tracks, _table(data, table, placed.name, placed.category, placed.row + np.int32(number))

@@ -22,6 +22,7 @@ from collector.format.intervals import Ints
 from collector.format.run import RankRun
 from collector.format.schema.errors import TableBrokenError, TableMissingError
 from collector.format.stored_files import check_ranges, open_file
+from profiler_server.analysis.tables import find_rows
 from profiler_server.derive.stamps import shorten_stamp, stamp_tables
 from profiler_server.timeline.pyramid import Int32s
 
@@ -57,13 +58,11 @@ class Track:
 
 def read_tracks(rank: RankRun) -> list[Track]:
     """Return the tracks of the table `tracks`, none if it is absent or damaged."""
-    try:
-        table = rank.table("tracks")
-    except (TableMissingError, TableBrokenError):
-        return []
+    columns = ("track", "kind", "name", "process", "order", "unit")
+    rows = find_rows(rank, "tracks", columns).select(columns).to_pylist()
     return [
-        Track(row["track"], row["kind"], row["name"], row["process"] or "", row["order"], row["unit"] or "")
-        for row in table.to_pylist()
+        Track(track, kind, name, group or "", order, unit or "")
+        for track, kind, name, group, order, unit in map(dict.values, rows)
     ]
 
 

@@ -12,14 +12,22 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import pyarrow.compute as pc
 
 from collector.format.intervals import Intervals, Ints, Mask, unite
 from collector.format.phases import PHASE_NAMES
 from collector.format.run import RankRun
-from collector.format.schema.errors import TableMissingError
 from profiler_server.analysis.accounting.categories import CATEGORIES, LOADER, STEP, list_categories, unite_each
-from profiler_server.analysis.device.device import COLLECTIVE, KERNEL, DeviceWork, account_times, read_device_work
+from profiler_server.analysis.device.device import (
+    COLLECTIVE,
+    KERNEL,
+    DeviceWork,
+    account_times,
+    read_device_work,
+    unite_work,
+)
 from profiler_server.analysis.device.slices import Texts, read_slices, read_steps, read_thread_tracks, to_ints
+from profiler_server.analysis.tables import choose, read_rows
 from profiler_server.derive.derived import derived
 
 _DRIVER = re.compile(r"cu[A-Z]")
@@ -140,10 +148,10 @@ def _check_conservation(
     for device in devices[:1]:
         exposed = (device.exposed_communication or 0) + (device.exposed_copy or 0)
         yield Conserved("Accounts of the device", device.total, device.computation + exposed + device.idle)
-    rows = rank.table("steps", columns=["duration_ns", *(f"{name}_ns" for name in PHASE_NAMES), "kind"])
-    train = np.array([kind == "train" for kind in rows["kind"].to_pylist()], bool)
-    phases = sum(int(to_ints(rows[f"{name}_ns"].fill_null(0))[train].sum()) for name in PHASE_NAMES)
-    yield Conserved("Phases of the steps", int(to_ints(rows["duration_ns"])[train].sum()), phases)
+    columns = ("duration_ns", *(f"{name}_ns" for name in PHASE_NAMES))
+    rows = choose(rank.table("steps", (*columns, "kind")), "kind", "train")
+    whole, *phases = (int(pc.sum(rows[name]).as_py() or 0) for name in columns)
+    yield Conserved("Phases of the steps", whole, sum(phases))
     counted = rank.manifest.facts.get("events")
     if isinstance(counted, dict) and isinstance(counted.get("slices"), int):
         yield Conserved("Slices of the file", counted["slices"], rank.count_rows("slices"), "events")
@@ -202,7 +210,7 @@ def walk_restarting(busy: dict[str, Intervals], starts: Ints, ends: Ints) -> dic
 
 def _describe(tool: str, work: DeviceWork) -> DeviceAccount:
     times = account_times(work)
-    communication = _unite(work, work.kind == COLLECTIVE).length_ns
+    communication = unite_work(work, work.kind == COLLECTIVE).length_ns
     return DeviceAccount(
         tool,
         times.total_ns,
@@ -218,15 +226,8 @@ def _describe(tool: str, work: DeviceWork) -> DeviceAccount:
 
 def _keep_like_hta(work: DeviceWork, rank: RankRun) -> DeviceWork:
     """Return the work that HTA keeps: where there are two step markers or more, what was launched before the last one."""
-    try:
-        steps = rank.table("steps", columns=["start_ns", "kind", "markers"])
-    except TableMissingError:
-        return work
-    marked = [
-        start
-        for start, kind, markers in zip(*(steps[name].to_pylist() for name in steps.column_names), strict=True)
-        if kind == "train" and markers
-    ]
+    steps = choose(read_rows(rank, "steps", ("start_ns", "kind", "markers")), "kind", "train")
+    marked = steps.filter(steps["markers"])["start_ns"].to_pylist()
     if len(marked) < 2:
         return work
     return work.pick((work.launch_ns >= 0) & (work.launch_ns < max(marked)))
@@ -274,10 +275,6 @@ def _find_like_torch_tb(rank: RankRun) -> tuple[Ints, Ints, dict[str, Mask]] | N
     }
     starts = to_ints(data["start_ns"])
     return starts, starts + to_ints(data["duration_ns"]), masks
-
-
-def _unite(work: DeviceWork, rows: np.ndarray) -> Intervals:
-    return unite(work.start_ns[rows], work.end_ns[rows])
 
 
 def _count_clipped(work: DeviceWork, rank: RankRun) -> int:

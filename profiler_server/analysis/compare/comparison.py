@@ -26,6 +26,7 @@ from collector.format.steps import explain_average, read_integers, select_steps,
 from profiler_server.analysis.compare.run_statistics import ALPHA, compare_stretches, correct_chances
 from profiler_server.analysis.compare.run_times import find_unlike, measure_others, name_load, read_likeness
 from profiler_server.analysis.operators.operator_groups import Measure
+from profiler_server.analysis.tables import find_rows
 from profiler_server.diagnosis.limits.compare import CAUSE_FRAC, MEDIAN_FRAC, STEPS_RATIO, WHOLE_LOOP_FRAC
 from profiler_server.format import format_change, format_duration, format_number_of, format_share
 
@@ -308,10 +309,7 @@ def _of(times: dict[str, Floats], name: str) -> Floats:
 
 def _read_operators(rank: RankRun) -> pa.Table:
     """Return the operators that ran inside of a step; no rows where they cannot be read."""
-    try:
-        rows = rank.table("operators", _OPERATOR_COLUMNS)
-    except RunError:
-        return pa.table({name: pa.array([], pa.int64()) for name in _OPERATOR_COLUMNS})
+    rows = find_rows(rank, "operators", _OPERATOR_COLUMNS)
     return rows.filter(pc.is_valid(rows["step"]))
 
 

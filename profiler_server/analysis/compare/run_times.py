@@ -11,10 +11,11 @@ from collector.format.intervals import Floats
 from collector.format.phases import PHASES
 from collector.format.rank import read_step_rows
 from collector.format.run import RankRun, Run
-from collector.format.schema.errors import RunError, TableMissingError
+from collector.format.schema.errors import TableMissingError
 from collector.format.schema.manifest import RunManifest, RunState
 from collector.format.steps import read_integers, select_steps, train_steps
 from profiler_server.analysis.memory.resources import summarize_host
+from profiler_server.analysis.tables import find_rows
 from profiler_server.diagnosis.limits.compare import BUSY_FRAC, LEAST_RUNS
 from profiler_server.facts.machine import HostLoad
 from profiler_server.format import clean_name
@@ -197,10 +198,7 @@ def name_load(name: str, others_cores: float | None, cores: float | None) -> tup
 
 def _read_kernels(rank: RankRun) -> dict[str, float]:
     """Return the mean time per detailed step of each kernel; empty where none were recorded."""
-    try:
-        rows = rank.table("kernels", ("step", "name", "total_ns"))
-    except RunError:
-        return {}
+    rows = find_rows(rank, "kernels", ("step", "name", "total_ns"))
     steps = len(set(rows["step"].drop_null().to_pylist()))
     if not steps:
         return {}

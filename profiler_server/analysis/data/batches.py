@@ -10,31 +10,39 @@ import pyarrow.compute as pc
 
 from collector.format.arrays import fill_in_proportion
 from collector.format.intervals import Floats, Ints
-from collector.format.parts import find_files
 from collector.format.run import RankRun
 from collector.format.schema.errors import RunError
 from collector.format.schema.manifest import Loader
 from collector.format.steps import StepSelection, read_integers
 from profiler_server.analysis.data.feeding import Feed
+from profiler_server.analysis.tables import choose, read_rows
 from profiler_server.diagnosis.limits.data import CROWDED_RATIO, LEAST_BATCHES, STAGE_CPU_NS
 from profiler_server.facts.loading import BatchTimes, Crowding, Reading
 from profiler_server.facts.pipeline import WORKER_STAGES
 
-_MAX_ROWS = 200_000
+_MOST_ROWS, _MOST_READS = 200_000, 100_000
+_COLUMNS = ("kind", "replica", "loader", "epoch", "batch", "start_ns", "duration_ns", "cpu_ns", "items", "bytes")
+
+
+def read_work(rank: RankRun, loader: int, columns: tuple[str, ...] = ()) -> pa.Table:
+    """Read the work on the batches of a loader, row by row of its stages. Raises TableBrokenError or NewerSchemaError."""
+    wanted = (pc.field("loader") == loader) & pc.field("batch").is_valid()
+    return choose(read_rows(rank, "stages", ("stage", *_COLUMNS, *columns), wanted), "kind", "work")
+
+
+def cut_latest(rows: pa.Table, most: int) -> pa.Table:
+    return rows.slice(max(0, rows.num_rows - most))
+
+
+def number_batches(rows: pa.Table) -> Ints:
+    """Return a number for the epoch and the batch of each row."""
+    return (read_integers(rows, "epoch", absent=0) << 36) + read_integers(rows, "batch", absent=0)
 
 
 def read_batches(rank: RankRun, loader: int) -> BatchTimes | None:
     """Read what the stages of a loader did per batch, the latest 200,000 rows; None if nothing was recorded."""
-    if not find_files(rank.folder, "stages"):
-        return None
-    names = ("stage", "kind", "loader", "epoch", "batch", "duration_ns", "cpu_ns", "items", "bytes")
-    wanted = (pc.field("loader") == loader) & pc.field("batch").is_valid()
-    rows = rank.table("stages", names, wanted)
-    rows = rows.filter(pc.equal(rows["kind"].cast(pa.string()), "work"))
-    rows = rows.filter(pc.is_in(rows["stage"].cast(pa.string()), pa.array(WORKER_STAGES)))
-    if not rows.num_rows:
-        return None
-    return _pivot(rows.slice(max(0, rows.num_rows - _MAX_ROWS)))
+    rows = choose(read_work(rank, loader), "stage", *WORKER_STAGES)
+    return _pivot(cut_latest(rows, _MOST_ROWS)) if rows.num_rows else None
 
 
 def estimate_batches(feed: Feed, selection: StepSelection, watched: Loader) -> BatchTimes | None:
@@ -49,8 +57,7 @@ def estimate_batches(feed: Feed, selection: StepSelection, watched: Loader) -> B
 
 
 def _pivot(rows: pa.Table) -> BatchTimes | None:
-    key = (read_integers(rows, "epoch", absent=0) << 36) + read_integers(rows, "batch", absent=0)
-    batches, place = np.unique(key, return_inverse=True)
+    batches, place = np.unique(number_batches(rows), return_inverse=True)
     stages = np.asarray(rows["stage"].cast(pa.string()).to_pylist(), dtype=object)
     codes = np.array([WORKER_STAGES.index(stage) for stage in stages])
     duration = read_integers(rows, "duration_ns").astype(np.float64)
@@ -111,29 +118,13 @@ def _estimate_stretch(wall_ns: Mapping[str, float], cpu_ns: Mapping[str, float],
     return max(1.0, min(ratios)) if len(ratios) > 1 else 1.0
 
 
-_MOST_READS = 100_000
-_NAMES = (
-    "stage",
-    "kind",
-    "loader",
-    "epoch",
-    "start_ns",
-    "duration_ns",
-    "cpu_ns",
-    "items",
-    "bytes",
-    "opened",
-    "open_ns",
-)
-
-
 def read_reading(rank: RankRun, loader: int) -> Reading | None:
     """Measure how a loader reads, None where that was not recorded."""
     try:
-        rows = _read_rows(rank, loader)
+        rows = cut_latest(choose(read_work(rank, loader, ("opened", "open_ns")), "stage", "read"), _MOST_READS)
     except RunError:
         return None
-    if rows is None or not rows.num_rows:
+    if not rows.num_rows:
         return None
     took = read_integers(rows, "duration_ns").astype(np.float64)
     epochs = read_integers(rows, "epoch", absent=0)
@@ -152,17 +143,6 @@ def read_reading(rank: RankRun, loader: int) -> Reading | None:
         later_ns=float(np.median(later)) if compares else None,
         crowding=_compare_crowds(rows),
     )
-
-
-def _read_rows(rank: RankRun, loader: int) -> pa.Table | None:
-    if not find_files(rank.folder, "stages"):
-        return None
-    rows = rank.table("stages", _NAMES, (pc.field("loader") == loader) & pc.field("batch").is_valid())
-    is_read = pc.and_(
-        pc.equal(rows["stage"].cast(pa.string()), "read"), pc.equal(rows["kind"].cast(pa.string()), "work")
-    )
-    rows = rows.filter(is_read)
-    return rows.slice(max(0, rows.num_rows - _MOST_READS))
 
 
 def _find_cpu_frac(rows: pa.Table) -> float | None:

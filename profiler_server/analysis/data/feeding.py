@@ -8,11 +8,11 @@ import numpy as np
 import pyarrow as pa
 
 from collector.format.intervals import Ints, Mask
-from collector.format.parts import find_files
 from collector.format.rank import read_step_rows
 from collector.format.run import RankRun
 from collector.format.schema.errors import RunError
 from collector.format.steps import read_integers, select_steps, train_steps
+from profiler_server.analysis.tables import find_rows
 from profiler_server.diagnosis.limits.data import FED_FRAC
 
 _STEP_COLUMNS = ("index", "step", "kind", "start_ns", "duration_ns", "data_wait_ns", "batch", "loader_start_ns")
@@ -36,9 +36,9 @@ def read_feeds(rank: RankRun, train: pa.Table) -> tuple[Feed, ...]:
 
     Where there is one, its wait is all of the wait for data.
     """
-    whole = Feed(_find_most_used(train), read_integers(train, "data_wait_ns"), read_integers(train, "fetches"))
-    fetches = _read_fetches(rank)
-    if fetches is None or not train.num_rows:
+    whole = Feed(find_most_used(train), read_integers(train, "data_wait_ns"), read_integers(train, "fetches"))
+    fetches = find_rows(rank, "fetches", ("index", "loader", "duration_ns"))
+    if not train.num_rows:
         return (whole,)
     feeds = _split(fetches, train)
     return feeds if len(feeds) > 1 else (whole,)
@@ -53,13 +53,6 @@ def find_feeding_loaders(rank: RankRun) -> tuple[int, ...]:
     train, selection = train_steps(rows), select_steps(rows)
     feeds = sorted(read_feeds(rank, train), key=lambda feed: -feed.mean_wait_ns(selection.regular))
     return tuple(feed.loader for feed in feeds if feed.loader is not None)
-
-
-def _read_fetches(rank: RankRun) -> pa.Table | None:
-    try:
-        return rank.table("fetches", ("index", "loader", "duration_ns")) if find_files(rank.folder, "fetches") else None
-    except RunError:
-        return None
 
 
 def _split(fetches: pa.Table, train: pa.Table) -> tuple[Feed, ...]:
@@ -79,8 +72,9 @@ def _split(fetches: pa.Table, train: pa.Table) -> tuple[Feed, ...]:
     return tuple(feeds)
 
 
-def _find_most_used(train: pa.Table) -> int | None:
-    used = train["loader"].drop_null().to_numpy()
+def find_most_used(rows: pa.Table) -> int | None:
+    """Return the loader that most of the rows are of."""
+    used = rows["loader"].drop_null().to_numpy()
     if not len(used):
         return None
     numbers, counts = np.unique(used, return_counts=True)

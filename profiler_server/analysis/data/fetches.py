@@ -13,129 +13,79 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from collector.format.intervals import Floats, Ints, Mask
-from collector.format.parts import find_files, read_files
 from collector.format.run import RankRun
 from collector.format.steps import read_integers
+from profiler_server.analysis.data.batches import cut_latest, number_batches, read_work
+from profiler_server.analysis.tables import read_rows
 from profiler_server.diagnosis.limits.data import FEW_FETCHES, LEAST_FETCHES, RECEIVED_FETCHES, SOON_NS
 from profiler_server.facts.loading import Receiving
 from profiler_server.facts.pipeline import Making, OwnMaking
 
-_FETCH_COLUMNS = ("loader", "epoch", "batch", "start_ns", "duration_ns")
-_STAGE_COLUMNS = ("kind", "replica", "loader", "epoch", "batch", "start_ns", "duration_ns")
+_MOST_ROWS = 100_000
+_WORKER_BITS = 52
+_ROUNDS = 30
+_COLUMNS = ("loader", "epoch", "batch", "start_ns", "duration_ns")
 
 
 def read_making(rank: RankRun, loader: int) -> Making | None:
-    """Compare the fetches of a loader with the work of its workers, None where too few can be matched.
+    """Say how often workers had made the batch that a step asked for, None where too few fetches can be matched.
 
-    Raises TableBrokenError or NewerSchemaError.
+    Raises TableBrokenError or NewerSchemaError, like all that reads here.
     """
-    return compare_fetches(rank, _read_stages(rank, loader))
-
-
-def read_own_making(rank: RankRun, loader: int) -> OwnMaking | None:
-    """The same for a loader without workers. Raises TableBrokenError or NewerSchemaError."""
-    return compare_own_fetches(rank, _read_stages(rank, loader))
-
-
-def _read_stages(rank: RankRun, loader: int) -> pa.Table:
-    if not find_files(rank.folder, "stages"):
-        return read_files((), "stages", _STAGE_COLUMNS)
-    return rank.table("stages", _STAGE_COLUMNS, pc.field("loader") == loader)
-
-
-def compare_fetches(rank: RankRun, stages: pa.Table) -> Making | None:
-    """Do the same with rows of `stages` of one loader."""
-    work = _keep_work(stages, pc.greater_equal(stages["replica"], 0))
-    fetches = _read_fetches(rank, work)
-    made_ns, known = _find_ends(work, _number_batches(fetches))
+    work, fetches = _sum_batches(_read_work(rank, loader)), _read_fetches(rank, loader)
+    at, known = _match(work.batch, number_batches(fetches))
     if int(known.sum()) < LEAST_FETCHES:
         return None
-    asked, wait = read_integers(fetches, "start_ns")[known], read_integers(fetches, "duration_ns")[known]
-    unmade = np.clip(made_ns[known] - asked, 0, np.maximum(wait, 0))
+    asked, wait = (read_integers(fetches, name)[known] for name in ("start_ns", "duration_ns"))
+    unmade = np.clip(work.sent_ns[at] - asked, 0, np.maximum(wait, 0))
     whole = float(np.maximum(wait, 0).sum())
     return Making(float((unmade == 0).mean()), float(unmade.sum()) / whole if whole else 0.0)
 
 
-def compare_own_fetches(rank: RankRun, stages: pa.Table) -> OwnMaking | None:
-    """Compare the fetches with the work on the same batches in the training process, None where too few can be matched."""
-    work = _keep_work(stages, pc.less(stages["replica"], 0))
-    fetches = _read_fetches(rank, work)
-    batches, place = np.unique(_number_batches(work), return_inverse=True)
-    took = np.bincount(place, read_integers(work, "duration_ns"), len(batches))
-    numbers = _number_batches(fetches)
-    if int(np.isin(numbers, batches).sum()) < LEAST_FETCHES:
+def read_own_making(rank: RankRun, loader: int) -> OwnMaking | None:
+    """Compare fetches with the work on the same batches in the training process, None where too few can be matched."""
+    rows, fetches = read_work(rank, loader), _read_fetches(rank, loader)
+    rows = rows.filter(pc.less(rows["replica"], 0))
+    batches, place = np.unique(number_batches(rows), return_inverse=True)
+    took = np.bincount(place, read_integers(rows, "duration_ns"), len(batches))
+    numbers = number_batches(fetches)
+    matched = np.isin(numbers, batches)
+    if int(matched.sum()) < LEAST_FETCHES:
         return None
-    waited = read_integers(fetches, "duration_ns")[np.isin(numbers, batches)]
+    waited = read_integers(fetches, "duration_ns")[matched]
     return OwnMaking(float(waited.mean()), float(took[np.isin(batches, numbers)].mean()))
 
 
-def _keep_work(stages: pa.Table, by: pa.ChunkedArray) -> pa.Table:
-    is_work = pc.equal(stages["kind"].cast(pa.string()), "work")
-    return stages.filter(pc.and_(pc.and_(is_work, by), pc.is_valid(stages["batch"])))
-
-
-def _read_fetches(rank: RankRun, work: pa.Table) -> pa.Table:
-    """Return the fetches of the loader that did this work, none where that is not one loader.
-
-    The first request of an epoch waits for the workers to start, and no stage is to blame for that: it is left out.
-    """
-    loaders = work["loader"].drop_null().unique()
-    if len(loaders) != 1 or not find_files(rank.folder, "fetches"):
-        return read_files((), "fetches", _FETCH_COLUMNS)
-    return rank.table("fetches", _FETCH_COLUMNS, (pc.field("loader") == loaders[0]) & (pc.field("batch") > 0))
-
-
-def _number_batches(rows: pa.Table) -> Ints:
-    return (read_integers(rows, "epoch", absent=0) << 36) + read_integers(rows, "batch", absent=0)
-
-
-def _find_ends(work: pa.Table, wanted: Ints) -> tuple[Ints, Mask]:
-    """Return when the work on each of these batches ended, and for which of them any was recorded."""
-    batches, place = np.unique(_number_batches(work), return_inverse=True)
-    if not len(batches):
-        return np.zeros(len(wanted), np.int64), np.zeros(len(wanted), np.bool_)
-    ends = np.full(len(batches), np.iinfo(np.int64).min)
-    np.maximum.at(ends, place, read_integers(work, "start_ns") + read_integers(work, "duration_ns"))
-    at = np.minimum(np.searchsorted(batches, wanted), len(batches) - 1)
-    return ends[at], batches[at] == wanted
-
-
-_MOST_ROWS = 100_000
-_WORKER_BITS = 52
-_ROUNDS = 30
-_RECEIVED_COLUMNS = ("stage", "kind", "replica", "loader", "epoch", "batch", "start_ns", "duration_ns")
-
-
 def read_receiving(rank: RankRun, loader: int) -> Receiving | None:
-    """Read what taking over cost in the latest batches, None where too few were seen.
-
-    Raises TableBrokenError or NewerSchemaError.
-    """
-    if not (find_files(rank.folder, "stages") and find_files(rank.folder, "fetches")):
-        return None
-    of_loader = pc.field("loader") == loader
-    stages = rank.table(
-        "stages", _RECEIVED_COLUMNS, of_loader & (pc.field("replica") >= 0) & pc.field("batch").is_valid()
-    )
-    stages = stages.filter(pc.equal(stages["kind"].cast(pa.string()), "work"))
-    # The first request of an epoch waits for the workers to start.
-    fetches = rank.table("fetches", _FETCH_COLUMNS, of_loader & (pc.field("batch") > 0))
-    return compare_receiving(_cut(fetches), _cut(stages))
+    """Read what taking over cost in the latest batches, None where too few were seen."""
+    fetches, work = _read_fetches(rank, loader), _read_work(rank, loader)
+    return compare_receiving(cut_latest(fetches, _MOST_ROWS), cut_latest(work, _MOST_ROWS))
 
 
-def _cut(rows: pa.Table) -> pa.Table:
-    return rows.slice(max(0, rows.num_rows - _MOST_ROWS))
+def _read_work(rank: RankRun, loader: int) -> pa.Table:
+    rows = read_work(rank, loader)
+    return rows.filter(pc.greater_equal(rows["replica"], 0))
+
+
+def _read_fetches(rank: RankRun, loader: int) -> pa.Table:
+    """Read the fetches but for the first of each epoch: that waits for the workers to start."""
+    return read_rows(rank, "fetches", _COLUMNS, (pc.field("loader") == loader) & (pc.field("batch") > 0))
+
+
+def _match(batches: Ints, wanted: Ints) -> tuple[Ints, Mask]:
+    """Say which of the wanted batches are there, and where those stand."""
+    at = np.minimum(np.searchsorted(batches, wanted), max(len(batches) - 1, 0))
+    known = batches[at] == wanted if len(batches) else np.zeros(len(wanted), np.bool_)
+    return at[known], known
 
 
 def compare_receiving(fetches: pa.Table, stages: pa.Table) -> Receiving | None:
     """Set fetches beside the work on the same batches; the rows are of one loader."""
-    work = _find_work(stages)
-    number = _number(fetches)
-    at = np.minimum(np.searchsorted(work.batch, number), max(len(work.batch) - 1, 0))
-    known = work.batch[at] == number if len(work.batch) else np.zeros(len(number), np.bool_)
+    work = _sum_batches(stages)
+    at, known = _match(work.batch, number_batches(fetches))
     if int(known.sum()) < RECEIVED_FETCHES:
         return None
-    at, asked = at[known], read_integers(fetches, "start_ns")[known]
+    asked = read_integers(fetches, "start_ns")[known]
     got = asked + read_integers(fetches, "duration_ns")[known]
     begun = np.maximum(asked, work.sent_ns[at])
     took = np.maximum(got - begun, 0).astype(np.float64)
@@ -178,8 +128,8 @@ class _Work:
     sent_ns: Ints
 
 
-def _find_work(stages: pa.Table) -> _Work:
-    batch, place = np.unique(_number(stages), return_inverse=True)
+def _sum_batches(stages: pa.Table) -> _Work:
+    batch, place = np.unique(number_batches(stages), return_inverse=True)
     starts = read_integers(stages, "start_ns")
     ends = starts + read_integers(stages, "duration_ns")
     is_main = pc.not_equal(stages["stage"].cast(pa.string()), "send").to_numpy()
@@ -201,7 +151,3 @@ def _find_left(work: _Work, worker: Ints, at_ns: Ints) -> Floats:
     found = order[np.maximum(last, 0)]
     left = np.where((last >= 0) & (work.worker[found] == worker), work.made_ns[found] - at_ns, 0)
     return np.maximum(left, 0).astype(np.float64)
-
-
-def _number(rows: pa.Table) -> Ints:
-    return (read_integers(rows, "epoch", absent=0) << 36) + read_integers(rows, "batch", absent=0)

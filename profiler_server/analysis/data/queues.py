@@ -9,10 +9,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from collector.format.intervals import Ints, Mask
-from collector.format.parts import find_files, read_files
 from collector.format.run import RankRun
 from collector.format.steps import read_integers
 from collector.format.words import QUEUES
+from profiler_server.analysis.tables import choose, read_rows
 from profiler_server.diagnosis.limits.data import LATE_NS, LATE_RATIO
 from profiler_server.facts.loading import Readiness
 from profiler_server.facts.pipeline import QueueSummary
@@ -53,13 +53,8 @@ class DepthOverTime:
 
 
 def read_queues(rank: RankRun) -> pa.Table:
-    """Read the samples in time order; none where they were never written, as in a run without workers.
-
-    Raises TableBrokenError or NewerSchemaError.
-    """
-    if not find_files(rank.folder, "queues"):
-        return read_files((), "queues", _COLUMNS)
-    return rank.table("queues", _COLUMNS).sort_by("start_ns")
+    """Read the samples in time order; none in a run without workers. Raises TableBrokenError or NewerSchemaError."""
+    return read_rows(rank, "queues", _COLUMNS).sort_by("start_ns")
 
 
 def renumber_samples(queues: pa.Table, starts_ns: Ints) -> pa.Table:
@@ -151,10 +146,9 @@ def summarize_readiness(samples: pa.Table, loader: int | None, steps: pa.Table |
     """
     if loader is not None:
         samples = samples.filter(pc.equal(samples["loader"], loader))
-    names = samples["queue"].combine_chunks().cast(pa.string())
     found = []
-    for name in sorted(pc.unique(names).to_pylist(), key=_rank_queue):
-        rows = samples.filter(pc.equal(names, name))
+    for name in sorted(pc.unique(samples["queue"].cast(pa.string())).to_pylist(), key=_rank_queue):
+        rows = choose(samples, "queue", name)
         waits = _find_waits(steps, read_integers(rows, "step")) if steps is not None else None
         ready = _find_ready(rows, waits)
         # Batches that lie in the queue while the next one is missing wait for it.

@@ -9,11 +9,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from collector.format.parts import find_files, read_files
 from collector.format.run import RankRun
 from collector.format.words import STAGES
-
-"""Stages of a DataLoader in the order in which a batch passes them; a user's stages follow in order of first use."""
+from profiler_server.analysis.tables import choose, read_rows
 
 KINDS = ("work", "input_wait", "output_wait", "setup", "cleanup")
 
@@ -87,23 +85,11 @@ class SlowItem:
 
 
 def read_stages(rank: RankRun, loader: int | None) -> pa.Table:
-    """Read the rows of one loader and those of the user's own stages; none where they were never written.
-
-    Raises TableBrokenError or NewerSchemaError.
-    """
-    stages = _read(rank, "stages", _COLUMNS)
+    """Read the rows of one loader and those of the user's own stages. Raises TableBrokenError or NewerSchemaError."""
+    stages = read_rows(rank, "stages", _COLUMNS)
     if loader is None:
         return stages
     return stages.filter(pc.fill_null(pc.equal(stages["loader"], loader), True))
-
-
-def read_steps(rank: RankRun, columns: Sequence[str]) -> pa.Table:
-    """Read columns of the steps; none where nothing was trained. Raises TableBrokenError or NewerSchemaError."""
-    return _read(rank, "steps", columns)
-
-
-def _read(rank: RankRun, name: str, columns: Sequence[str]) -> pa.Table:
-    return rank.table(name, columns) if find_files(rank.folder, name) else read_files((), name, columns)
 
 
 def summarize_replicas(stages: pa.Table) -> tuple[ReplicaTimes, ...]:
@@ -141,33 +127,26 @@ def _sum_walls(spans: pa.Table) -> dict[int, int]:
 def summarize_totals(stages: pa.Table) -> tuple[StageTotals, ...]:
     """Return what each stage did in all, in the order of the pipeline."""
     times = _sum_kinds(stages, "stage")
-    work = _measure(stages.filter(pc.equal(stages["kind"], "work")), "stage")
+    work = _measure(choose(stages, "kind", "work"), "stage")
     counted = stages.group_by("stage", use_threads=False).aggregate([("replica", "count_distinct")]).to_pylist()
     replicas = {row["stage"]: row["replica_count_distinct"] for row in counted}
     items = _count_items(stages)
     rows = []
     for stage in order_stages(list(replicas)):
         done = work.get(stage, _Work())
-        kinds = {f"{kind}_ns": times[stage][kind] for kind in KINDS}
-        rows.append(
-            StageTotals(
-                stage=stage,
-                replicas=replicas[stage],
-                batches=done.batches,
-                items=items.get(stage, 0),
-                bytes=done.bytes,
-                cpu_frac=done.cpu_frac,
-                longest_ns=done.longest_ns,
-                **kinds,
-            )
-        )
+        counts = replicas[stage], done.batches, items.get(stage, 0), done.bytes
+        kinds: tuple[int, int, int, int, int] = tuple(times[stage][kind] for kind in KINDS)  # type: ignore[assignment]
+        rows.append(StageTotals(stage, *counts, *kinds, done.cpu_frac, done.longest_ns))
     return tuple(rows)
 
 
 def _count_items(stages: pa.Table) -> dict[str, int]:
     """Return the samples that passed each stage: one that passed five transforms of a loader counts once."""
-    work = stages.filter(pc.equal(stages["kind"], "work"))
-    named = work.group_by(["stage", "loader", "detail"], use_threads=False).aggregate([("items", "sum")])
+    named = (
+        choose(stages, "kind", "work")
+        .group_by(["stage", "loader", "detail"], use_threads=False)
+        .aggregate([("items", "sum")])
+    )
     passed = named.group_by(["stage", "loader"], use_threads=False).aggregate([("items_sum", "max")])
     counts = passed.group_by("stage", use_threads=False).aggregate([("items_sum_max", "sum")]).to_pylist()
     return {row["stage"]: row["items_sum_max_sum"] for row in counts}
@@ -175,9 +154,8 @@ def _count_items(stages: pa.Table) -> dict[str, int]:
 
 def summarize_transforms(stages: pa.Table) -> tuple[TransformTimes, ...]:
     """Return the transforms that the run names, the longest first; empty where it names none."""
-    work = pc.and_(pc.equal(stages["stage"], "transform"), pc.equal(stages["kind"], "work"))
-    detail = pc.fill_null(stages["detail"].cast(pa.string()), "")
-    measured = _measure(stages.filter(pc.and_(work, pc.not_equal(detail, ""))), "detail")
+    work = choose(choose(stages, "stage", "transform"), "kind", "work")
+    measured = _measure(work.filter(pc.fill_null(pc.not_equal(work["detail"].cast(pa.string()), ""), False)), "detail")
     whole = sum(done.work_ns for done in measured.values()) or 1
     rows = (
         TransformTimes(name, done.items, done.work_ns, done.work_ns / whole, done.cpu_frac, done.longest_ns)

@@ -9,12 +9,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from collector.format.parts import find_files
 from collector.format.run import RankRun
 from collector.format.schema.errors import RunError
 from collector.format.steps import SELECTED_COLUMNS, count_as_steps, read_integers, select_steps, train_steps
-from profiler_server.analysis.data.feeding import find_feeding_loaders
+from profiler_server.analysis.data.feeding import find_feeding_loaders, find_most_used
 from profiler_server.analysis.data.replicas import order_stages
+from profiler_server.analysis.tables import choose, find_rows, read_rows
 from profiler_server.facts.machine import HostLoad
 from profiler_server.facts.pipeline import Making, OwnStage, StageSummary, WorkerLoad
 
@@ -23,15 +23,13 @@ _STAGE_COLUMNS = ("stage", "replica", "kind", "loader", "epoch", "batch", "start
 
 def summarize_stages(rank: RankRun) -> tuple[StageSummary, ...]:
     """Return one row per stage of each loader that feeds the steps, first of the one that they wait for longest, then
-    the user's own stages; each in pipeline order, empty if none were recorded.
+    the user's own stages; each in pipeline order.
 
     `mean_ns` is work per batch. The shares are of the wall time of the replicas that ran the stage, of what the training
-    process runs itself of its steps; a worker runs its stages one after the other, so their busy shares add up within it. A share is None where that kind of time was
-    never recorded for the stage.
+    process runs itself of its steps. A worker runs its stages one after the other, so their busy shares add up within it.
+    A share is None where that kind of time was never recorded for the stage.
     """
-    if not find_files(rank.folder, "stages"):
-        return ()
-    stages = rank.table("stages", _STAGE_COLUMNS)
+    stages = read_rows(rank, "stages", _STAGE_COLUMNS)
     main = find_loader(rank)
     if main is None:
         return sum_stages(stages)
@@ -62,22 +60,11 @@ def find_loader(rank: RankRun) -> int | None:
 
 
 def _guess_loader(rank: RankRun) -> int | None:
-    try:
-        found = _find_most_used(rank.table("fetches", ("loader",)))
-    except RunError:
-        found = None
-    if found is not None:
-        return found
+    used = find_most_used(find_rows(rank, "fetches", ("loader",)))
+    if used is not None:
+        return used
     largest = max(rank.manifest.loaders, key=lambda loader: loader.length_batches or 0, default=None)
     return None if largest is None else largest.id
-
-
-def _find_most_used(rows: pa.Table) -> int | None:
-    used = rows["loader"].drop_null()
-    if not len(used):
-        return None
-    most = max(pc.value_counts(used).to_pylist(), key=lambda entry: int(entry["counts"]))
-    return int(most["values"])
 
 
 def sum_stages(stages: pa.Table) -> tuple[StageSummary, ...]:
@@ -106,7 +93,7 @@ def share_steps(stages: tuple[StageSummary, ...], rows: pa.Table, steps: pa.Tabl
     whole_ns = int(selection.duration_ns[kept].sum())
     if not whole_ns:
         return stages
-    work = rows.filter(pc.equal(rows["kind"].cast(pa.string()), "work"))
+    work = choose(rows, "kind", "work")
     work = work.filter(pc.and_(pc.less(work["replica"], 0), pc.is_valid(work["loader"])))
     begins = read_integers(work, "start_ns")
     at = np.maximum(np.searchsorted(starts, begins, side="right") - 1, 0)
@@ -149,7 +136,7 @@ def _sum_walls(stages: pa.Table) -> dict[str, tuple[int, int, dict[str, int]]]:
 
 def count_batches(stages: pa.Table) -> dict[str, int]:
     """Return how many batches each stage worked on; a batch that took several rows counts once."""
-    work = stages.filter(pc.equal(stages["kind"].cast(pa.string()), "work"))
+    work = choose(stages, "kind", "work")
     # Replicas of a stage of the user's number their items each by itself.
     own = pc.if_else(pc.is_null(work["loader"]), work["replica"], -1)
     keys = ["stage", "loader", "epoch", "batch", "own"]
@@ -190,8 +177,13 @@ def summarize_own(own: pa.Table) -> tuple[OwnStage, ...]:
 
 
 def _find_queues(own: pa.Table, kind: str) -> dict[str, tuple[str, ...]]:
-    rows = own.filter(pc.and_(pc.equal(own["kind"].cast(pa.string()), kind), pc.is_valid(own["detail"])))
-    pairs = rows.group_by(["stage", "detail"], use_threads=False).aggregate([]).to_pylist()
+    rows = choose(own, "kind", kind)
+    pairs = (
+        rows.filter(pc.is_valid(rows["detail"]))
+        .group_by(["stage", "detail"], use_threads=False)
+        .aggregate([])
+        .to_pylist()
+    )
     found: dict[str, list[str]] = {}
     for pair in pairs:
         found.setdefault(pair["stage"], []).append(pair["detail"])

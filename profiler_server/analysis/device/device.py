@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -28,6 +28,7 @@ from profiler_server.analysis.device.slices import (
     release_slices,
     to_ints,
 )
+from profiler_server.analysis.tables import read_rows
 from profiler_server.derive.derived import derived
 from profiler_server.diagnosis.limits.traces import KERNEL_WAIT_NS
 from profiler_server.facts.machine import DeviceSummary, DeviceTimes, IdleCauses
@@ -70,6 +71,7 @@ class DeviceWork:
 
 
 Measure = Callable[["_Kernels"], float | None]
+T = TypeVar("T", DeviceTimes, IdleCauses)
 
 
 @derived(file="device-summary")
@@ -93,15 +95,15 @@ def summarize_work(work: DeviceWork, rank: RankRun, device: int | None = None) -
     extents = split_windows(work, rank)
     times = [account_times(part) for part in extents]
     linked = times if work.linked.all() else [account_times(part.pick(part.linked)) for part in extents]
-    whole = _add_times(times)
+    whole = _add(DeviceTimes, times)
     return DeviceSummary(
         **vars(whole),
-        linked_only=_add_times(linked),
+        linked_only=_add(DeviceTimes, linked),
         utilization_frac=_mean_over_devices(work, spans, _measure_busy),
         sm_efficiency_frac=_mean_over_devices(work, spans, _measure_sm),
         occupancy_frac=_measure_occupancy(work, spans),
         tensor_core_frac=_measure_tensor_core(rank, device),
-        idle_causes_ns=_add_causes([find_idle_causes(part) for part in extents]),
+        idle_causes_ns=_add(IdleCauses, [find_idle_causes(part) for part in extents]),
         steps_ns=sum(span.end_ns - span.start_ns for span in spans),
     )
 
@@ -150,9 +152,9 @@ def account_times(work: DeviceWork) -> DeviceTimes:
     """
     if not len(work):
         return DeviceTimes(0, 0, 0, 0, 0)
-    computation = _unite(work, (work.kind == KERNEL) | (work.kind == SET))
-    communication = _unite(work, work.kind == COLLECTIVE)
-    copies = _unite(work, work.kind == COPY)
+    computation = unite_work(work, (work.kind == KERNEL) | (work.kind == SET))
+    communication = unite_work(work, work.kind == COLLECTIVE)
+    copies = unite_work(work, work.kind == COPY)
     total = int(work.end_ns.max() - work.start_ns.min())
     exposed_communication = (communication - computation).length_ns
     exposed_copy = (copies - computation - communication).length_ns
@@ -185,7 +187,7 @@ def split_windows(work: DeviceWork, rank: RankRun) -> list[DeviceWork]:
     return [work.pick(group == number) for number in range(len(windows)) if (group == number).any()]
 
 
-def _unite(work: DeviceWork, rows: Mask) -> Intervals:
+def unite_work(work: DeviceWork, rows: Mask) -> Intervals:
     return unite(work.start_ns[rows], work.end_ns[rows])
 
 
@@ -243,10 +245,7 @@ def _measure_occupancy(work: DeviceWork, spans: tuple[Span, ...]) -> float | Non
 
 def _measure_tensor_core(rank: RankRun, device: int | None) -> float | None:
     """Return the share of kernel time in kernels that use tensor cores, None without kernels."""
-    try:
-        data = rank.table("kernels", columns=["device", "tensor_core", "total_ns"])
-    except TableMissingError:
-        return None
+    data = read_rows(rank, "kernels", ("device", "tensor_core", "total_ns"))
     if device is not None:
         data = data.filter(pc.equal(data["device"], device))
     totals = to_ints(data["total_ns"])
@@ -280,11 +279,6 @@ def _to_float(value: object) -> float:
     return float(value) if isinstance(value, (int, float)) else float("nan")
 
 
-def _add_times(parts: list[DeviceTimes]) -> DeviceTimes:
-    names = DeviceTimes.__dataclass_fields__
-    return DeviceTimes(**{name: sum(getattr(part, name) for part in parts) for name in names})
-
-
-def _add_causes(parts: list[IdleCauses]) -> IdleCauses:
-    names = IdleCauses.__dataclass_fields__
-    return IdleCauses(**{name: sum(getattr(part, name) for part in parts) for name in names})
+def _add(kind: type[T], parts: list[T]) -> T:
+    """Add up the fields of some figures."""
+    return kind(**{name: sum(getattr(part, name) for part in parts) for name in kind.__dataclass_fields__})

@@ -16,9 +16,9 @@ import pyarrow.compute as pc
 
 from collector.format.intervals import Ints, Mask
 from collector.format.run import RankRun
-from collector.format.schema.errors import TableMissingError
 from collector.format.schema.manifest import Window
 from collector.format.steps import read_integers
+from profiler_server.analysis.tables import read_rows
 
 HOST = -1
 MOST_EVENTS = 2_000_000
@@ -270,10 +270,7 @@ def find_peak_share(rank: RankRun) -> float | None:
     What the caching allocator holds counts where it was recorded. Raises as `RankRun.table` does.
     """
     sizes = {entry.index: entry.memory_bytes for entry in rank.manifest.devices if entry.memory_bytes}
-    try:
-        rows = rank.table("memory", columns=["device", "allocated_bytes", "reserved_bytes"])
-    except TableMissingError:
-        return None
+    rows = read_rows(rank, "memory", ("device", "allocated_bytes", "reserved_bytes"))
     rows = rows.filter(pc.greater_equal(rows["device"], 0))
     if not rows.num_rows:
         return None

@@ -10,13 +10,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from collector.format.intervals import Floats, Ints, Mask
-from collector.format.parts import find_files
 from collector.format.run import RankRun
-from collector.format.schema.errors import RunError, TableMissingError
+from collector.format.schema.errors import TableMissingError
 from collector.format.steps import read_integers, train_steps
+from profiler_server.analysis.tables import choose, find_rows, read_rows
 from profiler_server.diagnosis.limits.data import LEAST_CORES
 from profiler_server.diagnosis.limits.traces import CLOCK_SAMPLES, MEMORY_SAMPLES
 from profiler_server.facts.machine import HeldClock, HostLoad, MemoryGrowth
+
+_COLUMNS = ("start_ns", "source", "metric", "value")
 
 
 @dataclass(frozen=True)
@@ -101,7 +103,7 @@ def read_resources(rank: RankRun, scale: StepScale, steps: tuple[int, int] | Non
 
     Raises TableMissingError, TableBrokenError or NewerSchemaError.
     """
-    table = rank.table("resources", ("start_ns", "source", "metric", "value")).sort_by("start_ns")
+    table = rank.table("resources", _COLUMNS).sort_by("start_ns")
     times = read_integers(table, "start_ns")
     x = scale.place(times)
     inside = np.isfinite(x)
@@ -184,27 +186,22 @@ _METRICS = (
 
 def summarize_host(rank: RankRun, start_ns: int, end_ns: int) -> HostLoad | None:
     """Return the load between two times of the run, None if it was not sampled."""
-    if not find_files(rank.folder, "resources"):
-        return None
-    samples = rank.table("resources", ("start_ns", "source", "metric", "value"))
+    samples = read_rows(rank, "resources", _COLUMNS)
     growth = _find_growth(samples, start_ns, end_ns)
     means = _average_samples(samples, start_ns, end_ns)
     if not means and growth is None:
         return None
-    cores = {source: value for (source, metric), value in means.items() if metric == "cpu_cores"}
-    waits = {source: value for (source, metric), value in means.items() if metric == "run_queue_frac"}
+    cores, waits = (
+        {source: value for (source, metric), value in means.items() if metric == wanted}
+        for wanted in ("cpu_cores", "run_queue_frac")
+    )
+    of_workers, queued = ([each[source] for source in each if source.startswith("worker")] for each in (cores, waits))
     process, system = cores.get("process"), cores.get("system")
-    of_workers = [value for source, value in cores.items() if source.startswith("worker")]
-    workers = sum(of_workers)
     usable = means.get(("system", "usable_cpu_cores"))
     in_use = system if usable is None else usable
-    others = max(0.0, in_use - (process or 0.0) - workers) if in_use is not None else 0.0
-    queued = [value for source, value in waits.items() if source.startswith("worker")]
+    others = max(0.0, in_use - (process or 0.0) - sum(of_workers)) if in_use is not None else 0.0
     return HostLoad(
-        process,
-        workers,
-        system,
-        others,
+        *(process, sum(of_workers), system, others),
         stretch=_find_stretch(cores, waits),
         growth=growth,
         queued_frac=waits.get("process"),
@@ -221,23 +218,25 @@ def summarize_host(rank: RankRun, start_ns: int, end_ns: int) -> HostLoad | None
     )
 
 
+def _cut(samples: pa.Table, start_ns: int, end_ns: int) -> pa.Table:
+    """Return the samples between two times."""
+    at = samples["start_ns"]
+    return samples.filter(pc.and_(pc.greater_equal(at, start_ns), pc.less_equal(at, end_ns)))
+
+
 def _average_samples(samples: pa.Table, start_ns: int, end_ns: int) -> dict[tuple[str, str], float]:
     """Return the mean of each metric of each source between two times."""
-    inside = pc.and_(
-        pc.and_(pc.greater_equal(samples["start_ns"], start_ns), pc.less_equal(samples["start_ns"], end_ns)),
-        pc.is_in(samples["metric"].cast(pa.string()), pa.array(_METRICS)),
-    )
-    rows = samples.filter(inside).group_by(["source", "metric"], use_threads=False).aggregate([("value", "mean")])
+    rows = choose(_cut(samples, start_ns, end_ns), "metric", *_METRICS)
+    rows = rows.group_by(["source", "metric"], use_threads=False).aggregate([("value", "mean")])
     return {(row["source"], row["metric"]): float(row["value_mean"]) for row in rows.to_pylist()}
 
 
 def _find_growth(samples: pa.Table, start_ns: int, end_ns: int) -> MemoryGrowth | None:
     """Return how the memory of the process went, None for too few samples to tell."""
     begin = start_ns + int(_WARM_UP_SHARE * (end_ns - start_ns))
-    source, metric = samples["source"].cast(pa.string()), samples["metric"].cast(pa.string())
-    wanted = pc.and_(pc.equal(source, "process"), pc.equal(metric, "memory_bytes"))
-    inside = pc.and_(pc.greater_equal(samples["start_ns"], begin), pc.less_equal(samples["start_ns"], end_ns))
-    rows = samples.filter(pc.and_(wanted, inside)).sort_by("start_ns")
+    rows = choose(choose(_cut(samples, begin, end_ns), "source", "process"), "metric", "memory_bytes").sort_by(
+        "start_ns"
+    )
     if rows.num_rows < MEMORY_SAMPLES:
         return None
     times, values = (np.array_split(rows[name].to_numpy(), _PARTS) for name in ("start_ns", "value"))
@@ -258,27 +257,17 @@ HEAT, HARDWARE = 2, 4
 
 def read_held_clock(rank: RankRun, start_ns: int, end_ns: int) -> HeldClock | None:
     """Return the GPU that lost most of its clock between two times, None where none was held down."""
-    try:
-        if not find_files(rank.folder, "resources"):
-            return None
-        rows = rank.table("resources", ("start_ns", "source", "metric", "value"))
-    except RunError:
-        return None
-    metric = rows["metric"].cast(pa.string())
-    known = pc.or_(pc.equal(metric, "clock_hz"), pc.equal(metric, "throttle_flags"))
-    inside = pc.and_(pc.greater_equal(rows["start_ns"], start_ns), pc.less_equal(rows["start_ns"], end_ns))
-    rows = rows.filter(pc.and_(known, inside))
+    rows = _cut(find_rows(rank, "resources", _COLUMNS), start_ns, end_ns)
+    rows = choose(rows, "metric", "clock_hz", "throttle_flags")
     sources = rows["source"].cast(pa.string())
-    found = [
-        _find_held_clock(str(name), rows.filter(pc.equal(sources, name))) for name in pc.unique(sources).to_pylist()
-    ]
+    found = [_find_held_clock(str(name), choose(rows, "source", name)) for name in pc.unique(sources).to_pylist()]
     return max((entry for entry in found if entry is not None), key=lambda entry: entry.lost_frac, default=None)
 
 
 def _find_held_clock(gpu: str, rows: pa.Table) -> HeldClock | None:
     values = {}
     for name in ("clock_hz", "throttle_flags"):
-        chosen = rows.filter(pc.equal(rows["metric"].cast(pa.string()), name))
+        chosen = choose(rows, "metric", name)
         values[name] = dict(zip(chosen["start_ns"].to_pylist(), chosen["value"].to_pylist(), strict=True))
     both = sorted(values["clock_hz"].keys() & values["throttle_flags"].keys())
     if len(both) < CLOCK_SAMPLES:

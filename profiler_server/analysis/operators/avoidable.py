@@ -20,8 +20,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from collector.format.parts import find_files
 from collector.format.run import RankRun
+from profiler_server.analysis.tables import choose, read_rows
 from profiler_server.diagnosis.limits.traces import (
     CALL_NS,
     LARGE_CALL_NS,
@@ -80,8 +80,9 @@ def find_looped_rows(
     `phases_ns` are those of the mean step without a window. Raises TableBrokenError or NewerSchemaError.
     """
     groups = _read_groups(rank, micro_batches)
+    names = {group.name for group in groups}
     taken = [group for group in groups if _takes_rows(group, batch_size)]
-    if not taken or _goes_over_time({group.name for group in groups}):
+    if not taken or (not names.isdisjoint(_RECURRENT) and _FUSED_RECURRENT not in names):
         return None
     rows = _choose_rows(taken, batch_size)
     looped = [group for group in groups if group.rounds >= OF_ROWS_FRAC * rows or _is_of_some(group, rows)]
@@ -94,10 +95,6 @@ def find_looped_rows(
         _is_free(taken, looped, batch_size),
         _holds_batches(often, rows, batch_size or 0),
     )
-
-
-def _goes_over_time(names: set[str]) -> bool:
-    return not names.isdisjoint(_RECURRENT) and _FUSED_RECURRENT not in names
 
 
 def _choose_rows(taken: Sequence[_Group], batch_size: int | None) -> int:
@@ -128,9 +125,7 @@ def _find_leading(groups: Sequence[_Group], names: Sequence[str]) -> set[int]:
 
 
 def _read_groups(rank: RankRun, micro_batches: int) -> list[_Group]:
-    if not find_files(rank.folder, "operators"):
-        return []
-    table = rank.table("operators", ("step", *_KEYS, *_SUMMED))
+    table = read_rows(rank, "operators", ("step", *_KEYS, *_SUMMED))
     table = table.filter(pc.and_(pc.is_valid(table["step"]), pc.is_in(table["phase"], pa.array(_TAKEN_IN))))
     steps = pc.count_distinct(table["step"]).as_py()
     each = table.group_by(("step", *_KEYS)).aggregate([(name, "sum") for name in _SUMMED])
@@ -214,17 +209,11 @@ def read_anomaly_work(rank: RankRun) -> AnomalyWork | None:
 
     Raises TableBrokenError or NewerSchemaError.
     """
-    if not find_files(rank.folder, "operators"):
-        return None
-    rows = rank.table("operators", ("step", "name", "count", "total_ns"))
+    rows = read_rows(rank, "operators", ("step", "name", "count", "total_ns"))
     rows = rows.filter(pc.is_valid(rows["step"]))
     steps = pc.count_distinct(rows["step"]).as_py()
-    names = rows["name"].cast(pa.string())
-    nodes = _sum(rows.filter(pc.starts_with(names, _NODE)), "count")
-    if not nodes:
-        return None
-    checks = _sum(rows.filter(pc.is_in(names, pa.array(_CHECKS))), "total_ns")
-    return AnomalyWork(nodes / steps, checks / steps)
+    nodes = _sum(rows.filter(pc.starts_with(rows["name"].cast(pa.string()), _NODE)), "count")
+    return AnomalyWork(nodes / steps, _sum(choose(rows, "name", *_CHECKS), "total_ns") / steps) if nodes else None
 
 
 def _sum(rows: pa.Table, name: str) -> int:
@@ -241,20 +230,16 @@ _USUAL_CHANNELS = 64
 
 def find_slow_convolutions(rank: RankRun) -> SlowConvolutions:
     """Return what the detailed steps show of them. Raises TableBrokenError or NewerSchemaError."""
-    if not find_files(rank.folder, "operators"):
-        return SlowConvolutions()
-    operators = rank.table("operators", ("name", "input_shapes", "self_ns"))
+    operators = read_rows(rank, "operators", ("name", "input_shapes", "self_ns"))
     total_ns = pc.sum(operators["self_ns"]).as_py()
     rows = operators.filter(pc.match_substring(operators["name"].cast(pa.string()), _NAME)).to_pylist()
     slow_ns = sum(row["self_ns"] for row in rows)
     if not slow_ns or not total_ns:
         return SlowConvolutions()
-    product_ns = sum(row["self_ns"] * _find_product(_read_channels(row["input_shapes"])) for row in rows)
+    channels = [_read_channels(row["input_shapes"]) for row in rows]
+    products = [count / (count + _EVEN_CHANNELS) for count in channels]
+    product_ns = sum(row["self_ns"] * product for row, product in zip(rows, products, strict=True))
     return SlowConvolutions(slow_ns / total_ns, 1.0 - _PRODUCT_SAVED_FRAC * product_ns / slow_ns)
-
-
-def _find_product(channels: int) -> float:
-    return channels / (channels + _EVEN_CHANNELS)
 
 
 def _read_channels(shapes: str | None) -> int:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from collector.format.run import RankRun
-from collector.format.schema.errors import TableMissingError
+from profiler_server.analysis.tables import read_rows
 
 _LONGEST, _DEEPEST = 20_000, 24
 _LOOKS_LIKE_CODE = re.compile(r"\w[<(]")
@@ -143,10 +143,7 @@ def find_full_precision(rank: RankRun) -> float | None:
 
     It is found by the names, as NVIDIA's libraries give them. None without kernels. Raises TableBrokenError.
     """
-    try:
-        kernels = rank.table("kernels")
-    except TableMissingError:
-        return None
+    kernels = read_rows(rank, "kernels", ("name", "collective", "total_ns"))
     kernels = kernels.filter(pc.invert(kernels["collective"]))
     sums = kernels.group_by("name").aggregate([("total_ns", "sum")])
     total = pc.sum(sums["total_ns_sum"]).as_py() or 0

@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from collector.format.intervals import Ints
-from collector.format.parts import find_files
 from collector.format.phases import PHASE_NAMES
 from collector.format.run import RankRun
+from profiler_server.analysis.tables import choose, read_rows
 from profiler_server.derive.derived import derived
 from profiler_server.facts.results import KernelRow, OperatorRow
 
@@ -50,23 +50,18 @@ def summarize_operators(rank: RankRun) -> tuple[OperatorRow, ...]:
 
     Raises TableBrokenError or NewerSchemaError.
     """
-    if not find_files(rank.folder, "operators"):
-        return ()
-    table = _sum_names(rank)
     names = ("name", "type", "count", "total_ns", "self_ns", "device_total_ns", "device_self_ns")
-    return tuple(OperatorRow(**row) for row in table.select(names).to_pylist())
+    return tuple(OperatorRow(**row) for row in _sum_names(rank).select(names).to_pylist())
 
 
 def summarize_types(rank: RankRun) -> tuple[TypeRow, ...]:
     """Return one row per family of operators, in the order of `summarize_operators`. Raises as that does."""
-    if not find_files(rank.folder, "operators"):
-        return ()
     return tuple(TypeRow(**row) for row in sum_types(_sum_names(rank)).to_pylist())
 
 
 @derived()
 def _sum_names(rank: RankRun) -> pa.Table:
-    return sum_operators(read_operators(rank), ("name", "type"))
+    return sum_operators(read_rows(rank, "operators", _list_columns()), ("name", "type"))
 
 
 def find_dispatch_share(rank: RankRun) -> float | None:
@@ -74,11 +69,9 @@ def find_dispatch_share(rank: RankRun) -> float | None:
 
     Threads are summed, so that a backward on a thread of its own counts. Raises as `summarize_operators` does.
     """
-    if not find_files(rank.folder, "operators") or not find_files(rank.folder, "steps"):
-        return None
-    operators = rank.table("operators")
+    operators = read_rows(rank, "operators", ("step", "self_ns"))
     operators = operators.filter(pc.is_valid(operators["step"]))
-    steps = rank.table("steps")
+    steps = read_rows(rank, "steps", ("step", "duration_ns"))
     steps = steps.filter(pc.is_in(steps["step"], pc.unique(operators["step"])))
     total = pc.sum(steps["duration_ns"]).as_py()
     return pc.sum(operators["self_ns"]).as_py() / total if total and operators.num_rows else None
@@ -90,11 +83,8 @@ def find_phase_shares(rank: RankRun) -> Mapping[str, float]:
 
     Raises as `summarize_operators` does.
     """
-    if not find_files(rank.folder, "operators") or not find_files(rank.folder, "steps"):
-        return {}
-    operators = rank.table("operators", ("step", "phase", "self_ns"))
-    steps = rank.table("steps", ("step", "kind", *(f"{name}_ns" for name in PHASE_NAMES)))
-    steps = steps.filter(pc.equal(steps["kind"].cast(pa.string()), "train"))
+    operators = read_rows(rank, "operators", ("step", "phase", "self_ns"))
+    steps = choose(read_rows(rank, "steps", ("step", "kind", *(f"{name}_ns" for name in PHASE_NAMES))), "kind", "train")
     operators = operators.filter(pc.is_in(operators["step"], steps["step"]))
     steps = steps.filter(pc.is_in(steps["step"], pc.unique(operators["step"])))
     sums = _aggregate(operators, ("phase",), [("self_ns", "sum", "self_ns")]).to_pylist()
@@ -108,20 +98,19 @@ def find_phase_shares(rank: RankRun) -> Mapping[str, float]:
 
 
 def summarize_kernels(rank: RankRun) -> tuple[KernelRow, ...]:
-    """Return one row per kernel name, the longest total first; empty if none were collected.
-
-    Raises TableBrokenError or NewerSchemaError.
-    """
-    if not find_files(rank.folder, "kernels"):
-        return ()
-    table = sum_kernels(read_kernels(rank), ("name",))
+    """Return one row per kernel name, the longest total first. Raises as `summarize_operators` does."""
+    table = sum_kernels(read_rows(rank, "kernels", _KERNEL_COLUMNS), ("name",))
     names = ("name", "count", "total_ns", "mean_ns", "min_ns", "max_ns")
     return tuple(KernelRow(**row) for row in table.select(names).to_pylist())
 
 
 def read_operators(rank: RankRun, keys: Sequence[str] = ()) -> pa.Table:
     """Read the measures, step, name, type and the given further keys. Raises as `RankRun.table` does."""
-    return rank.table("operators", ("step", "name", "type", *keys, *OPERATOR_MEASURES))
+    return rank.table("operators", _list_columns(*keys))
+
+
+def _list_columns(*keys: str) -> tuple[str, ...]:
+    return ("step", "name", "type", *keys, *OPERATOR_MEASURES)
 
 
 def read_kernels(rank: RankRun) -> pa.Table:

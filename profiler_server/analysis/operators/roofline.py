@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 
 from collector.format.intervals import Floats
 from collector.format.run import RankRun
-from collector.format.schema.errors import RunError
 from collector.format.schema.manifest import Device
+from profiler_server.analysis.tables import find_rows
 
 
 @dataclass(frozen=True)
@@ -145,10 +145,7 @@ def list_tf32_users(rank: RankRun, roof: Roof | None) -> frozenset[str]:
     """
     if roof is None or roof.is_rocm:
         return frozenset()
-    try:
-        kernels = rank.table("kernels", ("operator", "tensor_core", "total_ns"))
-    except RunError:
-        return frozenset()
+    kernels = find_rows(rank, "kernels", ("operator", "tensor_core", "total_ns"))
     sums: dict[str, int] = {}
     rows = zip(*(kernels[name].to_pylist() for name in kernels.column_names), strict=True)
     for operator, used, time_ns in rows:
@@ -159,10 +156,7 @@ def list_tf32_users(rank: RankRun, roof: Roof | None) -> frozenset[str]:
 
 def _find_busiest(rank: RankRun) -> Device | None:
     devices = {device.index: device for device in rank.manifest.devices}
-    try:
-        kernels = rank.table("kernels", ("device", "total_ns"))
-    except RunError:
-        return None
+    kernels = find_rows(rank, "kernels", ("device", "total_ns"))
     if not kernels.num_rows:
         return None
     busy = kernels.group_by("device", use_threads=False).aggregate([("total_ns", "sum")])

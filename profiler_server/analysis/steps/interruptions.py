@@ -10,11 +10,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from collector.format.intervals import Ints, Mask
-from collector.format.parts import find_files
 from collector.format.run import RankRun
-from collector.format.schema.errors import RunError
 from collector.format.steps import has_training, read_integers
 from profiler_server.analysis.device.slices import count_parents
+from profiler_server.analysis.tables import choose, find_rows, is_text
 from profiler_server.diagnosis.limits.steps import WORTH_FRAC
 from profiler_server.facts.steps import NOTHING, CompileEvents, Held, Interruptions, Kind
 
@@ -91,8 +90,6 @@ class StepCauses:
 def _read_ranges(rank: RankRun) -> Interruptions:
     """Read the ranges of the training thread; where the thread was not noted, all of them."""
     rows = _read(rank, "ranges", ("id", "parent", "name", "start_ns", "duration_ns", "training"))
-    if rows is None:
-        return NOTHING
     rows = rows.filter(pc.fill_null(rows["training"], True))
     names = rows["name"].combine_chunks().cast(pa.string()).dictionary_encode()
     texts = names.dictionary.to_pylist()[:_MOST_NAMES]
@@ -115,36 +112,23 @@ def _classify(name: str) -> Kind:
 
 
 def _read_compiles(rank: RankRun) -> Interruptions:
-    rows = _read(rank, "compiles", ("kind", "start_ns", "duration_ns", "name", "reason"))
-    if rows is None:
-        return NOTHING
+    rows = choose(_read(rank, "compiles", ("start_ns", *_COMPILED)), "kind", "compile", "recompile")
     held: dict[Held, int] = {}
-    which, kept = [], []
     entries = zip(*(rows[name].to_pylist() for name in ("kind", "name", "reason")), strict=True)
-    for number, (kind, name, reason) in enumerate(entries):
-        if kind not in ("compile", "recompile"):
-            continue
-        first = (reason or "").strip().splitlines()[:1]
-        entry = Held(kind, str(name)[:_MOST_TEXT], first[0].strip()[:_MOST_TEXT] if first else "")
-        which.append(held.setdefault(entry, len(held)))
-        kept.append(number)
-    taken = rows.take(pa.array(kept, pa.int64()))
-    times = read_integers(taken, "start_ns"), read_integers(taken, "duration_ns")
-    return Interruptions(tuple(held), np.array(which, np.int64), *times, np.full(len(kept), 1000, np.int64))
+    named = (Held(kind, str(name)[:_MOST_TEXT], _take_line(reason)) for kind, name, reason in entries)
+    which = np.array([held.setdefault(entry, len(held)) for entry in named], np.int64)
+    times = read_integers(rows, "start_ns"), read_integers(rows, "duration_ns")
+    return Interruptions(tuple(held), which, *times, np.full(len(which), 1000, np.int64))
 
 
 def _read_validation(rank: RankRun) -> Interruptions:
     """Read the passes of validation: evaluation batches between two training steps, from the first to the last."""
     rows = _read(rank, "steps", ("kind", "start_ns", "duration_ns"))
-    if rows is None or not has_training(rows):
-        return NOTHING
-    kinds = rows["kind"].combine_chunks().cast(pa.string())
-    evaluates = np.asarray(pc.equal(kinds, "eval").to_numpy(zero_copy_only=False), np.bool_)
-    trains = np.asarray(pc.equal(kinds, "train").to_numpy(zero_copy_only=False), np.bool_)
+    evaluates, trains = (is_text(rows, "kind", kind).to_numpy() for kind in ("eval", "train"))
     starts = read_integers(rows, "start_ns")
     ends = starts + read_integers(rows, "duration_ns")
     batches = np.flatnonzero(evaluates)
-    if not len(batches):
+    if not len(batches) or not has_training(rows):
         return NOTHING
     steps_before = np.cumsum(trains)[batches]
     first = batches[np.flatnonzero(np.diff(steps_before, prepend=-1))]
@@ -159,11 +143,8 @@ def read_between(rank: RankRun) -> Interruptions:
     Less than a hundredth of the recorded time counts as nothing.
     """
     rows = _read(rank, "steps", ("kind", "batch", "start_ns", "duration_ns"))
-    if rows is None:
-        return NOTHING
-    rests = np.asarray(pc.equal(rows["kind"].combine_chunks().cast(pa.string()), "rest").to_numpy(False), np.bool_)
     begins = read_integers(rows, "batch", absent=-1) == 0
-    chosen = np.flatnonzero(rests & np.append(begins[1:], False))
+    chosen = np.flatnonzero(is_text(rows, "kind", "rest").to_numpy() & np.append(begins[1:], False)[: rows.num_rows])
     starts, lengths = read_integers(rows, "start_ns"), read_integers(rows, "duration_ns")
     if not len(chosen) or lengths[chosen].sum() < WORTH_FRAC * lengths.sum():
         return NOTHING
@@ -171,30 +152,18 @@ def read_between(rank: RankRun) -> Interruptions:
     return Interruptions((Held("between", ""),), zeros, starts[chosen], lengths[chosen], zeros)
 
 
-def _read(rank: RankRun, table: str, columns: tuple[str, ...]) -> pa.Table | None:
-    try:
-        if not find_files(rank.folder, table):
-            return None
-        rows = rank.table(table, columns).unify_dictionaries().combine_chunks()
-    except RunError:
-        return None
-    return rows if rows.num_rows else None
+def _read(rank: RankRun, table: str, columns: tuple[str, ...]) -> pa.Table:
+    return find_rows(rank, table, columns).unify_dictionaries().combine_chunks()
 
 
-_COLUMNS = ("kind", "duration_ns", "name", "reason")
-_MOST_REASON = 200
+_COMPILED = ("kind", "duration_ns", "name", "reason")
 
 
 def summarize_compiles(rank: RankRun) -> dict[str, CompileEvents]:
     """Sum compilations by kind: compile, recompile, graph_break. Empty where the table cannot be read."""
-    try:
-        rows = rank.table("compiles", _COLUMNS)
-    except RunError:
-        return {}
+    rows = find_rows(rank, "compiles", _COMPILED)
     kinds = rows["kind"].cast(pa.string()).to_pylist()
-    events = list(
-        zip(kinds, *(rows[name].to_pylist() for name in _COLUMNS[1:]), strict=True),
-    )
+    events = list(zip(kinds, *(rows[name].to_pylist() for name in _COMPILED[1:]), strict=True))
     return {kind: _sum_events([event[1:] for event in events if event[0] == kind]) for kind in set(kinds)}
 
 
@@ -208,4 +177,4 @@ def _sum_events(events: list[tuple[int, str, str | None]]) -> CompileEvents:
 
 def _take_line(reason: str | None) -> str:
     lines = (reason or "").strip().splitlines()
-    return lines[0].strip()[:_MOST_REASON] if lines else ""
+    return lines[0].strip()[:_MOST_TEXT] if lines else ""

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from collector.format.parts import find_files
 from collector.format.phases import PHASE_NAMES
 from collector.format.run import RankRun
-from collector.format.schema.errors import RunError
 from collector.format.steps import PhaseShare
+from profiler_server.analysis.tables import choose, find_rows
 
 MOST_STRETCHES = 400
 """A step with more stretches than that is laid out by phase: single ones could not be seen."""
@@ -58,7 +57,7 @@ def average_graph(phases: Sequence[PhaseShare]) -> StepGraph:
 
 def trace_step(rank: RankRun, steps: pa.Table, step: int) -> StepGraph | None:
     """Return the graph of one training step, None if there is none of that number. Raises as `RankRun.table` does."""
-    rows = steps.filter(pc.and_(pc.equal(steps["step"], step), pc.equal(steps["kind"].cast(pa.string()), "train")))
+    rows = choose(steps.filter(pc.equal(steps["step"], step)), "kind", "train")
     if not rows.num_rows:
         return None
     row = rows.slice(0, 1).to_pylist()[0]
@@ -83,9 +82,7 @@ def _lay_out(lengths: dict[str, float]) -> tuple[Stretch, ...]:
 
 def _read_stretches(rank: RankRun, index: int, start_ns: int) -> tuple[Stretch, ...]:
     """Return the stretches that were kept of a row of `steps`; neighbours of one phase become one."""
-    if rank.status("phases").state != "there":
-        return ()
-    table = rank.table("phases", ("phase", "start_ns", "duration_ns", "index"), pc.field("index") == index)
+    table = find_rows(rank, "phases", ("phase", "start_ns", "duration_ns", "index"), pc.field("index") == index)
     joined: list[Stretch] = []
     for row in table.sort_by("start_ns").to_pylist():
         last = joined[-1] if joined else None
@@ -98,10 +95,8 @@ def _read_stretches(rank: RankRun, index: int, start_ns: int) -> tuple[Stretch, 
 
 
 def _read_collectives(rank: RankRun, step: int, start_ns: int) -> tuple[CollectiveStretch, ...]:
-    if rank.status("collectives").state != "there":
-        return ()
     columns = ("step", "name", "group", "start_ns", "duration_ns", "on_device")
-    table = rank.table("collectives", columns, pc.field("step") == step).sort_by("start_ns").slice(0, MOST_STRETCHES)
+    table = find_rows(rank, "collectives", columns, pc.field("step") == step).sort_by("start_ns")
     return tuple(
         CollectiveStretch(
             row=f"{_name_group(row['group'])}{'' if row['on_device'] else ' (host)'}",
@@ -109,7 +104,7 @@ def _read_collectives(rank: RankRun, step: int, start_ns: int) -> tuple[Collecti
             start_ns=row["start_ns"] - start_ns,
             duration_ns=row["duration_ns"],
         )
-        for row in table.to_pylist()
+        for row in table.slice(0, MOST_STRETCHES).to_pylist()
     )
 
 
@@ -128,15 +123,9 @@ class DevicePhases:
 
 def summarize_device_phases(rank: RankRun) -> DevicePhases | None:
     """Average the parts over the steps; None where none was measured or the table cannot be read."""
-    try:
-        if not find_files(rank.folder, "device_phases"):
-            return None
-        rows = rank.table("device_phases", ("step", "phase", "duration_ns"))
-    except RunError:
-        return None
+    rows = find_rows(rank, "device_phases", ("step", "phase", "duration_ns"))
     steps = pc.count_distinct(rows["step"]).as_py()
     if not steps:
         return None
-    phases = rows["phase"].cast(pa.string())
-    sums = {name: pc.sum(rows["duration_ns"].filter(pc.equal(phases, name))).as_py() for name in PHASE_NAMES}
+    sums = {name: pc.sum(choose(rows, "phase", name)["duration_ns"]).as_py() for name in PHASE_NAMES}
     return DevicePhases(steps, tuple((name, total / steps) for name, total in sums.items() if total))

@@ -25,9 +25,10 @@ from collector.format.timeline_rows import keep_workers
 from profiler_server.analysis.data import queues
 from profiler_server.analysis.data.feeding import read_feeds
 from profiler_server.analysis.data.queues import DEVICE_QUEUE, HOST_QUEUE, QueueKey, sum_queues, summarize_readiness
-from profiler_server.analysis.data.replicas import read_stages, read_steps
+from profiler_server.analysis.data.replicas import read_stages
 from profiler_server.analysis.data.stages import select_own, share_steps, sum_stages, summarize_own
 from profiler_server.analysis.recorded_facts import read_probe
+from profiler_server.analysis.tables import read_rows
 from profiler_server.diagnosis.bottleneck import find_own_bottleneck
 from profiler_server.diagnosis.limiting import read_limit
 from profiler_server.diagnosis.readings import (
@@ -112,7 +113,7 @@ class PipelineFacts:
 
     @cached_property
     def _rows(self) -> StepRows:
-        return count_as_steps(read_steps(self.rank, _STEP_COLUMNS))
+        return count_as_steps(read_rows(self.rank, "steps", _STEP_COLUMNS))
 
     @property
     def _steps(self) -> pa.Table:

@@ -14,12 +14,12 @@ from profiler_server.analysis.data.replicas import (
     ReplicaTimes,
     StageTotals,
     find_slow_items,
-    read_steps,
     summarize_replicas,
     summarize_totals,
     summarize_transforms,
 )
 from profiler_server.analysis.selection import spell_numbers
+from profiler_server.analysis.tables import read_rows
 from profiler_server.diagnosis.readings import Reading, read_bottleneck, read_watched
 from profiler_server.facts.pipeline import OwnStage
 from profiler_server.figures import Chart
@@ -108,7 +108,7 @@ def _format_totals(row: StageTotals, label: str) -> tuple[str, ...]:
 
 
 def _measure_wall(facts: PipelineFacts) -> int:
-    steps = read_steps(facts.rank, ("start_ns", "duration_ns"))
+    steps = read_rows(facts.rank, "steps", ("start_ns", "duration_ns"))
     rows = [table.select(("start_ns", "duration_ns")) for table in (steps, facts.own_rows) if table.num_rows]
     if not rows:
         return 0

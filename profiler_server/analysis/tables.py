@@ -1,0 +1,37 @@
+"""Tables of a rank as analysis reads them: no rows where there are none, and rows that are chosen by a text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from collector.format.parts import find_files, read_files
+from collector.format.run import RankRun
+from collector.format.schema.errors import RunError
+
+
+def read_rows(rank: RankRun, table: str, columns: Sequence[str], where: pc.Expression | None = None) -> pa.Table:
+    """Read columns of a table, no rows where it was never written. Raises TableBrokenError or NewerSchemaError."""
+    if not find_files(rank.folder, table):
+        return read_files((), table, columns)
+    return rank.table(table, columns, where)
+
+
+def find_rows(rank: RankRun, table: str, columns: Sequence[str], where: pc.Expression | None = None) -> pa.Table:
+    """Read columns of a table, no rows where it cannot be read either: the page of the table says why."""
+    try:
+        return read_rows(rank, table, columns, where)
+    except RunError:
+        return read_files((), table, columns)
+
+
+def is_text(rows: pa.Table, column: str, *texts: str) -> pa.ChunkedArray:
+    """Mark the rows whose column holds one of some texts; null is none of them."""
+    return pc.is_in(rows[column].cast(pa.string()), pa.array(texts, pa.string()))
+
+
+def choose(rows: pa.Table, column: str, *texts: str) -> pa.Table:
+    """Return the rows whose column holds one of some texts."""
+    return rows.filter(is_text(rows, column, *texts))
