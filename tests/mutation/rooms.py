@@ -133,7 +133,7 @@ PLANTED = (
         "profiler_server/diagnosis/limits/steps.py",
         "DEVIATIONS = 6.0",
         "DEVIATIONS = 12.0",
-        ("tests/unit/analysis/steps/test_outliers.py",),
+        ("tests/unit/analysis/steps/test_steps.py",),
     ),
     Planted(
         "communication takes the place of data wait",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pyarrow as pa
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from profiler_server.analysis.selection import SelectedRows, Selection, select_rows
@@ -60,6 +60,7 @@ def test_nothing_found_is_one_empty_page() -> None:
     assert (selected.matched, selected.page, selected.pages, selected.rows.num_rows) == (0, 1, 1, 0)
 
 
+@settings(max_examples=30)
 @given(st.lists(st.integers(0, 5), max_size=60), st.integers(1, 7), st.booleans())
 def test_the_pages_hold_every_row_once_in_order(values: list[int], size: int, descending: bool) -> None:
     table = pa.table({"name": [f"n{index:02d}" for index in range(len(values))], "time": pa.array(values, pa.int64())})

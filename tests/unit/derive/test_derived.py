@@ -19,6 +19,7 @@ from profiler_server.derive import background, records
 from profiler_server.derive import derived as module
 from profiler_server.derive.derived import Derived, NotReady, derived
 from profiler_server.derive.records import FOLDER
+from tests.support.must import must
 from tests.support.runs import RunPlan, build_run
 from tests.support.tables import edit_manifest
 
@@ -85,8 +86,7 @@ def test_a_page_does_not_wait_and_is_given_the_result_later(rank: RankRun) -> No
     later = result.peek(rank)
     assert isinstance(later, NotReady)
     assert later.pending
-    found = wait_for(result, rank)
-    assert found is not None
+    found = must(wait_for(result, rank))
     assert found.total == 7
 
 

@@ -1,4 +1,4 @@
-"""The catalog: what it finds, what it refuses, what it reads again."""
+"""The catalog: what it finds, what it refuses, what it reads again, and what it keeps on disk."""
 
 from __future__ import annotations
 
@@ -8,17 +8,23 @@ import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from collector.format.finding import BASE_ID
-from collector.format.run import open_run
+from collector.format.run import Run, open_run
 from collector.format.schema import layout
 from collector.format.schema.errors import LinkedRunError, RunNotFoundError, TableMissingError
+from profiler_server.derive import records
+from profiler_server.derive.records import FILE_NAME
 from profiler_server.store import catalog as catalog_module
 from profiler_server.store.catalog import Catalog
+from profiler_server.store.headline import Headline, read_headline
+from tests.support.must import must
 from tests.support.row_edits import lay_end_to_end, write_rows
 from tests.support.runs import RunPlan, build_run, slow_loader_plan
+from tests.support.traces import training_steps, write_trace
 
 SHORT = RunPlan(steps=14, operators=False)
 
@@ -64,12 +70,10 @@ def test_compares_with_the_run_before_of_the_same_stem(tmp_path: Path) -> None:
     build_run(tmp_path / "cnn-2", RunPlan(steps=14, operators=False, phases_ms={"forward": 96.0}))
     build_run(tmp_path / "other-1", SHORT)
     edit_manifest(tmp_path / "cnn-1", created_unix_ns=1)
-    newest = Catalog(tmp_path).list_runs().find("cnn-2")
-    assert newest is not None
+    newest = must(Catalog(tmp_path).list_runs().find("cnn-2"))
     assert newest.previous_id == "cnn-1"
     assert newest.delta_frac == pytest.approx(0.5)
-    other = Catalog(tmp_path).list_runs().find("other-1")
-    assert other is not None
+    other = must(Catalog(tmp_path).list_runs().find("other-1"))
     assert other.previous_id is None
 
 
@@ -101,8 +105,7 @@ def test_a_mean_that_went_the_other_way_than_the_median_is_told_and_makes_the_ch
     for number, name in enumerate(("cnn-1", "cnn-2")):
         build_run(tmp_path / name, RunPlan(steps=100, operators=False, phases_ms={"forward": 64.0 - 12.0 * number}))
         edit_manifest(tmp_path / name, created_unix_ns=number)
-    faster = Catalog(tmp_path).list_runs().find("cnn-2")
-    assert faster is not None
+    faster = must(Catalog(tmp_path).list_runs().find("cnn-2"))
     assert (faster.delta_is_clear, faster.mean_delta_frac) == (True, None)
     rank = open_run(tmp_path / "cnn-2").rank(0)
     rows = rank.table("steps").to_pylist()
@@ -110,8 +113,7 @@ def test_a_mean_that_went_the_other_way_than_the_median_is_told_and_makes_the_ch
         row["forward_ns"] += 400_000_000 if row["step"] % 10 == 0 else 0
     lay_end_to_end(rows)
     write_rows(rank.folder, "steps", rows)
-    stalled = Catalog(tmp_path).list_runs().find("cnn-2")
-    assert stalled is not None
+    stalled = must(Catalog(tmp_path).list_runs().find("cnn-2"))
     assert stalled.delta_frac == pytest.approx(-12 / 64, abs=0.01)
     assert stalled.mean_delta_frac == pytest.approx(28 / 64, abs=0.05)
     assert not stalled.delta_is_clear
@@ -166,28 +168,14 @@ def test_links_to_folders_are_not_followed(tmp_path: Path) -> None:
         catalog.open("link/run")
 
 
-@pytest.mark.parametrize(
-    "run_id",
-    [
-        "",
-        ".",
-        "..",
-        "../outside",
-        "a/../../outside",
-        "/etc",
-        "a//b",
-        "a/",
-        "a\0b",
-        "..\\outside",
-        "x" * 5000,
-        "good/profiler",
-    ],
-)
-def test_ids_that_lead_elsewhere_open_nothing(tmp_path: Path, run_id: str) -> None:
+def test_ids_that_lead_elsewhere_open_nothing(tmp_path: Path) -> None:
     build_run(tmp_path / "outside", SHORT)
     build_run(tmp_path / "base/good", SHORT)
-    with pytest.raises(RunNotFoundError):
-        Catalog(tmp_path / "base").open(run_id)
+    catalog = Catalog(tmp_path / "base")
+    ids = ("", ".", "..", "../outside", "a/../../outside", "/etc", "a//b", "a/", "a\0b", "..\\outside", "good/profiler")
+    for run_id in (*ids, "x" * 5000):
+        with pytest.raises(RunNotFoundError):
+            catalog.open(run_id)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may list everything")
@@ -271,7 +259,7 @@ def test_a_pipe_in_place_of_a_manifest_does_not_hold_the_list(tmp_path: Path) ->
         _ = Catalog(tmp_path).open("piped").rank(0).manifest
 
 
-@pytest.mark.parametrize("inner", ["", "rank_0", "rank_0/steps.parquet"])
+@pytest.mark.parametrize("inner", ["", "rank_0/steps.parquet"])
 @pytest.mark.parametrize("place", ["outside", "base/outside"])
 def test_a_run_with_a_link_inside_is_refused_by_name(tmp_path: Path, inner: str, place: str) -> None:
     build_run(tmp_path / "base/linked", SHORT)
@@ -282,3 +270,144 @@ def test_a_run_with_a_link_inside_is_refused_by_name(tmp_path: Path, inner: str,
     with pytest.raises(LinkedRunError, match=f"{target.name} is a link.* replace it by a copy"):
         catalog.open("linked")
     assert f"{target} is a link" in catalog.list_runs().unreadable[0].reason
+
+
+PATIENCE_S = 60.0
+
+
+@pytest.fixture
+def base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of three runs whose summaries have been kept."""
+    monkeypatch.setattr(catalog_module, "WORTH_KEEPING", 1)
+    for name in "abc":
+        build_run(tmp_path / name, SHORT)
+    Catalog(tmp_path).list_runs()
+    wait_until((tmp_path / FILE_NAME).exists)
+    return tmp_path
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def count_read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return a list that grows by the name of each run that is read."""
+    read: list[str] = []
+
+    def note(run: Run) -> Headline:
+        read.append(run.path.name)
+        return read_headline(run)
+
+    monkeypatch.setattr(catalog_module, "read_headline", note)
+    return read
+
+
+def test_the_next_server_lists_the_same_without_reading_a_run(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = Catalog(base / ".." / base.name).list_runs()
+    read = count_read(monkeypatch)
+    assert Catalog(base).list_runs() == expected
+    assert read == []
+
+
+def test_only_a_run_whose_files_changed_is_read_again(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read = count_read(monkeypatch)
+    build_run(base / "b", RunPlan(steps=20, operators=False))
+    entry = must(Catalog(base).list_runs().find("b"))
+    assert entry.headline.steps == 20
+    assert read == ["b"]
+
+
+@pytest.mark.parametrize("damage", ["cut", "garbage", "code", "moved"])
+def test_what_is_not_ours_or_damaged_is_read_anew(base: Path, damage: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    raw = (base / FILE_NAME).read_bytes()
+    (base / FILE_NAME).write_bytes({"cut": raw[:-9], "garbage": b"\x80" * 99}.get(damage, raw))
+    if damage == "code":
+        monkeypatch.setattr("profiler_server.derive.records.digest_code", lambda: "another version")
+    if damage == "moved":
+        base = base.rename(base.with_name("elsewhere"))
+    read = count_read(monkeypatch)
+    assert [entry.headline.steps for entry in Catalog(base).list_runs().runs] == [14, 14, 14]
+    assert sorted(read) == ["a", "b", "c"]
+
+
+def test_a_run_that_records_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(catalog_module, "WORTH_KEEPING", 1)
+    build_run(tmp_path / "done", SHORT)
+    build_run(tmp_path / "going", RunPlan(steps=14, operators=False, state="recording"))
+    Catalog(tmp_path).list_runs()
+    wait_until((tmp_path / FILE_NAME).exists)
+    read = count_read(monkeypatch)
+    Catalog(tmp_path).list_runs()
+    assert read == ["going"]
+
+
+def test_summaries_lie_in_a_private_folder_where_the_base_directory_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr(catalog_module, "WORTH_KEEPING", 1)
+    base = tmp_path / "runs"
+    build_run(base / "a", SHORT)
+    (base / FILE_NAME).mkdir()  # takes the place of the file, also for root
+    Catalog(base).list_runs()
+    wait_until(lambda: any(tmp_path.glob(f"stepscope-*/*{FILE_NAME}")))
+    read = count_read(monkeypatch)
+    assert len(Catalog(base).list_runs().runs) == 1
+    assert read == []
+
+
+def test_few_runs_leave_no_file_behind(tmp_path: Path) -> None:
+    build_run(tmp_path / "a", SHORT)
+    catalog = Catalog(tmp_path)
+    catalog.list_runs()
+    catalog.list_runs()
+    assert not (tmp_path / FILE_NAME).exists()
+    assert records.FOLDER not in [path.name for path in layout.profiler_path(tmp_path / "a").iterdir()]
+
+
+def test_runs_that_there_is_no_time_for_are_listed_without_figures_and_then_read(tmp_path: Path) -> None:
+    for created_unix_ns, name in enumerate(("cnn-1", "cnn-2")):
+        file = layout.run_file(build_run(tmp_path / name, SHORT))
+        file.write_text(json.dumps(json.loads(file.read_text()) | {"created_unix_ns": created_unix_ns}))
+    write_trace(tmp_path / "plain.json", training_steps())
+    catalog = Catalog(tmp_path)
+    first = catalog.list_runs(within_s=-1.0)
+    assert (first.unread, len(first.runs), first.traces) == (2, 2, ())
+    assert {run.is_read for run in first.runs} == {False}
+    assert {run.delta_frac for run in first.runs} == {None}
+    wait_until(lambda: not catalog.list_runs(within_s=-1.0).unread)
+    full = catalog.list_runs(within_s=-1.0)
+    assert [(run.id, run.headline.steps) for run in full.runs] == [("cnn-2", 14), ("cnn-1", 14)]
+    assert full.runs[0].previous_id == "cnn-1"
+    assert len(full.traces) == 1
+
+
+def list_beside_good(tmp_path: Path, text: str) -> tuple[list[str], list[str]]:
+    """Return the ids that are listed and the ids that are refused."""
+    build_run(tmp_path / "good", RunPlan(steps=4))
+    layout.run_file(build_run(tmp_path / "bad", RunPlan(steps=4))).write_text(text, encoding="utf-8")
+    listing = Catalog(tmp_path).list_runs()
+    return [entry.id for entry in listing.runs], [entry.id for entry in listing.unreadable]
+
+
+@pytest.mark.parametrize("text", ["", "[1]", "[" * 100_000])
+def test_what_is_no_manifest_is_refused_alone(tmp_path: Path, text: str) -> None:
+    assert list_beside_good(tmp_path, text) == (["good"], ["bad"])
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("created_unix_ns", 10**40),
+        ("name", 5),
+        ("epoch_unix_ns", 2**63),
+    ],
+)
+def test_field_of_the_wrong_kind_is_refused_alone(tmp_path: Path, field: str, value: Any) -> None:
+    build_run(tmp_path / "model", RunPlan(steps=4))
+    manifest = json.loads(layout.run_file(tmp_path / "model").read_text(encoding="utf-8"))
+    layout.run_file(tmp_path / "model").unlink()
+    assert list_beside_good(tmp_path, json.dumps({**manifest, field: value})) == (["good"], ["bad"])

@@ -22,6 +22,7 @@ from profiler_server.store.redaction import Redactor, redact
 from profiler_server.store.sql import connect
 from tests.support.canary import CANARY, find_canaries, plant
 from tests.support.live import edit_rank
+from tests.support.must import must
 from tests.support.panorama import build_rich
 from tests.support.row_edits import name_transforms, write_rows
 from tests.support.runs import RunPlan, build_run, build_stages, build_steps
@@ -101,8 +102,7 @@ def test_what_begins_like_a_name_of_torchs_is_the_users(name: str, shown: str) -
 
 
 def test_a_range_keeps_its_name_only_if_torch_gave_it() -> None:
-    what = TABLES["ranges"].column("name").shown
-    assert what is not None
+    what = must(TABLES["ranges"].column("name").shown)
     kept = ("Optimizer.step#SGD.step", "DistributedDataParallel.forward", "ProfilerStep#3")
     assert [Redactor().show(name, what) for name in kept] == [*kept]
     words = ("aten::mm", "triton_poi_fused_add_0", "loss", "cudaLaunchKernel", "at::native::add<int>")
@@ -122,8 +122,7 @@ def test_a_name_of_the_users_gets_one_other_name() -> None:
 
 
 def test_of_what_a_trace_tells_of_a_slice_the_known_figures_stay() -> None:
-    shown = TABLES["slices"].column("args").shown
-    assert shown is not None
+    shown = must(TABLES["slices"].column("args").shown)
     told = '{"blocks per SM":2.5,"acme":1,"Input Dims":[[2,3]],"Input type":["float","Acme"],"kernel_file":"/home/me"}'
     kept = '{"blocks per SM":2.5,"Input Dims":[[2,3]],"Input type":["float",""]}'
     assert Redactor().show(told, shown) == kept

@@ -13,6 +13,7 @@ from profiler_server.timeline.store import Timeline
 from profiler_server.timeline.view import view_details
 from tests.support.jobs import JobPlan, write_job
 from tests.support.linked_slices import linked_rows
+from tests.support.must import must
 from tests.unit.timeline.rows import build_slices_run, make_slice, open_timeline
 
 
@@ -47,23 +48,15 @@ def test_a_backward_leads_to_the_last_forward_operator_of_its_number(tmp_path: P
 
 
 def find_linked(timeline: Timeline, sid: int) -> list[tuple[str, int]]:
-    details = describe_slice(timeline, sid)
-    assert details is not None
+    details = must(describe_slice(timeline, sid))
     return [(link.relation, link.place.sid) for link in details.links]
 
 
 def test_details_of_a_derived_slice_show_the_row_it_stands_for(tmp_path: Path) -> None:
     timeline = open_timeline(build_slices_run(tmp_path / "run", linked_rows()).rank(0))
-    found = search(timeline, "transform", (-1, -1), "next").hit
-    assert found is not None
-    details = describe_slice(timeline, found.sid)
-    assert details is not None
+    found = must(search(timeline, "transform", (-1, -1), "next").hit)
+    details = must(describe_slice(timeline, found.sid))
     assert details.args["batch"] == 0
-
-
-def test_no_slice_of_that_number_is_none(tmp_path: Path) -> None:
-    timeline = open_timeline(build_slices_run(tmp_path / "run", linked_rows()).rank(0))
-    assert describe_slice(timeline, 10**6) is None
 
 
 def test_a_collective_has_the_bytes_of_its_own_row_where_a_window_saw_those_before(tmp_path: Path) -> None:
@@ -75,6 +68,5 @@ def test_a_collective_has_the_bytes_of_its_own_row_where_a_window_saw_those_befo
     timeline = open_timeline(open_run(run).rank(0))
     found = search(timeline, "allreduce", (-1, -1), "next")
     assert (found.count, found.number) == (3, 1)
-    details = describe_slice(timeline, found.hit.sid) if found.hit else None
-    assert details is not None
+    details = must(describe_slice(timeline, found.hit.sid) if found.hit else None)
     assert details.args["bytes"] == 1003

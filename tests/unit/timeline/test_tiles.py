@@ -1,4 +1,4 @@
-"""Tiles against brute force: nothing is missing, and counts are conserved."""
+"""Tiles, lanes and the device's rows against brute force: nothing is missing, and counts are conserved."""
 
 from __future__ import annotations
 
@@ -8,11 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from collector.format.intervals import unite
 from collector.traces import import_trace
+from profiler_server.timeline.device import DEVICE_ROWS, DeviceSlices, DeviceWork
+from profiler_server.timeline.scratch import LaneAllocator
+from profiler_server.timeline.sources import Batch
 from profiler_server.timeline.store import Timeline
 from profiler_server.timeline.tiles import pack_tile
 from tests.support.runs import RunPlan, build_run
@@ -25,7 +30,7 @@ SLICE = st.tuples(
 )
 
 
-@settings(max_examples=25)
+@settings(max_examples=10)
 @given(st.lists(SLICE, min_size=1, max_size=300))
 def test_every_slice_is_in_the_tiles_it_runs_in(drawn: list[tuple[int, int, int]]) -> None:
     rows = [make_slice(i, a, n, track=t) for i, (a, n, t) in enumerate(sorted(drawn))]
@@ -47,8 +52,8 @@ def test_every_slice_is_in_the_tiles_it_runs_in(drawn: list[tuple[int, int, int]
                     assert {i for i in found if i < len(rows)} >= {i for i in running if rows[i]["start_ns"] >= begin}
 
 
-@pytest.fixture
-def dense(tmp_path: Path) -> Timeline:
+@pytest.fixture(scope="module")
+def dense(tmp_path_factory: pytest.TempPathFactory) -> Timeline:
     """60,000 short slices on two tracks, and one that runs all the time."""
     rng = np.random.default_rng(3)
     starts = np.sort(rng.integers(0, 3000 * MS, 60_000))
@@ -56,7 +61,7 @@ def dense(tmp_path: Path) -> Timeline:
     rows += [
         make_slice(i + 1, int(a), int(rng.integers(100, 40_000)), track=int(i % 2 + 1)) for i, a in enumerate(starts)
     ]
-    return open_timeline(build_slices_run(tmp_path / "dense", rows).rank(0))
+    return open_timeline(build_slices_run(tmp_path_factory.mktemp("dense") / "run", rows).rank(0))
 
 
 def test_a_pyramid_is_stored_and_conserves_counts(dense: Timeline) -> None:
@@ -122,3 +127,95 @@ def test_reading_ahead_in_a_large_file_gives_the_same_tiles(dense: Timeline, mon
     monkeypatch.setattr("profiler_server.timeline.lane_file._AHEAD_BYTES", 0)
     again = Timeline(dense.folder, dense.rank, dense.stamp)
     assert [pack_tile(again, dense.index.raw_level, number) for number in range(4)] == tiles
+
+
+LANED = st.lists(st.tuples(st.integers(0, 200), st.integers(0, 60), st.integers(0, 2)), min_size=1, max_size=80)
+
+
+def place(slices: list[tuple[int, int, int]], batch: int) -> tuple[list[int], list[tuple[int, int, int]]]:
+    ordered = sorted(slices)
+    allocator = LaneAllocator()
+    lanes: list[int] = []
+    for at in range(0, len(ordered), batch):
+        start, length, depth = (np.array(column, np.int64) for column in zip(*ordered[at : at + batch], strict=True))
+        track = np.zeros(start.size, np.int32)
+        lanes += allocator.place(track, depth.astype(np.int32), start, start + length).tolist()
+    return lanes, ordered
+
+
+@settings(max_examples=40)
+@given(LANED, st.integers(1, 30))
+def test_slices_of_a_lane_never_overlap(slices: list[tuple[int, int, int]], batch: int) -> None:
+    lanes, ordered = place(slices, batch)
+    for lane in set(lanes):
+        row = [ordered[i] for i in range(len(ordered)) if lanes[i] == lane]
+        ends = [start + max(length, 1) for start, length, _ in row]
+        assert all(begin >= end for (begin, _, _), end in zip(row[1:], ends, strict=False))
+
+
+@settings(max_examples=40)
+@given(LANED)
+def test_lanes_are_as_many_as_overlap_at_once(slices: list[tuple[int, int, int]]) -> None:
+    lanes, ordered = place(slices, 10)
+    for depth in {depth for _, _, depth in ordered}:
+        mine = [(start, start + max(length, 1)) for start, length, d in ordered if d == depth]
+        most = max(sum(a <= at < b for a, b in mine) for at, _ in mine)
+        used = {lane for lane, (_, _, d) in zip(lanes, ordered, strict=True) if d == depth}
+        assert len(used) <= most
+
+
+def test_a_staircase_of_overlaps_takes_two_lanes() -> None:
+    lanes, _ = place([(10 * i, 15, 0) for i in range(50)], 7)
+    assert set(lanes) == {0, 1}
+
+
+CATEGORIES = ["kernel", "communication", "memcpy", "runtime"]
+SLICES = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 25), st.integers(0, 3), st.integers(1, 2)), max_size=40)
+
+
+def make_batch(rows: list[tuple[int, int, int, int]]) -> Batch:
+    start, length, code, track = np.array(rows, np.int64).reshape(-1, 4).T
+    names = pa.DictionaryArray.from_arrays(pa.array(code.astype(np.int32)), pa.array(CATEGORIES))
+    zero = np.zeros(start.size, np.int32)
+    return Batch(track.astype(np.int32), zero, start, start + length, names, names, zero.astype(np.uint32))
+
+
+def sum_up(rows: list[tuple[int, int, int, int]], size: int) -> dict[str, list[tuple[int, int]]]:
+    work = DeviceWork([1])
+    found: list[DeviceSlices] = []
+    for at in range(0, len(rows), size):
+        found += work.add(make_batch(rows[at : at + size]))
+    found += work.finish()
+    summed: dict[str, list[tuple[int, int]]] = {row.name: [] for row in DEVICE_ROWS}
+    for row, intervals in found:
+        summed[DEVICE_ROWS[row].name] += zip(intervals.starts.tolist(), intervals.ends.tolist(), strict=True)
+    return summed
+
+
+@settings(max_examples=30)
+@given(SLICES, st.integers(1, 9))
+def test_batches_give_what_the_whole_gives(drawn: list[tuple[int, int, int, int]], size: int) -> None:
+    rows = sorted(drawn)
+    assert sum_up(rows, size) == sum_up(rows, len(rows) + 1)
+
+
+@settings(max_examples=30)
+@given(SLICES)
+def test_the_rows_are_the_sets_that_they_are_named_after(drawn: list[tuple[int, int, int, int]]) -> None:
+    rows = [row for row in sorted(drawn) if row[3] == 1 and row[2] < 3]
+    kinds = [
+        unite(*np.array([(a, a + n) for a, n, code, _ in rows if code == kind], np.int64).reshape(-1, 2).T)
+        for kind in range(3)
+    ]
+    compute, communication, copies = kinds
+    busy = compute | communication | copies
+    found = sum_up(sorted(drawn), 5)
+    assert found["Computation"] == list(zip(compute.starts.tolist(), compute.ends.tolist(), strict=True))
+    exposed = copies - compute - communication
+    assert found["Copies, exposed"] == list(zip(exposed.starts.tolist(), exposed.ends.tolist(), strict=True))
+    free = sum(end - start for start, end in found["Free time"])
+    assert free == (int(busy.ends[-1] - busy.starts[0]) - busy.length_ns if busy.starts.size else 0)
+
+
+def test_work_of_other_tracks_is_not_the_device_s() -> None:
+    assert not any(sum_up([(0, 10, 0, 2), (20, 10, 1, 2)], 5).values())

@@ -1,21 +1,32 @@
-"""Building, searching and describing timelines of small runs."""
+"""Building, searching and describing timelines of small runs, damaged ones too."""
 
 from __future__ import annotations
 
 import shutil
+import subprocess
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import collector
+from collector.format import parts
 from collector.format.run import open_run
+from collector.format.schema import layout
+from collector.format.schema.errors import TableBrokenError
 from collector.format.schema.removal import remove_tree
+from profiler_server.analysis.replay.critical import find_critical_path
 from profiler_server.timeline import cache
-from profiler_server.timeline.cache import CACHE_FOLDER, TimelineCache
+from profiler_server.timeline.cache import CACHE_FOLDER, TimelineCache, find_timelines
+from profiler_server.timeline.derived import derive_slices
 from profiler_server.timeline.search import search, summarize_area
-from profiler_server.timeline.view import view_meta
+from profiler_server.timeline.view import view_meta, view_path
+from tests.support.cases import Plant, build_case_run
 from tests.support.linked_slices import HOSTILE, linked_rows
-from tests.support.runs import RunPlan, build_run
+from tests.support.recording import record as record_loop
+from tests.support.runs import MS, RunPlan, build_run
+from tests.support.windows import build_window, compute
 from tests.unit.timeline.rows import build_slices_run, make_slice, open_timeline
 
 
@@ -146,3 +157,160 @@ def test_a_run_without_anything_has_an_empty_timeline(tmp_path: Path) -> None:
     timeline = open_timeline(rank)
     assert (timeline.index.slices, view_meta(timeline)["tracks"]) == (0, [])
     shutil.rmtree(rank.folder / CACHE_FOLDER)
+
+
+def test_rows_out_of_order_are_sorted(tmp_path: Path) -> None:
+    rows = [make_slice(i, 1000 * ((i * 37) % 100), 900) for i in range(100)]
+    timeline = open_timeline(build_slices_run(tmp_path / "run", rows).rank(0))
+    lanes = [i for i, entry in enumerate(timeline.index.lanes) if entry.track == 1]
+    assert len(lanes) == 1
+    held = timeline.raw.cut(lanes[0], 0, 100)
+    assert sorted(held.id.tolist()) == list(range(100))
+    assert (held.start[1:] > held.start[:-1]).all()
+
+
+def test_slices_of_a_track_that_was_not_declared_are_shown(tmp_path: Path) -> None:
+    run = build_slices_run(tmp_path / "run", linked_rows())
+    parts.find_files(run.rank(0).folder, "tracks")[0].unlink()
+    timeline = open_timeline(run.rank(0))
+    assert {"track 1", "track 8"} <= {track.name for track in timeline.index.tracks}
+
+
+def test_slices_that_cannot_be_opened_are_left_out(tmp_path: Path) -> None:
+    run = build_slices_run(tmp_path / "run", linked_rows())
+    file = layout.table_file(run.rank(0).folder, "slices")
+    file.write_bytes(file.read_bytes()[:-40])
+    assert open_timeline(run.rank(0)).index.table_rows == 0
+
+
+def test_a_table_that_is_damaged_further_in_is_named(tmp_path: Path) -> None:
+    run = build_slices_run(tmp_path / "run", linked_rows())
+    file = layout.table_file(run.rank(0).folder, "slices")
+    data = bytearray(file.read_bytes())
+    data[4 : len(data) // 4] = b"\xff" * (len(data) // 4 - 4)
+    file.write_bytes(bytes(data))
+    with pytest.raises(TableBrokenError, match="slices"):
+        open_timeline(run.rank(0))
+    assert list((run.rank(0).folder / CACHE_FOLDER).iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "odd", [{"start_ns": 2**63 - 1}, {"start_ns": -(2**63)}, {"duration_ns": 2**63 - 1}, {"track": 2**31 - 1}]
+)
+def test_a_time_or_a_track_that_can_be_none_is_damage(tmp_path: Path, odd: dict[str, int]) -> None:
+    run = build_slices_run(tmp_path / "run", [*linked_rows(), make_slice(9, 1, 1) | odd])
+    with pytest.raises(TableBrokenError, match=f"slices.*{next(iter(odd))} holds"):
+        open_timeline(run.rank(0))
+    with pytest.raises(TableBrokenError, match=f"slices.*{next(iter(odd))} holds"):
+        run.rank(0).table("slices")
+
+
+def test_slices_at_both_ends_of_what_can_be_are_drawn(tmp_path: Path) -> None:
+    rows = [make_slice(0, -(2**61), 2**61), make_slice(1, 2**61, 2**61)]
+    timeline = open_timeline(build_slices_run(tmp_path / "run", rows).rank(0))
+    assert {0, 1} <= set(timeline.cut_tile(timeline.index.top_level, 0).bins.id.tolist())
+
+
+def test_each_piece_lies_on_the_lane_of_its_slice(tmp_path: Path) -> None:
+    rank = build_window(tmp_path, compute, steps=3).rank()
+    path = find_critical_path(rank)
+    timeline = find_timelines().open(rank)
+    found = view_path(timeline, path)
+    assert path is not None
+    assert len(found["starts"]) == len(found["ends"]) == len(found["lanes"]) == len(path.kind)
+    tracks = [timeline.index.lanes[lane].track if lane >= 0 else -1 for lane in found["lanes"]]
+    assert tracks == path.track.tolist()
+    assert found["starts"][0] + timeline.index.origin_ns == path.start_ns[0]
+
+
+def test_without_a_path_nothing_is_drawn(tmp_path: Path) -> None:
+    timeline = find_timelines().open(build_window(tmp_path, lambda machine: machine.work(500.0), steps=3).rank())
+    assert view_path(timeline, None) == {"starts": [], "ends": [], "lanes": []}
+
+
+def test_what_held_the_training_up_is_on_two_tracks(tmp_path: Path) -> None:
+    saved = {"id": 0, "name": "torch.save", "path": "torch.save", "thread_id": 1, "start_ns": 2000 * MS}
+    made = {"step": 3, "kind": "recompile", "start_ns": 1100 * MS, "duration_ns": 40 * MS, "name": "f (a.py:1)"}
+    tables = {
+        "ranges": [{**saved, "duration_ns": 90 * MS, "failed": False, "training": True}],
+        "compiles": [{**made, "reason": "size mismatch"}],
+    }
+    run = build_case_run(tmp_path, Plant(RunPlan(steps=20, operators=False), tables=tables))
+    derived = derive_slices(run.rank(), [], 0)
+    tracks = {track.id: track.name for track in derived.tracks}
+    found = {
+        (tracks[row["track"]], row["name"], row["start_ns"], row["duration_ns"])
+        for row in derived.slices.to_pylist()
+        if tracks[row["track"]] in ("Checkpoints, validation", "torch.compile")
+    }
+    assert found == {
+        ("Checkpoints, validation", "checkpoint (torch.save)", 2000 * MS, 90 * MS),
+        ("torch.compile", "recompilation of f (a.py:1): size mismatch", 1100 * MS, 40 * MS),
+    }
+
+
+def test_a_run_without_any_of_it_has_no_such_track(tmp_path: Path) -> None:
+    run = build_case_run(tmp_path, Plant(RunPlan(steps=20, operators=False)))
+    names = {track.name for track in derive_slices(run.rank(), [], 0).tracks}
+    assert not names & {"Checkpoints, validation", "torch.compile"}
+
+
+def test_collectives_outside_of_windows_have_a_track_for_each_group(tmp_path: Path) -> None:
+    call = {"name": "allreduce", "index": 0, "start_ns": 1100 * MS, "duration_ns": 2 * MS, "on_device": False}
+    calls = [
+        {**call, "step": 2, "group": "0", "held_ns": MS},
+        {**call, "step": 2, "group": "tensor", "held_ns": MS},
+        {**call, "step": 11, "group": "0"},
+    ]
+    run = build_case_run(tmp_path, Plant(RunPlan(steps=20, operators=False), tables={"collectives": calls}))
+    derived = derive_slices(run.rank(), [], 0)
+    tracks = {track.id: track.name for track in derived.tracks}
+    found = [(tracks[row["track"]], row["name"]) for row in derived.slices.to_pylist() if row["table"] == "collectives"]
+    assert sorted(found) == [("Collectives, group 0", "allreduce"), ("Collectives, group tensor", "allreduce")]
+
+
+def mark() -> None:
+    with collector.record("outer"):
+        for _ in range(2):
+            with collector.record("inner"), collector.record("innermost"):
+                pass
+
+
+def test_ranges_nest_on_the_track_of_their_thread(tmp_path: Path) -> None:
+    def loop() -> None:
+        thread = threading.Thread(target=mark)
+        thread.start()
+        mark()
+        thread.join()
+
+    derived = derive_slices(record_loop(tmp_path, loop).run.rank(), [], 0)
+    tracks = {track.id: track.name for track in derived.tracks if track.name.startswith("Ranges")}
+    rows = [row for row in derived.slices.to_pylist() if row["track"] in tracks]
+    assert len(tracks) == 2
+    for track in tracks:
+        found = sorted((row["depth"], row["name"]) for row in rows if row["track"] == track)
+        assert found == [(0, "outer"), (1, "inner"), (1, "inner"), (2, "innermost"), (2, "innermost")]
+
+
+def test_a_range_that_is_left_open_encloses_what_ran_inside(tmp_path: Path) -> None:
+    def loop() -> None:
+        collector.push_range("never closed")
+        with collector.record("inside"):
+            pass
+
+    derived = derive_slices(record_loop(tmp_path, loop).run.rank(), [], 0)
+    rows = [row for row in derived.slices.to_pylist() if row["table"] == "ranges"]
+    assert sorted((row["depth"], row["name"]) for row in rows) == [(0, "never closed"), (1, "inside")]
+    collector.pop_range()
+
+
+ROOT = Path(__file__).parents[3]
+NODE = shutil.which("node")
+
+
+@pytest.mark.skipif(NODE is None, reason="no node: apt-get install nodejs")
+def test_pure_functions_of_the_viewer() -> None:
+    assert NODE is not None
+    command = [NODE, "--no-warnings", "--experimental-default-type=module", "--test", "tests/js/timeline.test.mjs"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-1000:]

@@ -1,15 +1,19 @@
-"""Comparing two runs: differences, and whether they are more than noise."""
+"""Comparing two runs: differences, whether they are more than noise, and what makes the runs unlike."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from collector.format.noise import measure_noise
-from collector.format.run import RankRun, open_run
+from collector.format.run import RankRun, Run, open_run
+from collector.format.schema import layout
 from profiler_server.analysis.compare.comparison import Comparison, compare_ranks, summarize_comparison
+from profiler_server.analysis.compare.gate import judge
+from profiler_server.analysis.compare.run_times import Likeness, find_unlike, read_times
 from tests.support.cases import PLANTED, Plant, build_case_run
 from tests.support.row_edits import lay_end_to_end, rest_between_epochs, write_rows
 from tests.support.runs import HEALTHY_STEP_MS, RunPlan, build_run, slow_loader_plan
@@ -32,9 +36,6 @@ def test_names_the_phase_that_changed(slower: Comparison) -> None:
     assert clear == ["Data wait"]
     assert slower.step.is_clear
     assert slower.step.change_ns == pytest.approx(12e6, rel=0.01)
-
-
-def test_the_phases_sum_to_the_step(slower: Comparison) -> None:
     assert sum(d.change_ns for d in slower.phases) == pytest.approx(slower.step.change_ns, rel=1e-9)
 
 
@@ -61,21 +62,6 @@ def test_one_step_is_too_few_to_tell(tmp_path: Path) -> None:
     rank = build_rank(tmp_path / "a", RunPlan(steps=1))
     assert compare_ranks(rank, rank).step.noise_ns is None
     assert measure_noise(np.array([1.0])) is None
-
-
-def test_noise_covers_the_true_mean_of_steps_that_hang_together() -> None:
-    """A drifting series (each value follows the last) would look three times as sure from single steps."""
-    rng = np.random.default_rng(7)
-    hits = 0
-    for _ in range(200):
-        noise = rng.normal(size=2000)
-        series = np.zeros(2000)
-        for i in range(1, 2000):
-            series[i] = 0.8 * series[i - 1] + noise[i]
-        half = measure_noise(series)
-        assert half is not None
-        hits += abs(series.mean()) <= half
-    assert hits >= 180
 
 
 def rewrite_operators(rank: RankRun, *changed: str, **constants: object) -> None:
@@ -202,3 +188,48 @@ def test_a_median_that_changed_the_other_way_is_said_beside_the_mean(tmp_path: P
     assert found.startswith("B is slower by ")
     assert "The median step changed by −4" in found
     assert "The median" not in summarize_comparison(compare_ranks(a, a))
+
+
+LIKE = Likeness("train.py", "host", 1, 0, (32,), 1000)
+
+
+def build_with(path: Path, batch_size: int, parameters: int) -> Run:
+    build_run(path, RunPlan(facts={"optimizers": [{"parameters": parameters}]}))
+    file = layout.rank_file(path, 0)
+    manifest = json.loads(file.read_text(encoding="utf-8"))
+    manifest["loaders"][0]["batch_size"] = batch_size
+    file.write_text(json.dumps(manifest), encoding="utf-8")
+    return open_run(path)
+
+
+def test_another_batch_size_and_another_model_are_named_by_the_gate_and_by_compare(tmp_path: Path) -> None:
+    a, b = build_with(tmp_path / "a", 32, 1000), build_with(tmp_path / "b", 64, 2000)
+    words = (
+        "different models: 1,000 and 2,000 trained parameters",
+        "different batch sizes: 32 and 64: their steps do not do the same work",
+    )
+    assert compare_ranks(a.rank(), b.rank()).cautions == words
+    assert judge([read_times(a)], [read_times(b)]).cautions == words
+    assert judge([read_times(a)], [read_times(a)]).cautions == ("a was given twice",)
+
+
+def test_other_numbers_of_ranks_are_named_by_the_gate_and_the_rank_that_it_judges_where_they_are_alike(
+    tmp_path: Path,
+) -> None:
+    one, four = (open_run(build_run(tmp_path / str(ranks), RunPlan(ranks=ranks))) for ranks in (1, 4))
+    verdict = judge([read_times(one)], [read_times(four)])
+    assert verdict.cautions == ("different numbers of ranks: 1 and 4; compared is rank 0 of each",)
+    assert verdict.rank == ""
+    assert judge([read_times(four)], [read_times(four)]).rank == "rank 0 of 4"
+    assert judge([read_times(one)], [read_times(one)]).rank == ""
+    assert judge([read_times(four, 2)], [read_times(four, 2)]).rank == "rank 2 of 4"
+
+
+def test_what_was_not_recorded_is_no_difference_and_of_many_values_the_first_are_named() -> None:
+    unknown = Likeness("", "", 1, 0)
+    assert find_unlike([LIKE, unknown, LIKE]) == []
+    hosts = [Likeness("train.py", f"host-{at}", 1, 0) for at in range(5)]
+    assert find_unlike(hosts) == ["different hosts: host-0, host-1, host-2 and 2 more"]
+    assert find_unlike(hosts[:3]) == ["different hosts: host-0, host-1 and host-2"]
+    both = Likeness("train.py", "host", 1, 0, (32, 100), 1000)
+    assert find_unlike([LIKE, both])[0].startswith("different batch sizes: 32 and 32 with 100:")

@@ -1,21 +1,98 @@
-"""The statistics of the gate against scipy's own tests."""
+"""The statistics of the gate against scipy's own tests, and against all orders that the lot could have drawn."""
 
 from __future__ import annotations
+
+from itertools import product
 
 import numpy as np
 import pytest
 from scipy import stats
 
 from collector.format.intervals import Floats
+from profiler_server.analysis.compare.comparison import Difference
 from profiler_server.analysis.compare.run_statistics import (
+    ALPHA,
+    MOST_WHOLE,
     bootstrap_medians,
     choose_block,
     compare_lists,
+    compare_means,
     compare_pairs,
+    compare_stretches,
     compare_with_known_scatter,
+    correct_chances,
+    count_pairs,
     find_changed_parts,
+    find_detectable,
     has_interval,
+    judge_pairs,
 )
+from tests.support.must import must
+
+
+def test_the_chance_and_the_noise_of_a_difference_are_those_of_welch() -> None:
+    random = np.random.default_rng(0)
+    for _ in range(20):
+        a, b = random.normal(10, 1, 20), random.normal(10.5, 3, 12)
+        found, expected = compare_means(a, b), stats.ttest_ind(b, a, equal_var=False)
+        interval = expected.confidence_interval()
+        assert found.p == pytest.approx(expected.pvalue, rel=1e-9)
+        assert found.noise == pytest.approx((interval.high - interval.low) / 2, rel=1e-9)
+        assert (abs(found.change) > (found.noise or 0.0)) == (expected.pvalue < ALPHA)
+
+
+def test_what_never_scatters_differs_for_sure_or_not_at_all_and_one_value_tells_nothing() -> None:
+    same = np.full(5, 3.0)
+    assert (compare_means(same, same).p, compare_means(same, same + 1).p) == (1.0, 0.0)
+    assert compare_means(same, same + 1).noise == 0.0
+    assert compare_means(same[:1], same).p is None
+
+
+def test_holm_multiplies_the_smallest_chance_by_all_tests_and_the_next_by_one_less() -> None:
+    assert correct_chances([0.04, 0.01, 0.03]) == pytest.approx([0.06, 0.03, 0.06])
+    assert correct_chances([0.5, 0.9]) == [1.0, 1.0]
+    assert correct_chances([0.02]) == [0.02]
+    assert correct_chances([]) == []
+
+
+@pytest.mark.parametrize(("correlation", "count"), [(0.6, 40)])
+def test_short_runs_whose_steps_resemble_each_other_are_not_called_changed(correlation: float, count: int) -> None:
+    random = np.random.default_rng(2)
+
+    def draw() -> Floats:
+        values = random.normal(size=count + 50)
+        for place in range(1, len(values)):
+            values[place] += correlation * values[place - 1]
+        return np.array(10 + values[50:])
+
+    chances = [[compare_stretches(draw(), draw()).p or 0.0 for _ in range(8)] for _ in range(100)]
+    assert np.mean([min(correct_chances(each)) <= ALPHA for each in chances]) <= 0.1
+
+
+def test_the_change_of_stretches_of_unequal_lengths_is_that_of_all_values() -> None:
+    a, b = np.arange(23.0), np.arange(31.0)
+    assert compare_stretches(a, b).change == pytest.approx(4.0)
+    assert compare_stretches(a[:0], b).p is None
+
+
+@pytest.mark.parametrize(
+    ("p", "corrected", "meaning"),
+    [
+        (0.001, 0.008, "slower"),
+        (0.02, 0.16, "maybe slower"),
+        (0.2, 1.0, "noise"),
+        (None, None, "too few steps"),
+    ],
+)
+def test_a_change_is_sure_unsure_or_noise(p: float | None, corrected: float | None, meaning: str) -> None:
+    assert Difference("forward", 10.0, 11.0, 0.5, p, corrected).meaning == meaning
+    assert Difference("forward", 11.0, 10.0, 0.5, p, corrected).meaning == meaning.replace("slower", "faster")
+
+
+def test_a_change_that_reads_as_none_is_noise_however_sure_it_is() -> None:
+    tiny = Difference("forward", 1e7, 1e7 + 1.0, 0.0, 0.0, 0.0)
+    assert (tiny.shown_ns, tiny.meaning) == (0.0, "noise")
+
 
 BASE = np.array([100.0, 102.0, 99.0, 101.0, 100.5])
 NEW = np.array([104.0, 103.0, 107.0, 105.5, 104.5, 106.0, 103.5])
@@ -138,23 +215,12 @@ def test_the_more_parts_are_compared_the_clearer_a_change_must_be(others: int, i
     assert [part.name for part in found] == (["forward"] if is_clear else [])
 
 
-def test_after_the_clearest_change_the_next_is_compared_with_one_part_less() -> None:
-    base = list_runs(forward=BASE, backward=BASE, tail=BASE)
-    new = list_runs(forward=BASE + 30, backward=BASE + 2.05, tail=BASE)
-    assert [part.name for part in find_changed_parts(base, new)] == ["forward", "backward"]
-
-
 def test_a_part_that_the_runs_before_lack_took_no_time_in_them() -> None:
     always = {"forward": np.full(3, 5.0)}
     (found,) = find_changed_parts(list_runs(**always), list_runs(**always, checkpoint=np.full(3, 7.0)))
     assert (found.name, found.change_ns, found.p) == ("checkpoint", 7.0, 0.0)
     (gone,) = find_changed_parts(list_runs(**always, checkpoint=np.full(3, 7.0)), list_runs(**always))
     assert (gone.name, gone.change_ns, gone.p) == ("checkpoint", -7.0, 0.0)
-
-
-@pytest.mark.parametrize(("before", "after"), [(1, 5), (5, 1), (1, 1)])
-def test_a_single_run_tells_no_change_from_chance(before: int, after: int) -> None:
-    assert find_changed_parts(list_runs(forward=BASE[:before]), list_runs(forward=BASE[:after] + 50)) == ()
 
 
 SQUARE_WAVE = np.tile([0.0, 0, 0, 0, 1, 1, 1, 1], 25)
@@ -189,7 +255,81 @@ def test_medians_are_drawn_from_whole_blocks_of_steps(length: int, values: Float
     assert found == pytest.approx(tuple(np.expm1(expected)), rel=1e-12)
 
 
-def test_an_interval_drawn_again_is_the_same() -> None:
-    found = bootstrap_medians(BASE, NEW)
-    assert found == bootstrap_medians(BASE, NEW, draws=1000, seed=0)
-    assert 0 < found[0] < np.median(NEW) / np.median(BASE) - 1 < found[1]
+CHANGES = np.array([0.021, 0.034, 0.008, 0.055, 0.027, 0.040, -0.003])
+
+
+def judge_changes(logs: Floats) -> bool:
+    return judge_pairs(np.ones(len(logs)), np.exp(logs)).least > 0
+
+
+def flip_signs(logs: Floats) -> Floats:
+    """Each way to choose the signs, as a row."""
+    return np.array(list(product((1.0, -1.0), repeat=len(logs)))) * logs
+
+
+def test_of_five_pairs_the_bounds_are_the_smallest_and_the_largest_change() -> None:
+    found = judge_pairs(np.ones(5), 1.0 + CHANGES[:5])
+    assert (found.least, found.most) == pytest.approx((0.008, 0.055))
+    assert found.p == 1 / 32
+    assert found.change == pytest.approx(stats.gmean(1.0 + CHANGES[:5]) - 1.0)
+
+
+@pytest.mark.parametrize("pairs", [5, 6, 7])
+def test_the_chance_is_the_share_of_signs_that_make_as_much_of_a_slowdown(pairs: int) -> None:
+    logs = np.log1p(CHANGES[-pairs:])
+    ways = flip_signs(logs).mean(axis=1)
+    found = judge_pairs(np.ones(pairs), np.exp(logs))
+    assert found.p == np.mean(ways >= logs.mean() - 1e-15)
+    assert (found.least > 0) == (found.p <= 0.05)
+
+
+@pytest.mark.parametrize("pairs", [5, 6])
+@pytest.mark.parametrize("shape", ["normal", "cauchy", "two levels", "drift"])
+def test_of_all_orders_of_runs_at_most_one_in_twenty_calls_a_program_slower_than_itself(pairs: int, shape: str) -> None:
+    """Whatever the runs took: the lot alone decides which of each pair was new, and never the same in all."""
+    random = np.random.default_rng(pairs)
+    drift = 3.0 * np.arange(2 * pairs) + random.standard_normal(2 * pairs)
+    levels = {"normal": random.standard_normal(2 * pairs), "cauchy": random.standard_cauchy(2 * pairs)}
+    levels |= {
+        "two levels": (random.random(2 * pairs) < 0.5) + 0.01 * random.standard_normal(2 * pairs),
+        "drift": drift,
+    }
+    changes = 0.01 * (levels[shape][1::2] - levels[shape][::2])
+    ways = [signs * changes for signs in flip_signs(np.ones(pairs)) if len(set(signs)) > 1]
+    assert np.mean([judge_changes(logs) for logs in ways]) <= 0.05
+
+
+@pytest.mark.parametrize("pairs", [3, 4])
+def test_three_or_four_pairs_are_judged_by_t(pairs: int) -> None:
+    new = np.exp(0.01 * np.random.default_rng(0).standard_normal(pairs))
+    assert judge_pairs(np.ones(pairs), new) == compare_pairs(np.ones(pairs), new)
+
+
+@pytest.mark.parametrize("pairs", [5, 7, MOST_WHOLE, MOST_WHOLE + 8])
+def test_the_bounds_of_a_slowdown_and_of_a_speedup_mirror_each_other(pairs: int) -> None:
+    new = np.exp(0.01 * np.random.default_rng(1).standard_normal(pairs))
+    found, mirrored = judge_pairs(np.ones(pairs), new), judge_pairs(new, np.ones(pairs))
+    assert (1 + found.least) * (1 + mirrored.most) == pytest.approx(1.0)
+    assert found.low <= found.least <= found.change <= found.most <= found.high
+
+
+@pytest.mark.parametrize("pairs", [3, 5, 6])
+def test_what_is_called_detectable_is_found_four_times_in_five(pairs: int) -> None:
+    random = np.random.default_rng(0)
+    logs = 0.01 * (random.standard_normal((600, pairs)) + find_detectable(pairs))
+    assert np.mean([judge_changes(row) for row in logs]) == pytest.approx(0.8, abs=0.06)
+
+
+def test_of_many_pairs_the_bounds_are_near_those_of_t() -> None:
+    new = np.exp(0.02 + 0.01 * np.random.default_rng(5).standard_normal(30))
+    found, by_t = judge_pairs(np.ones(30), new), compare_pairs(np.ones(30), new)
+    assert (found.least, found.most) == pytest.approx((by_t.least, by_t.most), abs=0.0005)
+    assert found.p <= 1 / 2000
+
+
+def test_the_number_of_pairs_is_the_first_that_finds_the_slowdown() -> None:
+    pairs = must(count_pairs(0.02, 0.05))
+    told = np.log1p(0.05) / np.log1p(0.02) / np.sqrt(2)
+    assert find_detectable(pairs) <= told < find_detectable(pairs - 1)
+    assert count_pairs(0.0, 0.05) == 3
+    assert count_pairs(0.5, 0.05) is None

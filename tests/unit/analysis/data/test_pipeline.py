@@ -1,16 +1,78 @@
-"""Queues, stages and the stage that limits the step."""
+"""Queues, stages, the stage that limits the step, and pipelines of the user's own."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
+import pytest
 
+from collector.format import parts
+from collector.format.parts import build_table_from_rows
 from collector.format.run import RankRun
-from profiler_server.analysis.data.queues import read_queues, summarize_queues, summarize_readiness
-from profiler_server.analysis.data.stages import find_loader, summarize_stages
-from tests.support.cases import PLANTED, Plant, build_case_run, slow
+from profiler_server.analysis.data.queues import (
+    QueueKey,
+    list_queues,
+    read_queues,
+    summarize_queues,
+    summarize_readiness,
+    trace_by_step,
+    trace_over_time,
+)
+from profiler_server.analysis.data.replicas import summarize_totals
+from profiler_server.analysis.data.stages import find_loader, select_own, summarize_own, summarize_stages
+from profiler_server.diagnosis.bottleneck import find_own_bottleneck
+from tests.support.cases import Plant, build_case_run, slow
 from tests.support.runs import RunPlan
+
+
+def _sample(step: int, depth: int, **columns: Any) -> dict[str, Any]:
+    row = {"step": step, "start_ns": step * 10, "loader": 0, "queue": "worker_queue", "depth": depth, "capacity": 4}
+    return row | columns
+
+
+def _queues(*rows: dict[str, Any]) -> pa.Table:
+    return parts.build_table_from_rows("queues", rows)
+
+
+HOST = QueueKey(0, "worker_queue")
+
+
+def test_queues_are_listed_host_side_first_and_the_users_last() -> None:
+    queues = _queues(
+        _sample(1, 0, loader=-1, queue="decoded"),
+        _sample(1, 0, loader=1),
+        _sample(1, 0, queue="pin_queue"),
+        _sample(1, 0),
+    )
+    expected = (HOST, QueueKey(0, "pin_queue"), QueueKey(1, "worker_queue"), QueueKey(None, "decoded"))
+    assert list_queues(queues) == expected
+
+
+def test_a_step_that_fetched_twice_shows_the_lower_depth() -> None:
+    trace = trace_by_step(_queues(_sample(2, 3), _sample(1, 4), _sample(2, 0), _sample(2, 9, loader=1)), HOST)
+    assert (trace.steps.tolist(), trace.depths.tolist()) == ([1, 2], [4, 0])
+    assert trace.capacity == 4
+
+
+def test_a_batch_that_waits_behind_another_is_marked() -> None:
+    trace = trace_over_time(
+        _queues(
+            _sample(1, 2, next_ready=False),
+            _sample(2, 0, next_ready=False),
+            _sample(3, 2, next_ready=True),
+            _sample(4, 1),
+        ),
+        HOST,
+    )
+    assert trace.blocked.tolist() == [True, False, False, False]
+    assert trace.starts_ns.tolist() == [10, 20, 30, 40]
+
+
+def test_a_queue_of_the_users_is_found_by_name() -> None:
+    queues = _queues(_sample(1, 2, loader=-1, queue="decoded"), _sample(1, 5, loader=None, queue="decoded"))
+    assert trace_over_time(queues, QueueKey(None, "decoded")).depths.tolist() == [2, 5]
 
 
 def open_rank(path: Path, plan: RunPlan) -> RankRun:
@@ -21,11 +83,6 @@ def test_queue_usage_is_mean_depth_over_capacity(tmp_path: Path) -> None:
     (queue,) = summarize_queues(open_rank(tmp_path, RunPlan(queue_depths=(0, 1, 2, 3))))
     assert (queue.name, queue.capacity, queue.samples) == ("worker_queue", 4, 40)
     assert (queue.mean_depth, queue.usage_frac, queue.empty_frac) == (1.5, 0.375, 0.25)
-
-
-def test_queues_come_in_the_order_of_the_batch(tmp_path: Path) -> None:
-    queues = summarize_queues(open_rank(tmp_path, RunPlan(pin_memory=True)))
-    assert [queue.name for queue in queues] == ["worker_queue", "pin_queue"]
 
 
 def test_a_loader_without_workers_has_stages_but_no_queue(tmp_path: Path) -> None:
@@ -52,13 +109,6 @@ def test_readiness_counts_batches_that_wait_for_an_earlier_one(tmp_path: Path) -
     assert summarize_readiness(samples, 7) == ()
 
 
-def test_planted_slow_stages_are_named(tmp_path: Path) -> None:
-    for stage in ("read", "transform", "collate"):
-        rank = build_case_run(tmp_path / stage, PLANTED[f"slow_{stage}"]).rank()
-        longest = max(summarize_stages(rank), key=lambda row: row.mean_ns)
-        assert longest.name == stage
-
-
 def test_the_wait_for_missing_batches_is_told_from_the_steps() -> None:
     samples = pa.table(
         {
@@ -73,3 +123,79 @@ def test_the_wait_for_missing_batches_is_told_from_the_steps() -> None:
     steps = pa.table({"step": [1, 2, 3, 4], "data_wait_ns": [10, 70, 10, 10]})
     (found,) = summarize_readiness(samples, 0, steps)
     assert (found.not_ready_frac, found.late_wait_frac) == (0.25, 0.7)
+
+
+SECOND = 1_000_000_000
+
+
+def stage(name: str, work: float, waits: tuple[float, float], queues: tuple[str, str], replica: int = 0) -> list[Any]:
+    """Ten items of one second each, divided into input wait, work and output wait."""
+    rows = []
+    for number in range(10):
+        at = number * SECOND
+        for kind, share, queue in (
+            ("input_wait", waits[0], queues[0]),
+            ("work", work, None),
+            ("output_wait", waits[1], queues[1]),
+        ):
+            length = round(share * SECOND)
+            row = {"stage": name, "replica": replica, "kind": kind, "detail": queue, "batch": number}
+            rows.append({**row, "start_ns": at, "duration_ns": length, "items": int(kind == "work")})
+            at += length
+    return rows
+
+
+def build(*stages: list[Any]) -> pa.Table:
+    return build_table_from_rows("stages", [row for rows in stages for row in rows])
+
+
+def test_the_busiest_stage_that_nothing_holds_up_is_the_limit() -> None:
+    own = summarize_own(
+        build(
+            stage("batch", 0.1, (0.9, 0.0), ("small", "batches")),
+            stage("decode", 0.98, (0.01, 0.01), ("paths", "small")),
+            stage("read", 0.2, (0.0, 0.8), ("", "paths")),
+        )
+    )
+    assert [entry.name for entry in own] == ["read", "decode", "batch"]
+    limit = find_own_bottleneck(own)
+    assert limit.stage == "decode"
+    for said in ("read, before it, waits for room", "batch, after it, waits for input", "98.0 %"):
+        assert said in limit.reason
+
+
+@pytest.mark.parametrize(
+    ("work", "waits", "said"),
+    [
+        (0.3, (0.0, 0.7), "what takes the results is the limit"),
+        (0.6, (0.0, 0.4), "what takes the results is the limit"),
+        (0.3, (0.7, 0.0), "what feeds the pipeline is the limit"),
+        (0.1, (0.1, 0.1), "No stage works more than"),
+    ],
+)
+def test_no_stage_is_blamed_for_what_lies_outside(work: float, waits: tuple[float, float], said: str) -> None:
+    limit = find_own_bottleneck(summarize_own(build(stage("decode", work, waits, ("in", "out")))))
+    assert limit.stage is None
+    assert said in limit.reason
+
+
+def test_replicas_count_their_items_each() -> None:
+    own = build(*(stage("decode", 0.9, (0.1, 0.0), ("in", "out"), replica) for replica in range(3)))
+    (decode,) = summarize_own(own)
+    assert (decode.summary.replicas, decode.summary.count) == (3, 30)
+    assert decode.summary.busy_frac == pytest.approx(0.9, abs=0.01)
+    (total,) = summarize_totals(own)
+    assert (total.batches, total.items) == (30, 30)
+
+
+def test_a_pipeline_that_feeds_back_to_itself_has_an_order() -> None:
+    own = summarize_own(
+        build(stage("a", 0.5, (0.2, 0.2), ("back", "forth")), stage("b", 0.5, (0.2, 0.2), ("forth", "back")))
+    )
+    assert sorted(entry.name for entry in own) == ["a", "b"]
+
+
+def test_rows_of_a_loader_are_not_the_users_own() -> None:
+    rows = stage("decode", 0.5, (0.2, 0.2), ("in", "out"))
+    loaders = [{**row, "stage": "read", "loader": 0, "epoch": 1} for row in rows]
+    assert set(select_own(build(rows, loaders))["stage"].to_pylist()) == {"decode"}

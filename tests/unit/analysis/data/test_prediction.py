@@ -1,4 +1,4 @@
-"""How wide the range of a prediction is, and what makes it wider."""
+"""How wide the range of a prediction is, and what other programs ask for."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ import dataclasses
 
 import pytest
 
-from collector.estimating.model import Job, LoopModel
+from collector.estimating.model import Customer, Job, LoopModel, Processors, average_stretch
 from collector.estimating.simulation import simulate
+from profiler_server.analysis.data.loop import Cores, Queueing, estimate_others, measure_queueing
 from profiler_server.analysis.data.prediction import (
     find_doubt,
     find_sharing_doubt,
     predict_step,
-    predict_without_loading,
 )
 from profiler_server.facts.loading import MeasuredLoop
+from profiler_server.facts.machine import HostLoad
 
 MS = 1e6
 STARVED = LoopModel(
@@ -26,10 +27,6 @@ def measured(model: LoopModel, check: float = 1.0, contention_frac: float = 0.0)
     return MeasuredLoop(
         model, 1.0, simulate(model).step_ns / check, model.steps[0].wall_ns, check, False, contention_frac
     )
-
-
-def halved(model: LoopModel) -> LoopModel:
-    return dataclasses.replace(model, batches=tuple(Job(job.wall_ns / 2, 0.0) for job in model.batches))
 
 
 def more_workers(model: LoopModel) -> LoopModel:
@@ -65,11 +62,62 @@ def test_other_programs_do_not_make_what_only_waits_less_sure() -> None:
     assert find_sharing_doubt(busy, more_workers(busy)) == pytest.approx(0.0, abs=1e-3)
 
 
-def test_no_change_of_the_loading_beats_no_loading() -> None:
-    assert predict_without_loading(measured(STARVED), STARVED) == pytest.approx(20 * MS)
-
-
 def test_a_run_of_which_nothing_is_simulated_keeps_its_measured_step() -> None:
     loop = dataclasses.replace(measured(STARVED), check=0.0)
     after = simulate(more_workers(STARVED)).step_ns
     assert predict_step(loop, more_workers(STARVED)) == pytest.approx(loop.regular_step_ns + after)
+
+
+def load_of(
+    process: float, others: float, workers: float = 0.0, queued: float = 0.0, workers_queued: float | None = None
+) -> HostLoad:
+    return HostLoad(
+        process,
+        workers,
+        process + workers + others,
+        others,
+        queued_frac=queued,
+        workers_queued_frac=workers_queued,
+        others_anywhere=others,
+    )
+
+
+def cores_of(usable: float, load: HostLoad | None) -> Cores:
+    return Cores(usable, 1.0, True, load)
+
+
+def test_beside_idle_cores_others_ask_for_what_they_get() -> None:
+    assert estimate_others(cores_of(8.0, load_of(1.0, 0.5)), 0) == pytest.approx(0.5)
+
+
+def test_a_program_that_never_waits_is_one_program_however_little_it_gets() -> None:
+    # One core: the run computes for 60 % of the time and queues for the rest, so the other program gets 40 %.
+    found = estimate_others(cores_of(1.0, load_of(0.5, 0.5, queued=0.5)), 0)
+    assert found == pytest.approx(1.0, abs=0.05)
+
+
+@pytest.mark.parametrize("asked", [0.2, 0.5, 0.8])
+def test_what_a_program_asks_for_is_found_from_what_it_got(asked: float) -> None:
+    runnable = Customer(0.7)
+    got = asked / (1.0 - asked + asked * average_stretch(Processors(1.0), [runnable]))
+    found = estimate_others(cores_of(1.0, load_of(0.5, got, queued=0.2)), 0)
+    assert found == pytest.approx(asked, rel=0.05)
+
+
+def test_programs_on_cores_that_the_run_may_not_use_count_only_if_it_queues() -> None:
+    quiet = HostLoad(0.5, 0.0, 1.5, 0.0, stretch=1.0, queued_frac=0.0, others_anywhere=1.0)
+    queues = HostLoad(0.5, 0.0, 1.5, 0.0, stretch=1.8, queued_frac=0.4, others_anywhere=1.0)
+    assert estimate_others(cores_of(1.0, quiet), 0) == 0.0
+    assert estimate_others(cores_of(1.0, queues), 0) > 0.5
+
+
+def test_nothing_sampled_asks_for_nothing() -> None:
+    assert estimate_others(cores_of(4.0, None), 2) == 0.0
+    assert measure_queueing(cores_of(4.0, None), 2, recorded=1.3) == Queueing(1.3, 1.3)
+
+
+def test_workers_and_the_step_queue_each_for_themselves() -> None:
+    load = load_of(0.5, 0.0, workers=1.0, queued=0.1, workers_queued=0.5)
+    beside, alone = (measure_queueing(cores_of(2.0, load), workers, recorded=1.0) for workers in (2, 0))
+    assert (beside.batch, beside.step) == pytest.approx((1.5, 1.2))
+    assert (alone.batch, alone.step) == pytest.approx((1.2, 1.2))

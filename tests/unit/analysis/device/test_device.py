@@ -5,15 +5,38 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
 from collector.format.run import RankRun, open_run
+from collector.format.schema.manifest import Window
 from collector.traces import import_trace
 from profiler_server.analysis.accounting.categories import list_categories, summarize_categories
-from profiler_server.analysis.device.device import summarize_device
+from profiler_server.analysis.device.device import (
+    COLLECTIVE,
+    COPY,
+    KERNEL,
+    SET,
+    find_idle_causes,
+    split_windows,
+    summarize_device,
+    summarize_work,
+)
+from profiler_server.analysis.device.slices import Texts
 from profiler_server.facts.machine import DeviceSummary, DeviceTimes, IdleCauses
-from tests.support.runs import build_run
+from tests.support.must import must
+from tests.support.runs import RunPlan, build_run
+from tests.support.slices import launch_shape, slice_row, write_work
+from tests.support.tables import edit_manifest, write_rows
 from tests.support.traces import Event, annotation, call, copy, kernel, operator, step, write_trace
+
+
+@pytest.fixture
+def rank(tmp_path: Path) -> RankRun:
+    run = build_run(tmp_path / "run", RunPlan())
+    edit_manifest(run, windows=())
+    return open_run(run).rank(0)
 
 
 def _import(tmp_path: Path, events: list[Event]) -> RankRun:
@@ -21,8 +44,7 @@ def _import(tmp_path: Path, events: list[Event]) -> RankRun:
 
 
 def _summarize(tmp_path: Path, events: list[Event]) -> DeviceSummary:
-    found = summarize_device(_import(tmp_path, events))
-    assert found is not None
+    found = must(summarize_device(_import(tmp_path, events)))
     return found
 
 
@@ -95,8 +117,7 @@ def test_higher_categories_leave_nothing_to_lower_ones(tmp_path: Path) -> None:
         call(50, 20, 1),
         kernel("gemm", 55, 20, 1),
     ]
-    found = list_categories(_import(tmp_path, events))
-    assert found is not None
+    found = must(list_categories(_import(tmp_path, events)))
     assert {name: int(values[0]) for name, values in found.items() if values[0]} == {
         "kernel": 20_000,
         "runtime": 5_000,
@@ -106,13 +127,185 @@ def test_higher_categories_leave_nothing_to_lower_ones(tmp_path: Path) -> None:
     }
 
 
-def test_work_that_fills_the_step_leaves_no_rest(tmp_path: Path) -> None:
-    found = summarize_categories(_import(tmp_path, [step(1, 0, 100), call(1, 1, 1), kernel("k", 0, 100, 1)]))
-    assert found is not None
-    assert (found["kernel"], sum(found.values())) == (100_000, 100_000)
-
-
 def test_collector_runs_count_only_the_steps_of_their_window(tmp_path: Path) -> None:
-    found = list_categories(open_run(build_run(tmp_path / "run")).rank())
-    assert found is not None
+    found = must(list_categories(open_run(build_run(tmp_path / "run")).rank()))
     assert len(found["other"]) == 3
+
+
+def detail(rank: RankRun, *steps: int) -> tuple[int, int]:
+    """Let these steps alone be recorded in detail; return where they begin and end."""
+    rows = rank.table("steps").to_pylist()
+    write_rows(rank.run_path, "steps", [row | {"detailed": row["step"] in steps} for row in rows])
+    chosen = [row for row in rows if row["step"] in steps]
+    return chosen[0]["start_ns"], chosen[-1]["start_ns"] + chosen[-1]["duration_ns"]
+
+
+def test_occupancy_is_the_mean_over_time_of_the_kernels_in_the_steps(rank: RankRun) -> None:
+    low, high = detail(rank, 5)
+    rows = [
+        slice_row(0, 1, low - 100, 100, args=launch_shape(1, 90)),
+        slice_row(1, 1, low, 300, args=launch_shape(1, 10)),
+        slice_row(2, 1, low + 300, 100, args=launch_shape(1, 50)),
+        slice_row(3, 1, low + 500, 100),
+        slice_row(4, 1, high, 100, args=launch_shape(1, 90)),
+        slice_row(5, 2, low, 100, category="memcpy", args=launch_shape(1, 90)),
+    ]
+    write_work(rank, *rows)
+    found = must(summarize_device(rank))
+    assert found.occupancy_frac == pytest.approx((0.1 * 300 + 0.5 * 100) / 400)
+
+
+def test_multiprocessors_are_filled_by_the_kernels_whose_shape_is_known(rank: RankRun) -> None:
+    low, high = detail(rank, 5)
+    outside = (
+        slice_row(number, 1, at, 90, args=launch_shape(1, 50)) for number, at in ((2, low - 200), (3, high + 200))
+    )
+    inside = slice_row(0, 1, low - 50, 100, args=launch_shape(0.5, 50)), slice_row(1, 1, high - 100, 200)
+    work = write_work(rank, *inside, *outside)
+    found = summarize_work(work, rank)
+    assert found.sm_efficiency_frac == pytest.approx(0.5 * 50 / (high - low))
+    assert found.utilization_frac == pytest.approx((50 + 100) / (high - low))
+
+
+def test_a_device_without_kernels_was_not_busy(rank: RankRun) -> None:
+    low, _ = detail(rank, 5)
+    found = summarize_work(write_work(rank, slice_row(0, 1, low, 100, category="memcpy")), rank)
+    assert (found.utilization_frac, found.sm_efficiency_frac, found.occupancy_frac) == (0.0, 0.0, None)
+
+
+def test_collectives_keep_a_device_busy(rank: RankRun) -> None:
+    low, high = detail(rank, 5)
+    found = summarize_work(
+        write_work(rank, slice_row(0, 1, low, 100, category="communication", args=launch_shape(1, 50))), rank
+    )
+    assert found.utilization_frac == pytest.approx(100 / (high - low))
+    assert found.occupancy_frac == 0.5
+
+
+def test_several_devices_are_as_busy_as_their_mean(rank: RankRun) -> None:
+    low, high = detail(rank, 5)
+    work = write_work(rank, slice_row(0, 1, low, high - low), slice_row(1, 2, low, (high - low) // 2))
+    assert summarize_work(work, rank).utilization_frac == pytest.approx(0.75)
+
+
+def test_nothing_is_said_of_steps_that_were_not_recorded_in_detail(rank: RankRun) -> None:
+    rows = [row | {"detailed": False} for row in rank.table("steps").to_pylist()]
+    write_rows(rank.run_path, "steps", rows)
+    found = summarize_work(write_work(rank, slice_row(0, 1, 10, 5, args=launch_shape(1, 50))), rank)
+    assert (found.utilization_frac, found.sm_efficiency_frac, found.occupancy_frac) == (None, None, None)
+    assert found.computation_ns == 5
+
+
+def test_kernels_that_use_tensor_cores_are_a_share_of_the_time_of_all(rank: RankRun) -> None:
+    fixed = {"step": 1, "device": 0, "stream": 7, "collective": False, "count": 1, "min_ns": 1, "max_ns": 1}
+    rows = [
+        fixed | {"name": "wgmma", "tensor_core": True, "total_ns": 30},
+        fixed | {"name": "add", "tensor_core": False, "total_ns": 10},
+        fixed | {"name": "mul", "tensor_core": False, "total_ns": 60, "device": 1},
+    ]
+    write_rows(rank.run_path, "kernels", rows)
+    work = write_work(rank, slice_row(0, 1, 10, 5))
+    assert summarize_work(work, rank).tensor_core_frac == 0.3
+    assert summarize_work(work, rank, 0).tensor_core_frac == 0.75
+    write_rows(rank.run_path, "kernels", [])
+    assert summarize_work(work, rank).tensor_core_frac is None
+
+
+def test_work_is_what_a_stream_computed_or_moved(rank: RankRun) -> None:
+    """An annotation on a stream is no work, and neither is what a thread calls a kernel."""
+    categories = ("kernel", "communication", "memcpy", "memset", "annotation")
+    rows = [slice_row(number, 1, 10 * number, 5, category=name) for number, name in enumerate(categories)]
+    work = write_work(rank, *rows, slice_row(7, 0, 100, 5, category="kernel"))
+    assert work.kind.tolist() == [KERNEL, COLLECTIVE, COPY, SET]
+
+
+def test_work_is_in_order_of_start_and_knows_its_device(rank: RankRun) -> None:
+    work = write_work(rank, slice_row(0, 2, 50, 5), slice_row(1, 1, 20, 10))
+    assert (work.start_ns.tolist(), work.end_ns.tolist()) == ([20, 50], [30, 55])
+    assert (work.track.tolist(), work.device.tolist()) == ([1, 2], [0, 1])
+
+
+@pytest.mark.parametrize("first_id", [0, 5])
+def test_work_names_its_launch_whatever_the_numbers_of_slices(rank: RankRun, first_id: int) -> None:
+    call = slice_row(first_id, 0, 100, 7, category="runtime")
+    linked = slice_row(first_id + 1, 1, 200, 9, launched_by=first_id)
+    unlinked, lost = slice_row(first_id + 2, 1, 300, 9), slice_row(first_id + 3, 1, 400, 9, launched_by=first_id + 4)
+    work = write_work(rank, call, linked, unlinked, lost)
+    assert work.linked.tolist() == [True, False, True]
+    assert work.launched_by.tolist() == [first_id, -1, first_id + 4]
+    assert work.launch_ns.tolist() == [100, -1, -1]
+    assert work.launch_end_ns.tolist() == [107, -1, -1]
+
+
+def test_launches_are_found_where_slices_are_not_numbered_in_order(rank: RankRun) -> None:
+    calls = [slice_row(number, 0, 10 * at, 3, category="runtime") for at, number in enumerate((80, 0, 3))]
+    work = write_work(
+        rank, *calls, *(slice_row(20 + number // 2, 1, 100 + number, 1, launched_by=number) for number in (0, 3, 80))
+    )
+    assert work.launch_ns.tolist() == [10, 20, 0]
+
+
+def test_shapes_are_those_of_the_row_and_unknown_where_nothing_is_said(rank: RankRun) -> None:
+    said = [launch_shape(2, 50), None, launch_shape("many", 100), launch_shape(2, 50)]
+    work = write_work(rank, *(slice_row(number, 1, number, 1, args=args) for number, args in enumerate(said)))
+    assert np.array_equal(work.blocks_per_sm, [2, np.nan, np.nan, 2], equal_nan=True)
+    assert np.array_equal(work.occupancy_frac, [0.5, np.nan, 1.0, 0.5], equal_nan=True)
+
+
+def rank_of(rank: RankRun) -> RankRun:
+    """Return the rank as its files are now."""
+    return open_run(rank.run_path).rank(0)
+
+
+@pytest.mark.parametrize(
+    ("gap_ns", "launched_after_ns", "cause"),
+    [
+        (29_999, -5, "kernel_wait"),
+        (30_000, -5, "other"),
+        (30_000, 0, "other"),
+        (30_000, 1, "host_wait"),
+        (10, 1, "host_wait"),
+    ],
+)
+def test_a_gap_is_the_hosts_only_where_the_launch_began_after_the_work_before_it(
+    rank: RankRun, gap_ns: int, launched_after_ns: int, cause: str
+) -> None:
+    first, call = slice_row(1, 1, 1000, 500), slice_row(0, 0, 1500 + launched_after_ns, 1, category="runtime")
+    work = write_work(rank, call, first, slice_row(2, 1, 1500 + gap_ns, 10, launched_by=0))
+    assert find_idle_causes(work) == IdleCauses(**{"host_wait": 0, "kernel_wait": 0, "other": 0, cause: gap_ns})
+
+
+def test_work_that_follows_at_once_or_runs_beside_other_work_leaves_no_gap(rank: RankRun) -> None:
+    rows = [slice_row(0, 1, 1000, 500), slice_row(1, 1, 1500, 500), slice_row(2, 1, 1900, 500)]
+    rows += [slice_row(3, 2, 5000, 100), slice_row(4, 2, 5110, 100), slice_row(5, 2, 5300, 100)]
+    assert find_idle_causes(write_work(rank, *rows)) == IdleCauses(host_wait=0, kernel_wait=10 + 90, other=0)
+
+
+def test_time_between_windows_is_nobodys(rank: RankRun) -> None:
+    edit_manifest(rank.run_path, windows=tuple(Window(1, 1, at, at + 500) for at in (5000, 1000, 9000)))
+    work = write_work(rank, *(slice_row(number, 1, at, 100) for number, at in enumerate((1000, 1200, 5000, 5300))))
+    assert [part.start_ns.tolist() for part in split_windows(work, rank_of(rank))] == [[1000, 1200], [5000, 5300]]
+    found = summarize_work(work, rank_of(rank))
+    assert (found.total_ns, found.computation_ns, found.idle_ns) == (700, 400, 300)
+
+
+def _make(*texts: str | None) -> Texts:
+    halves = [pa.array(part, pa.string()).dictionary_encode() for part in (texts[:2], texts[2:])]
+    return Texts(pa.chunked_array(halves).unify_dictionaries())
+
+
+def test_a_test_is_asked_once_of_each_text_and_answers_for_every_row() -> None:
+    asked: list[str] = []
+
+    def is_short(text: str) -> bool:
+        asked.append(text)
+        return len(text) == 1
+
+    assert _make("a", "bb", "a", "bb").match(is_short).tolist() == [True, False, True, False]
+    assert sorted(asked) == ["a", "bb"]
+
+
+def test_null_passes_no_test_and_has_no_number() -> None:
+    texts = _make("a", None, "b", None)
+    assert texts.match(lambda text: True).tolist() == [True, False, True, False]
+    assert texts.number({"b": 7}).tolist() == [-1, -1, 7, -1]

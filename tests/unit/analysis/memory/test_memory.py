@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collector.format.parts import build_table_from_rows, write_table
@@ -109,6 +109,7 @@ def test_shared_memory_of_workers_is_no_dip_in_host_memory(tmp_path: Path) -> No
     assert trace.name(0) == NO_OPERATOR
 
 
+@settings(max_examples=40)
 @given(st.lists(st.tuples(st.integers(1, 6), st.integers(1, 1000)), min_size=1, max_size=60), st.data())
 def test_what_is_alive_is_what_a_walk_finds(takes: list[tuple[int, int]], data: st.DataObject) -> None:
     held: dict[int, int] = {}

@@ -11,6 +11,7 @@ from collector.format.run import RankRun, open_run
 from collector.format.schema.manifest import Device
 from profiler_server.analysis.operators.operator_groups import tabulate_roofline
 from profiler_server.analysis.operators.roofline import PARTS, find_part, find_roof
+from tests.support.must import must
 from tests.support.runs import RunPlan, build_run
 from tests.support.tables import edit_manifest, kernel, operator, write_rows
 
@@ -43,28 +44,21 @@ def _work(name: str, dtypes: str, device_ns: int, flops: float, moved: float) ->
     [
         ("Tesla V100-DGXS-32GB", "V100"),
         ("Tesla V100-PCIE-16GB", "V100 PCIe"),
-        ("Tesla T4", "T4"),
         ("NVIDIA A10", "A10"),
         ("NVIDIA A100-PG509-200", "A100 40GB"),
         ("NVIDIA A100-SXM4-80GB", "A100 80GB"),
         ("NVIDIA A100 80GB PCIe", "A100 80GB PCIe"),
-        ("NVIDIA L4", "L4"),
         ("NVIDIA L40S", "L40S"),
-        ("NVIDIA GeForce RTX 3090", "RTX 3090"),
         ("NVIDIA GeForce RTX 4090", "RTX 4090"),
         ("NVIDIA H100 80GB HBM3", "H100 SXM"),
         ("NVIDIA H100 PCIe", "H100 PCIe"),
-        ("NVIDIA H200", "H200"),
-        ("NVIDIA B200", "B200"),
         ("NVIDIA GB200", "GB200"),
-        ("AMD Instinct MI210", "MI210"),
         ("AMD Instinct MI250X", "MI250X"),
         ("AMD Instinct MI300X VF", "MI300X"),
     ],
 )
 def test_devices_are_known_by_the_name_of_their_driver(device: str, part: str) -> None:
-    found = find_part(device)
-    assert found is not None
+    found = must(find_part(device))
     assert found.name == part
 
 
@@ -122,17 +116,11 @@ def test_a_run_on_the_cpu_is_measured_by_host_self_time(run: Path) -> None:
     assert table.rows["flops_per_s"].to_pylist() == [pytest.approx(5e10)]
 
 
-def test_without_a_device_or_kernels_there_is_no_roof(run: Path) -> None:
-    write_rows(run, "kernels", [])
-    assert find_roof(_rank(run)) is None
-
-
 def test_the_roof_is_that_of_the_device_that_worked_most(run: Path) -> None:
     devices = (Device(0, "Tesla T4", "cuda"), Device(1, "AMD Instinct MI210", "rocm"))
     edit_manifest(run, devices=devices)
     write_rows(run, "kernels", [kernel("a", device=0, total_ns=10), kernel("b", device=1, total_ns=30)])
-    roof = find_roof(_rank(run))
-    assert roof is not None
+    roof = must(find_roof(_rank(run)))
     assert (roof.device, roof.is_rocm) == ("AMD Instinct MI210", True)
 
 
@@ -155,18 +143,11 @@ def test_work_of_which_only_the_bytes_or_only_the_operations_are_known_is_measur
 
 
 def test_a_part_that_is_as_busy_with_bytes_as_with_arithmetic_is_bound_by_memory(run: Path) -> None:
-    part = find_part(H100.name)
-    assert part is not None
+    part = must(find_part(H100.name))
     assert part.fp16 is not None
     whole_second = _work("aten::mm", '["c10::Half"]', 1_000_000_000, part.fp16, part.bytes_per_s)
     row = _measure(run, (H100,), whole_second)["aten::mm", "fp16"]
     assert (row["bound"], row["efficiency_frac"]) == ("memory", 1.0)
-
-
-def test_the_smallest_work_in_the_shortest_time_is_measured(run: Path) -> None:
-    row = _measure(run, (H100,), _work("aten::fill_", '["bool"]', 1, 0.0, 1.0))["aten::fill_", "int"]
-    assert (row["time_ns"], row["flops_per_s"], row["intensity"]) == (1, 0.0, 0.0)
-    assert row["bytes_per_s"] == pytest.approx(1e9)
 
 
 def test_operations_of_which_the_bytes_are_not_known_have_no_intensity(run: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collector.format.run import Run
@@ -16,6 +16,7 @@ from profiler_server.analysis.stacks.stacks import Stacks, read_stacks
 from profiler_server.diagnosis.limits.stacks import LEAST_SAMPLES
 from profiler_server.facts.steps import Part
 from profiler_server.store.redaction import redact
+from tests.support.must import must
 from tests.support.runs import build_run
 from tests.support.stacks import in_phase, in_stage, library, own, write_stacks
 
@@ -23,8 +24,7 @@ FORWARD = in_phase("forward", 200, library("Module._call_impl", "torch/nn/module
 
 
 def _read(path: Path, *rows: dict[str, Any], **options: Any) -> Stacks:
-    stacks = read_stacks(Run(write_stacks(build_run(path / "run"), rows, **options)).rank(0))
-    assert stacks is not None
+    stacks = must(read_stacks(Run(write_stacks(build_run(path / "run"), rows, **options)).rank(0)))
     return stacks
 
 
@@ -161,8 +161,7 @@ def test_of_few_samples_nothing_is_named_where_the_loop_is_a_guess(tmp_path: Pat
 def test_neither_the_warm_up_nor_evaluation_counts(tmp_path: Path) -> None:
     late = [FORWARD, in_phase("forward", 90, own("validate", 4), kind="eval")]
     assert _read(tmp_path, *late).phase("forward").samples == 200
-    early = read_stacks(Run(write_stacks(build_run(tmp_path / "early"), [FORWARD], start_ns=0)).rank(0))
-    assert early is not None
+    early = must(read_stacks(Run(write_stacks(build_run(tmp_path / "early"), [FORWARD], start_ns=0)).rank(0)))
     assert not early.phases
 
 
@@ -188,6 +187,7 @@ def test_a_frame_has_the_name_that_its_owner_writes(line: str, label: str) -> No
     assert parse_frame(line).label == label
 
 
+@settings(max_examples=40)
 @given(st.integers(1, 5_000), st.data())
 def test_a_share_lies_between_its_bounds(whole: int, data: st.DataObject) -> None:
     part = data.draw(st.integers(0, whole))

@@ -17,7 +17,7 @@ from profiler_server.analysis.data.queues import _find_ready
 from profiler_server.analysis.recorded_facts import read_probe
 from profiler_server.facts.loading import InputFreeStep
 from profiler_server.facts.machine import HostLoad
-from tests.unit.analysis.data.test_receiving import fetch_of, receive, stages_of
+from tests.unit.analysis.data.test_batches import fetch_of, receive, stages_of
 from tests.unit.diagnosis.edges.base import Edge, whole
 
 

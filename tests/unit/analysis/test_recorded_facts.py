@@ -1,4 +1,4 @@
-"""The step that the probe measured: read from rank.json whatever that holds, and used where nothing waits any more."""
+"""What the collector noted in rank.json: read whatever that holds."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from collector.estimating.simulation import simulate
 from profiler_server.analysis.data.prediction import predict_fed_step
 from profiler_server.analysis.recorded_facts import read_probe
 from profiler_server.facts.loading import InputFreeStep, MeasuredLoop
+from tests.support.must import must
 from tests.support.runs import MS
 
 FREE = InputFreeStep(21.0 * MS, 20.5 * MS, 21.5 * MS, 12, 3, 400 * MS)
@@ -24,16 +25,14 @@ def noted(*rounds: list[int], **fields: Any) -> dict[str, Any]:
 
 
 def test_the_mean_covers_all_rounds_and_the_range_surrounds_it() -> None:
-    found = read_probe(noted([20 * MS, 22 * MS], [19 * MS, 23 * MS, 21 * MS]))
-    assert found is not None
+    found = must(read_probe(noted([20 * MS, 22 * MS], [19 * MS, 23 * MS, 21 * MS])))
     assert (found.step_ns, found.steps, found.rounds, found.cost_ns) == (21 * MS, 5, 2, 400 * MS)
     assert found.low_ns < 20.5 * MS
     assert found.high_ns > 21.5 * MS
 
 
 def test_steps_that_are_all_alike_leave_some_doubt() -> None:
-    found = read_probe(noted([20 * MS] * 24))
-    assert found is not None
+    found = must(read_probe(noted([20 * MS] * 24)))
     assert found.half_ns == pytest.approx(0.03 * 20 * MS)
 
 
@@ -66,8 +65,7 @@ def loop_of(model: LoopModel) -> MeasuredLoop:
 def test_the_measured_step_is_what_is_left_when_nothing_waits_for_data() -> None:
     before = starved(1)
     loop, after = loop_of(before), replace(before, workers=8)
-    found = predict_fed_step(loop, after, FREE, 3.0 * MS)
-    assert found is not None
+    found = must(predict_fed_step(loop, after, FREE, 3.0 * MS))
     assert (found.step_ns, found.low_ns) == (21.0 * MS, 20.5 * MS)
     assert 21.5 * MS <= found.high_ns < 24.0 * MS
 
@@ -79,13 +77,11 @@ def test_a_change_after_which_the_step_still_waits_is_simulated() -> None:
 
 def test_what_comes_with_the_start_of_an_epoch_stays() -> None:
     before = replace(starved(1), extra_ns=2.0 * MS)
-    found = predict_fed_step(loop_of(before), replace(before, workers=8), FREE, 3.0 * MS)
-    assert found is not None
+    found = must(predict_fed_step(loop_of(before), replace(before, workers=8), FREE, 3.0 * MS))
     assert found.step_ns == 23.0 * MS
 
 
 def test_the_part_that_receives_the_batch_is_that_of_the_measured_steps() -> None:
     rows = [{"kind": "train" if step else "startup", "step": step, "data_wait_ns": step * MS} for step in range(60)]
-    found = read_probe(noted([20 * MS] * 4), pa.Table.from_pylist(rows))
-    assert found is not None
+    found = must(read_probe(noted([20 * MS] * 4), pa.Table.from_pylist(rows)))
     assert found.receiving_ns == 31.5 * MS  # steps 30 to 33
