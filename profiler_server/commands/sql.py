@@ -123,7 +123,7 @@ def print_table(connection: duckdb.DuckDBPyConnection, query: str, limits: Limit
 
 def print_csv(connection: duckdb.DuckDBPyConnection, query: str, limits: Limits) -> bool:
     """Print the rows as CSV; return whether some were left out. What the reader of a pipe takes is not counted as time."""
-    from profiler_server.store.csv_rows import write_rows
+    from profiler_server.store.sql import write_rows
 
     left_s = limits.time_s
     left = sys.maxsize if limits.rows is None else limits.rows

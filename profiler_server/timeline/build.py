@@ -20,17 +20,17 @@ import numpy.typing as npt
 from collector.format.intervals import Ints
 from collector.format.run import RankRun
 from collector.format.schema.removal import Marked, make_folder, remove_file, remove_tree
-from profiler_server.timeline.counters import Series, read_counters
 from profiler_server.timeline.derived import DERIVED_FILE, Derived, DerivedWriter, derive_slices, read_derived_batches
 from profiler_server.timeline.device import DEVICE_ROWS, DeviceWork, device_tracks
 from profiler_server.timeline.lane_file import BINS_KINDS, POINT_KINDS, RAW_KINDS, ColumnWriter, starts_file
-from profiler_server.timeline.names import Names, write_names
-from profiler_server.timeline.pyramid import Bins, Uint32s, list_levels, merge_bins, single_bins
+from profiler_server.timeline.pyramid import Bins, Names, Uint32s, list_levels, merge_bins, single_bins, write_names
 from profiler_server.timeline.scratch import Scatter, Scratch, let_go
 from profiler_server.timeline.sources import (
+    Series,
     Track,
     count_slices,
     find_highest_track,
+    read_counters,
     read_in_order,
     read_tracks,
 )

@@ -1,14 +1,18 @@
 """Where the cache of a timeline lies, and who builds it: once per content of the tables, by one builder at a time.
 
 The cache belongs to the run: `rank_<r>/.timeline/<stamp>/`. Where that cannot be written it lies in a private folder
-of the system's temporary directory.
+of the system's temporary directory. Its seal is size and checksum of each file, so that one that was cut or changed is
+never read: Arrow trusts the files that it maps, and a damaged one may end the process, or show slices that never ran.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import re
+import stat
 import threading
+import zlib
 from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
@@ -36,9 +40,61 @@ from profiler_server.derive.background import Background, note_provisional
 from profiler_server.derive.records import list_roots, make_root
 from profiler_server.derive.store import find_store
 from profiler_server.timeline.build import FORMAT_VERSION, INDEX_FILE, Progress, build_timeline
-from profiler_server.timeline.seal import SEAL_FILE, check_seal, seal_folder
 from profiler_server.timeline.sources import count_slices, find_stamp
 from profiler_server.timeline.store import Timeline
+
+SEAL_FILE = "seal.json"
+_PIECE_BYTES = 1 << 20
+_WHOLE_BYTES = 256 << 20
+"""Of a larger file the beginning and the end are looked at: whoever opens a timeline waits for this."""
+_ENDS_BYTES = 8 << 20
+
+
+class BrokenSealError(ValueError):
+    """A file of the cache is not as it was written."""
+
+
+def seal_folder(folder: Path) -> None:
+    """Note the files of a folder as they are. OSError passes."""
+    sums = {path.name: _sum_file(path) for path in sorted(folder.iterdir())}
+    (folder / SEAL_FILE).write_bytes(msgspec.json.encode(sums))
+
+
+def check_seal(folder: Path) -> None:
+    """Raise BrokenSealError or OSError unless the files of a folder are those that were sealed."""
+    try:
+        _check_regular(folder / SEAL_FILE)
+        sums = msgspec.json.decode((folder / SEAL_FILE).read_bytes(), type=dict[str, tuple[int, int]])
+    except msgspec.MsgspecError as error:
+        raise BrokenSealError(f"{folder / SEAL_FILE}: {error}") from None
+    if not sums:
+        raise BrokenSealError(f"{folder / SEAL_FILE} names no file")
+    for name, known in sums.items():
+        if "/" in name or _sum_file(folder / name) != known:
+            raise BrokenSealError(f"{folder / name} is not as it was written")
+
+
+def _sum_file(path: Path) -> tuple[int, int]:
+    """Return size and checksum of a regular file."""
+    size = _check_regular(path)
+    stretches = [(0, size)] if size <= _WHOLE_BYTES else [(0, _ENDS_BYTES), (size - _ENDS_BYTES, size)]
+    checksum = 0
+    with path.open("rb") as file:
+        for begin, end in stretches:
+            file.seek(begin)
+            while begin < end and (piece := file.read(min(_PIECE_BYTES, end - begin))):
+                checksum = zlib.crc32(piece, checksum)
+                begin += len(piece)
+    return size, checksum
+
+
+def _check_regular(path: Path) -> int:
+    """Return the size of a file. Raises BrokenSealError for what would hold the reader, or lead it elsewhere."""
+    found = os.lstat(path)
+    if not stat.S_ISREG(found.st_mode):
+        raise BrokenSealError(f"{path} is no regular file")
+    return found.st_size
+
 
 log = logging.getLogger(__name__)
 CACHE_FOLDER = ".timeline"
@@ -49,14 +105,8 @@ _CACHE = Marked(re.compile("[0-9a-f]{16}"), (SEAL_FILE, INDEX_FILE))
 _PARTIAL_PREFIX = ".partial-"
 _ABANDONED = Abandoned(re.compile(rf"{re.escape(_PARTIAL_PREFIX)}[0-9a-f]{{16}}"), after_s=6 * 3600.0)
 DAMAGE = (
-    OSError,
-    ValueError,
-    LookupError,
-    TypeError,
-    ArithmeticError,
-    MemoryError,
-    msgspec.MsgspecError,
-    pa.ArrowException,
+    *(OSError, ValueError, LookupError, TypeError, ArithmeticError, MemoryError),
+    *(msgspec.MsgspecError, pa.ArrowException),
 )
 """What reading files raises that were cut or changed, or whose folder somebody removed."""
 T = TypeVar("T")
@@ -120,16 +170,14 @@ class TimelineCache:
         try:
             return question(timeline)
         except DAMAGE as error:
-            log.warning("the timeline's cache %s is damaged and is built again: %r", timeline.folder, error)
-            self.drop(timeline)
+            self.drop(timeline, error)
             return question(self.open(rank))
 
-    def drop(self, timeline: Timeline) -> None:
+    def drop(self, timeline: Timeline, error: Exception) -> None:
         """Forget a timeline that could not be read, with its files: whoever opens it next has it built again."""
         with self._lock:
             self._open.pop((str(timeline.rank.folder), timeline.stamp), None)
-        with tolerated():
-            remove_tree(timeline.folder, _CACHE)
+        _remove_damaged(timeline.folder, error)
 
     def find_built(self, rank: RankRun) -> bool:
         """Say whether opening is immediate."""
@@ -165,9 +213,7 @@ class TimelineCache:
             check_seal(folder)
             return Timeline(folder, rank, stamp)
         except DAMAGE as error:
-            log.warning("the timeline's cache %s is damaged and is built again: %r", folder, error)
-            with tolerated():
-                remove_tree(folder, _CACHE)
+            _remove_damaged(folder, error)
             return Timeline(self._find_or_build(rank, stamp), rank, stamp)
 
     def _find_or_build(self, rank: RankRun, stamp: str) -> Path:
@@ -189,26 +235,26 @@ class TimelineCache:
                 self._progress.pop(key, None)
 
 
+def _remove_damaged(folder: Path, error: Exception) -> None:
+    log.warning("the timeline's cache %s is damaged and is built again: %r", folder, error)
+    with tolerated():
+        remove_tree(folder, _CACHE)
+
+
 def _build(rank: RankRun, stamp: str, roots: list[Path], note: Progress) -> Path:
+    """Build a cache in the first of the places that can be written."""
     problem: OSError | None = None
     for root in roots:
-        built = _try_root(rank, root / stamp, note)
-        if isinstance(built, Path):
-            return built
-        problem = built
-    tried = " nor ".join(map(str, roots))
-    raise OutputError(f"the timeline's cache cannot be written to {tried} ({problem}); make room")
-
-
-def _try_root(rank: RankRun, folder: Path, note: Progress) -> Path | OSError:
-    """Build a cache, or return why its place cannot be written."""
-    try:
-        make_root(folder.parent)
-        _remove_old(folder.parent)
-        with scratch_folder(_PARTIAL_PREFIX, folder.parent) as scratch:
-            return _build_in(rank, folder, scratch / "cache", note)
-    except OSError as error:
-        return error
+        try:
+            make_root(root)
+            _remove_old(root)
+            with scratch_folder(_PARTIAL_PREFIX, root) as scratch:
+                return _build_in(rank, root / stamp, scratch / "cache", note)
+        except OSError as error:  # noqa: PERF203 two places at most
+            problem = error
+    raise OutputError(
+        f"the timeline's cache cannot be written to {' nor '.join(map(str, roots))} ({problem}); make room"
+    )
 
 
 def _build_in(rank: RankRun, folder: Path, partial: Path, note: Progress) -> Path:

@@ -18,8 +18,7 @@ import pyarrow.compute as pc
 from collector.format import timeline_rows
 from collector.format.run import RankRun
 from profiler_server.analysis.device.slices import count_parents
-from profiler_server.analysis.steps.interruptions import read_interruptions
-from profiler_server.analysis.steps.triggers import explain_windows
+from profiler_server.analysis.steps.interruptions import explain_windows, read_interruptions
 from profiler_server.analysis.tables import find_rows
 from profiler_server.facts.steps import Kind
 from profiler_server.timeline.device import DEVICE_ROWS, DeviceSlices

@@ -171,21 +171,10 @@ def describe_slice(timeline: Timeline, sid: int) -> SliceDetails | None:
         return None
     found = [] if derived else list(find_links(timeline, row))
     args = _read_origin(timeline, row) if derived else _collect_args(row)
-    names = timeline.names
-    count = int(names.count[place.name])
-    return SliceDetails(
-        place,
-        row["track"],
-        names.name[place.name],
-        names.category[place.name],
-        row["step"],
-        dict(list(args.items())[:_MOST_ARGS]),
-        count,
-        float(names.total_ns[place.name] / max(count, 1)),
-        int(names.longest_ns[place.name]),
-        tuple(found[:MOST_LINKS]),
-        max(len(found) - MOST_LINKS, 0),
-    )
+    args = dict(list(args.items())[:_MOST_ARGS])
+    name, category, count, _, mean_ns, longest_ns = timeline.names.describe(place.name)
+    links = tuple(found[:MOST_LINKS]), max(len(found) - MOST_LINKS, 0)
+    return SliceDetails(place, row["track"], name, category, row["step"], args, count, mean_ns, longest_ns, *links)
 
 
 def _read_origin(timeline: Timeline, row: dict[str, Any]) -> dict[str, Any]:

@@ -10,9 +10,8 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from collector.format.intervals import Intervals, Ints, unite
+from collector.format.intervals import Intervals, unite
 from profiler_server.timeline.sources import Batch, Track
 
 GROUP_DEVICE = "Device, all streams"
@@ -76,8 +75,8 @@ class DeviceWork:
     def _settle(self, added: list[Intervals], until: int | None) -> Iterator[DeviceSlices]:
         work = [old | new for old, new in zip(self._open, added, strict=True)]
         if until is not None:
-            self._open = [intervals & _from(until) for intervals in work]
-            work = [intervals & _before(until) for intervals in work]
+            self._open = [intervals & _between(until, _LATEST) for intervals in work]
+            work = [intervals & _between(-_LATEST, until) for intervals in work]
         compute, communication, copies = work
         device = compute | communication | copies
         pieces = (
@@ -117,14 +116,5 @@ def device_tracks(rows: Sequence[int], first_track: int) -> tuple[Track, ...]:
     )
 
 
-def _before(end: int) -> Intervals:
-    return Intervals(_only(-_LATEST), _only(end))
-
-
-def _from(start: int) -> Intervals:
-    return Intervals(_only(start), _only(_LATEST))
-
-
-def _only(value: int) -> Ints:
-    alone: npt.NDArray[np.int64] = np.array([value], np.int64)
-    return alone
+def _between(start: int, end: int) -> Intervals:
+    return Intervals(np.array([start], np.int64), np.array([end], np.int64))

@@ -1,16 +1,21 @@
-"""The level-of-detail pyramid: slices at least a bin wide stay single, runs of shorter ones in a bin become one.
+"""The level-of-detail pyramid, and the dictionary of names that its bins number.
 
-A bin keeps start, end, busy time, the number of slices merged, and the name and id of its longest slice, so that nothing disappears: counts
-are conserved over all levels.
+Slices at least a bin wide stay single, runs of shorter ones in a bin become one. A bin keeps start, end, busy time, the
+number of slices merged, and the name and id of its longest slice, so that nothing disappears: counts are conserved over
+all levels.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from collector.format.intervals import Ints
 
@@ -95,3 +100,76 @@ def find_runs(
 def list_levels(raw_level: int, top_level: int) -> Iterator[int]:
     """Return the levels that may be stored, finest first."""
     return iter(range(raw_level + LEVEL_STEP, top_level + 1, LEVEL_STEP))
+
+
+class NameCollector:
+    """Numbers the pairs of name and category in order of appearance. `source` keeps equal pairs of two sources apart."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[tuple[int, str, str], int] = {}
+
+    @property
+    def pairs(self) -> list[tuple[str, str]]:
+        return [(name, category) for _, name, category in self._numbers]
+
+    def number(self, name: pa.DictionaryArray, category: pa.DictionaryArray, source: int) -> Uint32s:
+        """Return the number of each row's pair; the loop runs over distinct pairs only."""
+        width = max(len(category.dictionary), 1)
+        codes = name.indices.to_numpy().astype(np.int64) * width + category.indices.to_numpy()
+        distinct, place = np.unique(codes, return_inverse=True)
+        names = name.dictionary.take(pa.array(distinct // width)).to_pylist()
+        categories = category.dictionary.take(pa.array(distinct % width)).to_pylist()
+        numbers = [
+            self._numbers.setdefault((source, n or "", c or ""), len(self._numbers))
+            for n, c in zip(names, categories, strict=True)
+        ]
+        result: Uint32s = np.asarray(numbers, np.uint32)[place.reshape(-1)]
+        return result
+
+
+@dataclass(frozen=True)
+class Names:
+    """The dictionary as columns by number; `total_ns` and `longest_ns` are of whole slices."""
+
+    name: list[str]
+    category: list[str]
+    count: Ints
+    total_ns: Ints
+    longest_ns: Ints
+
+    def find(self, text: str) -> npt.NDArray[np.intp]:
+        """Return the numbers of the names that contain a text, whatever its case."""
+        found = pc.match_substring(pa.array(self.name, pa.string()), text, ignore_case=True)
+        return np.flatnonzero(found.to_numpy(zero_copy_only=False))
+
+    def describe(self, number: int) -> tuple[str, str, int, int, float, int]:
+        """Return name and category, how often it ran, and for how long: in all, on average, and at most."""
+        count, total_ns = int(self.count[number]), int(self.total_ns[number])
+        longest_ns = int(self.longest_ns[number])
+        return self.name[number], self.category[number], count, total_ns, total_ns / max(count, 1), longest_ns
+
+
+def write_names(path: Path, names: Names) -> None:
+    """Write the dictionary as Arrow IPC."""
+    table = pa.table(
+        {
+            "name": pa.array(names.name, pa.string()),
+            "category": pa.array(names.category, pa.string()),
+            "count": names.count,
+            "total_ns": names.total_ns,
+            "longest_ns": names.longest_ns,
+        }
+    )
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table)
+
+
+def read_names(path: Path) -> Names:
+    """Read what `write_names` wrote."""
+    with pa.OSFile(str(path)) as source:
+        table = pa.ipc.open_file(source).read_all().combine_chunks()
+        return Names(
+            table["name"].to_pylist(),
+            table["category"].to_pylist(),
+            *(np.array(table[column].to_numpy()) for column in ("count", "total_ns", "longest_ns")),
+        )

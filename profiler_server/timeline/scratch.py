@@ -20,8 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from collector.format.intervals import Ints
-from profiler_server.timeline.names import NameCollector
-from profiler_server.timeline.pyramid import Int32s
+from profiler_server.timeline.pyramid import Int32s, NameCollector
 from profiler_server.timeline.sources import BATCH_ROWS, Batch
 
 

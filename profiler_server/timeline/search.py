@@ -48,26 +48,22 @@ def search(timeline: Timeline, text: str, after: tuple[int, int], direction: Dir
     total = int(counts.sum())
     if not total:
         return SearchResult(0, 0, (), None, 0)
-    chosen = names[np.argsort(-timeline.names.total_ns[names], kind="stable")[:MOST_LISTED]]
-    top = tuple(_describe(timeline, int(name)) for name in chosen)
+    chosen = names[np.argsort(-timeline.names.total_ns[names], kind="stable")[:MOST_LISTED]].tolist()
+    top = tuple(NameMatch(*timeline.names.describe(name)[:4]) for name in chosen)
     first, last = timeline.name_offsets[names], timeline.name_offsets[names + 1]
     # Where each name's slices pass the place to go on from; (start, place) orders all slices of all names.
     passed = _bisect(timeline, first, last, after)
     before = int((passed - first).sum())
     if direction == "next":
         number = before + 1 if before < total else 1
-        position = _first_of(timeline, passed, last) if before < total else _first_of(timeline, first, last)
+        position = _pick(timeline, passed[passed < last] if before < total else first[first < last], 0)
     else:
         at_after = _bisect(timeline, first, last, (after[0], after[1] - 1))
         earlier = int((at_after - first).sum())
         number = earlier if earlier else total
-        position = _last_of(timeline, first, at_after if earlier else last)
+        ends = at_after if earlier else last
+        position = _pick(timeline, ends[first < ends] - 1, -1)
     return SearchResult(total, len(names), top, timeline.place(position), number)
-
-
-def _describe(timeline: Timeline, name: int) -> NameMatch:
-    names = timeline.names
-    return NameMatch(names.name[name], names.category[name], int(names.count[name]), int(names.total_ns[name]))
 
 
 def _bisect(timeline: Timeline, first: Ints, last: Ints, after: tuple[int, int]) -> Ints:
@@ -85,14 +81,10 @@ def _bisect(timeline: Timeline, first: Ints, last: Ints, after: tuple[int, int])
         high[open_[~behind]] = middle[~behind]
 
 
-def _first_of(timeline: Timeline, first: Ints, last: Ints) -> int:
-    places = timeline.read_order(first[first < last])
-    return int(places[np.lexsort((places, _read_starts(timeline, places)))[0]])
-
-
-def _last_of(timeline: Timeline, first: Ints, last: Ints) -> int:
-    places = timeline.read_order(last[first < last] - 1)
-    return int(places[np.lexsort((places, _read_starts(timeline, places)))[-1]])
+def _pick(timeline: Timeline, rows: Ints, which: int) -> int:
+    """Return the place of one of some rows of the index, in order of time."""
+    places = timeline.read_order(rows)
+    return int(places[np.lexsort((places, _read_starts(timeline, places)))[which]])
 
 
 def _read_starts(timeline: Timeline, places: Ints) -> npt.NDArray[np.int64]:
@@ -167,16 +159,5 @@ def summarize_area(timeline: Timeline, begin: int, end: int, lanes: Sequence[int
 
 def list_longest(timeline: Timeline, limit: int = 20) -> tuple[AreaRow, ...]:
     """Return the names with the most time in the whole timeline, for the table that stands beside the drawing."""
-    names = timeline.names
-    ordered = np.argsort(-names.total_ns, kind="stable")[:limit].tolist()
-    return tuple(
-        AreaRow(
-            names.name[i],
-            names.category[i],
-            int(names.count[i]),
-            int(names.total_ns[i]),
-            float(names.total_ns[i] / max(names.count[i], 1)),
-            int(names.longest_ns[i]),
-        )
-        for i in ordered
-    )
+    ordered = np.argsort(-timeline.names.total_ns, kind="stable")[:limit].tolist()
+    return tuple(AreaRow(*timeline.names.describe(name)) for name in ordered)

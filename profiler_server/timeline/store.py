@@ -23,8 +23,7 @@ from profiler_server.timeline.build import (
     level_file,
 )
 from profiler_server.timeline.lane_file import ColumnFile, LaneFile, open_counters, open_level, open_raw
-from profiler_server.timeline.names import Names, read_names
-from profiler_server.timeline.pyramid import Bins, join_bins, merge_bins
+from profiler_server.timeline.pyramid import Bins, Names, join_bins, merge_bins, read_names
 
 
 class Cut(NamedTuple):

@@ -1,6 +1,6 @@
 // What stands in a table of the page as a CSV file.
 
-// The same rule as in profiler_server/store/csv_rows.py.
+// The same rule as in profiler_server/store/sql.py.
 const FORMULA = /^[=+@\t\r-]/;
 const NUMBER = /^[+-]?([0-9]+([.][0-9]*)?|[.][0-9]+)([eE][+-]?[0-9]+)?$/;
 

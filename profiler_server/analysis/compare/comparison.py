@@ -26,7 +26,7 @@ from collector.format.steps import explain_average, read_integers, select_steps,
 from profiler_server.analysis.compare.run_statistics import ALPHA, compare_stretches, correct_chances
 from profiler_server.analysis.compare.run_times import find_unlike, measure_others, name_load, read_likeness
 from profiler_server.analysis.operators.operator_groups import Measure
-from profiler_server.analysis.tables import find_rows
+from profiler_server.analysis.tables import find_rows, is_text
 from profiler_server.diagnosis.limits.compare import CAUSE_FRAC, MEDIAN_FRAC, STEPS_RATIO, WHOLE_LOOP_FRAC
 from profiler_server.format import format_change, format_duration, format_number_of, format_share
 
@@ -284,7 +284,7 @@ def _leave_out_moved(ranks: Sequence[RankRun], rows: Sequence[pa.Table]) -> tupl
     here = [not any(loader.num_workers for loader in rank.manifest.loaders) for rank in ranks]
     if here[0] == here[1]:
         return list(rows), ""
-    loading = [_is_loading(each) for each in rows]
+    loading = [is_text(each, "phase", "data_wait") for each in rows]
     one = here.index(True)
     moved = rows[one].filter(loading[one])
     if not moved.num_rows:
@@ -296,10 +296,6 @@ def _leave_out_moved(ranks: Sequence[RankRun], rows: Sequence[pa.Table]) -> tupl
         f"Operators that make batches are left out ({spent} a step in {names[one]}): in {names[1 - one]} they run in "
         "DataLoader workers, where operators are not recorded"
     )
-
-
-def _is_loading(rows: pa.Table) -> pa.ChunkedArray:
-    return pc.fill_null(pc.equal(rows["phase"].cast(pa.string()), "data_wait"), False)
 
 
 def _of(times: dict[str, Floats], name: str) -> Floats:

@@ -121,7 +121,8 @@ def judge(
     kind = _decide(estimate, max_slowdown)
     base_parts, new_parts = gather_parts(base, new)
     parts = find_changed_parts(base_parts, new_parts)
-    verdict = replace(verdict, kind=kind, estimate=estimate, parts=parts, mean_change_ns=_find_mean(base, new))
+    mean_change_ns = float(_means(new).mean() - _means(base).mean())
+    verdict = replace(verdict, kind=kind, estimate=estimate, parts=parts, mean_change_ns=mean_change_ns)
     verdict = replace(verdict, leading=None if _choose_parts(verdict) else _find_leading(base, new))
     verdict = replace(verdict, pairs=_list_pairs(base, new), main_thread=_estimate_main_thread(base, new))
     load = _explain_load(kind, base, new)
@@ -166,11 +167,7 @@ def _estimate(
 def _estimate_main_thread(base: Sequence[RunTimes], new: Sequence[RunTimes]) -> Estimate | None:
     if min(len(base), len(new)) < LEAST_RUNS or not all(run.main_thread_ns for run in (*base, *new)):
         return None
-    return _estimate(base, new, _read_main_thread, judge_pairs)
-
-
-def _read_main_thread(runs: Sequence[RunTimes]) -> Floats:
-    return np.array([run.main_thread_ns or math.nan for run in runs])
+    return _estimate(base, new, lambda runs: np.array([run.main_thread_ns or math.nan for run in runs]), judge_pairs)
 
 
 def _list_pairs(base: Sequence[RunTimes], new: Sequence[RunTimes]) -> tuple[PairChange, ...]:
@@ -192,10 +189,6 @@ def _medians(runs: Sequence[RunTimes]) -> Floats:
 
 def _means(runs: Sequence[RunTimes]) -> Floats:
     return np.array([np.mean(run.steps_ns) for run in runs])
-
-
-def _find_mean(base: Sequence[RunTimes], new: Sequence[RunTimes]) -> float:
-    return float(_means(new).mean() - _means(base).mean())
 
 
 def _name_rank(runs: Sequence[RunTimes]) -> str:

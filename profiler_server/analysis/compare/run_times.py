@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 import pyarrow as pa
 
@@ -120,7 +120,7 @@ class RunTimes:
 
     @property
     def likeness(self) -> Likeness:
-        return Likeness(self.script, self.host, self.world_size, self.rank, self.batch_sizes, self.parameters)
+        return Likeness(**{each.name: getattr(self, each.name) for each in fields(Likeness)})
 
 
 def read_times(run: Run, rank: int | None = None) -> RunTimes:
@@ -134,14 +134,10 @@ def read_times(run: Run, rank: int | None = None) -> RunTimes:
     durations: Floats = read_integers(kept, "duration_ns").astype(float)
     phases = {phase.label: float(read_integers(kept, f"{phase.name}_ns").mean()) for phase in PHASES}
     manifest, load = run.manifest, _read_load(one, kept)
-    likeness = read_likeness(manifest, one)
     main_cores = load.main_thread if load is not None else None
     return RunTimes(
         name=clean_name(manifest.name),
         started_unix_ns=manifest.created_unix_ns,
-        host=likeness.host,
-        script=likeness.script,
-        world_size=likeness.world_size,
         steps_ns=durations,
         parts_ns=phases,
         others_cores=_count_others(load),
@@ -150,9 +146,7 @@ def read_times(run: Run, rank: int | None = None) -> RunTimes:
         kernels_ns=_read_kernels(one),
         state=run.state,
         main_thread_ns=main_cores * float(durations.mean()) if main_cores else None,
-        rank=likeness.rank,
-        batch_sizes=likeness.batch_sizes,
-        parameters=likeness.parameters,
+        **vars(read_likeness(manifest, one)),
     )
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -31,6 +32,7 @@ from profiler_server.facts.steps import NamedFunction, OwnWork
 MOST_NAMED = 8
 _MOST_DEPTH = 4
 _Z = 1.96
+_PROTOCOL = re.compile(r"(.*\.)?__([^.]*)__", re.DOTALL)
 
 Function = tuple[str, str]
 Weights = Mapping[tuple[Frame, ...], int]
@@ -120,12 +122,9 @@ def name_stage(weights: Mapping[tuple[tuple[Frame, ...], int], int]) -> tuple[Na
 
 def cut_worker(stack: tuple[Frame, ...], entry: int) -> tuple[tuple[Frame, ...], int]:
     """Leave out what called the worker in its parent, which a forked one has on its stack, and torch's loop."""
-    outside = max((at + 1 for at, frame in enumerate(stack[:entry]) if _is_fetch(frame)), default=entry)
+    fetching = [at for at, frame in enumerate(stack[:entry]) if frame.package == "torch" and frame.base == "fetch.py"]
+    outside = fetching[-1] + 1 if fetching else entry
     return stack[outside:], entry - outside
-
-
-def _is_fetch(frame: Frame) -> bool:
-    return frame.package == "torch" and frame.base == "fetch.py"
 
 
 def name_entries(entries: Mapping[tuple[tuple[Frame, ...], int], int]) -> tuple[NamedFunction, ...]:
@@ -157,12 +156,8 @@ def _find_entrances(entries: Mapping[tuple[tuple[Frame, ...], int], int]) -> fro
         frame.function
         for stack, _ in entries
         for frame in stack
-        if not frame.package and _is_protocol(frame.name.rpartition(".")[2])
+        if not frame.package and _PROTOCOL.fullmatch(frame.name)
     )
-
-
-def _is_protocol(name: str) -> bool:
-    return name.startswith("__") and name.endswith("__")
 
 
 def _name_sample(stack: Sequence[Frame], entry: int, entrances: frozenset[Function]) -> _Name | None:
@@ -176,17 +171,14 @@ def _name_sample(stack: Sequence[Frame], entry: int, entrances: frozenset[Functi
         is_part = last is not None and stack[own].is_comprehension and stack[own].file == last.file
         last = replace(last, line=stack[own].line) if last is not None and is_part else stack[own]
         entry, is_own_line = own + 1, True
-        if last.function in entrances or is_part or (last.is_wrapper and _calls_own(stack, entry)):
+        calls_own = entry < len(stack) and not stack[entry].package
+        if last.function in entrances or is_part or (last.is_wrapper and calls_own):
             continue
         return _Name(last.label, "", last)
     if entry < len(stack):
         called = _find_called(stack[entry:])
         return _Name(called.label, last.label if last is not None else "", last or called, is_wrapper=called.is_wrapper)
     return _Name(last.label, "", last, is_own_line) if last is not None else None
-
-
-def _calls_own(stack: Sequence[Frame], entry: int) -> bool:
-    return entry < len(stack) and not stack[entry].package
 
 
 def _find_called(stack: Sequence[Frame]) -> Frame:
@@ -236,7 +228,7 @@ def find_own_work(weights: Mapping[Stack, int], loop: frozenset[Function]) -> Ow
 
 
 def _is_own(stack: Stack, entry: int) -> bool:
-    at = _find_innermost(stack)
+    at = next((place for place in reversed(range(len(stack))) if not stack[place].package), None)
     if at is None or any(frame.is_unknown for frame in stack[entry:]):  # a module may have been left out
         return False
     in_module = any(_runs_module(frame) for frame in stack[entry : at + 1])
@@ -250,10 +242,6 @@ def _runs_module(frame: Frame) -> bool:
 
 def _updates(frame: Frame) -> bool:
     return frame.package == "torch" and (frame.name.rpartition(".")[2] == "backward" or "/torch/optim/" in frame.file)
-
-
-def _find_innermost(stack: Stack) -> int | None:
-    return next((place for place in reversed(range(len(stack))) if not stack[place].package), None)
 
 
 def _find_callers(stacks: Iterable[Stack]) -> frozenset[Function]:

@@ -28,9 +28,9 @@ from collector.format.steps import (
 from profiler_server.analysis.data.stages import find_loader
 from profiler_server.analysis.device.device import summarize_device
 from profiler_server.analysis.ranks.ending import find_end
+from profiler_server.analysis.steps.interruptions import find_reasons
 from profiler_server.analysis.steps.step_figures import count_micro_batches, measure_throughput, summarize_spread
 from profiler_server.analysis.steps.step_graph import average_graph
-from profiler_server.analysis.steps.triggers import find_reasons
 from profiler_server.derive.derived import NotReady
 from profiler_server.diagnosis.end_sentences import describe_end, list_attempt_lines, name_title
 from profiler_server.diagnosis.limits.steps import NOTED_FRAC

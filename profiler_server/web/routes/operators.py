@@ -14,7 +14,7 @@ from starlette.responses import Response, StreamingResponse
 from collector.format.lens import StepRange
 from profiler_server.analysis.operators.operator_groups import GROUPS, GroupTable
 from profiler_server.analysis.selection import Selection, select_rows
-from profiler_server.store.csv_rows import guard_texts
+from profiler_server.store.sql import guard_texts
 from profiler_server.web.answers import BadQueryError, send_json
 from profiler_server.web.parameters import PageNumber, RankOf, select_page
 

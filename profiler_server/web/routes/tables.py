@@ -19,7 +19,7 @@ from collector.format.schema.tables import TABLES
 from collector.format.timeline_rows import keep_workers
 from profiler_server.analysis.selection import choose_workers
 from profiler_server.pages.steps.charts import CHART_NAMES, build_figure, narrow, read_step_data
-from profiler_server.store.csv_rows import write_rows
+from profiler_server.store.sql import write_rows
 from profiler_server.web.answers import BadQueryError, send_json
 from profiler_server.web.parameters import LARGEST_STEP, RankOf, Workers, check_page
 

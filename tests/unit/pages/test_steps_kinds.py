@@ -11,7 +11,7 @@ from collector.format.run import open_run
 from collector.format.schema import layout
 from collector.format.schema.manifest import RankManifest, Window, encode_manifest
 from collector.options import WindowOption
-from profiler_server.analysis.steps.triggers import DEFAULT_STEPS, explain_windows
+from profiler_server.analysis.steps.interruptions import DEFAULT_STEPS, explain_windows
 from profiler_server.page import PageRequest
 from profiler_server.pages.steps import build
 from tests.support.runs import MS, RunPlan, build_run
