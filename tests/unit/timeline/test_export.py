@@ -268,9 +268,9 @@ def test_workers_and_ranks_that_are_taken_out_keep_their_numbers(wide: Run, tmp_
 
 
 def test_a_worker_that_is_not_there_is_an_error_that_names_those_there_are(wide: Run, tmp_path: Path) -> None:
-    with pytest.raises(OptionError, match="the wide has no worker 7; it has 0, 1, 2"):
+    with pytest.raises(OptionError, match="the run has no worker 7; it has 0, 1, 2"):
         wide.write_trace(tmp_path / "t.json", workers=[0, 7])
-    with pytest.raises(OptionError, match="the wide has no worker 3; it has 0, 1, 2"):
+    with pytest.raises(OptionError, match="the run has no worker 3; it has 0, 1, 2"):
         export_timeline(wide, tmp_path / "t.json", Part(workers="0-3"))
     assert not (tmp_path / "t.json").exists()
 
