@@ -10,10 +10,9 @@ import numpy as np
 from collector.format.run import RankRun
 from collector.format.schema.errors import RunError
 from collector.format.steps import sum_recorded, summarize_evaluation, summarize_phases, summarize_steps
-from profiler_server.analysis.steps.interruptions import read_interruptions
+from profiler_server.analysis.steps.interruptions import WindowReason, explain_windows, read_interruptions
 from profiler_server.analysis.steps.step_figures import count_micro_batches, summarize_spread
 from profiler_server.analysis.steps.step_graph import StepGraph, average_graph, summarize_device_phases, trace_step
-from profiler_server.analysis.steps.triggers import WindowReason, explain_windows
 from profiler_server.facts.steps import HeldSum, sum_interruptions
 from profiler_server.figures import Chart
 from profiler_server.format import describe_micro_batches, format_count
