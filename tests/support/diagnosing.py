@@ -11,6 +11,7 @@ from profiler_server.diagnosis.measuring import measure_case
 from profiler_server.diagnosis.ranking import Fixed, make_claim
 from profiler_server.facts.case import Case, Claim
 from profiler_server.facts.results import Diagnosis, Suggestion
+from profiler_server.format import format_duration
 from tests.support import facts as make
 from tests.support.cases import Plant, build_case_run
 
@@ -38,15 +39,30 @@ def promise(case: Case, name: str) -> Claim:
     return make_claim(case, rule, make.find(case, name), Fixed(case.loading.loop.model, case.steps.mean_ns, {}))
 
 
-def write_out(said: Suggestion) -> str:
-    """Return all that is shown of a suggestion, a line for each part of it."""
+def write_out(found: Diagnosis, rule: str = "") -> str:
+    """Return all that is shown of a diagnosis: of each suggestion, or of one, a line for each part of it."""
+    bound = found.bound_by
+    share = "" if bound.share_frac is None else f" {bound.share_frac:.1%}"
+    noted = f"{bound.kind} {bound.stage or ''}{share}, {bound.confidence}\n{found.sentence}\n"
+    noted += "".join(f"\n{_write_suggestion(said)}" for said in found.suggestions if rule in ("", said.rule))
+    if not rule:
+        noted += "".join(f"\n{lack.rule} lacks {lack.missing}: {lack.how}\n" for lack in found.abstained)
+        noted += f"\n{found.silence}\n" if found.silence else ""
+    return noted
+
+
+def _write_suggestion(said: Suggestion) -> str:
+    step, low, high = (
+        "none" if time is None else format_duration(time)
+        for time in (said.predicted_step_ns, said.predicted_low_ns, said.predicted_high_ns)
+    )
     parts = {
         "measured": said.measured,
         "threshold": said.threshold,
         "advice": said.advice,
         "change": said.change.replace("\n", "\n    "),
         "fix": said.fix,
-        "step": f"{said.predicted_step_ns} {said.predicted_low_ns} {said.predicted_high_ns} {said.severity}",
+        "step": f"{step}, {low} to {high}; {said.severity}",
         "shown": "; ".join(f"{seen.page}?{seen.query} {seen.text}" for seen in said.evidence),
     }
-    return f"{said.title}\n" + "".join(f"  {name}: {text}\n" for name, text in parts.items())
+    return f"{said.rule}: {said.title}\n" + "".join(f"  {name}: {text}\n" for name, text in parts.items())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 
 import pytest
@@ -43,10 +42,6 @@ def test_a_function_between_the_modules_is_named_with_a_step_in_which_it_takes_a
     assert found.predicted_low_ns >= (STEP_MS - 0.8 * 20) * MS * 0.93
 
 
-def test_operators_that_the_code_calls_by_itself_are_no_python(tmp_path: Path) -> None:
-    assert find(judge(tmp_path / "run", CALLS_MODEL, MINES, forward_ms=17.0)) is None
-
-
 @pytest.mark.parametrize(
     "frames",
     [
@@ -59,68 +54,6 @@ def test_operators_that_the_code_calls_by_itself_are_no_python(tmp_path: Path) -
 )
 def test_code_of_modules_and_of_torch_is_not_blamed(tmp_path: Path, frames: tuple[str, ...]) -> None:
     assert find(judge(tmp_path / "run", CALLS_MODEL, in_phase("forward", 80, *frames))) is None
-
-
-def test_a_function_that_also_trains_is_told_by_its_line(tmp_path: Path) -> None:
-    rows = [
-        in_phase("forward", 20, own("Trainer.update", 20), *MODULE),
-        in_phase("forward", 80, own("Trainer.update", 22)),
-    ]
-    found = find(judge(tmp_path / "run", *rows))
-    assert found is not None
-    assert found.title == "Every step waits for Python code: what train.py:22 does"
-
-
-def test_without_a_window_the_rule_asks_for_one(tmp_path: Path) -> None:
-    tables = {"stacks": late(CALLS_MODEL, MINES, *TRAINS), "operators": []}
-    found = diagnose(build_case_run(tmp_path / "run", Plant(plan_of(), tables=tables)), 0)
-    assert find(found) is None
-    assert RULE in [entry.rule for entry in found.abstained]
-
-
-def test_what_lies_outside_of_the_computing_is_left_to_its_rule(tmp_path: Path) -> None:
-    plant = Plant(plan_of(tail=30.0))
-    rules = [
-        found.rule
-        for found in judge(tmp_path / "run", in_phase("tail", 90, own("accuracy", 88)), plant=plant).suggestions
-    ]
-    assert "python_gap" in rules
-    assert RULE not in rules
-
-
-def test_a_step_whose_python_is_in_its_modules_gets_no_advice(tmp_path: Path) -> None:
-    assert judge(tmp_path / "run", CALLS_MODEL).suggestions == ()
-
-
-def test_where_the_gain_is_too_short_to_be_promised_the_code_is_named_all_the_same(tmp_path: Path) -> None:
-    brief = {name: time_ms / 30 for name, time_ms in HEALTHY_STEP_MS.items()}
-    plant = Plant(dataclasses.replace(plan_of(), phases_ms=brief))
-    found = find(judge(tmp_path / "run", CALLS_MODEL, MINES, forward_ms=0.13, plant=plant))
-    assert found is not None
-    assert (found.severity, found.predicted_step_ns) == ("low", None)
-
-
-def test_metrics_of_a_library_are_advised_now_and_then(tmp_path: Path) -> None:
-    rows = [in_phase("forward", 80, library("roc_auc_score", "sklearn/metrics/_ranking.py"))]
-    found = find(judge(tmp_path / "run", CALLS_MODEL, *rows))
-    assert found is not None
-    assert found.title == "Every step waits for Python code: sklearn.roc_auc_score()"
-    assert found.change.startswith("if step % 50 == 0:")
-
-
-@pytest.mark.parametrize(("forward_ms", "is_told"), [(0.7, True), (0.0, False)])
-def test_a_short_step_that_is_mostly_outside_of_training_is_told_without_a_promise(
-    tmp_path: Path, forward_ms: float, is_told: bool
-) -> None:
-    """Nothing is, where no module was seen to run: then its forward is what lies outside."""
-    brief = dict.fromkeys(HEALTHY_STEP_MS, 0.0) | {"forward": forward_ms, "backward": 0.8, "tail": 1.5}
-    run = build_case_run(tmp_path / "run", Plant(dataclasses.replace(plan_of(), phases_ms=brief)))
-    told = [
-        (found.severity, found.predicted_step_ns)
-        for found in diagnose(run, 0).suggestions
-        if found.rule == "python_gap"
-    ]
-    assert told == ([("low", None)] if is_told else [])
 
 
 LOOP = "rows_in_loop"

@@ -15,7 +15,7 @@ from profiler_server.diagnosis.verdict import find_bound, say_limit
 from profiler_server.facts.results import Diagnosis
 from profiler_server.format import format_duration, format_share
 from tests.support.asking import Asker
-from tests.support.cases import PLANTED, Plant, build_case_run, plan_of
+from tests.support.cases import Plant, build_case_run, plan_of
 from tests.support.diagnosing import measure
 from tests.support.facts import with_device, with_load
 from tests.support.runs import MS, RunPlan, build_run, slow_loader_plan
@@ -43,13 +43,6 @@ def forget_some(steps: list[dict[str, object]]) -> None:
             step["data_wait_ns"] = 90 * MS
 
 
-@pytest.mark.parametrize("rule", PLANTED)
-def test_every_part_of_a_step_is_of_the_mean_step(rule: str, tmp_path: Path) -> None:
-    run = build_case_run(tmp_path / "run", PLANTED[rule])
-    found = {base for text in list_texts(diagnose(run, 0)) for _, base in PART.findall(text)}
-    assert found <= {find_mean(run)}
-
-
 def test_time_outside_of_training_is_told_of_the_mean_step_on_every_page(tmp_path: Path) -> None:
     run = build_case_run(tmp_path / "run", Plant(plan_of(), edit=forget_some))
     found = diagnose(run, 0)
@@ -61,22 +54,6 @@ def test_time_outside_of_training_is_told_of_the_mean_step_on_every_page(tmp_pat
     assert f"({share}) are spent outside of loading, preparing the batch" in said.measured
     page = Asker(tmp_path).ask("/runs/run/").text
     assert {base for _, base in PART.findall(re.sub(r"<[^>]+>", "", page))} == {find_mean(run)}
-
-
-def test_no_more_cores_are_in_use_than_there_are(tmp_path: Path) -> None:
-    for rule in ("workers_capped_by_cores", "slow_transform"):
-        text = " ".join(list_texts(diagnose(build_case_run(tmp_path / rule, PLANTED[rule]), 0)))
-        used = re.findall(r"([\d.]+) of (\d+) cores are in use", text)
-        assert used
-        assert all(float(cores) <= float(there) for cores, there in used)
-
-
-def test_what_did_not_happen_is_not_told(tmp_path: Path) -> None:
-    text = " ".join(list_texts(diagnose(build_case_run(tmp_path / "run", PLANTED["uneven_samples"]), 0)))
-    assert "The median batch takes" in text
-    assert "in 0.0 % of the requests" not in text
-    breaks = " ".join(list_texts(diagnose(build_case_run(tmp_path / "breaks", PLANTED["graph_breaks"]), 0)))
-    assert "1 graph break in forward (net.py:7)" in breaks
 
 
 def test_a_run_that_only_infers_is_judged_by_its_batches(tmp_path: Path) -> None:

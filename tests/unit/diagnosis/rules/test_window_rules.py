@@ -40,7 +40,7 @@ def test_a_rule_speaks_of_its_cause(rule: str, diagnose_window: Judge, golden: G
     said = {entry.rule: entry for entry in diagnosis.suggestions}
     assert rule in said
     found = said[rule]
-    golden(f"rules/{rule}", write_out(found))
+    golden(f"rules/{rule}", write_out(diagnosis, rule))
     assert all((found.title, found.measured, found.threshold, found.advice, found.change, found.evidence))
     assert found.predicted_low_ns is not None
     assert found.predicted_step_ns is not None
