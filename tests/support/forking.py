@@ -32,8 +32,9 @@ def _fork_child(
 ) -> None:
     """Stand in for `Popen._execute_child`."""
     words: list[str] = [] if isinstance(args, (str, bytes)) else [os.fsdecode(word) for word in args]
-    is_plain = len(words) > 1 and (words[1] in ("-c", "-m") or not words[1].startswith("-"))
-    if not is_plain or words[0] != _PYTHON or preexec_fn is not None:
+    is_plain = len(words) > 1 and (words[1] in ("-c", "-m", "-u") or not words[1].startswith("-"))
+    has_server = isinstance(self, Forked) or os.getpid() in _channels  # a script's own fork has none
+    if not has_server or not is_plain or words[0] != _PYTHON or preexec_fn is not None:
         _execute(self, args, executable, preexec_fn, close_fds, pass_fds, *rest)
         return
     cwd, environment, _, _, _, *pipes = rest
@@ -47,7 +48,7 @@ def _fork_child(
 
 
 class Forked(subprocess.Popen[Any]):
-    """A process of `[sys.executable, "-c" | "-m" | script, …]` with the options of Popen, in a session of its own."""
+    """A process of `[sys.executable, "-u"?, "-c" | "-m" | script, …]` with the options of Popen, in a session of its own."""
 
     _execute_child = _fork_child
 

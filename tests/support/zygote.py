@@ -44,6 +44,13 @@ _PARKED = (
     "torch.distributed.device_mesh",
     "torch.distributed.run",
 )
+_SERVER = (
+    *("duckdb", "profiler_server.cli", "profiler_server.report.text", "profiler_server.report.brief"),
+    *("profiler_server.report.gate", "profiler_server.web.serving", "profiler_server.web.report_file"),
+    *("profiler_server.analysis.compare.comparison", "profiler_server.store.sql", "profiler_server.timeline.export"),
+    *("collector.traces.importing", "collector.storage.uploading"),
+)
+"""What the commands of the server need; imported when the first of them is asked for."""
 _OUT_OF_THE_WAY = 200
 """Descriptors of our own have numbers from here on."""
 
@@ -88,6 +95,9 @@ def serve(channel: socket.socket) -> dict[str, Any] | None:
         message, descriptors, _, _ = socket.recv_fds(channel, forking.MOST_BYTES, forking.MOST_DESCRIPTORS)
         if not message:
             return None
+        request = json.loads(message)
+        if any("profiler_server" in word for word in request["words"][:2]):
+            _import_server()
         read, write = os.pipe()
         between = os.fork()
         if not between:
@@ -97,11 +107,19 @@ def serve(channel: socket.socket) -> dict[str, Any] | None:
                 os._exit(0)
             for used in (read, write, channel.detach()):
                 os.close(used)
-            return {**json.loads(message), "descriptors": descriptors}
+            return {**request, "descriptors": descriptors}
         os.waitpid(between, 0)  # from here on its fork has the next parent above that takes orphans
         channel.send(os.read(read, 16))
         for used in (read, write, *descriptors):
             os.close(used)
+
+
+def _import_server() -> None:
+    if "profiler_server.cli" not in sys.modules:
+        for name in _SERVER:
+            importlib.import_module(name)
+        gc.collect()
+        gc.freeze()
 
 
 def serve_with_forks(channel: socket.socket) -> tuple[dict[str, Any], socket.socket] | None:
@@ -138,24 +156,30 @@ def become(request: dict[str, Any], base_path: Sequence[str]) -> ModuleType:
     sys.path[:] = ["", *entries, *base_path]
     sys.modules["__main__"] = main = ModuleType("__main__")
     vars(main)["__builtins__"] = __builtins__
+    sys.dont_write_bytecode = bool(os.environ.get("PYTHONDONTWRITEBYTECODE"))
     return main
 
 
 def run_words(words: Sequence[str], main: ModuleType) -> None:
     """Do what `python words…` does."""
+    if words[0] == "-u":
+        for stream in (sys.stdout, sys.stderr):
+            stream.reconfigure(write_through=True)  # type: ignore[union-attr]
+        words = words[1:]
     if words[0] == "-c":
         sys.argv[:] = ["-c", *words[2:]]
         exec(compile(words[1], "<string>", "exec"), vars(main))
     elif words[0] == "-m":
         sys.argv[:] = words[1:]
         sys.path[0] = os.getcwd()
+        sys.modules.pop(words[1], None)
         runpy._run_module_as_main(words[1])  # type: ignore[attr-defined]
     else:
         sys.argv[:] = words
         sys.path[0] = os.path.dirname(os.path.realpath(words[0]))
-        main.__file__ = words[0]
+        main.__file__ = os.path.abspath(words[0])
         with open(words[0], "rb") as file:
-            code = compile(file.read(), words[0], "exec")
+            code = compile(file.read(), main.__file__, "exec")
         exec(code, vars(main))
 
 

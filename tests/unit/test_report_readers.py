@@ -18,6 +18,8 @@ from collector.format.run import open_run
 from collector.format.schema import layout
 from profiler_server.report import Reporting, build_report
 from profiler_server.web.report_file import render_report
+from tests.support import forking
+from tests.support.forking import Forked
 from tests.support.machines import build_ranks
 
 
@@ -66,14 +68,14 @@ def test_a_terminal_sees_a_bar_and_a_pipe_sees_none(tmp_path: Path, options: tup
     command = [sys.executable, "-m", "profiler_server.cli", "report", "run", "--json", *options]
     ours, theirs = pty.openpty()
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100"}
-    shown = subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=theirs)
+    shown = Forked(command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=theirs)
     os.close(theirs)
     seen = _read_terminal(ours)
     told, _ = shown.communicate(timeout=300)
     assert shown.returncode == 0
     assert b"Reading run" in seen
-    piped = subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=300, check=True)
-    assert piped.stderr == b""
+    piped = forking.run(command, cwd=tmp_path, text=False)
+    assert (piped.returncode, piped.stderr) == (0, b"")
     assert piped.stdout == told
 
 

@@ -26,13 +26,14 @@ from collector.format.schema import layout
 from collector.format.schema.errors import RunNotFoundError
 from profiler_server import cli
 from profiler_server.commands import find_runs
+from tests.support import forking
 from tests.support.runs import HEALTHY_STEP_MS, RunPlan, build_run, slow_loader_plan
 
 PROGRAM = [sys.executable, "-m", "profiler_server.cli"]
 
 
 def start(*arguments: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*PROGRAM, *map(str, arguments)], capture_output=True, text=True, timeout=300, cwd=cwd)
+    return forking.run([*PROGRAM, *map(str, arguments)], cwd=cwd)
 
 
 def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
@@ -106,7 +107,7 @@ def test_unknown_options_and_commands_are_named() -> None:
 
 @pytest.fixture
 def server(base: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    process = subprocess.Popen(
+    process = forking.Forked(
         [*PROGRAM, "--summary-base-dir", str(base), "--port", "0"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -318,7 +319,7 @@ def test_an_import_that_a_signal_ends_leaves_nothing(tmp_path: Path, number: sig
     command = [*PROGRAM, "import", str(trace), "--summary-base-dir", str(base)]
     before = signal.signal(number, signal.SIG_DFL)  # below nohup, and in the background, a signal is ignored
     try:
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        process = forking.Forked(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     finally:
         signal.signal(number, before)
     with process:

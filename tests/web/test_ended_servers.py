@@ -20,6 +20,7 @@ from profiler_server.web.uploads import imports as module
 from profiler_server.web.uploads import waiting
 from profiler_server.web.uploads.imports import MOST_TRIES, UPLOAD_FOLDER, Imports
 from tests.support.asking import PATIENCE_S
+from tests.support.forking import Forked
 from tests.support.traces import build_trace, training_steps
 
 TRACE = json.dumps(build_trace(training_steps(4000))).encode()
@@ -40,9 +41,7 @@ def serve(base: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """A server in a group of processes of its own, as a terminal or a service has it, and its address."""
     script = base.parent / "serve.py"
     script.write_text(START)
-    with subprocess.Popen(
-        [sys.executable, str(script), str(base)], stdout=subprocess.PIPE, text=True, start_new_session=True
-    ) as process:
+    with Forked([sys.executable, str(script), str(base)], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         line = process.stdout.readline()
         try:

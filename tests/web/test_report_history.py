@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -17,6 +15,7 @@ from profiler_server.report import build_report
 from profiler_server.report.history import render_history
 from tests.support.asking import Asker
 from tests.support.runs import HEALTHY_STEP_MS, RunPlan, build_run
+from tests.web.test_command_line import run
 
 
 @pytest.fixture
@@ -48,8 +47,9 @@ def test_the_report_says_the_change_of_the_list_of_runs(base: Path) -> None:
 
 
 def ask_command(*words: str | Path) -> str:
-    command = [sys.executable, "-m", "profiler_server.cli", "report", *map(str, words)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=True).stdout
+    done = run("report", *words)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def test_the_command_says_it_where_the_base_directory_is_given(base: Path) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.forking import Forked
 from tests.support.runs import RunPlan, build_run
 
 # Stands still where the new file is whole and has its hidden name still.
@@ -43,9 +44,8 @@ def begin(folder: Path, command: str, ignored: bool = False) -> subprocess.Popen
     (folder / "out").mkdir()
     words = [word.format(here=folder) for word in COMMANDS[command]]
     code = SLOW.format(name="out/x", ignored=ignored)
-    started = subprocess.Popen(
-        [sys.executable, "-c", code, *words], cwd=folder, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
+    whole = [sys.executable, "-c", code, *words]
+    started = Forked(whole, cwd=folder, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     end_s = time.monotonic() + 120
     while not (folder / "mark").exists():
         assert started.poll() is None, started.communicate()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from collector import open_run
-from tests.unit.launch.programs import TIMEOUT_S, run_launcher, write_script
+from tests.support import forking
+from tests.support.forking import ROOT
+from tests.unit.launch.programs import TIMEOUT_S, write_script
 
 # Every step waits for data, so the sidecar asks for a window after some sixty of them (or sooner, for an outlier, where
 # the machine is busy). `more` steps then follow.
@@ -63,40 +66,33 @@ if end == "interrupt":
     os.kill(os.getpid(), signal.SIGINT)
     time.sleep(5)
 """
-ENDS = ("return", "exception", "exit", "interrupt")
-AT = (("trigger", 0), ("trigger", 2), ("trigger", 12), ("control", 0), ("control", 2), ("option", 5))
+CASES = (
+    ("trigger", 0, "interrupt"),
+    ("trigger", 12, "exception"),
+    ("control", 2, "return"),
+    ("option", 5, "exit"),
+)
 """Who asks for the window, and the steps that follow: none (not open yet), few (open), more (written)."""
-CASES = [(*at, "return") for at in AT] + [(*at, end) for at in AT[:2] for end in ENDS[1:]]
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("ends")
-    write_script(folder, TRAINING)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def plain(folder: Path) -> dict[str, subprocess.CompletedProcess[str]]:
-    """How the script ends without us."""
-
-    def run(end: str) -> subprocess.CompletedProcess[str]:
-        words = [sys.executable, "train.py", "plain", "-", "0", end]
-        return subprocess.run(words, cwd=folder, text=True, capture_output=True, timeout=TIMEOUT_S)
-
-    return {end: run(end) for end in ENDS}
+def run(folder: Path, *words: object) -> subprocess.CompletedProcess[str]:
+    """Run the script, its end included, in an interpreter of its own."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, *map(str, words)]
+    return subprocess.run(command, cwd=folder, env=environment, text=True, capture_output=True, timeout=TIMEOUT_S)
 
 
 @pytest.mark.parametrize(("opened_by", "more", "end"), CASES)
-def test_a_script_ends_as_without_us(
-    folder: Path, plain: dict[str, subprocess.CompletedProcess[str]], opened_by: str, more: int, end: str
-) -> None:
+def test_a_script_ends_as_without_us(tmp_path: Path, opened_by: str, more: int, end: str) -> None:
+    script = write_script(tmp_path, TRAINING)
+    plain = forking.run([sys.executable, script.name, "plain", "-", "0", end], cwd=tmp_path)
     output = f"{opened_by}-{more}-{end}"
     options = json.dumps({"window": [2, 1000] if opened_by == "option" else [2, 4]})
-    done = run_launcher(folder, "-o", output, "--options", options, "train.py", output, opened_by, more, end)
+    words = ("-m", "collector.launch", "-o", output, "--options", options)
+    done = run(tmp_path, *words, script.name, output, opened_by, more, end)
     own = [line for line in done.stderr.splitlines() if not line.startswith(("profiler-run:", "[W"))]
-    assert (done.returncode, done.stdout, own) == (plain[end].returncode, "trained\n", plain[end].stderr.splitlines())
-    rank = open_run(folder / output).rank()
+    assert (done.returncode, done.stdout, own) == (plain.returncode, "trained\n", plain.stderr.splitlines())
+    rank = open_run(tmp_path / output).rank()
     asked = (opened_by,) if opened_by in ("option", "control") else ("outlier", "starvation", "drift")
     windows = [window for window in rank.manifest.windows if window.trigger in asked]
     # An order that comes as a step begins opens the window in it, before the script can see the order.

@@ -23,6 +23,11 @@ def run_python(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, *words], capture_output=True, text=True, cwd=folder, timeout=300)
 
 
+def run_started(folder: Path, *words: object) -> subprocess.CompletedProcess[str]:
+    """Run `profiler-run words…` as an interpreter of its own: how that ends is what is tested."""
+    return run_python(folder, "-m", "collector.launch", *map(str, words))
+
+
 @pytest.mark.parametrize(
     "words",
     [
@@ -46,7 +51,7 @@ def test_it_sees_what_it_sees_under_python(tmp_path: Path, words: tuple[str, ...
 )
 def test_it_ends_as_under_python(tmp_path: Path, end: str) -> None:
     path = str(write_script(tmp_path, f"def f():\n    pass\n{end}\n"))
-    launched, plain = run_launcher(tmp_path, path), run_python(tmp_path, path)
+    launched, plain = run_started(tmp_path, path), run_python(tmp_path, path)
     assert launched.returncode == plain.returncode
     own = [line for line in launched.stderr.splitlines() if not line.startswith("profiler-run:")]
     assert own == plain.stderr.splitlines()
@@ -54,14 +59,14 @@ def test_it_ends_as_under_python(tmp_path: Path, end: str) -> None:
 
 def test_an_interrupt_ends_it_by_the_signal(tmp_path: Path) -> None:
     path = write_script(tmp_path, "import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
-    launched = run_launcher(tmp_path, path)
+    launched = run_started(tmp_path, path)
     assert launched.returncode == -signal.SIGINT
     assert "collector" not in launched.stderr
 
 
 def test_without_torch_nothing_is_recorded_and_torch_is_not_imported(tmp_path: Path) -> None:
     path = write_script(tmp_path, "import sys\nprint('torch' in sys.modules, 'pyarrow' in sys.modules)\n")
-    launched = run_launcher(tmp_path, "-o", "out", path)
+    launched = run_started(tmp_path, "-o", "out", path)
     assert launched.stdout.split() == ["False", "False"]
     assert "neither imported torch nor marked a range" in launched.stderr
     assert not (tmp_path / "out").exists()
