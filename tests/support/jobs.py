@@ -168,6 +168,12 @@ def make_calls(job: Job, rank: int) -> Calls:
     return Calls(kinds, 0 * step, step, step, number, begin, end - begin, end - begin, size, members)
 
 
+def take(calls: Calls, chosen: object) -> Calls:
+    """Return some of the calls of a rank: a slice, or a mask."""
+    columns = (field.name for field in dataclasses.fields(calls) if field.name != "kinds")
+    return dataclasses.replace(calls, **{name: getattr(calls, name)[chosen] for name in columns})
+
+
 def write_job(path: Path, plan: JobPlan) -> Path:
     """Write the job as a run of the collector without detailed windows."""
     job = make_job(plan)

@@ -21,8 +21,8 @@ from collector.format.schema.manifest import Window, encode_manifest
 from profiler_server.diagnosis.judging import diagnose
 from profiler_server.facts.ranks import CollectiveRow, Collectives
 from profiler_server.figures import build_heat
-from profiler_server.pages.ranks import Comparison, RanksPage
-from profiler_server.pages.ranks.tables import ROWS_PER_PAGE, view_collectives
+from profiler_server.pages.ranks import Comparison, RanksPage, tables
+from profiler_server.pages.ranks.tables import view_collectives
 from tests.support.jobs import JobPlan, write_job
 from tests.support.live import edit_rank
 from tests.support.machines import build_ranks
@@ -56,6 +56,17 @@ def test_the_slow_rank_and_the_phase_that_grew_are_named(tmp_path: Path) -> None
     assert shown.tone == "bad"
     (slow,) = [row for row in shown.table.rows if row.is_behind]
     assert (slow.rank, slow.behind) == (3, "+15.0 %")
+    notes = {stat.label: stat.note for stat in shown.stats}
+    assert notes["Mean step"] == "the same on all ranks"
+    assert notes["Slowest rank"] == f"{slow.own} outside of collectives"
+    picture = shown.picture
+    assert picture is not None
+    assert (picture.rank, picture.others, picture.late, picture.cause) == (3, "3 others", "12.0 ms", "data wait")
+    assert shown.map.heat is not None
+    alpha = read_alpha(shown.map.heat.image)
+    assert alpha.shape == (4, 60)
+    assert alpha[3].min() > alpha[:3].max()
+    assert shown.map.data["ranks"] == [0, 1, 2, 3]
 
 
 def test_ranks_that_are_alike_are_said_to_be(tmp_path: Path) -> None:
@@ -64,7 +75,7 @@ def test_ranks_that_are_alike_are_said_to_be(tmp_path: Path) -> None:
         "The ranks are alike: none is behind the others by as much as 0.1 % of the step. A rank behind by 3.0 % of the step "
         "or more would be named."
     )
-    assert shown.tone == "good"
+    assert (shown.tone, shown.picture) == ("good", None)
     assert not any(row.is_behind for row in shown.table.rows)
 
 
@@ -127,23 +138,26 @@ def test_a_collective_of_very_many_ranks_is_one_line_that_covers_all_of_them() -
     assert (table.sums[0].ranks, table.sums[0].last, table.sums[0].wait) == ("450", None, "n/a")
 
 
-def test_no_collectives_is_a_state_of_its_own(tmp_path: Path) -> None:
-    assert compare(build_run(tmp_path / "run", RunPlan(ranks=2))).collectives is None
-
-
-def test_held_time_that_was_not_seen_is_not_shown_as_nothing(tmp_path: Path) -> None:
+def test_collectives_and_held_time_that_were_not_seen_are_states_of_their_own(tmp_path: Path) -> None:
     shown = compare(build_run(tmp_path / "run", RunPlan(ranks=2)))
-    (held,) = [stat for stat in shown.stats if stat.label == "Held in collectives"]
-    assert held.value == "not seen"
+    assert shown.collectives is None
+    assert {stat.label: stat.value for stat in shown.stats}["Held in collectives"] == "not seen"
 
 
-def test_the_picture_holds_every_rank_and_marks_the_slow_one(tmp_path: Path) -> None:
-    shown = compare(build_ranks(tmp_path / "run", 4, slow=3, steps=40))
-    assert shown.map.heat is not None
-    alpha = read_alpha(shown.map.heat.image)
-    assert alpha.shape == (4, 40)
-    assert alpha[3].min() > alpha[:3].max()
-    assert shown.map.data["ranks"] == [0, 1, 2, 3]
+def test_of_very_many_ranks_those_come_first_that_hold_the_others_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tables, "ROWS_PER_PAGE", 8)
+    path = write_job(tmp_path / "run", JobPlan(ranks=20, steps=12, slow=(17,), slow_frac=0.3, ranks_per_host=8))
+    shown = compare(path)
+    assert shown.sentence.startswith("Rank 17 holds 19 others up")
+    assert (shown.table.rows[0].rank, len(shown.table.rows)) == (17, 8)
+    assert (shown.table.page, shown.table.pages, shown.table.total) == (1, 3, 20)
+    assert shown.map.data["ranks"][0] == 17
+    assert "Shown are 8 of 20 ranks" in shown.map.caption
+    last = compare(path, page="3", sort="rank")
+    assert [row.rank for row in last.table.rows] == [16, 17, 18, 19]
+    assert compare(path, page="99").table.page == 3
 
 
 def read_alpha(address: str) -> np.ndarray:
@@ -197,32 +211,12 @@ def test_the_caption_of_the_map_tells_a_cell_beyond_its_scale(tmp_path: Path) ->
     assert "1 cell is far beyond that: 90.1 s (violet)" in caption
 
 
-def test_of_very_many_ranks_those_come_first_that_hold_the_others_up(tmp_path: Path) -> None:
-    plan = JobPlan(ranks=300, steps=12, slow=(217,), slow_frac=0.3, ranks_per_host=8)
-    path = write_job(tmp_path / "run", plan)
-    shown = compare(path)
-    assert shown.sentence.startswith("Rank 217 holds 299 others up")
-    assert (shown.table.rows[0].rank, len(shown.table.rows)) == (217, ROWS_PER_PAGE)
-    assert (shown.table.page, shown.table.pages, shown.table.total) == (1, 3, 300)
-    assert shown.map.data["ranks"][0] == 217
-    last = compare(path, page="3", sort="rank")
-    assert [row.rank for row in last.table.rows] == list(range(256, 300))
-    assert compare(path, page="99").table.page == 3
-
-
 def test_the_ranks_of_one_host_can_be_shown_alone(tmp_path: Path) -> None:
     path = write_job(tmp_path / "run", JobPlan(ranks=8, steps=12, slow=(5,), slow_frac=0.3, ranks_per_host=4))
     shown = compare(path, host="host1")
     assert [row.rank for row in shown.table.rows] == [4, 5, 6, 7]
     assert (shown.hosts[0].host, shown.hosts[0].worst) == ("host1", 5)
     assert "No rank is on a host" in compare(path, host="<script>").table.problem
-
-
-def test_a_picture_shows_who_waits_for_whom_where_one_rank_is_late(tmp_path: Path) -> None:
-    picture = compare(build_ranks(tmp_path / "run", 4, slow=3)).picture
-    assert picture is not None
-    assert (picture.rank, picture.others, picture.late, picture.cause) == (3, "3 others", "12.0 ms", "data wait")
-    assert compare(build_ranks(tmp_path / "even", 4)).picture is None
 
 
 def test_a_rank_that_wrote_nothing_and_one_too_many_are_named(tmp_path: Path) -> None:
@@ -246,20 +240,3 @@ def test_a_job_that_says_that_it_has_one_rank_has_a_slow_one_all_the_same(tmp_pa
     layout.run_file(path).write_text(encode_manifest(manifest), encoding="utf-8")
     assert compare(path).sentence.startswith("Rank 3 holds 3 others up")
     assert "fixed_straggler" in {found.rule for found in diagnose(open_run(path), 0).suggestions}
-
-
-def test_ranks_whose_steps_read_the_same_have_no_range(tmp_path: Path) -> None:
-    notes = {stat.label: stat.note for stat in compare(build_ranks(tmp_path / "run", 4, slow=2)).stats}
-    assert notes["Mean step"] == "the same on all ranks"
-
-
-def test_the_card_of_the_slowest_rank_has_the_own_time_of_the_table(tmp_path: Path) -> None:
-    shown = compare(build_ranks(tmp_path / "run", 4, slow=2))
-    notes = {stat.label: stat.note for stat in shown.stats}
-    row = next(row for row in shown.table.rows if row.rank == 2)
-    assert notes["Slowest rank"] == f"{row.own} outside of collectives"
-
-
-def test_a_map_of_some_ranks_says_that_there_are_more(tmp_path: Path) -> None:
-    shown = compare(build_ranks(tmp_path / "run", ROWS_PER_PAGE + 2))
-    assert f"Shown are {ROWS_PER_PAGE} of {ROWS_PER_PAGE + 2} ranks" in shown.map.caption

@@ -14,7 +14,7 @@ from profiler_server.analysis.ranks.matching import match_calls
 from profiler_server.analysis.ranks.stragglers import judge_ranks
 from profiler_server.diagnosis.rank_sentences import describe_evidence, describe_straggler
 from profiler_server.facts.job import Apart, Slow
-from tests.support.jobs import STEP_NS, Job, JobPlan, make_calls, make_job, summarize_job
+from tests.support.jobs import STEP_NS, Job, JobPlan, make_calls, make_job, summarize_job, take
 from tests.support.runs import MS
 
 HOUR_NS = 3_600_000_000_000
@@ -86,11 +86,9 @@ def test_a_rank_that_was_cut_short_is_left_out_and_the_others_are_judged() -> No
     ranks = list(summarize_job(job))
     short = ranks[3]
     calls, steps = make_calls(job, 3), short.together
-    few = {name: getattr(calls, name)[:10] for name in ("kind", "step", "counted_in", "number", "start_ns")}
-    more = {name: getattr(calls, name)[:10] for name in ("duration_ns", "held_ns", "bytes", "group_size")}
     cut = {name: getattr(steps, name)[..., :5] for name in ("step", "parts_ns", "collecting_ns", "meeting_ns")}
     steps = replace(steps, **cut)
-    ranks[3] = replace(short, calls=replace(calls, **few, **more), together=steps)
+    ranks[3] = replace(short, calls=take(calls, slice(10)), together=steps)
     judged = judge_ranks(ranks)
     assert isinstance(judged, Slow)
     assert (judged.culprits, judged.comparison.left_out, judged.comparison.others) == ((5,), (3,), 6)
@@ -102,9 +100,7 @@ def test_a_slow_rank_whose_calls_are_listed_now_and_then_is_found_all_the_same(e
     job = make_job(replace(SLOW, ranks=4, calls=1, steps=60, slow=(2,), slow_frac=2.0, ranks_per_host=4))
     ranks = list(summarize_job(job))
     calls = make_calls(job, 2)
-    listed = calls.step % every == 0
-    names = ("kind", "step", "counted_in", "number", "start_ns", "duration_ns", "held_ns", "bytes", "group_size")
-    ranks[2] = replace(ranks[2], calls=replace(calls, **{name: getattr(calls, name)[listed] for name in names}))
+    ranks[2] = replace(ranks[2], calls=take(calls, calls.step % every == 0))
     judged = judge_ranks(ranks)
     assert isinstance(judged, Slow)
     assert (judged.culprits, judged.comparison.left_out, judged.comparison.others) == ((2,), (), 3)
@@ -136,10 +132,9 @@ def test_calls_that_the_library_counted_are_matched_by_its_number() -> None:
         calls = make_calls(job, rank)
         first = 3 if rank == 2 else 0  # this rank began to record later
         number = 1 + np.arange(len(calls.step))
-        names = ("kind", "step", "start_ns", "duration_ns", "held_ns", "bytes", "group_size")
-        cut = {name: getattr(calls, name)[first:] for name in names}
-        place = np.full(len(number) - first, NO_STEP)
-        counted[rank] = replace(calls, **cut, counted_in=place, number=number[first:])
+        counted[rank] = take(
+            replace(calls, counted_in=np.full(len(number), NO_STEP), number=number), slice(first, None)
+        )
     found = measure_calls(match_calls(counted, one_clock=False))
     assert found is not None
     assert set(found.last.tolist()) == {5}
@@ -200,11 +195,6 @@ def test_who_came_last_is_not_said_of_calls_that_a_rank_has_not_listed() -> None
     rows = {row.rank: row for row in sum_collectives(match_calls(listed, one_clock=True))}
     assert {rank: row.late for rank, row in rows.items() if row.late} == {5: 11}
     assert (rows[0].count, rows[0].matched) == (40, 11)
-
-
-def take(calls: Calls, chosen: np.ndarray) -> Calls:
-    names = ("kind", "step", "counted_in", "number", "start_ns", "duration_ns", "held_ns", "bytes", "group_size")
-    return replace(calls, **{name: getattr(calls, name)[chosen] for name in names})
 
 
 def test_detailed_windows_and_a_few_listed_steps_do_not_decide_where_all_steps_tell_waiting() -> None:

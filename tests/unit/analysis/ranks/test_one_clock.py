@@ -11,7 +11,7 @@ from collector.format.intervals import Ints
 from profiler_server.analysis.ranks.calls import Calls
 from profiler_server.analysis.ranks.one_clock import RankClock, align_ranks, choose_example, find_meeting
 from profiler_server.analysis.ranks.ranks import RankSummary
-from tests.support.jobs import STEP_NS, Job, JobPlan, make_job, summarize_job
+from tests.support.jobs import STEP_NS, Job, JobPlan, make_job, summarize_job, take
 
 HOUR_NS = 3_600_000_000_000
 PLAN = JobPlan(ranks=4, steps=40, calls=2, slow=(2,), slow_frac=0.2, ranks_per_host=1, apart_ns=7 * HOUR_NS, drift=5e-5)
@@ -26,8 +26,7 @@ def place(clock: RankClock, times_ns: Ints) -> Ints:
 def cut(rank: RankSummary, chosen: slice) -> RankSummary:
     """Return a rank that recorded only some of its calls."""
     assert rank.calls is not None
-    columns = (name for name in rank.calls.__dataclass_fields__ if name != "kinds")
-    return replace(rank, calls=replace(rank.calls, **{name: getattr(rank.calls, name)[chosen] for name in columns}))
+    return replace(rank, calls=take(rank.calls, chosen))
 
 
 def rename_group(rank: RankSummary, group: str) -> RankSummary:

