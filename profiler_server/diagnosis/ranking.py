@@ -15,18 +15,8 @@ from profiler_server.analysis.data.prediction import (
     predict_step,
     predict_without_loading,
 )
+from profiler_server.diagnosis.limits import verdict as limits
 from profiler_server.diagnosis.limits.facts import LARGE_PART_FRAC, MIN_GAIN_FRAC, MIN_GAIN_NS
-from profiler_server.diagnosis.limits.verdict import (
-    CLOSE_FRAC,
-    EASED_FRAC,
-    HIGH_GAIN_FRAC,
-    LEAST_CHECK_FRAC,
-    LEAST_LOW_FRAC,
-    LOW_GAIN_FRAC,
-    MOST_CHECK_FRAC,
-    MUCH_OF_BEST_FRAC,
-    MUTE_WAIT_FRAC,
-)
 from profiler_server.diagnosis.what_if import bound_by_job, find_min_gain_ns, name_shortened
 from profiler_server.facts.case import Case, Claim, Finding, Rule, WhatIf
 from profiler_server.facts.results import Suggestion
@@ -104,7 +94,7 @@ def make_claim(case: Case, rule: Rule, finding: Finding, now: Fixed) -> Claim:
         unfed_ns = predict_without_loading(loop, changed)
         low = max(low, min(predicted, unfed_ns) - doubt.chance_ns)
     quickest = min(predicted, best)
-    eased = 1.0 - (EASED_FRAC * (now_ns - quickest) / now_ns if what_if.eases and now_ns else 0.0)
+    eased = 1.0 - (limits.EASED_FRAC * (now_ns - quickest) / now_ns if what_if.eases and now_ns else 0.0)
     low = now_ns - bound_by_job(case, what_if, now_ns - min(low, quickest * eased))
     high = max(predicted, now_ns - gain * least) + doubt.step_ns
     if fed is not None:
@@ -115,7 +105,7 @@ def make_claim(case: Case, rule: Rule, finding: Finding, now: Fixed) -> Claim:
         rule=rule,
         finding=finding,
         step_ns=predicted,
-        low_ns=min(max(low, floor_ns * eased, LEAST_LOW_FRAC * predicted), predicted),
+        low_ns=min(max(low, floor_ns * eased, limits.LEAST_LOW_FRAC * predicted), predicted),
         high_ns=min(high, now_ns),
         feeds=what_if.feeds,
         is_probed=fed is not None,
@@ -141,7 +131,7 @@ def split_findings(
     """
     believed: list[tuple[Rule, Finding]] = []
     doubted: list[tuple[Rule, Finding]] = []
-    is_near = LEAST_CHECK_FRAC <= case.loading.loop.check <= MOST_CHECK_FRAC
+    is_near = limits.LEAST_CHECK_FRAC <= case.loading.loop.check <= limits.MOST_CHECK_FRAC
     for rule, finding in findings:
         feeds = finding.what_if is not None and finding.what_if.feeds
         (doubted if feeds and not is_near else believed).append((rule, finding))
@@ -191,17 +181,17 @@ def _apply(now: Fixed, claim: Claim) -> Fixed:
 
 
 def _is_muted(case: Case, rule: Rule) -> bool:
-    return rule.muted_when_input_bound and case.loading.wait_frac > MUTE_WAIT_FRAC
+    return rule.muted_when_input_bound and case.loading.wait_frac > limits.MUTE_WAIT_FRAC
 
 
 def _choose(claims: Sequence[Claim], now_ns: float) -> Claim:
     best = max(now_ns - claim.step_ns for claim in claims)
     known = [claim for claim in claims if claim.rule.knob in _OF_SLOW_RANK]
-    if any(now_ns - claim.step_ns >= MUCH_OF_BEST_FRAC * best for claim in known):
+    if any(now_ns - claim.step_ns >= limits.MUCH_OF_BEST_FRAC * best for claim in known):
         # Measured, and its wait lies in the communication: what is left of that is known afterwards.
         claims = [claim for claim in claims if claim.rule.knob != "communication"]
         best = max(now_ns - claim.step_ns for claim in claims)
-    close = [claim for claim in claims if now_ns - claim.step_ns >= (1.0 - CLOSE_FRAC) * best]
+    close = [claim for claim in claims if now_ns - claim.step_ns >= (1.0 - limits.CLOSE_FRAC) * best]
     return min(close, key=lambda claim: (claim.gain_order, claim.step_ns))
 
 
@@ -212,9 +202,9 @@ def write_suggestion(case: Case, claim: Claim) -> Suggestion:
     sure = is_sure(case, claim)
     severity: Severity = (
         "low"
-        if claim.instead_of or gain < LOW_GAIN_FRAC
+        if claim.instead_of or gain < limits.LOW_GAIN_FRAC
         else "high"
-        if sure and gain >= HIGH_GAIN_FRAC and finding.tier != "R"
+        if sure and gain >= limits.HIGH_GAIN_FRAC and finding.tier != "R"
         else "medium"
     )
     said = [finding.text.advice, _say_basis(case, claim), _say_order(claim)]

@@ -8,23 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from profiler_server.diagnosis.limits.course import (
-    DRIFT_FRAC,
-    DRIFT_PARTS,
-    DRIFT_RISES,
-    DRIFT_STEPS,
-    EVALUATION_FRAC,
-    GROWN_BYTES,
-    GROWN_FRAC,
-    JITTER_FRAC,
-    MIN_RESTARTS,
-    SHIFT_FILLS,
-    SHIFT_FRAC,
-    SHIFT_HELD_FRAC,
-    SHIFT_STEPS,
-    WARM_UP_FRAC,
-    WARM_UP_NS,
-)
+from profiler_server.diagnosis.limits import course as limits
 from profiler_server.diagnosis.limits.facts import MIN_STEPS, NOISY_FRAC, QUEUED_FRAC, SHIFT_CHANCE
 from profiler_server.diagnosis.what_if import drop_extra, sum_recorded_ns
 from profiler_server.facts.case import Case, Finding, Rule
@@ -37,15 +21,15 @@ from profiler_server.words.phrases import describe, write_loader
 def _judge_drift(case: Case) -> Finding | Abstention | None:
     """Steps become longer as the run goes on."""
     regular = np.flatnonzero(case.steps.selection.regular)
-    if len(regular) < DRIFT_STEPS:
+    if len(regular) < limits.DRIFT_STEPS:
         return None
-    parts = np.array_split(regular, DRIFT_PARTS)
+    parts = np.array_split(regular, limits.DRIFT_PARTS)
     levels = np.array([np.median(case.steps.selection.duration_ns[part]) for part in parts])
     if case.steps.shift is not None:  # one step at which all became longer is no growth
         return None
     drift = float(levels[-1] / levels[0] - 1.0) if levels[0] else 0.0
     rises = int((np.diff(levels) > 0).sum())
-    if drift < DRIFT_FRAC or rises < DRIFT_RISES:
+    if drift < limits.DRIFT_FRAC or rises < limits.DRIFT_RISES:
         return None
     if case.host.load is None:
         return Abstention(
@@ -64,13 +48,13 @@ def _judge_drift(case: Case) -> Finding | Abstention | None:
 def _judge_shift(case: Case) -> Finding | None:
     """From one step on, and for good, steps take longer."""
     regular = np.flatnonzero(case.steps.selection.regular)
-    if len(regular) < SHIFT_STEPS:
+    if len(regular) < limits.SHIFT_STEPS:
         return None
     found = case.steps.shift
-    if found is None or found.change_frac < SHIFT_FRAC or found.held_frac < SHIFT_HELD_FRAC:
+    if found is None or found.change_frac < limits.SHIFT_FRAC or found.held_frac < limits.SHIFT_HELD_FRAC:
         return None
     before, after = regular[: found.at], regular[found.at :]
-    if found.at < SHIFT_FILLS * _count_ahead(case) or _takes_other_batches(case, before, after):
+    if found.at < limits.SHIFT_FILLS * _count_ahead(case) or _takes_other_batches(case, before, after):
         return None
     growth = case.steps.find_growth(before, after)
     phase = max(growth, key=lambda name: growth[name])
@@ -108,7 +92,7 @@ def _judge_jitter(case: Case) -> Finding | None:
     if busy or case.loading.is_input_bound or len(own_ns) < MIN_STEPS:
         return None
     low, middle, high = np.percentile(own_ns, (10, 50, 90))
-    if high - low < JITTER_FRAC * middle:
+    if high - low < limits.JITTER_FRAC * middle:
         return None
     return Finding(
         describe(case, "jitter", middle=middle, low=low, high=high),
@@ -136,7 +120,7 @@ def _judge_memory_creep(case: Case) -> Finding | Abstention | None:
     if growth is None:
         return None
     grown = growth.grown_bytes
-    if grown < max(GROWN_FRAC * growth.levels_bytes[0], GROWN_BYTES) or not growth.is_steady:
+    if grown < max(limits.GROWN_FRAC * growth.levels_bytes[0], limits.GROWN_BYTES) or not growth.is_steady:
         return None
     per_hour = grown / growth.elapsed_ns * _NS_PER_HOUR
     return Finding(
@@ -153,7 +137,7 @@ def _judge_worker_restart(case: Case) -> Finding | None:
         return None
     selection = case.steps.selection
     restarts = selection.first_of_epoch & selection.kept
-    if restarts.sum() < MIN_RESTARTS or restarts.sum() == selection.kept.sum():
+    if restarts.sum() < limits.MIN_RESTARTS or restarts.sum() == selection.kept.sum():
         return None
     saved = _measure_restarts(case, restarts, loader.num_workers)
     per_step = float(saved.sum()) / int(selection.kept.sum())
@@ -197,7 +181,7 @@ def _judge_slow_start(case: Case) -> Finding | None:
         return None
     started_ns = int(read_column(rows, "loader_start_ns")[0])
     share = started_ns / float(read_column(rows, "duration_ns").sum())
-    if started_ns < WARM_UP_NS or share < WARM_UP_FRAC:
+    if started_ns < limits.WARM_UP_NS or share < limits.WARM_UP_FRAC:
         return None
     return Finding(
         describe(
@@ -219,7 +203,7 @@ def _judge_warm_up(case: Case) -> Finding | None:
     steps = int(selection.warm_up.sum())
     extra = float(selection.duration_ns[selection.warm_up].sum()) - steps * case.loading.loop.regular_step_ns
     share = extra / float(selection.duration_ns.sum())
-    if extra < WARM_UP_NS or share < WARM_UP_FRAC:
+    if extra < limits.WARM_UP_NS or share < limits.WARM_UP_FRAC:
         return None
     return Finding(
         describe(case, "warm_up", first="step" if steps == 1 else f"{steps} steps", extra=extra, share=share),
@@ -245,7 +229,7 @@ def _judge_validation_share(case: Case) -> Finding | None:
     spent = int(read_column(evaluation, "duration_ns").sum())
     trained = int(read_column(case.steps.rows, "duration_ns").sum())
     share = spent / sum_recorded_ns(case) if spent else 0.0
-    if share < EVALUATION_FRAC:
+    if share < limits.EVALUATION_FRAC:
         return None
     if not read_column(evaluation, "fetches").any() and evaluation["loader"].null_count == evaluation.num_rows:
         text = describe(case, "validation_share.calls", calls=evaluation.num_rows, spent_ns=spent, share=share)

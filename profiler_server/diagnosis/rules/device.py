@@ -4,15 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from profiler_server.diagnosis.limits.device import (
-    BLOCKING_FRAC,
-    DEVICE_IDLE_FRAC,
-    LAUNCH_IDLE_FRAC,
-    PAGEABLE_FRAC,
-    PREPARE_FRAC,
-    SPARE_MEMORY_FRAC,
-    UNFILLED_FRAC,
-)
+from profiler_server.diagnosis.limits import device as limits
 from profiler_server.diagnosis.limits.facts import MIN_GAIN_FRAC, QUEUED_FRAC
 from profiler_server.diagnosis.what_if import (
     TIMELINE,
@@ -41,7 +33,7 @@ def _judge_launch_bound(case: Case) -> Finding | Abstention | None:
     wait_frac = case.loading.wait_frac
     launches = max(0.0, device.unfed - wait_frac)  # a wait for data is no launch
     host = launches / device.idle if device.idle else 0.0
-    if device.idle < DEVICE_IDLE_FRAC or host <= LAUNCH_IDLE_FRAC or not case.device.is_dispatching:
+    if device.idle < limits.DEVICE_IDLE_FRAC or host <= limits.LAUNCH_IDLE_FRAC or not case.device.is_dispatching:
         return None
     unfed_ns = launches * (1.0 - wait_frac) * case.loading.loop.regular_step_ns
     left_out = ", the wait for data left out" if wait_frac else ""
@@ -60,7 +52,7 @@ def _judge_launch_thread_starved(case: Case) -> Finding | None:
     queued = load.queued_frac if load is not None else None
     if not case.device.is_used or shares is None or queued is None:
         return None
-    if queued < QUEUED_FRAC or shares.idle < DEVICE_IDLE_FRAC:
+    if queued < QUEUED_FRAC or shares.idle < limits.DEVICE_IDLE_FRAC:
         return None
     lost_ns = min(queued, shares.unfed) * case.loading.loop.own_ns
     return Finding(
@@ -73,7 +65,7 @@ def _judge_launch_thread_starved(case: Case) -> Finding | None:
 def _judge_pageable_copy(case: Case) -> Finding | None:
     """Batches are copied to the device from pageable memory."""
     loader, share = case.loading.loader, case.steps.share("h2d")
-    if loader is None or loader.pin_memory or not case.device.is_used or share < PAGEABLE_FRAC:
+    if loader is None or loader.pin_memory or not case.device.is_used or share < limits.PAGEABLE_FRAC:
         return None
     finding = Finding(
         describe(case, "pageable_copy", share=share, call=write_loader(loader, pin_memory=True)),
@@ -87,7 +79,7 @@ def _judge_pageable_copy(case: Case) -> Finding | None:
 def _judge_blocking_copy(case: Case) -> Finding | None:
     """The thread that trains waits for each copy, although the memory is pinned."""
     loader, share = case.loading.loader, case.steps.share("h2d")
-    if loader is None or not loader.pin_memory or not case.device.is_used or share < BLOCKING_FRAC:
+    if loader is None or not loader.pin_memory or not case.device.is_used or share < limits.BLOCKING_FRAC:
         return None
     what_if = shorten_phases(case, ("h2d",), 0.7)
     finding = Finding(describe(case, "blocking_copy", share=share), what_if=what_if, gain_range=(0.4, 1.3))
@@ -97,7 +89,7 @@ def _judge_blocking_copy(case: Case) -> Finding | None:
 def _judge_serial_copy(case: Case) -> Finding | None:
     """Without a device, what stands between the batch and the forward is preparation on the training thread."""
     share = case.steps.share("h2d")
-    if case.device.entries or share < PREPARE_FRAC:
+    if case.device.entries or share < limits.PREPARE_FRAC:
         return None
     what_if = shorten_phases(case, ("h2d",), 0.8)
     return Finding(describe(case, "serial_copy", share=share), what_if=what_if, gain_range=(0.4, 1.25))
@@ -106,7 +98,7 @@ def _judge_serial_copy(case: Case) -> Finding | None:
 def _judge_memory_unused(case: Case) -> Finding | None:
     """Gradients are accumulated over small batches although a larger one would fit."""
     peak, parts = case.device.memory_peak_frac, case.steps.micro_batches
-    if not case.device.is_used or peak is None or parts < 2 or 1.0 - peak < SPARE_MEMORY_FRAC:
+    if not case.device.is_used or peak is None or parts < 2 or 1.0 - peak < limits.SPARE_MEMORY_FRAC:
         return None
     return Finding(describe(case, "memory_unused", parts=parts, peak=peak, fewer=max(parts // 2, 1)))
 
@@ -120,7 +112,7 @@ def _judge_small_batch(case: Case) -> Finding | None:
     if not busy or filled is None:
         return None
     unfilled = 1.0 - filled / busy
-    if unfilled < UNFILLED_FRAC or 1.0 - peak < SPARE_MEMORY_FRAC:
+    if unfilled < limits.UNFILLED_FRAC or 1.0 - peak < limits.SPARE_MEMORY_FRAC:
         return None
     return Finding(describe(case, "small_batch", unfilled=unfilled, peak=peak), evidence=(OPERATORS_PAGE,))
 
@@ -133,7 +125,7 @@ def _judge_needless_checkpointing(case: Case) -> Finding | Abstention | None:
     peak = case.device.memory_peak_frac
     if peak is None:
         return Abstention("needless_checkpointing", "how much memory the device held", "Record or trace with memory.")
-    if 1.0 - peak < SPARE_MEMORY_FRAC or seen.gain is None:
+    if 1.0 - peak < limits.SPARE_MEMORY_FRAC or seen.gain is None:
         return None
     finding = Finding(describe(case, "needless_checkpointing", seen=seen, peak=peak), evidence=(TIMELINE,))
     return predict(case, finding, "kernels", seen.gain)

@@ -4,21 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from profiler_server.diagnosis.limits import host as limits
 from profiler_server.diagnosis.limits.facts import NOISY_FRAC
-from profiler_server.diagnosis.limits.host import (
-    BUSY_THREADS_FRAC,
-    CLOCK_LOST_FRAC,
-    COMPUTE_FRAC,
-    MEMORY_STALL_FRAC,
-    PARALLEL_FRAC,
-    PYTHON_CORES,
-    RECORDING_FRAC,
-    RECORDING_LARGE_FRAC,
-    SPARE_THREADS,
-    THREADS_COMPUTE_FRAC,
-    THROTTLED_FRAC,
-    WORKER_CORES,
-)
 from profiler_server.diagnosis.what_if import shorten_phases, shorten_step
 from profiler_server.facts.case import Case, Finding, Rule, WhatIf
 from profiler_server.facts.results import Abstention, Evidence
@@ -42,7 +29,7 @@ def _judge_cgroup_throttling(case: Case) -> Finding | None:
     # The group is stopped processor by processor: at least this part of the time, all of them are.
     processors = max(case.manifest.cpu_count or case.host.cores, 1)
     stopped = min(load.throttled_frac, load.throttled_cores / processors)
-    if stopped < THROTTLED_FRAC:
+    if stopped < limits.THROTTLED_FRAC:
         return None
     return Finding(
         describe(case, "cgroup_throttling", threads=max(1, int(case.host.cores))),
@@ -57,7 +44,7 @@ def _judge_memory_pressure(case: Case) -> Finding | None:
     if load is None:
         return None
     stalled = load.memory_stall_frac if load.memory_stall_frac is not None else load.system_stall_frac
-    if stalled is None or stalled < MEMORY_STALL_FRAC:
+    if stalled is None or stalled < limits.MEMORY_STALL_FRAC:
         return None
     # Of the whole system it is not known whether this training was the one that waited.
     is_own = load.memory_stall_frac is not None
@@ -76,13 +63,13 @@ def _judge_gil_contention(case: Case) -> Finding | Abstention | None:
     """Other Python threads of the training process compute, and the training thread waits for the interpreter meanwhile."""
     load = case.host.load
     used = load.python_threads if load is not None else None
-    if load is None or used is None or used < PYTHON_CORES or case.device.is_used:
+    if load is None or used is None or used < limits.PYTHON_CORES or case.device.is_used:
         return None  # on a device the training thread also waits for that
     if load.main_thread is None:
         return Abstention("gil_contention", "how long the training thread was on a processor", "Record on Linux.")
     known = load.main_thread + (load.queued_frac or 0.0) + case.steps.share("data_wait", "communication")
     blocked = min(1.0 - known, used, 1.0)
-    if blocked < PYTHON_CORES:
+    if blocked < limits.PYTHON_CORES:
         return None  # the training thread ran all the while: the others let the interpreter go
     return Finding(
         describe(case, "gil_contention", names=_list_names(case), used=used, still_frac=1.0 - known),
@@ -101,7 +88,7 @@ def _list_names(case: Case) -> str:
 def _judge_clock_throttle(case: Case) -> Finding | Abstention | None:
     """Heat, or another limit of the hardware, holds the clock of a GPU down."""
     held = case.device.held_clock
-    if held is None or held.lost_frac < CLOCK_LOST_FRAC:
+    if held is None or held.lost_frac < limits.CLOCK_LOST_FRAC:
         return None
     shares = case.device.shares
     if shares is None:
@@ -121,11 +108,11 @@ def _judge_clock_throttle(case: Case) -> Finding | Abstention | None:
 def _judge_collector_overhead(case: Case) -> Finding | None:
     """Recording itself costs a noticeable part of the step."""
     overhead = case.manifest.overhead
-    if overhead.share_frac is None or overhead.share_frac < RECORDING_FRAC:
+    if overhead.share_frac is None or overhead.share_frac < limits.RECORDING_FRAC:
         return None
     return Finding(
         describe(case, "collector_overhead"),
-        severity="low" if overhead.share_frac >= RECORDING_LARGE_FRAC else "info",
+        severity="low" if overhead.share_frac >= limits.RECORDING_LARGE_FRAC else "info",
     )
 
 
@@ -135,7 +122,7 @@ def _judge_threads_in_workers(case: Case) -> Finding | None:
     if loader is None or not loader.num_workers or load is None or load.busiest_worker is None:
         return None
     crowded = case.lacks_processors and loader.num_workers * load.busiest_worker > case.host.cores
-    if load.busiest_worker < WORKER_CORES or not crowded:
+    if load.busiest_worker < limits.WORKER_CORES or not crowded:
         return None
     return Finding(
         describe(case, "threads_in_workers"),
@@ -149,7 +136,7 @@ def _judge_threads_over_cores(case: Case) -> Finding | None:
     if case.device.entries or threads is None or usable is None or threads <= max(1, round(usable)):
         return None
     share = case.steps.share(*COMPUTING)
-    if share < THREADS_COMPUTE_FRAC:
+    if share < limits.THREADS_COMPUTE_FRAC:
         return None
     taken = case.host.load.others + case.host.load.workers if case.host.load is not None else 0.0
     wanted = max(1, int(usable - taken + 0.5))
@@ -186,12 +173,16 @@ def _judge_threads_too_few(case: Case) -> Finding | None:
     wanted = int(usable - load.others - load.workers)
     share = case.steps.share(*_COMPUTED)
     computing = case.steps.share(*_COMPUTED, "optimizer") * threads
-    if wanted < SPARE_THREADS * threads or share < COMPUTE_FRAC or load.process < BUSY_THREADS_FRAC * computing:
+    if (
+        wanted < limits.SPARE_THREADS * threads
+        or share < limits.COMPUTE_FRAC
+        or load.process < limits.BUSY_THREADS_FRAC * computing
+    ):
         return None
     spent_ns = sum(case.steps.phases_ns[name] for name in _COMPUTED)
     return Finding(
         describe(case, "threads_too_few", threads=threads, wanted=wanted, spent_ns=spent_ns, share=share),
-        what_if=shorten_phases(case, _COMPUTED, PARALLEL_FRAC * (1.0 - threads / wanted)),
+        what_if=shorten_phases(case, _COMPUTED, limits.PARALLEL_FRAC * (1.0 - threads / wanted)),
         gain_range=(0.3, 1.7),
     )
 
@@ -202,7 +193,7 @@ def _judge_numa(case: Case) -> Finding | None:
     if not isinstance(nodes, int) or nodes < 2 or case.device.entries or not threads or not usable:
         return None
     share = case.steps.share(*COMPUTING)
-    if threads <= usable / nodes or share < COMPUTE_FRAC:
+    if threads <= usable / nodes or share < limits.COMPUTE_FRAC:
         return None
     return Finding(describe(case, "numa", nodes=nodes, share=share))
 

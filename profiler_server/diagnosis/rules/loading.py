@@ -6,27 +6,13 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from collector.estimating.model import Job, LoopModel
+from profiler_server.diagnosis.limits import loading as limits
 from profiler_server.diagnosis.limits.facts import (
     CAPPED_DEMAND_FRAC,
     CAPPED_NEED,
     COPY_BYTES_PER_NS,
     LATE_FRAC,
     STARVED_WAIT_FRAC,
-)
-from profiler_server.diagnosis.limits.loading import (
-    CACHES_FRAC,
-    EMPTY_QUEUE_FRAC,
-    FREEING_NS,
-    HIGH_WAIT_FRAC,
-    INDEXED_LEFT_FRAC,
-    LARGE_BATCH_BYTES,
-    PREFETCH_LOAD_FRAC,
-    READER_NEED,
-    SAMPLER_FRAC,
-    SEND_NS,
-    SENDING_WAIT_FRAC,
-    TENSORS_SEND_NS,
-    WORKERS_BUSY_FRAC,
 )
 from profiler_server.diagnosis.what_if import also, feed, scale_stages, set_workers, shorten_step
 from profiler_server.facts.case import SIMULATED_GAIN, Case, Finding, Rule, WhatIf
@@ -49,7 +35,7 @@ from profiler_server.words.phrases import (
 
 def _choose_readers(case: Case) -> Choice | None:
     """Return how many workers would make the batches of the training thread; None where moving them costs as much."""
-    return case.loading.choices.workers if case.loading.batch_ns >= 3 * SEND_NS else None
+    return case.loading.choices.workers if case.loading.batch_ns >= 3 * limits.SEND_NS else None
 
 
 def _judge_no_workers(case: Case) -> Finding | None:
@@ -107,7 +93,7 @@ def _judge_too_few_workers(case: Case) -> Finding | Abstention | None:
         return Abstention("too_few_workers", missing, "Record with Profiler(data_pipeline=True).")
     busy = case.loading.batch_ns * loop.fetches / (loader.num_workers * loop.regular_step_ns)
     choice = case.loading.choices.workers
-    if case.loading.not_ready_frac <= EMPTY_QUEUE_FRAC or busy < WORKERS_BUSY_FRAC or choice is None:
+    if case.loading.not_ready_frac <= limits.EMPTY_QUEUE_FRAC or busy < limits.WORKERS_BUSY_FRAC or choice is None:
         return None
     workers = choice.workers
     if case.is_capped or case.loading.is_capped_by_storage or workers <= loader.num_workers:
@@ -162,7 +148,7 @@ def _judge_watched_input(case: Case) -> Finding | None:
     watched, choice = case.loading.watched, _choose_readers(case)
     if watched is None or watched.reads_ahead is not False or choice is None:
         return None
-    entry = "watched_input.computing" if case.loading.cpu_need >= READER_NEED else "watched_input"
+    entry = "watched_input.computing" if case.loading.cpu_need >= limits.READER_NEED else "watched_input"
     return Finding(
         describe(
             case,
@@ -193,7 +179,7 @@ def _judge_shallow_prefetch(case: Case) -> Finding | None:
         return None
     own_ns = loop.regular_step_ns - case.loading.wait_ns
     load_frac = case.loading.batch_ns * loop.fetches / (loader.num_workers * own_ns) if own_ns else 1.0
-    if load_frac >= PREFETCH_LOAD_FRAC or case.loading.not_ready_frac <= LATE_FRAC:
+    if load_frac >= limits.PREFETCH_LOAD_FRAC or case.loading.not_ready_frac <= LATE_FRAC:
         return None
     depth = case.loading.choices.prefetch
     if depth is None or depth <= loop.model.prefetch:
@@ -243,24 +229,26 @@ def _judge_ipc_bound(case: Case) -> Finding | None:
         return None
     work_ns = {stage: float(times.mean()) for stage, times in batches.stages_ns.items()}
     # Batches are late, or so large in pickling that receiving them explains the wait as well.
-    explains = work_ns.get("send", 0.0) * loading.loop.fetches >= SENDING_WAIT_FRAC * loading.wait_ns
+    explains = work_ns.get("send", 0.0) * loading.loop.fetches >= limits.SENDING_WAIT_FRAC * loading.wait_ns
     is_slowest = max(work_ns, key=lambda stage: work_ns[stage]) == "send"
     if is_slowest and (loading.bottleneck.cause != "receiving" or explains):
         return _blame_sending(case, batches, work_ns["send"])
     # For a small batch, or without a free processor, another way of sharing costs more than it saves.
-    if batches.bytes < LARGE_BATCH_BYTES or case.lacks_processors:
+    if batches.bytes < limits.LARGE_BATCH_BYTES or case.lacks_processors:
         return None
     return Finding(
         describe(case, "ipc_bound.receiving", ready_frac=1.0 - loading.not_ready_frac),
         evidence=(STAGES_PAGE,),
-        severity="low" if loading.wait_frac >= HIGH_WAIT_FRAC else "info",  # each batch costs a millisecond or so
+        severity="low"
+        if loading.wait_frac >= limits.HIGH_WAIT_FRAC
+        else "info",  # each batch costs a millisecond or so
     )
 
 
 def _blame_sending(case: Case, batches: BatchTimes, send_ns: float) -> Finding:
-    tensors_ns = TENSORS_SEND_NS + batches.bytes / COPY_BYTES_PER_NS
+    tensors_ns = limits.TENSORS_SEND_NS + batches.bytes / COPY_BYTES_PER_NS
     left, freeing_ns = min(tensors_ns / send_ns, 1.0), _find_freeing(case)
-    freed = f", and freeing the batch before {format_duration(freeing_ns)}" if freeing_ns >= FREEING_NS else ""
+    freed = f", and freeing the batch before {format_duration(freeing_ns)}" if freeing_ns >= limits.FREEING_NS else ""
     what_if = scale_stages(case, batches, ("send",), left)
     left_ns = min(tensors_ns, send_ns)
     return Finding(
@@ -302,14 +290,14 @@ def _judge_in_memory_fetch(case: Case) -> Finding | None:
 
 def _index_whole_batches(case: Case) -> WhatIf:
     def change(model: LoopModel) -> LoopModel:
-        batches = tuple(Job(job.wall_ns * INDEXED_LEFT_FRAC, job.cores) for job in model.batches)
+        batches = tuple(Job(job.wall_ns * limits.INDEXED_LEFT_FRAC, job.cores) for job in model.batches)
         return replace(model, batches=batches, workers=0)
 
     fetching = feed(case, change)
     if case.device.is_used or case.loading.loop.model.workers:
         return fetching
     computing_ns = sum(case.steps.phases_ns[phase] for phase in COMPUTING)
-    return also(fetching, shorten_step(case, "caches", CACHES_FRAC * computing_ns, 1.0))
+    return also(fetching, shorten_step(case, "caches", limits.CACHES_FRAC * computing_ns, 1.0))
 
 
 def _judge_slow_sampler(case: Case) -> Finding | Abstention | None:
@@ -326,7 +314,7 @@ def _judge_slow_sampler(case: Case) -> Finding | Abstention | None:
         return None  # they make batches while the sampler runs, and are what the step waits for
     spent_ns = min(sampler.batch_ns * case.loading.loop.fetches, case.data_wait_ns)
     share = spent_ns / case.steps.mean_ns
-    if share < SAMPLER_FRAC:
+    if share < limits.SAMPLER_FRAC:
         return None
     return Finding(
         describe(case, "slow_sampler", sampler=sampler, share=share),

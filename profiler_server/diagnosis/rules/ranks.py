@@ -5,21 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from collector.format.phases import PHASE_LABELS
+from profiler_server.diagnosis.limits import ranks as limits
 from profiler_server.diagnosis.limits.facts import (
     LEAST_OF_DELAY,
     MIN_GAIN_FRAC,
     MOST_OF_DELAY,
     NOISY_FRAC,
-)
-from profiler_server.diagnosis.limits.ranks import (
-    COPIED_BYTES_PER_S,
-    COPIES_FRAC,
-    EXPOSED_FRAC,
-    GLOO_FRAC,
-    RANK_LOADER_FRAC,
-    ROTATING_FRAC,
-    UNSYNCED_FRAC,
-    USUAL_BUCKET_BYTES,
 )
 from profiler_server.diagnosis.what_if import TIMELINE, look_for, mend_ranks, predict, save_each_step, shorten_step
 from profiler_server.facts.case import Case, Finding, Rule, WhatIf
@@ -96,7 +87,7 @@ def _judge_rank_loader(case: Case) -> Finding | None:
         return None
     latest = verdict.comparison.latest
     behind_ns = latest.phase_ns - latest.phase_others_ns
-    if behind_ns < RANK_LOADER_FRAC * case.steps.mean_ns:
+    if behind_ns < limits.RANK_LOADER_FRAC * case.steps.mean_ns:
         return None
     slow = latest.rank
     return Finding(
@@ -139,7 +130,7 @@ def _judge_turns(case: Case, turns: Turns) -> Finding | None:
     is_crowded = case.host.others_frac >= NOISY_FRAC or case.lacks_processors
     # Ranks that share processors take turns by chance, and then in whatever they do.
     is_chance = is_crowded and not is_uneven and not turns.is_one_phase
-    if share < ROTATING_FRAC or is_chance:
+    if share < limits.ROTATING_FRAC or is_chance:
         return None
     most = max(turns.comparison.last_frac.values(), default=0.0)
     return Finding(
@@ -217,7 +208,7 @@ def _judge_exposed_all_reduce(case: Case) -> Finding | None:
         return None
     own_ns, transfer_ns = case.steps.phases_ns["communication"], case.transfer_ns
     share = transfer_ns / case.steps.mean_ns
-    if share < EXPOSED_FRAC or case.needless_syncs_frac or case.has_odd_buckets:  # these have rules of their own
+    if share < limits.EXPOSED_FRAC or case.needless_syncs_frac or case.has_odd_buckets:  # these have rules of their own
         return None
     rest = (
         f"{format_duration(transfer_ns)} ({format_share(share)}) remain after subtracting the wait for slower ranks."
@@ -242,7 +233,7 @@ def _judge_gloo_on_cuda(case: Case) -> Finding | None:
     if ddp is None or ddp.backend != "gloo" or ddp.device_type != "cuda":
         return None
     share = transfer_ns / case.steps.mean_ns
-    if share < GLOO_FRAC:
+    if share < limits.GLOO_FRAC:
         return None
     return Finding(
         describe(case, "gloo_on_cuda", share=share),
@@ -257,7 +248,7 @@ def _judge_no_sync_missing(case: Case) -> Finding | None:
         return None
     saved_ns = case.needless_syncs_frac * case.transfer_ns
     share = saved_ns / case.steps.mean_ns
-    if share < UNSYNCED_FRAC:
+    if share < limits.UNSYNCED_FRAC:
         return None
     backwards = case.backwards_per_update
     return Finding(
@@ -286,10 +277,10 @@ def _judge_bucket_copies(case: Case) -> Finding | None:
     if ddp is None or ddp.shares_buckets or ddp.device_type != "cpu" or not ddp.synced_backwards:
         return None
     synced = ddp.synced_backwards / ddp.backwards * case.backwards_per_step
-    copied_ns = 2 * ddp.parameter_bytes * synced / COPIED_BYTES_PER_S * 1e9
+    copied_ns = 2 * ddp.parameter_bytes * synced / limits.COPIED_BYTES_PER_S * 1e9
     spent_ns = min(copied_ns, case.steps.phases_ns["backward"])
     share = spent_ns / case.steps.mean_ns
-    if share < COPIES_FRAC:
+    if share < limits.COPIES_FRAC:
         return None
     return Finding(
         describe(case, "bucket_copies", spent_ns=spent_ns, share=share),
@@ -315,8 +306,8 @@ def _judge_bucket_size(case: Case) -> Finding | Abstention | None:
         return found
     if seen is None or isinstance(seen, Abstention):
         return seen
-    is_large = seen.figures["bytes"] >= seen.count * USUAL_BUCKET_BYTES
-    return None if is_large or seen.spent_ns < EXPOSED_FRAC * case.steps.mean_ns else _UNFIT
+    is_large = seen.figures["bytes"] >= seen.count * limits.USUAL_BUCKET_BYTES
+    return None if is_large or seen.spent_ns < limits.EXPOSED_FRAC * case.steps.mean_ns else _UNFIT
 
 
 def _describe_replayed(case: Case, seen: Sighting, gain: Gain) -> Finding | None:
@@ -346,7 +337,7 @@ def _judge_noted(case: Case) -> Finding | None:
     if ddp is None or not case.has_odd_buckets:
         return None
     share = transfer_ns / case.steps.mean_ns
-    if share < EXPOSED_FRAC:
+    if share < limits.EXPOSED_FRAC:
         return None
     whole = sum(ddp.bucket_bytes)
     wanted = 25 if ddp.has_tiny_buckets else max(1, round(whole / 6 / (1 << 20)))

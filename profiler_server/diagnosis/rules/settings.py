@@ -5,24 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from profiler_server.diagnosis.limits.device import (
-    AMPERE,
-    ANOMALY_GAINS,
-    ARITHMETIC_FRAC,
-    BFLOAT16_FASTER,
-    BFLOAT16_LINEAR_FRAC,
-    CONVOLUTION_FRAC,
-    FLOAT64_FRAC,
-    FLOAT64_SAVED_FRAC,
-    FULL_PRECISION_FRAC,
-    MOST_OF_FORWARD,
-    RECORDED_FRAC,
-    SUBNORMAL_FRAC,
-    SUBNORMAL_SLOWER,
-    TRACEBACK_NS,
-    UNUSED_GRADIENTS_FRAC,
-    VOLTA,
-)
+from profiler_server.diagnosis.limits import device as limits
 from profiler_server.diagnosis.limits.facts import MIN_GAIN_FRAC, MIN_STEPS
 from profiler_server.diagnosis.what_if import (
     look_for,
@@ -53,7 +36,7 @@ def _judge_anomaly_mode(case: Case) -> Finding:
     share = case.steps.share("forward", "backward")
     spent_ns = case.steps.phases_ns["forward"] + case.steps.phases_ns["backward"]
     cost = _measure_anomaly(case)
-    is_small = cost is not None and cost.least_ns < ANOMALY_GAINS * MIN_GAIN_FRAC * case.steps.mean_ns
+    is_small = cost is not None and cost.least_ns < limits.ANOMALY_GAINS * MIN_GAIN_FRAC * case.steps.mean_ns
     entry = "debug_modes.unseen" if cost is None else "debug_modes.small" if is_small else "debug_modes"
     text = describe(case, entry, spent_ns=spent_ns, share=share, cost=f" {cost.sentence}" if cost is not None else "")
     if cost is None or is_small:
@@ -88,11 +71,13 @@ def _measure_anomaly(case: Case) -> _Cost | None:
         tracebacks_ns = [forward_ns * share for share in _bound(seen)]
         said = f"Keeping tracebacks takes {format_share(seen.share_frac)} of the forward ({seen.samples:,} samples)"
     elif work is not None:
-        tracebacks_ns = [min(work.nodes * each_ns, MOST_OF_FORWARD * forward_ns) for each_ns in TRACEBACK_NS]
+        tracebacks_ns = [
+            min(work.nodes * each_ns, limits.MOST_OF_FORWARD * forward_ns) for each_ns in limits.TRACEBACK_NS
+        ]
         low, _, high = tracebacks_ns
         said = (
-            f"A step keeps {work.nodes:,.0f} tracebacks, of {format_duration(TRACEBACK_NS[0])} to "
-            f"{format_duration(TRACEBACK_NS[-1])} each by how deep the code is: {format_duration(low)} to {format_duration(high)}"
+            f"A step keeps {work.nodes:,.0f} tracebacks, of {format_duration(limits.TRACEBACK_NS[0])} to "
+            f"{format_duration(limits.TRACEBACK_NS[-1])} each by how deep the code is: {format_duration(low)} to {format_duration(high)}"
         )
     else:
         return None
@@ -122,7 +107,7 @@ def _judge_cudnn_benchmark_off(case: Case) -> Finding | Abstention | None:
     seen = look_for(case, "cudnn_benchmark_off", "convolutions")
     if seen is None or isinstance(seen, Abstention):
         return seen
-    if seen.figures["share"] < CONVOLUTION_FRAC:
+    if seen.figures["share"] < limits.CONVOLUTION_FRAC:
         return None
     tries = case.facts.get("cudnn_benchmark")
     if not isinstance(tries, bool):
@@ -139,7 +124,7 @@ def _judge_needless_grad(case: Case) -> Finding | Abstention | None:
     seen = look_for(case, "needless_grad", "recorded_gradients")
     if seen is None or isinstance(seen, Abstention):
         return seen
-    if seen.figures["share"] < RECORDED_FRAC:
+    if seen.figures["share"] < limits.RECORDED_FRAC:
         return None
     return Finding(describe(case, "needless_grad", seen=seen), evidence=(OPERATORS_PAGE,))
 
@@ -154,7 +139,7 @@ def _judge_training(case: Case) -> Finding | None:
     unused, updated = counts
     share = unused / max(unused + updated, 1)
     backward_frac = case.steps.share("backward")
-    if share < UNUSED_GRADIENTS_FRAC or not backward_frac:
+    if share < limits.UNUSED_GRADIENTS_FRAC or not backward_frac:
         return None
     text = describe(case, "needless_grad.untrained", unused=unused, share=share, backward_frac=backward_frac)
     return Finding(text, what_if=shorten_phases(case, ("backward",), share), gain_range=(0.4, 1.1))
@@ -190,18 +175,18 @@ def _judge_graph_breaks(case: Case) -> Finding | None:
 
 def _judge_tf32_off(case: Case) -> Finding | None:
     """Products of 32-bit floats run without the tensor cores that the device has for them."""
-    return _judge_kernels(case, "tf32_off") if case.device.cuda_generation >= AMPERE else None
+    return _judge_kernels(case, "tf32_off") if case.device.cuda_generation >= limits.AMPERE else None
 
 
 def _judge_amp_off(case: Case) -> Finding | None:
     """Products of 32-bit floats on a device whose tensor cores only take 16-bit ones."""
-    return _judge_kernels(case, "amp_off") if case.device.cuda_generation == VOLTA else None
+    return _judge_kernels(case, "amp_off") if case.device.cuda_generation == limits.VOLTA else None
 
 
 def _judge_kernels(case: Case, entry: str) -> Finding | None:
     """Judge full precision on a device with tensor cores."""
     share = case.device.full_precision_frac
-    if share is None or share < FULL_PRECISION_FRAC:
+    if share is None or share < limits.FULL_PRECISION_FRAC:
         return None
     what_if = shorten_kernels(case, share, 0.5)
     finding = Finding(describe(case, entry), evidence=(OPERATORS_PAGE,), what_if=what_if, gain_range=(0.4, 1.6))
@@ -222,7 +207,7 @@ def _judge_bf16_unused(case: Case) -> Finding | None:
     products = case.products
     if products is None or products.is_autocast or case.device.is_used:
         return None
-    if products.faster < BFLOAT16_FASTER or products.linear_frac < BFLOAT16_LINEAR_FRAC:
+    if products.faster < limits.BFLOAT16_FASTER or products.linear_frac < limits.BFLOAT16_LINEAR_FRAC:
         return None
     shapes = " and ".join(f"{rows} × {columns}" for rows, columns in products.shapes)
     return Finding(
@@ -235,11 +220,11 @@ def _judge_bf16_unused(case: Case) -> Finding | None:
 def _judge_float64(case: Case) -> Finding | None:
     """Parameters are trained in double precision: twice the bytes, half the vector width, and on most GPUs far less."""
     double, whole = _count_parameters(case)
-    if not whole or double < FLOAT64_FRAC * whole:
+    if not whole or double < limits.FLOAT64_FRAC * whole:
         return None
     spent_ns = sum(case.steps.phases_ns[name] for name in COMPUTING)
     slow = case.steps.slow_convolutions
-    saved = FLOAT64_SAVED_FRAC + (slow.saved_frac - FLOAT64_SAVED_FRAC) * slow.share_frac
+    saved = limits.FLOAT64_SAVED_FRAC + (slow.saved_frac - limits.FLOAT64_SAVED_FRAC) * slow.share_frac
     entry = "float64.convolutions" if slow.share_frac else "float64"
     share, left_frac = case.steps.share(*COMPUTING), 1.0 - slow.saved_frac
     return Finding(
@@ -285,7 +270,7 @@ def _judge_subnormals(case: Case) -> Finding | None:
         return None
     phases = max((_PHASES_OF[group.group] for group in slow), key=len)
     plain_ns, flushed_ns = sum(group.plain_ns for group in slow), sum(group.flushed_ns for group in slow)
-    saved_frac = ARITHMETIC_FRAC * (1.0 - flushed_ns / plain_ns)
+    saved_frac = limits.ARITHMETIC_FRAC * (1.0 - flushed_ns / plain_ns)
     found = "; ".join(
         f"{format_share(group.share_frac)} of the {_WORDS[group.group]} are subnormal "
         f"({format_count(group.subnormal)} of {format_count(group.count)} looked at)"
@@ -300,7 +285,7 @@ def _judge_subnormals(case: Case) -> Finding | None:
 
 
 def _is_slow(group: Subnormals) -> bool:
-    return group.share_frac >= SUBNORMAL_FRAC and group.slower >= SUBNORMAL_SLOWER
+    return group.share_frac >= limits.SUBNORMAL_FRAC and group.slower >= limits.SUBNORMAL_SLOWER
 
 
 RULES = (

@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
+from profiler_server.diagnosis.limits import loading as limits
 from profiler_server.diagnosis.limits.facts import (
     CAPPED_DEMAND_FRAC,
     CAPPED_NEED,
     COMPUTING_FRAC,
     MIN_GAIN_FRAC,
     UNEVEN_SPREAD,
-)
-from profiler_server.diagnosis.limits.loading import (
-    CACHED_BYTES_PER_S,
-    COLD_RATIO,
-    CROWDED_FRAC,
-    LOOKUP_FRAC,
-    MOST_CACHED_BYTES,
-    OPENING_FRAC,
-    SMALL_FILE_BYTES,
 )
 from profiler_server.diagnosis.what_if import blame_function, scale_stages
 from profiler_server.facts.case import Case, Finding, Rule
@@ -105,7 +97,7 @@ def _judge_small_files(case: Case) -> Finding | None:
         return None
     share = min(reading.open_ns / reading.read_ns, 1.0)
     size = reading.bytes / reading.files
-    if share < OPENING_FRAC or size >= SMALL_FILE_BYTES:
+    if share < limits.OPENING_FRAC or size >= limits.SMALL_FILE_BYTES:
         return None
     each = f", {reading.files / reading.samples:.2g} for each sample" if reading.samples else ""
     return Finding(
@@ -166,10 +158,10 @@ def _judge_repeated_decode(case: Case) -> Finding | Abstention | None:
             "Give the dataset a length, and return tensors: their bytes are counted on the way from the workers.",
         )
     whole = batches.bytes * loader.length_batches
-    if whole > MOST_CACHED_BYTES:
+    if whole > limits.MOST_CACHED_BYTES:
         return None
     read_ns = float(batches.stages_ns["read"].mean())
-    left = min(1.0, batches.bytes / CACHED_BYTES_PER_S * 1e9 / read_ns + LOOKUP_FRAC) if read_ns else 1.0
+    left = min(1.0, batches.bytes / limits.CACHED_BYTES_PER_S * 1e9 / read_ns + limits.LOOKUP_FRAC) if read_ns else 1.0
     return Finding(
         describe(case, "repeated_decode", read_ns=read_ns, whole=whole),
         evidence=(STAGES_PAGE,),
@@ -188,7 +180,7 @@ def _judge_cold_cache(case: Case) -> Finding | None:
     waits = need is not None and need < CAPPED_NEED
     # Workers share the time that is lost.
     least_ns = MIN_GAIN_FRAC * case.steps.mean_ns * max(loader.num_workers, 1)
-    if reading.first_ns < COLD_RATIO * reading.later_ns or saved_ns < least_ns or not waits:
+    if reading.first_ns < limits.COLD_RATIO * reading.later_ns or saved_ns < least_ns or not waits:
         return None
     return Finding(describe(case, "cold_cache"), evidence=(STAGES_PAGE,))
 
@@ -205,7 +197,7 @@ def _judge_workers_take_processors(case: Case) -> Finding | Abstention | None:
         missing = "how long the training thread queues for a processor"
         return Abstention("workers_take_processors", missing, "Record on Linux.") if is_full else None
     stages = {stage: float(batches.stages_ns[stage].mean()) for stage in _STAGES if stage in batches.stages_ns}
-    if load.queued_frac < CROWDED_FRAC or not stages:
+    if load.queued_frac < limits.CROWDED_FRAC or not stages:
         return None
     stage = max(stages, key=lambda name: stages[name])
     part = find_in_stage(case, stage)

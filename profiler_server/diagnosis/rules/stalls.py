@@ -9,21 +9,8 @@ import numpy as np
 
 from collector.estimating.model import Job, LoopModel
 from collector.format.phases import PHASE_NAMES
+from profiler_server.diagnosis.limits import thread as limits
 from profiler_server.diagnosis.limits.facts import DOMINANT_FRAC
-from profiler_server.diagnosis.limits.thread import (
-    ALIKE_FACTOR,
-    BACKGROUND_SAVED_FRAC,
-    CHECKPOINT_FRAC,
-    COLD_FRAC,
-    EVEN_DISTANCE_FRAC,
-    EXPLAINED_FRAC,
-    GC_FRAC,
-    MIN_RECOMPILES,
-    MIN_STALLS,
-    MOST_STALLS_FRAC,
-    RECOMPILE_FRAC,
-    STALL_FRAC,
-)
 from profiler_server.diagnosis.what_if import (
     measure_garbage_outside,
     measure_stalls,
@@ -52,7 +39,7 @@ def _judge_checkpoint_stall(case: Case) -> Finding | None:
         return None
     most = saves[0]
     share = most.total_ns / sum_recorded_ns(case)
-    if share < CHECKPOINT_FRAC:
+    if share < limits.CHECKPOINT_FRAC:
         return None
     # What flushes and renames around a save lies outside of forward, backward and update as well.
     outside = read_column(case.steps.rows, "gap_ns") + read_column(case.steps.rows, "tail_ns")
@@ -60,7 +47,7 @@ def _judge_checkpoint_stall(case: Case) -> Finding | None:
     return Finding(
         describe(case, "checkpoint_stall", most=most, share=share),
         evidence=(*_find_step(case, most), Evidence("timeline", f"q={most.held.name}", "On the timeline")),
-        what_if=shorten_step(case, "stalls", stall * case.steps.mean_ns, BACKGROUND_SAVED_FRAC),
+        what_if=shorten_step(case, "stalls", stall * case.steps.mean_ns, limits.BACKGROUND_SAVED_FRAC),
         tier="A",
         gain_range=(0.6, 1.25),
     )
@@ -79,10 +66,10 @@ def _find_step(case: Case, most: HeldSum) -> tuple[Evidence, ...]:
 def _judge_recompiles(case: Case) -> Finding | None:
     """torch.compile compiles the same function again and again."""
     again = case.steps.compiles.get("recompile")
-    if again is None or again.count < MIN_RECOMPILES:
+    if again is None or again.count < limits.MIN_RECOMPILES:
         return None
     share = again.duration_ns / max(float(read_column(case.steps.rows, "duration_ns").sum()), 1.0)
-    if share < RECOMPILE_FRAC:
+    if share < limits.RECOMPILE_FRAC:
         return None
     stall = measure_stalls(
         case, case.steps.interruptions.of_kind("recompile"), read_column(case.steps.rows, "duration_ns")
@@ -103,7 +90,7 @@ def _judge_periodic_stall(case: Case) -> Finding | None:
     durations = case.steps.selection.duration_ns[regular]
     middle = float(np.median(durations))
     stalls = case.steps.stalled
-    if not MIN_STALLS <= len(stalls) <= MOST_STALLS_FRAC * len(regular):
+    if not limits.MIN_STALLS <= len(stalls) <= limits.MOST_STALLS_FRAC * len(regular):
         return None
     numbers = case.steps.selection.step[stalls]
     period = _find_period(numbers)
@@ -111,7 +98,7 @@ def _judge_periodic_stall(case: Case) -> Finding | None:
     gc_ns = float(read_column(case.steps.rows, "gc_ns")[stalls].sum()) / len(regular)
     if not _are_alike(np.asarray(case.steps.selection.duration_ns[stalls] - middle, np.float64)):
         return None
-    if period is None or excess_ns < STALL_FRAC * case.steps.mean_ns or gc_ns > excess_ns / 2:
+    if period is None or excess_ns < limits.STALL_FRAC * case.steps.mean_ns or gc_ns > excess_ns / 2:
         return None
     phase = _find_phase(case, stalls, regular)
     if phase == "data_wait":  # late batches: the rules about loading know more
@@ -157,7 +144,8 @@ def _is_known(case: Case, excess_ns: float) -> bool:
     """Say whether the stalls are checkpoints or recompilations that were seen: the rules about those know more."""
     kinds: tuple[Kind, ...] = ("checkpoint", "recompile")
     return any(
-        float(case.steps.interruptions.of_kind(kind).duration_ns.sum()) >= EXPLAINED_FRAC * excess_ns for kind in kinds
+        float(case.steps.interruptions.of_kind(kind).duration_ns.sum()) >= limits.EXPLAINED_FRAC * excess_ns
+        for kind in kinds
     )
 
 
@@ -166,14 +154,14 @@ def _find_period(numbers: Ints) -> int | None:
     middle = float(np.median(distances))
     # A stall can be missed or hidden in another one: distances that are whole multiples count as even.
     multiples = np.maximum(1, np.round(distances / middle)) * middle
-    even = np.abs(distances - multiples) <= max(EVEN_DISTANCE_FRAC * middle, 0.5)
+    even = np.abs(distances - multiples) <= max(limits.EVEN_DISTANCE_FRAC * middle, 0.5)
     return round(middle) if middle >= 3 and even.mean() >= 0.75 else None
 
 
 def _are_alike(excess: Floats) -> bool:
     """Say whether most stalls are about as long: what disturbs a run from outside comes at even distances by chance."""
     middle = float(np.median(excess))
-    alike = (excess * ALIKE_FACTOR >= middle) & (excess <= middle * ALIKE_FACTOR)
+    alike = (excess * limits.ALIKE_FACTOR >= middle) & (excess <= middle * limits.ALIKE_FACTOR)
     return float(alike.mean()) >= 0.75
 
 
@@ -192,7 +180,7 @@ def _judge_gc_pauses(case: Case) -> Finding | None:
     every = np.where(compiles, 0, read_column(case.steps.rows, "gc_ns"))
     gc_ns = every[case.steps.selection.kept]
     mean = float(gc_ns.mean())
-    if mean < GC_FRAC * case.steps.mean_ns:
+    if mean < limits.GC_FRAC * case.steps.mean_ns:
         return None
     outside_ns = min(measure_garbage_outside(case), mean)
     place = find_in_phases(case, "gap", "tail") if outside_ns >= mean / 2 else None
@@ -250,7 +238,7 @@ def _measure_cold(case: Case, gc_ns: Ints, mean_ns: float) -> float:
         return 0.0
     durations = case.steps.selection.duration_ns[regular] - gc_ns[regular]
     longer = float(np.median(durations[after]) - np.median(durations[~after]))
-    return float(np.clip(longer * after.mean(), 0.0, COLD_FRAC * mean_ns))
+    return float(np.clip(longer * after.mean(), 0.0, limits.COLD_FRAC * mean_ns))
 
 
 def _shorten_batches(

@@ -10,33 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from profiler_server.diagnosis.limits import thread as limits
 from profiler_server.diagnosis.limits.facts import LARGE_PART_FRAC, MIN_GAIN_FRAC, MIN_GAIN_NS
-from profiler_server.diagnosis.limits.thread import (
-    ALIKE_FRAC,
-    COLLECTED_FRAC,
-    FUSED_PARAMETER_NS,
-    FUSED_TENSOR_NS,
-    FUSED_UPDATE_NS,
-    LEAST_FUSED,
-    LEAST_OUTSIDE_SAVED,
-    LEAST_OWN_SAMPLES,
-    LEAST_PYTHON_SAVED,
-    LEAST_ROWS_SAVED,
-    LEAST_UPDATE_SAVED,
-    LOGGED_FRAC,
-    LOGGING_FRAC,
-    LOOP_SAVED,
-    LOOPED_FRAC,
-    LOOPED_PARAMETER_NS,
-    LOOPED_TENSOR_NS,
-    MOST_FUSED,
-    ONE_FUNCTION_FRAC,
-    OPERATORS_IN_MODULES_FRAC,
-    OUTSIDE_FRAC,
-    PYTHON_SAVED,
-    RARER_STEPS,
-    UPDATE_FRAC,
-)
 from profiler_server.diagnosis.what_if import bound_removal, measure_garbage_outside, predict_or, shorten_step
 from profiler_server.facts.case import Case, Finding, Rule
 from profiler_server.facts.results import Abstention
@@ -65,7 +40,7 @@ def _judge_logging_stall(case: Case) -> Finding | None:
     outside_ns = case.steps.phases_ns["gap"] + case.steps.phases_ns["tail"]
     spent_ns = min(logged.step_ns, outside_ns)
     share = spent_ns / case.steps.mean_ns
-    if share < LOGGING_FRAC:
+    if share < limits.LOGGING_FRAC:
         return None
     return Finding(
         describe(
@@ -84,9 +59,9 @@ def _judge_logging_stall(case: Case) -> Finding | None:
 def _has_a_rule(case: Case, outside_ns: float) -> bool:
     """Say whether another rule names most of this time: `logging_stall`, or `gc_pauses`."""
     logged = case.steps.logged
-    if logged is not None and logged.step_ns >= LOGGED_FRAC * outside_ns:
+    if logged is not None and logged.step_ns >= limits.LOGGED_FRAC * outside_ns:
         return True
-    return measure_garbage_outside(case) >= COLLECTED_FRAC * outside_ns
+    return measure_garbage_outside(case) >= limits.COLLECTED_FRAC * outside_ns
 
 
 def _judge_python_gap(case: Case) -> Finding | None:
@@ -99,7 +74,7 @@ def _judge_python_gap(case: Case) -> Finding | None:
     # The collector of garbage runs where objects are made: what it takes of this time goes with the work that makes them.
     collected = np.minimum(read_column(case.steps.rows, "gc_ns")[regular], np.maximum(outside - typical, 0))
     share = typical / case.steps.mean_ns
-    if share < OUTSIDE_FRAC:
+    if share < limits.OUTSIDE_FRAC:
         return None
     spent = case.steps.phases_ns["gap"] + case.steps.phases_ns["tail"]
     if _has_a_rule(case, spent):
@@ -117,21 +92,23 @@ def _judge_python_gap(case: Case) -> Finding | None:
         place_in_step=AROUND_ACTING if is_acting else place,
         spent_ns=spent,
         share=case.steps.share("gap", "tail"),
-        usual="" if abs(typical / spent - 1.0) < ALIKE_FRAC else told,
+        usual="" if abs(typical / spent - 1.0) < limits.ALIKE_FRAC else told,
         functions=say_functions(part, "this time"),
         unwatched="" if is_fed else _UNWATCHED,
         **({} if culprit is None else name_parts(culprit)),
     )
     if culprit is None:
-        saved_frac = 0.9 if is_acting else 1.0 - 1.0 / RARER_STEPS
+        saved_frac = 0.9 if is_acting else 1.0 - 1.0 / limits.RARER_STEPS
         what_if = shorten_step(case, "outside", min(typical + float(collected.mean()), spent), saved_frac)
-        found = Finding(text, what_if=what_if, gain_range=(LEAST_OUTSIDE_SAVED, 1.02))
+        found = Finding(text, what_if=what_if, gain_range=(limits.LEAST_OUTSIDE_SAVED, 1.02))
     else:  # the function that is most of the time is taken away, instead of a part of all of it
         what_if = shorten_step(case, "outside", spent, culprit.share_frac)
         found = Finding(text, evidence=(FUNCTIONS,), what_if=what_if, gain_range=bound_removal(culprit))
     # In a step of a few milliseconds no gain is long enough to be promised, however large the share is.
     is_brief = (
-        case.steps.phases_ns["forward"] > 0 and share >= LARGE_PART_FRAC and typical * LEAST_OUTSIDE_SAVED < MIN_GAIN_NS
+        case.steps.phases_ns["forward"] > 0
+        and share >= LARGE_PART_FRAC
+        and typical * limits.LEAST_OUTSIDE_SAVED < MIN_GAIN_NS
     )
     return replace(found, otherwise=replace(found, what_if=None, severity="low")) if is_brief else found
 
@@ -170,15 +147,15 @@ def _judge_python_in_step(case: Case) -> Finding | Abstention | None:
     if case.device.is_used or case.stacks is None:  # with a device, its times have to say what the host holds up
         return None
     found = {phase: work for phase in COMPUTING if (work := case.stacks.own_work[phase]) is not None}
-    found = {phase: work for phase, work in found.items() if work.samples >= LEAST_OWN_SAMPLES}
+    found = {phase: work for phase, work in found.items() if work.samples >= limits.LEAST_OWN_SAMPLES}
     if not case.steps.operator_fracs:
         sampled_ns = sum(work.low_frac * case.steps.phases_ns[phase] for phase, work in found.items())
         missing = "how much of the Python between the modules is spent in operators"
         wanted = Abstention("python_in_step", missing, 'Record with Profiler(window="auto").')
-        return wanted if sampled_ns >= OUTSIDE_FRAC * case.steps.mean_ns else None
+        return wanted if sampled_ns >= limits.OUTSIDE_FRAC * case.steps.mean_ns else None
     parts = [_measure(case, phase, work) for phase, work in found.items()]
     low_ns, usual_ns = sum(part.low_ns for part in parts), sum(part.usual_ns for part in parts)
-    is_much = usual_ns >= OUTSIDE_FRAC * case.steps.mean_ns and low_ns >= MIN_GAIN_FRAC * case.steps.mean_ns
+    is_much = usual_ns >= limits.OUTSIDE_FRAC * case.steps.mean_ns and low_ns >= MIN_GAIN_FRAC * case.steps.mean_ns
     return _describe_python(case, parts) if is_much else None
 
 
@@ -189,7 +166,7 @@ def _measure(case: Case, phase: str, work: OwnWork) -> _Part:
     """
     spent_ns = case.steps.phases_ns[phase] * _leave_garbage(case)
     operators, inside = case.steps.operator_fracs.get(phase, 0.0), 1.0 - work.share_frac
-    called = min(max(operators - OPERATORS_IN_MODULES_FRAC * inside, 0.0), work.share_frac)
+    called = min(max(operators - limits.OPERATORS_IN_MODULES_FRAC * inside, 0.0), work.share_frac)
     usual = work.share_frac - called
     low = usual - math.hypot(work.share_frac - work.low_frac, usual - max(work.share_frac - operators, 0.0))
     high = min(work.high_frac, 1.0 - operators)
@@ -207,7 +184,7 @@ def _leave_garbage(case: Case) -> float:
 def _describe_python(case: Case, parts: Sequence[_Part]) -> Finding:
     low_ns, usual_ns, high_ns = (sum(values) for values in zip(*(part.times_ns for part in parts), strict=True))
     most = max(parts, key=lambda part: part.usual_ns)
-    culprit = next((entry for entry in most.work.functions if entry.share_frac >= ONE_FUNCTION_FRAC), None)
+    culprit = next((entry for entry in most.work.functions if entry.share_frac >= limits.ONE_FUNCTION_FRAC), None)
     call = name_call(culprit) if culprit is not None else "this work"
     touches = {part.phase: part.high_ns for part in parts}
     found = Finding(
@@ -224,8 +201,11 @@ def _describe_python(case: Case, parts: Sequence[_Part]) -> Finding:
             call=call,
         ),
         evidence=(FUNCTIONS,),
-        what_if=replace(shorten_step(case, "python", usual_ns, PYTHON_SAVED), touches=touches),
-        gain_range=(LEAST_PYTHON_SAVED * low_ns / (PYTHON_SAVED * usual_ns), high_ns / (PYTHON_SAVED * usual_ns)),
+        what_if=replace(shorten_step(case, "python", usual_ns, limits.PYTHON_SAVED), touches=touches),
+        gain_range=(
+            limits.LEAST_PYTHON_SAVED * low_ns / (limits.PYTHON_SAVED * usual_ns),
+            high_ns / (limits.PYTHON_SAVED * usual_ns),
+        ),
     )
     return replace(found, otherwise=replace(found, what_if=None, severity="low"))
 
@@ -257,8 +237,8 @@ def _judge_rows_in_loop(case: Case) -> Finding | None:
         return None
     low_ns, high_ns = (sum(getattr(part, end) for part in looped.phases) for end in ("low_ns", "high_ns"))
     # What one call for all rows saves of the step: at least, usually and at most.
-    least_ns, usual_ns = LEAST_ROWS_SAVED * low_ns, (low_ns + high_ns) / 2.0
-    if usual_ns < LOOPED_FRAC * step_ns or least_ns < MIN_GAIN_FRAC * step_ns:
+    least_ns, usual_ns = limits.LEAST_ROWS_SAVED * low_ns, (low_ns + high_ns) / 2.0
+    if usual_ns < limits.LOOPED_FRAC * step_ns or least_ns < MIN_GAIN_FRAC * step_ns:
         return None
     culprit = find_dominant(find_in_phases(case, "forward"))
     touches = {part.phase: part.high_ns for part in looped.phases if part.high_ns}
@@ -290,7 +270,7 @@ _FOREACH = ("Adadelta", "Adamax", "ASGD", "NAdam", "RAdam", "RMSprop", "Rprop")
 def _judge_optimizer_loop(case: Case) -> Finding | Abstention | None:
     """The parameter update loops over tensors in Python, one small operator after the other."""
     share = case.steps.share("optimizer")
-    if share < UPDATE_FRAC:
+    if share < limits.UPDATE_FRAC:
         return None
     optimizers = case.facts.get("optimizers") or _read_optimizers(case)
     if not isinstance(optimizers, list) or not optimizers:
@@ -303,7 +283,7 @@ def _judge_optimizer_loop(case: Case) -> Finding | Abstention | None:
     update_ns = case.steps.phases_ns["optimizer"]
     if _limit_saved(case, optimizers) * share < MIN_GAIN_FRAC:
         return None
-    saved, least, most = _find_saved(case, optimizers) if flag == "fused" else LOOP_SAVED
+    saved, least, most = _find_saved(case, optimizers) if flag == "fused" else limits.LOOP_SAVED
     over = f" over {format_count(tensors)} tensors" if isinstance(tensors, int) else ""
     finding = Finding(
         describe(case, "optimizer_loop", name=name, update_ns=update_ns, share=share, over=over, flag=flag),
@@ -320,12 +300,17 @@ def _find_saved(case: Case, optimizers: Sequence[Any]) -> tuple[float, float, fl
     """
     sizes = _read_sizes(case, optimizers)
     if sizes is None:
-        return LOOP_SAVED
+        return limits.LOOP_SAVED
     tensors, parameters = sizes
-    each_ns = len(optimizers) * FUSED_UPDATE_NS + tensors * FUSED_TENSOR_NS + parameters * FUSED_PARAMETER_NS
+    each_ns = (
+        len(optimizers) * limits.FUSED_UPDATE_NS
+        + tensors * limits.FUSED_TENSOR_NS
+        + parameters * limits.FUSED_PARAMETER_NS
+    )
     left, limit = each_ns / case.steps.phases_ns["optimizer"], _limit_saved(case, optimizers)
     usual, least, most = (
-        max(min(1.0 - left * times, limit), LEAST_UPDATE_SAVED) for times in (1.0, MOST_FUSED, LEAST_FUSED)
+        max(min(1.0 - left * times, limit), limits.LEAST_UPDATE_SAVED)
+        for times in (1.0, limits.MOST_FUSED, limits.LEAST_FUSED)
     )
     return usual, least, most
 
@@ -336,7 +321,7 @@ def _limit_saved(case: Case, optimizers: Sequence[Any]) -> float:
     if sizes is None:
         return 1.0
     tensors, parameters = sizes
-    looped_ns = tensors * LOOPED_TENSOR_NS + parameters * LOOPED_PARAMETER_NS
+    looped_ns = tensors * limits.LOOPED_TENSOR_NS + parameters * limits.LOOPED_PARAMETER_NS
     return min(looped_ns / case.steps.phases_ns["optimizer"], 1.0)
 
 
