@@ -104,8 +104,7 @@ def tell_documents(junit: Path | None, markdown: Path | None) -> Iterator[None]:
 def print_pair(a: Run, b: Run, rank: int | None, *, is_quiet: bool) -> dict[str, Any]:
     """Compare two runs and return the comparison as plain data; print it as a table unless `is_quiet`."""
     from profiler_server.analysis.compare.comparison import compare_ranks
-    from profiler_server.diagnosis.outcome import find_outcome
-    from profiler_server.diagnosis.outcome_sentences import describe_outcome, say_outcome
+    from profiler_server.diagnosis.outcome import describe_outcome, find_outcome, say_outcome
 
     found, outcome = compare_ranks(a.rank(rank), b.rank(rank)), find_outcome(a, b)
     if not is_quiet:

@@ -1,25 +1,31 @@
-"""Which part of the data pipeline holds the step up: a stage that makes batches, receiving them, or the processors."""
+"""What limits the steps: the part of a data pipeline that holds them up, of a DataLoader and of the user's own.
+
+The verdict and every page measure it here, so that they agree.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
+import pyarrow as pa
+
+from collector.format.rank import read_step_rows
+from collector.format.run import RankRun
+from collector.format.schema.errors import RunError
+from collector.format.schema.manifest import Loader
+from collector.format.steps import StepSelection, read_integers, select_steps, train_steps
+from profiler_server.analysis.data.batches import read_batches
+from profiler_server.analysis.data.feeding import Feed, read_feeds
+from profiler_server.analysis.data.fetches import read_making, read_own_making
+from profiler_server.analysis.data.loop import count_batches
+from profiler_server.analysis.data.queues import read_queues, summarize_readiness
+from profiler_server.analysis.data.stages import load_workers
+from profiler_server.analysis.memory.resources import summarize_host
+from profiler_server.diagnosis.limits import loading as limits
 from profiler_server.diagnosis.limits.facts import CAPPED_NEED, COMPUTING_FRAC, QUEUED_FRAC
-from profiler_server.diagnosis.limits.loading import (
-    BUSY_WORKERS_FRAC,
-    EMPTY_QUEUE_FRAC,
-    HANDOVER_BUSY_FRAC,
-    HIGH_WAIT_FRAC,
-    LATE_WAIT_FRAC,
-    MODERATE_WAIT_FRAC,
-    OWN_BUSY_FRAC,
-    OWN_WAIT_FRAC,
-    TIMED_WAIT_FRAC,
-    UNMADE_WAIT_FRAC,
-    WORKERS_BUSY_FRAC,
-)
-from profiler_server.facts.loading import Bottleneck, Readiness
+from profiler_server.facts.loading import BatchTimes, Bottleneck, Readiness
+from profiler_server.facts.machine import HostLoad
 from profiler_server.facts.pipeline import WORKER_STAGES, OwnMaking, OwnStage, WorkerLoad
 from profiler_server.format import format_duration, format_share
 
@@ -38,7 +44,7 @@ def find_bottleneck(
     it and an empty one after it; before the first queue are the worker stages, of which the one with the most work is
     named. `load` tells what holds up batches that are ready.
     """
-    if wait_frac < MODERATE_WAIT_FRAC:
+    if wait_frac < limits.MODERATE_WAIT_FRAC:
         return Bottleneck(None, "The step hardly waits for data: every stage keeps up.")
     if regular_frac is not None and _waits_at_starts(wait_frac, regular_frac):
         share = format_share(regular_frac)
@@ -63,9 +69,9 @@ def find_bottleneck(
 
 def _waits_at_starts(wait_frac: float, regular_frac: float) -> bool:
     """Say whether the starts of epochs have most of the wait, and the other steps alone are not highly input-bound."""
-    if regular_frac < MODERATE_WAIT_FRAC:
+    if regular_frac < limits.MODERATE_WAIT_FRAC:
         return True
-    return regular_frac < HIGH_WAIT_FRAC and regular_frac < (1.0 - LATE_WAIT_FRAC) * wait_frac
+    return regular_frac < limits.HIGH_WAIT_FRAC and regular_frac < (1.0 - limits.LATE_WAIT_FRAC) * wait_frac
 
 
 def _say_idle(busy_frac: float) -> str:
@@ -75,7 +81,7 @@ def _say_idle(busy_frac: float) -> str:
 
 def _find_own_stage(slowest: str | None, stages: Sequence[str], own: OwnMaking | None) -> Bottleneck:
     """Name the longest stage of a loader without workers, unless what was timed explains too little of the wait."""
-    if own is None or own.timed_ns >= TIMED_WAIT_FRAC * own.wait_ns:
+    if own is None or own.timed_ns >= limits.TIMED_WAIT_FRAC * own.wait_ns:
         why = "There are no worker processes: each stage holds up the step for as long as it runs."
         return Bottleneck(slowest, why, "making")
     names = " and ".join(_DOING[stage] for stage in stages)
@@ -100,14 +106,16 @@ def _are_workers_late(first: Readiness, last: Readiness, load: WorkerLoad | None
     if load is None:
         return lacks
     if load.making is None:
-        return lacks and load.busy_frac >= HANDOVER_BUSY_FRAC
-    often_unmade = 1.0 - load.making.made_frac > EMPTY_QUEUE_FRAC
-    return load.making.unmade_wait_frac >= UNMADE_WAIT_FRAC or (often_unmade and load.busy_frac >= WORKERS_BUSY_FRAC)
+        return lacks and load.busy_frac >= limits.HANDOVER_BUSY_FRAC
+    often_unmade = 1.0 - load.making.made_frac > limits.EMPTY_QUEUE_FRAC
+    return load.making.unmade_wait_frac >= limits.UNMADE_WAIT_FRAC or (
+        often_unmade and load.busy_frac >= limits.WORKERS_BUSY_FRAC
+    )
 
 
 def _is_late(queue: Readiness) -> bool:
     """Say whether batches are missing often, or what the step waits for are the few that are."""
-    return queue.not_ready_frac > EMPTY_QUEUE_FRAC or queue.late_wait_frac > LATE_WAIT_FRAC
+    return queue.not_ready_frac > limits.EMPTY_QUEUE_FRAC or queue.late_wait_frac > limits.LATE_WAIT_FRAC
 
 
 def _explain_ready(slowest: str | None, load: WorkerLoad | None) -> Bottleneck:
@@ -117,17 +125,17 @@ def _explain_ready(slowest: str | None, load: WorkerLoad | None) -> Bottleneck:
     the workers computing holds up batches that are done; workers that wait do not, and then it is receiving itself.
     """
     if load is not None and load.queued_frac >= QUEUED_FRAC:
-        if slowest is not None and load.busy_frac >= WORKERS_BUSY_FRAC and (load.cpu_frac or 0.0) > CAPPED_NEED:
+        if slowest is not None and load.busy_frac >= limits.WORKERS_BUSY_FRAC and (load.cpu_frac or 0.0) > CAPPED_NEED:
             share = format_share(load.busy_frac)
             why = f"While steps run, the workers work {share} of their time, on the processors that the step waits for."
             return Bottleneck(slowest, why, "making")
         share = format_share(load.queued_frac)
         why = f"Batches are ready, but the training thread waits for a free processor for {share} of its time."
         return Bottleneck(None, why, "processor")
-    if slowest is not None and load is not None and load.busy_frac >= BUSY_WORKERS_FRAC:
+    if slowest is not None and load is not None and load.busy_frac >= limits.BUSY_WORKERS_FRAC:
         return Bottleneck(slowest, "The workers work all the time: they are the limit.", "making")
     computes = load is not None and (load.cpu_frac is None or load.cpu_frac >= COMPUTING_FRAC)
-    if slowest is not None and load is not None and load.busy_frac >= HANDOVER_BUSY_FRAC and computes:
+    if slowest is not None and load is not None and load.busy_frac >= limits.HANDOVER_BUSY_FRAC and computes:
         why = "Batches are ready, but the workers are too busy to hand them over quickly."
         return Bottleneck(slowest, why, "receiving")
     why = "Batches are ready when they are asked for: the step waits to receive them from the worker."
@@ -152,13 +160,13 @@ def find_own_bottleneck(stages: Sequence[OwnStage]) -> Bottleneck:
     busiest = max(stages, key=lambda stage: stage.summary.busy_frac or 0.0)
     busy = busiest.summary.busy_frac or 0.0
     last = stages[-1].summary
-    if busy >= OWN_BUSY_FRAC and (busiest.summary.output_wait_frac or 0.0) < OWN_WAIT_FRAC:
+    if busy >= limits.OWN_BUSY_FRAC and (busiest.summary.output_wait_frac or 0.0) < limits.OWN_WAIT_FRAC:
         return Bottleneck(busiest.name, " ".join(_explain_own(stages, busiest, busy)), "making")
-    if (last.output_wait_frac or 0.0) >= OWN_WAIT_FRAC:
+    if (last.output_wait_frac or 0.0) >= limits.OWN_WAIT_FRAC:
         share = format_share(last.output_wait_frac)
         return Bottleneck(None, f"{last.name} waits for its output for {share}: what takes the results is the limit.")
     first = stages[0].summary
-    if (first.input_wait_frac or 0.0) >= OWN_WAIT_FRAC:
+    if (first.input_wait_frac or 0.0) >= limits.OWN_WAIT_FRAC:
         share = format_share(first.input_wait_frac)
         return Bottleneck(None, f"{first.name} waits for its input for {share}: what feeds the pipeline is the limit.")
     return Bottleneck(None, f"No stage works more than {format_share(busy)} of its time.")
@@ -170,9 +178,90 @@ def _explain_own(stages: Sequence[OwnStage], limit: OwnStage, busy: float) -> li
     said = [f"{limit.name} works {format_share(busy)} of the time{of}."]
     at = stages.index(limit)
     for stage in stages[:at]:
-        if (stage.summary.output_wait_frac or 0.0) >= OWN_WAIT_FRAC:
+        if (stage.summary.output_wait_frac or 0.0) >= limits.OWN_WAIT_FRAC:
             share = format_share(stage.summary.output_wait_frac)
             said.append(f"{stage.name}, before it, waits for room in its output queue for {share}.")
-    starved = (stage.summary for stage in stages[at + 1 :] if (stage.summary.input_wait_frac or 0.0) >= OWN_WAIT_FRAC)
+    starved = (
+        stage.summary for stage in stages[at + 1 :] if (stage.summary.input_wait_frac or 0.0) >= limits.OWN_WAIT_FRAC
+    )
     said += [f"{row.name}, after it, waits for input for {format_share(row.input_wait_frac)}." for row in starved]
     return said
+
+
+@dataclass(frozen=True)
+class Demand:
+    """What the steps ask of a loader: batches per step, and the part of the step that waits for them, of the mean step and
+    of a regular one, which takes `regular_ns`."""
+
+    fetches: float
+    regular_ns: float
+    wait_frac: float
+    regular_frac: float
+
+
+def measure_demand(feed: Feed, selection: StepSelection) -> Demand:
+    """Measure it for steps of which some are in the average."""
+    kept, regular = selection.kept, selection.regular
+    mean_ns, regular_ns = (float(selection.duration_ns[chosen].mean()) for chosen in (kept, regular))
+    return Demand(
+        fetches=float(count_batches(feed.fetches[regular]).mean()),
+        regular_ns=regular_ns,
+        wait_frac=feed.mean_wait_ns(kept) / mean_ns if mean_ns else 0.0,
+        regular_frac=feed.mean_wait_ns(regular) / regular_ns if regular_ns else 0.0,
+    )
+
+
+def find_limit(
+    rank: RankRun,
+    loader: Loader | None,
+    readiness: Sequence[Readiness],
+    demand: Demand,
+    batches: BatchTimes | None,
+    host: HostLoad | None,
+) -> Bottleneck:
+    """Name what limits the steps. `host` is the load while they ran, `batches` what the work on a batch took."""
+    work = {stage: float(values.mean()) for stage, values in batches.stages_ns.items()} if batches else {}
+    paid_ns = (loader.num_workers if loader else 0) * demand.regular_ns
+    busy_frac = sum(work.values()) * demand.fetches / paid_ns if paid_ns else 0.0
+    load = load_workers(busy_frac, batches.cpu_frac if batches else None, host)
+    if loader is not None:
+        try:
+            making = read_making(rank, loader.id) if loader.num_workers else None
+            own = None if loader.num_workers else read_own_making(rank, loader.id)
+            load = replace(load, making=making, own=own)
+        except RunError:
+            pass
+    return find_bottleneck(readiness, work, demand.wait_frac, load, demand.regular_frac)
+
+
+def read_limit(rank: RankRun, number: int | None) -> Bottleneck:
+    """Measure the limit of the steps that the loader of this number feeds. Raises as `RankRun.table` does."""
+    rows = read_step_rows(rank).steps
+    train, selection = train_steps(rows), select_steps(rows)
+    feed = next((feed for feed in read_feeds(rank, train) if feed.loader == number), None)
+    if feed is None or not selection.kept.any():
+        return Bottleneck(None, "No step waits for this loader.")
+    loader = next((entry for entry in rank.manifest.loaders if entry.id == number and not entry.watched), None)
+    starts = read_integers(train, "start_ns")
+    host = _read_host(rank, int(starts[0]), int(starts[-1] + selection.duration_ns[-1]))
+    readiness = read_readiness(rank, loader, train.filter(pa.array(selection.regular)))
+    batches = read_batches(rank, loader.id) if loader is not None else None
+    return find_limit(rank, loader, readiness, measure_demand(feed, selection), batches, host)
+
+
+def read_readiness(rank: RankRun, loader: Loader | None, steps: pa.Table) -> tuple[Readiness, ...]:
+    """Return how often the next batch was there in these steps; empty where that was not sampled."""
+    try:
+        samples = read_queues(rank)
+    except RunError:
+        return ()
+    if loader is None or not samples.num_rows:
+        return ()
+    return summarize_readiness(samples, loader.id, steps)
+
+
+def _read_host(rank: RankRun, start_ns: int, end_ns: int) -> HostLoad | None:
+    try:
+        return summarize_host(rank, start_ns, end_ns)
+    except RunError:
+        return None

@@ -37,8 +37,8 @@ from profiler_server.analysis.stacks.stacks import read_stacks
 from profiler_server.analysis.steps.interruptions import read_interruptions, summarize_compiles
 from profiler_server.analysis.steps.step_figures import count_micro_batches
 from profiler_server.analysis.what_if.pipelines import judge_run
+from profiler_server.diagnosis.bottleneck import find_limit, measure_demand, read_readiness
 from profiler_server.diagnosis.deriving import derive, name_samples
-from profiler_server.diagnosis.limiting import find_limit, measure_demand, read_readiness
 from profiler_server.diagnosis.limits.course import DRIFT_PARTS
 from profiler_server.facts.case import Case, Overhead, RankNotes
 from profiler_server.facts.job import Peer, Ranks, RankVerdict, Slow

@@ -125,7 +125,7 @@ class Outcomes:
 
     def say(self, before: Run, after: Run) -> tuple[str, ...]:
         """Return what a later run took of any other's advice, in sentences; none where a run is too large to judge at once."""
-        from profiler_server.diagnosis.outcome_sentences import say_outcome  # the rules take long to import
+        from profiler_server.diagnosis.outcome import say_outcome  # the rules take long to import
 
         found = self._find(before, after)
         return () if found is None else say_outcome(found)
@@ -146,7 +146,7 @@ class Outcomes:
         What another machine measured says nothing of a prediction, so that is not noted; nor is a run in which more was
         changed than the advice speaks of.
         """
-        from profiler_server.diagnosis.outcome_sentences import say_outcome
+        from profiler_server.diagnosis.outcome import say_outcome
 
         found = self._find(before, after)
         if found is None:

@@ -164,11 +164,6 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "collector.format.phases",
         "profiler_server.diagnosis.limits",
     ),
-    "profiler_server.diagnosis.bottleneck": (
-        "profiler_server.diagnosis.limits",
-        "profiler_server.facts",
-        "profiler_server.format",
-    ),
     "profiler_server.diagnosis.what_if": (
         "collector.estimating.model",
         "collector.format.phases",

@@ -29,8 +29,7 @@ from profiler_server.analysis.data.replicas import read_stages
 from profiler_server.analysis.data.stages import select_own, share_steps, sum_stages, summarize_own
 from profiler_server.analysis.recorded_facts import read_probe
 from profiler_server.analysis.tables import read_rows
-from profiler_server.diagnosis.bottleneck import find_own_bottleneck
-from profiler_server.diagnosis.limiting import read_limit
+from profiler_server.diagnosis.bottleneck import find_own_bottleneck, read_limit
 from profiler_server.diagnosis.readings import (
     Pipeline,
     Reading,

@@ -15,8 +15,7 @@ from profiler_server.analysis.data.stages import select_own, share_steps, sum_st
 from profiler_server.analysis.operators.operators import TypeRow, summarize_operators, summarize_types
 from profiler_server.analysis.steps.outliers import list_outliers
 from profiler_server.analysis.steps.step_figures import find_beyond
-from profiler_server.diagnosis.bottleneck import find_own_bottleneck
-from profiler_server.diagnosis.limiting import read_limit
+from profiler_server.diagnosis.bottleneck import find_own_bottleneck, read_limit
 from profiler_server.diagnosis.readings import read_watched
 from profiler_server.facts.loading import Bottleneck
 from profiler_server.facts.pipeline import QueueSummary, StageSummary

@@ -12,8 +12,7 @@ import pytest
 from collector.format.run import Run, open_run
 from profiler_server.analysis.compare.comparison import compare_ranks
 from profiler_server.diagnosis.judging import diagnose
-from profiler_server.diagnosis.outcome import find_outcome, judge_outcome
-from profiler_server.diagnosis.outcome_sentences import describe_outcome, say_outcome
+from profiler_server.diagnosis.outcome import describe_outcome, find_outcome, judge_outcome, say_outcome
 from profiler_server.facts.results import Suggestion
 from tests.support.cases import Plant, build_case_run, plan_of
 from tests.support.row_edits import Row, evaluate_in_passes, lay_end_to_end, write_rows
