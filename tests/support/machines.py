@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,17 @@ def build_ranks(path: Path, ranks: int = 4, slow: int | None = None, steps: int 
         folder = layout.rank_path(path, rank)
         write_rows(folder, "steps", rows)
         write_rows(folder, "collectives", build_collectives(rows, late=slow is None or rank == slow))
+    return path
+
+
+def build_edited(path: Path, plan: RunPlan, edit: Callable[[int, list[Row]], object]) -> Path:
+    """Write a run whose ranks have the steps of the plan, as `edit` leaves those of each rank."""
+    build_run(path, plan)
+    for rank in range(plan.ranks):
+        rows = build_steps(plan)
+        edit(rank, rows)
+        lay_end_to_end(rows)
+        write_rows(layout.rank_path(path, rank), "steps", rows)
     return path
 
 

@@ -17,27 +17,35 @@ from profiler_server.facts.job import Slow
 from profiler_server.format import format_duration
 from profiler_server.report.brief import write_brief
 from tests.support.cases import PLANTED, build_case_run, plan_of
-from tests.support.row_edits import lay_end_to_end, write_rows
-from tests.support.runs import MS, build_run, build_steps
+from tests.support.machines import build_edited
+from tests.support.row_edits import Row, lay_end_to_end, write_rows
+from tests.support.runs import MS, build_steps
 from tests.support.stacks import in_phase, own
+
+WORKS = ("communication", "backward")
+"""What two ranks do longer of which the second is slow."""
+
+
+def lengthen(rows: list[Row], **phases_ms: int) -> None:
+    for row in rows:
+        for phase, by_ms in phases_ms.items():
+            row[f"{phase}_ns"] += by_ms * MS
 
 
 def build_ranks(path: Path, behind_ms: float, noise_ms: float) -> Run:
     """Two ranks of 60 steps that vary together by so much, of which rank 1 is slower in each step."""
     plan = dataclasses.replace(plan_of(), ranks=2, steps=60)
-    run = open_run(build_run(path, plan))
     noise = np.random.default_rng(3).exponential(noise_ms, 60)
-    for rank in (0, 1):
-        rows = build_steps(plan)
+
+    def edit(rank: int, rows: list[Row]) -> None:
         for row, extra_ms in zip(rows, noise, strict=True):
             row["backward_ns"] += int((extra_ms + rank * behind_ms) * MS)
             row["communication_ns"] += int((1 - rank) * behind_ms * MS)
-        lay_end_to_end(rows)
-        write_rows(run.rank(rank).folder, "steps", rows)
-    return open_run(path)
+
+    return open_run(build_edited(path, plan, edit))
 
 
-@pytest.mark.parametrize("behind_ms", [0.0, 2.0, 4.0, 8.0, 30.0])
+@pytest.mark.parametrize("behind_ms", [0.0, 4.0, 30.0])
 @pytest.mark.parametrize("noise_ms", [0.0, 30.0])
 def test_the_rule_never_speaks_where_the_page_speaks_of_chance(
     behind_ms: float, noise_ms: float, tmp_path: Path
@@ -62,17 +70,15 @@ def test_a_rank_that_is_behind_in_every_step_is_no_chance_however_much_steps_var
 def slow_loader(tmp_path: Path) -> Run:
     """Four ranks that vary each by itself; rank 2 waits 30 ms longer for its data in each step."""
     plan = dataclasses.replace(plan_of(), ranks=4, steps=80)
-    run = open_run(build_run(tmp_path / "run", plan))
     extra = np.random.default_rng(5).exponential(8.0, (4, 80))
     extra[2] += 30.0
-    for rank in range(4):
-        rows = build_steps(plan)
+
+    def edit(rank: int, rows: list[Row]) -> None:
         for row, ours, last in zip(rows, extra[rank], extra.max(axis=0), strict=True):
             row["data_wait_ns"] += int(ours * MS)
             row["communication_ns"] += int((last - ours) * MS)
-        lay_end_to_end(rows)
-        write_rows(run.rank(rank).folder, "steps", rows)
-    return open_run(run.path)
+
+    return open_run(build_edited(tmp_path / "run", plan, edit))
 
 
 def test_every_page_says_the_same_of_one_slow_loader(slow_loader: Run) -> None:
@@ -95,33 +101,23 @@ def test_every_page_says_the_same_of_one_slow_loader(slow_loader: Run) -> None:
 
 def test_two_slow_ranks_hold_the_others_up_together(tmp_path: Path) -> None:
     plan = dataclasses.replace(plan_of(), ranks=6, steps=60)
-    run = open_run(build_run(tmp_path / "run", plan))
-    for rank in range(6):
-        rows = build_steps(plan)
-        for row in rows:
-            slow = {4: 20, 5: 21}.get(rank, 0)
-            row["backward_ns"] += slow * MS
-            row["communication_ns"] += (21 - slow) * MS
-        lay_end_to_end(rows)
-        write_rows(run.rank(rank).folder, "steps", rows)
-    judged = judge_ranks(summarize_ranks(open_run(run.path)))
+
+    def edit(rank: int, rows: list[Row]) -> None:
+        slow = {4: 20, 5: 21}.get(rank, 0)
+        lengthen(rows, backward=slow, communication=21 - slow)
+
+    judged = judge_ranks(summarize_ranks(open_run(build_edited(tmp_path / "run", plan, edit))))
     assert judged.culprits == (5, 4)
     assert describe_straggler(judged).startswith("Ranks 4, 5 hold 4 others up 21.0 ms a step (")
 
 
 def test_the_slow_rank_comes_before_communication_in_general(tmp_path: Path) -> None:
     plan = dataclasses.replace(plan_of(communication=45.0), ranks=2, steps=60)
-    run = open_run(build_run(tmp_path / "run", plan))
-    for rank, phase in enumerate(("communication", "backward")):
-        rows = build_steps(plan)
-        for row in rows:
-            row[f"{phase}_ns"] += 20 * MS
-        lay_end_to_end(rows)
-        write_rows(run.rank(rank).folder, "steps", rows)
-    said = [entry.rule for entry in diagnose(open_run(run.path), 0).suggestions]
+    path = build_edited(tmp_path / "run", plan, lambda rank, rows: lengthen(rows, **{WORKS[rank]: 20}))
+    said = [entry.rule for entry in diagnose(open_run(path), 0).suggestions]
     assert said[0] == "fixed_straggler"
     assert "exposed_all_reduce" in said
-    lines = write_brief(open_run(run.path))
+    lines = write_brief(open_run(path))
     assert lines[1].startswith("To change first: a rank 1 as fast as the other rank")
     assert len([line for line in lines if "holds the other rank up" in line]) == 1
 
@@ -130,10 +126,9 @@ def test_the_terminal_names_the_slow_rank_behind_better_advice(tmp_path: Path) -
     plant = PLANTED["too_few_workers"]
     plan = dataclasses.replace(plant.plan, ranks=2)
     run = build_case_run(tmp_path / "run", dataclasses.replace(plant, plan=plan))
-    for rank, phase in enumerate(("communication", "backward")):
+    for rank in (0, 1):
         rows = build_steps(plan)
-        for row in rows:
-            row[f"{phase}_ns"] += 15 * MS
+        lengthen(rows, **{WORKS[rank]: 15})
         lay_end_to_end(rows)
         write_rows(run.rank(rank).folder, "steps", rows)
     lines = write_brief(open_run(run.path))

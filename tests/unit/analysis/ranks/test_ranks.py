@@ -18,8 +18,8 @@ from profiler_server.analysis.ranks.ranks import summarize_ranks
 from profiler_server.analysis.ranks.stragglers import judge_ranks
 from profiler_server.facts.job import NotJudged, Slow, Unsure
 from profiler_server.facts.ranks import CollectiveRow
-from tests.support.machines import build_ranks
-from tests.support.row_edits import lay_end_to_end, write_rows
+from tests.support.machines import build_edited, build_ranks
+from tests.support.row_edits import Row, write_rows
 from tests.support.runs import HEALTHY_STEP_MS, RunPlan, build_steps
 
 
@@ -66,14 +66,12 @@ def test_the_slow_rank_is_found_with_the_phase_that_grew(tmp_path: Path) -> None
 
 
 def test_a_difference_that_noise_explains_is_not_sure(tmp_path: Path) -> None:
-    path = build_ranks(tmp_path / "run", 2, steps=30)
-    for rank, long_ms in ((0, 200), (1, 260)):
-        rows = build_steps(RunPlan(steps=30, phases_ms={**HEALTHY_STEP_MS, "communication": 4.0}))
+    def edit(rank: int, rows: list[Row]) -> None:
         for row in rows[12 + rank :: 3]:
-            row["tail_ns"] += long_ms * 1_000_000
-        lay_end_to_end(rows)
-        write_rows(layout.rank_path(path, rank), "steps", rows)
-    judged = judge_ranks(summarize_ranks(open_run(path)))
+            row["tail_ns"] += (200, 260)[rank] * 1_000_000
+
+    plan = RunPlan(ranks=2, steps=30, phases_ms={**HEALTHY_STEP_MS, "communication": 4.0})
+    judged = judge_ranks(summarize_ranks(open_run(build_edited(tmp_path / "run", plan, edit))))
     assert isinstance(judged, Unsure)
     assert judged.comparison.latest.rank == 1
 

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from collector.format.run import open_run
-from collector.format.schema import layout
 from profiler_server.analysis.ranks.calls import Calls
 from profiler_server.analysis.ranks.patterns import find_stretch
 from profiler_server.analysis.ranks.ranks import RankSummary, summarize_ranks
@@ -17,8 +16,9 @@ from profiler_server.analysis.ranks.stragglers import judge_ranks, measure_own
 from profiler_server.diagnosis.rank_sentences import describe_evidence, describe_straggler
 from profiler_server.facts.job import Alike, Handover, RankVerdict, Slow, Turns
 from profiler_server.report.brief import write_brief
-from tests.support.row_edits import lay_end_to_end, write_rows
-from tests.support.runs import MS, RunPlan, build_run, build_steps
+from tests.support.machines import build_edited
+from tests.support.row_edits import Row
+from tests.support.runs import MS, RunPlan, build_run
 
 STEPS = 120
 Later = np.ndarray
@@ -29,19 +29,17 @@ def record(path: Path, later: Later, phase: str = "h2d", noise_ms: float = 1.0) 
     """Record a job whose ranks do something longer in some steps, for which the others wait in the same step."""
     ranks, steps = later.shape
     plan = RunPlan(ranks=ranks, steps=steps)
-    build_run(path, plan)
     noise = np.random.default_rng(5).exponential(noise_ms, later.shape) * MS
     own = later * MS + noise
-    for rank in range(ranks):
-        rows = build_steps(plan)
+
+    def edit(rank: int, rows: list[Row]) -> None:
         for at, row in enumerate(rows):
             row[f"{phase}_ns"] += int(later[rank, at] * MS)
             row["forward_ns"] += int(noise[rank, at] / 2)
             row["backward_ns"] += int(noise[rank, at] / 2)
             row["communication_ns"] += int(own[:, at].max() - own[rank, at])
-        lay_end_to_end(rows)
-        write_rows(layout.rank_path(path, rank), "steps", rows)
-    return path
+
+    return build_edited(path, plan, edit)
 
 
 def judge(path: Path, starved_frac: float = 0.0) -> RankVerdict:
@@ -83,8 +81,7 @@ def test_a_rank_that_is_slow_throughout_has_no_part(noise: float) -> None:
     assert not any(find_stretch(np.arange(STEPS), row * MS, 100.0 * MS) for row in against)
 
 
-@pytest.mark.parametrize("ranks", [2, 3, 6])
-@pytest.mark.parametrize("at", [40, 60])
+@pytest.mark.parametrize(("ranks", "at"), [(2, 60), (3, 40)])
 def test_a_rank_that_is_slow_until_another_is_is_told_with_the_step(tmp_path: Path, ranks: int, at: int) -> None:
     path = record(tmp_path / "run", hand_over(ranks, at))
     judged = judge(path)
@@ -125,12 +122,19 @@ def test_a_rank_that_is_slow_in_every_step_stays_so_beside_a_long_wait_for_anoth
     later = np.zeros((3, STEPS))
     later[1, 70] = 9_000.0
     later[2] = 20.0
-    judged = judge(record(tmp_path / "run", later))
+    ranks = summarize_ranks(open_run(record(tmp_path / "run", later, "tail")))
+    judged = judge_ranks(ranks)
     assert isinstance(judged, Slow)
     assert judged.culprits == (2,)
     assert judged.gain_ns == pytest.approx(20 * MS, rel=0.1)
-    assert judged.comparison.pause is not None
-    assert judged.comparison.pause.rank == 1
+    pause, latest = judged.comparison.pause, judged.comparison.latest
+    assert pause is not None
+    assert pause.rank == 1
+    own = measure_own(ranks, pause)
+    assert own[1] == pytest.approx(own[0], abs=2 * MS)
+    assert own[2] - own[0] == pytest.approx(20 * MS, abs=2 * MS)
+    assert latest.own_ns - latest.others_ns == pytest.approx(20 * MS, abs=2 * MS)
+    assert latest.phase_ns < 60 * MS
 
 
 def test_waits_that_come_again_and_again_are_no_single_ones(tmp_path: Path) -> None:
@@ -213,18 +217,3 @@ def test_collectives_in_which_nobody_waits_do_not_hide_who_is_waited_for(tmp_pat
     assert isinstance(judged, Slow)
     assert (judged.comparison.source, judged.culprits) == ("steps", (2,))
     assert judged.gain_ns == pytest.approx(40 * MS, rel=0.05)
-
-
-def test_beside_a_long_wait_the_page_sets_the_other_steps_beside_each_other(tmp_path: Path) -> None:
-    later = np.zeros((3, STEPS))
-    later[1, 70] = 9_000.0
-    later[2] = 20.0
-    run = open_run(record(tmp_path / "run", later, "tail"))
-    ranks = summarize_ranks(run)
-    judged = judge_ranks(ranks)
-    assert judged.comparison is not None
-    own, latest = measure_own(ranks, judged.comparison.pause), judged.comparison.latest
-    assert own[1] == pytest.approx(own[0], abs=2 * MS)
-    assert own[2] - own[0] == pytest.approx(20 * MS, abs=2 * MS)
-    assert latest.own_ns - latest.others_ns == pytest.approx(20 * MS, abs=2 * MS)
-    assert latest.phase_ns < 60 * MS
