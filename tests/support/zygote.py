@@ -51,6 +51,7 @@ _SERVER = (
     *("collector.traces.importing", "collector.storage.uploading"),
 )
 """What the commands of the server need; imported when the first of them is asked for."""
+PARKED: Parked
 _OUT_OF_THE_WAY = 200
 """Descriptors of our own have numbers from here on."""
 
@@ -81,8 +82,11 @@ class Parked:
             importlib.import_module(name)
             group = {other: sys.modules[other] for other in list(sys.modules) if other not in before}
             self._groups |= dict.fromkeys(group, group)
+        self.park()
+
+    def park(self) -> None:
         for name in self._groups:
-            del sys.modules[name]
+            sys.modules.pop(name, None)
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
         loader: Any = _Loader(self._groups[name]) if name in self._groups else None
@@ -118,6 +122,7 @@ def _import_server() -> None:
     if "profiler_server.cli" not in sys.modules:
         for name in _SERVER:
             importlib.import_module(name)
+        PARKED.park()  # a library has looked for PyTorch
         gc.collect()
         gc.freeze()
 
@@ -221,7 +226,8 @@ if __name__ == "__main__":
     rest = [entry for entry in sys.path[1:] if entry not in own]
     for plain in _PLAIN:
         importlib.import_module(plain)
-    sys.meta_path.insert(0, Parked(_PARKED))
+    PARKED = Parked(_PARKED)
+    sys.meta_path.insert(0, PARKED)
     gc.collect()
     gc.freeze()
     asked = serve_with_forks(socket.socket(fileno=int(sys.argv[1])))
