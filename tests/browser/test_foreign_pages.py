@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.server
 import threading
-import time
 import urllib.parse
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,15 +11,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-import uvicorn
 from playwright.sync_api import Browser, BrowserContext
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from profiler_server.settings import Settings
 from profiler_server.web.app import create_app
-from profiler_server.web.patience import PatientProtocol
 from tests.browser.foreign_pages import PAGES, write_page
 from tests.support.runs import RunPlan, build_run
+from tests.support.serving import serve_app
 
 SETTLED_MS = 200
 SITES = ("127.0.0.1", "evil.localhost")
@@ -77,14 +75,8 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
     build_run(base / "healthy", RunPlan(steps=20))
     (base / "a.json").write_text('{"traceEvents": []}')
     recorder = Recorder(create_app(Settings(base)))
-    server = uvicorn.Server(uvicorn.Config(recorder, port=0, log_level="error", http=PatientProtocol))
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    while not server.started:
-        time.sleep(0.01)
-    yield Target(base, server.servers[0].sockets[0].getsockname()[1], recorder)
-    server.should_exit = True
-    thread.join(60)
+    with serve_app(recorder) as port:
+        yield Target(base, port, recorder)
 
 
 @pytest.fixture(scope="module")

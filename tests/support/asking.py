@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import html
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -44,3 +46,9 @@ def wait_for_import(asker: Asker, answer: httpx.Response) -> dict[str, Any]:
         time.sleep(0.05)
         job = asker.ask(f"/api/v1/imports/{job['id']}").json()
     return job
+
+
+def read_words(text: str) -> str:
+    """Return what a person reads of a page: its text without tags, scripts and repeated spaces."""
+    shown = re.sub(r"<(script|style)\b.*?</\1>", " ", text, flags=re.DOTALL)
+    return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", shown)).split())

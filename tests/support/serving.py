@@ -1,49 +1,45 @@
-"""A real server process on a free loopback port."""
+"""A real server on a free loopback port, in a thread of this process: what it imports is imported once for all tests."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import threading
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from profiler_server.derive.store import Store
+from profiler_server.settings import Settings
+from profiler_server.web.app import create_app
+from profiler_server.web.patience import PatientProtocol
 
 START_LIMIT_S = 120.0
 
 
 @contextmanager
 def serve(base_dir: Path) -> Iterator[str]:
-    """Run `profiler-server` on base_dir and yield its address, without a slash at the end."""
-    command = [sys.executable, "-m", "profiler_server.cli", "--summary-base-dir", str(base_dir), "--port", "0"]
-    log = base_dir / ".server.log"
-    with log.open("wb") as sink:
-        process = subprocess.Popen(command, stdout=sink, stderr=subprocess.STDOUT)
-    try:
-        yield _wait_for_address(process, log)
-    finally:
-        process.terminate()
-        process.wait(60)
+    """Serve base_dir and yield the address, without a slash at the end."""
+    with Store().held():
+        app = create_app(Settings(base_dir))
+    with serve_app(app) as port:
+        yield f"http://127.0.0.1:{port}"
 
 
-def _wait_for_address(process: subprocess.Popen[bytes], log: Path) -> str:
+@contextmanager
+def serve_app(app: ASGIApp) -> Iterator[int]:
+    """Serve an app as the command does, and yield the port."""
+    config = uvicorn.Config(app, port=0, log_level="error", http=PatientProtocol, timeout_graceful_shutdown=3)
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
     deadline = time.monotonic() + START_LIMIT_S
-    while time.monotonic() < deadline:
-        text = log.read_text(encoding="utf-8", errors="replace")
-        address = next((word.rstrip("/.") for word in text.split() if word.startswith("http://127.0.0.1:")), None)
-        if address and _answers(address):
-            return address
-        if process.poll() is not None:
-            raise AssertionError(f"the server ended with {process.returncode}: {text}")
-        time.sleep(0.05)
-    raise AssertionError(f"the server printed no address in {START_LIMIT_S} s: {log.read_text(errors='replace')}")
-
-
-def _answers(address: str) -> bool:
-    try:
-        with urllib.request.urlopen(address, timeout=2) as answer:
-            return bool(answer.status == 200)
-    except (urllib.error.URLError, OSError):
-        return False
+    while not server.started:
+        assert thread.is_alive(), "the server ended"
+        assert time.monotonic() < deadline, f"the server did not start in {START_LIMIT_S} s"
+        time.sleep(0.01)
+    yield int(server.servers[0].sockets[0].getsockname()[1])
+    server.should_exit = True
+    thread.join(60)

@@ -26,17 +26,6 @@ def ask(tmp_path: Path) -> Ask:
     return Asker(tmp_path).ask
 
 
-@pytest.mark.parametrize("page", ["memory", "memory?steps=5-9", "memory?at_ns=x&device=9", "ranks", "ranks?sort=-own"])
-@pytest.mark.parametrize(
-    "plan", [RunPlan(), RunPlan(operators=False), RunPlan(steps=1), RunPlan(state="crashed", ranks=3)]
-)
-def test_every_kind_of_run_has_its_pages(tmp_path: Path, ask: Ask, plan: RunPlan, page: str) -> None:
-    build_run(tmp_path / "run", plan)
-    answer = ask(f"/runs/run/{page}")
-    assert answer.status_code == 200
-    assert "Something went wrong" not in answer.text
-
-
 def test_a_full_page_of_resources_has_every_part(tmp_path: Path, ask: Ask) -> None:
     build_machine(tmp_path / "run")
     text = ask("/runs/run/memory").text
@@ -107,14 +96,12 @@ def test_the_api_lists_what_was_alive(tmp_path: Path, ask: Ask) -> None:
     assert [block["operator"] for block in device["live"]["blocks"]] == ["aten::mm", "aten::convolution"]
 
 
-@pytest.mark.parametrize(
-    ("query", "status"), [("device=7", 400), ("device=x", 422), ("at_ns=-1", 422), ("rank=9", 404), ("most=1e9", 422)]
-)
-def test_the_api_refuses_bad_queries_of_memory(tmp_path: Path, ask: Ask, query: str, status: int) -> None:
+def test_the_api_refuses_bad_queries_of_memory(tmp_path: Path, ask: Ask) -> None:
     build_machine(tmp_path / "run")
-    answer = ask(f"/api/v1/runs/run/memory?{query}")
-    assert answer.status_code == status
-    assert answer.json()["error"]["message"]
+    refused = {"device=7": 400, "device=x": 422, "at_ns=-1": 422, "rank=9": 404, "most=1e9": 422}
+    answers = {query: ask(f"/api/v1/runs/run/memory?{query}") for query in refused}
+    assert {query: answer.status_code for query, answer in answers.items()} == refused
+    assert all(answer.json()["error"]["message"] for answer in answers.values())
 
 
 def test_the_api_answers_404_where_nothing_was_recorded(tmp_path: Path, ask: Ask) -> None:

@@ -18,38 +18,118 @@ from profiler_server.web.frontend import find_frontend
 from profiler_server.web.routes.compare import CompareView
 from profiler_server.web.routes.run_list import RunList
 from profiler_server.web.shell import find_pages
-from tests.support.asking import Asker
+from tests.support.asking import Asker, read_words
 from tests.support.panorama import PANORAMA
 from tests.support.runs import RunPlan, build_run
 
 SERVER = Path(profiler_server.pages.__file__).parents[1]
 PAGES = find_pages(profiler_server.pages).pages
-RUNS = [name for name in PANORAMA if name != "long"]
+SLUGS = [page.slug for page in PAGES]
 QUERIES = {
     "": ("", "?steps=2-9"),
-    "steps": ("?step=3", "?step=none"),
+    "steps": ("", "?step=3", "?step=none"),
+    "memory": ("", "?steps=5-9", "?at_ns=x&device=9"),
+    "ranks": ("", "?sort=-own"),
     "operators": ("", *(f"?group={group}" for group in ("host", "operators", "kernels", "modules", "roofline"))),
     "data": ("", "?tab=processing"),
 }
+NO_WINDOW = "No detailed window"
+ONE_RANK = "This run has one process"
+WHOLE = "wholes equal the sum of their parts"
+
+READ: dict[str, dict[str, str]] = {
+    "rich": {
+        "": "200 steps recorded",
+        "steps": "The average covers 197 of 200 steps",
+        "operators": "Self time on the host of all 5 types",
+        "device": "although this run had a device",
+        "data": "Not input-bound",
+        "memory": "The processors had room",
+        "ranks": ONE_RANK,
+        "timeline": "executions",
+        "accounting": WHOLE,
+    },
+    "empty": {
+        "": "No steps were recorded",
+        "steps": "No steps",
+        "operators": "No operators yet",
+        "device": NO_WINDOW,
+        "data": "No step was recorded yet",
+        "memory": "Resources were not sampled",
+        "ranks": ONE_RANK,
+        "timeline": "No timeline",
+        "accounting": NO_WINDOW,
+    },
+    "no-gpu": {
+        "": "Highly input-bound",
+        "steps": "Data wait",
+        "operators": "on the host",
+        "device": "No device work",
+        "data": "empty in 30 of 40 requests",
+        "memory": "Resources were not sampled",
+        "ranks": ONE_RANK,
+        "timeline": "no device stream in this run",
+        "accounting": WHOLE,
+    },
+    "ranks": {
+        "": "80.0 ms",
+        "steps": "Communication",
+        "operators": "steps 10–12",
+        "device": "No device work",
+        "data": "Not input-bound",
+        "memory": "Resources were not sampled",
+        "ranks": "Rank 3 holds 7 others up",
+        "timeline": "Ranks on one clock",
+        "accounting": WHOLE,
+    },
+    "crashed": dict.fromkeys(SLUGS, "This run ended before it was analysed."),
+    "imported": {
+        "": "Only 6 steady steps were recorded",
+        "steps": "The average covers all 6 steps",
+        "operators": "on the device",
+        "device": "NVIDIA H100",
+        "data": "An imported trace has none of it",
+        "memory": "An imported trace holds no samples of the machine",
+        "ranks": "This trace is of one process",
+        "timeline": "Device time",
+        "accounting": WHOLE,
+    },
+    "hostile": dict.fromkeys(SLUGS, '<script>alert("x")</script> & "quoted"'),
+}
+PLANS = {
+    "light": RunPlan(operators=False),
+    "one-step": RunPlan(steps=1),
+    "no-workers": RunPlan(workers=0),
+    "crashed-ranks": RunPlan(state="crashed", ranks=3),
+}
+RUNS = (*(name for name in PANORAMA if name != "long"), *PLANS)
 
 
 @pytest.fixture(scope="module")
 def asker(tmp_path_factory: pytest.TempPathFactory) -> Asker:
     base = tmp_path_factory.mktemp("kinds")
-    for name in RUNS:
-        PANORAMA[name](base / name)
+    for name, build in PANORAMA.items():
+        if name != "long":
+            build(base / name)
+    for name, plan in PLANS.items():
+        build_run(base / name, plan)
     build_run(base / "other", RunPlan(steps=60))
     return Asker(base)
 
 
 @pytest.mark.parametrize("run", RUNS)
 def test_every_page_is_rendered_without_a_name_that_nobody_gave(asker: Asker, run: str) -> None:
+    """It says what a person comes for, and no text of the run turns into markup."""
     environment = asker.app.state.services.templates.environment
     assert environment.undefined is jinja2.StrictUndefined
     for address in (f"{page.slug}{query}" for page in PAGES for query in QUERIES.get(page.slug, ("",))):
         answer = asker.ask(f"/runs/{run}/{address}")
         assert answer.status_code == 200, (address, answer.text[-3000:])
         assert "error-title" not in answer.text, address
+        assert "<script>alert" not in answer.text, address
+    for slug, words in READ.get(run, {}).items():
+        text = read_words(asker.ask(f"/runs/{run}/{slug}").text.partition("<main")[2])
+        assert words in text, slug
 
 
 @pytest.mark.parametrize("address", ["/", "/?q=none", "/compare", "/compare?a=rich&b=other", "/runs/none", "/nowhere"])

@@ -22,14 +22,6 @@ from tests.support.traces import kernel, operator, step, write_trace
 SLUGS = ("", "steps", "operators", "data", "timeline")
 
 
-@pytest.mark.parametrize("slug", SLUGS)
-@pytest.mark.parametrize("run_id", ["healthy", "team/slow", "crashed", "ranks"])
-def test_every_page_of_every_run_opens(asker: Asker, run_id: str, slug: str) -> None:
-    answer = asker.ask(f"/runs/{run_id}/{slug}")
-    assert answer.status_code == 200, answer.text[-2000:]
-    assert 'aria-current="page"' in answer.text
-
-
 def test_an_address_without_the_last_slash_leads_on_and_keeps_its_query(asker: Asker) -> None:
     answer = asker.ask("/runs/team/slow?rank=0")
     assert answer.status_code == 307
@@ -116,16 +108,17 @@ def test_a_rank_folder_that_vanishes_leaves_a_clear_page(tmp_path: Path) -> None
     assert "no rank folder yet" in answer.text
 
 
-@pytest.mark.parametrize("slug", SLUGS)
 @pytest.mark.parametrize("table", ["steps", "queues", "operators", "slices"])
-def test_a_cut_off_table_harms_only_its_own_panels(tmp_path: Path, table: str, slug: str) -> None:
+def test_a_cut_off_table_harms_only_its_own_panels(tmp_path: Path, table: str) -> None:
     build_run(tmp_path / "a", RunPlan(steps=14))
     path = layout.table_file(layout.rank_path(tmp_path / "a", 0), table)
     path.write_bytes(path.read_bytes()[:-40])
-    answer = Asker(tmp_path).ask(f"/runs/a/{slug}")
-    assert answer.status_code in (200, 409), answer.text[-1500:]
-    assert "Something went wrong" not in answer.text
-    assert 'class="nav"' in answer.text
+    asker = Asker(tmp_path)
+    for slug in SLUGS:
+        answer = asker.ask(f"/runs/a/{slug}")
+        assert answer.status_code in (200, 409), answer.text[-1500:]
+        assert "Something went wrong" not in answer.text
+        assert 'class="nav"' in answer.text
 
 
 def test_a_run_of_a_newer_version_says_so(tmp_path: Path) -> None:
