@@ -1,10 +1,11 @@
-"""Charts: valid by Plotly's own schema, small, true to their extremes, and safe with hostile names."""
+"""Figures: charts as Plotly dicts, strips, flames and waterfalls."""
 
 from __future__ import annotations
 
 import itertools
 import json
 import re
+from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
@@ -13,8 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiler_server import figures
-from profiler_server.figures import Axes, Line, Slice, Stack
+from profiler_server.analysis.stacks.frames import MOST_DEPTH, Frame, lay_out
+from profiler_server.figures import Axes, Line, Slice, Stack, build_strip, build_ticks
 from profiler_server.figures.charts import BINNED_BARS, DRAWN_POINTS
+from profiler_server.figures.flame import ROW_HEIGHT, Flaming, build_flame
+from profiler_server.figures.waterfall import Fall, build_waterfall, find_base_ns, list_levels
 from profiler_server.format import format_share
 
 MS = 1_000_000
@@ -190,3 +194,140 @@ def test_columns_of_many_steps_fill_their_chart() -> None:
     top, tallest = drawn["layout"]["yaxis"]["range"][1], max(drawn["data"][0]["y"])
     assert tallest < top < 1.1 * tallest
     assert tallest == pytest.approx(5, rel=0.2)
+
+
+def _frame(name: str, line: int = 1, package: str = "") -> Frame:
+    return Frame(name, "/home/me/train.py", line, package)
+
+
+def test_the_widest_function_stands_on_the_left_below_its_caller() -> None:
+    main = _frame("main")
+    nodes = lay_out({(main, _frame("log")): 20, (main, _frame("accuracy", 8)): 30, (main, _frame("accuracy", 9)): 40})
+    assert [(node.label, node.depth, node.start, node.samples, node.place) for node in nodes] == [
+        ("main", 0, 0, 90, "train.py:1"),
+        ("accuracy", 1, 0, 70, "train.py:9"),
+        ("log", 1, 70, 20, "train.py:1"),
+    ]
+
+
+_STACKS = st.dictionaries(
+    st.lists(st.sampled_from([_frame(name) for name in "abcd"]), min_size=1, max_size=40).map(tuple),
+    st.integers(1, 1_000),
+    max_size=30,
+)
+
+
+@given(_STACKS)
+def test_every_function_lies_within_its_caller_and_beside_the_others(stacks: dict[tuple[Frame, ...], int]) -> None:
+    whole = sum(stacks.values())
+    ends = {-1: whole}
+    at = dict.fromkeys(range(-1, MOST_DEPTH + 1), 0)
+    for node in lay_out(stacks):
+        assert node.depth < MOST_DEPTH
+        assert node.start >= at[node.depth]
+        assert node.start + node.samples <= ends[node.depth - 1]
+        at[node.depth] = ends[node.depth] = node.start + node.samples
+        at[node.depth + 1] = node.start
+
+
+def test_boxes_are_placed_in_percent_below_one_for_the_whole() -> None:
+    nodes = [Flaming("main", "train.py:1", True, 0, 0, 50), Flaming("x" * 500, "", False, 1, 25, 25)]
+    figure = build_flame("Tail", nodes, 100)
+    assert figure.height == 3 * ROW_HEIGHT
+    assert [(box.kind, box.x, box.width, box.y) for box in figure.boxes] == [
+        ("whole", "0.000%", "100.000%", 0),
+        ("own", "0.000%", "50.000%", 20),
+        ("library", "25.000%", "25.000%", 40),
+    ]
+    assert figure.boxes[1].title == "main at train.py:1: 50 % of the samples (50)"
+    assert len(figure.boxes[2].text) < 130
+
+
+def test_a_narrow_box_has_no_text_but_says_what_it_is() -> None:
+    (_, box) = build_flame("Tail", [Flaming("main", "train.py:1", True, 0, 0, 1)], 1_000).boxes
+    assert (box.text, box.title) == ("", "main at train.py:1: 0 % of the samples (1)")
+
+
+def test_bars_lie_end_to_end_and_fill_the_strip() -> None:
+    strip = build_strip(
+        [("data_wait", 0, 46 * MS), ("forward", 46 * MS, 92 * MS), ("tail", 138 * MS, 62 * MS)], 200 * MS
+    )
+    assert [(bar.x, bar.width) for bar in strip.bars] == [
+        ("0.000%", "23.000%"),
+        ("23.000%", "46.000%"),
+        ("69.000%", "31.000%"),
+    ]
+    assert [bar.color for bar in strip.bars] == ["data", "compute", "host"]
+    assert strip.sentence == "200 ms: Data wait 46.0 ms, Forward 92.0 ms, Tail 62.0 ms."
+
+
+def test_of_a_phase_in_pieces_the_longest_is_marked_with_the_time_of_all() -> None:
+    strip = build_strip(
+        [("data_wait", 0, 60 * MS), ("h2d", 60 * MS, 1 * MS), ("data_wait", 61 * MS, 139 * MS)], 200 * MS
+    )
+    assert [bar.text for bar in strip.bars] == ["", "", "Data wait 199 ms"]
+
+
+def test_a_narrow_bar_has_no_text_but_a_title() -> None:
+    (bar,) = build_strip([("data_wait", 10 * MS, 1 * MS)], 200 * MS).bars
+    assert bar.text == ""
+    assert bar.title == "Data wait: starts at 10.0 ms, takes 1.00 ms (0.5 %)"
+
+
+def test_a_strip_of_nothing_says_so() -> None:
+    strip = build_strip([], 0)
+    assert (strip.bars, strip.ticks, strip.sentence) == ((), (), "Nothing.")
+
+
+@given(st.floats(1.0, 1e13))
+def test_ticks_are_few_and_inside(whole_ns: float) -> None:
+    ticks = build_ticks(whole_ns)
+    assert 4 <= len(ticks) <= 11
+    assert all(0 <= float(tick.x.rstrip("%")) <= 100 for tick in ticks)
+
+
+@pytest.mark.parametrize(("whole_ns", "last"), [(252 * MS, "250 ms"), (1e9, "1 s"), (880_000, "800 µs")])
+def test_ticks_are_round(whole_ns: float, last: str) -> None:
+    assert build_ticks(whole_ns)[-1].text == last
+
+
+def falls_of(*changes_ns: float) -> list[Fall]:
+    return [Fall(f"part {i}", change, abs(change) / 4, "", i % 2 == 0) for i, change in enumerate(changes_ns)]
+
+
+@given(st.floats(1e3, 1e12), st.lists(st.floats(-0.1, 0.5), min_size=1, max_size=8))
+def test_every_level_lies_above_the_axis_and_the_last_is_the_end(start_ns: float, shares: list[float]) -> None:
+    falls = falls_of(*(share * start_ns for share in shares))
+    levels = list_levels(start_ns, falls)
+    assert levels[-1] == pytest.approx(start_ns + sum(fall.change_ns for fall in falls))
+    assert 0 <= find_base_ns(start_ns, falls) < min(levels)
+
+
+def test_small_changes_move_the_axis_and_large_ones_do_not() -> None:
+    assert find_base_ns(243e6, falls_of(21e6, -9e6, -3e6)) > 200e6
+    assert find_base_ns(64e6, falls_of(95e6)) == 0.0
+
+
+def test_the_figure_is_one_that_plotly_knows() -> None:
+    figure: dict[str, Any] = build_waterfall(243e6, 252e6, falls_of(21e6, -9e6, -3e6), ("A", "<b>B</b>", "step"))
+    go.Figure(figure)
+    totals, parts, _ = figure["data"]
+    assert [y + b for y, b in zip(totals["y"], totals["base"], strict=True)] == pytest.approx([243, 252])
+    assert parts["base"] == pytest.approx([243, 264, 255])
+    assert figure["layout"]["xaxis"]["ticktext"][-1] == "&lt;b&gt;B&lt;/b&gt;"
+
+
+@pytest.mark.parametrize("changes_ns", [(21e6, -9e6, -3e6), (-30e6, 2e6), (1e6, -1e6)])
+def test_labels_stand_above_bars_and_whiskers_and_the_axis_holds_both(changes_ns: tuple[float, ...]) -> None:
+    falls = [Fall(f"part {change}", change, 8e6, "+x ms", False) for change in changes_ns]
+    figure: dict[str, Any] = build_waterfall(243e6, 243e6 + sum(changes_ns), falls, ("A", "B", "step"))
+    _, parts, labels = figure["data"]
+    low, high = figure["layout"]["yaxis"]["range"]
+    for base, change, noise, place in zip(
+        parts["base"], parts["y"], parts["error_y"]["array"], labels["y"], strict=True
+    ):
+        assert place >= max(base, base + change + noise) - 1e-9
+        assert low < base + change - noise
+        assert place < high
+    assert labels["text"] == ["+x ms"] * len(falls)
+    assert "text" not in parts

@@ -14,12 +14,12 @@ from tests.support.tables import edit_manifest, remove_tables
 from tests.support.traces import find_sample, training_steps, write_trace
 
 
-def _open(run: Path) -> AccountingPage:
+def _open_accounts(run: Path) -> AccountingPage:
     return build(PageRequest(open_run(run), "run", 0, (0,), {}))
 
 
 def test_a_trace_is_set_side_by_side_with_reasons(tmp_path: Path) -> None:
-    page = _open(import_trace(find_sample("qwen05b_h100.json.gz"), tmp_path / "run").path)
+    page = _open_accounts(import_trace(find_sample("qwen05b_h100.json.gz"), tmp_path / "run").path)
     assert page.device is not None
     assert page.device.tools == ("Stepscope", "HTA", "TraceLens")
     idle = next(row for row in page.device.rows if row.label == "Idle")
@@ -30,7 +30,7 @@ def test_a_trace_is_set_side_by_side_with_reasons(tmp_path: Path) -> None:
 
 
 def test_a_difference_below_the_digits_shown_is_named_as_a_difference(tmp_path: Path) -> None:
-    page = _open(import_trace(find_sample("vit_mi300.json.gz"), tmp_path / "run").path)
+    page = _open_accounts(import_trace(find_sample("vit_mi300.json.gz"), tmp_path / "run").path)
     assert page.device is not None
     total = next(row for row in page.device.rows if row.label == "Total")
     ours, hta = total.figures[:2]
@@ -38,7 +38,7 @@ def test_a_difference_below_the_digits_shown_is_named_as_a_difference(tmp_path: 
 
 
 def test_figures_that_agree_need_no_reason(tmp_path: Path) -> None:
-    page = _open(import_trace(find_sample("resnet50_v100_workers0.pt.trace.json.gz"), tmp_path / "run").path)
+    page = _open_accounts(import_trace(find_sample("resnet50_v100_workers0.pt.trace.json.gz"), tmp_path / "run").path)
     assert page.steps is not None
     assert {row.reason for row in page.steps.rows} == {""}
 
@@ -46,14 +46,14 @@ def test_figures_that_agree_need_no_reason(tmp_path: Path) -> None:
 def test_a_lost_event_is_no_quiet_matter(tmp_path: Path) -> None:
     run = build_run(tmp_path / "run", RunPlan())
     edit_manifest(run, events_lost=3)
-    page = _open(run)
+    page = _open_accounts(run)
     assert (page.holds, [fate.name for fate in page.fates if fate.must_be_zero and fate.count]) == (False, ["Dropped"])
     assert "3 events lost" in page.sentence
 
 
 def test_slices_are_counted_as_the_timeline_counts_them(tmp_path: Path) -> None:
     run = import_trace(write_trace(tmp_path / "t.json", training_steps()), tmp_path / "run")
-    counted = {fate.name: fate.count for fate in _open(run.path).fates}
+    counted = {fate.name: fate.count for fate in _open_accounts(run.path).fates}
     drawn = next(
         total for total in timeline.build(PageRequest(run, "run", 0, (0,), {})).totals if total.label == "Slices"
     )
@@ -64,6 +64,6 @@ def test_slices_are_counted_as_the_timeline_counts_them(tmp_path: Path) -> None:
 def test_a_run_without_a_window_says_so(tmp_path: Path) -> None:
     run = build_run(tmp_path / "run", RunPlan(operators=False))
     remove_tables(run, "slices", "tracks")
-    page = _open(run)
+    page = _open_accounts(run)
     assert page.notice is not None
     assert page.lines == ()

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from collector.format.run import open_run
-from collector.format.schema.manifest import Loader
+from collector.format.schema.manifest import Loader, Signal
 from profiler_server.diagnosis.readings import judge_wait
 from profiler_server.report import build_report
-from tests.support.data_page import label_queues, open_data_page, show_interval, show_processing
+from tests.support.data_page import NO_WORKERS, label_queues, open_data_page, show_interval, show_processing
 from tests.support.runs import HEALTHY_STEP_MS, MS, RunPlan, build_run, slow_loader_plan
-from tests.support.tables import edit_manifest, make_inference, sample, stage, write_rows
+from tests.support.tables import edit_manifest, make_inference, remove_tables, sample, stage, write_rows
 
 
 @pytest.mark.parametrize(
@@ -149,3 +150,125 @@ def test_the_users_own_queues_and_stages_are_drawn_apart(tmp_path: Path) -> None
     assert lane.kind == "lane"
     assert queue.kind == "queue"
     assert ([box.label for box in lane.stages], queue.label) == (["decode"], "decoded")
+
+
+def test_empty_steps_are_counted_and_marked(tmp_path: Path) -> None:
+    view = show_interval(build_run(tmp_path / "run", slow_loader_plan("transform")))
+    queue = view.queues[0]
+    assert (queue.empty, queue.is_starved) == ("empty in 30 of 40 requests", True)
+    marks = next(trace for trace in queue.chart.figure["data"] if trace["mode"] == "markers")
+    assert len(marks["x"]) == 30
+
+
+def test_without_a_pin_queue_the_host_queue_is_what_the_step_reads(tmp_path: Path) -> None:
+    host_only = show_interval(build_run(tmp_path / "a", RunPlan()))
+    pinned = show_interval(build_run(tmp_path / "b", RunPlan(pin_memory=True)))
+    assert "no pin queue" in host_only.queues[0].role
+    assert [queue.title for queue in pinned.queues] == ["Worker queue", "Pin queue"]
+    assert pinned.queues[1].role.startswith("Device side")
+
+
+def test_queues_are_read_by_their_two_sides(tmp_path: Path) -> None:
+    run = build_run(tmp_path / "run", RunPlan(pin_memory=True))
+    both_dry = [sample(s, 0, queue=name) for s in range(1, 41) for name in ("worker_queue", "pin_queue")]
+    write_rows(run, "queues", both_dry)
+    assert show_interval(run).readings[0].title == "The processing is the limit"
+    write_rows(run, "queues", [{**row, "depth": 4 if row["queue"] == "worker_queue" else 0} for row in both_dry])
+    assert show_interval(run).readings[0].title == "The transfer is the limit"
+
+
+def test_a_queue_that_holds_only_later_batches_is_told(tmp_path: Path) -> None:
+    run = build_run(tmp_path / "run", RunPlan())
+    write_rows(run, "queues", [sample(s, 2, next_ready=s > 20, out_of_order=2) for s in range(1, 41)])
+    titles = [reading.title for reading in show_interval(run).readings]
+    assert "Batches wait for an earlier one" in titles
+
+
+def test_a_queue_opens_to_its_depth_over_time_with_both_sides(tmp_path: Path) -> None:
+    run = build_run(tmp_path / "run", RunPlan(pin_memory=True))
+    panel = show_processing(run, queue="worker_queue").panel
+    assert panel is not None
+    assert (panel.before, panel.after) == ("2 worker processes", "1 pin-memory thread")
+    assert "40 requests" in panel.chart.caption
+    assert show_processing(run, queue="nope").panel_missing == "This loader has no queue 'nope'."
+
+
+def test_a_wait_beside_a_full_queue_is_blamed_on_receiving_the_batch(tmp_path: Path) -> None:
+    plan = RunPlan(phases_ms={**HEALTHY_STEP_MS, "data_wait": 8.0})
+    view = show_interval(build_run(tmp_path / "run", plan))
+    assert view.verdict.title == "Receiving batches takes long"
+    # The other reading, "Limited by receiving batches", gives the reason that the verdict gives.
+    assert [entry.title for entry in view.readings] == ["Batches are ready, yet receiving one takes long"]
+
+
+def test_an_empty_queue_and_a_missing_batch_are_told_apart(tmp_path: Path) -> None:
+    run = build_run(tmp_path / "run")
+    rows = [sample(step, int(step > 4), next_ready=step > 2, out_of_order=0) for step in range(1, 9)]
+    write_rows(run, "queues", rows)
+    facts = {figure.label: figure for figure in show_interval(run).queues[0].facts}
+    assert facts["Empty"].value == "50.0 %"
+    assert facts["Empty"].note.startswith("of 8 requests")
+    assert facts["Next not ready"].value == "25.0 %"
+
+
+def test_no_workers_is_a_state_of_its_own(tmp_path: Path) -> None:
+    run = build_run(tmp_path / "run", NO_WORKERS)
+    view = show_interval(run)
+    assert "num_workers=0" in view.no_queue
+    assert view.verdict.title == "Highly input-bound"
+    graph = show_processing(run)
+    assert label_queues(graph) == ["Read", "Transform", "Collate", "Host-to-device", "Step"]
+    assert graph.workers == ()
+
+
+def test_no_dataloader_at_all_is_said(tmp_path: Path) -> None:
+    run = build_run(tmp_path / "run", replace(NO_WORKERS, phases_ms=HEALTHY_STEP_MS))
+    remove_tables(run, "queues", "stages", "fetches")
+    edit_manifest(run, loaders=())
+    assert "No DataLoader was used" in show_interval(run).no_queue
+    assert show_processing(run).lead.title == "No DataLoader was used"
+    assert label_queues(show_processing(run)) == ["Host-to-device", "Step"]
+
+
+def test_an_iterable_dataset_says_so(tmp_path: Path) -> None:
+    run = build_run(tmp_path / "run", RunPlan())
+    edit_manifest(run, loaders=(Loader(0, "Stream", "iterable", num_workers=2),))
+    arguments = dict(show_processing(run).arguments)
+    assert "IterableDataset" in arguments["dataset"]
+    assert arguments["length"] == "unknown"
+
+
+def test_a_pipeline_that_was_switched_off_names_the_option(tmp_path: Path) -> None:
+    run = build_run(tmp_path / "run", RunPlan())
+    remove_tables(run, "queues", "stages", "fetches")
+    edit_manifest(run, signals=(Signal("data_pipeline", "off", ""),))
+    page = open_data_page(run)
+    assert page.notice is not None
+    assert page.notice.state == "off"
+    assert "data_pipeline=True" in page.notice.remedy
+
+
+def test_a_damaged_table_is_a_failure(tmp_path: Path) -> None:
+    run = build_run(tmp_path / "run", RunPlan())
+    (open_run(run).rank(0).folder / "stages.parquet").write_bytes(b"broken")
+    page = open_data_page(run, tab="processing")
+    assert page.notice is not None
+    assert page.notice.state == "failed"
+
+
+def test_a_wrong_tab_is_told(tmp_path: Path) -> None:
+    page = open_data_page(build_run(tmp_path / "run", RunPlan()), tab="cake")
+    assert page.problems
+    assert page.interval is not None
+
+
+def test_a_run_without_the_pipeline_still_shows_what_the_steps_waited_for(tmp_path: Path) -> None:
+    run = build_run(tmp_path / "run", NO_WORKERS)
+    remove_tables(run, "queues", "stages", "fetches")
+    edit_manifest(run, signals=(Signal("data_pipeline", "off", "An imported trace has none."),), loaders=())
+    page = open_data_page(run)
+    assert page.notice is not None
+    assert page.interval is not None
+    assert page.interval.verdict.title == "Highly input-bound"
+    assert (page.interval.readings, page.interval.no_queue) == ((), "")
+    assert open_data_page(run, tab="processing").processing is None

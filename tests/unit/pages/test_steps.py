@@ -1,18 +1,31 @@
-"""The Step trace page: what it says of a step, of the average, and of runs that are out of the ordinary."""
+"""The Step trace page as a context: the graph, which step it shows, and the tables beside it."""
 
 from __future__ import annotations
 
+import dataclasses
+import json
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
+from collector.format.parts import build_table, write_table
+from collector.format.phases import PHASE_NAMES
+from collector.format.run import open_run
 from collector.format.schema import layout
+from collector.format.schema.manifest import RankManifest, Window, encode_manifest
+from collector.options import WindowOption
+from profiler_server.analysis.steps.interruptions import DEFAULT_STEPS, explain_windows
 from profiler_server.analysis.steps.step_graph import StepGraph, Stretch
+from profiler_server.page import PageRequest
+from profiler_server.pages.steps import build
+from profiler_server.pages.steps.charts import CHART_NAMES, build_figure, narrow, read_step_data
 from profiler_server.pages.steps.graph import view_graph
 from tests.support.cases import Plant, build_case_run
 from tests.support.row_edits import lay_end_to_end, rest_between_epochs, write_rows
 from tests.support.runs import MS, RunPlan, build_run, build_steps
-from tests.support.steps_page import show
+from tests.support.steps_page import build_changed, show
 
 
 def test_the_average_is_shown_by_default_and_says_what_it_covers(tmp_path: Path) -> None:
@@ -103,3 +116,153 @@ def test_one_very_long_step_does_not_flatten_the_others(tmp_path: Path) -> None:
 def test_steps_of_one_kind_are_shown_whole(tmp_path: Path) -> None:
     charts = show(build_run(tmp_path / "run")).charts
     assert all("range" not in chart.figure["layout"]["yaxis"] for chart in charts)
+
+
+def test_any_step_can_be_picked_and_has_neighbours(tmp_path: Path) -> None:
+    trace = show(build_run(tmp_path / "run"), step="5")
+    assert trace.graph.title == "Step 5"
+    assert (trace.picker.previous, trace.picker.next) == (4, 6)
+    assert trace.start_ns is not None
+    assert trace.end_ns is not None
+    assert trace.end_ns > trace.start_ns
+
+
+def test_the_first_and_the_last_step_have_one_neighbour(tmp_path: Path) -> None:
+    run = build_run(tmp_path / "run")
+    assert show(run, step="1").picker.previous is None
+    assert show(run, step="40").picker.next is None
+
+
+@pytest.mark.parametrize("wanted", ["0", "41", "-3", "4.5", "x", "²", "9" * 400, "<script>"])
+def test_a_bad_number_gives_an_error_and_the_average(tmp_path: Path, wanted: str) -> None:
+    trace = show(build_run(tmp_path / "run"), step=wanted)
+    assert "steps 1 to 40" in trace.picker.error
+    assert trace.graph.title == "Average step"
+    assert len(trace.picker.error) < 200
+
+
+def test_zooming_in_shows_single_steps_of_the_range(tmp_path: Path) -> None:
+    data = read_step_data(open_run(build_run(tmp_path / "run", RunPlan(steps=600))).rank(0))
+    whole, near = build_figure("phases", data), build_figure("phases", narrow(data, 100, 120))
+    assert whole["data"][0]["width"] > 1
+    assert near["data"][0]["width"] == 1
+    assert near["data"][0]["x"] == list(range(100, 121))
+    assert build_figure("duration", narrow(data, 9_000, 9_100))["data"][-1]["x"] == []
+
+
+def test_a_run_of_100_000_steps_has_a_small_page(tmp_path: Path) -> None:
+    run = build_run(tmp_path / "run", RunPlan(steps=2))
+    count = 100_000
+    noise = np.random.default_rng(1).integers(0, 5 * MS, count)
+    parts = {f"{name}_ns": np.full(count, MS) + (noise if name == "data_wait" else 0) for name in PHASE_NAMES}
+    duration = sum(parts.values())
+    zeros = np.zeros(count, dtype=np.int64)
+    counts = dict.fromkeys(("fetches", "forwards", "backwards", "optimizer_steps"), zeros + 1)
+    columns = {
+        "index": np.arange(count),
+        "step": np.arange(1, count + 1),
+        "kind": ["train"] * count,
+        "start_ns": np.cumsum(duration) - duration,
+        "duration_ns": duration,
+        **parts,
+        **counts,
+        **dict.fromkeys(("skipped_updates", "loader_start_ns", "gc_ns"), zeros),
+        **dict.fromkeys(("detailed", "markers"), zeros.astype(bool)),
+    }
+    write_table(build_table("steps", columns), layout.table_file(layout.rank_path(run, 0), "steps"))
+    trace = show(run, step="77777")
+    assert sum(len(json.dumps(chart.figure)) for chart in trace.charts) < 200_000
+    assert max(len(chart.rows) for chart in trace.charts) <= 40
+    assert {chart.source for chart in trace.charts} <= set(CHART_NAMES)
+
+
+def make_evaluation(rows: list[dict[str, Any]]) -> None:
+    for row in rows:
+        row.update(kind="eval", step=0, backward_ns=0, optimizer_ns=0)
+        row["duration_ns"] = sum(row[f"{name}_ns"] for name in PHASE_NAMES)
+
+
+def test_an_inference_run_shows_its_batches_as_forward_only(tmp_path: Path) -> None:
+    trace = show(build_changed(tmp_path / "run", RunPlan(steps=30), make_evaluation), step="3")
+    assert (trace.noun, trace.nouns, trace.graph.title) == ("batch", "batches", "Batch 3")
+    assert {row.label for row in trace.graph.rows if row.present} >= {"Forward"}
+    assert not {row.label for row in trace.graph.rows if row.present} & {"Backward", "Parameter update"}
+    assert trace.evaluation is None
+
+
+def test_evaluation_inside_training_is_told_apart(tmp_path: Path) -> None:
+    trace = show(build_changed(tmp_path / "run", RunPlan(steps=40), lambda rows: make_evaluation(rows[30:])))
+    assert trace.picker.last == 30
+    assert trace.evaluation is not None
+    assert trace.evaluation.sentence.startswith("10 evaluation batches took")
+
+
+def test_an_outlier_is_listed_with_its_cause(tmp_path: Path) -> None:
+    def slow_down(rows: list[dict[str, Any]]) -> None:
+        rows[29]["tail_ns"] += 90 * MS
+        rows[29]["duration_ns"] += 90 * MS
+        rows[29]["gc_ns"] = 80 * MS
+
+    trace = show(build_changed(tmp_path / "run", RunPlan(steps=60), slow_down))
+    ((outlier, cause),) = trace.outliers.rows
+    assert (outlier.step, round(outlier.ratio, 1)) == (30, 2.4)
+    assert "garbage collection" in cause
+    assert trace.outliers.sentence.startswith("1 outlier. A step is an outlier above")
+
+
+def test_one_step_is_enough_for_a_page(tmp_path: Path) -> None:
+    trace = show(build_run(tmp_path / "run", RunPlan(steps=1)))
+    assert trace.coverage.sentence == "The average covers the only step."
+    assert trace.outliers.rows == ()
+    assert len(trace.charts) >= 3
+
+
+def test_a_run_without_steps_says_so_and_how_to_record(tmp_path: Path) -> None:
+    run = build_run(tmp_path / "run", RunPlan(steps=1))
+    layout.table_file(layout.rank_path(run, 0), "steps").unlink()
+    shown = build(PageRequest(open_run(run), "run", 0, (0,), {}))
+    assert shown.trace is None
+    assert shown.notice is not None
+    assert "Profiler(" in shown.notice.remedy
+
+
+def test_a_damaged_table_is_named_as_failed(tmp_path: Path) -> None:
+    run = build_run(tmp_path / "run")
+    layout.table_file(layout.rank_path(run, 0), "steps").write_bytes(b"PAR1 not a table")
+    shown = build(PageRequest(open_run(run), "run", 0, (0,), {}))
+    assert shown.notice is not None
+    assert shown.notice.state == "failed"
+    assert "steps.parquet" in shown.notice.reason
+
+
+def test_every_detailed_window_says_why_it_opened_and_what_it_cost(tmp_path: Path) -> None:
+    path = build_run(tmp_path / "run")
+    manifest = open_run(path).rank(0).manifest
+    first = manifest.windows[0]
+    later = dataclasses.replace(first, first_step=30, last_step=32, trigger="outlier", stall_ns=2 * MS)
+    asked = dataclasses.replace(first, first_step=35, last_step=35, trigger="control")
+    order = {"trigger": "outlier", "step": 25, "text": "step 25 took 6.1× the median", "on_demand": True}
+    changed = dataclasses.replace(manifest, windows=(first, later, asked), facts={"triggers": [order, None]})
+    layout.rank_file(path, 0).write_text(encode_manifest(changed), encoding="utf-8")
+    assert [(row.window, row.text, row.on_demand) for row in show(path).windows] == [
+        (first, "the default steps of the option window", False),
+        (later, "opened by itself: step 25 took 6.1× the median", True),
+        (asked, "asked for while the run recorded", False),
+    ]
+
+
+def test_only_a_window_beside_the_default_is_said_to_be_chosen() -> None:
+    default = WindowOption()
+    assert (default.first, default.first + default.count - 1) == DEFAULT_STEPS
+    windows = (Window(10, 12, 0, 1), Window(5, 6, 0, 1))
+    manifest = RankManifest(0, "host", 1, "complete", 0, 0, windows=windows)
+    assert [entry.text for entry in explain_windows(manifest)] == [
+        "the default steps of the option window",
+        "chosen by the option window",
+    ]
+
+
+def test_one_step_has_a_length_but_no_percentiles(tmp_path: Path) -> None:
+    trace = show(build_run(tmp_path / "run", RunPlan(steps=1, operators=False)))
+    assert [figure.label for figure in trace.percentiles] == ["length"]
+    assert trace.steadiness == ()
