@@ -3,6 +3,6 @@
     python -m tests.fuzz KIND [--count 10000] [--seed 1]
 
 A kind builds what is attacked, makes mutated cases of a seed, and checks one: it is accepted, or refused in the words
-of the product; everything else is a failure. The gate runs a hundred of each, more of another seed for some seconds, and
+of the product; everything else is a failure. The gate runs some dozens of each and
 all of `corpus`: the smallest inputs that ever broke something.
 """

@@ -33,6 +33,7 @@ from tests.fuzz.asking import Server
 from tests.fuzz.files import choose_form, replaced
 from tests.fuzz.frame import Case, HarmError
 from tests.fuzz.mutations import ODD_VALUES, spoil_json, write_odd
+from tests.support import forking
 from tests.support.runs import RunPlan, build_run
 
 _ORDERS = (
@@ -47,29 +48,18 @@ _OPTIONS = (
 )
 _BARRIER = Barrier("/nowhere", "0", 2, 0.05)
 _VARIABLES = (
-    "RANK",
-    "WORLD_SIZE",
-    "LOCAL_RANK",
-    "SLURM_PROCID",
-    "OMPI_COMM_WORLD_RANK",
-    "CUDA_VISIBLE_DEVICES",
-    "MASTER_ADDR",
+    *(
+        "RANK",
+        "WORLD_SIZE",
+        "LOCAL_RANK",
+        "SLURM_PROCID",
+        "OMPI_COMM_WORLD_RANK",
+        "CUDA_VISIBLE_DEVICES",
+        "MASTER_ADDR",
+    ),
 )
 _WORDS = (
-    "",
-    "0",
-    "-1",
-    "1e9",
-    " 7 ",
-    "9" * 400,
-    "٣",
-    "0x1",
-    "nan",
-    "all",
-    "GPU-x,,1",
-    "\udcff",
-    "0,1,",
-    "a" * 100_000,
+    *("", "0", "-1", "1e9", " 7 ", "9" * 400, "٣", "0x1", "nan", "all", "GPU-x,,1", "\udcff", "0,1,", "a" * 100_000),
     "1\n2",
 )
 
@@ -94,9 +84,7 @@ def train(folder: Path, variables: dict[str, str], control: bytes) -> subprocess
     (folder / "control").write_bytes(control)
     (folder / "train.py").write_text(TRAINING, "utf-8")
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PROFILER_OUTPUT_PATH": "out", **variables}
-    return subprocess.run(
-        [sys.executable, "train.py"], cwd=folder, env=environment, capture_output=True, timeout=120, check=False
-    )
+    return forking.run([sys.executable, "train.py"], cwd=folder, env=environment, text=False, timeout=120)
 
 
 class Control:

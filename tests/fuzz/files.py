@@ -10,21 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-FORMS = (
-    "file",
-    "file",
-    "file",
-    "file",
-    "file",
-    "file",
-    "link",
-    "loop",
-    "endless",
-    "folder",
-    "pipe",
-    "missing",
-    "vanishes",
-)
+FORMS = (*("file",) * 6, "link", "loop", "endless", "folder", "pipe", "missing", "vanishes")
 _ELSEWHERE = ".elsewhere"
 
 

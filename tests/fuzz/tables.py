@@ -32,37 +32,13 @@ from tests.support.runs import RunPlan, build_run
 RUNS = ("rich", "imported", "ranks")
 _ASKED = 2
 _INTEGERS = (
-    0,
-    -1,
-    1,
-    2,
-    1 << 24,
-    1 << 31,
-    (1 << 31) - 1,
-    1 << 32,
-    1 << 53,
-    1 << 60,
-    (1 << 61) + 1,
-    1 << 62,
-    (1 << 63) - 1,
+    *(0, -1, 1, 2, 1 << 24, 1 << 31, (1 << 31) - 1, 1 << 32, 1 << 53, 1 << 60, (1 << 61) + 1, 1 << 62, (1 << 63) - 1),
     -(1 << 63),
 )
 _FLOATS = (0.0, -0.0, -1.0, 1e-300, 1e300, 1e19, float("nan"), float("inf"), float("-inf"))
 _TEXTS = (
-    "",
-    "x",
-    "\x00",
-    "\u202e",
-    "<b>",
-    "work",
-    "read",
-    "train",
-    "eval",
-    "worker_queue",
-    "ProfilerStep#1",
-    "=1+1",
-    "a\r\nb",
-    "ü" * 5000,
+    *("", "x", "\x00", "\u202e", "<b>", "work", "read", "train", "eval", "worker_queue", "ProfilerStep#1", "=1+1"),
+    *("a\r\nb", "ü" * 5000),
 )
 Change = Callable[[random.Random, pa.Table, str], pa.Table]
 

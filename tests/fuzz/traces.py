@@ -1,6 +1,6 @@
 """Traces: Kineto's and our own exports as JSON, operations of a job as Parquet, dumps of the Flight Recorder, a status of NCCL.
 
-Real samples are taken where they are at hand, cut to a size that can be read thousands of times.
+Real samples are cut to a size that can be read thousands of times.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tests.support.dumps import make_dump, make_entry
 from tests.support.pieces import KeptPool, tell
 from tests.support.status import make_communicator, make_missing, make_rank, make_status
 from tests.support.traces import CARRIED as SAMPLES_CARRIED
-from tests.support.traces import SAMPLES, build_trace, training_steps, write_trace
+from tests.support.traces import build_trace, training_steps, write_trace
 
 JOB = SAMPLES_CARRIED.parent / "pipeline_job.parquet"
 _SAMPLE_EVENTS = 120
@@ -40,9 +40,9 @@ Trace = dict[str, Any]
 
 
 def load_seeds() -> list[bytes]:
-    """Return small traces: one that is built, and pieces of the real samples that are at hand."""
+    """Return small traces: one that is built, and pieces of the real samples that are carried."""
     seeds = [json.dumps(build_trace(training_steps(4), baseTimeNanoseconds=1), indent=1).encode(), _export()]
-    for path in sorted(SAMPLES.glob("*.json.gz")):
+    for path in sorted(SAMPLES_CARRIED.glob("*.json.gz")):
         trace = json.loads(gzip.decompress(path.read_bytes()), strict=False)
         events = trace["traceEvents"] if isinstance(trace, dict) else trace
         stride = max(len(events) // _SAMPLE_EVENTS, 1)

@@ -7,49 +7,28 @@ bit is a quarter of a nanosecond, and sums; so its sums are off by some nanoseco
 from __future__ import annotations
 
 import csv
-import itertools
 from collections import defaultdict
-from pathlib import Path
 
 import pytest
 
-from collector.format.run import RankRun, Run
+from collector.format.run import RankRun
 from collector.notebook.run import open_run
-from collector.traces import import_trace
 from profiler_server.analysis.accounting.categories import list_categories, summarize_categories
 from profiler_server.analysis.device.device import summarize_device
 from profiler_server.diagnosis.judging import diagnose
 from profiler_server.format import format_share
 from profiler_server.page import PageRequest
 from profiler_server.pages.device import build as build_device_page
-from tests.support.traces import find_sample, list_samples
+from tests.golden.conftest import Samples
+from tests.support.traces import find_sample
 
 NAMES = ("bert_small_h100", "owlv2_h100", "qwen05b_h100", "vit_mi300")
 ROUNDING_NS = 15
-FILES = list_samples()
-
-
-class _Runs:
-    """Runs of samples by name, each made when it is first asked for; the test is skipped where the sample is not here."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._made: dict[str, Run] = {}
-
-    def __getitem__(self, name: str) -> Run:
-        if name not in self._made:
-            self._made[name] = import_trace(find_sample(f"{name}.json.gz"), self._folder / name)
-        return self._made[name]
-
-
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> _Runs:
-    return _Runs(tmp_path_factory.mktemp("runs"))
 
 
 @pytest.fixture
-def resnet(runs: _Runs) -> RankRun:
-    return runs["resnet50_v100_workers0.pt.trace"].rank()
+def resnet(samples: Samples) -> RankRun:
+    return samples["resnet50_v100_workers0.pt.trace"].rank()
 
 
 def _read_expected(name: str, kind: str) -> list[dict[str, str]]:
@@ -88,8 +67,8 @@ def test_device_figures_are_as_expected(resnet: RankRun) -> None:
     assert [round(100 * (value or 0.0), 2) for value in fractions] == [55.51, 54.68, 49.13, 0.0]
 
 
-def test_a_last_step_behind_an_outlier_counts(runs: _Runs) -> None:
-    rank = runs["resnet50_v100_workers4.pt.trace"].rank()
+def test_a_last_step_behind_an_outlier_counts(samples: Samples) -> None:
+    rank = samples["resnet50_v100_workers4.pt.trace"].rank()
     assert [row["step"] for row in rank.table("steps").to_pylist() if row["kind"] == "train"] == [5, 6, 7, 8, 9, 10]
     found, device = summarize_categories(rank), summarize_device(rank)
     assert found is not None
@@ -101,8 +80,8 @@ def test_a_last_step_behind_an_outlier_counts(runs: _Runs) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_device_time_is_accounted_as_expected(runs: _Runs, name: str) -> None:
-    found = summarize_device(runs[name].rank())
+def test_device_time_is_accounted_as_expected(samples: Samples, name: str) -> None:
+    found = summarize_device(samples[name].rank())
     assert found is not None
     linked = found.linked_only
     expected = {row["type"]: float(row["time ms"]) * 1e6 for row in _read_expected(name, "gpu_timeline")}
@@ -113,15 +92,15 @@ def test_device_time_is_accounted_as_expected(runs: _Runs, name: str) -> None:
     assert linked.total_ns == pytest.approx(expected["total_time"], abs=1)
 
 
-def test_device_executions_are_busy_for_as_long_as_the_device_was(runs: _Runs) -> None:
-    found = open_run(runs["bert_small_h100"].path).device_executions()
+def test_device_executions_are_busy_for_as_long_as_the_device_was(samples: Samples) -> None:
+    found = open_run(samples["bert_small_h100"].path).device_executions()
     assert [found.total_ns.sum(), found.busy_ns.sum()] == [3_907_825, 309_437]
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_kernels_are_as_expected(runs: _Runs, name: str) -> None:
+def test_kernels_are_as_expected(samples: Samples, name: str) -> None:
     found: dict[tuple[str, str, int], list[int]] = defaultdict(lambda: [0, 0, 1 << 62, 0])
-    for row in runs[name].rank().table("kernels").to_pylist():
+    for row in samples[name].rank().table("kernels").to_pylist():
         entry = found[row["operator"] or "", row["name"], row["stream"]]
         entry[0] += row["total_ns"]
         entry[1] += row["count"]
@@ -135,10 +114,12 @@ def test_kernels_are_as_expected(runs: _Runs, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_device_time_of_operators_is_as_expected(runs: _Runs, name: str) -> None:
+def test_device_time_of_operators_is_as_expected(samples: Samples, name: str) -> None:
     own: dict[str, int] = defaultdict(int)
     whole: dict[str, int] = defaultdict(int)
-    for row in runs[name].rank().table("operators", columns=["name", "device_self_ns", "device_total_ns"]).to_pylist():
+    for row in (
+        samples[name].rank().table("operators", columns=["name", "device_self_ns", "device_total_ns"]).to_pylist()
+    ):
         own[row["name"]] += row["device_self_ns"]
         whole[row["name"]] += row["device_total_ns"]
     for row in _read_expected(name, "ops_summary"):
@@ -149,24 +130,8 @@ def test_device_time_of_operators_is_as_expected(runs: _Runs, name: str) -> None
         assert whole[row["name"]] == pytest.approx(float(row["total_subtree_kernel_time_sum"]) * 1000, abs=ROUNDING_NS)
 
 
-@pytest.mark.parametrize("file", FILES)
-def test_every_sample_makes_a_run_that_accounts_for_every_step(tmp_path: Path, file: str) -> None:
-    rank = import_trace(find_sample(file), tmp_path / "run").rank()
-    steps = rank.table("steps").to_pylist()
-    assert any(row["kind"] == "train" for row in steps)
-    for row, following in itertools.pairwise(steps):
-        assert row["start_ns"] + row["duration_ns"] == following["start_ns"]
-    phases = [name for name in steps[0] if name.endswith("_ns")][2:10]
-    assert all(sum(row[name] for name in phases) == row["duration_ns"] for row in steps)
-    categories = list_categories(rank)
-    assert categories is not None
-    lengths = [row["duration_ns"] for row in steps if row["kind"] == "train"]
-    assert sum(categories.values()).tolist() == lengths  # type: ignore[union-attr]
-    assert rank.manifest.events_lost == 0
-
-
-def test_the_verdict_and_the_device_page_give_one_idle_time(tmp_path: Path) -> None:
-    run = import_trace(find_sample("negative_queue.json.gz"), tmp_path / "run")
+def test_the_verdict_and_the_device_page_give_one_idle_time(samples: Samples) -> None:
+    run = samples["negative_queue"]
     device = summarize_device(run.rank())
     assert device is not None
     assert f"idle {format_share(device.idle_frac)} of the step" in diagnose(run, 0).sentence
@@ -177,8 +142,8 @@ def test_the_verdict_and_the_device_page_give_one_idle_time(tmp_path: Path) -> N
     assert max(row["tail_ns"] / row["duration_ns"] for row in steps) < 0.2
 
 
-def test_a_trace_that_only_infers_spends_its_time_in_forward(runs: _Runs) -> None:
-    rank = runs["owlv2_h100"].rank()
+def test_a_trace_that_only_infers_spends_its_time_in_forward(samples: Samples) -> None:
+    rank = samples["owlv2_h100"].rank()
     steps = [row for row in rank.table("steps").to_pylist() if row["kind"] == "train"]
     assert [round(row["forward_ns"] / 1e6) for row in steps] == [586]
     assert sum(row["gap_ns"] for row in steps) < 5_000_000

@@ -49,7 +49,7 @@ ROOMS = {
     ),
     "formulas": Room(
         _list_files("collector/traces/formulas"),
-        ("tests/unit/traces/test_flops.py", "tests/unit/traces/test_work_by_kind.py"),
+        ("tests/unit/traces/test_flops.py",),
     ),
     "calls": Room(
         ("collector/traces/call.py", "collector/format/words.py"),

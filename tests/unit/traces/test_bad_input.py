@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.support.commands import run_command
 from tests.support.traces import training_steps, write_trace
 
 
@@ -24,8 +24,7 @@ def base_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     job.mkdir()
     for rank in range(2):
         write_trace(job / f"rank{rank}.json", training_steps(), {"distributedInfo": {"rank": rank, "world_size": 8}})
-    found = _import(folder / "runs", [job])
-    assert (found.returncode, found.stdout.split(" as ")[0]) == (0, "Imported 2 of 8 ranks")
+    assert run_command("import", job, "--summary-base-dir", folder / "runs") == 0
     return folder / "runs"
 
 
@@ -41,18 +40,15 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", folder], check=True)
 
 
-def _import(base: Path, traces: list[Path], *options: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "profiler_server.cli", "import", *map(str, traces), *options]
-    return subprocess.run([*command, "--summary-base-dir", base], capture_output=True, text=True, timeout=300)
-
-
-def _check_refused(base: Path, traces: list[Path], message: str, *options: str) -> None:
+def _check_refused(
+    base: Path, traces: list[Path], message: str, capsys: pytest.CaptureFixture[str], *options: str
+) -> None:
     before = _list_files(base)
-    found = _import(base, traces, *options)
-    assert found.returncode == 2
-    assert len(found.stderr.splitlines()) == 1
-    assert message in found.stderr
-    assert found.stdout == ""
+    capsys.readouterr()
+    assert run_command("import", *traces, *options, "--summary-base-dir", base) == 2
+    said = capsys.readouterr()
+    assert (said.out, len(said.err.splitlines())) == ("", 1)
+    assert message in said.err
     assert _list_files(base) == before
 
 
@@ -60,20 +56,22 @@ def _list_files(base: Path) -> dict[str, float]:
     return {str(path.relative_to(base)): path.stat().st_mtime_ns for path in base.rglob("*") if path.is_file()}
 
 
-def test_what_is_no_trace_is_refused(tmp_path: Path, base_dir: Path) -> None:
+def test_what_is_no_trace_is_refused(tmp_path: Path, base_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     good = write_trace(tmp_path / "good.json", training_steps())
     (tmp_path / "odd.json").write_text("epoch 1 loss 0.3\n", encoding="utf-8")
-    _check_refused(base_dir, [good, tmp_path / "odd.json"], "is not a trace")
+    _check_refused(base_dir, [good, tmp_path / "odd.json"], "is not a trace", capsys)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_file_without_permission_is_refused(tmp_path: Path, base_dir: Path) -> None:
+def test_file_without_permission_is_refused(tmp_path: Path, base_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = write_trace(tmp_path / "t.json", training_steps())
     path.chmod(0)
-    _check_refused(base_dir, [path], "Permission denied")
+    _check_refused(base_dir, [path], "Permission denied", capsys)
 
 
-def test_full_disk_half_way_leaves_nothing_behind(tmp_path: Path, small_disk: Path) -> None:
+def test_full_disk_half_way_leaves_nothing_behind(
+    tmp_path: Path, small_disk: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = write_trace(tmp_path / "t.json", training_steps(900))
-    _check_refused(small_disk, [path], "No space left on device")
+    _check_refused(small_disk, [path], "No space left on device", capsys)
     assert list(small_disk.iterdir()) == []

@@ -14,36 +14,19 @@ from tests.support.reading import read_events
 from tests.support.traces import annotation, call, kernel, step, write_trace
 
 
-@pytest.mark.parametrize(
-    ("name", "collective"),
-    [
-        ("ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)", "allreduce"),
-        ("ncclKernel_ReduceScatter_RING_LL_Sum_bf16", "reducescatter"),
-        ("void dpsk::ep::internode::dispatch<false, 8, true, 8>(int4*, float*, long*)", "dispatch"),
-        ("void dpsk::ep::internode::combine<false, 8, __nv_bfloat16, 8>(int4*)", "combine"),
-        ("void deep_ep::intranode::notify_dispatch<8>(int const*, int*)", "dispatch"),
-        ("void deep_ep::internode_ll::combine<7168>(void*)", "combine"),
-        ("nvshmemi_transfer_amo_nonfetch", "nvshmemi_transfer_amo_nonfetch"),
-        ("void vllm::cross_device_reduce_1stage<__nv_bfloat16, 8>(vllm::RankData*)", "reduce"),
-        ("void tensorrt_llm::kernels::twoShotAllReduceKernel<__half, 8>(AllReduceParams)", "allreduce"),
-        ("void flashinfer::trtllm_allreduce_fusion::allreduce_fusion_kernel_oneshot_lamport<1, __half>()", "allreduce"),
-        ("void multimem_all_reduce_kernel<c10::BFloat16, 16>(c10::BFloat16*)", "allreduce"),
-        ("void two_shot_all_reduce_kernel_inplace<float, 16>(float**)", "allreduce"),
-        ("oneapi::ccl::allgather_kernel", "allgather"),
-        ("void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float> >()", ""),
-        ("triton_red_fused__to_copy_all_reduce_mean_7", ""),
-        ("void softmax_warp_forward<float, warpAllReduce>(float*)", ""),
-        ("void dpsk::ep::cuda::get_dispatch_layout<256, 32, 8>(long const*)", ""),
-        ("void cub::DeviceReduceByKeyKernel<cub::DispatchReduceByKey<long*> >", ""),
-        ("ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_32x5_tn", ""),
-    ],
-)
-def test_kernels_that_move_data_between_devices_are_communication(tmp_path: Path, name: str, collective: str) -> None:
-    events = [step(1, 0, 100), call(5, 1, 1), kernel(name, 10, 20, 1)]
+def test_kernels_that_move_data_between_devices_are_communication(tmp_path: Path) -> None:
+    events = [
+        step(1, 0, 100),
+        call(5, 1, 1),
+        kernel("nccl_AllReduce", 10, 20, 1),
+        call(40, 1, 2),
+        kernel("k", 50, 5, 2),
+    ]
     tables = read_events(tmp_path, events).tables
-    assert tables["collectives"]["name"].to_pylist() == ([collective] if collective else [])
-    assert tables["kernels"]["collective"].to_pylist() == [bool(collective)]
-    assert tables["slices"]["category"].to_pylist()[-1] == ("communication" if collective else "kernel")
+    assert tables["collectives"]["name"].to_pylist() == ["allreduce"]
+    assert sorted(tables["kernels"]["collective"].to_pylist()) == [False, True]
+    categories = dict(zip(*(tables["slices"][name].to_pylist() for name in ("name", "category")), strict=True))
+    assert (categories["nccl_AllReduce"], categories["k"]) == ("communication", "kernel")
 
 
 def test_a_single_trace_tells_bytes_and_bandwidths_of_its_collectives(tmp_path: Path) -> None:
@@ -73,3 +56,13 @@ def test_a_single_trace_tells_bytes_and_bandwidths_of_its_collectives(tmp_path: 
     assert found["alltoall"].algorithm_bytes_per_s == pytest.approx(2e9)
     assert found["alltoall"].bus_bytes_per_s is None
     assert found["allgather"].algorithm_bytes_per_s is None
+
+
+def test_collective_kernels_are_listed_with_size_and_order(tmp_path: Path) -> None:
+    args = {"Collective name": "allreduce", "In msg nelems": 1000, "dtype": "Float", "Group size": 8}
+    events = [kernel("ncclDevKernel_AllReduce_Sum_f32", at, 5, at, stream=20, **args) for at in (10, 30)]
+    rows = read_events(tmp_path, events).tables["collectives"].to_pylist()
+    assert [(r["name"], r["index"], r["bytes"], r["group_size"], r["on_device"]) for r in rows] == [
+        ("allreduce", 0, 4000, 8, True),
+        ("allreduce", 1, 4000, 8, True),
+    ]

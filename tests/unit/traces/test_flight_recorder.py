@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import pickle
-import subprocess
-import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -25,6 +23,7 @@ from profiler_server.diagnosis.judging import diagnose
 from profiler_server.report.building import build_report
 from profiler_server.report.text import render_text
 from profiler_server.store.redaction import redact
+from tests.support.commands import run_command
 from tests.support.dumps import make_dump, make_entry
 from tests.support.ranks import launch
 from tests.support.ranks_page import show_ranks
@@ -77,12 +76,12 @@ def test_a_job_that_really_hangs_is_explained(tmp_path: Path, monkeypatch: pytes
 
 @pytest.mark.parametrize("as_json", [False, True])
 def test_the_rank_that_never_came_is_named_with_where_it_was(tmp_path: Path, as_json: bool) -> None:
-    whole = [make_entry(n) for n in range(1, 812)]
-    dumps = {rank: make_dump([*whole, make_entry(812, "started")]) for rank in (0, 1, 2)}
+    whole = [make_entry(n) for n in range(1, 12)]
+    dumps = {rank: make_dump([*whole, make_entry(12, "started")]) for rank in (0, 1, 2)}
     run = import_dumps(tmp_path, {**dumps, 3: make_dump(whole)}, as_json=as_json)
     assert must_hang(run).sentence == (
-        "Rank 3 never entered collective 812 (nccl:all_reduce, 6.25 MiB) of group default_pg; 3 ranks wait in it. The last "
-        "that rank 3 entered is 811 (nccl:all_reduce) at train.py:88 in step."
+        "Rank 3 never entered collective 12 (nccl:all_reduce, 6.25 MiB) of group default_pg; 3 ranks wait in it. The last "
+        "that rank 3 entered is 11 (nccl:all_reduce) at train.py:88 in step."
     )
     notice = show_ranks(run).notice
     assert notice is not None
@@ -91,7 +90,7 @@ def test_the_rank_that_never_came_is_named_with_where_it_was(tmp_path: Path, as_
     assert "train.py" not in must_hang(redact(run)).sentence
     report = build_report(run)
     assert report["hang"]["missing"] == [3]
-    assert "Rank 3 never entered collective 812" in render_text(report, run)
+    assert "Rank 3 never entered collective 12" in render_text(report, run)
 
 
 def test_a_rank_without_a_dump_is_told_apart(tmp_path: Path) -> None:
@@ -145,7 +144,7 @@ class Evil:
         return os.system, ("echo obeyed",)
 
 
-@pytest.mark.parametrize("protocol", [2, 3, 4, 5])
+@pytest.mark.parametrize("protocol", [2, 4])
 def test_a_pickle_that_would_run_code_is_refused(
     tmp_path: Path, protocol: int, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -180,14 +179,12 @@ def test_values_that_are_no_dump_are_named(tmp_path: Path, dump: Any, told: str)
         import_trace(path, tmp_path / "run")
 
 
-def test_the_command_tells_why_the_job_hangs(tmp_path: Path) -> None:
+def test_the_command_tells_why_the_job_hangs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "dumps").mkdir()
     for rank, entries in ((0, [make_entry(1, "started")]), (1, [])):
         (tmp_path / "dumps" / f"nccl_trace_rank_{rank}").write_bytes(pickle.dumps(make_dump(entries, "[0, 1]"), 2))
-    command = [sys.executable, "-m", "profiler_server.cli", "import", "dumps", "--summary-base-dir", "runs"]
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
+    assert run_command("import", tmp_path / "dumps", "--summary-base-dir", tmp_path / "runs") == 0
     assert (
-        "Rank 1 never entered collective 1 (nccl:all_reduce, 6.25 MiB) of group default_pg; 1 rank waits" in done.stdout
+        "Rank 1 never entered collective 1 (nccl:all_reduce, 6.25 MiB) of group default_pg; 1 rank waits"
+        in capsys.readouterr().out
     )

@@ -51,7 +51,6 @@ def _check_same(read: TraceTables, good: TraceTables, dropped: int = 1) -> None:
     assert [re.findall(r"\d+", text)[0] for text in said] == [str(dropped)]
 
 
-@pytest.mark.parametrize("base_us", [0, NOW_US])
 @pytest.mark.parametrize(
     "change",
     [
@@ -72,13 +71,12 @@ def _check_same(read: TraceTables, good: TraceTables, dropped: int = 1) -> None:
     ],
     ids=str,
 )
-def test_event_whose_times_cannot_be_true_is_dropped_singly(
-    tmp_path: Path, base_us: int, change: dict[str, Any]
-) -> None:
-    events = _move(training_steps(), base_us)
-    odd = {key: value for key, value in {**events[3], **change}.items() if value is not ABSENT}
-    good = read_events(tmp_path, events)
-    _check_same(read_events(tmp_path, [*events[:5], odd, *events[5:]]), good)
+def test_event_whose_times_cannot_be_true_is_dropped_singly(tmp_path: Path, change: dict[str, Any]) -> None:
+    for base_us in (0, NOW_US):
+        events = _move(training_steps(1), base_us)
+        odd = {key: value for key, value in {**events[3], **change}.items() if value is not ABSENT}
+        good = read_events(tmp_path, events)
+        _check_same(read_events(tmp_path, [*events[:5], odd, *events[5:]]), good)
 
 
 @pytest.mark.parametrize("time_us", [0, 5, -5, NOW_US - 20_000 * DAY_US, NOW_US + 20_000 * DAY_US])
@@ -132,13 +130,6 @@ def test_spans_of_the_profiler_are_counted_as_such_whatever_their_times(tmp_path
     span = {"ph": "X", "cat": "Trace", "name": "PyTorch Profiler (0)", "pid": "Spans", "tid": "PyTorch Profiler"}
     read = read_events(tmp_path, [*training_steps(), {**span, "ts": 0, "dur": 1e18}])
     assert (_count(read)["profiler_spans"], read.events_lost) == (1, 0)
-
-
-def test_many_events_without_a_time_are_said_in_one_warning(tmp_path: Path) -> None:
-    odd = [{**operator("a", 1, 1), "ts": value} for value in (None, "x", 1e300, NOW_US, -NOW_US)]
-    read = read_events(tmp_path, [*training_steps(), *odd * 20])
-    assert [warning.code for warning in read.warnings].count("trace_events_untimed") == 1
-    assert read.events_lost == 100
 
 
 def test_conservation_holds_with_every_kind_of_odd_time(tmp_path: Path) -> None:

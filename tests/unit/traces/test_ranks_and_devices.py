@@ -6,21 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from collector.format.phases import PHASE_NAMES
 from collector.format.schema.manifest import Device
 from collector.traces import read_trace
 from tests.support.reading import read_events
 from tests.support.traces import annotation, call, kernel, operator, step, write_trace
-
-
-def test_collective_kernels_are_listed_with_size_and_order(tmp_path: Path) -> None:
-    args = {"Collective name": "allreduce", "In msg nelems": 1000, "dtype": "Float", "Group size": 8}
-    events = [kernel("ncclDevKernel_AllReduce_Sum_f32", at, 5, at, stream=20, **args) for at in (10, 30)]
-    rows = read_events(tmp_path, events).tables["collectives"].to_pylist()
-    assert [(r["name"], r["index"], r["bytes"], r["group_size"], r["on_device"]) for r in rows] == [
-        ("allreduce", 0, 4000, 8, True),
-        ("allreduce", 1, 4000, 8, True),
-    ]
 
 
 def test_rank_comes_from_the_file_or_its_name(tmp_path: Path) -> None:
@@ -28,14 +17,6 @@ def test_rank_comes_from_the_file_or_its_name(tmp_path: Path) -> None:
     named = write_trace(tmp_path / "host_rank12.json", [operator("a", 0, 1)])
     assert (read_trace(said).facts.rank, read_trace(said).facts.world_size) == (3, 8)
     assert read_trace(named).facts.rank == 12
-
-
-def test_communication_that_nothing_hides_is_a_phase_of_its_own(tmp_path: Path) -> None:
-    events = [step(1, 0, 100), call(1, 1, 1), call(3, 1, 2), kernel("k", 10, 30, 1)]
-    events.append(kernel("ncclDevKernel_AllReduce", 30, 40, 2, stream=20))
-    (row,) = read_events(tmp_path, events).tables["steps"].to_pylist()
-    assert (row["communication_ns"], row["communication_total_ns"]) == (30_000, 40_000)
-    assert sum(row[f"{name}_ns"] for name in PHASE_NAMES) == row["duration_ns"] == 100_000
 
 
 def test_host_collective_is_exposed_where_no_operator_runs_beside_it(tmp_path: Path) -> None:

@@ -49,9 +49,8 @@ def _codes(read: TraceTables) -> list[str]:
     return [warning.code for warning in read.warnings]
 
 
-@pytest.mark.parametrize("tail", [True, False])
-@pytest.mark.parametrize("odd", [b"5", b"null", b'"str"', b"[1]", b"true", b'"]}, {"', b'{"name": {"not": "a name"}}'])
-@pytest.mark.parametrize("at", [0, 4, len(EVENTS)])
+@pytest.mark.parametrize(("at", "tail"), [(0, True), (4, False), (len(EVENTS), True), (len(EVENTS), False)])
+@pytest.mark.parametrize("odd", [b"5", b"null", b'"str"', b"[1]", b'"]}, {"', b'{"name": {"not": "a name"}}'])
 def test_item_that_is_no_event_costs_only_itself_wherever_it_stands(
     tmp_path: Path, odd: bytes, at: int, tail: bool
 ) -> None:
@@ -66,11 +65,6 @@ def test_item_that_is_no_event_costs_only_itself_wherever_it_stands(
     assert content[_find_place(read) :].startswith(odd)
     assert read.events_lost == 1
     assert read.facts.rank == (3 if tail else None)
-
-
-def test_several_odd_items_at_the_end_are_counted_one_by_one(tmp_path: Path) -> None:
-    read = _read(tmp_path / "t.json", _wrap(_spell(b"5", b"null", b'"str"', b"[1]")))
-    assert (read.tables["slices"].num_rows, read.events_lost) == (len(EVENTS), 4)
 
 
 @pytest.mark.parametrize("items", [[b"5"], [b"null", b"[]"]])
@@ -89,7 +83,7 @@ def test_arguments_that_are_nested_too_deeply_cost_their_event(tmp_path: Path, a
     assert content[_find_place(read) :].startswith(odd)
 
 
-@pytest.mark.parametrize("depth", range(780, 860, 4))
+@pytest.mark.parametrize("depth", range(780, 860, 8))
 def test_arguments_of_any_depth_are_imported_or_cost_their_event(tmp_path: Path, depth: int) -> None:
     odd = b'{"ph": "X", "name": "deep", "ts": 1700000000000000.5, "dur": 1, "pid": 1, "tid": 1, "args": {"a": '
     odd += b"[" * depth + b"]" * depth + b"}}"
@@ -121,14 +115,13 @@ FAULTS = [
 ]
 
 
-@pytest.mark.parametrize("packed", [False, True])
-@pytest.mark.parametrize("at", [1, 700, 2000])
+@pytest.mark.parametrize(("at", "packed"), [(1, False), (250, True), (500, False)])
 @pytest.mark.parametrize(("fault", "pointed_at"), FAULTS)
 def test_first_fault_is_where_the_warning_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: bytes, pointed_at: bytes, at: int, packed: bool
 ) -> None:
     monkeypatch.setattr(source, "BLOCK_BYTES", 1 << 12)
-    items = [json.dumps(event).encode() for event in training_steps(200)][:2000]
+    items = [json.dumps(event).encode() for event in training_steps(50)][:500]
     odd = b'{"ph": "X", "name": "odd", "ts": 1, ' + fault.removesuffix(b"}") + b"}"
     content = _wrap([*items[:at], odd, *items[at:], odd])
     read = _read(tmp_path / "t.json", gzip.compress(content, 1) if packed else content)

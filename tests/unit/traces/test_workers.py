@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import subprocess
+import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from collector.format.run import Run
+from collector.format.schema import layout
 from collector.format.schema.errors import TraceError, UsageError
 from collector.traces import import_trace
 from collector.traces.importing import Importing, import_traces
@@ -19,6 +25,8 @@ from collector.traces.limits import ReadLimits
 from collector.traces.staging import ShiftTask, shift_rank
 from collector.traces.workers import MOST_DEATHS, WORKER_BYTES, Cluster, Here, Processes, choose_jobs
 from profiler_server.commands.import_traces import choose_workers
+from tests.support.commands import run_command
+from tests.support.runs import RunPlan, build_run
 from tests.support.traces import training_steps, write_trace
 
 SECOND_NS = 1_000_000_000
@@ -29,7 +37,7 @@ def double(number: int) -> int:
 
 
 def die_once(mark: Path) -> str:
-    """Die at the first try, as if the system had killed this process."""
+    """Die at the first try, as if the system had killed this process; a mark that is there already is no try."""
     if not mark.exists():
         mark.touch()
         os.kill(os.getpid(), signal.SIGKILL)
@@ -79,6 +87,15 @@ def cluster() -> Iterator[Any]:
         local.close()
 
 
+@contextmanager
+def asked(cluster: Any) -> Iterator[Cluster]:
+    workers = Cluster(cluster.scheduler_address)
+    try:
+        yield workers
+    finally:
+        workers.close()
+
+
 def test_several_processes_make_the_run_that_one_makes(tmp_path: Path) -> None:
     job = write_job(tmp_path / "job")
     shares: list[float] = []
@@ -93,10 +110,10 @@ def test_several_processes_make_the_run_that_one_makes(tmp_path: Path) -> None:
 
 
 def test_a_killed_process_costs_a_retry(tmp_path: Path) -> None:
-    marks = [tmp_path / name for name in ("a", "b", "c")]
+    (tmp_path / "a").touch()
     done: list[int] = []
-    assert list(Processes(2).run(die_once, marks, done.append)) == ["a", "b", "c"]
-    assert done == [1, 2, 3]
+    assert list(Processes(2).run(die_once, [tmp_path / name for name in "ab"], done.append)) == ["a", "b"]
+    assert done == [1, 2]
 
 
 def test_a_file_that_kills_whoever_reads_it_ends_the_import(tmp_path: Path) -> None:
@@ -162,26 +179,16 @@ def test_as_many_processes_as_files_cores_and_memory_allow(tmp_path: Path, monke
     assert choose_jobs(files, 8) == 1
 
 
-def test_a_cluster_makes_the_run_that_one_process_makes(cluster: Any, tmp_path: Path) -> None:
-    job = write_job(tmp_path / "job")
-    workers = Cluster(cluster.scheduler_address)
-    try:
-        assert read_all(import_traces([job], tmp_path / "there", Importing(workers=workers))) == read_all(
-            import_trace(job, tmp_path / "here")
-        )
+def test_a_cluster_makes_the_run_that_one_process_makes(
+    cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_job(tmp_path / "job")
+    monkeypatch.chdir(tmp_path)
+    with asked(cluster) as workers:
+        there = import_traces(["job"], "there", Importing(workers=workers))
         with pytest.raises(TraceError, match="is no trace"):
             list(workers.run(refuse, [tmp_path], lambda done: None))
-    finally:
-        workers.close()
-
-
-def test_a_killed_worker_of_a_cluster_costs_a_retry(cluster: Any, tmp_path: Path) -> None:
-    marks = [tmp_path / name for name in ("a", "b", "c")]
-    workers = Cluster(cluster.scheduler_address)
-    try:
-        assert list(workers.run(die_once, marks, lambda done: None)) == ["a", "b", "c"]
-    finally:
-        workers.close()
+    assert read_all(there) == read_all(import_trace("job", "here"))
 
 
 def die_last(task: tuple[Path, int, int]) -> int:
@@ -200,25 +207,10 @@ def die_last(task: tuple[Path, int, int]) -> int:
 
 
 def test_what_a_worker_had_done_is_not_read_again_when_it_is_killed(cluster: Any, tmp_path: Path) -> None:
-    workers = Cluster(cluster.scheduler_address)
-    tasks = [(tmp_path, number, 6) for number in range(6)]
-    try:
-        assert list(workers.run(die_last, tasks, lambda done: (tmp_path / f"done{done}").touch())) == [*range(6)]
-    finally:
-        workers.close()
-    assert [(tmp_path / f"begun{number}").read_text(encoding="utf-8") for number in range(6)] == [*".....", ".."]
-
-
-def test_a_cluster_finds_files_that_were_named_from_this_folder(
-    cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write_job(tmp_path / "job", 2)
-    monkeypatch.chdir(tmp_path)
-    workers = Cluster(cluster.scheduler_address)
-    try:
-        assert import_traces(["job"], "run", Importing(workers=workers)).ranks == (0, 1)
-    finally:
-        workers.close()
+    tasks = [(tmp_path, number, 4) for number in range(4)]
+    with asked(cluster) as workers:
+        assert list(workers.run(die_last, tasks, lambda done: (tmp_path / f"done{done}").touch())) == [*range(4)]
+    assert [(tmp_path / f"begun{number}").read_text(encoding="utf-8") for number in range(4)] == [*"...", ".."]
 
 
 def test_a_worker_with_another_version_is_named_before_anything_is_read(
@@ -234,12 +226,11 @@ def need_what_is_not_there(_: Path) -> None:
 
 
 def test_a_scheduler_without_stepscope_is_named(cluster: Any, tmp_path: Path) -> None:
-    workers = Cluster(cluster.scheduler_address)
-    try:
-        with pytest.raises(UsageError, match=r"the scheduler and the workers .* need Stepscope .*No module named"):
-            list(workers.run(need_what_is_not_there, [tmp_path], lambda done: None))
-    finally:
-        workers.close()
+    with (
+        asked(cluster) as workers,
+        pytest.raises(UsageError, match=r"the scheduler and the workers .* need Stepscope .*No module named"),
+    ):
+        list(workers.run(need_what_is_not_there, [tmp_path], lambda done: None))
 
 
 def test_wrong_words_are_refused_before_anything_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -248,3 +239,62 @@ def test_wrong_words_are_refused_before_anything_is_read(tmp_path: Path, monkeyp
     monkeypatch.setitem(__import__("sys").modules, "distributed", None)
     with pytest.raises(UsageError, match=r"stepscope\[fleet\]"):
         choose_workers([tmp_path], None, "tcp://127.0.0.1:1")
+
+
+def test_recover_on_a_cluster_says_what_it_says_here(
+    cluster: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("one", "several"):
+        path = build_run(tmp_path / name, RunPlan(steps=12, ranks=3, state="crashed", operators=False))
+        steps = layout.table_file(layout.rank_path(path, 1), "steps")
+        steps.write_bytes(steps.read_bytes()[:500])
+    assert run_command("recover", tmp_path / "one") == 0
+    alone = capsys.readouterr().out
+    assert run_command("recover", tmp_path / "several", "--dask", cluster.scheduler_address) == 0
+    assert capsys.readouterr().out == alone
+    assert "rank 1: repaired" in alone
+    assert run_command("recover", tmp_path / "one", "--dask", cluster.scheduler_address, "--jobs", 2) == 2
+    assert "--jobs and --dask" in capsys.readouterr().err
+
+
+def wait_long(mark: Path) -> None:
+    mark.touch()
+    time.sleep(600)
+
+
+def test_a_scheduler_that_is_killed_in_the_middle_is_one_line(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("distributed")
+    contact, marks = tmp_path / "scheduler.json", [tmp_path / "begun0", tmp_path / "begun1"]
+    private = ("--no-dashboard", "--host", "127.0.0.1", "--scheduler-file", str(contact))
+    options = {"cwd": tmp_path, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    options["env"] = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
+    dask = [sys.executable, "-m", "dask"]
+    scheduler = subprocess.Popen([*dask, "scheduler", *private, "--port", "0"], **options)  # type: ignore[call-overload]
+    wait_for(contact.exists)
+    alone = ("--nthreads", "1", "--no-nanny", "--memory-limit", "0")
+    worker = subprocess.Popen([*dask, "worker", *private, *alone], **options)  # type: ignore[call-overload]
+    workers = Cluster(json.loads(contact.read_text(encoding="utf-8"))["address"])
+
+    def kill() -> None:
+        wait_for(marks[0].exists)
+        scheduler.kill()
+
+    try:
+        threading.Thread(target=kill).start()
+        with pytest.raises(TraceError, match=r"scheduler of the cluster at tcp://\S+ was lost.*repeat this"):
+            list(workers.run(wait_long, marks, lambda done: None))
+    finally:
+        workers.close()
+        for process in (worker, scheduler):
+            process.kill()
+            process.wait()
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def wait_for(condition: Callable[[], bool], limit_s: float = 120.0) -> None:
+    end_s = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < end_s
+        time.sleep(0.05)
