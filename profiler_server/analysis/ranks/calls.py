@@ -57,6 +57,13 @@ class Calls:
         return found
 
 
+def number_groups(kinds: tuple[tuple[str, str], ...], kind: Ints) -> Ints:
+    """Return the number of the group of each call, in the order in which the groups come first."""
+    names = {group: at for at, group in enumerate(dict.fromkeys(group for group, _ in kinds))}
+    found: Ints = np.array([names[group] for group, _ in kinds], np.int64)[kind]
+    return found
+
+
 def is_meeting(name: str) -> bool:
     plain = name.lower().replace("_", "")
     return any(known in plain for known in _MEETINGS)
@@ -116,9 +123,8 @@ def _count_before(kind: Ints, step: Ints) -> Ints:
 
 def _is_counted_by_library(kinds: tuple[tuple[str, str], ...], kind: Ints, index: Ints) -> Mask:
     """Say of each call whether its index is a sequence number of the library: our own count begins at 0."""
-    names = {group: at for at, group in enumerate(dict.fromkeys(group for group, _ in kinds))}
-    group = np.array([names[name] for name, _ in kinds], np.int64)[kind]
-    least = np.full(len(names), np.iinfo(np.int64).max)
+    group = number_groups(kinds, kind)
+    least = np.full(len(kinds), np.iinfo(np.int64).max)
     np.minimum.at(least, group, index)
     counted: Mask = least[group] > 0
     return counted

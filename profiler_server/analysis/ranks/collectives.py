@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from collector.format.intervals import Floats, Ints, Mask
-from profiler_server.analysis.ranks.calls import Calls, is_meeting
+from profiler_server.analysis.ranks.calls import Calls, is_meeting, number_groups
 from profiler_server.analysis.ranks.lateness import measure_calls
 from profiler_server.analysis.ranks.matching import Matched, is_awaited_later, match_calls
 from profiler_server.analysis.ranks.ranks import RankSummary
@@ -258,8 +258,7 @@ def find_slowest(matched: Matched, step_ns: float, stood: Sequence[int] = ()) ->
 
 def _part(matched: Matched, rows: Ints) -> Iterator[Ints]:
     """Yield the calls of each group as the rank has them that has most of them, in time order."""
-    names = {group: at for at, group in enumerate(dict.fromkeys(group for group, _ in matched.kinds))}
-    group = np.array([names[group] for group, _ in matched.kinds], np.int64)[matched.kind[rows]]
+    group = number_groups(matched.kinds, matched.kind[rows])
     order = np.argsort(group, kind="stable")
     for own in np.split(rows[order], np.flatnonzero(np.diff(group[order])) + 1):
         if len(own):

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from collector.format.intervals import Ints, Mask
-from profiler_server.analysis.ranks.calls import Calls
+from profiler_server.analysis.ranks.calls import Calls, number_groups
 from profiler_server.analysis.ranks.clocks import (
     Alignment,
     Shared,
@@ -156,15 +156,17 @@ def _number_calls(kind: Ints, step: Ints, number: Ints) -> tuple[Ints, int]:
 
 
 def _put_on_one_clock(found: Matched, meets: Mask, one_clock: bool) -> Matched:
-    names = {group: at for at, group in enumerate(dict.fromkeys(group for group, _ in found.kinds))}
-    group_of = np.array([names[group] for group, _ in found.kinds], np.int64)[found.kind] if names else found.kind
+    group_of = number_groups(found.kinds, found.kind)
     arrival, left, clocked = found.arrival_ns.copy(), found.left_ns.copy(), found.is_clocked.copy()
     meetings: list[Meetings] = []
     residuals: list[float] = []
     apart: dict[int, int] = {}
     strangers: Strangers | None = None
     alone = np.zeros(len(found.call), np.bool_)
-    commons = [_find_common(found, np.flatnonzero((group_of == group) & meets)) for group in range(len(names))]
+    commons = [
+        _find_common(found, np.flatnonzero((group_of == group) & meets))
+        for group in range(int(group_of.max(initial=-1)) + 1)
+    ]
     is_one_job = _meet_in_most(found, commons)
     for group, common in enumerate(commons):
         if common is None:

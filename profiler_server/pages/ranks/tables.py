@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -270,33 +270,18 @@ def _write_behind(rank: RankFigures, own_ns: float, comparison: RankComparison) 
 
 @dataclass(frozen=True)
 class CollectiveLine:
-    """One collective of one rank. `wait_frac` is the part of its own time that it waited, for the bar."""
+    """One collective: of one rank, with sums over its calls, or of all `ranks`, with means of a call and medians of
+    bandwidths. `rank` is that one rank, or the one that came last most often. `wait_frac` is the part of its own time that
+    it waited, for the bar."""
 
-    rank: int
-    name: str
-    count: str
-    total: str
-    transfer: str
-    wait: str
-    wait_frac: float
-    late: str
-    bytes: str
-    algorithm: str
-    bandwidth: str
-
-
-@dataclass(frozen=True)
-class CollectiveSum:
-    """One collective over all ranks; times are of a call, bandwidths the median of the ranks."""
-
-    name: str
+    rank: int | None
     ranks: str
+    name: str
     count: str
-    mean: str
+    own: str
     transfer: str
     wait: str
     wait_frac: float
-    last: int | None
     late: str
     bytes: str
     algorithm: str
@@ -307,7 +292,7 @@ class CollectiveSum:
 class CollectiveTable:
     """`in_windows` says that the calls were seen in detailed windows only."""
 
-    sums: tuple[CollectiveSum, ...]
+    sums: tuple[CollectiveLine, ...]
     rows: tuple[CollectiveLine, ...]
     has_bytes: bool
     note: str
@@ -324,36 +309,35 @@ def view_collectives(found: Collectives) -> CollectiveTable | None:
     longest = sorted(by_name, key=lambda name: (-sum(row.total_ns for row in by_name[name]), name))
     rows = [row for own in by_name.values() for row in own]
     return CollectiveTable(
-        sums=tuple(_sum_ranks(name, by_name[name]) for name in longest[:MOST_NAMES])
-        if len({row.rank for row in rows}) > 1
-        else (),
-        rows=tuple(_view_call(row) for row in rows[:MOST_ROWS]),
+        sums=tuple(_view_calls(by_name[name]) for name in longest[:MOST_NAMES] if len({row.rank for row in rows}) > 1),
+        rows=tuple(_view_calls([row]) for row in rows[:MOST_ROWS]),
         has_bytes=any(row.bytes is not None for row in rows),
         note=_describe(found),
         in_windows=found.in_windows,
     )
 
 
-def _sum_ranks(name: str, rows: Sequence[CollectiveRow]) -> CollectiveSum:
-    """Sum the rows of all ranks. `count` is that of the rank with most, `last` the rank that came last most often."""
-    count, matched = sum(row.count for row in rows), sum(row.matched for row in rows)
-    last = max(rows, key=lambda row: row.late)
-    mean_ns = sum(row.total_ns for row in rows) / max(count, 1)
-    wait_ns = _divide([row.wait_ns for row in rows], matched)
+def _view_calls(rows: Sequence[CollectiveRow]) -> CollectiveLine:
+    """Lay out a collective of one rank, or of several; `count` is that of the rank with most."""
+    is_one, last = len(rows) == 1, max(rows, key=lambda row: row.late)
+    counts = [row.count for row in rows]
     sized = sum(row.count for row in rows if row.bytes is not None)
-    return CollectiveSum(
-        name=name,
+    matched = sum(row.matched for row in rows)
+    own_ns = _divide([row.total_ns for row in rows], 1 if is_one else max(sum(counts), 1)) or 0.0
+    wait_ns = _divide([row.wait_ns for row in rows], 1 if is_one else matched)
+    return CollectiveLine(
+        rank=last.rank if is_one or last.late else None,
         ranks=format_count(len(rows)),
-        count=format_count(max(row.count for row in rows)),
-        mean=format_duration(mean_ns),
-        transfer=format_duration(_divide([row.transfer_ns for row in rows], matched)),
+        name=last.name,
+        count=format_count(max(counts)),
+        own=format_duration(own_ns),
+        transfer=format_duration(_divide([row.transfer_ns for row in rows], 1 if is_one else matched)),
         wait=format_duration(wait_ns),
-        wait_frac=wait_ns / mean_ns if wait_ns is not None and mean_ns else 0.0,
-        last=last.rank if last.late else None,
-        late=f"{format_count(last.late)} of {format_count(last.matched)}",
-        bytes=format_bytes(_divide([row.bytes for row in rows], sized)),
-        algorithm=_format_speed(*(row.algorithm_bytes_per_s for row in rows)),
-        bandwidth=_format_speed(*(row.bus_bytes_per_s for row in rows)),
+        wait_frac=wait_ns / own_ns if wait_ns is not None and own_ns else 0.0,
+        late=f"{format_count(last.late)} of {format_count(last.matched)}" if last.matched else ABSENT,
+        bytes=format_bytes(_divide([row.bytes for row in rows], 1 if is_one else sized)),
+        algorithm=_format_speed(row.algorithm_bytes_per_s for row in rows),
+        bandwidth=_format_speed(row.bus_bytes_per_s for row in rows),
     )
 
 
@@ -362,23 +346,7 @@ def _divide(values: Sequence[int | None], by: int) -> float | None:
     return sum(known) / by if known and by else None
 
 
-def _view_call(row: CollectiveRow) -> CollectiveLine:
-    return CollectiveLine(
-        rank=row.rank,
-        name=row.name,
-        count=format_count(row.count),
-        total=format_duration(row.total_ns),
-        transfer=format_duration(row.transfer_ns),
-        wait=format_duration(row.wait_ns),
-        wait_frac=row.wait_ns / row.total_ns if row.wait_ns is not None and row.total_ns else 0.0,
-        late=f"{format_count(row.late)} of {format_count(row.matched)}" if row.matched else ABSENT,
-        bytes=format_bytes(row.bytes),
-        algorithm=_format_speed(row.algorithm_bytes_per_s),
-        bandwidth=_format_speed(row.bus_bytes_per_s),
-    )
-
-
-def _format_speed(*bytes_per_s: float | None) -> str:
+def _format_speed(bytes_per_s: Iterable[float | None]) -> str:
     """Return the median of the speeds that are known."""
     known = [speed for speed in bytes_per_s if speed is not None]
     return f"{format_bytes(median(known))}/s" if known else ABSENT

@@ -122,7 +122,7 @@ def test_a_collective_is_summed_over_all_ranks_with_who_came_last_most_often(tmp
     shown = compare(write_job(tmp_path / "run", JobPlan(ranks=3, steps=20, slow=(1,), slow_frac=0.3)))
     assert shown.collectives is not None
     (total,) = shown.collectives.sums
-    assert (total.name, total.ranks, total.count, total.last) == ("allreduce", "3", "20", 1)
+    assert (total.name, total.ranks, total.count, total.rank) == ("allreduce", "3", "20", 1)
     assert (total.late, total.bytes) == ("20 of 20", "25.0 MiB")
     # 25 MiB in 2 ms, of which a ring of three ranks moves 4 / 3 over each link.
     assert (total.algorithm, total.bandwidth) == ("12.2 GiB/s", "16.3 GiB/s")
@@ -135,7 +135,7 @@ def test_a_collective_of_very_many_ranks_is_one_line_that_covers_all_of_them() -
     table = view_collectives(Collectives(tuple(rows)))
     assert table is not None
     assert len(table.rows) == 400
-    assert (table.sums[0].ranks, table.sums[0].last, table.sums[0].wait) == ("450", None, "n/a")
+    assert (table.sums[0].ranks, table.sums[0].rank, table.sums[0].wait) == ("450", None, "n/a")
 
 
 def test_collectives_and_held_time_that_were_not_seen_are_states_of_their_own(tmp_path: Path) -> None:
