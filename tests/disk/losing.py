@@ -22,7 +22,7 @@ LOSSES: tuple[Loss, ...] = ("all", "contents", "some")
 
 
 def record_watched(folder: Path) -> list[Operation]:
-    """Return the operations of a recording of some 200 steps."""
+    """Return the operations of a recording of some 60 steps."""
     run_watched(build_watch(folder), "tests.disk.recorded", folder / "disk", folder / "log")
     with open(folder / "log", "rb") as file:
         return list(read_operations(file))

@@ -18,7 +18,7 @@ from collector.sidecar.process import find_log
 from collector.sidecar.recorder import Recorder
 from tests.support import shapes
 
-FLUSHES = 20
+FLUSHES = 6
 
 
 def main(base: Path, log: Path) -> None:

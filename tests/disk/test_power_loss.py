@@ -40,5 +40,5 @@ def test_a_disk_forgets_contents_and_names_that_were_not_synced(tmp_path: Path) 
 def test_what_was_flushed_outlives_a_loss_of_power_after_any_operation(tmp_path: Path) -> None:
     operations = record_watched(tmp_path)
     first = next(number for number, one in enumerate(operations) if one.kind == "note")
-    prefixes = random.Random(1).sample(range(first, len(operations) + 1), 8)
+    prefixes = random.Random(1).sample(range(first, len(operations) + 1), 4)
     assert lose_everywhere(operations, tmp_path, prefixes) == []

@@ -65,13 +65,13 @@ def _find_server(kind: Any) -> Any:
     if not _servers or not _servers[-1]._thread.is_alive():
         server = kind(ip_address="127.0.0.1", port=find_port(), verbose=False)
         server.start()
-        sys.modules["s3fs"].S3FileSystem.clear_instance_cache()  # they know the address of the one before
         _servers.append(server)
     return _servers[-1]
 
 
 def set_account(monkeypatch: pytest.MonkeyPatch, home: Path, address: str, with_keys: bool = True) -> None:
-    """Set what S3 clients read of the environment."""
+    """Set what S3 clients read of the environment, and forget those that have read it."""
+    sys.modules["s3fs"].S3FileSystem.clear_instance_cache()
     for name in ("AWS_PROFILE", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(home))

@@ -24,13 +24,13 @@ def nest(leaves: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 TEXTS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8)
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(nest(TEXTS))
 def test_plain_values_are_read_as_pickle_reads_them(value: Any) -> None:
     assert read_plain_pickle(pickle.dumps(value, 2)) == value
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(nest(TEXTS | st.binary(max_size=8)), st.sampled_from([3, 4, 5]))
 def test_bytes_are_plain_from_protocol_3_on(value: Any, protocol: int) -> None:
     assert read_plain_pickle(pickle.dumps(value, protocol)) == value

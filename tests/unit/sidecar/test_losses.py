@@ -18,12 +18,12 @@ from profiler_server.report.building import build_report
 from tests.support import shapes
 from tests.support.scripts import run_script
 
-STEPS = 1000
+STEPS = 400
 
 
 def overflow(path: Path, monkeypatch: pytest.MonkeyPatch) -> Recording:
     """Train far more steps than the log holds while nobody reads it, and nothing after that."""
-    monkeypatch.setattr(recording_module, "WordLog", lambda file, **more: words.WordLog(file, 1 << 12, **more))
+    monkeypatch.setattr(recording_module, "WordLog", lambda file, **more: words.WordLog(file, 1 << 11, **more))
     recording = Recording(path, parse_options({"window": None}), with_sidecar=False)
     recording.resume()
     model = shapes.Net()
@@ -37,17 +37,20 @@ def test_an_overflow_that_is_found_only_at_the_end_keeps_the_newest_steps_and_is
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recording = overflow(tmp_path, monkeypatch)
+    context: SignalContext = recording.context
+    recording.leave()
+    assert words.WordReader(context.log.path).steps == context.steps.ended == STEPS
     recording.finish()
     run = Run(tmp_path)
     rank = run.rank(0)
     steps = rank.table("steps").to_pandas()
     train = steps[steps.kind == "train"].step.tolist()
-    assert 100 < len(train) < STEPS
+    assert 50 < len(train) < STEPS
     assert train == list(range(STEPS - len(train) + 1, STEPS + 1))
     assert rank.manifest.events_lost > 0
     (loss,) = [warning.text for warning in rank.manifest.warnings if warning.code == "steps_lost"]
     percent = round(100 * (STEPS - len(train)) / STEPS)
-    assert loss.startswith(f"{percent} % of the steps were lost: 1,000 steps ended and {len(train)} were recorded.")
+    assert loss.startswith(f"{percent} % of the steps were lost: 400 steps ended and {len(train)} were recorded.")
     assert any(loss in text for text in build_report(run)["warnings"])
 
 
@@ -67,7 +70,7 @@ def test_a_recorder_that_is_lapped_while_the_training_goes_on_loses_only_what_wa
     train = steps[steps.kind == "train"].step.tolist()
     assert train == sorted(set(train))
     assert train[-10:] == list(range(STEPS + 1, STEPS + 11))
-    assert 200 < len(train) < STEPS
+    assert 50 < len(train) < STEPS
     assert [warning.code for warning in rank.manifest.warnings] == ["steps_lost"]
 
 
@@ -79,7 +82,7 @@ def test_a_stopped_recorder_process_that_goes_on_at_the_end_is_told_of_on_stderr
         from collector import Profiler
         from collector.ring import words
         from collector.session import recording
-        recording.WordLog = lambda *given, **more: words.WordLog(*given, **{**more, "capacity": 1 << 12})
+        recording.WordLog = lambda *given, **more: words.WordLog(*given, **{**more, "capacity": 1 << 10})
         sys.stderr = sys.stdout
         torch.set_num_threads(1)
         profiler = Profiler("out", window=None, resources=False)
@@ -88,7 +91,7 @@ def test_a_stopped_recorder_process_that_goes_on_at_the_end_is_told_of_on_stderr
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         sidecar = profiler._recording._beside.pid
         os.kill(sidecar, signal.SIGSTOP)
-        for _ in range(8000):
+        for _ in range(2000):
             optimizer.step()
             profiler.step()
         os.kill(sidecar, signal.SIGCONT)
@@ -96,9 +99,9 @@ def test_a_stopped_recorder_process_that_goes_on_at_the_end_is_told_of_on_stderr
         """,
     )
     recorded = Run(tmp_path / "out").rank(0).count_steps()
-    assert 1000 < recorded < 4000
+    assert 250 < recorded < 1000
     assert f"stepscope: {recorded:,} steps recorded in" in printed
-    assert f"of the steps were lost: 8,000 steps ended and {recorded:,} were recorded" in printed
+    assert f"of the steps were lost: 2,000 steps ended and {recorded:,} were recorded" in printed
 
 
 @pytest.mark.parametrize(
@@ -107,10 +110,3 @@ def test_a_stopped_recorder_process_that_goes_on_at_the_end_is_told_of_on_stderr
 )
 def test_a_loss_is_never_rounded_to_nothing_or_to_all(ended: int, recorded: int, part: str) -> None:
     assert [warning.text.split(" of the")[0] for warning in warn_of_lost_steps(ended, recorded)] == [part][: len(part)]
-
-
-def test_the_context_tells_the_log_how_many_steps_have_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    recording = overflow(tmp_path, monkeypatch)
-    context: SignalContext = recording.context
-    recording.leave()
-    assert words.WordReader(context.log.path).steps == context.steps.ended == STEPS

@@ -135,11 +135,13 @@ def test_a_recorder_that_takes_over_writes_each_row_once(tmp_path: Path) -> None
     assert (steps.start_ns.shift(-1) - steps.start_ns - steps.duration_ns).dropna().eq(0).all()
 
 
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
-@pytest.mark.parametrize("lasts", [False, True])
+@pytest.mark.parametrize(
+    ("number", "lasts", "first"), [(errno.ENOSPC, False, 1), (errno.EIO, True, 4), (errno.EIO, False, 9)]
+)
 def test_whatever_write_fails_the_run_opens_names_the_error_and_is_completed_later(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, lasts: bool
+    tmp_path: Path, recording: Recording, monkeypatch: pytest.MonkeyPatch, number: int, lasts: bool, first: int
 ) -> None:
+    """Every call to the disk in its turn is in tests/disk."""
     replace, done = os.replace, [0]
 
     def fail(source: Any, target: Any, **folders: int) -> None:
@@ -148,18 +150,11 @@ def test_whatever_write_fails_the_run_opens_names_the_error_and_is_completed_lat
             raise OSError(number, os.strerror(number), str(target))
         replace(source, target, **folders)
 
-    for first in (1, 2, 4, 6, 9):
-        path = tmp_path / str(first)
-        recording = Recording(path, parse_options({"window": None}), with_sidecar=False)
-        recording.resume()
-        shapes.plain()
-        recording.leave()
-        Recorder(recording.place.rank_folder).flush()
-        done[0] = 0
-        with monkeypatch.context() as failing:
-            failing.setattr(os, "replace", fail)
-            problem = recording.finish()
-        assert (os.strerror(number) in problem) or not problem
-        assert open_run(path).rank(0).manifest.rank == 0
-        recover_run(path)
-        assert (open_run(path).state, count_train(path)) == ("complete", 10)
+    Recorder(recording.place.rank_folder).flush()
+    with monkeypatch.context() as failing:
+        failing.setattr(os, "replace", fail)
+        problem = recording.finish()
+    assert (os.strerror(number) in problem) or not problem
+    assert open_run(tmp_path).rank(0).manifest.rank == 0
+    recover_run(tmp_path)
+    assert (open_run(tmp_path).state, count_train(tmp_path)) == ("complete", 10)

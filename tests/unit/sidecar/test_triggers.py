@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from random import Random
 
@@ -12,7 +10,6 @@ import pytest
 
 from collector import open_run
 from collector.format.parts import build_table_from_rows
-from collector.format.schema.manifest import RankManifest
 from collector.notes import WORDS_FILE, Notes, write_notes
 from collector.options import parse_options
 from collector.ring.clock import Clock
@@ -20,8 +17,7 @@ from collector.ring.windows import Order, read_order, send_order
 from collector.ring.words import WordLog
 from collector.sidecar.assemblers.trigger import LEAST_APART_NS, Finding, Step, StepWatch, TriggerAssembler
 from tests.support.runs import MS, RunPlan, build_steps
-
-ROOT = Path(__file__).parents[3]
+from tests.support.scripts import run_script
 
 
 def make_steps(count: int, length_ms: float = 20.0, first: int = 1) -> list[Step]:
@@ -187,10 +183,10 @@ model = torch.nn.Linear(16, 4)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 events = Path(sys.argv[1]) / "profiler/rank_0/events"
 began_s = time.monotonic()
-for step in range(1, 151) if sys.argv[2] == "healthy" else itertools.count(1):
+for step in itertools.count(1):
     optimizer.zero_grad()
     model(torch.randn(8, 16)).sum().backward()
-    time.sleep(3.0 if step == 80 and sys.argv[2] == "planted" else 0.02)
+    time.sleep(3.0 if step == 80 else 0.02)
     optimizer.step()
     if len(list(events.glob("window-*.note.json"))) > 1 or time.monotonic() > began_s + 90:
         break
@@ -198,31 +194,16 @@ profiler.analyse()
 """
 
 
-def train(path: Path, kind: str) -> tuple[RankManifest, list[Finding]]:
-    """Return what was recorded, and what a watch finds in its steps: a busy machine may plant outliers of its own."""
-    command = [sys.executable, "-c", TRAINING, str(path), kind]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=300)
-    assert done.returncode == 0, done.stderr
-    rank = open_run(path).rank()
-    rows = [row for row in rank.table("steps").to_pylist() if row["kind"] == "train"]
-    steps = [
-        Step(row["step"], row["duration_ns"], row["data_wait_ns"], row["loader_start_ns"] > 0, row["detailed"])
-        for row in rows
-    ]
-    return rank.manifest, see_all(StepWatch(), steps)
-
-
 def test_a_planted_outlier_opens_a_window_in_a_real_training(tmp_path: Path) -> None:
-    manifest, (found, *_) = train(tmp_path / "run", "planted")
-    assert [window.trigger for window in manifest.windows] == ["option", "outlier"]
+    """The outlier is what a watch finds first in the steps: a busy machine may plant one of its own before."""
+    run_script(tmp_path, TRAINING.replace("sys.argv[1]", "'run'"))
+    rank = open_run(tmp_path / "run").rank()
+    rows = [row for row in rank.table("steps").to_pylist() if row["kind"] == "train"]
+    names = ("step", "duration_ns", "data_wait_ns", "loader_start_ns", "detailed")
+    (found, *_) = see_all(StepWatch(), [Step(*(row[name] for name in names)) for row in rows])
+    first, second = rank.manifest.windows
+    assert (first.trigger, second.trigger) == ("option", "outlier")
     assert found.step <= 80
-    assert found.step < manifest.windows[1].first_step
-    (entry,) = manifest.facts["triggers"]
+    assert found.step < second.first_step
+    (entry,) = rank.manifest.facts["triggers"]
     assert (entry["step"], entry["text"]) == (found.step, found.text)
-
-
-def test_a_healthy_training_opens_none_unless_the_host_stalls_it(tmp_path: Path) -> None:
-    manifest, found = train(tmp_path / "run", "healthy")
-    first, *others = manifest.windows
-    assert first.trigger == "option"
-    assert [window.trigger for window in others] in ([], [finding.trigger for finding in found[:1]])

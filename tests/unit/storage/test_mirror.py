@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import stat
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -17,6 +16,7 @@ from collector.format import parts, stored_files
 from collector.format.run import open_run
 from collector.format.schema import layout
 from collector.format.schema.errors import TableMissingError, UsageError
+from profiler_server.cli import main
 from profiler_server.derive.store import Store, find_store
 from profiler_server.report import build_report
 from profiler_server.settings import Settings
@@ -132,15 +132,16 @@ def test_a_bucket_that_does_not_answer_leaves_what_was_seen(
 
 
 def test_without_credentials_the_server_says_so_in_one_line(
-    bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     set_account(monkeypatch, tmp_path, bucket.address, with_keys=False)
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    command = [sys.executable, "-m", "profiler_server.cli", "--summary-base-dir", bucket.url("runs"), "--port", "0"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 2
-    assert len(done.stderr.splitlines()) == 1
-    assert "credentials" in done.stderr
+    monkeypatch.setattr(sys, "argv", ["profiler-server", "--summary-base-dir", bucket.url("runs"), "--port", "0"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    told = capsys.readouterr().err
+    assert (ended.value.code, len(told.splitlines())) == (2, 1)
+    assert "credentials" in told
 
 
 def test_a_folder_that_is_not_there_is_refused(opened: Opener, tmp_path: Path) -> None:
@@ -189,39 +190,18 @@ def test_a_second_server_fetches_nothing_again(opened: Opener, tmp_path: Path, m
 @pytest.mark.parametrize(
     "name",
     [
-        "../profiler/run.json",
-        "a/profiler/../../x.parquet",
-        "/profiler/run.json",
-        "a//profiler/run.json",
-        "a/profiler/.hidden/x.parquet",
-        "a/profiler/rank_0/x.exe",
-        "a/profiler/rank_0/control.json",
-        "a/run.json",
-        "a\\b/profiler/run.json",
-        "a/profiler/rank.json",
-        "a/profiler/rank_0/run.json",
-        "a/profiler/rank_0/run.json/rank.json",
-        "a/profiler/rank_0/rank.json/rank.json",
-        "a/profiler/run.json/profiler/rank.json",
-        "a/profiler/run.json/",
-        "a/profiler/rank_00/rank.json",
-        "a/profiler/rank_x/steps.parquet",
-        "a/profiler/rank_0/unknown.parquet",
-        "a/profiler/rank_0/steps/x.parquet",
-        "a/profiler/rank_0/steps/0/1.parquet",
-        "a/profiler/rank_0/steps/1.parquet",
-        "a/profiler/rank_0/\x1b[2Jsteps.parquet",
-        "a\nb/profiler/run.json",
-        "a\x85b/profiler/run.json",
-        "a/Profiler/run.json",
-        "a/profiler/RUN.JSON",
-        "a/profiler/rank_0/Steps.parquet",
-        "a/../profiler/run.json",
-        "./profiler/run.json",
-        f"{'x' * 300}/profiler/run.json",
-        "/".join("a" * 30) + "/profiler/run.json",
+        "../profiler/run.json", "a/profiler/../../x.parquet", "/profiler/run.json", "a//profiler/run.json",
+        "a/profiler/.hidden/x.parquet", "a/profiler/rank_0/x.exe", "a/profiler/rank_0/control.json", "a/run.json",
+        "a\\b/profiler/run.json", "a/profiler/rank.json", "a/profiler/rank_0/run.json",
+        "a/profiler/rank_0/run.json/rank.json", "a/profiler/rank_0/rank.json/rank.json",
+        "a/profiler/run.json/profiler/rank.json", "a/profiler/run.json/", "a/profiler/rank_00/rank.json",
+        "a/profiler/rank_x/steps.parquet", "a/profiler/rank_0/unknown.parquet", "a/profiler/rank_0/steps/x.parquet",
+        "a/profiler/rank_0/steps/0/1.parquet", "a/profiler/rank_0/steps/1.parquet",
+        "a/profiler/rank_0/\x1b[2Jsteps.parquet", "a\nb/profiler/run.json", "a\x85b/profiler/run.json",
+        "a/Profiler/run.json", "a/profiler/RUN.JSON", "a/profiler/rank_0/Steps.parquet", "a/../profiler/run.json",
+        "./profiler/run.json", f"{'x' * 300}/profiler/run.json", "/".join("a" * 30) + "/profiler/run.json",
     ],
-)
+)  # fmt: skip
 def test_names_that_lead_elsewhere_are_passed_over(name: str) -> None:
     assert not is_of_run(name)
 
@@ -229,14 +209,11 @@ def test_names_that_lead_elsewhere_are_passed_over(name: str) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        "profiler/run.json",
-        "team/a/profiler/rank_12/rank.json",
-        "team/a/profiler/rank_0/steps.parquet",
+        "profiler/run.json", "team/a/profiler/rank_12/rank.json", "team/a/profiler/rank_0/steps.parquet",
         "team/a/profiler/rank_0/steps/000001.parquet",
-        "a/earlier/20260101-000000/profiler/rank_0/steps/000000-000015.parquet",
-        "a profiler/ä b/profiler/run.json",
+        "a/earlier/20260101-000000/profiler/rank_0/steps/000000-000015.parquet", "a profiler/ä b/profiler/run.json",
     ],
-)
+)  # fmt: skip
 def test_the_files_of_a_run_are_taken(name: str) -> None:
     assert is_of_run(name)
 

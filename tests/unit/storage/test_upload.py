@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -21,6 +20,7 @@ from collector.storage.ledger import read_ledger
 from collector.storage.process import Follower
 from collector.storage.uploading import RankUpload
 from collector.storage.urls import find_spool, is_url, open_remote
+from profiler_server.cli import main
 from tests.support.buckets import Bucket, serve_bucket, set_account
 from tests.support.live import build_live_run, edit_rank
 from tests.support.runs import RunPlan, build_run
@@ -58,7 +58,9 @@ def test_parts_go_there_as_they_are_made_and_merged_ones_leave(bucket: Bucket, t
     folder = layout.rank_path(run, 0)
     rows = parts.read_table(folder, "fetches")
     upload = RankUpload(folder, bucket.url("runs/a"))
-    upload.upload()
+    sent: list[str] = []
+    upload.upload(sent.append)
+    assert sent[-1] == layout.RANK_FILE  # it announces no table that is not there yet
     for part in range(parts.PARTS_PER_MERGE):
         parts.write_part(rows, folder, "fetches", part)
     layout.table_file(folder, "fetches").unlink()
@@ -71,12 +73,6 @@ def test_parts_go_there_as_they_are_made_and_merged_ones_leave(bucket: Bucket, t
     upload.upload()
     upload.finish()
     assert bucket.list_files("runs/a") == list_local(run)
-
-
-def test_the_manifest_of_a_rank_goes_last(bucket: Bucket, tmp_path: Path) -> None:
-    sent: list[str] = []
-    RankUpload(layout.rank_path(build_run(tmp_path / "a"), 0), bucket.url("a")).upload(sent.append)
-    assert sent[-1] == layout.RANK_FILE
 
 
 def test_a_bucket_that_is_gone_in_the_middle_costs_nothing_once_it_is_back(bucket: Bucket, tmp_path: Path) -> None:
@@ -110,19 +106,6 @@ def test_a_bucket_that_comes_back_empty_gets_everything_again(bucket: Bucket, tm
     bucket.make()
     upload.finish()  # nothing was sent meanwhile that would have told
     assert bucket.list_files("a") == list_local(run)
-
-
-def test_the_command_sends_again_what_is_not_there_any_more(bucket: Bucket, tmp_path: Path) -> None:
-    run = build_run(tmp_path / "a")
-    command = [sys.executable, "-m", "profiler_server.cli", "upload", str(run), bucket.url("a")]
-    files = len(list_local(run)) - 1  # run.json is no file of the rank
-    for emptied in (False, True):
-        done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
-        assert done.stdout == f"Uploaded {files} files to {bucket.url('a')}\n"
-        assert bucket.list_files("a") == list_local(run)
-        if not emptied:
-            bucket.remove()
-            bucket.make()
 
 
 def test_a_lost_connection_is_tried_again(bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,18 +152,26 @@ def test_without_credentials_one_line_says_so_and_the_run_stays(
     assert list_local(run) == before
 
 
-def test_the_command_completes_an_upload(bucket: Bucket, tmp_path: Path) -> None:
+def test_the_command_completes_an_upload_and_sends_again_what_is_not_there_any_more(
+    bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     run = build_run(tmp_path / "a")
-    command = [sys.executable, "-m", "profiler_server.cli", "upload", str(run), bucket.url("a")]
-    bucket.remove()
-    failed = subprocess.run(command, capture_output=True, text=True, timeout=300)
-    assert failed.returncode == 2
-    assert len(failed.stderr.splitlines()) == 1
-    assert "goes on from there" in failed.stderr
-    bucket.make()
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert bucket.list_files("a") == list_local(run)
+    monkeypatch.setattr(sys, "argv", ["profiler-server", "upload", str(run), bucket.url("a")])
+    files = len(list_local(run)) - 1  # run.json is no file of the rank
+
+    def upload() -> tuple[int | str | None, str, str]:
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return ended.value.code, *capsys.readouterr()
+
+    for _ in range(2):
+        bucket.remove()
+        code, _, told = upload()
+        assert (code, len(told.splitlines())) == (2, 1)
+        assert "goes on from there" in told
+        bucket.make()
+        assert upload() == (0, f"Uploaded {files} files to {bucket.url('a')}\n", "")
+        assert bucket.list_files("a") == list_local(run)
 
 
 def test_hosts_of_one_job_share_a_run_and_its_clock(tmp_path: Path) -> None:
