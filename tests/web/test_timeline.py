@@ -134,11 +134,6 @@ def test_the_download_is_a_trace_and_says_what_it_lacks(asker: Asker) -> None:
     assert trace["metadata"]["run"] == "slow"
 
 
-def test_every_rank_has_its_own_timeline(asker: Asker) -> None:
-    stamps = {asker.ask(f"/api/v1/runs/ranks/timeline/meta?rank={rank}").json()["stamp"] for rank in range(3)}
-    assert len(stamps) == 3
-
-
 def test_a_download_of_more_than_a_viewer_opens_is_refused(asker: Asker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("profiler_server.web.routes.timeline._MOST_EXPORTED", 10)
     answer = asker.ask(f"{API}/export")

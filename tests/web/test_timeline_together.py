@@ -97,11 +97,6 @@ def test_ranks_that_are_not_there_are_told_and_the_usual_page_shows(asker: Asker
     assert asker.ask(f"/api/v1/runs/job/timeline/clocks?ranks={ranks.replace('<', '%3C')}").status_code in (400, 422)
 
 
-def test_a_run_of_one_rank_offers_no_choice(asker: Asker) -> None:
-    assert "Ranks on one clock" not in asker.ask("/runs/one/timeline").text
-    assert "Ranks on one clock" in asker.ask("/runs/job/timeline").text
-
-
 def find_call(asker: Asker, rank: int, number: int) -> tuple[int, int]:
     """Return start and length of a collective on the timeline of a rank."""
     job = make_job(PLAN)
@@ -148,14 +143,6 @@ def test_the_download_of_a_window_has_one_process_per_rank_on_one_clock(asker: A
     assert [clock["rank"] for clock in trace["metadata"]["clocks"]] == [2, 0, 3]
     assert "stepscope" not in trace
     assert "the tables themselves" in answer.headers["x-left-out"]
-
-
-def test_a_download_without_a_common_clock_is_as_before(asker: Asker) -> None:
-    answer = asker.ask("/api/v1/runs/job/timeline/export?ranks=0,2&packed=json")
-    trace = answer.json()
-    names = [e["args"]["name"] for e in trace["traceEvents"] if e.get("name") == "process_name"]
-    assert "rank 0: Training" in names
-    assert "clocks" not in trace["metadata"]
 
 
 def test_ranks_without_a_common_clock_begin_together_in_the_download(asker: Asker) -> None:

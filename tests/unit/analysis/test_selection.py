@@ -55,11 +55,6 @@ def test_a_page_past_the_end_is_the_last_page() -> None:
     assert (selected.page, selected.pages, _names(selected)) == (2, 2, ["aten::add"])
 
 
-def test_nothing_found_is_one_empty_page() -> None:
-    selected = select_rows(TABLE, Selection("time", search="zzz"))
-    assert (selected.matched, selected.page, selected.pages, selected.rows.num_rows) == (0, 1, 1, 0)
-
-
 @settings(max_examples=30)
 @given(st.lists(st.integers(0, 5), max_size=60), st.integers(1, 7), st.booleans())
 def test_the_pages_hold_every_row_once_in_order(values: list[int], size: int, descending: bool) -> None:

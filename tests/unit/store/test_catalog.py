@@ -23,7 +23,7 @@ from profiler_server.store.catalog import Catalog
 from profiler_server.store.headline import Headline, read_headline
 from tests.support.must import must
 from tests.support.row_edits import lay_end_to_end, write_rows
-from tests.support.runs import RunPlan, build_run, slow_loader_plan
+from tests.support.runs import RunPlan, build_run
 from tests.support.traces import training_steps, write_trace
 
 SHORT = RunPlan(steps=14, operators=False)
@@ -55,26 +55,6 @@ def test_a_base_dir_that_is_a_run_has_an_id_of_its_own(tmp_path: Path) -> None:
     catalog = Catalog(tmp_path)
     assert list_ids(catalog) == [BASE_ID]
     assert catalog.open(BASE_ID).path == tmp_path.resolve()
-
-
-def test_headline_leaves_detailed_windows_out_of_the_median(tmp_path: Path) -> None:
-    build_run(tmp_path / "slow", slow_loader_plan("read"))
-    headline = Catalog(tmp_path).list_runs().runs[0].headline
-    assert headline.steps == 40
-    assert headline.step_p50_ns == pytest.approx(159.6e6, rel=0.01)
-    assert headline.data_wait_frac == pytest.approx(96 / 159.6, rel=0.01)
-
-
-def test_compares_with_the_run_before_of_the_same_stem(tmp_path: Path) -> None:
-    build_run(tmp_path / "cnn-1", SHORT)
-    build_run(tmp_path / "cnn-2", RunPlan(steps=14, operators=False, phases_ms={"forward": 96.0}))
-    build_run(tmp_path / "other-1", SHORT)
-    edit_manifest(tmp_path / "cnn-1", created_unix_ns=1)
-    newest = must(Catalog(tmp_path).list_runs().find("cnn-2"))
-    assert newest.previous_id == "cnn-1"
-    assert newest.delta_frac == pytest.approx(0.5)
-    other = must(Catalog(tmp_path).list_runs().find("other-1"))
-    assert other.previous_id is None
 
 
 def test_a_change_of_the_step_is_clear_only_beyond_noise_and_between_runs_of_some_length(tmp_path: Path) -> None:
@@ -206,15 +186,6 @@ def test_an_unchanged_run_is_not_read_again(tmp_path: Path, monkeypatch: pytest.
     first = catalog.list_runs().runs
     monkeypatch.setattr(catalog_module, "read_headline", lambda run: pytest.fail("read again"))
     assert catalog.list_runs().runs == first
-
-
-def test_a_run_between_walk_and_reading_may_vanish(tmp_path: Path) -> None:
-    build_run(tmp_path / "a", SHORT)
-    build_run(tmp_path / "b", SHORT)
-    catalog = Catalog(tmp_path)
-    catalog.list_runs()
-    shutil.rmtree(tmp_path / "a")
-    assert list_ids(catalog) == ["b"]
 
 
 def test_a_rank_that_cannot_be_read_leaves_the_figures_of_the_others(tmp_path: Path) -> None:
@@ -411,3 +382,12 @@ def test_field_of_the_wrong_kind_is_refused_alone(tmp_path: Path, field: str, va
     manifest = json.loads(layout.run_file(tmp_path / "model").read_text(encoding="utf-8"))
     layout.run_file(tmp_path / "model").unlink()
     assert list_beside_good(tmp_path, json.dumps({**manifest, field: value})) == (["good"], ["bad"])
+
+
+def test_a_run_between_walk_and_reading_may_vanish(tmp_path: Path) -> None:
+    build_run(tmp_path / "a", SHORT)
+    build_run(tmp_path / "b", SHORT)
+    catalog = Catalog(tmp_path)
+    catalog.list_runs()
+    shutil.rmtree(tmp_path / "a")
+    assert list_ids(catalog) == ["b"]

@@ -68,16 +68,6 @@ def test_every_thread_and_process_has_a_name_and_a_place(run: Run, tmp_path: Pat
     assert {e["pid"] for e in events if e["ph"] == "C"} <= {e["pid"] for e in events if e["name"] == "process_name"}
 
 
-def test_overlapping_slices_get_threads_of_their_own(tmp_path: Path) -> None:
-    rows = [make_slice(0, 0, 100), make_slice(1, 50, 100), make_slice(2, 60, 10, depth=1)]
-    run = build_slices_run(tmp_path / "run", rows)
-    export_timeline(run, tmp_path / "t.json")
-    slices = [e for e in read(tmp_path / "t.json")["traceEvents"] if e["ph"] == "X" and e["cat"] == "operator"]
-    threads = {e["name"]: e["tid"] for e in slices}
-    assert len(slices) == 3
-    assert threads["op 0"] != threads["op 1"]
-
-
 def test_a_window_of_steps_says_what_it_leaves_out(tmp_path: Path) -> None:
     build_run(tmp_path / "run", RunPlan(ranks=2))
     report = export_timeline(open_run(tmp_path / "run"), tmp_path / "t.json", Part("0", "10-12"))
@@ -87,23 +77,6 @@ def test_a_window_of_steps_says_what_it_leaves_out(tmp_path: Path) -> None:
     assert trace["metadata"]["left_out"] == list(report.left_out)
     assert "ranks not chosen: 1" in report.left_out
     assert any("outside of the chosen steps" in text for text in report.left_out)
-
-
-def test_a_stretch_of_time_can_be_chosen(tmp_path: Path) -> None:
-    build_run(tmp_path / "run", RunPlan())
-    run = open_run(tmp_path / "run")
-    step = run.table("steps").slice(4, 1).to_pylist()[0]
-    between = (step["start_ns"], step["start_ns"] + step["duration_ns"])
-    export_timeline(run, tmp_path / "t.json", Part(between_ns=between))
-    events = read(tmp_path / "t.json")["traceEvents"]
-    assert {e["name"] for e in events if e.get("cat") == "step"} == {"Step 5"}
-
-
-def test_the_detail_steps_has_steps_and_phases_only(run: Run, tmp_path: Path) -> None:
-    report = export_timeline(run, tmp_path / "t.json", Part(detail="steps"))
-    events = read(tmp_path / "t.json")["traceEvents"]
-    assert {e["cat"] for e in events if e["ph"] == "X"} == {"step", "phase"}
-    assert any("chosen detail" in text for text in report.left_out)
 
 
 @pytest.mark.parametrize("path", ["missing/t.json", ".", "nul\0.json"])
@@ -298,3 +271,10 @@ def test_names_of_a_frame_may_hold_anything(tmp_path: Path) -> None:
     frame = pd.DataFrame({"start": [0, 10, 20], "dur": [5, 5, 5], "name": names, "process": names, "thread": names})
     collector.write_trace(frame, tmp_path / "t.json")
     assert set(read_places(tmp_path / "t.json")) == {(name, name) for name in names}
+
+
+def test_the_detail_steps_has_steps_and_phases_only(run: Run, tmp_path: Path) -> None:
+    report = export_timeline(run, tmp_path / "t.json", Part(detail="steps"))
+    events = read(tmp_path / "t.json")["traceEvents"]
+    assert {e["cat"] for e in events if e["ph"] == "X"} == {"step", "phase"}
+    assert any("chosen detail" in text for text in report.left_out)

@@ -53,15 +53,6 @@ def test_sample_that_was_exported_imports_as_the_same_tables(tmp_path: Path, nam
     check_same_tables(first, import_trace(tmp_path / "t.json.gz", tmp_path / "second"))
 
 
-def test_recorded_run_of_two_ranks_imports_as_the_same_tables(tmp_path: Path) -> None:
-    build_run(tmp_path / "first", RunPlan(ranks=2))
-    first = open_run(tmp_path / "first")
-    export_timeline(first, tmp_path / "t.json")
-    second = import_trace(tmp_path / "t.json", tmp_path / "second")
-    check_same_tables(first, second)
-    assert second.state == "imported"
-
-
 def test_window_of_steps_imports_as_the_rows_of_those_steps(tmp_path: Path) -> None:
     first = import_trace(write_trace(tmp_path / "t.json", training_steps(5)), tmp_path / "first")
     export_timeline(first, tmp_path / "window.json", Part(steps="2-3"))

@@ -118,10 +118,6 @@ def test_memory_that_a_trace_counts_too_has_one_track(tmp_path: Path) -> None:
     assert (track.name, track.group) == ("host, allocated", "Memory")
 
 
-def test_a_tile_is_packed_once(dense: Timeline) -> None:
-    assert pack_tile(dense, dense.index.top_level, 0) is pack_tile(dense, dense.index.top_level, 0)
-
-
 def test_reading_ahead_in_a_large_file_gives_the_same_tiles(dense: Timeline, monkeypatch: pytest.MonkeyPatch) -> None:
     tiles = [pack_tile(dense, dense.index.raw_level, number) for number in range(4)]
     monkeypatch.setattr("profiler_server.timeline.lane_file._AHEAD_BYTES", 0)
@@ -162,11 +158,6 @@ def test_lanes_are_as_many_as_overlap_at_once(slices: list[tuple[int, int, int]]
         most = max(sum(a <= at < b for a, b in mine) for at, _ in mine)
         used = {lane for lane, (_, _, d) in zip(lanes, ordered, strict=True) if d == depth}
         assert len(used) <= most
-
-
-def test_a_staircase_of_overlaps_takes_two_lanes() -> None:
-    lanes, _ = place([(10 * i, 15, 0) for i in range(50)], 7)
-    assert set(lanes) == {0, 1}
 
 
 CATEGORIES = ["kernel", "communication", "memcpy", "runtime"]
@@ -215,7 +206,3 @@ def test_the_rows_are_the_sets_that_they_are_named_after(drawn: list[tuple[int, 
     assert found["Copies, exposed"] == list(zip(exposed.starts.tolist(), exposed.ends.tolist(), strict=True))
     free = sum(end - start for start, end in found["Free time"])
     assert free == (int(busy.ends[-1] - busy.starts[0]) - busy.length_ns if busy.starts.size else 0)
-
-
-def test_work_of_other_tracks_is_not_the_device_s() -> None:
-    assert not any(sum_up([(0, 10, 0, 2), (20, 10, 1, 2)], 5).values())

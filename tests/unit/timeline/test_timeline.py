@@ -49,13 +49,6 @@ def test_steps_of_the_table_take_the_place_of_the_trace_s(tmp_path: Path) -> Non
     assert [lane.count for lane in steps] == [40]
 
 
-def test_waits_are_told_from_work(tmp_path: Path) -> None:
-    build_run(tmp_path / "run", RunPlan())
-    names = open_timeline(open_run(tmp_path / "run").rank(0)).names
-    found = dict(zip(names.name, names.category, strict=True))
-    assert (found["read: wait on input queue"], found["transform"]) == ("wait", "stage")
-
-
 def test_device_time_is_split_into_computation_communication_and_free(tmp_path: Path) -> None:
     rows = [
         make_slice(0, 0, 100, track=8, category="kernel", name="k"),
@@ -82,12 +75,6 @@ def test_search_goes_forward_back_and_round(tmp_path: Path) -> None:
     back = search(timeline, "needle", after, "previous")
     assert back.hit is not None
     assert (back.count, back.number, back.hit.sid) == (12, 12, 55)
-
-
-def test_search_for_nothing_or_what_is_not_there_finds_nothing(tmp_path: Path) -> None:
-    timeline = open_timeline(build_slices_run(tmp_path / "run", linked_rows()).rank(0))
-    assert search(timeline, "", (-1, -1), "next").hit is None
-    assert search(timeline, "no such name", (-1, -1), "previous").count == 0
 
 
 def test_the_dictionary_shortens_names_of_any_length(tmp_path: Path) -> None:
@@ -223,11 +210,6 @@ def test_each_piece_lies_on_the_lane_of_its_slice(tmp_path: Path) -> None:
     assert found["starts"][0] + timeline.index.origin_ns == path.start_ns[0]
 
 
-def test_without_a_path_nothing_is_drawn(tmp_path: Path) -> None:
-    timeline = find_timelines().open(build_window(tmp_path, lambda machine: machine.work(500.0), steps=3).rank())
-    assert view_path(timeline, None) == {"starts": [], "ends": [], "lanes": []}
-
-
 def test_what_held_the_training_up_is_on_two_tracks(tmp_path: Path) -> None:
     saved = {"id": 0, "name": "torch.save", "path": "torch.save", "thread_id": 1, "start_ns": 2000 * MS}
     made = {"step": 3, "kind": "recompile", "start_ns": 1100 * MS, "duration_ns": 40 * MS, "name": "f (a.py:1)"}
@@ -247,12 +229,6 @@ def test_what_held_the_training_up_is_on_two_tracks(tmp_path: Path) -> None:
         ("Checkpoints, validation", "checkpoint (torch.save)", 2000 * MS, 90 * MS),
         ("torch.compile", "recompilation of f (a.py:1): size mismatch", 1100 * MS, 40 * MS),
     }
-
-
-def test_a_run_without_any_of_it_has_no_such_track(tmp_path: Path) -> None:
-    run = build_case_run(tmp_path, Plant(RunPlan(steps=20, operators=False)))
-    names = {track.name for track in derive_slices(run.rank(), [], 0).tracks}
-    assert not names & {"Checkpoints, validation", "torch.compile"}
 
 
 def test_collectives_outside_of_windows_have_a_track_for_each_group(tmp_path: Path) -> None:
@@ -314,3 +290,9 @@ def test_pure_functions_of_the_viewer() -> None:
     command = [NODE, "--no-warnings", "--experimental-default-type=module", "--test", "tests/js/timeline.test.mjs"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-1000:]
+
+
+def test_search_for_nothing_or_what_is_not_there_finds_nothing(tmp_path: Path) -> None:
+    timeline = open_timeline(build_slices_run(tmp_path / "run", linked_rows()).rank(0))
+    assert search(timeline, "", (-1, -1), "next").hit is None
+    assert search(timeline, "no such name", (-1, -1), "previous").count == 0

@@ -148,15 +148,6 @@ def test_pairs_are_told_by_the_order_of_recording() -> None:
     assert not are_interleaved(base, late)
 
 
-def test_the_phase_that_changed_is_named() -> None:
-    random = np.random.default_rng(0)
-    base = [make_run(random, at) for at in range(6)]
-    new = [make_run(random, at + 10, wait=14.0, factor=1.04) for at in range(6)]
-    verdict = judge(base, new)
-    assert verdict.kind == "slower"
-    assert "in the mean step data wait is 3.9" in verdict.reason
-
-
 def test_a_busy_host_another_script_and_a_run_given_twice_are_named() -> None:
     base, new = make_pairs(0, 3)
     busy = replace(new[0], others_cores=0.6)

@@ -36,11 +36,6 @@ def test_storage_that_gives_no_more_to_more_workers_is_seen(tmp_path: Path) -> N
     assert found.crowding.yield_frac == pytest.approx(0.0, abs=0.1)
 
 
-def test_a_run_that_counts_no_files_says_so(tmp_path: Path) -> None:
-    found = must(read_reading(build_case_run(tmp_path / "run", Plant()).rank(0), 0))
-    assert (found.files, found.open_ns, found.bytes, found.crowding, found.first_ns) == (None,) * 5
-
-
 def test_files_and_epochs_are_means_per_batch(tmp_path: Path) -> None:
     opened = must(read_reading(build_case_run(tmp_path / "a", Plant(edit_stages=open_files(64, 4.0))).rank(0), 0))
     assert (opened.files, opened.open_ns, opened.bytes) == (64.0, 4e6, 64 * 4096.0)
@@ -108,11 +103,6 @@ def test_a_batch_that_is_soon_made_holds_the_interpreter_no_longer_than_that() -
     fetches = [fetch_of(n, begin + 20.0, 3.0) for n, begin in enumerate(begins)]  # 2 ms of the next batch are left
     found = must(compare_receiving(build_table_from_rows("fetches", fetches), build_table_from_rows("stages", stages)))
     assert found.idle_ns + min(found.held_ns, 2.0 * MS) == pytest.approx(3.0 * MS, rel=0.01)
-
-
-def test_from_a_few_batches_nothing_is_known() -> None:
-    assert receive(12.0, 13.0, 3.0, batches=5) is None
-    assert receive(12.0, 13.0, 3.0, batches=0) is None
 
 
 def test_choosing_samples_within_the_request_is_not_receiving() -> None:

@@ -21,7 +21,7 @@ from profiler_server.analysis.data.queues import (
     trace_over_time,
 )
 from profiler_server.analysis.data.replicas import summarize_totals
-from profiler_server.analysis.data.stages import find_loader, select_own, summarize_own, summarize_stages
+from profiler_server.analysis.data.stages import select_own, summarize_own, summarize_stages
 from profiler_server.diagnosis.bottleneck import find_own_bottleneck
 from tests.support.cases import Plant, build_case_run, slow
 from tests.support.runs import RunPlan
@@ -70,11 +70,6 @@ def test_a_batch_that_waits_behind_another_is_marked() -> None:
     assert trace.starts_ns.tolist() == [10, 20, 30, 40]
 
 
-def test_a_queue_of_the_users_is_found_by_name() -> None:
-    queues = _queues(_sample(1, 2, loader=-1, queue="decoded"), _sample(1, 5, loader=None, queue="decoded"))
-    assert trace_over_time(queues, QueueKey(None, "decoded")).depths.tolist() == [2, 5]
-
-
 def open_rank(path: Path, plan: RunPlan) -> RankRun:
     return build_case_run(path / "run", Plant(plan)).rank()
 
@@ -83,13 +78,6 @@ def test_queue_usage_is_mean_depth_over_capacity(tmp_path: Path) -> None:
     (queue,) = summarize_queues(open_rank(tmp_path, RunPlan(queue_depths=(0, 1, 2, 3))))
     assert (queue.name, queue.capacity, queue.samples) == ("worker_queue", 4, 40)
     assert (queue.mean_depth, queue.usage_frac, queue.empty_frac) == (1.5, 0.375, 0.25)
-
-
-def test_a_loader_without_workers_has_stages_but_no_queue(tmp_path: Path) -> None:
-    rank = open_rank(tmp_path, RunPlan(workers=0))
-    assert summarize_queues(rank) == ()
-    assert [stage.name for stage in summarize_stages(rank)] == ["read", "transform", "collate"]
-    assert find_loader(rank) == 0
 
 
 def test_stage_work_is_per_batch_and_busy_shares_add_up_within_a_worker(tmp_path: Path) -> None:

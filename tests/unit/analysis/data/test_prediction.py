@@ -8,7 +8,7 @@ import pytest
 
 from collector.estimating.model import Customer, Job, LoopModel, Processors, average_stretch
 from collector.estimating.simulation import simulate
-from profiler_server.analysis.data.loop import Cores, Queueing, estimate_others, measure_queueing
+from profiler_server.analysis.data.loop import Cores, estimate_others, measure_queueing
 from profiler_server.analysis.data.prediction import (
     find_doubt,
     find_sharing_doubt,
@@ -86,10 +86,6 @@ def cores_of(usable: float, load: HostLoad | None) -> Cores:
     return Cores(usable, 1.0, True, load)
 
 
-def test_beside_idle_cores_others_ask_for_what_they_get() -> None:
-    assert estimate_others(cores_of(8.0, load_of(1.0, 0.5)), 0) == pytest.approx(0.5)
-
-
 def test_a_program_that_never_waits_is_one_program_however_little_it_gets() -> None:
     # One core: the run computes for 60 % of the time and queues for the rest, so the other program gets 40 %.
     found = estimate_others(cores_of(1.0, load_of(0.5, 0.5, queued=0.5)), 0)
@@ -109,11 +105,6 @@ def test_programs_on_cores_that_the_run_may_not_use_count_only_if_it_queues() ->
     queues = HostLoad(0.5, 0.0, 1.5, 0.0, stretch=1.8, queued_frac=0.4, others_anywhere=1.0)
     assert estimate_others(cores_of(1.0, quiet), 0) == 0.0
     assert estimate_others(cores_of(1.0, queues), 0) > 0.5
-
-
-def test_nothing_sampled_asks_for_nothing() -> None:
-    assert estimate_others(cores_of(4.0, None), 2) == 0.0
-    assert measure_queueing(cores_of(4.0, None), 2, recorded=1.3) == Queueing(1.3, 1.3)
 
 
 def test_workers_and_the_step_queue_each_for_themselves() -> None:

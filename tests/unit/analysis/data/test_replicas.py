@@ -9,7 +9,6 @@ import pyarrow as pa
 import pytest
 
 from collector.format import parts
-from collector.format.parts import build_table_from_rows
 from collector.format.run import open_run
 from profiler_server.analysis.data.replicas import (
     find_slow_items,
@@ -45,17 +44,6 @@ def test_a_worker_is_work_waits_and_the_rest_of_its_wall_time() -> None:
     assert (trainer.replica, trainer.work_ns) == (-1, 7)
 
 
-def test_the_training_step_is_no_loading() -> None:
-    assert summarize_replicas(_stages(_row("step", -1, 0, 99))) == ()
-
-
-def test_stages_come_in_the_order_of_the_pipeline_with_the_users_own_last() -> None:
-    stages = _stages(
-        _row("tokenize", 0, 0, 1, loader=None), _row("step", -1, 0, 1), _row("collate", 0, 0, 1), _row("read", 1, 0, 1)
-    )
-    assert [row.stage for row in summarize_totals(stages)] == ["read", "collate", "step", "tokenize"]
-
-
 def test_the_processor_share_is_over_the_rows_that_know_it() -> None:
     stages = _stages(
         _row("read", 0, 0, 100, cpu_ns=25, bytes=10, longest_ns=30),
@@ -84,17 +72,6 @@ def test_transforms_are_named_and_shared_out() -> None:
         ("Resize", 0.75),
         ("Normalize", 0.25),
     ]
-
-
-def test_slow_items_come_slowest_first_with_their_place() -> None:
-    stages = _stages(
-        _row("read", 0, 0, 30, longest_ns=9, longest_item=4),
-        _row("transform", 1, 0, 30, longest_ns=20, longest_item=7, batch=3, detail="Resize"),
-        _row("collate", 1, 0, 30),
-    )
-    first, second = find_slow_items(stages)
-    assert (first.stage, first.detail, first.replica, first.batch, first.item) == ("transform", "Resize", 1, 3, 7)
-    assert (second.stage, second.item, second.longest_ns) == ("read", 4, 9)
 
 
 def test_another_loaders_rows_are_left_out_and_the_users_stages_kept(tmp_path: Path) -> None:
@@ -135,16 +112,6 @@ def test_the_transform_that_took_most_of_a_sample_is_named_and_not_its_reading()
         ("read", "", 8, 60, 390),
         ("transform", "Blur", 9, 40, 440),
     ]
-
-
-def test_a_sample_that_passes_several_transforms_counts_once() -> None:
-    rows = [
-        {"stage": "transform", "replica": 0, "kind": "work", "detail": name, "loader": loader, "epoch": 1, "batch": 0}
-        | {"start_ns": 10 * at, "duration_ns": 5, "items": items}
-        for at, (loader, name, items) in enumerate([(0, "Rotate", 32), (0, "Blur", 32), (1, "Rotate", 8)])
-    ]
-    (totals,) = summarize_totals(build_table_from_rows("stages", rows))
-    assert totals.items == 40
 
 
 def test_time_between_epochs_is_no_time_of_a_worker() -> None:

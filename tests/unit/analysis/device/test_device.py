@@ -67,12 +67,6 @@ def test_linked_only_leaves_out_what_no_call_launched(tmp_path: Path) -> None:
     assert found.linked_only == DeviceTimes(5_000, 5_000, 0, 0, 0)
 
 
-def test_utilization_is_of_the_span_of_the_steps(tmp_path: Path) -> None:
-    events = [step(1, 0, 50), step(2, 50, 50), call(1, 1, 1), call(51, 1, 2)]
-    events += [kernel("a", 10, 20, 1), kernel("b", 20, 20, 1, stream=8), kernel("c", 60, 10, 2), copy(80, 10, 2)]
-    assert _summarize(tmp_path, events).utilization_frac == pytest.approx(0.4)
-
-
 def test_multiprocessors_fill_up_to_one(tmp_path: Path) -> None:
     shape: dict[str, Any] = {"blocks per SM": 0.7, "est. achieved occupancy %": 50}
     events = [
@@ -89,17 +83,6 @@ def test_multiprocessors_fill_up_to_one(tmp_path: Path) -> None:
 def test_sm_efficiency_is_unknown_where_the_trace_is_silent(tmp_path: Path) -> None:
     found = _summarize(tmp_path, [step(1, 0, 40), call(1, 1, 1), kernel("Cijk_MI16x16x1", 10, 5, 1)])
     assert (found.sm_efficiency_frac, found.occupancy_frac, found.tensor_core_frac) == (None, None, 1.0)
-
-
-def test_gaps_are_told_apart_by_their_cause(tmp_path: Path) -> None:
-    calls = [call(1, 1, 1), call(2, 1, 2), call(3, 1, 3), call(200, 1, 4)]
-    work = [kernel("a", 10, 10, 1), kernel("b", 30, 10, 2), kernel("c", 90, 10, 3), kernel("d", 210, 10, 4)]
-    causes = _summarize(tmp_path, [step(1, 0, 300), *calls, *work]).idle_causes_ns
-    assert causes == IdleCauses(host_wait=110_000, kernel_wait=10_000, other=50_000)
-
-
-def test_trace_of_the_host_alone_has_no_device(tmp_path: Path) -> None:
-    assert summarize_device(_import(tmp_path, [step(1, 0, 10), operator("aten::mm", 1, 5)])) is None
 
 
 def test_run_without_slices_has_neither(tmp_path: Path) -> None:
@@ -165,21 +148,6 @@ def test_multiprocessors_are_filled_by_the_kernels_whose_shape_is_known(rank: Ra
     found = summarize_work(work, rank)
     assert found.sm_efficiency_frac == pytest.approx(0.5 * 50 / (high - low))
     assert found.utilization_frac == pytest.approx((50 + 100) / (high - low))
-
-
-def test_a_device_without_kernels_was_not_busy(rank: RankRun) -> None:
-    low, _ = detail(rank, 5)
-    found = summarize_work(write_work(rank, slice_row(0, 1, low, 100, category="memcpy")), rank)
-    assert (found.utilization_frac, found.sm_efficiency_frac, found.occupancy_frac) == (0.0, 0.0, None)
-
-
-def test_collectives_keep_a_device_busy(rank: RankRun) -> None:
-    low, high = detail(rank, 5)
-    found = summarize_work(
-        write_work(rank, slice_row(0, 1, low, 100, category="communication", args=launch_shape(1, 50))), rank
-    )
-    assert found.utilization_frac == pytest.approx(100 / (high - low))
-    assert found.occupancy_frac == 0.5
 
 
 def test_several_devices_are_as_busy_as_their_mean(rank: RankRun) -> None:
@@ -292,17 +260,6 @@ def test_time_between_windows_is_nobodys(rank: RankRun) -> None:
 def _make(*texts: str | None) -> Texts:
     halves = [pa.array(part, pa.string()).dictionary_encode() for part in (texts[:2], texts[2:])]
     return Texts(pa.chunked_array(halves).unify_dictionaries())
-
-
-def test_a_test_is_asked_once_of_each_text_and_answers_for_every_row() -> None:
-    asked: list[str] = []
-
-    def is_short(text: str) -> bool:
-        asked.append(text)
-        return len(text) == 1
-
-    assert _make("a", "bb", "a", "bb").match(is_short).tolist() == [True, False, True, False]
-    assert sorted(asked) == ["a", "bb"]
 
 
 def test_null_passes_no_test_and_has_no_number() -> None:

@@ -71,11 +71,6 @@ def test_work_that_seems_to_start_before_its_launch_waits_in_no_queue(tmp_path: 
     assert queue.mean == 0.0
 
 
-def test_a_queue_of_nothing_is_empty(tmp_path: Path) -> None:
-    queue = trace_queue(read_work(tmp_path, [kernel("a", 5, 20, 99)]))
-    assert (len(queue.times_ns), queue.mean) == (0, 0.0)
-
-
 def test_overlap_is_the_part_of_communication_that_computation_hides(tmp_path: Path) -> None:
     events = [
         call(1, 1, 1),

@@ -6,11 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-import torch
-from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
 
-from collector import Profiler
 from collector.format.phases import PHASE_NAMES
 from profiler_server.analysis.operators.avoidable import find_looped_rows
 from profiler_server.facts.steps import LoopedRows
@@ -58,12 +54,6 @@ def test_arithmetic_that_is_known_stays(tmp_path: Path) -> None:
     assert moved is not None
     for found in (flops, moved):
         assert found.phases[0].high_ns == pytest.approx((16.132 - 2 * 1.0 - 0.004) * MS)
-
-
-def test_the_shortest_of_several_steps_counts(tmp_path: Path) -> None:
-    once = call_operators(*ONE_BY_ONE)
-    late = [{**row, "self_ns": 3 * row["self_ns"]} for row in call_operators(*ONE_BY_ONE, step=12)]
-    assert find(tmp_path / "a", once) == find(tmp_path / "b", once + late)
 
 
 @pytest.mark.parametrize(
@@ -165,31 +155,7 @@ def test_rows_are_those_of_the_batch_or_of_a_matrix(batch_size: int, rows: int, 
     assert found.rows == rows
 
 
-def test_a_run_without_a_window_has_none(tmp_path: Path) -> None:
-    assert find(tmp_path, []) is None
-
-
-class OneByOne(nn.Module):  # type: ignore[misc]
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.Linear(WIDTH, WIDTH)
-
-    def forward(self, batch: torch.Tensor) -> torch.Tensor:
-        return torch.stack([self.layer(row) for row in batch])
-
-
-def test_a_loop_of_real_steps_is_told(tmp_path: Path) -> None:
-    model = OneByOne()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-
-    def train() -> None:
-        for (batch,) in DataLoader(TensorDataset(torch.randn(14 * ROWS, WIDTH)), ROWS):
-            model(batch).pow(2).mean().backward()
-            optimizer.step()
-            optimizer.zero_grad()
-
-    profiler = Profiler(tmp_path / "run", window=(10, 3))
-    train()
-    run = must(profiler.analyse())
-    found = must(find_looped_rows(run.rank(0), PHASES_NS, 1, ROWS))
-    assert (found.rows, found.is_free, found.holds_batches) == (ROWS, True, False)
+def test_the_shortest_of_several_steps_counts(tmp_path: Path) -> None:
+    once = call_operators(*ONE_BY_ONE)
+    late = [{**row, "self_ns": 3 * row["self_ns"]} for row in call_operators(*ONE_BY_ONE, step=12)]
+    assert find(tmp_path / "a", once) == find(tmp_path / "b", once + late)

@@ -116,14 +116,6 @@ def test_a_run_on_the_cpu_is_measured_by_host_self_time(run: Path) -> None:
     assert table.rows["flops_per_s"].to_pylist() == [pytest.approx(5e10)]
 
 
-def test_the_roof_is_that_of_the_device_that_worked_most(run: Path) -> None:
-    devices = (Device(0, "Tesla T4", "cuda"), Device(1, "AMD Instinct MI210", "rocm"))
-    edit_manifest(run, devices=devices)
-    write_rows(run, "kernels", [kernel("a", device=0, total_ns=10), kernel("b", device=1, total_ns=30)])
-    roof = must(find_roof(_rank(run)))
-    assert (roof.device, roof.is_rocm) == ("AMD Instinct MI210", True)
-
-
 def test_arguments_without_a_floating_point_type_are_whole_numbers_or_lists(run: Path) -> None:
     rows = _measure(
         run,
@@ -150,11 +142,6 @@ def test_a_part_that_is_as_busy_with_bytes_as_with_arithmetic_is_bound_by_memory
     assert (row["bound"], row["efficiency_frac"]) == ("memory", 1.0)
 
 
-def test_operations_of_which_the_bytes_are_not_known_have_no_intensity(run: Path) -> None:
-    row = _measure(run, (H100,), _work("aten::mm", '["double"]', 1000, 1e6, 0.0))["aten::mm", "fp64"]
-    assert (row["intensity"], row["flops_per_s"]) == (None, 1e12)
-
-
 def test_the_time_of_a_call_is_its_own_kernels_or_else_those_of_its_callees(run: Path) -> None:
     own = {**_work("aten::mm", '["double"]', 1, 1.0, 1.0), "device_total_ns": 9}
     callees = {**_work("aten::addmm", '["double"]', 0, 1.0, 1.0), "device_total_ns": 9}
@@ -171,3 +158,16 @@ def test_fp32_is_tf32_where_most_of_its_kernel_time_is_on_tensor_cores(
     on_cores = kernel("a", operator="aten::mm", tensor_core=True, total_ns=on_cores_ns)
     write_rows(run, "kernels", [on_cores, kernel("b", operator="aten::mm", total_ns=10), kernel("c", operator=None)])
     assert tabulate_roofline(_rank(run)).rows["precision"].to_pylist() == [precision]
+
+
+def test_the_roof_is_that_of_the_device_that_worked_most(run: Path) -> None:
+    devices = (Device(0, "Tesla T4", "cuda"), Device(1, "AMD Instinct MI210", "rocm"))
+    edit_manifest(run, devices=devices)
+    write_rows(run, "kernels", [kernel("a", device=0, total_ns=10), kernel("b", device=1, total_ns=30)])
+    roof = must(find_roof(_rank(run)))
+    assert (roof.device, roof.is_rocm) == ("AMD Instinct MI210", True)
+
+
+def test_operations_of_which_the_bytes_are_not_known_have_no_intensity(run: Path) -> None:
+    row = _measure(run, (H100,), _work("aten::mm", '["double"]', 1000, 1e6, 0.0))["aten::mm", "fp64"]
+    assert (row["intensity"], row["flops_per_s"]) == (None, 1e12)

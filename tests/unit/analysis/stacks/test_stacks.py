@@ -135,14 +135,6 @@ def test_batches_that_the_training_thread_makes_have_stages_too(tmp_path: Path) 
     assert stacks.phase("data_wait").samples == 60
 
 
-def test_a_library_that_no_code_of_the_users_called_in_a_worker_has_no_caller(tmp_path: Path) -> None:
-    collate = library("default_collate", "torch/utils/data/_utils/collate.py")
-    stacks = _read(tmp_path, FORWARD, in_stage("collate", 60, collate))
-    assert [(entry.function, entry.caller) for entry in stacks.stage(0, "collate").functions] == [
-        ("torch.default_collate", "")
-    ]
-
-
 @pytest.mark.parametrize(("of_one", "of_another", "named"), [(5, 0, 0), (6, 0, 1), (20, 9, 0), (21, 9, 2)])
 def test_of_few_samples_only_what_is_surely_most_of_them_is_named(
     tmp_path: Path, of_one: int, of_another: int, named: int

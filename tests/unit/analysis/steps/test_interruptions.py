@@ -108,10 +108,6 @@ def test_sums_are_by_name_and_leave_out_what_the_user_marked(tmp_path: Path) -> 
     assert (saved.count, saved.total_ns, saved.longest_ns, saved.longest_at_ns) == (2, 150 * MS, 100 * MS, at)
 
 
-def test_a_run_without_any_of_it_has_none(tmp_path: Path) -> None:
-    assert sum_interruptions(read_interruptions(_build(tmp_path))) == ()
-
-
 def test_recompilations_of_a_function_are_one_sum_with_the_reason_of_the_longest(tmp_path: Path) -> None:
     common = {"step": 3, "kind": "recompile", "start_ns": 1100 * MS, "name": "forward (model.py:12)"}
     lengths = ((100, "size 8"), (300, "size 16"))

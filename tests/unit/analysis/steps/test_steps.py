@@ -160,11 +160,6 @@ def test_garbage_collection_and_loader_starts_are_told_from_a_slow_phase() -> No
     assert [o.cause for o in started.shown] == ["loader_start"]
 
 
-def test_a_slow_step_inside_a_window_is_the_windows_doing() -> None:
-    found = list_outliers(build_table_from_rows("steps", _steps_with(11, forward_ns=80 * MS)))
-    assert [(o.step, o.cause) for o in found.shown] == [(11, "window")]
-
-
 def test_only_the_slowest_are_shown_but_all_are_counted() -> None:
     rows = build_steps(RunPlan(steps=200))
     for number in range(100, 110):
