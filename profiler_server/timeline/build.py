@@ -48,8 +48,7 @@ class SliceColumns(NamedTuple):
     sid: Uint32s
 
     def cut(self, first: int, last: int) -> SliceColumns:
-        part = slice(first, last)
-        return SliceColumns(self.start[part], self.end[part], self.name[part], self.sid[part])
+        return SliceColumns._make(column[first:last] for column in self)
 
 
 def level_file(level: int) -> str:
@@ -308,12 +307,8 @@ def _lay_out(
 ) -> SliceColumns:
     """Put the slices into lane order, and write their places in the order of their names."""
     by_lane, by_name = by
-    laid = SliceColumns(
-        scratch.new_column("lane_start", np.int64, scratch.rows),
-        scratch.new_column("lane_end", np.int64, scratch.rows),
-        scratch.new_column("lane_name", np.uint32, scratch.rows),
-        scratch.new_column("lane_sid", np.uint32, scratch.rows),
-    )
+    kinds = zip(SliceColumns._fields, (np.int64, np.int64, np.uint32, np.uint32), strict=True)
+    laid = SliceColumns._make(scratch.new_column(f"lane_{name}", kind, scratch.rows) for name, kind in kinds)
     order = scratch.new_column("order", np.uint32, scratch.rows)
     for part in scratch.parts():
         place = by_lane.place(plan.number[scratch.lane[part]])

@@ -37,15 +37,7 @@ class Bins(NamedTuple):
     id: Uint32s
 
     def cut(self, first: int, last: int) -> Bins:
-        return Bins(
-            self.start[first:last],
-            self.end[first:last],
-            self.busy[first:last],
-            self.longest[first:last],
-            self.merged[first:last],
-            self.name[first:last],
-            self.id[first:last],
-        )
+        return Bins._make(column[first:last] for column in self)
 
 
 def join_bins(pieces: list[Bins]) -> Bins:
@@ -149,17 +141,13 @@ class Names:
         return self.name[number], self.category[number], count, total_ns, total_ns / max(count, 1), longest_ns
 
 
+_COUNTED = ("count", "total_ns", "longest_ns")
+
+
 def write_names(path: Path, names: Names) -> None:
     """Write the dictionary as Arrow IPC."""
-    table = pa.table(
-        {
-            "name": pa.array(names.name, pa.string()),
-            "category": pa.array(names.category, pa.string()),
-            "count": names.count,
-            "total_ns": names.total_ns,
-            "longest_ns": names.longest_ns,
-        }
-    )
+    texts = {name: pa.array(getattr(names, name), pa.string()) for name in ("name", "category")}
+    table = pa.table(texts | {name: getattr(names, name) for name in _COUNTED})
     with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
         writer.write_table(table)
 
@@ -171,5 +159,5 @@ def read_names(path: Path) -> Names:
         return Names(
             table["name"].to_pylist(),
             table["category"].to_pylist(),
-            *(np.array(table[column].to_numpy()) for column in ("count", "total_ns", "longest_ns")),
+            *(np.array(table[column].to_numpy()) for column in _COUNTED),
         )

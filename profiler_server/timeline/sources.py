@@ -190,15 +190,7 @@ def _leave_out(batch: Batch, superseded: Sequence[int]) -> Batch:
     if kept.all():
         return batch
     mask = pa.array(kept)
-    return Batch(
-        batch.track[kept],
-        batch.depth[kept],
-        batch.start[kept],
-        batch.end[kept],
-        batch.name.filter(mask),
-        batch.category.filter(mask),
-        batch.sid[kept],
-    )
+    return Batch._make(column[kept] if isinstance(column, np.ndarray) else column.filter(mask) for column in batch)
 
 
 def find_stamp(rank: RankRun, version: int) -> str:

@@ -7,7 +7,7 @@ counts as held from before.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -56,6 +56,11 @@ class MemoryTrace:
 
     def __len__(self) -> int:
         return len(self.start_ns)
+
+    def pick(self, rows: Mask) -> MemoryTrace:
+        """Return some of the events."""
+        columns = {name: getattr(self, name)[rows] for name in (*_COLUMNS, "operator")}
+        return replace(self, **columns, tensors=self.tensors.pick(rows))
 
     @cached_property
     def peak_row(self) -> int:
@@ -139,8 +144,9 @@ def read_memory(rank: RankRun) -> tuple[MemoryTrace, ...]:
     codes = np.asarray(operators.indices.fill_null(-1).to_numpy(zero_copy_only=False), np.int64)
     device = read_integers(table, "device", absent=-1)
     found = sorted(np.unique(device).tolist(), key=lambda number: (number == HOST, number))
-    tensors = _read_tensors(table)
-    return tuple(_pick(table, (codes, names, tensors), number, device == number) for number in found)
+    columns = {name: read_integers(table, name, absent=-1) for name in _COLUMNS}
+    whole = MemoryTrace(device=HOST, operator=codes, operators=names, tensors=_read_tensors(table), **columns)
+    return tuple(_pick(whole, number, device == number) for number in found)
 
 
 def _read_tensors(table: pa.Table) -> Tensors:
@@ -153,17 +159,12 @@ def _read_tensors(table: pa.Table) -> Tensors:
     )
 
 
-def _pick(table: pa.Table, told: tuple[Ints, tuple[str, ...], Tensors], device: int, mine: Mask) -> MemoryTrace:
-    codes, names, tensors = told
-    start, step, allocated, reserved, change, address = (
-        read_integers(table, name, absent=-1)[mine] for name in _COLUMNS
-    )
-    if not (address != -1).any():
+def _pick(whole: MemoryTrace, device: int, mine: Mask) -> MemoryTrace:
+    trace = replace(whole.pick(mine), device=device)
+    if not trace.has_addresses:
         # Without totals the level is a sum of changes: what goes below nothing was there before the first of them.
-        allocated = allocated - min(int(allocated.min(initial=0)), 0)
-    trace = MemoryTrace(
-        device, start, step, allocated, reserved, change, address, codes[mine], names, tensors.pick(mine)
-    )
+        lowest = min(int(trace.allocated_bytes.min(initial=0)), 0)
+        trace = replace(trace, allocated_bytes=trace.allocated_bytes - lowest)
     return _leave_out_maps(trace) if device == HOST else trace
 
 
@@ -181,17 +182,7 @@ def _leave_out_maps(trace: MemoryTrace) -> MemoryTrace:
         kept[row] = held + int(trace.change_bytes[row]) == 0
     if not kept.any():
         return trace
-    start, step, allocated, change, address, operator = (
-        values[kept]
-        for values in (
-            *(trace.start_ns, trace.step, trace.allocated_bytes),
-            *(trace.change_bytes, trace.address, trace.operator),
-        )
-    )
-    return MemoryTrace(
-        *(HOST, start, step, allocated, np.full(len(start), -1), change, address, operator, trace.operators),
-        trace.tensors.pick(kept),
-    )
+    return replace(trace.pick(kept), reserved_bytes=np.full(int(kept.sum()), -1))
 
 
 def sum_operators(trace: MemoryTrace) -> tuple[OperatorChange, ...]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from profiler_server.store.ledger import MOST_ENTRIES, NAME, Ledger, LedgerEntry, TrackRecord
+from profiler_server.store.ledger import MOST_ENTRIES, NAME, Ledger, LedgerEntry, TrackRecord, say_track_record
 
 
 def entry(run: str, predicted: float, rule: str = "no_workers", measured: float = 100.0) -> LedgerEntry:
