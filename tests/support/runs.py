@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import socket
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -82,22 +83,41 @@ def build_run(path: Path, plan: RunPlan | None = None) -> Path:
     return path
 
 
+_PACKED: dict[str, dict[str, bytes]] = {}
+"""The files of the tables of plans that were built before: most tests build one of a few."""
+
+
+def _pack_tables(plan: RunPlan, steps: list[dict[str, Any]]) -> dict[str, bytes]:
+    key = repr(replace(plan, ranks=1, state="complete", facts={}))
+    if key not in _PACKED:
+        tables: dict[str, list[dict[str, Any]]] = {
+            "steps": steps,
+            "phases": build_phases(steps),
+            "fetches": build_fetches(steps),
+            "queues": build_queues(steps, plan) if plan.workers else [],
+            "stages": build_stages(steps, plan),
+        }
+        if plan.operators:
+            tables |= {"operators": build_operators(steps), **build_timeline(steps)}
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "table.parquet"
+            packed = {}
+            for name, rows in tables.items():
+                parts.write_table(parts.build_table_from_rows(name, rows), file)
+                packed[name] = file.read_bytes()
+        _PACKED[key] = packed
+    return _PACKED[key]
+
+
 def _build_rank(path: Path, rank: int, plan: RunPlan) -> None:
     folder = layout.rank_path(path, rank)
     folder.mkdir(parents=True, exist_ok=True)
     steps = build_steps(plan)
     end_ns = steps[-1]["start_ns"] + steps[-1]["duration_ns"] if steps else 0
-    tables: dict[str, list[dict[str, Any]]] = {
-        "steps": steps,
-        "phases": build_phases(steps),
-        "fetches": build_fetches(steps),
-        "queues": build_queues(steps, plan) if plan.workers else [],
-        "stages": build_stages(steps, plan),
-    }
-    if plan.operators:
-        tables |= {"operators": build_operators(steps), **build_timeline(steps)}
-    for name, rows in tables.items():
-        parts.write_table(parts.build_table_from_rows(name, rows), layout.table_file(folder, name))
+    for name, content in _pack_tables(plan, steps).items():
+        file = layout.table_file(folder, name)
+        file.unlink(missing_ok=True)
+        file.write_bytes(content)
     rank_manifest = RankManifest(
         rank=rank,
         host=socket.gethostname(),
