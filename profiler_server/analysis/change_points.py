@@ -71,7 +71,6 @@ def beats_line(values: Floats, parted: int) -> bool:
 
 
 def _score(ranks: Floats) -> Floats:
-    """Return the standardised rank sum of each place, for each row of ranks."""
     count = ranks.shape[1]
     first = np.arange(LEAST_SIDE, count - LEAST_SIDE + 1)
     sums = np.cumsum(ranks - (count + 1) / 2, axis=1)[:, first - 1]
@@ -81,7 +80,6 @@ def _score(ranks: Floats) -> Floats:
 
 @derived()
 def _permute(count: int) -> Floats:
-    """Return the best scores of values without a change, in order."""
     random = np.random.default_rng(_SEED)
     rows: Floats = np.argsort(random.random((_PERMUTATIONS, count)), axis=1).astype(np.float64) + 1.0
     scores: Floats = np.sort(_score(rows).max(axis=1))
@@ -113,7 +111,6 @@ def _describe(durations_ns: Ints, blocks: Floats, parted: int, length: int, chan
 
 
 def _form_blocks(durations_ns: Ints, length: int) -> Floats:
-    """Return the medians of blocks of equal length; what is left over goes to the last one."""
     count = len(durations_ns) // length
     whole: Floats = np.median(durations_ns[: count * length].reshape(count, length), axis=1)
     whole[-1] = np.median(durations_ns[(count - 1) * length :])

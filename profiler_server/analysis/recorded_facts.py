@@ -38,7 +38,6 @@ def _take(value: Any, kind: type[T]) -> T | None:
 
 
 def _take_each(values: Any, kind: type[T]) -> list[T]:
-    """Return the entries of a list that are of a type."""
     found = (_take(value, kind) for value in (values if isinstance(values, list) else ()))
     return [value for value in found if value is not None]
 
@@ -76,7 +75,6 @@ def read_probe(facts: Mapping[str, Any], steps: pa.Table | None = None) -> Input
 
 
 def _find_receiving(rounds: list[_Round], steps: pa.Table | None) -> float | None:
-    """Return the mean time in the loader of the measured steps."""
     firsts = [(_take(entry.first_step, Time), len(entry.lengths)) for entry in rounds]
     numbers = [first + at for first, count in firsts if first is not None for at in range(count)]
     if steps is None or not numbers:

@@ -213,7 +213,6 @@ def _decode_array(kind: Any, raw: Any) -> Any:
 
 
 def _find_dtype(kind: Any) -> Any:
-    """Return the type of the numbers that an array is declared to hold."""
     parts = get_args(kind)
     return get_args(parts[1])[0] if len(parts) == 2 else np.int64
 

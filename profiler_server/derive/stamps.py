@@ -125,7 +125,6 @@ def find_finished(run_path: Path) -> str | None:
 
 
 def _look(run_path: Path) -> tuple[str | None, int]:
-    """Return the stamp, and how many files were looked at."""
     try:
         if run_path.resolve() != run_path:
             return None, 0

@@ -264,7 +264,6 @@ def _find_changed_ns(path: Path) -> int:
 
 
 def _announce(run_id: str, path: Path) -> RunEntry:
-    """Return the line of a run whose files are still to be read."""
     changed_ns = _find_changed_ns(path)
     manifest = RunManifest(run_id, path.name, changed_ns, changed_ns, "collector", 1, "")
     return RunEntry(run_id, path, manifest, Headline("complete", (), 0, None, None), is_read=False)
@@ -291,7 +290,9 @@ def _compare_to_previous(newest_first: Sequence[RunEntry]) -> tuple[RunEntry, ..
             mean_frac = _find_opposite_mean(before.headline, entry.headline, change_frac)
             known = changes.setdefault(family, [])
             is_clear = mean_frac is None and _is_clear(before.headline, entry.headline, change_frac)
-            is_clear = is_clear and abs(math.log1p(change_frac)) > _find_usual(known)
+            # Beyond this change of the logarithm a run stands out from the changes before it.
+            usual = CLEAR_RATIO * median(known) if len(known) >= KNOWN_CHANGES else 0.0
+            is_clear = is_clear and abs(math.log1p(change_frac)) > usual
             known.append(abs(math.log1p(change_frac)))
             entry = replace(
                 entry,
@@ -311,11 +312,6 @@ def _is_same_job(before: RunManifest, after: RunManifest) -> bool:
     return bool(after.job_id) and before.job_id == after.job_id and before.attempt < after.attempt
 
 
-def _find_usual(known: Sequence[float]) -> float:
-    """Return beyond which change of the logarithm a run stands out from the changes before it; 0 of too few."""
-    return CLEAR_RATIO * median(known) if len(known) >= KNOWN_CHANGES else 0.0
-
-
 def _is_clear(before: Headline, after: Headline, change_frac: float) -> bool:
     """Say whether the median step changed by more than noise: within the runs, and of one process to the next."""
     if min(before.steps, after.steps) < CLEAR_STEPS or abs(change_frac) <= CLEAR_FRAC:
@@ -328,7 +324,6 @@ def _find_noise_ns(before: Headline, after: Headline) -> float:
 
 
 def _find_opposite_mean(before: Headline, after: Headline, change_frac: float) -> float | None:
-    """Return the change of the mean step where it went the other way than the median by more than noise."""
     if not before.step_mean_ns or not after.step_mean_ns:
         return None
     change_ns = after.step_mean_ns - before.step_mean_ns

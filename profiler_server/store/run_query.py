@@ -59,7 +59,8 @@ class RunPage:
 def select_runs(runs: tuple[RunEntry, ...], query: RunQuery) -> RunPage:
     """Return the page of runs that a query asks for. Runs that lack the sorted value, or are not read yet, come last."""
     words = query.q.casefold().split()
-    chosen = [run for run in runs if _has_state(run, query.state) and _matches(run, words)]
+    known_state = [run for run in runs if query.state is None or (run.is_read and run.shown_state == query.state)]
+    chosen = [run for run in known_state if _matches(run, words)]
     key = query.sort.removeprefix("-")
     value = _VALUES[key]  # type: ignore[index]
     falling = query.sort.startswith("-")
@@ -71,10 +72,6 @@ def select_runs(runs: tuple[RunEntry, ...], query: RunQuery) -> RunPage:
     page = min(query.page, pages)
     first = (page - 1) * query.page_size
     return RunPage(tuple(ordered[first : first + query.page_size]), page, pages, len(ordered))
-
-
-def _has_state(run: RunEntry, state: ListState | None) -> bool:
-    return state is None or (run.is_read and run.shown_state == state)
 
 
 def _matches(run: RunEntry, words: list[str]) -> bool:

@@ -136,7 +136,6 @@ def _begins_like_trace(head: bytes) -> bool:
 
 
 def _list_sources(entry: RunEntry) -> list[tuple[str, int | None]]:
-    """Return name and size of the files that a run was imported from; the size is None where the run does not tell."""
     files, sizes = entry.manifest.metadata.get("files"), entry.manifest.metadata.get("file_bytes")
     if entry.manifest.source != "kineto" or not isinstance(files, list):
         return []

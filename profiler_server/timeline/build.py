@@ -178,8 +178,11 @@ def build_timeline(rank: RankRun, folder: Path, progress: Progress = lambda shar
     with Scratch(folder / "scratch") as scratch:
         device, derived_rows = _read_slices(rank, scratch, (tracks, derived, free), table_rows, progress)
         _read_derived(folder, scratch, (derived_rows, table_rows), progress)
-        plan = _plan(scratch, [*_list_tracks(tracks, derived), *device], counters)
-        _write_counters(folder / COUNTERS_FILE, counters, plan.origin_ns)
+        own = [track for track in tracks if track.kind != "counter" and track.id not in derived.superseded]
+        plan = _plan(scratch, [*own, *derived.tracks, *device], counters)
+        with ColumnWriter(folder / COUNTERS_FILE, POINT_KINDS) as writer:
+            for series in counters:
+                writer.write((series.time - plan.origin_ns, series.value))
         levels = _write_slices(folder, scratch, plan, progress)
         index = Index(
             plan.origin_ns,
@@ -223,11 +226,6 @@ def _read_derived(folder: Path, scratch: Scratch, known: tuple[list[int], int], 
     for batch in read_derived_batches(folder, *known):
         scratch.fill(batch, 1)
         progress(_READ + (_DERIVED - _READ) * (scratch.rows - table_rows) / max(capacity - table_rows, 1))
-
-
-def _list_tracks(tracks: list[Track], derived: Derived) -> list[Track]:
-    own = [t for t in tracks if t.kind != "counter" and t.id not in derived.superseded]
-    return own + list(derived.tracks)
 
 
 def _plan(scratch: Scratch, tracks: list[Track], counters: list[Series]) -> _Plan:
@@ -333,9 +331,3 @@ def _sum_names(scratch: Scratch) -> Names:
         np.add.at(total, scratch.name[part], length)
         np.maximum.at(longest, scratch.name[part], length)
     return Names([name for name, _ in pairs], [category for _, category in pairs], count, total, longest)
-
-
-def _write_counters(path: Path, counters: list[Series], origin_ns: int) -> None:
-    with ColumnWriter(path, POINT_KINDS) as writer:
-        for series in counters:
-            writer.write((series.time - origin_ns, series.value))

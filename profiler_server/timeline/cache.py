@@ -75,7 +75,6 @@ def check_seal(folder: Path) -> None:
 
 
 def _sum_file(path: Path) -> tuple[int, int]:
-    """Return size and checksum of a regular file."""
     size = _check_regular(path)
     stretches = [(0, size)] if size <= _WHOLE_BYTES else [(0, _ENDS_BYTES), (size - _ENDS_BYTES, size)]
     checksum = 0
@@ -242,7 +241,6 @@ def _remove_damaged(folder: Path, error: Exception) -> None:
 
 
 def _build(rank: RankRun, stamp: str, roots: list[Path], note: Progress) -> Path:
-    """Build a cache in the first of the places that can be written."""
     problem: OSError | None = None
     for root in roots:
         try:
@@ -258,7 +256,6 @@ def _build(rank: RankRun, stamp: str, roots: list[Path], note: Progress) -> Path
 
 
 def _build_in(rank: RankRun, folder: Path, partial: Path, note: Progress) -> Path:
-    """Build a cache, then put it in its place. OSError passes."""
     build_timeline(rank, partial, note)
     seal_folder(partial)
     align_all(partial, folder.parent)
@@ -275,7 +272,6 @@ def _build_in(rank: RankRun, folder: Path, partial: Path, note: Progress) -> Pat
 
 
 def _explain_failure(rank: RankRun, error: Exception) -> StepscopeError:
-    """Return the error with what to do about it."""
     if isinstance(error, StepscopeError):
         return error
     if isinstance(error, OSError):
@@ -306,7 +302,6 @@ def _remove_old(root: Path) -> None:
 
 
 def _find_time(path: Path) -> float:
-    """Return when a name was changed, 0 for one that is gone by now."""
     with suppress(OSError):
         return path.lstat().st_mtime
     return 0.0

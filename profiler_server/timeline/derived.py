@@ -82,7 +82,6 @@ def _read(rank: RankRun, table: str, columns: Sequence[str]) -> pa.Table:
 def _derive(
     table: str, columns: Sequence[str], place: Callable[[pa.Table], timeline_rows.Placed], order: int
 ) -> Callable[[RankRun, int], Laid]:
-    """Return what makes the tracks of a table by `place`, and the slices of its rows."""
 
     def build(rank: RankRun, number: int) -> Laid:
         data = _read(rank, table, columns)
@@ -96,7 +95,6 @@ def _nothing() -> Laid:
 
 
 def _derive_windows(rank: RankRun, number: int) -> Laid:
-    """Say where the detailed windows are, and why each opened."""
     found = explain_windows(rank.manifest)
     if not found:
         return _nothing()
@@ -163,7 +161,6 @@ _BUILDERS = (
 
 
 def _lay_out(data: pa.Table, table: str, placed: timeline_rows.Placed, order: int, number: int) -> Laid:
-    """Return the tracks of placed rows, numbered from `number`, and their slices."""
     tracks = [Track(number + i, row.kind, row.name, row.process, order + i) for i, row in enumerate(placed.rows)]
     return tracks, _table(data, table, placed.name, placed.category, placed.row + np.int32(number))
 

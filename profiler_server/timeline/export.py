@@ -75,11 +75,12 @@ def export_timeline(run: Run, output: Path | None = None, part: Part | None = No
         is_whole = part.detail == "full" and choice.workers is None and not part.one_clock
         head = carry_tables(run, opened, choice.find_window) if is_whole else {}
         writer = EventWriter(sink, head)
-        told = _write_ranks(writer, opened, choice)
-        left_out = [*_tell_ranks(run, chosen), *_tell_clocks(choice.clocks), *told.left_out]
+        exports, lacks = _write_ranks(writer, opened, choice)
+        left_out = [*_tell_ranks(run, chosen), *_tell_clocks(choice.clocks), *lacks]
         if is_whole and not head:
             left_out.append("the tables themselves, which are too long: an import computes them from the events")
-        report = ExportReport(path, writer.events, told.slices, told.flows, tuple(left_out), tuple(chosen))
+        slices, flows = sum(export.slices for export in exports), sum(export.flows for export in exports)
+        report = ExportReport(path, writer.events, slices, flows, tuple(left_out), tuple(chosen))
         writer.close(_describe(run, report, choice.clocks))
     return report
 
@@ -134,13 +135,6 @@ def _choose_ranks(run: Run, wanted: tuple[tuple[int, int], ...] | None) -> list[
     return [rank for rank in there if any(first <= rank <= last for first, last in wanted)]
 
 
-@dataclass
-class _Told:
-    slices: int = 0
-    flows: int = 0
-    left_out: list[str] = field(default_factory=list)
-
-
 @dataclass(frozen=True)
 class _Choice:
     ranges: tuple[tuple[int, int], ...] | None
@@ -166,8 +160,10 @@ class _Choice:
         return StepWindow.between(*_read_back(self.clocks.get(rank.rank), self.between_ns))
 
 
-def _write_ranks(writer: EventWriter, ranks: list[RankRun], choice: _Choice) -> _Told:
-    told = _Told()
+def _write_ranks(writer: EventWriter, ranks: list[RankRun], choice: _Choice) -> tuple[list[RankExport], list[str]]:
+    """Write the ranks; return what came of each, and what is left out."""
+    exports: list[RankExport] = []
+    left_out: list[str] = []
     failed: list[RunError] = []
     found_steps = False
     for rank in ranks:
@@ -180,19 +176,18 @@ def _write_ranks(writer: EventWriter, ranks: list[RankRun], choice: _Choice) -> 
             export.write(writer)
         except RunError as error:
             failed.append(error)
-            told.left_out.append(f"rank {rank.rank}: {error}")
+            left_out.append(f"rank {rank.rank}: {error}")
             continue
-        told.slices += export.slices
-        told.flows += export.flows
+        exports.append(export)
         if choice.workers is not None:
             others = [str(number) for number in list_workers([rank]) if number not in choice.workers]
-            told.left_out += [f"rank {rank.rank}: workers not chosen: {', '.join(others)}"] if others else []
-        told.left_out += [f"rank {rank.rank}: {text}" for text in export.left_out]
+            left_out += [f"rank {rank.rank}: workers not chosen: {', '.join(others)}"] if others else []
+        left_out += [f"rank {rank.rank}: {text}" for text in export.left_out]
     if failed and len(failed) == len(ranks):
         raise failed[0]
     if not found_steps and not failed:
         raise OptionError("none of the steps asked for is in the run; see `profiler-server report` for those that are")
-    return told
+    return exports, left_out
 
 
 def _tell_ranks(run: Run, chosen: list[int]) -> Iterator[str]:

@@ -181,7 +181,6 @@ class RankExport:
                     first += rows
 
     def _holds(self, first: int, rows: int) -> bool:
-        """Say whether any of some slices is written."""
         return bool(self._threads.number[first : first + rows].any())
 
     def _count_shown(self) -> int:
@@ -289,7 +288,6 @@ class RankExport:
 
 
 def _find_stretch(timeline: Timeline, steps: StepWindow | None) -> tuple[int, int] | None:
-    """Return the stretch of time, since the origin, that a window of time alone is; None for one of steps."""
     if steps is None or steps.ranges or not steps.start.size:
         return None
     origin = timeline.index.origin_ns

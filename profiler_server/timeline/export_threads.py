@@ -87,7 +87,6 @@ def _group_lanes(lanes: list[Bins]) -> list[Int32s]:
 
 
 def _compare(lane: Bins, above: Bins) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-    """Say which slices of a lane lie inside one of another lane, and which touch none of it."""
     before = np.searchsorted(above.start, lane.start, "right") - 1
     safe = np.maximum(before, 0)
     inside = (before >= 0) & (above.end[safe] >= lane.end)

@@ -120,7 +120,6 @@ class ColumnFile:
                 os.posix_fadvise(self._handle, at, (last - first) * size, os.POSIX_FADV_WILLNEED)
 
     def _locate(self, lane: int, column: int, row: int) -> int:
-        """Return where a row of a column begins in the file."""
         before = sum(self._sizes[:column]) * self.counts[lane]
         return int(self._bases[lane]) + before + row * self._sizes[column]
 

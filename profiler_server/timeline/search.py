@@ -82,7 +82,6 @@ def _bisect(timeline: Timeline, first: Ints, last: Ints, after: tuple[int, int])
 
 
 def _pick(timeline: Timeline, rows: Ints, which: int) -> int:
-    """Return the place of one of some rows of the index, in order of time."""
     places = timeline.read_order(rows)
     return int(places[np.lexsort((places, _read_starts(timeline, places)))[which]])
 

@@ -217,7 +217,9 @@ class Series(NamedTuple):
 def read_counters(rank: RankRun, tracks: list[Track], first_id: int) -> list[Series]:
     """Return every counter of a rank; new tracks are numbered from `first_id`; a damaged table adds none."""
     memory = _read_memory(rank)
-    found = _read_trace_counters(rank, [track for track in tracks if not (memory and _tells_memory(track))])
+    # Where the table `memory` is there it tells the same as these, device by device.
+    doubled = [track for track in tracks if memory and track.group == GROUP_MEMORY and track.unit == "bytes"]
+    found = _read_trace_counters(rank, [track for track in tracks if track not in doubled])
     for group, unit, name, time, value in [*_read_queues(rank), *memory]:
         track = Track(first_id, "counter", name, group, _FIRST_ORDER + len(found), unit)
         first_id += 1
@@ -248,11 +250,6 @@ def _read_queues(rank: RankRun) -> list[_Named]:
             name = f"{label}, loader {loader}" if len(loaders) > 1 and loader >= 0 else label
             found.append((GROUP_QUEUES, "items", name, rows["start_ns"].to_numpy(), _to_floats(rows["depth"])))
     return found
-
-
-def _tells_memory(track: Track) -> bool:
-    """Say whether a counter of the trace is what the table `memory` tells too, device by device."""
-    return track.group == GROUP_MEMORY and track.unit == "bytes"
 
 
 def _read_memory(rank: RankRun) -> list[_Named]:

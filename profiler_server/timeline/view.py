@@ -61,7 +61,6 @@ def _pack_names(names: list[str]) -> list[str | list[str | int]]:
 
 
 def _split_number(numbered: tuple[int, str]) -> tuple[str | None, int]:
-    """Return what is equal for names that count up from one to the next; nothing else is packed."""
     place, name = numbered
     found = _NUMBERED.fullmatch(name)
     return (found[1], int(found[2]) - place) if found else (None, 0)

@@ -112,7 +112,6 @@ def account_trace(rank: RankRun) -> Accounts:
 
 
 def _list_device_accounts(work: DeviceWork, rank: RankRun) -> tuple[DeviceAccount, ...]:
-    """Count the device's time as Stepscope, HTA and TraceLens do."""
     ours = _describe("Stepscope", work)
     others = []
     kept = _keep_like_hta(work, rank)
@@ -126,7 +125,6 @@ def _list_device_accounts(work: DeviceWork, rank: RankRun) -> tuple[DeviceAccoun
 
 
 def _list_step_accounts(rank: RankRun) -> tuple[StepAccount, ...]:
-    """Break the steps down as Stepscope and torch-tb-profiler do."""
     ours = list_categories(rank)
     found = _find_like_torch_tb(rank)
     if ours is None or found is None or not len(ours["other"]):
@@ -158,7 +156,6 @@ def _check_conservation(
 
 
 def _count_events(rank: RankRun, work: DeviceWork | None) -> tuple[EventCount, ...]:
-    """Count what became of the events of the trace."""
     given = rank.manifest.facts.get("events")
     counts: dict[str, Any] = given if isinstance(given, dict) else {}
     found = [

@@ -172,7 +172,6 @@ def _measure_loop(steps: pa.Table, count: int) -> float:
 
 
 def _find_cautions(a: RankRun, b: RankRun, a_count: int, b_count: int) -> tuple[str, ...]:
-    """Say what differs between the runs beside the times, and which has far more steps."""
     found = find_unlike([read_likeness(Run(rank.run_path).manifest, rank) for rank in (a, b)])
     few, many = sorted((a_count, b_count))
     if few and many >= STEPS_RATIO * few:
@@ -181,7 +180,6 @@ def _find_cautions(a: RankRun, b: RankRun, a_count: int, b_count: int) -> tuple[
 
 
 def _find_load(a: tuple[RankRun, pa.Table], b: tuple[RankRun, pa.Table]) -> tuple[str, ...]:
-    """Name the runs while which other programs kept the host busy. A damaged resources table names none."""
     found: list[str] = []
     for name, (rank, steps) in (("A", a), ("B", b)):
         with suppress(RunError):
@@ -264,16 +262,14 @@ def _compare_operators(a: RankRun, b: RankRun) -> tuple[Measure, tuple[Differenc
     measure: Measure = "device" if on_device else "host"
     a_times, b_times = (_sum_by_step(each, "device_self_ns" if on_device else "self_ns") for each in rows)
     if not a_times or not b_times:
-        return measure, (), moved or _explain_missing(rows)
-    found = [_compare(name, _of(a_times, name), _of(b_times, name)) for name in sorted({*a_times, *b_times})]
+        without = [name for name, each in zip("AB", rows, strict=True) if not each.num_rows]
+        who = f"{without[0]} has no" if len(without) == 1 else "neither run has a"
+        return measure, (), moved or f"There are none to compare: {who} step that was recorded in detail"
+    # Where the other run alone has an operator it took no time.
+    a_none, b_none = (np.zeros_like(next(iter(times.values()))) for times in (a_times, b_times))
+    names = sorted({*a_times, *b_times})
+    found = [_compare(name, a_times.get(name, a_none), b_times.get(name, b_none)) for name in names]
     return measure, _correct(found), moved
-
-
-def _explain_missing(rows: Sequence[pa.Table]) -> str:
-    """Say which run has no operators to compare."""
-    without = [name for name, each in zip("AB", rows, strict=True) if not each.num_rows]
-    who = f"{without[0]} has no" if len(without) == 1 else "neither run has a"
-    return f"There are none to compare: {who} step that was recorded in detail"
 
 
 def _leave_out_moved(ranks: Sequence[RankRun], rows: Sequence[pa.Table]) -> tuple[list[pa.Table], str]:
@@ -298,19 +294,12 @@ def _leave_out_moved(ranks: Sequence[RankRun], rows: Sequence[pa.Table]) -> tupl
     )
 
 
-def _of(times: dict[str, Floats], name: str) -> Floats:
-    """Return an operator's time per step; zeros where the other run alone has it."""
-    return times.get(name, np.zeros_like(next(iter(times.values()))))
-
-
 def _read_operators(rank: RankRun) -> pa.Table:
-    """Return the operators that ran inside of a step; no rows where they cannot be read."""
     rows = find_rows(rank, "operators", _OPERATOR_COLUMNS)
     return rows.filter(pc.is_valid(rows["step"]))
 
 
 def _sum_by_step(rows: pa.Table, measure: str) -> dict[str, Floats]:
-    """Return a measure of each operator in each detailed step, zeros included."""
     summed = rows.group_by(["name", "step"]).aggregate([(measure, "sum")])
     places = {step: place for place, step in enumerate(sorted(pc.unique(rows["step"]).to_pylist()))}
     times = {str(name): np.zeros(len(places)) for name in pc.unique(rows["name"]).to_pylist()}

@@ -234,7 +234,6 @@ def has_interval(values: Floats) -> bool:
 
 
 def _correlate(values: Floats) -> float:
-    """Return the correlation of one step with the next."""
     centred = values - values.mean()
     return float((centred[1:] * centred[:-1]).sum() / (centred**2).sum())
 
@@ -294,7 +293,6 @@ def count_pairs(scatter: float, slowdown: float) -> int | None:
 
 
 def _average_subsets(values: Floats) -> Floats:
-    """Return the means of all subsets but the empty one, in order of size."""
     members = _list_subsets(len(values))
     means: Floats = np.sort(members @ values / members.sum(axis=1))
     return means

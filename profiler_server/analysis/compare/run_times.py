@@ -191,7 +191,6 @@ def name_load(name: str, others_cores: float | None, cores: float | None) -> tup
 
 
 def _read_kernels(rank: RankRun) -> dict[str, float]:
-    """Return the mean time per detailed step of each kernel; empty where none were recorded."""
     rows = find_rows(rank, "kernels", ("step", "name", "total_ns"))
     steps = len(set(rows["step"].drop_null().to_pylist()))
     if not steps:

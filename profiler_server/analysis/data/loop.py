@@ -157,7 +157,6 @@ def count_batches(fetches: Ints) -> Floats:
 
 
 def _find_making(loader: Loader | None, batches: BatchTimes | None, fetches: float) -> float | None:
-    """Return the processor time per step of batches that the training process makes, None where that is not known."""
     if loader is None or loader.num_workers:
         return 0.0
     return None if batches is None or batches.cpu_ns is None else fetches * float(batches.cpu_ns.mean())
@@ -212,7 +211,6 @@ def _build_jobs(
 
 
 def _build_receive(batches: BatchTimes | None, stretch: float) -> Receive:
-    """Return what taking a batch over costs: as it was seen, or what is usual where the run has no workers."""
     seen = batches.receiving if batches is not None else None
     if seen is None:
         return Receive(USUAL_RECEIVE_NS)

@@ -175,7 +175,6 @@ def _find_ready(rows: pa.Table, waits: Ints | None) -> Mask:
 
 
 def _find_waits(steps: pa.Table, numbers: Ints) -> Ints:
-    """Return the wait for data of each of these steps, 0 for one that is not there."""
     known, waits = read_integers(steps, "step"), read_integers(steps, "data_wait_ns")
     if not len(known):
         return np.zeros(len(numbers), np.int64)
@@ -185,7 +184,6 @@ def _find_waits(steps: pa.Table, numbers: Ints) -> Ints:
 
 
 def _share_wait(steps: pa.Table, chosen: Ints) -> float:
-    """Return the share of the wait for data that the chosen steps have."""
     waits = read_integers(steps, "data_wait_ns")
     whole = float(waits.sum())
     return float(waits[np.isin(read_integers(steps, "step"), chosen)].sum()) / whole if whole else 0.0

@@ -138,7 +138,6 @@ def read_device_work(rank: RankRun) -> DeviceWork | None:
 
 
 def _find_work(data: pa.Table, streams: Sequence[int]) -> Ints:
-    """Return the rows that are device work, in order of start."""
     on_stream = np.isin(data["track"].to_numpy(), streams)
     rows = np.flatnonzero(on_stream & (Texts(data["category"]).number(_KINDS) >= 0))
     order: Ints = rows[np.argsort(to_ints(data["start_ns"])[rows], kind="stable")]
@@ -244,7 +243,6 @@ def _measure_occupancy(work: DeviceWork, spans: tuple[Span, ...]) -> float | Non
 
 
 def _measure_tensor_core(rank: RankRun, device: int | None) -> float | None:
-    """Return the share of kernel time in kernels that use tensor cores, None without kernels."""
     data = read_rows(rank, "kernels", ("device", "tensor_core", "total_ns"))
     if device is not None:
         data = data.filter(pc.equal(data["device"], device))
@@ -254,7 +252,6 @@ def _measure_tensor_core(rank: RankRun, device: int | None) -> float | None:
 
 
 def _find_launches(ids: Ints, wanted: Ints) -> Ints:
-    """Return the rows of some ids, -1 for one that is not there."""
     if ids[0] == 0 and ids[-1] == len(ids) - 1 and (ids[1:] > ids[:-1]).all():
         return np.where(wanted < len(ids), wanted, -1)  # an imported trace's ids are its rows
     order = np.argsort(ids, kind="stable")
@@ -280,5 +277,4 @@ def _to_float(value: object) -> float:
 
 
 def _add(kind: type[T], parts: list[T]) -> T:
-    """Add up the fields of some figures."""
     return kind(**{name: sum(getattr(part, name) for part in parts) for name in kind.__dataclass_fields__})

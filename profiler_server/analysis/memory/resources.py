@@ -219,20 +219,17 @@ def summarize_host(rank: RankRun, start_ns: int, end_ns: int) -> HostLoad | None
 
 
 def _cut(samples: pa.Table, start_ns: int, end_ns: int) -> pa.Table:
-    """Return the samples between two times."""
     at = samples["start_ns"]
     return samples.filter(pc.and_(pc.greater_equal(at, start_ns), pc.less_equal(at, end_ns)))
 
 
 def _average_samples(samples: pa.Table, start_ns: int, end_ns: int) -> dict[tuple[str, str], float]:
-    """Return the mean of each metric of each source between two times."""
     rows = choose(_cut(samples, start_ns, end_ns), "metric", *_METRICS)
     rows = rows.group_by(["source", "metric"], use_threads=False).aggregate([("value", "mean")])
     return {(row["source"], row["metric"]): float(row["value_mean"]) for row in rows.to_pylist()}
 
 
 def _find_growth(samples: pa.Table, start_ns: int, end_ns: int) -> MemoryGrowth | None:
-    """Return how the memory of the process went, None for too few samples to tell."""
     begin = start_ns + int(_WARM_UP_SHARE * (end_ns - start_ns))
     rows = choose(choose(_cut(samples, begin, end_ns), "source", "process"), "metric", "memory_bytes").sort_by(
         "start_ns"

@@ -148,7 +148,6 @@ def _read_groups(rank: RankRun, micro_batches: int) -> list[_Group]:
 
 
 def _read_shapes(text: str | None) -> tuple[tuple[int, ...], ...]:
-    """Return the shapes of the inputs that are tensors; none where they were not recorded."""
     try:
         return tuple(tuple(int(size) for size in shape) for shape in json.loads(text or "[]") if shape)
     except (ValueError, TypeError, OverflowError):

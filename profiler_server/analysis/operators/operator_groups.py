@@ -218,7 +218,6 @@ def _read_own(rows: pa.Table) -> dict[str, tuple[int, int]]:
 
 
 def _list_ancestors(path: str) -> list[str]:
-    """Return the paths from the outermost module to this one."""
     if path == NO_MODULE:
         return [path]
     pieces = path.split(SEPARATOR)

@@ -94,7 +94,6 @@ def _group_phases(phases: Mapping[str, Weights]) -> list[Weights]:
 
 
 def _share_functions(weights: Weights) -> dict[Function, float]:
-    """Return for each function the share of the samples that it is on the stack of."""
     seen: Counter[Function] = Counter()
     for stack, samples in weights.items():
         for function in {frame.function for frame in stack}:

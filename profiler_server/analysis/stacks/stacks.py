@@ -103,7 +103,6 @@ def read_stacks(rank: RankRun) -> Stacks | None:
 
 
 def _mark_steady(rank: RankRun, rows: pa.Table) -> pa.Array:
-    """Mark the rows after the warm-up, of the kind of rows that count as steps, but for those of standstills."""
     steps = count_as_steps(rank.table("steps", (*dict.fromkeys((*SELECTED_COLUMNS, "start_ns")),)))
     selection = select_steps(steps.steps)
     starts = train_steps(steps.steps)["start_ns"].to_numpy()

@@ -90,7 +90,6 @@ class StepCauses:
 
 
 def _read_ranges(rank: RankRun) -> Interruptions:
-    """Read the ranges of the training thread; where the thread was not noted, all of them."""
     rows = _read(rank, "ranges", ("id", "parent", "name", "start_ns", "duration_ns", "training"))
     rows = rows.filter(pc.fill_null(rows["training"], True))
     names = rows["name"].combine_chunks().cast(pa.string()).dictionary_encode()

@@ -81,7 +81,6 @@ def _lay_out(lengths: dict[str, float]) -> tuple[Stretch, ...]:
 
 
 def _read_stretches(rank: RankRun, index: int, start_ns: int) -> tuple[Stretch, ...]:
-    """Return the stretches that were kept of a row of `steps`; neighbours of one phase become one."""
     table = find_rows(rank, "phases", ("phase", "start_ns", "duration_ns", "index"), pc.field("index") == index)
     joined: list[Stretch] = []
     for row in table.sort_by("start_ns").to_pylist():

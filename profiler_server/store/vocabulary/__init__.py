@@ -183,7 +183,6 @@ def _join(alias: str) -> str:
 
 @cache
 def _compile_forms() -> tuple[tuple[re.Pattern[str], tuple[str, ...]], ...]:
-    """Return each form, and what its holes hold."""
     forms = []
     for form in _FORMS:
         pieces = _HOLE.split(form)
@@ -217,7 +216,6 @@ def _read_makers() -> tuple[frozenset[str], frozenset[str]]:
 
 
 def _read_sections(file: str) -> dict[str, list[str]]:
-    """Return the names below each header of a file; a header stands in brackets."""
     sections: dict[str, list[str]] = {}
     for line in (Path(__file__).parent / file).read_text("utf-8").splitlines():
         if line.startswith("["):
