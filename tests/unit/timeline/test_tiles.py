@@ -54,9 +54,9 @@ def test_every_slice_is_in_the_tiles_it_runs_in(drawn: list[tuple[int, int, int]
 
 @pytest.fixture(scope="module")
 def dense(tmp_path_factory: pytest.TempPathFactory) -> Timeline:
-    """60,000 short slices on two tracks, and one that runs all the time."""
+    """20,000 short slices on two tracks, and one that runs all the time."""
     rng = np.random.default_rng(3)
-    starts = np.sort(rng.integers(0, 3000 * MS, 60_000))
+    starts = np.sort(rng.integers(0, 3000 * MS, 20_000))
     rows: list[dict[str, Any]] = [make_slice(0, 0, 3100 * MS, track=9, name="long")]
     rows += [
         make_slice(i + 1, int(a), int(rng.integers(100, 40_000)), track=int(i % 2 + 1)) for i, a in enumerate(starts)

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import collector
 from collector.format import parts
 from collector.format.run import open_run
 from collector.format.schema import layout
@@ -24,7 +22,6 @@ from profiler_server.timeline.search import search, summarize_area
 from profiler_server.timeline.view import view_meta, view_path
 from tests.support.cases import Plant, build_case_run
 from tests.support.linked_slices import HOSTILE, linked_rows
-from tests.support.recording import record as record_loop
 from tests.support.runs import MS, RunPlan, build_run
 from tests.support.windows import build_window, compute
 from tests.unit.timeline.rows import build_slices_run, make_slice, open_timeline
@@ -245,39 +242,23 @@ def test_collectives_outside_of_windows_have_a_track_for_each_group(tmp_path: Pa
     assert sorted(found) == [("Collectives, group 0", "allreduce"), ("Collectives, group tensor", "allreduce")]
 
 
-def mark() -> None:
-    with collector.record("outer"):
-        for _ in range(2):
-            with collector.record("inner"), collector.record("innermost"):
-                pass
-
-
 def test_ranges_nest_on_the_track_of_their_thread(tmp_path: Path) -> None:
-    def loop() -> None:
-        thread = threading.Thread(target=mark)
-        thread.start()
-        mark()
-        thread.join()
-
-    derived = derive_slices(record_loop(tmp_path, loop).run.rank(), [], 0)
+    common = {"process": 1, "failed": False, "training": False, "start_ns": 2000 * MS, "duration_ns": MS}
+    names = ("outer", "outer/inner", "outer/inner/innermost", "outer/inner")
+    ranges = [
+        {**common, "id": 10 * thread + at, "parent": 10 * thread + parent if parent >= 0 else None, "thread_id": thread}
+        | {"path": path, "name": path.rpartition("/")[2]}
+        for thread in (1, 2)
+        for at, (path, parent) in enumerate(zip(names, (-1, 0, 1, 0), strict=True))
+    ]
+    run = build_case_run(tmp_path, Plant(RunPlan(steps=20, operators=False), tables={"ranges": ranges}))
+    derived = derive_slices(run.rank(), [], 0)
     tracks = {track.id: track.name for track in derived.tracks if track.name.startswith("Ranges")}
     rows = [row for row in derived.slices.to_pylist() if row["track"] in tracks]
     assert len(tracks) == 2
     for track in tracks:
         found = sorted((row["depth"], row["name"]) for row in rows if row["track"] == track)
-        assert found == [(0, "outer"), (1, "inner"), (1, "inner"), (2, "innermost"), (2, "innermost")]
-
-
-def test_a_range_that_is_left_open_encloses_what_ran_inside(tmp_path: Path) -> None:
-    def loop() -> None:
-        collector.push_range("never closed")
-        with collector.record("inside"):
-            pass
-
-    derived = derive_slices(record_loop(tmp_path, loop).run.rank(), [], 0)
-    rows = [row for row in derived.slices.to_pylist() if row["table"] == "ranges"]
-    assert sorted((row["depth"], row["name"]) for row in rows) == [(0, "never closed"), (1, "inside")]
-    collector.pop_range()
+        assert found == [(0, "outer"), (1, "inner"), (1, "inner"), (2, "innermost")]
 
 
 ROOT = Path(__file__).parents[3]
