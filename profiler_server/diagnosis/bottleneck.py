@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from collector.format.rank import read_step_rows
 from collector.format.run import RankRun
-from collector.format.schema.errors import RunError
+from collector.format.schema.errors import read_or
 from collector.format.schema.manifest import Loader
 from collector.format.steps import StepSelection, read_integers, select_steps, train_steps
 from profiler_server.analysis.data.batches import read_batches
@@ -225,12 +225,9 @@ def find_limit(
     busy_frac = sum(work.values()) * demand.fetches / paid_ns if paid_ns else 0.0
     load = load_workers(busy_frac, batches.cpu_frac if batches else None, host)
     if loader is not None:
-        try:
-            making = read_making(rank, loader.id) if loader.num_workers else None
-            own = None if loader.num_workers else read_own_making(rank, loader.id)
-            load = replace(load, making=making, own=own)
-        except RunError:
-            pass
+        making = read_or(None, read_making, rank, loader.id) if loader.num_workers else None
+        own = None if loader.num_workers else read_or(None, read_own_making, rank, loader.id)
+        load = replace(load, making=making, own=own)
     return find_bottleneck(readiness, work, demand.wait_frac, load, demand.regular_frac)
 
 
@@ -243,7 +240,7 @@ def read_limit(rank: RankRun, number: int | None) -> Bottleneck:
         return Bottleneck(None, "No step waits for this loader.")
     loader = next((entry for entry in rank.manifest.loaders if entry.id == number and not entry.watched), None)
     starts = read_integers(train, "start_ns")
-    host = _read_host(rank, int(starts[0]), int(starts[-1] + selection.duration_ns[-1]))
+    host = read_or(None, summarize_host, rank, int(starts[0]), int(starts[-1] + selection.duration_ns[-1]))
     readiness = read_readiness(rank, loader, train.filter(pa.array(selection.regular)))
     batches = read_batches(rank, loader.id) if loader is not None else None
     return find_limit(rank, loader, readiness, measure_demand(feed, selection), batches, host)
@@ -251,17 +248,7 @@ def read_limit(rank: RankRun, number: int | None) -> Bottleneck:
 
 def read_readiness(rank: RankRun, loader: Loader | None, steps: pa.Table) -> tuple[Readiness, ...]:
     """Return how often the next batch was there in these steps; empty where that was not sampled."""
-    try:
-        samples = read_queues(rank)
-    except RunError:
-        return ()
-    if loader is None or not samples.num_rows:
+    samples = read_or(None, read_queues, rank)
+    if samples is None or loader is None or not samples.num_rows:
         return ()
     return summarize_readiness(samples, loader.id, steps)
-
-
-def _read_host(rank: RankRun, start_ns: int, end_ns: int) -> HostLoad | None:
-    try:
-        return summarize_host(rank, start_ns, end_ns)
-    except RunError:
-        return None

@@ -10,7 +10,7 @@ from functools import cache
 import profiler_server.diagnosis.rules as room
 from collector.edge import Edge
 from collector.format.run import RankRun, Run
-from collector.format.schema.errors import RunError, TableMissingError
+from collector.format.schema.errors import TableMissingError, read_or
 from collector.plugins import explain_failure, search_room
 from profiler_server.analysis.data.replicas import read_stages
 from profiler_server.analysis.data.stages import select_own, summarize_own
@@ -33,7 +33,6 @@ from profiler_server.diagnosis.ranking import (
 )
 from profiler_server.diagnosis.verdict import find_bound, say_limit, say_verdict
 from profiler_server.facts.case import Case, Claim, Finding, Rule
-from profiler_server.facts.pipeline import OwnStage
 from profiler_server.facts.results import Abstention, BoundBy, Diagnosis, Suggestion
 from profiler_server.format import form_plural, format_number_of
 
@@ -82,7 +81,8 @@ def _judge_steps(run: Run, rank: int) -> Diagnosis:
 def _judge_pipeline(rank: RankRun) -> Diagnosis:
     """Judge a rank without steps: a pipeline of the user's own is known by its stages, and else nothing is."""
     why = _explain_no_steps(rank)
-    own = _read_own_stages(rank)
+    stages = read_or(None, read_stages, rank, None)
+    own = () if stages is None else read_or((), summarize_own, select_own(stages))
     if not own:
         return Diagnosis(BoundBy("unknown", None, None, 0.0), why, (), (), "Without steps there is nothing to judge.")
     limit = find_own_bottleneck(own)
@@ -98,13 +98,6 @@ def _judge_pipeline(rank: RankRun) -> Diagnosis:
     silence = "Suggestions are about steps, and this run has none."
     bound = BoundBy("pipeline", limit.stage, busy, sure, words)
     return Diagnosis(bound, f"{limited}: {limit.reason}", (), (), silence)
-
-
-def _read_own_stages(rank: RankRun) -> tuple[OwnStage, ...]:
-    try:
-        return summarize_own(select_own(read_stages(rank, None)))
-    except RunError:
-        return ()
 
 
 def _explain_no_steps(rank: RankRun) -> str:

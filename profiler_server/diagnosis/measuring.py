@@ -16,7 +16,7 @@ from collector.format.intervals import Mask
 from collector.format.parts import find_files
 from collector.format.phases import PHASE_NAMES
 from collector.format.run import RankRun, Run
-from collector.format.schema.errors import RunError
+from collector.format.schema.errors import read_or
 from collector.format.schema.manifest import Loader, RankManifest
 from collector.format.steps import StepRows, StepSelection, count_as_steps, read_integers, select_steps, train_steps
 from profiler_server.analysis.data.batches import estimate_batches, read_batches, read_reading
@@ -88,7 +88,7 @@ def measure_case(run: Run, rank: RankRun) -> Case | None:
         ranks=_measure_ranks(run, rank.rank, manifest.facts),
         other_loadings=tuple(found[1:]),
         stacks=_name_samples(rank, found[0]),
-        anomaly=_ask(rank, read_anomaly_work, None) if manifest.facts.get("anomaly_mode") is True else None,
+        anomaly=read_or(None, read_anomaly_work, rank) if manifest.facts.get("anomaly_mode") is True else None,
         input_free=read_probe(manifest.facts, train),
     )
     return _derive(rank, case)
@@ -102,16 +102,8 @@ def _derive(rank: RankRun, case: Case) -> Case:
     return found[-1]
 
 
-def _ask(rank: RankRun, measure: Callable[[RankRun], T], absent: T) -> T:
-    """Return what is measured of a rank, or what stands for it where its tables cannot be read."""
-    try:
-        return measure(rank)
-    except RunError:
-        return absent
-
-
 def _ask_device(rank: RankRun, measure: Callable[[RankRun], T | None]) -> T | None:
-    return _ask(rank, measure, None) if rank.manifest.devices else None
+    return read_or(None, measure, rank) if rank.manifest.devices else None
 
 
 def _take(kind: type[T], entry: Any) -> T:
@@ -120,7 +112,7 @@ def _take(kind: type[T], entry: Any) -> T:
 
 
 def _name_samples(rank: RankRun, loading: Loading) -> Sampled | None:
-    stacks = _ask(rank, read_stacks, None)
+    stacks = read_or(None, read_stacks, rank)
     loader = loading.loader.id if loading.loader is not None else None
     keeps_tracebacks = rank.manifest.facts.get("anomaly_mode") is True
     return None if stacks is None else name_samples(stacks, loader, keeps_tracebacks)
@@ -146,14 +138,14 @@ def _measure_steps(rank: RankRun, rows: StepRows, train: pa.Table, selection: St
         logged=read_logged(rank.manifest.facts),
         noun=rows.noun,
         micro_batches=count_micro_batches(rows.steps),
-        slow_convolutions=_ask(rank, find_slow_convolutions, SlowConvolutions()),
-        operator_fracs=_ask(rank, find_phase_shares, {}),
+        slow_convolutions=read_or(SlowConvolutions(), find_slow_convolutions, rank),
+        operator_fracs=read_or({}, find_phase_shares, rank),
     )
 
 
 def _find_loop(rank: RankRun, steps: Steps, loading: Loading) -> Steps:
     size = loading.loader.batch_size if loading.loader is not None else None
-    found = _ask(rank, lambda rank: find_looped_rows(rank, steps.phases_ns, steps.micro_batches, size), None)
+    found = read_or(None, find_looped_rows, rank, steps.phases_ns, steps.micro_batches, size)
     return replace(steps, looped=found)
 
 
@@ -168,7 +160,7 @@ def _measure_loading(
     fed = next((entry for entry in manifest.loaders if entry.id == feed.loader), None)
     # An iterable that the script watches has no arguments to change.
     loader, watched = (None, fed) if fed is not None and fed.watched else (fed, None)
-    batches = _read_batches(rank, loader)
+    batches = read_or(None, _read_batches, rank, loader) if loader is not None else None
     # In a trace a step lasts until its device work is done, and the wait for data may lie beside that.
     summary = device.summary
     busy_frac = (summary.utilization_frac or 0.0) if summary is not None and manifest.is_trace else 0.0
@@ -222,14 +214,11 @@ def _assume_loader(manifest: RankManifest) -> Loader | None:
     return Loader(0, "", "map") if manifest.facts.get("data_loader") == "single_process" else None
 
 
-def _read_batches(rank: RankRun, loader: Loader | None) -> BatchTimes | None:
-    try:
-        batches = read_batches(rank, loader.id) if loader is not None else None
-        if loader is None or batches is None or not loader.num_workers:
-            return batches
-        return replace(batches, receiving=read_receiving(rank, loader.id))
-    except RunError:
-        return None
+def _read_batches(rank: RankRun, loader: Loader) -> BatchTimes | None:
+    batches = read_batches(rank, loader.id)
+    if batches is None or not loader.num_workers:
+        return batches
+    return replace(batches, receiving=read_receiving(rank, loader.id))
 
 
 def _read_host(run: Run, rank: RankRun, start_ns: int, end_ns: int) -> HostLoad | None:
@@ -238,10 +227,7 @@ def _read_host(run: Run, rank: RankRun, start_ns: int, end_ns: int) -> HostLoad 
     The other ranks of the run on this host are not other programs, and what fits on cores that the run may not use
     disturbs nobody.
     """
-    try:
-        load = summarize_host(rank, start_ns, end_ns)
-    except RunError:
-        return None
+    load = read_or(None, summarize_host, rank, start_ns, end_ns)
     if load is None:
         return None
     manifest = rank.manifest
@@ -262,10 +248,7 @@ def _count_spare(manifest: RankManifest) -> float:
 
 def _count_cores(rank: RankRun, host: str, start_ns: int, end_ns: int) -> float:
     """Return the cores that another rank used on this host."""
-    try:
-        load = summarize_host(rank, start_ns, end_ns) if rank.manifest.host == host else None
-    except RunError:
-        return 0.0
+    load = read_or(None, summarize_host, rank, start_ns, end_ns) if rank.manifest.host == host else None
     return load.workers + (load.process or 0.0) if load is not None else 0.0
 
 
@@ -301,13 +284,10 @@ def _find_cores(manifest: RankManifest, host: HostLoad | None) -> Cores:
 
 def _read_transforms(rank: RankRun, loader: Loader | None) -> tuple[tuple[str, float], ...]:
     """Return the transforms by their share of all transform work, the longest first."""
-    try:
-        if loader is None or not find_files(rank.folder, "stages"):
-            return ()
-        stages = read_stages(rank, loader.id)
-    except RunError:
+    if loader is None or not find_files(rank.folder, "stages"):
         return ()
-    return tuple((entry.name, entry.share_frac) for entry in summarize_transforms(stages))
+    stages = read_or(None, read_stages, rank, loader.id)
+    return () if stages is None else tuple((entry.name, entry.share_frac) for entry in summarize_transforms(stages))
 
 
 def _measure_ranks(run: Run, own: int, facts: Mapping[str, Any]) -> Ranks:
@@ -344,7 +324,7 @@ def _find_culprit(run: Run, verdict: RankVerdict, ranks: Sequence[int]) -> Named
 
 
 def _find_dominant(run: Run, rank: int, phase: str) -> NamedFunction | None:
-    stacks = _ask(run.read_rank(rank), read_stacks, None)
+    stacks = read_or(None, read_stacks, run.read_rank(rank))
     return None if stacks is None else stacks.phase(phase).dominant
 
 

@@ -19,7 +19,7 @@ import pyarrow as pa
 from collector.edge import Edge
 from collector.format.phases import PHASES
 from collector.format.run import RankRun, Run
-from collector.format.schema.errors import RunError
+from collector.format.schema.errors import read_or
 from collector.format.schema.manifest import Loader
 from collector.format.steps import read_integers
 from profiler_server.analysis.compare.comparison import Comparison, Difference, compare_ranks
@@ -250,10 +250,7 @@ def _find_shortened(ranks: tuple[RankRun, RankRun], compared: Comparison) -> fro
 
 def _sum_work(rank: RankRun) -> float:
     """Return the work on a batch, ns; 0 where it was not recorded."""
-    try:
-        return sum(stage.mean_ns for stage in summarize_stages(rank))
-    except RunError:
-        return 0.0
+    return sum(stage.mean_ns for stage in read_or((), summarize_stages, rank))
 
 
 def _pair_loaders(before: tuple[Loader, ...], after: tuple[Loader, ...]) -> Iterator[tuple[Loader, Loader]]:

@@ -210,20 +210,13 @@ def write_suggestion(case: Case, claim: Claim) -> Suggestion:
     said = [finding.text.advice, _say_basis(case, claim), _say_order(claim)]
     if not sure:
         said.append(_say_doubt(case))
-    return Suggestion(
-        rule=claim.rule.id,
-        title=finding.text.title,
-        severity=severity,
-        measured=finding.text.measured,
-        threshold=finding.text.threshold,
+    return replace(
+        write_note(claim.rule, finding, severity),
         advice=" ".join(sentence for sentence in said if sentence),
-        change=finding.text.change,
         predicted_step_ns=claim.step_ns,
         predicted_low_ns=claim.low_ns,
         predicted_high_ns=claim.high_ns,
-        evidence=finding.evidence,
         settings=finding.settings,
-        fix=finding.text.fix,
         shortens=name_shortened(case, finding.what_if),
     )
 

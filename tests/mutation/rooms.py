@@ -60,13 +60,7 @@ ROOMS = {
         ),
     ),
     "trace_steps": Room(_list_files("collector/traces/kineto/steps"), ("tests/unit/traces",)),
-    "device": Room(
-        tuple(
-            f"profiler_server/analysis/device/{name}.py"
-            for name in ("device", "executions", "launches", "precision", "slices")
-        ),
-        ("tests/unit/analysis/device",),
-    ),
+    "device": Room(_list_files("profiler_server/analysis/device"), ("tests/unit/analysis/device",)),
     "roofline": Room(
         ("profiler_server/analysis/operators/roofline.py",), ("tests/unit/analysis/operators/test_roofline.py",)
     ),
@@ -76,7 +70,6 @@ ROOMS = {
     ),
     "what_if": Room(
         (
-            "profiler_server/analysis/what_if/replay.py",
             "profiler_server/analysis/what_if/replay.py",
             "profiler_server/analysis/what_if/steps.py",
         ),
@@ -152,8 +145,8 @@ PLANTED = (
     Planted(
         "throughput counts the warm-up",
         "profiler_server/analysis/steps/step_figures.py",
-        "kept = select_steps(steps).kept",
-        "kept = slice(None)",
+        "kept = select_steps(steps).kept\n    train = train_steps(steps)",
+        "kept = slice(None)\n    train = train_steps(steps)",
         ("tests/unit/format/test_step_choice.py",),
     ),
     Planted(

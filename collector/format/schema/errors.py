@@ -18,6 +18,9 @@ StepscopeError
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
 
 class StepscopeError(Exception):
     """Base of all: catch this to catch everything that Stepscope raises on purpose."""
@@ -77,3 +80,16 @@ class TraceError(StepscopeError):
 
 class OutputError(StepscopeError):
     pass
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+A = TypeVar("A")
+
+
+def read_or(absent: A, read: Callable[P, T], *args: P.args, **given: P.kwargs) -> T | A:
+    """Return what is read, or what stands for it where that cannot be: a damaged table counts as one not collected."""
+    try:
+        return read(*args, **given)
+    except RunError:
+        return absent
