@@ -18,6 +18,7 @@ from profiler_server.diagnosis.verdict import find_bound, say_limit
 from profiler_server.diagnosis.what_if import shorten_step
 from profiler_server.facts.case import Case, Finding, Rule, Text
 from profiler_server.facts.loading import Reading
+from profiler_server.facts.results import Abstention
 from profiler_server.facts.steps import CompileEvents, Held, Interruptions
 from tests.support import facts as make
 from tests.support.runs import MS
@@ -181,6 +182,17 @@ def test_decoded_samples_are_expected_at_one_gigabyte_per_second() -> None:
     changed = make.find(case, "repeated_decode").what_if.change(case.loading.loop.model)
     left = changed.batches[0].wall_ns / case.loading.loop.model.batches[0].wall_ns
     assert left == pytest.approx(0.55)
+
+
+def test_how_large_all_decoded_samples_are_follows_from_both_the_bytes_and_the_number_of_batches() -> None:
+    case = noted.decoding(100 * 50e6)
+    assert case.loading.batches is not None
+    for lacking in (
+        make.with_loader(case, length_batches=None),
+        make.with_loading(case, batches=replace(case.loading.batches, bytes=0.0)),
+    ):
+        found = make.find(lacking, "repeated_decode")
+        assert isinstance(found, Abstention)
 
 
 def test_reductions_on_processors_may_slow_the_backward_too() -> None:

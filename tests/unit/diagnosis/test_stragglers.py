@@ -109,6 +109,10 @@ def test_two_slow_ranks_hold_the_others_up_together(tmp_path: Path) -> None:
     judged = judge_ranks(summarize_ranks(open_run(build_edited(tmp_path / "run", plan, edit))))
     assert judged.culprits == (5, 4)
     assert describe_straggler(judged).startswith("Ranks 4, 5 hold 4 others up 21.0 ms a step (")
+    found = next(entry for entry in diagnose(open_run(run.path), 0).suggestions if entry.rule == "fixed_straggler")
+    assert found.title == "Rank 5 is slower than the others"
+    assert "behind the median of the others" in found.measured
+    assert "they wait for it, 21.0 ms a step" in found.measured
 
 
 def test_the_slow_rank_comes_before_communication_in_general(tmp_path: Path) -> None:
