@@ -106,10 +106,11 @@ def test_two_slow_ranks_hold_the_others_up_together(tmp_path: Path) -> None:
         slow = {4: 20, 5: 21}.get(rank, 0)
         lengthen(rows, backward=slow, communication=21 - slow)
 
-    judged = judge_ranks(summarize_ranks(open_run(build_edited(tmp_path / "run", plan, edit))))
+    run = open_run(build_edited(tmp_path / "run", plan, edit))
+    judged = judge_ranks(summarize_ranks(run))
     assert judged.culprits == (5, 4)
     assert describe_straggler(judged).startswith("Ranks 4, 5 hold 4 others up 21.0 ms a step (")
-    found = next(entry for entry in diagnose(open_run(run.path), 0).suggestions if entry.rule == "fixed_straggler")
+    found = next(entry for entry in diagnose(run, 0).suggestions if entry.rule == "fixed_straggler")
     assert found.title == "Rank 5 is slower than the others"
     assert "behind the median of the others" in found.measured
     assert "they wait for it, 21.0 ms a step" in found.measured
