@@ -310,16 +310,16 @@ def view_collectives(found: Collectives) -> CollectiveTable | None:
     rows = [row for own in by_name.values() for row in own]
     return CollectiveTable(
         sums=tuple(_view_calls(by_name[name]) for name in longest[:MOST_NAMES] if len({row.rank for row in rows}) > 1),
-        rows=tuple(_view_calls([row]) for row in rows[:MOST_ROWS]),
+        rows=tuple(_view_calls([row], is_one=True) for row in rows[:MOST_ROWS]),
         has_bytes=any(row.bytes is not None for row in rows),
         note=_describe(found),
         in_windows=found.in_windows,
     )
 
 
-def _view_calls(rows: Sequence[CollectiveRow]) -> CollectiveLine:
-    """Lay out a collective of one rank, or of several; `count` is that of the rank with most."""
-    is_one, last = len(rows) == 1, max(rows, key=lambda row: row.late)
+def _view_calls(rows: Sequence[CollectiveRow], is_one: bool = False) -> CollectiveLine:
+    """Lay out a collective of one rank, or of all that called it; `count` is that of the rank with most."""
+    last = max(rows, key=lambda row: row.late)
     counts = [row.count for row in rows]
     sized = sum(row.count for row in rows if row.bytes is not None)
     matched = sum(row.matched for row in rows)

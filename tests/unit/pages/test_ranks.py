@@ -138,6 +138,20 @@ def test_a_collective_of_very_many_ranks_is_one_line_that_covers_all_of_them() -
     assert (table.sums[0].ranks, table.sums[0].rank, table.sums[0].wait) == ("450", None, "n/a")
 
 
+def test_a_collective_that_one_rank_alone_called_has_the_mean_of_a_call_too() -> None:
+    row = CollectiveRow(0, "allreduce", 2, 0, 2 * MS, None, None, 0, 2048, None, None)
+    table = view_collectives(Collectives((row, dataclasses.replace(row, rank=1, name="barrier", bytes=None))))
+    assert table is not None
+    assert [(line.own, line.bytes, line.rank) for line in table.sums] == [
+        ("1.00 ms", "1.00 KiB", None),
+        ("1.00 ms", "n/a", None),
+    ]
+    assert [(line.own, line.bytes, line.rank) for line in table.rows] == [
+        ("2.00 ms", "2.00 KiB", 0),
+        ("2.00 ms", "n/a", 1),
+    ]
+
+
 def test_collectives_and_held_time_that_were_not_seen_are_states_of_their_own(tmp_path: Path) -> None:
     shown = compare(build_run(tmp_path / "run", RunPlan(ranks=2)))
     assert shown.collectives is None

@@ -35,7 +35,7 @@ def compare(ranks: Sequence[RankSummary]) -> RankComparison:
     return found
 
 
-@pytest.mark.parametrize("phase", ["data_wait", "h2d", "forward", "backward", "optimizer"])
+@pytest.mark.parametrize("phase", ["data_wait", "backward", "optimizer"])
 def test_the_phase_that_makes_a_rank_late_is_named(phase: str) -> None:
     first = compare(summarize_job(make_job(replace(SLOW, phase=phase)))).latest.causes[0]
     assert first.name == phase

@@ -59,10 +59,6 @@ def write_calls(path: Path, rank: int, listed: Listed, group: str) -> None:
     parts.write_table(table, layout.table_file(layout.rank_path(path, rank), "collectives"))
 
 
-def say_first(path: Path, *ranks: Listed) -> str:
-    return write_brief(open_run(build_job(path, *ranks)))[0]
-
-
 def test_a_rank_that_left_a_collective_out_is_named_with_what_the_others_entered(tmp_path: Path) -> None:
     others, skips = list_steps(30, STEP[:2]), list_steps(30, (STEP[0], STEP[2]))
     path = build_job(tmp_path / "job", others, skips, others)
@@ -78,52 +74,67 @@ def test_a_rank_that_left_a_collective_out_is_named_with_what_the_others_entered
     assert write_brief(open_run(path))[0] == f"{told[:-1]}; rank 1 was ended by SIGABRT."
 
 
-def test_of_two_ranks_the_one_that_did_other_than_before_has_left_it_out(tmp_path: Path) -> None:
-    told = say_first(tmp_path / "job", list_steps(30, (STEP[0], STEP[2])), list_steps(30, STEP[:2]))
-    assert told == "Rank 0 has left out allreduce 92 (1.00 KiB), which rank 1 entered in step 31."
+SAME = (STEP[0], STEP[0])
+RARE = ("allreduce", 8)
+UNLIKE = (("allgather", 100), ("send", 8), ("allreduce (DDP)", 7), ("allreduce", 64))
+"""Pieces of different sizes, calls of two ranks, and reductions of DDP that each reads at its own pace."""
 
 
-def test_a_collective_of_the_same_size_that_was_left_out_long_before_the_end_is_found(tmp_path: Path) -> None:
-    """Nothing fails then: the rank is one call ahead of the others until it ends before them."""
-    same = (("allreduce", 4096), ("allreduce", 4096))
-    others = [(step, same) for step in range(1, 31)]
-    skips = [(step, same[: 1 + (step != 11)]) for step in range(1, 31)]
-    told = say_first(tmp_path / "job", others, others, skips)
-    assert told == "Rank 2 has left out allreduce 22 (4.00 KiB), which ranks 0, 1 entered in step 11."
+def leave_out(sent: Sequence[Sent], step: int, rest: Sequence[Sent]) -> Listed:
+    """Return 30 steps with the same calls, but for one."""
+    return [(number, rest if number == step else sent) for number in range(1, 31)]
 
 
-def test_the_only_collective_of_a_step_may_be_the_one_that_is_left_out(tmp_path: Path) -> None:
-    others = [(step, STEP[:1]) for step in range(1, 31)]
-    told = say_first(tmp_path / "job", others, others, [entry for entry in others if entry[0] != 11])
-    assert told == "Rank 2 has left out allreduce 11 (4.00 KiB), which ranks 0, 1 entered in step 11."
-
-
-def test_a_collective_that_is_called_now_and_then_may_be_left_out_too(tmp_path: Path) -> None:
-    """The rank did as in each step before; most of the others did not."""
-    now_and_then = ("allreduce", 8)
-    others = list_steps(30, (STEP[0], now_and_then))
-    told = say_first(tmp_path / "job", others, list_steps(30, STEP[:2]), others)
-    assert told == "Rank 1 has left out allreduce 92 (8.00 B), which ranks 0, 2 entered in step 31."
-
-
-def test_a_rank_that_calls_another_collective_is_named_with_both(tmp_path: Path) -> None:
-    others = list_steps(30, STEP[:2])
-    told = say_first(tmp_path / "job", others, others, list_steps(30, (STEP[0], ("broadcast", 8))))
-    assert told == "Rank 2 called broadcast (8.00 B) where ranks 0, 1 called allreduce 92 (1.00 KiB), in step 31."
-
-
-def test_ranks_that_were_together_to_the_end_have_left_nothing_out(tmp_path: Path) -> None:
-    """One has come farther than the others, and has ended its step."""
-    told = say_first(tmp_path / "job", list_steps(30, STEP[:1]), list_steps(30), list_steps(31, STEP[:1]))
-    assert told.startswith("Ranks 0, 1, 2 failed in communication")
-
-
-def test_what_ranks_may_call_unlike_is_not_compared(tmp_path: Path) -> None:
-    """Pieces of different sizes, calls of two ranks, and reductions of DDP that each reads at its own pace."""
-    pieces = (("allgather", 100), ("send", 8), ("allreduce (DDP)", 7), ("allreduce", 64))
-    alike = (("allgather", 300), ("recv", 8), ("allreduce", 64))
-    ranks = [[(step, sent) for step in range(1, 31)] for sent in (pieces, alike)]
-    assert say_first(tmp_path / "job", *ranks).startswith("Ranks 0, 1 failed in communication")
+@pytest.mark.parametrize(
+    ("ranks", "told"),
+    [
+        pytest.param(
+            (list_steps(30, (STEP[0], STEP[2])), list_steps(30, STEP[:2])),
+            "Rank 0 has left out allreduce 92 (1.00 KiB), which rank 1 entered in step 31.",
+            id="of two the one that did other than before",
+        ),
+        pytest.param(
+            (leave_out(SAME, 0, ()), leave_out(SAME, 0, ()), leave_out(SAME, 11, SAME[:1])),
+            "Rank 2 has left out allreduce 22 (4.00 KiB), which ranks 0, 1 entered in step 11.",
+            id="one of the same size, long before the end: nothing fails then",
+        ),
+        pytest.param(
+            (leave_out(STEP[:1], 0, ()), leave_out(STEP[:1], 0, ()), leave_out(STEP[:1], 11, ())),
+            "Rank 2 has left out allreduce 11 (4.00 KiB), which ranks 0, 1 entered in step 11.",
+            id="the only one of a step",
+        ),
+        pytest.param(
+            (list_steps(30, (STEP[0], RARE)), list_steps(30, STEP[:2]), list_steps(30, (STEP[0], RARE))),
+            "Rank 1 has left out allreduce 92 (8.00 B), which ranks 0, 2 entered in step 31.",
+            id="one that is called now and then, by a rank that did as in each step before",
+        ),
+        pytest.param(
+            (list_steps(30, STEP[:2]), list_steps(30, STEP[:2]), list_steps(30, (STEP[0], ("broadcast", 8)))),
+            "Rank 2 called broadcast (8.00 B) where ranks 0, 1 called allreduce 92 (1.00 KiB), in step 31.",
+            id="another collective",
+        ),
+        pytest.param(
+            (list_steps(30, STEP[:1]), list_steps(30), list_steps(31, STEP[:1])),
+            "Ranks 0, 1, 2 failed in communication",
+            id="together to the end, one of them farther",
+        ),
+        pytest.param(
+            (leave_out(UNLIKE, 0, ()), leave_out((("allgather", 300), ("recv", 8), ("allreduce", 64)), 0, ())),
+            "Ranks 0, 1 failed in communication",
+            id="what ranks may call unlike",
+        ),
+        pytest.param(
+            (list_steps(30), list_steps(30), leave_out(STEP, 1, STEP[1:])),
+            "Ranks 0, 1, 2 failed",
+            id="from the first step on: they may have begun to record at different places",
+        ),
+        pytest.param((list_steps(30), list_steps(30), leave_out(STEP, 2, STEP[1:])), "Rank 2 has left out", id="later"),
+    ],
+)
+def test_the_first_collective_in_which_ranks_were_not_together_is_told(
+    tmp_path: Path, ranks: Sequence[Listed], told: str
+) -> None:
+    assert write_brief(open_run(build_job(tmp_path / "job", *ranks)))[0].startswith(told)
 
 
 def test_steps_that_one_rank_has_in_a_detailed_window_are_left_out(tmp_path: Path) -> None:
@@ -134,15 +145,6 @@ def test_steps_that_one_rank_has_in_a_detailed_window_are_left_out(tmp_path: Pat
     assert write_brief(open_run(path))[0].startswith("Rank 1 has left out allreduce 22")
     edit_rank(path, 1, windows=(Window(8, 9, 0, 1),))
     assert write_brief(open_run(path))[0].startswith("Ranks 0, 1 failed in communication")
-
-
-@pytest.mark.parametrize("first", [1, 2])
-def test_ranks_that_differ_from_the_first_step_on_are_not_judged(tmp_path: Path, first: int) -> None:
-    """They may have begun to record at different places."""
-    others = list_steps(30)
-    late = [(step, sent if step != first else sent[1:]) for step, sent in others]
-    told = say_first(tmp_path / "job", others, others, late)
-    assert told.startswith("Ranks 0, 1, 2 failed" if first == 1 else "Rank 2 has left out")
 
 
 def test_nothing_is_said_of_a_job_that_ended_well_or_whose_log_lost_events(tmp_path: Path) -> None:

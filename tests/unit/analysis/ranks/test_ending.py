@@ -78,21 +78,14 @@ def test_ranks_that_wait_in_a_backward_of_ddp_wait_for_the_one_that_is_elsewhere
     assert isinstance(find(tmp_path / "plain", plain, plain, at(FETCHES)), CutOff)
 
 
-@pytest.mark.parametrize("moment", [None, 7])
-def test_what_is_told_wrongly_is_no_place(tmp_path: Path, moment: Any) -> None:
-    assert isinstance(find(tmp_path / "run", at(WAITS), at(moment)), CutOff)
-
-
 def test_what_a_place_tells_wrongly_is_left_out_of_it(tmp_path: Path) -> None:
+    assert isinstance(find(tmp_path / "none", at(WAITS), at(7)), CutOff)
+    assert find(tmp_path / "ended", at(WAITS), at(FETCHES), state="complete") is None
     wrong = {"ended": "812", "phase": "<script>", "next": [1], "step": -1}
     found = find(tmp_path / "run", at(WAITS), {**at(wrong), "process_end": {"signal": "9", "at_unix_ns": -1}})
     assert isinstance(found, Stop)
     (place,) = found.missing
     assert (place.rank, place.step, place.phase, place.name, place.ended) == (1, 0, "", "", 0)
-
-
-def test_a_job_that_ended_by_itself_did_not_stop(tmp_path: Path) -> None:
-    assert find(tmp_path / "run", at(WAITS), at(FETCHES), state="complete") is None
 
 
 def test_the_rank_whose_signal_is_its_own_is_the_first_where_a_launcher_ended_the_others(tmp_path: Path) -> None:
@@ -189,15 +182,6 @@ def test_a_rank_that_slept_until_the_others_timed_out_is_named(tmp_path: Path) -
     assert describe(find(tmp_path / "unseen", left, unseen, left)).endswith("at wait_for_lock (train.py:7).")
     # One that died on its way is why the others lost it, whatever it had not entered yet.
     assert isinstance(find(tmp_path / "died", left, {**at(FETCHES), **died(100)}, left), Killed)
-
-
-def test_ranks_that_lost_a_connection_only_are_told_without_a_culprit(tmp_path: Path) -> None:
-    found = find(tmp_path / "run", {"ended_by": LOST}, {"ended_by": LOST}, state="complete")
-    assert found == Severed((0, 1), LOST, 60)
-    assert describe(found) == (
-        "Ranks 0, 1 failed in communication after 60 steps, and no rank left an error of its own: RuntimeError: Connection "
-        "closed by peer [127.0.0.1]:1."
-    )
 
 
 def test_nothing_is_said_until_the_recorder_of_a_rank_that_died_has_written_what_it_knows(tmp_path: Path) -> None:

@@ -51,12 +51,6 @@ def test_a_call_that_the_late_rank_did_not_wait_in_is_not_pinned_on_another_rank
     assert [row.late for row in rows] == [0, 0, 2]
 
 
-def test_a_rank_that_was_cut_short_takes_nothing_from_the_calls_after_it() -> None:
-    whole = {rank: make_calls([0, 100, 200], [90, 90, 90]) for rank in (0, 1)}
-    rows = match_collectives({**whole, 2: make_calls([80], [10])})
-    assert [row.matched for row in rows] == [3, 3, 1]
-
-
 def test_the_slow_rank_is_found_with_the_phase_that_grew(tmp_path: Path) -> None:
     judged = judge_ranks(summarize_ranks(open_run(build_ranks(tmp_path / "run", 4, slow=2))))
     assert isinstance(judged, Slow)
@@ -95,32 +89,34 @@ def test_a_summary_is_read_again_when_a_file_changes(tmp_path: Path) -> None:
     assert summarize_ranks(open_run(path))[1] is before[1]
 
 
-def test_waiting_is_own_time_less_the_transfer_and_the_last_starter_delays() -> None:
-    rows = match_collectives({0: make_calls([0, 100], [50, 60]), 1: make_calls([30, 110], [20, 50])})
-    assert [(row.rank, row.transfer_ns, row.wait_ns, row.late) for row in rows] == [(0, 70, 40, 0), (1, 70, 0, 2)]
-
-
-def test_calls_are_matched_by_their_step_though_ranks_began_to_record_at_different_ones() -> None:
-    rows = match_collectives({0: make_calls([0, 100], [50, 60]), 1: make_calls([110], [50], first_step=2)})
-    assert [(row.rank, row.count, row.matched, row.wait_ns) for row in rows] == [(0, 2, 1, 10), (1, 1, 1, 0)]
-
-
-def test_without_a_partner_there_is_no_wait() -> None:
-    (row,) = match_collectives({0: make_calls([0], [50])})
-    assert (row.count, row.total_ns, row.wait_ns, row.transfer_ns, row.late) == (1, 50, None, None, 0)
-
-
-def test_on_several_hosts_the_shortest_call_came_last() -> None:
-    rows = match_collectives({0: make_calls([1_000_000], [20]), 1: make_calls([0], [90])}, one_clock=False)
-    assert [row.late for row in rows] == [1, 0]
-
-
-def test_bus_bandwidth_of_an_all_reduce() -> None:
-    calls = {rank: make_calls([0], [1_000_000], sizes=(1_000_000, 4)) for rank in (0, 1)}
-    assert match_collectives(calls)[0].bus_bytes_per_s == pytest.approx(1e9 * 2 * 3 / 4)
+@pytest.mark.parametrize(
+    ("calls", "one_clock", "expected"),
+    [
+        # What is not the transfer is waiting for the last one.
+        ([([0, 100], [50, 60], 1), ([30, 110], [20, 50], 1)], True, [(2, 2, 70, 40, 0), (2, 2, 70, 0, 2)]),
+        # One began to record a step later: calls are matched by their step.
+        ([([0, 100], [50, 60], 1), ([110], [50], 2)], True, [(2, 1, 50, 10, 0), (1, 1, 50, 0, 1)]),
+        ([([0], [50], 1)], True, [(1, 0, None, None, 0)]),
+        # On several hosts the shortest call came last.
+        ([([1_000_000], [20], 1), ([0], [90], 1)], False, [(1, 1, 20, 0, 1), (1, 1, 20, 70, 0)]),
+        # A rank that was cut short takes nothing from the calls after it.
+        (
+            [([0, 100], [90, 90], 1), ([0, 100], [90, 90], 1), ([80], [10], 1)],
+            True,
+            [(2, 2, 100, 80, 1), (2, 2, 100, 80, 0), (1, 1, 10, 0, 1)],
+        ),
+    ],
+)
+def test_transfers_and_waits_are_those_of_the_calls_that_match(
+    calls: list[tuple[list[int], list[int], int]], one_clock: bool, expected: list[tuple[int | None, ...]]
+) -> None:
+    rows = match_collectives({rank: make_calls(*given) for rank, given in enumerate(calls)}, one_clock)
+    assert [(row.count, row.matched, row.transfer_ns, row.wait_ns, row.late) for row in rows] == expected
 
 
 def test_bus_bandwidth_is_of_all_calls_or_not_known() -> None:
+    one = {rank: make_calls([0], [1_000_000], sizes=(1_000_000, 4)) for rank in (0, 1)}
+    assert match_collectives(one)[0].bus_bytes_per_s == pytest.approx(1e9 * 2 * 3 / 4)
     calls = {rank: make_calls([0, 10], [5, 5], sizes=(1_000, 4)) for rank in (0, 1)}
     some = {rank: replace(own, group_size=np.array([4, -1])) for rank, own in calls.items()}
     assert match_collectives(calls)[0].bus_bytes_per_s is not None

@@ -13,7 +13,7 @@ from profiler_server.analysis.replay.sightings.buckets import fit_transfers
 from profiler_server.diagnosis.judging import diagnose
 from profiler_server.facts.machine import Sighting
 from profiler_server.facts.results import Suggestion
-from tests.support.windows import Machine, Step, build_window
+from tests.support.windows import Machine, build_window
 
 LATENCY_US, US_PER_MIB = 80.0, 100.0
 KIB = 1 << 10
@@ -40,10 +40,6 @@ def train(machine: Machine, per_bucket: int, hook: bool = True, sizes_kib: tuple
     machine.run("aten::_foreach_add_", 20.0, 5.0, "multi_tensor_apply")
 
 
-def build(path: Path, body: Step) -> Run:
-    return build_window(path, body)
-
-
 def see(run: Run) -> Sighting | None:
     replayed = replay_rank(run.rank())
     assert replayed is not None
@@ -59,32 +55,22 @@ def mean_step_ns(run: Run) -> float:
     return float(run.rank().table("steps").to_pandas()["duration_ns"].iloc[5:-1].mean())
 
 
-def test_latency_and_bandwidth_are_those_that_the_window_was_made_with(tmp_path: Path) -> None:
-    seen = see(build(tmp_path, lambda machine: train(machine, 1)))
+def test_the_step_with_larger_buckets_is_the_one_that_was_predicted(tmp_path: Path) -> None:
+    small = build_window(tmp_path / "small", lambda machine: train(machine, 1))
+    seen = see(small)
     assert seen is not None
     assert seen.figures["latency_ns"] == pytest.approx(LATENCY_US * 1e3, rel=0.01)
     assert seen.figures["bytes_per_s"] == pytest.approx((1 << 20) / US_PER_MIB * 1e6, rel=0.01)
-    assert seen.count == 4 * LAYERS
-    assert seen.figures["backwards"] == 4
-
-
-def test_the_step_with_larger_buckets_is_the_one_that_was_predicted(tmp_path: Path) -> None:
-    small = build(tmp_path / "small", lambda machine: train(machine, 1))
+    assert (seen.count, seen.figures["backwards"]) == (4 * LAYERS, 4)
     advice = find_advice(small)
     assert advice is not None
     assert advice.predicted_step_ns is not None
-    wanted = round(see_figure(small, "cap_mib"))
-    larger = build(tmp_path / "larger", lambda machine: train(machine, 2 * wanted))
+    wanted = round(seen.figures["cap_mib"])
+    larger = build_window(tmp_path / "larger", lambda machine: train(machine, 2 * wanted))
     assert f"bucket_cap_mb={wanted}" in advice.change
     assert mean_step_ns(larger) < 0.9 * mean_step_ns(small)
     assert advice.predicted_step_ns == pytest.approx(mean_step_ns(larger), rel=0.05)
     assert find_advice(larger) is None
-
-
-def see_figure(run: Run, name: str) -> float:
-    seen = see(run)
-    assert seen is not None
-    return seen.figures[name]
 
 
 def test_buckets_that_the_backward_hides_are_left_as_they_are(tmp_path: Path) -> None:
@@ -95,15 +81,15 @@ def test_buckets_that_the_backward_hides_are_left_as_they_are(tmp_path: Path) ->
         machine.join()
         machine.run("aten::_foreach_add_", 20.0, 5.0, "multi_tensor_apply")
 
-    assert find_advice(build(tmp_path, hide)) is None
+    assert find_advice(build_window(tmp_path, hide)) is None
 
 
 def test_reductions_that_no_gradient_starts_are_no_buckets(tmp_path: Path) -> None:
-    assert see(build(tmp_path, lambda machine: train(machine, 1, hook=False))) is None
+    assert see(build_window(tmp_path, lambda machine: train(machine, 1, hook=False))) is None
 
 
 def test_buckets_of_one_size_predict_nothing(tmp_path: Path) -> None:
-    run = build(tmp_path, lambda machine: train(machine, 1, sizes_kib=(512,)))
+    run = build_window(tmp_path, lambda machine: train(machine, 1, sizes_kib=(512,)))
     seen = see(run)
     assert seen is not None
     assert seen.gain is None
