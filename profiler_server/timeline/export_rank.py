@@ -11,10 +11,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from collector.format import parts
 from collector.format.intervals import Ints, unite
 from collector.format.run import RankRun
-from collector.format.stored_files import open_file
 from collector.format.timeline_rows import find_worker
 from collector.traces.writing import (
     EventWriter,
@@ -166,19 +164,14 @@ class RankExport:
                 writer.write_thread(self._pid(track), thread, self._name(track, name), place)
 
     def _read_slices(self) -> Iterator[tuple[pa.RecordBatch, int]]:
-        first = 0
-        for path in parts.find_files(self._timeline.rank.folder, "slices"):
-            with naming_damage(path):
-                file = open_file(path, "slices", _COLUMNS)
-                columns = [name for name in _COLUMNS if name in file.schema_arrow.names]
-                for group in range(file.num_row_groups):
-                    rows = file.metadata.row_group(group).num_rows
-                    if self._holds(first, rows):
-                        at = first
-                        for raw in file.iter_batches(BATCH_ROWS, [group], columns, use_threads=False):
-                            yield raw, at
-                            at += raw.num_rows
-                    first += rows
+        for file, group, first, rows in list_groups(self._timeline, "slices"):
+            if not self._holds(first, rows):
+                continue
+            columns = [name for name in _COLUMNS if name in file.schema_arrow.names]
+            with naming_damage(self._timeline.rank.folder / "slices"):
+                for raw in file.iter_batches(BATCH_ROWS, [group], columns, use_threads=False):
+                    yield raw, first
+                    first += raw.num_rows
 
     def _holds(self, first: int, rows: int) -> bool:
         return bool(self._threads.number[first : first + rows].any())
