@@ -103,7 +103,6 @@ def _log_axis(title: str, low: float, high: float) -> dict[str, Any]:
 
 
 def _span(values: Sequence[float]) -> tuple[float, float]:
-    """Return a span around the positive values with a margin on both sides."""
     positive = [value for value in values if value > 0]
     return (min(positive) / 2.5, max(positive) * 2.5) if positive else (0.1, 10.0)
 

@@ -140,6 +140,5 @@ def _draw_labels(falls: Sequence[Fall], tops: Sequence[float], scale: float, bas
 
 
 def _join(place: int, level: float) -> Figure:
-    """Return the line from one bar to the next."""
     line = {"color": PALETTE["idle"][0], "width": 1, "dash": "dot"}
     return {"type": "line", "x0": place + 0.25, "x1": place + 0.75, "y0": level, "y1": level, "line": line}

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from collector.format.schema.errors import RunError
 from profiler_server.analysis.accounting.accounting import (
     Accounts,
     Conserved,
@@ -16,9 +14,15 @@ from profiler_server.analysis.accounting.accounting import (
     account_trace,
 )
 from profiler_server.analysis.accounting.categories import CATEGORY_LABELS
-from profiler_server.derive.derived import NotReady
 from profiler_server.format import ABSENT, format_count, format_duration, format_number_of
-from profiler_server.page import WINDOW_REMEDY, Notice, Page, PageRequest, explain_absence, explain_delay, find_remedy
+from profiler_server.page import (
+    WINDOW_REMEDY,
+    Notice,
+    Page,
+    PageRequest,
+    build_part,
+    explain_absence,
+)
 
 _HTA_LAST = "HTA leaves out work launched in the last marked step, and work without a launch."
 _HTA_ROUNDS = "HTA moves starts up and ends down to whole microseconds."
@@ -139,9 +143,6 @@ def _compare(label: str, values: Sequence[int | None], reason: str) -> Compared:
     return Compared(label, figures, "" if agree else reason)
 
 
-log = logging.getLogger(__name__)
-
-
 @dataclass(frozen=True)
 class AccountingPage:
     """`sentence` says whether everything adds up; the comparisons are None where there is nothing to compare."""
@@ -160,18 +161,11 @@ class AccountingPage:
 def build(request: PageRequest) -> AccountingPage:
     """Build the page; what cannot be read is a notice."""
     rank = request.rank_run
-    try:
-        absence = explain_absence(rank, "slices", "No detailed window", WINDOW_REMEDY)
-        found = absence or account_trace.peek(rank)
-    except RunError as error:
-        return _refuse(Notice("failed", "This rank cannot be accounted for", str(error), find_remedy(error)))
-    if isinstance(found, NotReady):
-        found = explain_delay(found)
-    return _refuse(found) if isinstance(found, Notice) else _describe_accounts(found)
-
-
-def _refuse(notice: Notice) -> AccountingPage:
-    return AccountingPage(notice, "", False, (), (), None, None)
+    found, notice = build_part(
+        "This rank cannot be accounted for",
+        lambda: explain_absence(rank, "slices", "No detailed window", WINDOW_REMEDY) or account_trace.peek(rank),
+    )
+    return AccountingPage(notice, "", False, (), (), None, None) if found is None else _describe_accounts(found)
 
 
 def _describe_accounts(found: Accounts) -> AccountingPage:

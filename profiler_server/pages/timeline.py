@@ -125,7 +125,6 @@ def build(request: PageRequest) -> TimelinePage:
 
 
 def _fill(base: TimelinePage, request: PageRequest, timeline: Timeline) -> TimelinePage:
-    """Put what a timeline holds on the page."""
     data = dict(base.data)
     if not timeline.index.slices and not timeline.index.counters:
         return TimelinePage(_explain_empty(request.rank_run), None, (), (), data, None, "", base.export_name)
@@ -217,7 +216,6 @@ def _count_slices(timeline: Timeline) -> Stat:
 
 
 def _sum_totals(timeline: Timeline) -> tuple[Stat, ...]:
-    """Sum up operator time, streams, operators and executions, each with what it counts."""
     names = timeline.names
     category = np.asarray(names.category, dtype=object)
     device = np.isin(category, DEVICE_WORK) & (names.count > 0)

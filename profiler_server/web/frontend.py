@@ -131,7 +131,6 @@ def json_block(value: Any) -> Markup:
 
 
 def _encode_array(value: Any) -> Any:
-    """Turn numpy arrays and scalars, and pyarrow arrays, into lists and numbers."""
     for method in ("tolist", "to_pylist"):
         if hasattr(value, method):
             return getattr(value, method)()

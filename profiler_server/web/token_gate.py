@@ -75,7 +75,6 @@ def _read_bearer(request: Request) -> str:
 
 
 def _lead_on(request: Request) -> Response:
-    """Lead to the same address without the token."""
     query = parse_qsl(request.scope["query_string"].decode("latin-1"), keep_blank_values=True)
     kept = urlencode([(name, value) for name, value in query if name != FIELD])
     # One slash in front: an address that begins with two names another host.

@@ -124,7 +124,6 @@ def _judge(facts: PipelineFacts) -> Reading:
 
 
 def _explain_no_queue(facts: PipelineFacts) -> str:
-    """Say why the run has no queue."""
     if facts.own_stages:
         return "Your own stages use no queue that is watched: wrap it with collector.queue(name, q)."
     if facts.loader is None:
@@ -161,13 +160,25 @@ def _list_figures(facts: PipelineFacts) -> tuple[Stat, ...]:
 
 
 def _build_queue(facts: PipelineFacts, key: QueueKey, summary: QueueSummary) -> QueueInterval:
-    if key.loader is None:
-        return _build_own_queue(facts, key, summary)
+    is_own, number = key.loader is None, list(facts.queues).index(key)
+    return QueueInterval(
+        title=label_queue(key),
+        role=_describe_role(facts, key),
+        empty=_count_empty(summary),
+        empty_frac=summary.empty_frac,
+        is_starved=summary.empty_frac > EMPTY_QUEUE_FRAC,
+        facts=(*_describe_depths(key, summary), *(() if is_own else _describe_readiness(facts, key))),
+        # Steps need not be what empties a queue of the user's.
+        chart=chart_depths(facts.samples, key, f"depth-own-{number}") if is_own else _chart_by_step(facts, key, number),
+        query={"tab": "processing", "queue": key.name},
+    )
+
+
+def _chart_by_step(facts: PipelineFacts, key: QueueKey, number: int) -> Chart:
     trace = trace_by_step(facts.samples, key)
-    label = label_queue(key)
-    chart = Chart(
-        id=f"depth-{key.name}-{list(facts.queues).index(key)}",
-        title=f"{label}: depth by {facts.noun}",
+    return Chart(
+        id=f"depth-{key.name}-{number}",
+        title=f"{label_queue(key)}: depth by {facts.noun}",
         caption=f"Batches in the queue when each {facts.noun} asked for one, of at most {trace.capacity}; a red mark is an empty queue.",
         figure=build_depths(trace.steps, trace.depths, trace.capacity, facts.noun),
         columns=(facts.noun.capitalize(), "Depth"),
@@ -176,30 +187,6 @@ def _build_queue(facts: PipelineFacts, key: QueueKey, summary: QueueSummary) -> 
             for step, depth in zip(trace.steps[:ROW_LIMIT], trace.depths[:ROW_LIMIT], strict=True)
         ),
         size="medium",
-    )
-    return QueueInterval(
-        title=label,
-        role=_describe_role(facts, key),
-        empty=_count_empty(summary),
-        empty_frac=summary.empty_frac,
-        is_starved=summary.empty_frac > EMPTY_QUEUE_FRAC,
-        facts=(*_describe_depths(key, summary), *_describe_readiness(facts, key)),
-        chart=chart,
-        query={"tab": "processing", "queue": key.name},
-    )
-
-
-def _build_own_queue(facts: PipelineFacts, key: QueueKey, summary: QueueSummary) -> QueueInterval:
-    """Show a queue of the user's over time: steps need not be what empties it."""
-    return QueueInterval(
-        title=label_queue(key),
-        role="A queue of your own. Its depth is recorded at each request for an item.",
-        empty=_count_empty(summary),
-        empty_frac=summary.empty_frac,
-        is_starved=summary.empty_frac > EMPTY_QUEUE_FRAC,
-        facts=_describe_depths(key, summary),
-        chart=chart_depths(facts.samples, key, f"depth-own-{list(facts.queues).index(key)}"),
-        query={"tab": "processing", "queue": key.name},
     )
 
 
@@ -235,6 +222,8 @@ def _describe_readiness(facts: PipelineFacts, key: QueueKey) -> tuple[Stat, ...]
 
 
 def _describe_role(facts: PipelineFacts, key: QueueKey) -> str:
+    if key.loader is None:
+        return "A queue of your own. Its depth is recorded at each request for an item."
     if key.name == DEVICE_QUEUE:
         return "Device side: batches in pinned memory, ready for the step."
     if any(other.name == DEVICE_QUEUE for other in facts.queues):

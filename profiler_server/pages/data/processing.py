@@ -262,7 +262,6 @@ def build_processing(facts: PipelineFacts, open_queue: str) -> ProcessingView:
 
 
 def _describe_choice(facts: PipelineFacts) -> WorkerChoice | None:
-    """Return what is chosen of the workers; None where there is nothing to choose."""
     every = {row for row in pc.unique(find_workers(facts.stage_rows)).to_pylist() if row is not None}
     if len(every) < 2 and facts.workers is None:
         return None
@@ -294,7 +293,6 @@ def _build_panel(facts: PipelineFacts, key: QueueKey) -> QueuePanel:
 
 
 def _describe_sides(facts: PipelineFacts, key: QueueKey) -> tuple[str, str]:
-    """Say how many fill a queue and how many empty it."""
     workers = facts.loader.num_workers if facts.loader else 0
     makers = f"{format_count(workers)} worker process{'es' if workers != 1 else ''}"
     has_pin = any(other.name == DEVICE_QUEUE and other.loader is not None for other in facts.queue_keys)

@@ -87,7 +87,6 @@ def build_breakdown(rank: RankRun) -> Breakdown | NotReady | None:
 
 
 def _read_numbers(rank: RankRun) -> np.ndarray:
-    """Return the numbers of the steps that were recorded in detail, in time order."""
     data = rank.table("steps", columns=["step", "kind", "start_ns", "detailed"])
     data = data.filter(pc.and_(pc.equal(data["kind"].cast(pa.string()), "train"), data["detailed"]))
     return np.asarray(data["step"].to_numpy(), np.int64)

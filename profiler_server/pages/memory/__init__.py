@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from collector.format.run import RankRun
 from collector.format.schema.errors import RunError
 from profiler_server.analysis.memory.resources import Resources, StepScale, read_resources, read_scale
-from profiler_server.page import Notice, Page, PageRequest, explain_absence, find_remedy
+from profiler_server.page import Notice, Page, PageRequest, build_part, explain_absence, find_remedy
 from profiler_server.pages.memory.samples import GpuView, HostView, view_gpus, view_host
 from profiler_server.pages.memory.tensors import TensorView, view_tensors
 
@@ -47,7 +47,13 @@ def build(request: PageRequest) -> MemoryPage:
             host, gpu = view_host(rank.manifest, resources), view_gpus(rank.manifest, resources)
     except RunError as error:
         absence = _fail("The samples cannot be read", error)
-    tensors, tensor_notice = _build_tensors(rank, request)
+    tensors, tensor_notice = build_part(
+        "The allocations cannot be read",
+        lambda: (
+            explain_absence(rank, "memory", "Allocations were not recorded", MEMORY_REMEDY)
+            or view_tensors(rank, request.query)
+        ),
+    )
     return MemoryPage(
         host=host if absence is None else None,
         host_notice=absence,
@@ -88,16 +94,6 @@ def explain_no_gpu(rank: RankRun) -> Notice:
         )
         return Notice("empty", "The GPU was not sampled", reason)
     return Notice("empty", "No GPU", "PyTorch saw no CUDA device in this run: it trained on the processor.")
-
-
-def _build_tensors(rank: RankRun, request: PageRequest) -> tuple[TensorView | None, Notice | None]:
-    try:
-        absence = explain_absence(rank, "memory", "Allocations were not recorded", MEMORY_REMEDY)
-        if absence:
-            return None, absence
-        return view_tensors(rank, request.query), None
-    except RunError as error:
-        return None, _fail("The allocations cannot be read", error)
 
 
 def _fail(title: str, error: RunError) -> Notice:

@@ -149,7 +149,6 @@ def view_gpus(manifest: RankManifest, resources: Resources) -> GpuView | None:
 
 
 def _describe_throttling(entry: Throttling) -> str:
-    """Say how long the clock of a GPU was held down and by what."""
     causes = ", ".join(f"{_CAUSES[name]} {format_share(share)}" for name, share in entry.causes)
     return f"{entry.source.upper()} was throttled in {format_share(entry.share_frac)} of the samples: {causes}."
 
@@ -192,6 +191,7 @@ def _find_top(metric: Metric, devices: tuple[Device, ...], shown: int) -> tuple[
 
 
 MOST_WORKERS = 8
+USERS = {"process": "Training process", "workers": "Workers together", "system": "Whole machine"}
 BUSY_FRAC = 0.9
 """From this share of the machine's cores on, processors are said to be the limit."""
 
@@ -265,8 +265,7 @@ def _cores(value: float) -> str:
 
 
 def _list_core_stats(cores: Mapping[str, Series], resources: Resources, usable: float) -> tuple[Stat, ...]:
-    names = {"process": "Training process", "workers": "Workers together", "system": "Whole machine"}
-    stats = [Stat(label, _cores(cores[name].mean), "mean in use") for name, label in names.items() if name in cores]
+    stats = [Stat(label, _cores(cores[name].mean), "mean in use") for name, label in USERS.items() if name in cores]
     delay = resources.find("process", "run_queue_frac")
     if delay is not None:
         stats.append(Stat("Waiting for a processor", format_share(min(delay.mean, 1.0)), "main thread, of the time"))
@@ -321,8 +320,7 @@ def _say_left_out(workers: Sequence[Series]) -> str:
 
 
 def _list_memory_stats(memory: Mapping[str, Series], resources: Resources) -> tuple[Stat, ...]:
-    names = {"process": "Training process", "workers": "Workers together", "system": "Whole machine"}
-    stats = [Stat(label, format_bytes(memory[name].peak), "peak") for name, label in names.items() if name in memory]
+    stats = [Stat(label, format_bytes(memory[name].peak), "peak") for name, label in USERS.items() if name in memory]
     process = memory.get("process")
     if process is not None and len(process.value) > 1:
         growth = float(process.value[-1] - process.value[0])

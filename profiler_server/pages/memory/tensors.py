@@ -166,7 +166,6 @@ def _find_other_steps(rank: RankRun, trace: MemoryTrace) -> list[tuple[float, fl
 
 
 def _tabulate(trace: MemoryTrace, origin: int) -> tuple[tuple[str, ...], ...]:
-    """Return the events that changed most, in time order."""
     order = np.argsort(-np.abs(trace.change_bytes), kind="stable")[:TABLE_ROWS]
     return tuple(
         (

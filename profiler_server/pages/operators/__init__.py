@@ -121,7 +121,6 @@ def _build(rank: RankRun, state: PageState) -> OperatorsContext:
 
 
 def _tabulate(rank: RankRun, state: PageState) -> tuple[GroupTable | None, Notice | None]:
-    """Return the group's table, or why there is none."""
     name = "kernels" if state.group == "kernels" else "operators"
     try:
         status = rank.status(name)
@@ -187,7 +186,6 @@ def _list_charts(state: PageState) -> tuple[Link, ...]:
 
 
 def _describe_coverage(rank: RankRun, group: GroupTable) -> str:
-    """Say which steps the figures cover, and what measuring them cost."""
     covered = f"step{'s' if len(group.steps) > 1 else ''} {format_steps(group.steps)}" if group.steps else "no step"
     parts = [f"Sums over {covered}"]
     if group.outside:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -140,21 +140,23 @@ def build_cell(column: Column, value: Any, bar_whole: float = 1.0) -> Cell:
     """Format one value. `bar_whole` is the share that fills its bar."""
     if value is None:
         return Cell(column.kind, ABSENT if column.kind != "name" else "(no name)")
-    if column.kind == "duration":
-        return Cell(column.kind, format_duration(value))
-    if column.kind == "share":
-        return Cell(column.kind, format_share(value), bar=round(100.0 * value / (bar_whole or 1.0), 2))
-    if column.kind == "fraction":
-        return Cell(column.kind, format_share(value))
-    if column.kind == "count":
-        return Cell(column.kind, format_count(value))
-    if column.kind in ("flop_rate", "byte_rate"):
-        return Cell(column.kind, format_rate(value or None, "FLOP/s" if column.kind == "flop_rate" else "B/s"))
-    if column.kind == "ratio":
-        return Cell(column.kind, f"{value:,.3g}" if value < 1000 else format_count(round(value)))
-    if column.kind == "flag":
-        return Cell(column.kind, "yes" if value else "no")
-    return _build_text(column, str(value))
+    write = _WRITERS.get(column.kind)
+    if write is None:
+        return _build_text(column, str(value))
+    bar = round(100.0 * value / (bar_whole or 1.0), 2) if column.kind == "share" else None
+    return Cell(column.kind, write(value), bar=bar)
+
+
+_WRITERS: Mapping[Kind, Callable[[Any], str]] = {
+    "duration": format_duration,
+    "share": format_share,
+    "fraction": format_share,
+    "count": format_count,
+    "flop_rate": lambda value: format_rate(value or None, "FLOP/s"),
+    "byte_rate": lambda value: format_rate(value or None, "B/s"),
+    "ratio": lambda value: f"{value:,.3g}" if value < 1000 else format_count(round(value)),
+    "flag": lambda value: "yes" if value else "no",
+}
 
 
 def _build_text(column: Column, text: str) -> Cell:
@@ -312,7 +314,6 @@ class RowBuilder:
         return Row(cells, level, toggle, is_open, name[:200], detail)
 
     def _build_members(self, name: str) -> list[Row]:
-        """Build the operators of an open type or module, the largest first."""
         members = tabulate_members(self.rank, GROUPS[self.state.group].name, name, self.group, self.state.steps)
         shown = members.slice(0, CHILD_LIMIT).to_pylist()
         key = GROUPS[self.state.group].name

@@ -146,9 +146,15 @@ def build(request: PageRequest) -> OverallPage:
         stats=from_steps("Figures", lambda steps: _list_stats(whole, steps)),
         step=from_steps("One step", lambda steps: _describe_step(steps, rank)),
         steps_card=from_steps("Step trace", lambda steps: build_steps_card(steps.table, steps.noun)),
-        operators_card=build_panel("The operators cannot be read", lambda: _read_operators(rank)),
+        operators_card=build_panel(
+            "The operators cannot be read",
+            lambda: explain_absence(rank, "operators", "No operators", WINDOW_REMEDY) or build_operators_card(rank),
+        ),
         data_card=build_panel("The data pipeline cannot be read", lambda: _read_data(rank, read.body)),
-        timeline_card=build_panel("The timeline cannot be read", lambda: _read_timeline(whole)),
+        timeline_card=build_panel(
+            "The timeline cannot be read",
+            lambda: explain_absence(whole, "slices", "No timeline", WINDOW_REMEDY) or build_timeline_card(whole),
+        ),
         facts=(
             *list_trace_facts(whole),
             *list_facts(request.run.manifest, rank.manifest, len(request.ranks), read_used_devices(whole)),
@@ -304,16 +310,10 @@ def _describe_modes(steps: Steps, manifest: RankManifest) -> str:
 
 
 def _describe_triggers(manifest: RankManifest, noun: str) -> list[str]:
-    """Say which windows nobody asked for, and why they opened."""
     return [
         f"The window at {noun} {format_count(window.first_step)} opened by itself{f': {text}' if text else ''}."
         for window, text in find_reasons(manifest)[:_MOST_TRIGGERS]
     ]
-
-
-def _read_operators(rank: RankRun) -> OperatorsCard | Notice:
-    absence = explain_absence(rank, "operators", "No operators", WINDOW_REMEDY)
-    return absence or build_operators_card(rank)
 
 
 def _read_data(rank: RankRun, steps: Steps | None) -> DataCard | Notice:
@@ -321,11 +321,6 @@ def _read_data(rank: RankRun, steps: Steps | None) -> DataCard | Notice:
         return read_data_card(rank, find_loader(rank), None)
     wait = next(phase.share_frac for phase in steps.phases if phase.name == "data_wait")
     return read_data_card(rank, find_loader(rank), wait, steps.table, steps.noun)
-
-
-def _read_timeline(rank: RankRun) -> TimelineCard | Notice:
-    absence = explain_absence(rank, "slices", "No timeline", WINDOW_REMEDY)
-    return absence or build_timeline_card(rank)
 
 
 PAGE = Page(slug="", title="Overall", order=10, key="o", template="overall.html", build=build, follows_steps=True)

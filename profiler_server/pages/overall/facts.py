@@ -132,7 +132,6 @@ def _facts(run: RunManifest, rank: RankManifest, ranks: int, used: frozenset[int
 
 
 def _list_absent(signals: Iterable[Signal]) -> Iterator[Fact]:
-    """Yield one fact per reason why signals were not collected."""
     names: dict[tuple[str, str], list[str]] = {}
     for signal in signals:
         if signal.state != "on":

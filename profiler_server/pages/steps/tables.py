@@ -149,7 +149,6 @@ def describe_coverage(data: StepData) -> Coverage:
 
 
 def _find_runs(numbers: Ints) -> list[tuple[int, int]]:
-    """Return the first and the last of each run of consecutive numbers."""
     breaks = np.flatnonzero(np.diff(numbers) > 1)
     first, last = numbers[np.append(0, breaks + 1)], numbers[np.append(breaks, len(numbers) - 1)]
     return list(zip(first.tolist(), last.tolist(), strict=True))

@@ -215,7 +215,6 @@ class Imports:
         self._note(done)
 
     def _is_wanted(self, job: Import) -> bool:
-        """Say whether a job was not cancelled."""
         with self._lock:
             return self._jobs.get(job.id, job).is_under_way
 
