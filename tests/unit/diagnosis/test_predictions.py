@@ -114,7 +114,7 @@ def plants(draw: st.DrawFn) -> Plant:
     return Plant(plan, edit, manifest=manifest, tables={"resources": resources})
 
 
-@settings(max_examples=15, suppress_health_check=list(HealthCheck))
+@settings(max_examples=10, suppress_health_check=list(HealthCheck))
 @given(plants())
 def test_no_rule_fails_and_no_prediction_lies_below_what_its_change_leaves(plant: Plant) -> None:
     with tempfile.TemporaryDirectory() as folder:

@@ -26,11 +26,6 @@ def hear(case: Case) -> Finding:
     return found
 
 
-def test_unequal_work_is_named_as_one_possible_reason() -> None:
-    assert "One possible reason is work that differs" in hear(turning()).text.advice
-    assert "would explain: one possible reason" in hear(turning(correlation=0.9)).text.advice
-
-
 def test_turns_on_a_host_that_others_use_are_no_finding() -> None:
     busy = NOISY_FRAC + 0.1
     assert RULE.judge(turning(others=busy)) is None

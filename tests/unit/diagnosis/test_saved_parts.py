@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,13 +16,12 @@ from profiler_server.diagnosis.ranking import Fixed, make_claim
 from profiler_server.diagnosis.verdict import find_bound, say_limit
 from profiler_server.diagnosis.what_if import shorten_step
 from profiler_server.facts.case import Case, Finding, Rule, Text
-from profiler_server.facts.loading import Reading
 from profiler_server.facts.results import Abstention
 from profiler_server.facts.steps import CompileEvents, Held, Interruptions
 from tests.support import facts as make
 from tests.support.runs import MS
 from tests.unit.diagnosis.edges import noted
-from tests.unit.diagnosis.edges.base import STEPS, base, starving
+from tests.unit.diagnosis.edges.base import STEPS, base
 from tests.unit.diagnosis.edges.loading import receiving
 from tests.unit.diagnosis.edges.noted import untrained
 
@@ -148,33 +146,11 @@ def test_the_verdict_says_how_much_of_computing_is_compiling(stall: float, said:
     assert ("compiled again" in sentence) == bool(said)
 
 
-def test_reading_that_computes_is_not_told_of_files() -> None:
-    def find(**fields: Any) -> Any:
-        usual = Reading(100.0 * MS, 2, 0.97, 32.0, 0.0, 0.0, None, None, None, None)
-        return make.find(make.with_loading(starving(), reading=replace(usual, **fields)), "slow_read").text
-
-    rows = find()
-    assert "97.0 % of that time and opens no file: it computes" in rows.measured
-    assert "as arrays or tensors" in rows.advice
-    assert "tarfile" not in rows.change
-    clips = find(files=32.0, bytes=2e6, open_ns=1.0 * MS)
-    assert "opens no file" not in clips.measured
-    assert "tarfile" not in clips.change
-    for storage in (find(cpu_frac=0.1), find(bytes=400e6), find(files=64.0, open_ns=80.0 * MS), find(bytes=None)):
-        assert "Read fewer, larger pieces" in storage.advice
-        assert "computes" not in storage.measured
-
-
 def test_half_of_the_computing_is_expected_to_run_on_all_threads() -> None:
     case = noted.threads(free=8.0)
     touched = make.find(case, "threads_too_few").what_if.touches
     assert sum(touched.values()) == pytest.approx(case.steps.mean_ns)
     assert make.find(case, "threads_too_few").text.fix == "8 threads"
-
-
-def test_gradients_are_expected_to_be_copied_twice_at_five_gigabytes_per_second() -> None:
-    found = make.find(noted.copying(0.25), "bucket_copies")
-    assert "about 16.0 ms per step" in found.text.measured
 
 
 def test_decoded_samples_are_expected_at_one_gigabyte_per_second() -> None:
