@@ -1,7 +1,7 @@
 """The last lines of a training on the terminal: what bounds it, what to change, and what that gains.
 
 The judging is the server's. It runs in a process of its own, so that a training never loads it, and is not waited for
-longer than `PATIENCE_S`: who is told nothing looks at the page.
+longer than `PATIENCE_S`: who is told nothing looks at the page. Nor is it begun where memory is short.
 """
 
 from __future__ import annotations
@@ -12,17 +12,21 @@ import os
 import shlex
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
+
+import psutil
 
 from collector.expendable import build_environment
 from collector.server import SERVER
-from collector.session.headroom import measure_headroom
 
 VARIABLE = "PROFILER_VERDICT"
 """`PROFILER_VERDICT=0` switches the lines off."""
 PATIENCE_S = 5.0
 LEAST_FREE_BYTES = 256 << 20
 """Where less is free, the system might end the training for what the judging takes."""
+_GROUPS = Path("/sys/fs/cgroup")
+_FILES = (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes"))
 _log = logging.getLogger("stepscope")
 
 
@@ -58,3 +62,36 @@ def judge_briefly(run_path: Path, world_size: int = 1) -> list[str]:
         return []
     lines = done.stdout.decode("utf-8", "replace").splitlines() if done.returncode == 0 else []
     return ["".join(letter if letter.isprintable() else "?" for letter in line) for line in lines]
+
+
+def measure_headroom(processes: Path = Path("/proc/self/cgroup"), groups: Path = _GROUPS) -> int:
+    """Return the bytes that are free: of the machine, or of a memory cgroup above this process if that leaves less."""
+    free_bytes = int(psutil.virtual_memory().available)
+    for folder in _list_groups(processes, groups):
+        for limit, usage in _FILES:
+            with suppress(OSError, ValueError):  # no limit here, or a cgroup of the other version
+                most = int((folder / limit).read_text("ascii"))
+                free_bytes = min(free_bytes, most - int((folder / usage).read_text("ascii")) + _find_cache(folder))
+    return free_bytes
+
+
+def _list_groups(processes: Path, groups: Path) -> list[Path]:
+    """Return the folders of the memory cgroups of this process, and of all above them."""
+    found = [groups, groups / "memory"]
+    with suppress(OSError):
+        for line in processes.read_text("utf-8").splitlines():
+            _, kinds, path = line.split(":", 2)
+            root = groups / "memory" if "memory" in kinds.split(",") else groups
+            if not kinds or "memory" in kinds.split(","):
+                own = root / path.lstrip("/")
+                found += [folder for folder in (own, *own.parents) if folder.is_relative_to(root)]
+    return found
+
+
+def _find_cache(folder: Path) -> int:
+    """Return the bytes of a cgroup that hold files and are given up before anything is ended."""
+    for line in (folder / "memory.stat").read_text("ascii").splitlines():
+        name, _, value = line.partition(" ")
+        if name in ("inactive_file", "total_inactive_file"):
+            return int(value)
+    return 0

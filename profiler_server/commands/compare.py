@@ -159,8 +159,7 @@ def parse_share(text: str) -> float:
 
 def write_documents(verdict: Verdict, junit: Path | None, markdown: Path | None) -> None:
     """Write the files that were asked for. Raises OutputError if one cannot be written."""
-    from profiler_server.report.gate import render_markdown
-    from profiler_server.report.junit import render_junit
+    from profiler_server.report.gate import render_junit, render_markdown
 
     for path, render_file in ((junit, render_junit), (markdown, render_markdown)):
         if path is None:

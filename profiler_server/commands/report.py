@@ -88,7 +88,7 @@ def find_history(run: Run, base_dir: Path) -> dict[str, Any] | None:
     """Return the last change of level in the runs of this script below a base directory; None where there is none, or
     too many runs that were never read."""
     from profiler_server.analysis.change_points import find_last_change
-    from profiler_server.report.history import report_history
+    from profiler_server.report.building import report_history
     from profiler_server.store.catalog import Catalog
 
     catalog = Catalog(base_dir)

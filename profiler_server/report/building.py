@@ -19,6 +19,7 @@ from collector.format.schema.errors import RunError, TableBrokenError
 from collector.format.steps import Distribution, PhaseShare, sum_recorded, summarize_phases, summarize_steps
 from profiler_server.analysis.accounting.accounting import read_completeness
 from profiler_server.analysis.accounting.categories import summarize_categories
+from profiler_server.analysis.change_points import LevelChange
 from profiler_server.analysis.data.feeding import find_feeding_loaders
 from profiler_server.analysis.data.queues import summarize_queues
 from profiler_server.analysis.data.stages import summarize_stages
@@ -310,6 +311,20 @@ def _report_diagnosis(run: Run, ranks: Sequence[int], warnings: list[str]) -> di
         "bound_by": dataclasses.asdict(diagnosis.bound_by),
         "suggestions": [_round_times(dataclasses.asdict(entry)) for entry in diagnosis.suggestions],
         "abstained": [dataclasses.asdict(entry) for entry in diagnosis.abstained],
+    }
+
+
+def report_history(since: str, change: LevelChange) -> dict[str, Any]:
+    """Return a change of level as plain data: `since` is the run that begins it, times are ns, `before` and `after` numbers
+    of runs."""
+    return {
+        "since": since,
+        "change_frac": change.change_frac,
+        "before_ns": round(change.before_ns),
+        "after_ns": round(change.after_ns),
+        "before": change.before,
+        "after": change.after,
+        "chance": change.chance,
     }
 
 

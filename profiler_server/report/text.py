@@ -25,8 +25,15 @@ from profiler_server.diagnosis.judging import diagnose
 from profiler_server.diagnosis.rank_sentences import describe_ranks, describe_unread
 from profiler_server.facts.results import Diagnosis
 from profiler_server.facts.steps import Held
-from profiler_server.format import format_duration, format_number_of, format_phase_shares, format_ranks, format_share
-from profiler_server.report.history import render_history
+from profiler_server.format import (
+    clean_name,
+    format_change,
+    format_duration,
+    format_number_of,
+    format_phase_shares,
+    format_ranks,
+    format_share,
+)
 from profiler_server.report.stacks import render_stacks
 
 _MOST_HELD, _MOST_SLOW = 5, 5
@@ -80,6 +87,19 @@ def _diagnose(run: Run, rank: int | None) -> Diagnosis | None:
     with Edge(lambda error: None):  # said in the warnings already
         found += [diagnose(run, each) for each in (run.ranks[:1] if rank is None else (rank,))]
     return found[0] if found else None
+
+
+def render_history(history: dict[str, Any] | None) -> str:
+    """Return the history as a sentence; "" where there is none."""
+    if history is None:
+        return ""
+    word = "slower" if history["change_frac"] > 0 else "faster"
+    return (
+        f"History: {word} since {clean_name(history['since'])}: the median step of the "
+        f"{format_number_of(history['after'], 'run')} since then is {format_duration(history['after_ns'])}, "
+        f"{format_change(history['change_frac'])} against {format_duration(history['before_ns'])} of the "
+        f"{format_number_of(history['before'], 'run')} before."
+    )
 
 
 def _render_ranks(ranks: list[dict[str, Any]], run: Run) -> list[str]:

@@ -10,8 +10,7 @@ import pytest
 
 from profiler_server.analysis.compare.gate import Verdict, judge
 from profiler_server.analysis.compare.run_times import RunTimes
-from profiler_server.report.gate import build_undecided
-from profiler_server.report.junit import render_junit
+from profiler_server.report.gate import build_undecided, render_junit
 
 MS = 1e6
 

@@ -12,7 +12,7 @@ from collector.format.run import open_run
 from collector.format.schema import layout
 from profiler_server.commands.report import find_history
 from profiler_server.report import build_report
-from profiler_server.report.history import render_history
+from profiler_server.report.text import render_history
 from tests.support.asking import Asker
 from tests.support.runs import HEALTHY_STEP_MS, RunPlan, build_run
 from tests.web.test_command_line import run

@@ -14,9 +14,7 @@ from collector.format.schema.errors import OutputError, RunError
 from collector.format.schema.inside import open_inside
 from collector.format.schema.removal import ensure_run_folder, remove_file
 from collector.launch.barrier import VARIABLE, Barrier, make_room
-from collector.launch.benchmark.clocks import hold_clocks
 from collector.launch.benchmark.comparison import compare_benchmarks, format_speed_up, read_mean
-from collector.launch.benchmark.devices import CPU, Place, choose_places
 from collector.launch.benchmark.documents import (
     MEAN_FILE,
     PROCESS_FILE,
@@ -27,6 +25,7 @@ from collector.launch.benchmark.documents import (
     write_document,
 )
 from collector.launch.benchmark.figures import Tree
+from collector.launch.benchmark.gpus import CPU, Place, choose_places, hold_clocks
 from collector.launch.script import Program
 
 LOG_FILE = "log.txt"

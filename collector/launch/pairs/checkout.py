@@ -12,8 +12,7 @@ from pathlib import Path
 from collector.format.schema.errors import UsageError
 from collector.format.schema.removal import scratch_folder
 from collector.launch.activation import DEFAULT_PATH
-from collector.launch.pairs.git import add_worktree, ask_git
-from collector.launch.pairs.guard import guard_worktree
+from collector.launch.pairs.worktree import add_worktree, ask_git, guard_worktree
 
 NOTE_FILE = "borrowed.txt"
 BASE, NEW = "base", "new"

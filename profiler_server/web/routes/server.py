@@ -10,7 +10,7 @@ from fastapi import APIRouter, Request
 from starlette.exceptions import HTTPException
 from starlette.responses import FileResponse, HTMLResponse, Response
 
-from profiler_server.fleet.prometheus import render_metrics
+from profiler_server.fleet.metrics import render_metrics
 from profiler_server.web.frontend import media_type
 from profiler_server.web.services import ServicesOf
 from profiler_server.web.shell import Shell

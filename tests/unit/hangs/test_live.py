@@ -13,7 +13,7 @@ from collector.format.run import open_run
 from collector.hangs.live import Standing, classify_positions, describe_live_hang, find_standing
 from collector.hangs.positions import RankPosition, Still, read_position
 from profiler_server.fleet.gauges import Gauges
-from profiler_server.fleet.prometheus import render_metrics
+from profiler_server.fleet.metrics import render_metrics
 from profiler_server.report.brief import write_brief
 from profiler_server.report.building import build_report
 from profiler_server.report.text import render_text

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from collector.launch.benchmark.devices import find_gpus
+from collector.launch.benchmark.gpus import find_gpus
 from tests.unit.launch.programs import ROOT, run_launcher, write_script
 
 RANGES = """
@@ -139,7 +139,7 @@ def test_clocks_are_set_back_when_the_benchmark_is_killed(tmp_path: Path) -> Non
     write_script(tmp_path, NVML, "pynvml.py")
     holder = write_script(
         tmp_path,
-        "import os, signal\nfrom collector.launch.benchmark.clocks import hold_clocks\n"
+        "import os, signal\nfrom collector.launch.benchmark.gpus import hold_clocks\n"
         "with hold_clocks(['0', '1']) as problem:\n    assert not problem\n    os.kill(os.getpid(), signal.SIGKILL)\n",
     )
     notes = tmp_path / "notes"

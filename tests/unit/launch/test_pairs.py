@@ -20,7 +20,7 @@ import pytest
 from collector.format.schema.errors import UsageError
 from collector.format.schema.removal import make_scratch
 from collector.launch.origin import VARIABLE
-from collector.launch.pairs import draw_order, tidying
+from collector.launch.pairs import draw_order, worktree
 from collector.launch.pairs.checkout import Checkout, open_base
 from collector.launch.pairs.placing import find_script, place_environment, place_words, read_borrowed
 from collector.launch.script import MODULE_FOLDER_VARIABLE, Program
@@ -166,10 +166,10 @@ def test_the_files_of_the_base_go_even_where_git_cannot_be_asked(
     def refuse(root: Path, place: Path) -> None:
         raise FileNotFoundError(2, "No such file or directory", "git")
 
-    monkeypatch.setattr(tidying, "remove_worktree", refuse)
+    monkeypatch.setattr(worktree, "remove_worktree", refuse)
     monkeypatch.setattr("sys.stdin", io.StringIO())
     scratch = make_scratch(tmp_path)
-    assert tidying.main(tmp_path, scratch.path / "base", scratch.made) == 0
+    assert worktree.main(tmp_path, scratch.path / "base", scratch.made) == 0
     assert not scratch.path.exists()
 
 

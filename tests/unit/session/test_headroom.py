@@ -7,7 +7,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from collector.session.headroom import measure_headroom
+from collector.session.closing import measure_headroom
 
 MB = 1 << 20
 NAMES = {

@@ -18,8 +18,7 @@ from profiler_server.analysis.compare.run_statistics import (
     count_pairs,
 )
 from profiler_server.analysis.compare.run_times import MOST_KERNELS, RunTimes, are_interleaved, gather_parts, read_times
-from profiler_server.report.gate import build_undecided, render_markdown, render_verdict
-from profiler_server.report.junit import render_junit
+from profiler_server.report.gate import build_undecided, render_junit, render_markdown, render_verdict
 from tests.support.must import must
 from tests.support.runs import RunPlan, build_run
 

@@ -1,14 +1,23 @@
-"""Questions to git, and the one thing that is changed: a worktree of our own is added and removed."""
+"""A worktree for the base, beside the user's checkout: added, and removed whatever happens to the process that uses it.
+
+A process of its own removes it, `python -m collector.launch.pairs.worktree ROOT PLACE MADE`, when its standard input
+ends: the kernel sees to that when the process that started it dies, however it dies.
+"""
 
 from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+from collector.expendable import build_environment
 from collector.format.schema.errors import UsageError
-from collector.format.schema.removal import Marked, remove_tree, tolerated
+from collector.format.schema.removal import Made, Marked, make_scratch, remove_tree, tolerated
 
 _LOCAL = (
     *("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_PREFIX", "GIT_NAMESPACE"),
@@ -69,3 +78,37 @@ def _run(folder: Path, words: tuple[str, ...], timeout_s: float | None) -> subpr
         env={**environment, "GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0"},
         start_new_session=True,  # a Ctrl-C reaches this process, which then has git's half work removed
     )
+
+
+@contextmanager
+def guard_worktree(root: Path, name: str) -> Iterator[Path]:
+    """Yield a path of that name at which a worktree of `root` may be made; it is gone when the block ends."""
+    scratch = make_scratch()
+    place = scratch.path / name
+    guard = subprocess.Popen(
+        [sys.executable, "-m", "collector.launch.pairs.worktree", str(root), str(place), scratch.made.encode()],
+        stdin=subprocess.PIPE,
+        cwd="/",
+        env=build_environment(),
+        start_new_session=True,  # a Ctrl-C must not end it before it has removed the worktree
+    )
+    try:
+        yield place
+    finally:
+        before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        guard.communicate()
+        signal.signal(signal.SIGINT, before)
+
+
+def main(root: Path, place: Path, made: Made) -> int:
+    """Wait for the end of standard input, then remove the worktree and the scratch folder around it, which was `made`."""
+    sys.stdin.read()
+    with tolerated():
+        remove_worktree(root, place)
+    with tolerated():
+        remove_tree(place.parent, made)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]), Path(sys.argv[2]), Made.decode(sys.argv[3])))
