@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -12,22 +12,24 @@ from collector.format.intervals import Ints, Mask
 from profiler_server.analysis.ranks.calls import Calls, number_groups
 from profiler_server.analysis.ranks.clocks import (
     Alignment,
-    Shared,
     align_clocks,
-    find_strangers,
     measure_spread,
 )
 from profiler_server.analysis.ranks.together import find_whole
+from profiler_server.diagnosis.limits.facts import MOST_FRAC
 from profiler_server.diagnosis.limits.meetings import (
     ALIGNED_FRAC,
     APART_FRAC,
     APART_NS,
     AT_ONCE_FRAC,
     ENOUGH_CALLS,
+    FAR_RATIO,
     LEAST_CALLS,
     LEAST_HELD_NS,
+    MISSED_FRAC,
     TOGETHER_NS,
 )
+from profiler_server.diagnosis.limits.stragglers import LEAST_MEETINGS
 from profiler_server.facts.job import Strangers
 from profiler_server.facts.ranks import Clock
 
@@ -176,7 +178,7 @@ def _put_on_one_clock(found: Matched, meets: Mask, one_clock: bool) -> Matched:
             apart |= differing
             alone |= mine
             continue
-        unlike = find_strangers(_share(found, common))
+        unlike = _find_strangers(found, common)
         if unlike is not None and not (unlike.by == "times" and one_clock and _leave_within_a_step(common)):
             strangers = strangers or unlike
             alone |= mine
@@ -200,17 +202,6 @@ def _put_on_one_clock(found: Matched, meets: Mask, one_clock: bool) -> Matched:
         clock_residual_ns=max(residuals, default=0.0),
         apart_ns=apart,
         strangers=strangers,
-    )
-
-
-def _share(found: Matched, common: Meetings) -> Shared:
-    places = common.places
-    return Shared(
-        ranks=tuple(found.ranks[row] for row in common.rows.tolist()),
-        name=tuple(found.kinds[kind][1] for kind in found.kind[places[0]].tolist()),
-        bytes=found.bytes[places],
-        begin_ns=found.end_ns[places] - found.duration_ns[places],
-        end_ns=common.end_ns,
     )
 
 
@@ -287,3 +278,60 @@ def _find_common(found: Matched, rows: Ints) -> Meetings | None:
 
 def _join(arrays: Sequence[Any]) -> Any:
     return np.concatenate(arrays) if arrays else np.empty(0, np.int64)
+
+
+_EQUAL = ("allreduce", "allgather", "reducescatter")
+"""Collectives to which every rank brings as much; an all-to-all may be uneven."""
+
+
+def _find_strangers(found: Matched, common: Meetings) -> Strangers | None:
+    """Return the smaller part of the ranks where they are of two parts that did not meet, None where they did."""
+    if common.end_ns.shape[1] < LEAST_MEETINGS:
+        return None
+    ranks = tuple(found.ranks[row] for row in common.rows.tolist())
+    if (unlike := _differ(found, common.places)).any():
+        return _part(ranks, unlike, "bytes")
+    if (unlike := _miss(common.end_ns - found.duration_ns[common.places], common.end_ns)).any():
+        return _part(ranks, unlike, "times")
+    return None
+
+
+def _differ(found: Matched, places: Ints) -> Mask:
+    """Say which ranks send other amounts than the first one."""
+    equal = np.array([any(known in name.lower().replace("_", "") for known in _EQUAL) for _, name in found.kinds])
+    sizes = found.bytes[places]
+    sizes = sizes[:, equal[found.kind[places[0]]] & (sizes > 0).all(axis=0)]
+    if sizes.shape[1] < LEAST_MEETINGS:
+        return np.zeros(len(sizes), np.bool_)
+    unlike: Mask = (sizes != sizes[:1]).mean(axis=1) > MOST_FRAC
+    return unlike
+
+
+def _miss(begin_ns: Ints, end_ns: Ints) -> Mask:
+    """Say which ranks are not in the collectives while the first one is, or leave them at other moments than its part."""
+    alignment = align_clocks(end_ns)
+    if alignment is None:
+        return np.zeros(len(end_ns), np.bool_)
+    begin, end = (
+        np.stack([alignment.align(row, times[row]) for row in range(len(times))]) for times in (begin_ns, end_ns)
+    )
+    gap = np.maximum(begin - end[:1], begin[:1] - end)
+    found: Mask = (gap > TOGETHER_NS).mean(axis=1) > MISSED_FRAC
+    return found if found.any() else _leave_apart(end)
+
+
+def _leave_apart(end_ns: Ints) -> Mask:
+    """Say which ranks leave far from the first one where both parts leave together, each by itself."""
+    apart = np.median(np.abs(end_ns - end_ns[:1]), axis=1)
+    found: Mask = apart > TOGETHER_NS
+    parts = [end_ns[chosen] for chosen in (found, ~found)]
+    if min(len(part) for part in parts) < 2:
+        return np.zeros(len(end_ns), np.bool_)
+    within = max(float(np.percentile(np.abs(part - part[:1]), 95)) for part in parts)
+    return found if apart[found].min() > FAR_RATIO * within else found & False
+
+
+def _part(ranks: tuple[int, ...], unlike: Mask, by: Literal["bytes", "times"]) -> Strangers:
+    parts = [tuple(rank for rank, is_it in zip(ranks, chosen, strict=True) if is_it) for chosen in (unlike, ~unlike)]
+    fewer, more = sorted(parts, key=len)
+    return Strangers(fewer, more, by)

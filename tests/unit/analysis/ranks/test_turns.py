@@ -161,9 +161,9 @@ def test_turns_in_one_phase_are_told_where_processors_are_short_too(tmp_path: Pa
 
 def test_turns_of_ranks_that_lack_processors_are_put_down_to_that(tmp_path: Path) -> None:
     free = judge(record(tmp_path / "free", np.zeros((3, STEPS)), noise_ms=12.0))
+    judged = judge(record(tmp_path / "run", np.zeros((3, STEPS)), noise_ms=12.0), starved_frac=0.6)
     assert isinstance(free, Turns)
     assert "no free processor" not in describe_straggler(free)
-    judged = judge(record(tmp_path / "run", np.zeros((3, STEPS)), noise_ms=12.0), starved_frac=0.6)
     assert isinstance(judged, Turns)
     assert [cause.name for cause in judged.causes] == ["no_processor"]
     assert "for the last one: no free processor." in describe_straggler(judged)

@@ -9,7 +9,7 @@ import numpy as np
 
 from collector.format.intervals import Ints
 from profiler_server.analysis.ranks.calls import Calls
-from profiler_server.analysis.ranks.clocks import Shared, align_clocks, find_strangers
+from profiler_server.analysis.ranks.clocks import align_clocks
 from profiler_server.analysis.ranks.collectives import find_slowest
 from profiler_server.analysis.ranks.matching import Matched, match_calls
 from profiler_server.analysis.ranks.one_clock import align_ranks
@@ -49,12 +49,10 @@ def sway(count: int, by_ns: float) -> Ints:
 
 def part(ends_ns: Sequence[Ints], length_ns: int = SHORT_NS, bytes_of_last: Ints | None = None) -> str:
     """Say by what some ranks are strangers, "" for none."""
-    end = np.stack(ends_ns)
-    size = np.full_like(end, 4096)
+    calls = {rank: call(own, length_ns) for rank, own in enumerate(ends_ns)}
     if bytes_of_last is not None:
-        size[-1] = bytes_of_last
-    names = ("allreduce",) * end.shape[1]
-    found = find_strangers(Shared(tuple(range(len(end))), names, size, end - length_ns, end))
+        calls[len(calls) - 1] = replace(calls[len(calls) - 1], bytes=bytes_of_last)
+    found = match_calls(calls, one_clock=False).strangers
     return found.by if found is not None else ""
 
 
