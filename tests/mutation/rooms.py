@@ -103,7 +103,7 @@ ROOMS = {
     ),
     "machine": Room(
         ("collector/sidecar/steps/machine.py",),
-        ("tests/unit/sidecar/test_classify.py", "tests/unit/sidecar/test_steady.py"),
+        ("tests/unit/sidecar/test_acting.py", "tests/unit/sidecar/test_steady.py"),
     ),
 }
 PLANTED = (

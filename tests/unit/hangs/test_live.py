@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from collector.format.run import open_run
-from collector.hangs.live import Standing, classify_positions, describe_live_hang, find_standing
+from collector.hangs.live import classify_positions, describe_live_hang, find_standing
 from collector.hangs.positions import RankPosition, Still, read_position
 from profiler_server.fleet.gauges import Gauges
 from profiler_server.fleet.metrics import render_metrics
@@ -34,89 +34,80 @@ def stand(place: RankPosition, for_s: float, stack: str = "") -> RankPosition:
     return replace(place, still=Still(int(for_s * S), 30 * S, 60 * S, stack))
 
 
-def must_stand(*places: RankPosition) -> Standing:
-    found = classify_positions(places)
-    assert found is not None
-    return found
-
-
 def waiting(*ranks: int) -> list[RankPosition]:
     return [replace(WAITS, rank=rank) for rank in ranks]
 
 
-def test_the_rank_that_the_others_wait_for_is_named_with_where_it_is() -> None:
-    late = stand(MOVES, 96, "fetch (data.py:88)")
-    found = must_stand(*waiting(0, 1, 2), late, *waiting(4, 5, 6, 7))
-    assert describe_live_hang(found, "25.0 MiB") == (
-        "Rank 3 has not entered allreduce 812 (25.0 MiB) for 94 s; 7 ranks wait for it. Rank 3 was last seen in data wait "
-        "of step 41, at fetch (data.py:88)."
-    )
+def alike(for_s: float) -> list[RankPosition]:
+    return [stand(replace(MOVES, rank=rank), for_s) for rank in (0, 1)]
 
 
-def test_a_rank_that_works_while_the_others_wait_is_named_too() -> None:
-    """It evaluates, or saves: after so long the others do wait for it."""
-    assert must_stand(*waiting(0, 1), MOVES).stop is not None
+BACKWARD = replace(MOVES, phase="backward", name="allreduce (DDP)")
+ALONE = stand(replace(MOVES, rank=0, ended=0), 94, "recv (connection.py:250), called from fetch (data.py:88)")
+GONE = replace(MOVES, rank=2, state="crashed")
+ENDED = replace(MOVES, rank=2, state="complete")
 
 
-def test_ranks_that_wait_for_less_than_the_run_is_used_to_are_not_said_to() -> None:
-    assert classify_positions([stand(WAITS, 29), MOVES]) is None
+@pytest.mark.parametrize(
+    ("places", "text"),
+    [
+        (
+            [*waiting(0, 1, 2), stand(MOVES, 96, "fetch (data.py:88)"), *waiting(4, 5, 6, 7)],
+            "Rank 3 has not entered allreduce 812 (25.0 MiB) for 94 s; 7 ranks wait for it. Rank 3 was last seen in data "
+            "wait of step 41, at fetch (data.py:88).",
+        ),
+        (
+            # It evaluates, or saves: after so long the others do wait for it.
+            [*waiting(0, 1), MOVES],
+            "Rank 3 has not entered allreduce 812 (25.0 MiB) for 94 s; 2 ranks wait for it. Rank 3 was last seen in data "
+            "wait of step 41.",
+        ),
+        (
+            [*(stand(replace(BACKWARD, rank=rank), 50) for rank in (0, 1)), replace(MOVES, rank=2)],
+            "2 ranks wait in the backward for the gradients of rank 2, for 50 s. Rank 2 was last seen in data wait of step "
+            "41.",
+        ),
+        (
+            # Calls return at once.
+            [*(stand(replace(MOVES, rank=n, phase="tail", ended=812), 40) for n in (0, 1)), replace(MOVES, rank=2)],
+            "Rank 2 has called 811 collectives, 2 of the others 812; nothing has happened there for 40 s. Rank 2 was last "
+            "seen in data wait of step 41.",
+        ),
+        (waiting(0, 1), "All 2 ranks have been in allreduce 812 for 94 s: look at the network."),
+        (alike(61), "No step for 61 s: all 2 ranks stand still, rank 0 in data wait of step 41."),
+        (
+            [ALONE],
+            "No step for 94 s: the training thread stands still in data wait of step 41, at recv (connection.py:250), "
+            "called from fetch (data.py:88).",
+        ),
+        (
+            [*waiting(0, 1), GONE],
+            "Rank 2 has ended; 2 ranks have stood still for 94 s, rank 0 in communication of step 41.",
+        ),
+        (
+            [stand(replace(MOVES, rank=0), 61), ENDED],
+            "Rank 2 has ended; 1 rank has stood still for 61 s, rank 0 in data wait of step 41.",
+        ),
+    ],
+)
+def test_a_job_that_stands_still_says_who_waits_for_whom(places: list[RankPosition], text: str) -> None:
+    found = classify_positions(places)
+    assert found is not None
+    assert describe_live_hang(found, "25.0 MiB") == text
 
 
-def test_a_rank_that_was_heard_before_the_others_began_to_wait_is_not_blamed() -> None:
-    assert classify_positions([*waiting(0, 1), replace(MOVES, seen_unix_ns=NOW - 95 * S)]) is None
-
-
-def test_ranks_in_a_backward_wait_for_the_one_that_is_elsewhere() -> None:
-    backward = [stand(replace(MOVES, rank=rank, phase="backward", name="allreduce (DDP)"), 50) for rank in (0, 1)]
-    assert describe_live_hang(must_stand(*backward, replace(MOVES, rank=2))) == (
-        "2 ranks wait in the backward for the gradients of rank 2, for 50 s. Rank 2 was last seen in data wait of step 41."
-    )
-
-
-def test_the_rank_that_called_fewer_collectives_is_named_where_calls_return_at_once() -> None:
-    ahead = [stand(replace(MOVES, rank=rank, phase="tail", ended=812), 40) for rank in (0, 1)]
-    found = must_stand(*ahead, replace(MOVES, rank=2))
-    assert describe_live_hang(found) == (
-        "Rank 2 has called 811 collectives, 2 of the others 812; nothing has happened there for 40 s. Rank 2 was last seen "
-        "in data wait of step 41."
-    )
-
-
-def test_ranks_that_all_wait_in_one_collective_point_at_the_network() -> None:
-    assert (
-        describe_live_hang(must_stand(*waiting(0, 1)))
-        == "All 2 ranks have been in allreduce 812 for 94 s: look at the network."
-    )
-
-
-def test_alike_ranks_count_later_than_ranks_that_differ() -> None:
-    alike = [stand(replace(MOVES, rank=rank), 59) for rank in (0, 1)]
-    assert classify_positions(alike) is None
-    assert describe_live_hang(must_stand(*(stand(place, 61) for place in alike))) == (
-        "No step for 61 s: all 2 ranks stand still, rank 0 in data wait of step 41."
-    )
-
-
-def test_a_process_alone_says_where_it_stands() -> None:
-    alone = stand(replace(MOVES, rank=0, ended=0), 94, "recv (connection.py:250), called from fetch (data.py:88)")
-    assert classify_positions([stand(alone, 59)]) is None
-    assert describe_live_hang(must_stand(alone)) == (
-        "No step for 94 s: the training thread stands still in data wait of step 41, at recv (connection.py:250), called "
-        "from fetch (data.py:88)."
-    )
-
-
-def test_ranks_that_wait_for_one_that_has_ended_say_so() -> None:
-    gone = replace(MOVES, rank=2, state="crashed")
-    assert describe_live_hang(must_stand(*waiting(0, 1), gone)) == (
-        "Rank 2 has ended; 2 ranks have stood still for 94 s, rank 0 in communication of step 41."
-    )
-
-
-def test_a_rank_that_saves_at_the_end_after_the_others_ended_is_given_its_time() -> None:
-    ended = replace(MOVES, rank=2, state="complete")
-    assert classify_positions([stand(replace(MOVES, rank=0), 59), ended]) is None
-    assert must_stand(stand(replace(MOVES, rank=0), 61), ended).gone == (2,)
+@pytest.mark.parametrize(
+    "places",
+    [
+        [stand(WAITS, 29), MOVES],  # the run is used to that
+        [*waiting(0, 1), replace(MOVES, seen_unix_ns=NOW - 95 * S)],  # heard before the others began to wait
+        alike(59),  # counts later than where ranks differ
+        [stand(ALONE, 59)],
+        [stand(replace(MOVES, rank=0), 59), ENDED],  # it may save at the end
+    ],
+)
+def test_a_job_that_may_get_on_blames_nobody(places: list[RankPosition]) -> None:
+    assert classify_positions(places) is None
 
 
 @pytest.mark.parametrize("told", [None, 7, {}, {"for_ns": "9"}, {"for_ns": -1, "limit_ns": 1, "alone_limit_ns": 1}])

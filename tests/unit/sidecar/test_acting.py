@@ -1,4 +1,4 @@
-"""What a loop does with the result of a forward without gradients is its own time, not a part of the forward."""
+"""Time outside of any call is given to a phase by what stands on both sides of it, and by what the row turns out to be."""
 
 from __future__ import annotations
 
@@ -9,6 +9,18 @@ from collector.ring import codes
 from collector.sidecar.steps import rows
 from collector.sidecar.steps.machine import StepMachine
 from collector.sidecar.steps.row_keeping import Done
+from collector.sidecar.steps.rows import (
+    BACKWARD,
+    DATA,
+    END,
+    FORWARD,
+    GAP,
+    H2D,
+    OPTIMIZER,
+    TAIL,
+    UNKNOWN,
+    classify,
+)
 
 ACT = ("FORWARD_START", "NO_GRAD", "FORWARD_END")
 CALL = ("FORWARD_START", "FORWARD_END")
@@ -85,3 +97,17 @@ def test_sums_are_kept_where_a_row_has_too_many_stretches(monkeypatch: pytest.Mo
     (folded,) = read_rows(*calls)
     assert folded.row.sums() == whole.row.sums()
     assert tell(whole)["gap"] >= 40
+
+
+@pytest.mark.parametrize(
+    ("previous", "following", "phase"),
+    [
+        (DATA, FORWARD, H2D), (OPTIMIZER, FORWARD, H2D), (DATA, OPTIMIZER, H2D),
+        (FORWARD, BACKWARD, FORWARD), (FORWARD, OPTIMIZER, FORWARD), (OPTIMIZER, BACKWARD, FORWARD),
+        (DATA, BACKWARD, FORWARD), (BACKWARD, OPTIMIZER, OPTIMIZER), (OPTIMIZER, END, TAIL),
+        (OPTIMIZER, DATA, TAIL), (BACKWARD, DATA, GAP), (BACKWARD, FORWARD, GAP),
+        (UNKNOWN, FORWARD, GAP), (UNKNOWN, END, GAP),
+    ],
+)  # fmt: skip
+def test_the_neighbours_decide(previous: int, following: int, phase: int) -> None:
+    assert classify(previous, following) == phase

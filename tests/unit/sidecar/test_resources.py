@@ -153,28 +153,19 @@ def parent() -> Iterator[subprocess.Popen[str]]:
         yield process
 
 
-def test_a_child_with_a_log_is_sampled_and_another_is_not_yet(tmp_path: Path, parent: subprocess.Popen[str]) -> None:
-    assert parent.stdout is not None
-    child = int(parent.stdout.readline())
-    events = events_path(tmp_path)
-    events.mkdir(parents=True)
-    processes = Processes(tmp_path, parent.pid)
-    assert {sample.source for sample in processes.sample()} == {"process"}
-    (events / f"stages-0-1-3-{child}-1.ring").touch()
-    sources = {sample.source for sample in processes.sample()}
-    assert sources == {"process", "worker 3"}
-
-
-def test_a_child_that_is_just_being_started_is_judged_when_its_command_is_there(
-    tmp_path: Path, parent: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("is_starting", [False, True])
+def test_a_child_with_a_log_is_sampled_and_another_is_not_yet(
+    tmp_path: Path, parent: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch, is_starting: bool
 ) -> None:
+    """One that is just being started is judged when its command is there."""
     assert parent.stdout is not None
     child = int(parent.stdout.readline())
     events = events_path(tmp_path)
     events.mkdir(parents=True)
     processes = Processes(tmp_path, parent.pid)
     with monkeypatch.context() as starting:
-        starting.setattr(psutil.Process, "cmdline", lambda self: [])
+        if is_starting:
+            starting.setattr(psutil.Process, "cmdline", lambda self: [])
         assert {sample.source for sample in processes.sample()} == {"process"}
     (events / f"stages-0-1-3-{child}-1.ring").touch()
     assert {sample.source for sample in processes.sample()} == {"process", "worker 3"}
@@ -196,6 +187,19 @@ def test_one_look_has_one_time_and_the_next_waits_half_a_second(tmp_path: Path) 
     assert len({row["start_ns"] for row in rows}) == 1
     assert {("system", "memory_bytes"), ("process", "memory_bytes")} <= {(r["source"], r["metric"]) for r in rows}
     assert sampler.poll() == {}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernel's schedstat is read")
+def test_the_share_of_time_in_the_run_queue_is_sampled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sampler = make_assembler(tmp_path)
+    monkeypatch.setattr(assembler, "EVERY_S", 0.0)
+    sampler.poll()
+    time.sleep(0.1)
+    found = {(row["source"], row["metric"]): row["value"] for row in sampler.poll()["resources"].to_pylist()}
+    assert 0.0 <= found["process", "run_queue_frac"] <= 1.5
+    assert found["process", "main_thread_cores"] >= 0.0
+    assert found["process", "scheduled_per_s"] > 0.0  # it slept and was woken
+    assert found["system", "usable_cpu_cores"] >= 0.0
 
 
 def test_nothing_is_sampled_when_it_is_off(tmp_path: Path) -> None:

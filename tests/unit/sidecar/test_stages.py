@@ -80,9 +80,8 @@ def test_the_slowest_sample_is_kept_where_it_is_known(rank_folder: Path) -> None
     log = open_log(rank_folder)
     add_batch(log, 0)
     add_batch(log, 1, longest_ns=-1, longest_item=-1)
-    reads = [
-        row for row in read_rows(StageAssembler(rank_folder, CLOCK)) if (row["stage"], row["kind"]) == ("read", "work")
-    ]
+    rows = read_rows(StageAssembler(rank_folder, CLOCK))
+    reads = [row for row in rows if (row["stage"], row["kind"]) == ("read", "work")]
     assert [(row["longest_ns"], row["longest_item"]) for row in reads] == [(90, 3), (None, None)]
 
 
@@ -102,13 +101,8 @@ def test_a_span_becomes_a_row(rank_folder: Path) -> None:
     log = open_log(rank_folder, replica=2)
     log.add(SPAN, Span(0, 1, -1, STAGES.index("read"), KINDS.index("setup"), 5, 7, 3, 0, 0))
     (row,) = read_rows(StageAssembler(rank_folder, CLOCK))
-    assert (row["stage"], row["kind"], row["replica"], row["batch"], row["duration_ns"]) == (
-        "read",
-        "setup",
-        2,
-        None,
-        7,
-    )
+    names = ("stage", "kind", "replica", "batch", "duration_ns")
+    assert [row[name] for name in names] == ["read", "setup", 2, None, 7]
 
 
 def test_times_are_counted_from_the_epoch_of_the_run(rank_folder: Path) -> None:
@@ -149,21 +143,13 @@ def test_a_closed_log_is_removed_once_its_rows_are_written(rank_folder: Path) ->
     log.close()
     assembler = StageAssembler(rank_folder, CLOCK)
     assert len(read_rows(assembler)) == 3
+    successor = StageAssembler(rank_folder, CLOCK)
+    successor.restore(assembler.checkpoint())
+    assert read_rows(successor) == []
     (ring,) = events_path(rank_folder).iterdir()
     assembler.release()
     assert not ring.exists()
     assert read_rows(assembler) == []
-
-
-def test_rows_that_were_written_are_not_read_again_from_a_log_that_is_still_there(rank_folder: Path) -> None:
-    log = open_log(rank_folder)
-    add_batch(log, 0)
-    log.close()
-    first = StageAssembler(rank_folder, CLOCK)
-    read_rows(first)
-    second = StageAssembler(rank_folder, CLOCK)
-    second.restore(first.checkpoint())
-    assert read_rows(second) == []
 
 
 def test_the_log_of_a_killed_worker_is_read_and_removed(rank_folder: Path) -> None:

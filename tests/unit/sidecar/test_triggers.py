@@ -51,23 +51,19 @@ def test_a_stall_that_comes_again_is_found_once() -> None:
     assert [finding.step for finding in see_all(watch, steps)] == [100]
 
 
-@pytest.mark.parametrize("harmless", [{"starts_loader": True}, {"detailed": True}])
-def test_steps_that_start_workers_or_are_detailed_are_no_outliers(harmless: dict[str, bool]) -> None:
+@pytest.mark.parametrize(
+    ("length_ms", "steps"),
+    [
+        (20.0, [Step(301, 900 * MS, MS, True, False)]),  # it starts workers
+        (20.0, [Step(301, 900 * MS, MS, False, True)]),  # it is detailed
+        (20.0, [Step(301, 30 * MS, MS, False, True), Step(302, 900 * MS, MS, False, False)]),  # it closes a window
+        (0.5, [Step(301, 9 * MS, 0, False, False)]),  # a hiccup of short steps
+    ],
+)
+def test_a_long_step_with_a_reason_is_not_worth_a_window(length_ms: float, steps: list[Step]) -> None:
     watch = StepWatch()
-    see_all(watch, make_steps(100))
-    assert watch.see(Step(101, 900 * MS, MS, False, False)._replace(**harmless)) is None
-
-
-def test_the_stall_of_closing_a_window_is_no_outlier() -> None:
-    watch = StepWatch()
-    see_all(watch, [*make_steps(100), Step(101, 30 * MS, MS, False, True)])
-    assert watch.see(Step(102, 900 * MS, MS, False, False)) is None
-
-
-def test_a_hiccup_of_short_steps_is_not_worth_a_window() -> None:
-    watch = StepWatch()
-    see_all(watch, make_steps(300, length_ms=0.5))
-    assert watch.see(Step(301, 9 * MS, 0, False, False)) is None
+    see_all(watch, make_steps(300, length_ms))
+    assert see_all(watch, steps) == []
 
 
 def test_steps_that_wait_for_data_are_found_once_in_a_stretch() -> None:
@@ -119,18 +115,17 @@ def test_an_outlier_orders_a_window_of_the_next_steps(tmp_path: Path) -> None:
     assert rank.list_sent() == [("outlier", 120)]
 
 
-def test_a_healthy_run_orders_none(tmp_path: Path) -> None:
-    rank = Recorded(tmp_path)
-    rank.watch({})
+@pytest.mark.parametrize(
+    ("options", "long_steps"),
+    [({}, {}), ({"triggers": False}, {120: 700}), ({"window": None}, {120: 700}), ({"window": (150, 3)}, {120: 700})],
+)
+def test_a_run_that_is_healthy_or_takes_no_windows_or_has_one_to_come_orders_none(
+    tmp_path: Path, options: dict[str, object], long_steps: dict[int, int]
+) -> None:
+    rank = Recorded(tmp_path, **options)
+    rank.watch(long_steps)
     assert read_order(rank.log_file) is None
     assert rank.assembler.describe() == {}
-
-
-@pytest.mark.parametrize("options", [{"triggers": False}, {"window": None}])
-def test_a_run_without_triggers_or_windows_orders_none(tmp_path: Path, options: dict[str, object]) -> None:
-    rank = Recorded(tmp_path, **options)
-    rank.watch({120: 700})
-    assert read_order(rank.log_file) is None
 
 
 def test_windows_are_minutes_apart_and_five_at_most(tmp_path: Path) -> None:
@@ -157,12 +152,6 @@ def test_an_order_by_hand_for_the_next_step_is_not_replaced_before_it_can_be_tak
     assert read_order(rank.log_file) == Order(0, 2)
     rank.watch({120: 2800})
     assert read_order(rank.log_file) == Order(0, 3, "outlier")
-
-
-def test_the_window_of_the_option_comes_first(tmp_path: Path) -> None:
-    rank = Recorded(tmp_path, window=(150, 3))
-    rank.watch({120: 700})
-    assert read_order(rank.log_file) is None
 
 
 def test_a_recorder_that_takes_over_knows_what_was_ordered(tmp_path: Path) -> None:
