@@ -63,7 +63,6 @@ def _find_busiest(rows: pa.Table) -> int:
 
 
 def _sum_batches(rows: pa.Table) -> Measured:
-    """Add up the latest batches of a loader."""
     key = (read_integers(rows, "epoch", absent=0) << 36) + read_integers(rows, "batch", absent=0)
     batches, place = np.unique(key, return_inverse=True)
     duration = read_integers(rows, "duration_ns")

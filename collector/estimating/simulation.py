@@ -90,7 +90,6 @@ class _Stretches:
 
 
 def _share_busy(jobs: Sequence[Job]) -> float:
-    """Return the part of their time that jobs can run, if nothing holds them up."""
     wall = sum(job.wall_ns for job in jobs)
     return sum(job.wall_ns * job.share for job in jobs) / wall if wall else 0.0
 

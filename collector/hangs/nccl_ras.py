@@ -5,8 +5,9 @@ RAS is part of NCCL since 2.24, the JSON since 2.28.7; its fields are those of N
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from collector.format.schema.reading import read_number, read_text
@@ -157,9 +158,7 @@ def _read_counts(told: Any) -> dict[str, int]:
 
 def _tell_apart(found: list[Communicator], entries: list[Any]) -> tuple[Communicator, ...]:
     """Give communicators of the same hash their secondary hash too, or else their place."""
-    seen: dict[str, int] = {}
-    for communicator in found:
-        seen[communicator.name] = seen.get(communicator.name, 0) + 1
+    seen = Counter(communicator.name for communicator in found)
     names: set[str] = set()
     apart = []
     for at, communicator in enumerate(found):
@@ -168,5 +167,5 @@ def _tell_apart(found: list[Communicator], entries: list[Any]) -> tuple[Communic
             name = f"{name}:{read_text(entries[at].get('secondary_hash'))[:60]}"
         name = name if name not in names else f"{name} #{at}"
         names.add(name)
-        apart.append(Communicator(name, communicator.size, communicator.members))
+        apart.append(replace(communicator, name=name))
     return tuple(apart)

@@ -28,6 +28,8 @@ class Assembler:
 
     revises: tuple[str, ...] = ()
     """Tables whose rows `revise` may change at the end; the others are made one file without being held whole."""
+    kept: tuple[str, ...] = ()
+    """Values of plain JSON that are all of the checkpoint, or a part: the names of attributes, without their underscore."""
 
     def __init__(self, rank_folder: Path, clock: Clock) -> None:
         self.rank_folder = rank_folder
@@ -67,10 +69,13 @@ class Assembler:
 
     def checkpoint(self) -> dict[str, Any]:
         """Return a small JSON state from which another process can go on after the rows returned so far."""
-        return {}
+        return {name: getattr(self, f"_{name}") for name in self.kept}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Go on from what another process's checkpoint() returned."""
+        for name in self.kept:
+            if name in state:
+                setattr(self, f"_{name}", state[name])
 
     def release(self) -> None:
         """Free what the rows returned so far were made from: they are on disk."""

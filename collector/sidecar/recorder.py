@@ -280,7 +280,6 @@ class Recorder:
         _log.warning("stepscope: %s is not written: %s", what, self.problem)
 
     def _describe(self) -> dict[str, Any]:
-        """Return what the assemblers say of the rank, and what the recorder knows."""
         fields: dict[str, Any] = {"mean_step_ns": self._mean_step_ns, **self._assembly.describe()}
         fields.setdefault("warnings", [])
         fields["facts"] = {**fields.get("facts", {}), **self.process_end}

@@ -209,7 +209,6 @@ def _remember(rank_folder: Path, warnings: list[Warn]) -> None:
 
 
 def _read_first_notes(run_path: Path, ranks: tuple[int, ...]) -> Notes | None:
-    """Return the notes of the first rank that has any."""
     for rank in ranks:
         with contextlib.suppress(OSError, ValueError):
             return read_notes(rank_path(run_path, rank))
@@ -247,7 +246,6 @@ def rebuild_steps(rank_folder: Path, windows: Sequence[Window]) -> pa.Table | No
 
 
 def _rebuild_row(group: Any, fetch: dict[str, int], *, is_train: bool) -> dict[str, Any]:
-    """Return what the stretches of a row tell of it, and its first fetch."""
     sums = group.groupby("phase", observed=True)["duration_ns"].sum()
     return {
         "kind": "train" if is_train else _name_kind(sums, int(group["step"].iloc[0])),

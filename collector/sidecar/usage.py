@@ -327,7 +327,6 @@ def read_stalled_us(file: Path) -> int | None:
 
 
 def _find_file(files: Iterable[Path]) -> Path | None:
-    """Return the first of these files that is there."""
     for file in files:
         with contextlib.suppress(OSError):
             if file.is_file():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 
@@ -15,6 +14,8 @@ from collector.sidecar.assembler import Assembler
 
 
 class CompilesAssembler(Assembler):
+    kept = ("offset",)
+
     def __init__(self, rank_folder: Path, clock: Clock) -> None:
         super().__init__(rank_folder, clock)
         self._offset = 0
@@ -33,12 +34,6 @@ class CompilesAssembler(Assembler):
             for note in notes
         ]
         return {"compiles": build_table_from_rows("compiles", rows)} if rows else {}
-
-    def checkpoint(self) -> dict[str, Any]:
-        return {"offset": self._offset}
-
-    def restore(self, state: dict[str, Any]) -> None:
-        self._offset = state["offset"]
 
 
 ASSEMBLER = CompilesAssembler

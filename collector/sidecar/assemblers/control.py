@@ -28,6 +28,8 @@ _log = logging.getLogger("stepscope")
 class ControlAssembler(Assembler):
     """Makes no table. A file that is not understood is a warning of the run until it is mended."""
 
+    kept = ("stamp", "problem")
+
     def __init__(self, rank_folder: Path, clock: Clock) -> None:
         super().__init__(rank_folder, clock)
         notes = read_notes(rank_folder)
@@ -54,12 +56,6 @@ class ControlAssembler(Assembler):
 
     def describe(self) -> dict[str, Any]:
         return {"warnings": [Warn("control_file", self._problem)] if self._problem else []}
-
-    def checkpoint(self) -> dict[str, Any]:
-        return {"stamp": self._stamp, "problem": self._problem}
-
-    def restore(self, state: dict[str, Any]) -> None:
-        self._stamp, self._problem = list(state["stamp"]), state["problem"]
 
     def _has_changed(self) -> bool:
         try:

@@ -115,8 +115,6 @@ class _Shares:
 
 
 class _LogReader:
-    """One stage log: its records to rows."""
-
     def __init__(self, ring: RecordReader, saved: dict[str, Any] | None) -> None:
         self.ring = ring
         self.notes: list[str] = []

@@ -71,8 +71,6 @@ class Finding:
 
 @dataclass
 class _Stretch:
-    """Steps one after the other that waited for data."""
-
     first: int = 0
     count: int = 0
     total_ns: int = 0
@@ -173,6 +171,8 @@ _log = logging.getLogger("stepscope")
 class TriggerAssembler(Assembler):
     """Makes no table. At most one window in five minutes and five in a run; what was ordered by hand comes first."""
 
+    kept = ("sent",)
+
     def __init__(self, rank_folder: Path, clock: Clock) -> None:
         super().__init__(rank_folder, clock)
         notes = read_notes(rank_folder)
@@ -206,12 +206,6 @@ class TriggerAssembler(Assembler):
 
     def describe(self) -> dict[str, Any]:
         return {"facts": {"triggers": self._sent}} if self._sent else {}
-
-    def checkpoint(self) -> dict[str, Any]:
-        return {"sent": self._sent}
-
-    def restore(self, state: dict[str, Any]) -> None:
-        self._sent = list(state["sent"])
 
     def _see_orders(self) -> None:
         """Look for a new order by hand: until it is taken, one from here would replace it."""

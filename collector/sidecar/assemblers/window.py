@@ -28,6 +28,8 @@ _log = logging.getLogger("stepscope")
 
 
 class WindowAssembler(Assembler):
+    kept = ("failed", "tracks", "slices", "counts", "lost")
+
     def __init__(self, rank_folder: Path, clock: Clock) -> None:
         super().__init__(rank_folder, clock)
         self._events = events_path(rank_folder)
@@ -63,22 +65,17 @@ class WindowAssembler(Assembler):
 
     def checkpoint(self) -> dict[str, Any]:
         return {
+            **super().checkpoint(),
             "taken": sorted(self._taken),
             "windows": [asdict(window) for window in self._windows],
             "warnings": [asdict(entry) for entry in self._warnings],
-            "failed": self._failed,
-            "tracks": self._tracks,
-            "slices": self._slices,
-            "counts": self._counts,
-            "lost": self._lost,
         }
 
     def restore(self, state: dict[str, Any]) -> None:
+        super().restore(state)
         self._taken = set(state["taken"])
         self._windows = [Window(**entry) for entry in state["windows"]]
         self._warnings = [Warn(**entry) for entry in state["warnings"]]
-        self._failed, self._tracks, self._slices = state["failed"], dict(state["tracks"]), state["slices"]
-        self._counts, self._lost = dict(state.get("counts", {})), state.get("lost", 0)
 
     def _read(self, path: Path) -> dict[str, pa.Table]:
         # Imported when there is a window: a run without one never pays for the reader.

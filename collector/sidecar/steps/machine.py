@@ -195,7 +195,6 @@ class StepMachine(RowKeeper):
         self._values_from = None
 
     def _find_phase(self) -> int:
-        """Return the phase of what passes now."""
         phase = self._stack[-1] if self._stack else UNKNOWN
         return DATA if phase == UNKNOWN and self._is_reading else phase
 
@@ -347,7 +346,6 @@ class StepMachine(RowKeeper):
             self._feed_row(self._row, code, value)
 
     def _feed_row(self, row: Row, code: int, value: int) -> None:
-        """Take in a value that belongs to a row that has begun."""
         if code == codes.STEP_ENDED:
             self._close_at_update(value)
         elif code == codes.SPLIT_UPDATES:

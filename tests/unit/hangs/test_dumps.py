@@ -1,4 +1,4 @@
-"""Values of a dump that are made to exhaust whoever spells them out: they are read as nothing."""
+"""Pickles of plain values are read as pickle reads them; values that are made to exhaust whoever spells them out, as nothing."""
 
 from __future__ import annotations
 
@@ -6,9 +6,37 @@ import pickle
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from collector.hangs.flight_recorder import DumpError, read_dump, read_plain_pickle
 from tests.support.dumps import make_dump, make_entry
+
+
+def nest(leaves: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return st.recursive(
+        leaves,
+        lambda inner: (
+            st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=4), inner, max_size=4) | st.tuples(inner)
+        ),
+        max_leaves=20,
+    )
+
+
+TEXTS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8)
+
+
+@settings(deadline=None, max_examples=40)
+@given(nest(TEXTS))
+def test_plain_values_are_read_as_pickle_reads_them(value: Any) -> None:
+    assert read_plain_pickle(pickle.dumps(value, 2)) == value
+
+
+@settings(deadline=None, max_examples=40)
+@given(nest(TEXTS | st.binary(max_size=8)), st.sampled_from([3, 4, 5]))
+def test_bytes_are_plain_from_protocol_3_on(value: Any, protocol: int) -> None:
+    assert read_plain_pickle(pickle.dumps(value, protocol)) == value
+
 
 HUGE = 1 << 200_000
 
