@@ -75,6 +75,27 @@ def test_what_the_device_has_left_of_a_step_has_the_phases_of_its_work(tmp_path:
     assert first == {"forward": 40 + 20, "backward": 20 + 80, "optimizer": 30 + 50, "tail": 10}
 
 
+def test_work_of_one_phase_that_the_device_has_left_is_one_stretch_and_none_is_empty(tmp_path: Path) -> None:
+    events = [
+        step(1, 0, 100),
+        operator("aten::linear", 10, 20),
+        operator("autograd::engine::evaluate_function: AddmmBackward0", 40, 20),
+        *(call(at, 1, at) for at in (15, 18, 45, 46)),
+        kernel("forward", 60, 60, 15),
+        kernel("forward", 120, 30, 18),
+        kernel("backward, hidden", 110, 5, 46, stream=8),
+        kernel("backward", 160, 40, 45),
+    ]
+    rows = read_events(tmp_path, events).tables["phases"].to_pylist()
+    assert [(row["phase"], row["start_ns"] // 1000, row["duration_ns"] // 1000) for row in rows] == [
+        ("forward", 0, 40),
+        ("backward", 40, 20),
+        ("tail", 60, 40),
+        ("forward", 100, 50),
+        ("backward", 150, 50),
+    ]
+
+
 def test_work_between_the_batches_of_an_inference_is_forward(tmp_path: Path) -> None:
     loader = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
     events = [step(1, 0, 10_000)]

@@ -105,11 +105,16 @@ def test_batches_of_a_loader_are_steps_where_nothing_is_updated(tmp_path: Path, 
     assert read.facts.facts["steps_told_by"] == "the batches of a loader"
 
 
-def test_batches_of_workers_are_steps_too(tmp_path: Path) -> None:
-    """A batch that is there already is taken out of a list, without an operator."""
-    events = [*infer(5, 600.0, made_by_workers=True), operator("aten::set_", 1, 5), operator("aten::set_", 2001, 5)]
-    read = read_events(tmp_path, events)
-    rows = train_steps(read)
+@pytest.mark.parametrize(("batches", "told_by"), [(1, "whole"), (2, "the batches of a loader")])
+def test_two_batches_of_a_loader_are_steps_and_one_is_not(tmp_path: Path, batches: int, told_by: str) -> None:
+    read = read_events(tmp_path, infer(batches, 100.0))
+    assert (len(train_steps(read)), read.facts.facts["steps_told_by"]) == (batches, told_by)
+
+
+@pytest.mark.parametrize("taken_out", [[], [operator("aten::set_", 1, 5), operator("aten::set_", 2001, 5)]])
+def test_batches_of_workers_are_steps_too(tmp_path: Path, taken_out: list[Event]) -> None:
+    """A batch that is there already is taken out of a list, mostly without an operator."""
+    rows = train_steps(read_events(tmp_path, [*infer(5, 600.0, made_by_workers=True), *taken_out]))
     assert [row["duration_ns"] for row in rows] == [1_000_000] * 5
 
 
@@ -180,6 +185,14 @@ def test_fetches_chosen_by_hand_begin_steps_however_long_they_take(tmp_path: Pat
     ]
     read = read_events(tmp_path, events, steps_from="DataLoader")
     assert [row["duration_ns"] for row in read.tables["steps"].to_pylist()] == [100_000, 100_000, 98_000]
+
+
+@pytest.mark.parametrize(("second_us", "lengths_us"), [(150, [50, 50]), (151, [151, 50])])
+def test_slices_chosen_by_hand_are_the_steps_where_they_cover_half_of_the_time(
+    tmp_path: Path, second_us: int, lengths_us: list[int]
+) -> None:
+    read = read_events(tmp_path, [operator("mine", 0, 50), operator("mine", second_us, 50)], steps_from="mine")
+    assert [row["duration_ns"] // 1000 for row in train_steps(read)] == lengths_us
 
 
 @pytest.mark.parametrize("chosen", ["(", "nothing like it"])
