@@ -35,9 +35,7 @@ def _list_files(folder: str) -> tuple[str, ...]:
 
 
 ROOMS = {
-    "steps": Room(
-        ("collector/format/steps.py",), ("tests/unit/format/test_steps.py", "tests/unit/format/test_step_choice.py")
-    ),
+    "steps": Room(("collector/format/steps.py",), ("tests/unit/format/test_steps.py",)),
     "intervals": Room(("collector/format/intervals.py",), ("tests/unit/format/test_intervals.py",)),
     "noise": Room(("collector/format/noise.py",), ("tests/unit/format/test_noise.py",)),
     "lens": Room(("collector/format/lens.py",), ("tests/unit/format/test_lens.py",)),
@@ -66,7 +64,7 @@ ROOMS = {
     ),
     "outliers": Room(
         ("profiler_server/analysis/steps/outliers.py", "profiler_server/analysis/steps/step_figures.py"),
-        ("tests/unit/analysis/steps", "tests/unit/format/test_step_choice.py"),
+        ("tests/unit/analysis/steps", "tests/unit/format/test_steps.py"),
     ),
     "what_if": Room(
         (
@@ -147,7 +145,7 @@ PLANTED = (
         "profiler_server/analysis/steps/step_figures.py",
         "kept = select_steps(steps).kept\n    train = train_steps(steps)",
         "kept = slice(None)\n    train = train_steps(steps)",
-        ("tests/unit/format/test_step_choice.py",),
+        ("tests/unit/format/test_steps.py",),
     ),
     Planted(
         "a finding is high from 40 % on",
