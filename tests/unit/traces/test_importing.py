@@ -14,6 +14,8 @@ from collector.traces import import_trace, read_trace
 from tests.support.reading import read_events
 from tests.support.traces import operator, training_steps, write_trace
 
+_BASE_NS = 1_751_410_836_000_000_000
+
 
 def _write_rank(path: Path, rank: int, base: int = 0) -> Path:
     metadata = {"distributedInfo": {"rank": rank, "world_size": 2}, "baseTimeNanoseconds": base}
@@ -40,9 +42,8 @@ def test_tables_that_a_trace_lacks_say_how_to_get_them(tmp_path: Path) -> None:
 def test_folder_of_ranks_is_one_run_on_one_clock(tmp_path: Path) -> None:
     folder = tmp_path / "traces"
     folder.mkdir()
-    base = 1_751_410_836_000_000_000
-    _write_rank(folder / "a.json", 1, base + 5000)
-    _write_rank(folder / "b.json", 0, base)
+    _write_rank(folder / "a.json", 1, _BASE_NS + 5000)
+    _write_rank(folder / "b.json", 0, _BASE_NS)
     run = import_trace(folder, tmp_path / "run")
     assert run.ranks == (0, 1)
     assert run.manifest.world_size == 2
@@ -65,30 +66,6 @@ def test_a_rank_that_says_another_size_of_its_job_than_most_is_told(tmp_path: Pa
         [],
         [],
     ]
-
-
-def test_broken_file_leaves_nothing_behind(tmp_path: Path) -> None:
-    good, bad = _write_rank(tmp_path / "good.json", 0), tmp_path / "bad.json"
-    bad.write_text('{"traceEvents": [', encoding="utf-8")
-    runs = tmp_path / "runs"
-    with pytest.raises(TraceError, match=r"bad\.json"):
-        import_trace([good, bad], runs / "run")
-    assert list(runs.iterdir()) == []
-
-
-def test_two_files_of_one_rank_are_refused(tmp_path: Path) -> None:
-    paths = [_write_rank(tmp_path / name, 0) for name in ("a.json", "b.json")]
-    with pytest.raises(TraceError, match="both of rank 0"):
-        import_trace(paths, tmp_path / "run")
-    assert not (tmp_path / "run").exists()
-
-
-def test_run_that_is_there_is_not_touched(tmp_path: Path) -> None:
-    path = write_trace(tmp_path / "t.json", training_steps())
-    before = import_trace(path, tmp_path / "run").table("slices").num_rows
-    with pytest.raises(OutputError, match="already"):
-        import_trace(path, tmp_path / "run")
-    assert open_run(tmp_path / "run").table("slices").num_rows == before
 
 
 def test_full_disk_half_way_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,22 +148,22 @@ def test_iterator_of_the_loader_tells_whether_there_are_workers(tmp_path: Path) 
     assert told == {"none": None, "own": "single_process", "workers": "workers", "both": None}
 
 
-_BASE_NS = 1_751_410_836_000_000_000
-
-
 @pytest.mark.parametrize(
-    ("names", "apart_s", "why"),
+    ("ranks", "names", "apart_s", "why"),
     [
-        (("host_23569.17.pt.trace.json", "host_23569.18.pt.trace.json"), 0, "by one process"),
-        (("bert.json", "resnet.json"), 3600, "not recorded at the same time"),
+        ((0, 0), ("a.json", "b.json"), 0, "both of rank 0"),
+        ((None, None), ("host_23569.17.pt.trace.json", "host_23569.18.pt.trace.json"), 0, "by one process"),
+        ((None, None), ("bert.json", "resnet.json"), 3600, "not recorded at the same time"),
+        ((0, None), ("a.json", "b.json"), 3600, "one by one"),
     ],
 )
 def test_traces_that_are_no_ranks_of_one_job_are_refused(
-    tmp_path: Path, names: tuple[str, str], apart_s: int, why: str
+    tmp_path: Path, ranks: tuple[int | None, ...], names: tuple[str, str], apart_s: int, why: str
 ) -> None:
-    for index, name in enumerate(names):
-        base = {"baseTimeNanoseconds": _BASE_NS + index * apart_s * 10**9}
-        write_trace(tmp_path / name, training_steps(), base)
+    for index, (rank, name) in enumerate(zip(ranks, names, strict=True)):
+        told = {} if rank is None else {"distributedInfo": {"rank": rank, "world_size": 2}}
+        base_ns = _BASE_NS + index * apart_s * 10**9
+        write_trace(tmp_path / name, training_steps(), {**told, "baseTimeNanoseconds": base_ns})
     with pytest.raises(TraceError, match=why) as caught:
         import_trace(tmp_path, tmp_path / "runs/run")
     assert all(name in str(caught.value) for name in names)
@@ -201,8 +178,13 @@ def test_traces_of_several_processes_at_one_time_are_ranks(tmp_path: Path) -> No
     assert import_trace(tmp_path, tmp_path / "runs/run").ranks == (0, 1, 2)
 
 
-def test_trace_without_a_rank_is_no_rank_of_a_job_at_another_time(tmp_path: Path) -> None:
-    _write_rank(tmp_path / "a.json", 0, _BASE_NS)
-    write_trace(tmp_path / "b.json", training_steps(), {"baseTimeNanoseconds": _BASE_NS + 3600 * 10**9})
-    with pytest.raises(TraceError, match="one by one"):
-        import_trace(tmp_path, tmp_path / "runs/run")
+def test_a_broken_file_leaves_nothing_behind_and_a_run_that_is_there_is_not_touched(tmp_path: Path) -> None:
+    good, bad = _write_rank(tmp_path / "good.json", 0), tmp_path / "bad.json"
+    bad.write_text('{"traceEvents": [', encoding="utf-8")
+    with pytest.raises(TraceError, match=r"bad\.json"):
+        import_trace([good, bad], tmp_path / "runs/run")
+    assert list((tmp_path / "runs").iterdir()) == []
+    before = import_trace(good, tmp_path / "runs/run").table("slices").num_rows
+    with pytest.raises(OutputError, match="already"):
+        import_trace(good, tmp_path / "runs/run")
+    assert open_run(tmp_path / "runs/run").table("slices").num_rows == before
