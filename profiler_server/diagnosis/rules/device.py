@@ -64,25 +64,24 @@ def _judge_launch_thread_starved(case: Case) -> Finding | None:
 
 def _judge_pageable_copy(case: Case) -> Finding | None:
     """Batches are copied to the device from pageable memory."""
-    loader, share = case.loading.loader, case.steps.share("h2d")
-    if loader is None or loader.pin_memory or not case.device.is_used or share < limits.PAGEABLE_FRAC:
-        return None
-    finding = Finding(
-        describe(case, "pageable_copy", share=share, call=write_loader(loader, pin_memory=True)),
-        settings={"pin_memory": True},
-        what_if=shorten_phases(case, ("h2d",), 0.7),
-        gain_range=(0.5, 1.3),
-    )
-    return predict_or(case, finding, "h2d", "copies")
+    return _judge_copy(case, "pageable_copy", limits.PAGEABLE_FRAC, is_pinned=False)
 
 
 def _judge_blocking_copy(case: Case) -> Finding | None:
     """The thread that trains waits for each copy, although the memory is pinned."""
+    return _judge_copy(case, "blocking_copy", limits.BLOCKING_FRAC, is_pinned=True)
+
+
+def _judge_copy(case: Case, entry: str, least_frac: float, is_pinned: bool) -> Finding | None:
     loader, share = case.loading.loader, case.steps.share("h2d")
-    if loader is None or not loader.pin_memory or not case.device.is_used or share < limits.BLOCKING_FRAC:
+    if loader is None or loader.pin_memory is not is_pinned or not case.device.is_used or share < least_frac:
         return None
-    what_if = shorten_phases(case, ("h2d",), 0.7)
-    finding = Finding(describe(case, "blocking_copy", share=share), what_if=what_if, gain_range=(0.4, 1.3))
+    finding = Finding(
+        describe(case, entry, share=share, call=write_loader(loader, pin_memory=True)),
+        settings={} if is_pinned else {"pin_memory": True},
+        what_if=shorten_phases(case, ("h2d",), 0.7),
+        gain_range=(0.4 if is_pinned else 0.5, 1.3),
+    )
     return predict_or(case, finding, "h2d", "copies")
 
 

@@ -32,19 +32,7 @@ class $data(Dataset):
         return $item
 """
 
-_INLINE = """
-class $data(Dataset):
-    def __init__(self, where, length):
-        self.where, self.length = where, length
-
-    def __len__(self):
-        return self.length
-
-    def __getitem__(self, index):
-        $reach
-        raw = $load(self.where, index)
-        return $item
-"""
+_INLINE = _MAP.replace(", self.$field", "").replace(", $field", "")
 
 _ITERABLE = """
 class $data(IterableDataset):

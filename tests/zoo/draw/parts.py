@@ -99,15 +99,15 @@ Choose = Callable[[Work, random.Random], Plan]
 
 @dataclass(frozen=True)
 class Plant:
-    """A cause and how it is planted. `accept` are the rules that name it rightly, `why` says in a sentence what it is.
+    """A cause and how it is planted. `also` are further rules that name it rightly, `why` says in a sentence what it is.
 
     `works` and `feeds` are those that it can be planted in; `needs` the swap that the work must have.
     """
 
     cause: str
-    accept: frozenset[str]
     why: str
     plan: Choose
+    also: frozenset[str] = frozenset()
     feeds: tuple[str, ...] = ("map",)
     works: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
@@ -115,3 +115,8 @@ class Plant:
     loops: tuple[str, ...] = ()
     share: int = 2
     """How often it is drawn against others."""
+
+    @property
+    def accept(self) -> frozenset[str]:
+        """The rules that name the cause rightly, none where nothing is planted."""
+        return self.also | {self.cause} if self.cause else frozenset()

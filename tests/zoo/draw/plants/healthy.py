@@ -40,30 +40,20 @@ def _plan_hidden(work: Work, choice: random.Random) -> Plan:
     return replace(plan, pause_ms=50)
 
 
-NOTHING = frozenset[str]()
-
 PLANTS = (
     Plant(
         "",
-        NOTHING,
         "workers keep up with a network that sleeps",
         _plan_light,
         feeds=("map", "inline", "iterable", "sharded", "pair", "buckets", "slices", "memory", "world"),
         share=4,
     ),
-    Plant("", NOTHING, "large products fill the step", _plan_wide, feeds=("map", "inline", "slices", "world"), share=4),
+    Plant("", "large products fill the step", _plan_wide, feeds=("map", "inline", "slices", "world"), share=4),
     Plant(
-        "",
-        NOTHING,
-        "a store is late now and then",
-        _plan_jitter,
-        feeds=("map", "inline"),
-        without=("reinforcement",),
-        share=2,
+        "", "a store is late now and then", _plan_jitter, feeds=("map", "inline"), without=("reinforcement",), share=2
     ),
     Plant(
         "",
-        NOTHING,
         "workers compute, and keep up",
         _plan_hidden,
         feeds=("map", "inline", "iterable"),

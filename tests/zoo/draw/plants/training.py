@@ -53,7 +53,6 @@ def _plan_recompiles(work: Work, choice: random.Random) -> Plan:
 PLANTS = (
     Plant(
         "threads_over_cores",
-        frozenset({"threads_over_cores"}),
         "torch computes with more threads than there are cores",
         _plan_threads,
         feeds=ANY,
@@ -62,7 +61,6 @@ PLANTS = (
     ),
     Plant(
         "float64",
-        frozenset({"float64"}),
         "everything is computed in double precision",
         _plan_float64,
         feeds=ANY,
@@ -71,7 +69,6 @@ PLANTS = (
     ),
     Plant(
         "debug_modes",
-        frozenset({"debug_modes"}),
         "anomaly detection was left on",
         _plan_anomaly,
         feeds=ANY,
@@ -80,7 +77,6 @@ PLANTS = (
     ),
     Plant(
         "optimizer_loop",
-        frozenset({"optimizer_loop"}),
         "the update goes through many small tensors one by one",
         _plan_optimizer,
         feeds=ANY,
@@ -89,7 +85,6 @@ PLANTS = (
     ),
     Plant(
         "recompiles",
-        frozenset({"recompiles"}),
         "every length of a recording is compiled for itself",
         _plan_recompiles,
         works=("audio",),
