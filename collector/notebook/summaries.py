@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,6 +24,9 @@ from collector.format.steps import (
 
 STEP_COLUMNS = (*SELECTED_COLUMNS, *(f"{phase.name}_ns" for phase in PHASES))
 NO_STEPS = "No training step and no evaluation batch was recorded."
+_NO_WINDOW = "no detailed window ran. Record with Profiler(window=(10, 3))."
+Row = dict[str, Any]
+_NUMBERS = ("step", "device", "order")
 _MOST_ROWS = 40
 _MOST_STEPS = 1000
 _NAME_WIDTH = 60
@@ -42,10 +46,11 @@ def describe_steps(steps: pa.Table) -> str:
         if times is not None and times.max > 0:
             rows.append(_spell_times(phase.label, times))
     left_out = explain_left_out(summary.left_out, noun)
-    kind = "Training steps" if noun == "step" else "Evaluation batches"
     header = ("", "count", "min", "max", "mean", "median", *PERCENTILE_LABELS[1:])
     unranked = summary.duration_ns.explain_unranked(noun)
-    head = " ".join(part for part in (f"{kind}, in ms.", f"{left_out}." if left_out else "", unranked) if part)
+    head = " ".join(
+        part for part in (f"{_name_rows(noun)}, in ms.", f"{left_out}." if left_out else "", unranked) if part
+    )
     return f"{head}\n" + lay_out(header, rows)
 
 
@@ -56,36 +61,20 @@ def _spell_times(label: str, times: Distribution) -> tuple[str, ...]:
 
 def describe_kernels(kernels: pa.Table) -> str:
     """Return the mean and count of each device operator, the longest mean first."""
-    sums = kernels.group_by("name", use_threads=False).aggregate([("count", "sum"), ("total_ns", "sum")])
-    found = [
-        (row["name"], row["count_sum"], row["total_ns_sum"] / max(row["count_sum"], 1)) for row in sums.to_pylist()
-    ]
-    if not found:
-        return "No device operators were recorded: nothing ran on a device inside a detailed window.\n"
-    found.sort(key=lambda row: (-row[2], row[0]))
-    rows = [(_shorten(name), f"{mean / 1e3:,.1f}", f"{count:,}") for name, count, mean in found[:_MOST_ROWS]]
-    return "Device operators by mean.\n" + lay_out(("name", "mean µs", "count"), rows) + _say_rest(len(found))
+    rows = _sum_by(kernels, "name", ("count", "total_ns"))
+    rows.sort(key=lambda row: (-row["mean_ns"], row["name"]))
+    nothing = "No device operators were recorded: nothing ran on a device inside a detailed window."
+    columns = {"name": "name", "mean µs": "mean_ns", "count": "count"}
+    return _render("Device operators by mean.", columns, rows, nothing)
 
 
 def describe_operators(operators: pa.Table) -> str:
     """Return count, total and mean of each host operator of the detailed windows, the longest self time first."""
-    keys = ("count", "total_ns", "self_ns")
-    sums = operators.group_by("name", use_threads=False).aggregate([(key, "sum") for key in keys]).to_pylist()
-    if not sums:
-        return "No operators were recorded: no detailed window ran. Record with Profiler(window=(10, 3)).\n"
-    sums.sort(key=lambda row: (-row["self_ns_sum"], row["name"]))
-    rows = [
-        (
-            _shorten(row["name"]),
-            f"{row['count_sum']:,}",
-            f"{row['total_ns_sum'] / 1e6:,.3f}",
-            f"{row['self_ns_sum'] / 1e6:,.3f}",
-            f"{row['total_ns_sum'] / max(row['count_sum'], 1) / 1e3:,.1f}",
-        )
-        for row in sums[:_MOST_ROWS]
-    ]
-    header = ("name", "count", "total ms", "self ms", "mean µs")
-    return "Operators of the detailed windows by self time.\n" + lay_out(header, rows) + _say_rest(len(sums))
+    rows = _sum_by(operators, "name", ("count", "total_ns", "self_ns"))
+    rows.sort(key=lambda row: (-row["self_ns"], row["name"]))
+    columns = {"name": "name", "count": "count", "total ms": "total_ns", "self ms": "self_ns", "mean µs": "mean_ns"}
+    nothing = f"No operators were recorded: {_NO_WINDOW}"
+    return _render("Operators of the detailed windows by self time.", columns, rows, nothing)
 
 
 def describe_host_operators(slices: pa.Table) -> str:
@@ -93,90 +82,68 @@ def describe_host_operators(slices: pa.Table) -> str:
 
     `slices` are those of category `operator`, of every detailed step; the first such step is shown.
     """
-    inside = slices.filter(slices["step"].is_valid())
-    if not inside.num_rows:
-        return "No host operators were recorded: no detailed window ran. Record with Profiler(window=(10, 3)).\n"
-    first = pc.min(inside["step"]).as_py()
-    of_step = inside.filter(pc.equal(inside["step"], first))
-    grouped = of_step.group_by("name", use_threads=False)
-    sums = grouped.aggregate([("start_ns", "min"), ("duration_ns", "sum"), ("start_ns", "count")]).to_pylist()
-    sums.sort(key=lambda row: (row["start_ns_min"], row["name"]))
-    rows = [
-        (str(order), _shorten(row["name"]), f"{row['start_ns_count']:,}", f"{row['duration_ns_sum'] / 1e6:,.3f}")
-        for order, row in enumerate(sums[:_MOST_ROWS], start=1)
-    ]
-    header = ("order", "name", "count", "total ms")
-    return (
-        f"Host operators of step {first} in the order of their first start.\n"
-        + lay_out(header, rows)
-        + _say_rest(len(sums))
-    )
+    first = pc.min(slices["step"]).as_py()
+    of_step = slices.filter(pc.equal(slices["step"], first)).select(["name", "start_ns", "duration_ns"])
+    of_step = of_step.set_column(0, "name", of_step["name"].cast(pa.string()))
+    of_step = of_step.sort_by([("start_ns", "ascending"), ("name", "ascending")])
+    rows = [{**row, "order": order} for order, row in enumerate(_sum_by(of_step, "name", ("duration_ns",)), 1)]
+    columns = {"order": "order", "name": "name", "count": "rows", "total ms": "duration_ns"}
+    title = f"Host operators of step {first} in the order of their first start."
+    return _render(title, columns, rows, f"No host operators were recorded: {_NO_WINDOW}")
 
 
 def describe_each_step(steps: pa.Table) -> str:
     """Return each training step with its phases, in ms; of a run that only infers, each batch."""
     counted = count_as_steps(steps)
-    taken, noun = train_steps(counted.steps), counted.noun
-    if not taken.num_rows:
-        return f"{NO_STEPS}\n"
-    columns = ("duration_ns", *(f"{phase.name}_ns" for phase in PHASES))
-    times = [read_integers(taken, column)[:_MOST_STEPS] / 1e6 for column in columns]
-    rows = [
-        (str(step), *(f"{values[at]:,.3f}" for values in times))
-        for at, step in enumerate(taken["step"].to_pylist()[:_MOST_STEPS])
-    ]
-    rest = taken.num_rows - len(rows)
-    kind = "Training steps" if noun == "step" else "Evaluation batches"
-    header = (noun, "total", *(phase.label for phase in PHASES))
-    return f"{kind} one by one, in ms.\n" + lay_out(header, rows) + (f"… and {rest:,} more\n" if rest else "")
+    columns = {counted.noun: "step", "total": "duration_ns", **{phase.label: phase.column for phase in PHASES}}
+    rows = train_steps(counted.steps).select([*columns.values()]).to_pylist()
+    return _render(f"{_name_rows(counted.noun)} one by one, in ms.", columns, rows, NO_STEPS, _MOST_STEPS)
 
 
 def describe_executions(executions: pa.Table) -> str:
     """Return total, busy and wait of each device and step; `executions` is from `operators.sum_executions`."""
-    if not executions.num_rows:
-        return "No device work was recorded: nothing ran on a device inside a detailed window.\n"
-    rows = [
-        (
-            str(row["step"]),
-            str(row["device"]),
-            f"{row['count']:,}",
-            *(f"{row[key] / 1e6:,.3f}" for key in ("total_ns", "busy_ns", "wait_ns")),
-        )
-        for row in executions.to_pylist()[:_MOST_STEPS]
-    ]
-    header = ("step", "device", "executions", "total ms", "busy ms", "wait ms")
-    return "Device work by step.\n" + lay_out(header, rows)
+    columns = {"step": "step", "device": "device", "executions": "count"}
+    columns |= {f"{name} ms": f"{name}_ns" for name in ("total", "busy", "wait")}
+    nothing = "No device work was recorded: nothing ran on a device inside a detailed window."
+    return _render("Device work by step.", columns, executions.to_pylist(), nothing, _MOST_STEPS)
 
 
 def describe_ranges(ranges: pa.Table) -> str:
     """Return count, items, host and device time of the ranges by path, the longest host time first."""
-    keys = [("duration_ns", "count"), ("duration_ns", "sum"), ("device_ns", "sum"), ("total_items", "sum")]
-    ranges = ranges.set_column(ranges.schema.get_field_index("failed"), "failed", ranges["failed"].cast(pa.int64()))
-    sums = ranges.group_by("path", use_threads=False).aggregate([*keys, ("failed", "sum")]).to_pylist()
-    if not sums:
-        return "No ranges were recorded: mark them with collector.record(name) or push_range and pop_range.\n"
-    sums.sort(key=lambda row: -row["duration_ns_sum"])
-    rows = [
-        (
-            _shorten(row["path"]),
-            f"{row['duration_ns_count']:,}",
-            f"{row['failed_sum']:,}",
-            f"{row['duration_ns_sum'] / 1e6:,.3f}",
-            "n/a" if row["device_ns_sum"] is None else f"{row['device_ns_sum'] / 1e6:,.3f}",
-            f"{row['total_items_sum'] or 0:,}",
-        )
-        for row in sums[:_MOST_ROWS]
-    ]
-    header = ("name", "count", "failed", "host ms", "device ms", "items")
-    return "Ranges by host time.\n" + lay_out(header, rows) + _say_rest(len(sums))
+    rows = _sum_by(ranges, "path", ("failed", "duration_ns", "device_ns", "total_items"))
+    rows.sort(key=lambda row: -row["duration_ns"])
+    columns = {"name": "path", "count": "rows", "failed": "failed"}
+    columns |= {"host ms": "duration_ns", "device ms": "device_ns", "items": "total_items"}
+    nothing = "No ranges were recorded: mark them with collector.record(name) or push_range and pop_range."
+    return _render("Ranges by host time.", columns, rows, nothing)
 
 
-def _shorten(name: str) -> str:
-    return name if len(name) <= _NAME_WIDTH else f"{name[: _NAME_WIDTH - 21]}…{name[-20:]}"
+def _sum_by(table: pa.Table, key: str, columns: Sequence[str]) -> list[Row]:
+    """Sum columns for each value of a key, in order of first appearance; with the number of `rows`, and the mean if counted."""
+    sums = table.group_by(key, use_threads=False).aggregate([*((name, "sum") for name in columns), ([], "count_all")])
+    rows = sums.rename_columns({**{f"{name}_sum": name for name in columns}, "count_all": "rows"}).to_pylist()
+    return [{**row, "mean_ns": row["total_ns"] / max(row["count"], 1)} if "count" in row else row for row in rows]
 
 
-def _say_rest(count: int) -> str:
-    return f"… and {count - _MOST_ROWS:,} more\n" if count > _MOST_ROWS else ""
+def _render(title: str, columns: Mapping[str, str], rows: Sequence[Row], nothing: str, most: int = _MOST_ROWS) -> str:
+    """Return rows as a table below its title, and how many are left out; `nothing` for no row. `columns` are keys by label."""
+    if not rows:
+        return f"{nothing}\n"
+    cells = [[_spell(label, key, row[key]) for label, key in columns.items()] for row in rows[:most]]
+    rest = f"… and {len(rows) - most:,} more\n" if len(rows) > most else ""
+    return f"{title}\n{lay_out(tuple(columns), cells)}{rest}"
+
+
+def _spell(label: str, key: str, value: Any) -> str:
+    if isinstance(value, str):
+        return value if len(value) <= _NAME_WIDTH else f"{value[: _NAME_WIDTH - 21]}…{value[-20:]}"
+    if key.endswith("_ns"):
+        return "n/a" if value is None else f"{value / 1e3:,.1f}" if label.endswith(" µs") else f"{value / 1e6:,.3f}"
+    return str(value) if key in _NUMBERS else f"{value or 0:,}"
+
+
+def _name_rows(noun: str) -> str:
+    return "Training steps" if noun == "step" else "Evaluation batches"
 
 
 def lay_out(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
