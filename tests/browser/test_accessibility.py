@@ -62,7 +62,7 @@ def test_axe_finds_no_fault_in_either_theme_nor_on_half_a_screen(panorama: str, 
     assert find_axe_faults(tab) == []
 
 
-@pytest.mark.parametrize("width", [700, 900, 1099])
+@pytest.mark.parametrize("width", [700, 1099])
 @pytest.mark.parametrize("address", ["/runs/rich/", "/runs/imported/operators?group=kernels", "/runs/ranks/ranks", "/"])
 def test_no_page_scrolls_sideways_on_a_narrow_screen(panorama: str, tab: Page, address: str, width: int) -> None:
     tab.set_viewport_size({"width": width, "height": 900})

@@ -74,7 +74,7 @@ def test_a_range_of_steps_follows_to_the_other_pages(tmp_path: Path, ask: Ask) -
 
 
 def test_many_ranks_stay_a_small_page(tmp_path: Path, ask: Ask) -> None:
-    build_ranks(tmp_path / "run", 64, slow=17, steps=400)
+    build_ranks(tmp_path / "run", 64, slow=17, steps=60)
     answer = ask("/runs/run/ranks")
     assert "Rank 17 holds 63 others up 12.0 ms a step (15.0 %)" in answer.text
     assert len(answer.text) < 400_000

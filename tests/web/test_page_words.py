@@ -161,6 +161,12 @@ def test_what_a_trace_lacks_is_said_with_the_option_of_its_profiler(asker: Asker
 PAGES = ("", "data", "data?tab=processing")
 
 
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that no test changes."""
+    return build_case_run(tmp_path_factory.mktemp("watched") / "run", PLANTED["watched_input"]).path
+
+
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
     return build_case_run(tmp_path / "run", PLANTED["watched_input"]).path
@@ -175,8 +181,8 @@ def show(run: Path, page: str) -> str:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_every_page_says_that_the_training_thread_reads_its_own_input(run: Path, page: str) -> None:
-    text = show(run, page)
+def test_every_page_says_that_the_training_thread_reads_its_own_input(watched: Path, page: str) -> None:
+    text = show(watched, page)
     assert "The training thread reads its own input" in text
     assert "nothing reads ahead" in text
     assert "data_pipeline=True" not in text
@@ -184,19 +190,19 @@ def test_every_page_says_that_the_training_thread_reads_its_own_input(run: Path,
     assert "num_workers=0" not in text
 
 
-def test_the_graph_has_no_stages_of_a_loader_that_there_is_not(run: Path) -> None:
-    text = show(run, "data?tab=processing")
+def test_the_graph_has_no_stages_of_a_loader_that_there_is_not(watched: Path) -> None:
+    text = show(watched, "data?tab=processing")
     assert "not measured" not in text
     assert "waits for each item of “" in text
     assert "Watched input" in text
     assert "The arguments that it was made with" not in text
 
 
-def test_the_suggestion_leads_to_the_page_that_shows_it(run: Path) -> None:
-    page = Asker(run.parent).ask("/runs/run/").text
+def test_the_suggestion_leads_to_the_page_that_shows_it(watched: Path) -> None:
+    page = Asker(watched.parent).ask("/runs/run/").text
     link = re.search(r'href="([^"]*tab=processing[^"]*)"[^>]*>\s*Work and wait of each stage', page)
     assert link
-    assert "The training thread reads its own input" in Asker(run.parent).ask(html.unescape(link[1])).text
+    assert "The training thread reads its own input" in Asker(watched.parent).ask(html.unescape(link[1])).text
 
 
 @pytest.mark.parametrize(("ahead", "said"), [(True, "make the items of"), (None, "is not known")])
@@ -209,7 +215,7 @@ def test_what_is_not_known_of_the_input_is_not_claimed(run: Path, ahead: bool | 
         assert "nothing reads ahead" not in text
 
 
-def test_the_report_says_the_same_in_whole_sentences(run: Path) -> None:
-    opened = open_run(run)
+def test_the_report_says_the_same_in_whole_sentences(watched: Path) -> None:
+    opened = open_run(watched)
     text = render_text(build_report(opened), opened)
     assert "The training thread reads its own input" in text

@@ -134,7 +134,7 @@ def test_ranks_of_a_run_that_only_infers_are_compared_by_their_batches(tmp_path:
     assert re.findall(r"(?i)\btraining step\b|\bmean step\b|\bthe step\b", main) == []
 
 
-@pytest.mark.parametrize("wait_ms", [0.04, 3.357, 17.77, 96.0, 144.449])
+@pytest.mark.parametrize("wait_ms", [0.04, 3.357, 144.449])
 def test_the_share_of_the_wait_reads_the_same_on_every_page(tmp_path: Path, wait_ms: float) -> None:
     phases = {"gap": 0.313, "data_wait": wait_ms, "h2d": 0.549, "forward": 20.111, "backward": 36.0, "tail": 1.07}
     build_run(tmp_path / "run", RunPlan(steps=60, phases_ms=phases))
@@ -157,10 +157,11 @@ MS = 1_000_000
 API = "/api/v1/runs/run"
 
 
-@pytest.fixture
-def chooser(tmp_path: Path) -> Asker:
+@pytest.fixture(scope="module")
+def chooser(tmp_path_factory: pytest.TempPathFactory) -> Asker:
     """Four workers; worker 2 takes five times as long as the others. The main process pins what they make."""
-    build_run(tmp_path / "run", RunPlan(steps=40, workers=4, pin_memory=True))
+    base = tmp_path_factory.mktemp("workers")
+    build_run(base / "run", RunPlan(steps=40, workers=4, pin_memory=True))
     rows = []
     for batch in range(40):
         worker, start = batch % 4, (1_000 + 60 * batch) * MS
@@ -168,8 +169,8 @@ def chooser(tmp_path: Path) -> Asker:
         at = {"replica": worker, "batch": batch, "start_ns": start, "longest_ns": took, "longest_item": batch}
         rows.append(stage("read", duration_ns=took, **at))
         rows.append(stage("pin", replica=-1, batch=batch, start_ns=start + took, duration_ns=MS))
-    write_rows(tmp_path / "run", "stages", rows)
-    return Asker(tmp_path)
+    write_rows(base / "run", "stages", rows)
+    return Asker(base)
 
 
 def show(chooser: Asker, workers: str) -> str:
