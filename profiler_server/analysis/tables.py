@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from collector.format.parts import find_files, read_files
 from collector.format.run import RankRun
-from collector.format.schema.errors import RunError
+from collector.format.schema.errors import read_or
 
 
 def read_rows(rank: RankRun, table: str, columns: Sequence[str], where: pc.Expression | None = None) -> pa.Table:
@@ -21,10 +21,8 @@ def read_rows(rank: RankRun, table: str, columns: Sequence[str], where: pc.Expre
 
 def find_rows(rank: RankRun, table: str, columns: Sequence[str], where: pc.Expression | None = None) -> pa.Table:
     """Read columns of a table, no rows where it cannot be read either: the page of the table says why."""
-    try:
-        return read_rows(rank, table, columns, where)
-    except RunError:
-        return read_files((), table, columns)
+    found = read_or(None, read_rows, rank, table, columns, where)
+    return read_files((), table, columns) if found is None else found
 
 
 def is_text(rows: pa.Table, column: str, *texts: str) -> pa.ChunkedArray:

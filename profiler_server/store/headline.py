@@ -13,7 +13,7 @@ import numpy.typing as npt
 from collector.format.noise import measure_noise
 from collector.format.rank import RankRun, read_step_rows
 from collector.format.run import Run
-from collector.format.schema.errors import RunError
+from collector.format.schema.errors import RunError, read_or
 from collector.format.schema.facts import UNTOLD
 from collector.format.schema.manifest import RankManifest, RunManifest, RunState
 from collector.format.steps import (
@@ -46,15 +46,8 @@ def has_failed(run: Run, ranks: Sequence[int]) -> bool:
     """Say whether an error ended one of these ranks. Who stops a training of one process by hand is content with it."""
     if run.manifest.source != "collector":
         return False
-    errors = [by for rank in ranks if (by := _read_rank(run, rank))]
+    errors = [by for rank in ranks if (by := read_or("", read_ended_by, run.read_rank(rank)))]
     return any(not (run.manifest.world_size == 1 and by.startswith(BY_HAND)) for by in errors)
-
-
-def _read_rank(run: Run, rank: int) -> str:
-    try:
-        return read_ended_by(run.read_rank(rank))
-    except RunError:
-        return ""
 
 
 COUNTED_RANKS = 8
@@ -170,7 +163,9 @@ def say_stand(run: Run, ranks: Sequence[int]) -> str:
 
 
 def _read_states(run: Run, ranks: Sequence[int]) -> set[RunState]:
-    return {state for rank in ranks[:COUNTED_RANKS] if (state := _read_rank_state(run, rank)) is not None}
+    # A damaged manifest tells nothing of how the training ended.
+    states = [read_or(None, lambda rank: run.rank(rank).state, rank) for rank in ranks[:COUNTED_RANKS]]
+    return {state for state in states if state is not None}
 
 
 def choose_state(states: Set[RunState]) -> RunState:
@@ -180,19 +175,11 @@ def choose_state(states: Set[RunState]) -> RunState:
 
 
 def _is_recovered(run: Run, ranks: Sequence[int]) -> bool:
-    try:
+    def read() -> bool:
         cut_off = [rank for number in ranks[:COUNTED_RANKS] if (rank := run.rank(number)).state == "crashed"]
         return bool(cut_off) and all(rank.is_recovered for rank in cut_off)
-    except RunError:
-        return False
 
-
-def _read_rank_state(run: Run, rank: int) -> RunState | None:
-    """Return the state of a rank, None where its manifest is damaged: that tells nothing of how the training ended."""
-    try:
-        return run.rank(rank).state
-    except RunError:
-        return None
+    return read_or(False, read)
 
 
 @dataclass(frozen=True)

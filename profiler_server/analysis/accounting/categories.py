@@ -14,7 +14,6 @@ import numpy as np
 
 from collector.format.intervals import Intervals, Ints, Mask, unite
 from collector.format.run import RankRun
-from collector.format.schema.errors import TableMissingError
 from profiler_server.analysis.device.slices import (
     Texts,
     read_slices,
@@ -60,11 +59,8 @@ def list_categories(rank: RankRun) -> dict[str, Ints] | None:
     found = _find_categories(rank)
     if found is None:
         return None
-    try:
-        starts, ends = read_steps(rank)
-    except TableMissingError:
-        return None
-    return _walk(unite_each(*found), starts, ends)
+    starts, ends = read_steps(rank)
+    return _walk(unite_each(*found), starts, ends) if len(starts) else None
 
 
 def _find_categories(rank: RankRun) -> tuple[Ints, Ints, dict[str, Mask]] | None:

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from collector.format.arrays import fill_in_proportion
 from collector.format.intervals import Floats, Ints
 from collector.format.run import RankRun
-from collector.format.schema.errors import RunError
+from collector.format.schema.errors import read_or
 from collector.format.schema.manifest import Loader
 from collector.format.steps import StepSelection, read_integers
 from profiler_server.analysis.data.feeding import Feed
@@ -120,11 +120,8 @@ def _estimate_stretch(wall_ns: Mapping[str, float], cpu_ns: Mapping[str, float],
 
 def read_reading(rank: RankRun, loader: int) -> Reading | None:
     """Measure how a loader reads, None where that was not recorded."""
-    try:
-        rows = cut_latest(choose(read_work(rank, loader, ("opened", "open_ns")), "stage", "read"), _MOST_READS)
-    except RunError:
-        return None
-    if not rows.num_rows:
+    work = read_or(None, read_work, rank, loader, ("opened", "open_ns"))
+    if work is None or not (rows := cut_latest(choose(work, "stage", "read"), _MOST_READS)).num_rows:
         return None
     took = read_integers(rows, "duration_ns").astype(np.float64)
     epochs = read_integers(rows, "epoch", absent=0)

@@ -10,7 +10,7 @@ import pyarrow as pa
 from collector.format.intervals import Ints, Mask
 from collector.format.rank import read_step_rows
 from collector.format.run import RankRun
-from collector.format.schema.errors import RunError
+from collector.format.schema.errors import read_or
 from collector.format.steps import read_integers, select_steps, train_steps
 from profiler_server.analysis.tables import find_rows
 from profiler_server.diagnosis.limits.data import FED_FRAC
@@ -46,11 +46,10 @@ def read_feeds(rank: RankRun, train: pa.Table) -> tuple[Feed, ...]:
 
 def find_feeding_loaders(rank: RankRun) -> tuple[int, ...]:
     """Return the loaders that feed the steps, first the one that they wait for longest; empty where none is known."""
-    try:
-        rows = read_step_rows(rank, (*_STEP_COLUMNS, *_MORE_COLUMNS)).steps
-    except RunError:
+    rows = read_or(None, read_step_rows, rank, (*_STEP_COLUMNS, *_MORE_COLUMNS))
+    if rows is None:
         return ()
-    train, selection = train_steps(rows), select_steps(rows)
+    train, selection = train_steps(rows.steps), select_steps(rows.steps)
     feeds = sorted(read_feeds(rank, train), key=lambda feed: -feed.mean_wait_ns(selection.regular))
     return tuple(feed.loader for feed in feeds if feed.loader is not None)
 

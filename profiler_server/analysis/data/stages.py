@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from collector.format.run import RankRun
-from collector.format.schema.errors import RunError
+from collector.format.schema.errors import read_or
 from collector.format.steps import SELECTED_COLUMNS, count_as_steps, read_integers, select_steps, train_steps
 from profiler_server.analysis.data.feeding import find_feeding_loaders, find_most_used
 from profiler_server.analysis.data.replicas import order_stages
@@ -44,10 +44,8 @@ def summarize_stages(rank: RankRun) -> tuple[StageSummary, ...]:
 
 def read_counted_steps(rank: RankRun) -> pa.Table | None:
     """Read what `share_steps` needs of the steps; None where they cannot be read."""
-    try:
-        return count_as_steps(rank.table("steps", (*SELECTED_COLUMNS, "start_ns"))).steps
-    except RunError:
-        return None
+    steps = read_or(None, rank.table, "steps", (*SELECTED_COLUMNS, "start_ns"))
+    return None if steps is None else count_as_steps(steps).steps
 
 
 def find_loader(rank: RankRun) -> int | None:

@@ -17,7 +17,6 @@ import pyarrow.compute as pc
 
 from collector.format.intervals import Floats, Intervals, Ints, Mask, integrate_capped, unite
 from collector.format.run import RankRun
-from collector.format.schema.errors import TableMissingError
 from profiler_server.analysis.device.slices import (
     Span,
     Texts,
@@ -88,10 +87,7 @@ def summarize_device(rank: RankRun) -> DeviceSummary | None:
 
 def summarize_work(work: DeviceWork, rank: RankRun, device: int | None = None) -> DeviceSummary:
     """Summarise some work of a rank; `device` says which one's, if it is one device's. Raises as `RankRun.table` does."""
-    try:
-        spans = read_spans(rank, *read_steps(rank))
-    except TableMissingError:
-        spans = ()
+    spans = read_spans(rank, *read_steps(rank))
     extents = split_windows(work, rank)
     times = [account_times(part) for part in extents]
     linked = times if work.linked.all() else [account_times(part.pick(part.linked)) for part in extents]

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from collector.format.intervals import Ints, Mask
 from collector.format.run import RankRun
-from collector.format.schema.errors import TableMissingError
+from profiler_server.analysis.tables import choose, read_rows
 
 
 @dataclass(frozen=True)
@@ -24,9 +23,9 @@ class Span:
 
 
 def read_steps(rank: RankRun) -> tuple[Ints, Ints]:
-    """Return start and end of the training steps that were recorded in detail, in time order. Raises as `table` does."""
-    data = rank.table("steps", columns=["kind", "start_ns", "duration_ns", "detailed"])
-    data = data.filter(pc.and_(pc.equal(data["kind"].cast(pa.string()), "train"), data["detailed"]))
+    """Return start and end of the training steps that were recorded in detail, in time order. Raises as `read_rows`."""
+    data = choose(read_rows(rank, "steps", ("kind", "start_ns", "duration_ns", "detailed")), "kind", "train")
+    data = data.filter(data["detailed"])
     starts, lengths = to_ints(data["start_ns"]), to_ints(data["duration_ns"])
     return starts, starts + lengths
 
@@ -52,10 +51,7 @@ def read_slices(rank: RankRun, columns: Sequence[str]) -> pa.Table | None:
     Millions of them take hundreds of megabytes: turn them into arrays in a function that ends, then `release_slices`.
     """
     release_slices()
-    try:
-        data = rank.table("slices", columns=columns)
-    except TableMissingError:
-        return None
+    data = read_rows(rank, "slices", columns)
     return data if data.num_rows else None
 
 

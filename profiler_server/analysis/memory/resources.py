@@ -11,7 +11,6 @@ import pyarrow.compute as pc
 
 from collector.format.intervals import Floats, Ints, Mask
 from collector.format.run import RankRun
-from collector.format.schema.errors import TableMissingError
 from collector.format.steps import read_integers, train_steps
 from profiler_server.analysis.tables import choose, find_rows, read_rows
 from profiler_server.diagnosis.limits.data import LEAST_CORES
@@ -86,14 +85,8 @@ class Resources:
 
 
 def read_scale(rank: RankRun) -> StepScale:
-    """Read where the training steps lie in time; no steps where the run has none.
-
-    Raises TableBrokenError or NewerSchemaError.
-    """
-    try:
-        train = train_steps(rank.table("steps", ("kind", "step", "start_ns", "duration_ns")))
-    except TableMissingError:
-        return StepScale.empty()
+    """Read where the training steps lie in time; no steps where the run has none. Raises as `read_rows` does."""
+    train = train_steps(read_rows(rank, "steps", ("kind", "step", "start_ns", "duration_ns")))
     start = read_integers(train, "start_ns")
     return StepScale(read_integers(train, "step"), start, start + read_integers(train, "duration_ns"))
 

@@ -10,11 +10,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from collector.format.intervals import Floats, Ints
-from collector.format.parts import find_files
 from collector.format.phases import PHASE_NAMES
 from collector.format.rank import read_step_rows
 from collector.format.run import RankRun
-from collector.format.schema.errors import RunError
+from collector.format.schema.errors import read_or
 from collector.format.steps import (
     FEWEST_RANKED,
     StepSelection,
@@ -40,11 +39,8 @@ class StepSpan:
 def find_step_span(rank: RankRun) -> StepSpan | None:
     """Return the first and the last step of a rank, None where it has none or they cannot be read."""
     # Every page asks, and the steps of a long run take a while to read.
-    if not find_files(rank.folder, "steps"):
-        return None
-    try:
-        rows = read_step_rows(rank, ("kind", "step"))
-    except RunError:
+    rows = read_or(None, read_step_rows, rank, ("kind", "step"))
+    if rows is None:
         return None
     numbers = train_steps(rows.steps)["step"]
     return StepSpan(pc.min(numbers).as_py(), pc.max(numbers).as_py(), rows.noun) if len(numbers) else None
