@@ -9,7 +9,7 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 import numpy as np
 import pyarrow as pa
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, field
 
 from collector.format.noise import quantile_of_t
 from collector.format.steps import read_integers, train_steps
@@ -44,7 +44,7 @@ def _take_each(values: Any, kind: type[T]) -> list[T]:
 
 class _Round(Struct):
     first_step: Any = None
-    step_ns: list[Any] = []
+    step_ns: list[Any] = field(default_factory=list)
 
     @property
     def lengths(self) -> list[int]:
@@ -52,7 +52,7 @@ class _Round(Struct):
 
 
 class _Probe(Struct):
-    rounds: list[Any] = []
+    rounds: list[Any] = field(default_factory=list)
     cost_ns: Any = 0
 
 
