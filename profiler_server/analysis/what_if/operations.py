@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from collector.format.intervals import Floats, Ints
 from collector.format.steps import read_integers
+from profiler_server.diagnosis.limits.stragglers import FILLING_NS
 
 FORWARD, BACKWARD = "forward-compute", "backward-compute"
 POINT_TO_POINT = ("forward-send", "forward-recv", "backward-send", "backward-recv")
@@ -112,8 +113,6 @@ def build_job(table: pa.Table) -> Job | None:
     return Job(tuple(keys), steps[whole], start[:, whole], duration[:, whole], ranks, chunk, depth, left_out)
 
 
-TOLERANCE_NS = 50_000
-"""Two clocks agree as well as that when the order of a transfer and a computation is judged."""
 _NEXT = {"forward-send": 1, "forward-recv": -1, "backward-send": -1, "backward-recv": 1}
 _PEER = {
     "forward-send": "forward-recv",
@@ -198,9 +197,9 @@ class _Reader:
         computed = self.job.find((compute,), stage)
         is_recv = way == "recv"
         if is_recv:
-            used = [row for row in rows if self.start[row] <= self.start[computed].max() + TOLERANCE_NS]
+            used = [row for row in rows if self.start[row] <= self.start[computed].max() + FILLING_NS]
         else:
-            used = [row for row in rows if self.end[row] >= self.end[computed].min() - TOLERANCE_NS]
+            used = [row for row in rows if self.end[row] >= self.end[computed].min() - FILLING_NS]
         self.idle += [row for row in rows if row not in used]
         if len(used) not in (0, len(computed) - 1, len(computed)):
             raise ScheduleError(f"stage {stage} has {len(used)} {kind} for {len(computed)} {compute}")

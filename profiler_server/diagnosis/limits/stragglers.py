@@ -78,3 +78,10 @@ WORST_PERCENT = 3
 
 LEAST_WEIGHED_STEPS = 5
 """Fewer steps in common are no model of a job."""
+
+LEAST_LOSS_FRAC = 0.005
+"""Ranks that are not alike cost the step something from this share of it on."""
+
+FILLING_NS = 50_000
+"""Two clocks agree as well as that: a transfer that lies further before the first or behind the last computation only fills
+its step."""

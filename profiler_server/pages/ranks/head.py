@@ -9,6 +9,8 @@ from typing import TypeVar
 import numpy as np
 
 from collector.format.phases import PHASE_LABELS
+from profiler_server.diagnosis.limits.facts import MOST_FRAC
+from profiler_server.diagnosis.limits.stragglers import LEAST_LOSS_FRAC
 from profiler_server.diagnosis.rank_sentences import name_causes
 from profiler_server.facts.job import BETWEEN, LateRank, RankVerdict, Slow
 from profiler_server.facts.ranks import Compared, JobSlowdown, RankFigures, find_noun
@@ -20,7 +22,6 @@ MOST_ROWS = 8
 LEAST_GAIN_NS = 100_000.0
 DIGITS = 3
 """Of a slowdown, as it is shown."""
-_LEAST_LOSS = 0.005
 _COMMUNICATION = "communication"
 """The part of the work of ranks that meet once in a step."""
 _OTHER_LABELS = {BETWEEN: "Between steps"}
@@ -160,14 +161,14 @@ def say_slowdown(found: JobSlowdown) -> str:
     """Say in a sentence how much of the step unlike ranks cost, and which rank to mend."""
     if found.slowdown is None or found.waste_frac is None:
         return ""
-    if found.waste_frac < _LEAST_LOSS:
+    if found.waste_frac < LEAST_LOSS_FRAC:
         return "If each rank took the mean time of all for the same work, the step would be as long as it is."
     text = _say_loss(found.slowdown, found.waste_frac, found.by_operation or {})
     gains = found.mend_rank_gain_ns or {}
     best = max(gains, key=lambda rank: gains[rank], default=None)
     if best is not None and gains[best] > 0:
         text += f" Rank {best} alone at that mean gains {format_duration(gains[best])} a step."
-    if found.stage_share is not None and found.stage_share >= 0.5:
+    if found.stage_share is not None and found.stage_share >= MOST_FRAC:
         part = format_share(found.stage_share) if found.stage_share < 1.0 else "all"
         advice = ": move layers to earlier stages" if found.even_stages_frac >= found.even_work_frac else ""
         text += f" The last stage accounts for {part} of the loss{advice}."
@@ -183,7 +184,7 @@ def _say_loss(slowdown: float, waste_frac: float, by_operation: Mapping[str, flo
     """Say what unlike ranks cost, apart from communication that takes now short and now long, which is no rank's fault."""
     whole = f"{format_share(waste_frac)} shorter (slowdown {slowdown:.2f})"
     varying = by_operation.get(_COMMUNICATION, 1.0)
-    if varying - 1.0 < _LEAST_LOSS:
+    if varying - 1.0 < LEAST_LOSS_FRAC:
         return f"If each rank took the mean time of all for the same work, the step would be {whole}."
     of_ranks = max(1.0 - varying / slowdown, 0.0)
     return (

@@ -27,7 +27,8 @@ from profiler_server.analysis.ranks.together import find_whole
 from profiler_server.analysis.what_if.steps import JobSteps, weigh_steps
 from profiler_server.diagnosis.rank_sentences import describe_communication, describe_straggler, name_causes
 from profiler_server.facts.job import Alike, Cause, Ddp, LateRank, NotJudged, Slow, Turns
-from profiler_server.facts.ranks import CollectiveRow
+from profiler_server.facts.ranks import CollectiveRow, JobSlowdown
+from profiler_server.pages.ranks.head import say_slowdown
 from tests.support.jobs import JobPlan, make_calls, make_job, summarize_job, take
 from tests.support.meetings import STEP_MS, compare, lay, meet, spread, summarize
 from tests.support.runs import MS
@@ -277,6 +278,10 @@ def lag(share: float) -> bool:
     return "the slowest" in describe_straggler(Alike(replace(found, latest=replace(found.latest, late_frac=share))))
 
 
+def lose(waste: float, stage_share: float | None = None) -> str:
+    return say_slowdown(JobSlowdown(slowdown=1 / (1 - waste), waste_frac=waste, stage_share=stage_share))
+
+
 BY_TURNS = np.eye(16)
 EDGES: Mapping[str, Edge] = {
     "BEHIND_FRAC": Edge(0.03, lambda x: names_last(spread(2, 60, r1=x * STEP_MS))),
@@ -304,6 +309,7 @@ EDGES: Mapping[str, Edge] = {
     "LISTED_LAST_FRAC": Edge(0.7, list_last),
     "SEEN_BEHIND_FRAC": Edge(0.001, lag),
     "MOST_DISCREPANCY": Edge(0.05, lambda x: not weigh(apart_ms=200.0 * x)),
+    "LEAST_LOSS_FRAC": Edge(0.005, lambda x: "shorter" in lose(x)),
     "LEAST_WEIGHED_STEPS": Edge(5, lambda x: weigh(int(x))),
     "MANY_BUCKETS": Edge(8, lambda x: share_out(bucket_bytes=(1000,) * int(x)).has_tiny_buckets),
     "SMALL_BUCKET_BYTES": Edge(1 << 20, lambda x: not share_out(bucket_bytes=(int(x),) * 9).has_tiny_buckets),
@@ -325,6 +331,7 @@ ALSO: tuple[tuple[str, Callable[[float], bool]], ...] = (
     ("CLEAR_FRAC", be_late_from),
     ("CLEAR_FRAC", collect_alone),
     ("CLEAR_FRAC", lambda x: "mostly" not in name_causes((Cause("forward", 1.0, x),))),
+    ("MOST_FRAC", lambda x: "The last stage accounts for" in lose(0.1, stage_share=x)),
     ("LEAST_MEETINGS", lambda x: uneven(steps=int(x))),
     ("LEAST_MEETINGS", lambda x: be_late_from(steps=2 * int(x))),
     ("LARGE_WAIT_FRAC", lambda x: be_late_from(late_ms=x * STEP_MS)),
