@@ -46,6 +46,7 @@ def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
         redirect_stderr(StringIO()) as errors,
     ):
         patch.setattr(sys, "argv", words)
+        patch.setattr(cli.app, "registered_commands", [*cli.app.registered_commands])
         try:
             cli.main()
         except SystemExit as end:

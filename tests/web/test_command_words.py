@@ -6,8 +6,7 @@ import csv
 import io
 import os
 import re
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,24 +20,20 @@ from profiler_server import cli
 from profiler_server.commands.import_traces import choose_name
 from tests.support.runs import RunPlan, build_run
 from tests.support.traces import training_steps, write_trace
+from tests.web.test_command_line import run
 
 Ask = Callable[..., str]
 
 
 @pytest.fixture
-def ask(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Ask]:
+def ask() -> Ask:
     """Run the command line in this process; return what it printed, stderr last."""
-    registered = list(cli.app.registered_commands)
 
-    def run(*arguments: str | Path) -> str:
-        cli.app.registered_commands[:] = registered
-        monkeypatch.setattr(sys, "argv", ["profiler-server", *map(str, arguments)])
-        with pytest.raises(SystemExit):
-            cli.main()
-        return "".join(capsys.readouterr())
+    def run_and_join(*arguments: str | Path) -> str:
+        done = run(*arguments)
+        return done.stdout + done.stderr
 
-    yield run
-    cli.app.registered_commands[:] = registered
+    return run_and_join
 
 
 def _write_ranks(folder: Path, *ranks: int, world_size: int) -> Path:
@@ -52,6 +47,8 @@ def _write_ranks(folder: Path, *ranks: int, world_size: int) -> Path:
 def test_the_help_shows_flags_without_a_type(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "120")
     overview = ask("--help")
+    monkeypatch.setattr(cli.app, "registered_commands", [])
+    cli.register_commands()
     commands: Any = get_command(cli.app)
     assert {"sql", "import", "report"} <= set(commands.commands)
     for text in (overview, *(ask(name, "--help") for name in commands.commands)):

@@ -14,7 +14,7 @@ from collector.format.schema.errors import RunError
 from collector.format.schema.layout import run_file
 from collector.format.schema.wording import format_number_of, format_percent
 from collector.format.schema.writing import replace_text
-from collector.launch.benchmark.calls import Call, Calls, read_calls
+from collector.launch.benchmark.calls import Calls, read_calls
 from collector.launch.benchmark.figures import (
     NS_PER_MS,
     Samples,
@@ -61,13 +61,6 @@ class Throughput:
 
     items_per_s: float | None
     together_frac: float
-
-
-@dataclass(frozen=True)
-class _Span:
-    start_ns: int
-    end_ns: int
-    items: int
 
 
 def measure_process(folder: Path, arguments: Sequence[str], warmup: int, since_unix_ns: int = 0) -> Measured:
@@ -143,24 +136,23 @@ def measure_throughput(measured: Sequence[Measured]) -> dict[str, Throughput]:
     Counted are the kept batches, from the start of the first to the end of the last of any process; what a process
     does between its batches lowers the figure, and so does one that ends later than the others.
     """
-    found: dict[str, list[_Span]] = {}
+    found: dict[str, list[tuple[int, int, int]]] = {}
     for one in measured:
-        by_path: dict[str, list[Call]] = {}
-        for call in one.calls.kept:
-            by_path.setdefault(call.path, []).append(call)
-        for path, calls in by_path.items():
+        for path in {call.path for call in one.calls.kept}:
+            calls = [call for call in one.calls.kept if call.path == path]
             start = one.epoch_unix_ns + min(call.start_ns for call in calls)
             end = one.epoch_unix_ns + max(call.start_ns + call.duration_ns for call in calls)
-            found.setdefault(path, []).append(_Span(start, end, sum(call.items or 0 for call in calls)))
+            found.setdefault(path, []).append((start, end, sum(call.items or 0 for call in calls)))
     return {path: _join_spans(spans) for path, spans in found.items()}
 
 
-def _join_spans(spans: Sequence[_Span]) -> Throughput:
-    elapsed_ns = max(span.end_ns for span in spans) - min(span.start_ns for span in spans)
-    together_ns = min(span.end_ns for span in spans) - max(span.start_ns for span in spans)
-    items = sum(span.items for span in spans)
-    per_s = items / (elapsed_ns / 1e9) if elapsed_ns else None
-    return Throughput(per_s, max(together_ns, 0) / elapsed_ns if elapsed_ns else 1.0)
+def _join_spans(spans: Sequence[tuple[int, int, int]]) -> Throughput:
+    """Put together the first start, the last end and the items of each process."""
+    starts, ends, items = zip(*spans, strict=True)
+    elapsed_ns, together_ns = max(ends) - min(starts), max(min(ends) - max(starts), 0)
+    if not elapsed_ns:
+        return Throughput(None, 1.0)
+    return Throughput(sum(items) / (elapsed_ns / 1e9), together_ns / elapsed_ns)
 
 
 def write_document(document: Tree, path: Path) -> None:
