@@ -1,4 +1,4 @@
-"""The thread that reads stacks keeps to its share, outlives the processes that it reads, and ends when it is told to."""
+"""What a stack says, and the thread that reads stacks: it keeps to its share, outlives those that it reads, and ends when told."""
 
 from __future__ import annotations
 
@@ -10,16 +10,93 @@ from pathlib import Path
 
 import pytest
 
+import collector
 from collector.format.schema.layout import events_path
 from collector.frames.offers import Family, Offers
 from collector.frames.posting import TRAINER, post_thread
-from collector.sidecar import stack_sampling as room
+from collector.frames.reading import Code
+from collector.sidecar import stack_sampling
 from collector.sidecar.assemblers.stacks import StacksAssembler
-from collector.sidecar.stack_sampling import StackBook, StackSampler
+from collector.sidecar.stack_sampling import NOT_THEIRS, OTHER, Frame, StackBook, StackSampler, describe_stack
 from tests.unit.sidecar.test_steady import CLOCK, Assembly
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="stacks are read on Linux only")
+_OURS = str(Path(collector.__file__).parent)
+_TORCH = "/usr/lib/python3/dist-packages/torch/utils/data/_utils/fetch.py"
+MAIN = Frame("main", "/home/me/train.py", 12)
+READ = Frame("Photos.__getitem__", "/home/me/data.py", 31)
 
+
+def _fetch(tmp_path: Path, line: int) -> Frame:
+    path = tmp_path / "torch/utils/data/_utils/fetch.py"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("data = [self.dataset[i] for i in index]\nreturn self.collate_fn(data)\n")
+    return Frame("_MapDatasetFetcher.fetch", str(path), line)
+
+
+class Known:
+    """Stands in for a reader: every address is a function of a script."""
+
+    def describe(self, address: int) -> Code | None:
+        return Code(f"f{address}", "/home/me/train.py", address, (0,), (address,)) if address else None
+
+
+class Ours:
+    def describe(self, address: int) -> Code | None:
+        return Code("timed", f"{_OURS}/workers/tally.py", 1, (0,), (1,))
+
+
+def test_frames_of_ours_and_of_the_import_system_are_left_out() -> None:
+    frames = [Frame("run", "<frozen runpy>", 1), Frame("script", f"{_OURS}/launch/script.py", 9), MAIN]
+    assert describe_stack(frames).text == "main (/home/me/train.py:12)"
+
+
+def test_a_stage_begins_where_the_fetcher_calls(tmp_path: Path) -> None:
+    reading = describe_stack([MAIN, _fetch(tmp_path, 1), READ])
+    assert (reading.stage, reading.entry) == ("fetch", 2)
+    collating = describe_stack([MAIN, _fetch(tmp_path, 2), Frame("gather", "/home/me/data.py", 40)])
+    assert (collating.stage, collating.entry) == ("collate", 2)
+
+
+def test_where_samples_are_timed_reading_and_transforms_are_told_apart(tmp_path: Path) -> None:
+    timed = [MAIN, _fetch(tmp_path, 1), Frame("_TimedItems.__getitem__", f"{_OURS}/workers/fetching.py", 9), READ]
+    assert describe_stack(timed)[1:] == ("read", 2)
+    transform = [*timed, Frame("timed", f"{_OURS}/workers/tally.py", 9), Frame("Resize.__call__", "/lib/tv.py", 3)]
+    found = describe_stack(transform)
+    assert found[1:] == ("transform", 3)
+    assert found.text.splitlines()[found.entry] == "Resize.__call__ (/lib/tv.py:3)"
+
+
+def test_a_very_deep_stack_keeps_its_ends() -> None:
+    lines = describe_stack([Frame(f"f{depth}", "/home/me/train.py", 1) for depth in range(500)]).text.splitlines()
+    assert len(lines) < 70
+    assert (lines[0], lines[-1]) == ("f0 (/home/me/train.py:1)", "f499 (/home/me/train.py:1)")
+
+
+def test_hostile_names_stay_on_one_line_and_are_cut() -> None:
+    class Hostile:
+        def describe(self, address: int) -> Code | None:
+            return Code("a\nb\x1b[31m" + "x" * 100_000, "/tmp/\u2028/" + "y" * 100_000, 1, (), ())
+
+    book = StackBook()
+    text = book[book.number(Hostile(), [(1, 0)])].text  # type: ignore[arg-type]
+    assert len(text) < 600
+    assert text.isprintable()
+
+
+def test_a_stack_in_a_clock_of_ours_is_none_of_theirs() -> None:
+    assert StackBook().number(Ours(), [(1, 0)]) == NOT_THEIRS  # type: ignore[arg-type]
+
+
+def test_the_same_stack_has_the_same_number_and_too_many_are_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stack_sampling, "MOST_STACKS", 3)
+    book, reader = StackBook(), Known()
+    numbers = [book.number(reader, [(leaf, 0), (9, 0), (0, 0)]) for leaf in (1, 2, 1, 3, 4, 5)]  # type: ignore[arg-type]
+    assert numbers == [1, 2, 1, 3, 0, 0]
+    assert book[0].text == OTHER
+    assert book[1].text == "f9 (/home/me/train.py:9)\nf1 (/home/me/train.py:1)"
+
+
+on_linux = pytest.mark.skipif(sys.platform != "linux", reason="stacks are read on Linux only")
 _WORKER = """
 import os, sys
 from pathlib import Path
@@ -46,6 +123,7 @@ def _wait_for(sampler: StackSampler, replica: int) -> bool:
     return False
 
 
+@on_linux
 def test_the_training_thread_and_workers_are_read_until_they_end(tmp_path: Path) -> None:
     sampler = StackSampler(_offers(tmp_path), StackBook(), 64.0)
     sampler.start()
@@ -63,8 +141,9 @@ def test_the_training_thread_and_workers_are_read_until_they_end(tmp_path: Path)
     assert all(sample.replica == TRAINER for sample in sampler.take())
 
 
+@on_linux
 def test_samples_that_nobody_takes_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(room, "MOST_SAMPLES", 3)
+    monkeypatch.setattr(stack_sampling, "MOST_SAMPLES", 3)
     monkeypatch.setattr(StackBook, "number", lambda *_: 1)
     sampler = StackSampler(_offers(tmp_path), StackBook(), 64.0)
     post_thread(tmp_path, TRAINER, -1, os.getpid())
@@ -74,11 +153,12 @@ def test_samples_that_nobody_takes_are_bounded(tmp_path: Path, monkeypatch: pyte
     assert len(sampler.take()) == 3
 
 
+@on_linux
 def test_reading_that_costs_more_than_its_share_waits(tmp_path: Path) -> None:
     sampler = StackSampler(_offers(tmp_path), StackBook(), 2.0)
     usual = [sampler._choose_wait(100.0, time.thread_time()) for _ in range(200)]
     assert len(set(usual)) > 100
-    assert max(usual) <= 1.5 / room.RATE_PER_S
+    assert max(usual) <= 1.5 / stack_sampling.RATE_PER_S
     for _ in range(50):
         sampler._note_lateness(0.05)  # there is no processor to be had
     assert 0.04 < sampler._choose_wait(100.0, time.thread_time()) < 0.2
@@ -86,6 +166,7 @@ def test_reading_that_costs_more_than_its_share_waits(tmp_path: Path) -> None:
     assert sampler._choose_wait(100.0, time.thread_time() - 2.0) == 1.0
 
 
+@on_linux
 def test_a_system_that_forbids_reading_is_named_in_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(path: str, flags: int, **rest: int) -> int:
         if path == "mem":
@@ -108,6 +189,7 @@ def test_a_system_that_forbids_reading_is_named_in_the_run(tmp_path: Path, monke
     assert "ptrace_scope" in signal["reason"]
 
 
+@on_linux
 def test_a_training_that_the_system_does_not_show_is_named_in_the_run(tmp_path: Path) -> None:
     assembly = Assembly(tmp_path)
     assembly.log.close()
@@ -120,6 +202,7 @@ def test_a_training_that_the_system_does_not_show_is_named_in_the_run(tmp_path: 
     assert "cannot be looked at" in signal["reason"]
 
 
+@on_linux
 def test_stopping_one_that_never_began_is_nothing(tmp_path: Path) -> None:
     sampler = StackSampler(_offers(tmp_path), StackBook())
     sampler.stop()
