@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,8 +11,8 @@ import pytest
 
 from collector import open_run
 from collector.ring.compiles import CompileNote, read_compiles, write_compiles
+from tests.support import forking
 
-ROOT = Path(__file__).parents[3]
 # In a process of its own: Dynamo's counters are global.
 TRAINING = """
 import json, sys, torch
@@ -44,7 +43,7 @@ print(json.dumps([counters["stats"], sorted(counters["graph_break"].items())]))
 
 def train(path: str) -> Any:
     command = [sys.executable, "-c", TRAINING, path]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=300)
+    done = forking.run(command)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 

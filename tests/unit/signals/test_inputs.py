@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import queue
-import subprocess
 import sys
 import threading
 import time
@@ -19,7 +17,7 @@ from torch.utils.data import DataLoader
 import collector
 from collector.format.run import open_run
 from collector.format.schema.errors import UsageError
-from tests.support import shapes
+from tests.support import forking, shapes
 from tests.support.recording import Recorded, assert_sound, record
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -299,18 +297,13 @@ def test_an_input_that_was_not_seen_is_told_when_the_run_ends(tmp_path: Path) ->
         "import collector\nfrom tests.unit.signals.test_inputs import read_batches, train\n"
         "profiler = collector.Profiler('run', window=None)\ntrain(read_batches())\nprofiler.analyse()\n"
     )
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3]), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [sys.executable, "-c", script], check=True, cwd=tmp_path, env=environment, timeout=120, capture_output=True
-    )
-    assert b"for batch in collector.watch(batches)" in done.stderr
+    done = forking.run([sys.executable, "-c", script], cwd=tmp_path)
+    assert "for batch in collector.watch(batches)" in done.stderr
 
 
 def test_a_run_tells_who_makes_the_items_of_a_watched_input(tmp_path: Path) -> None:
     """In a process of its own: threads that other tests have left would be taken for those that make the items."""
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3]), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-c", WATCHING]
-    subprocess.run(command, check=True, cwd=tmp_path, env=environment, timeout=120, capture_output=True)
+    forking.run([sys.executable, "-c", WATCHING], cwd=tmp_path)
     loaders = {loader.dataset: loader for loader in open_run(tmp_path / "run").rank().manifest.loaders}
     assert {name: loader.reads_ahead for name, loader in loaders.items()} == {
         "sleeps": False,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
@@ -16,7 +15,7 @@ from torch import nn
 
 import collector
 from collector.notebook.run import Run
-from tests.support import shapes
+from tests.support import forking, shapes
 from tests.support.recording import Recorded, assert_sound, record
 from tests.support.shapes import compiled, held_out
 
@@ -310,7 +309,7 @@ def test_stderr_and_the_run_tell_the_same(tmp_path: Path, lines: str, said: str)
         "import torch, collector\nprofiler = collector.Profiler('run', window=None)\nmodel = torch.nn.Linear(2, 2)\n"
     )
     script += textwrap.dedent(lines) + "\nprofiler.analyse()\n"
-    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    done = forking.run([sys.executable, "-c", script], cwd=tmp_path)
     assert done.returncode == 0
     assert said in done.stderr
     rank = Run(tmp_path / "run").rank()
