@@ -31,16 +31,7 @@ class Preparing(nn.Module):  # type: ignore[misc]
 
 def train() -> None:
     model = Preparing()
-    shapes.train_on(model, shapes.sgd(model), shapes.loader())
-
-
-def test_time_before_the_named_module_is_preparation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FP_POINT", "Net")
-    recorded = record(tmp_path, train)
-    assert_sound(recorded)
-    assert min(recorded.count("h2d_ns")) > PAUSE_S * 1e9
-    manifest = recorded.run.rank(0).manifest
-    assert (manifest.forward_start, manifest.point_source) == ("Net", "environment")
+    shapes.train_on(model, shapes.sgd(model), shapes.loader(6 * shapes.BATCH))
 
 
 def test_without_a_point_the_outermost_module_starts_the_forward(tmp_path: Path) -> None:
@@ -48,6 +39,29 @@ def test_without_a_point_the_outermost_module_starts_the_forward(tmp_path: Path)
     assert min(recorded.count("forward_ns")) > PAUSE_S * 1e9
     manifest = recorded.run.rank(0).manifest
     assert (manifest.forward_start, manifest.point_source) == ("Preparing", "automatic")
+
+
+@pytest.mark.parametrize(
+    ("forward", "backward"),
+    [
+        ("Net", "Net"),  # a class without parameters of its own ends the backward, too
+        ("body.layers.0", "body.layers.2"),
+        ("CrossEntropyLoss", "Linear"),
+    ],
+)
+def test_points_name_a_class_or_one_module_by_its_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forward: str, backward: str
+) -> None:
+    monkeypatch.setenv("FP_POINT", forward)
+    monkeypatch.setenv("BP_POINT", backward)
+    recorded = record(tmp_path, train)
+    assert_sound(recorded)
+    assert min(recorded.count("h2d_ns")[3:]) > PAUSE_S * 1e9  # what lies before the point is preparation
+    assert recorded.count("forwards") == [1] * 6
+    manifest = recorded.run.rank().manifest
+    found = (manifest.forward_start, manifest.backward_end, manifest.point_source)
+    assert found == (forward, backward, "environment")
+    assert not manifest.warnings
 
 
 def test_the_backward_ends_with_the_gradients_of_the_named_module(
@@ -66,7 +80,7 @@ def test_the_backward_ends_with_the_gradients_of_the_named_module(
     def loop() -> None:
         model = shapes.Net()
         optimizer = shapes.sgd(model)
-        for x, y in shapes.loader():
+        for x, y in shapes.loader(6 * shapes.BATCH):
             optimizer.zero_grad()
             shapes.loss_of(model(Slow.apply(x.requires_grad_())), y).backward()
             optimizer.step()
@@ -78,53 +92,24 @@ def test_the_backward_ends_with_the_gradients_of_the_named_module(
     assert recorded.run.rank(0).manifest.backward_end == "Linear"
 
 
-def test_a_point_that_is_never_called_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FP_POINT", "Transformer")
-    manifest = record(tmp_path, train).run.rank(0).manifest
-    assert [warning.code for warning in manifest.warnings] == ["fp_point"]
-    assert manifest.forward_start == "Preparing"
-
-
-def test_a_class_without_parameters_of_its_own_ends_the_backward_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("forward", "backward", "told"),
+    [
+        ("Transformer", "", {"fp_point": "FP_POINT=Transformer"}),
+        ("Linaer", "body.layer.2", {"fp_point": "Linear", "bp_point": "body.layers.2"}),
+        ("", "ReLU", {"bp_point": "no parameters that are trained"}),
+    ],
+)
+def test_a_point_that_cannot_be_used_is_told_with_the_names_near_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forward: str, backward: str, told: dict[str, str]
 ) -> None:
-    monkeypatch.setenv("BP_POINT", "Net")
-    recorded = record(tmp_path, shapes.plain)
-    manifest = recorded.run.rank().manifest
-    assert manifest.backward_end == "Net"
-    assert not [warning for warning in manifest.warnings if warning.code == "bp_point"]
-
-
-def test_a_point_names_one_module_by_its_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FP_POINT", "body.layers.0")
-    monkeypatch.setenv("BP_POINT", "body.layers.2")
-    recorded = record(tmp_path, train)
-    assert_sound(recorded)
-    assert min(recorded.count("h2d_ns")) > PAUSE_S * 1e9
-    manifest = recorded.run.rank().manifest
-    assert (manifest.forward_start, manifest.backward_end) == ("body.layers.0", "body.layers.2")
-    assert not manifest.warnings
-
-
-def test_a_module_without_parameters_starts_the_forward_and_ends_no_backward(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("FP_POINT", "ReLU")
-    monkeypatch.setenv("BP_POINT", "ReLU")
+    monkeypatch.setenv("FP_POINT", forward)
+    monkeypatch.setenv("BP_POINT", backward)
     manifest = record(tmp_path, train).run.rank().manifest
-    assert manifest.forward_start == "ReLU"
-    assert [warning.code for warning in manifest.warnings] == ["bp_point"]
-    assert "no parameters that are trained" in manifest.warnings[0].text
-
-
-def test_a_point_that_names_nothing_is_told_with_the_names_near_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("FP_POINT", "Linaer")
-    monkeypatch.setenv("BP_POINT", "body.layer.2")
-    texts = {warning.code: warning.text for warning in record(tmp_path, train).run.rank().manifest.warnings}
-    assert "Linear" in texts["fp_point"]
-    assert "body.layers.2" in texts["bp_point"]
+    texts = {warning.code: warning.text for warning in manifest.warnings}
+    assert texts.keys() == told.keys()
+    assert all(part in texts[code] for code, part in told.items())
+    assert manifest.forward_start == "Preparing"
 
 
 class SlowLoss(nn.CrossEntropyLoss):  # type: ignore[misc]
@@ -146,15 +131,16 @@ class OfTorch(SlowLoss):
 OfTorch.__module__ = nn.CrossEntropyLoss.__module__
 
 
-@pytest.mark.parametrize("zero_first", [True, False])
-@pytest.mark.parametrize("loss", [OfTorch(), SlowLoss(), compute_slowly])
+@pytest.mark.parametrize(
+    ("loss", "zero_first"), [(OfTorch(), True), (SlowLoss(), False), (compute_slowly, True), (compute_slowly, False)]
+)
 def test_the_loss_is_forward_once_whoever_computes_it(
     tmp_path: Path, loss: Callable[[torch.Tensor, torch.Tensor], torch.Tensor], zero_first: bool
 ) -> None:
     def loop() -> None:
         model = Preparing()
         optimizer = shapes.sgd(model)
-        for x, y in shapes.loader():
+        for x, y in shapes.loader(6 * shapes.BATCH):
             if zero_first:
                 optimizer.zero_grad()
             value = loss(model(x), y)
@@ -166,14 +152,3 @@ def test_the_loss_is_forward_once_whoever_computes_it(
     recorded = record(tmp_path, loop)
     assert_sound(recorded)
     assert min(recorded.count("forward_ns")) > 2 * PAUSE_S * 1e9
-
-
-def test_the_point_may_be_a_loss_of_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FP_POINT", "CrossEntropyLoss")
-    recorded = record(tmp_path, train)
-    assert_sound(recorded)
-    manifest = recorded.run.rank().manifest
-    assert (manifest.forward_start, manifest.point_source) == ("CrossEntropyLoss", "environment")
-    assert not manifest.warnings
-    assert min(recorded.count("h2d_ns")[3:]) > PAUSE_S * 1e9
-    assert recorded.count("forwards") == [1] * 10
