@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-
 from torch.utils.data import DataLoader
 
 from collector.context.loaders import LoaderRegistry
@@ -20,7 +18,6 @@ def test_loader_that_is_made_anew_goes_on_where_the_one_before_it_ended() -> Non
         loader = make_loader()
         found.append((loaders.begin_epoch(loader), loaders.number(loader), loaders.remade(loader)))
         del loader
-        gc.collect()
     assert found == [(1, 0, 0), (2, 0, 1), (3, 0, 2)]
 
 
@@ -34,7 +31,6 @@ def test_loader_of_other_data_or_batches_is_another() -> None:
     for loader in (make_loader(), make_loader(length=9), make_loader(batch_size=4)):
         kept.append(loaders.number(loader))
         del loader
-        gc.collect()
     assert kept == [0, 1, 2]
 
 
@@ -44,7 +40,6 @@ def test_training_and_validation_that_are_both_made_anew_stay_apart() -> None:
         train, validation = make_loader(length=90), make_loader(length=10)
         assert [loaders.number(train), loaders.number(validation)] == [0, 1]
         del train, validation
-        gc.collect()
 
 
 class Odd:

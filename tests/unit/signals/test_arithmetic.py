@@ -14,7 +14,6 @@ from collector.signals.arithmetic import CHUNK, MOST_CHUNKS, count_subnormals, m
 from tests.support.recording import record
 
 TINY = 1e-40
-pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def flushes() -> bool:

@@ -23,31 +23,22 @@ def settings() -> Iterator[None]:
     torch.use_deterministic_algorithms(False)
 
 
-def train(before: object = None) -> None:
-    model = shapes.Net()
-    shapes.train_on(model, shapes.sgd(model), shapes.loader())
-
-
-def test_threads_that_are_set_in_the_script_count(tmp_path: Path) -> None:
+def test_what_the_script_sets_counts_although_it_is_off_again_at_the_end(tmp_path: Path) -> None:
     wanted = torch.get_num_threads() + 3
 
     def loop() -> None:
         torch.set_num_threads(wanted)
-        train()
+        for is_on in (True, False):
+            torch.autograd.set_detect_anomaly(is_on)
+            shapes.plain()
 
-    assert record(tmp_path, loop).run.rank().manifest.torch_threads == wanted
-
-
-def test_anomaly_detection_counts_although_it_is_off_again_at_the_end(tmp_path: Path) -> None:
-    def loop() -> None:
-        torch.autograd.set_detect_anomaly(True)
-        train()
-        torch.autograd.set_detect_anomaly(False)
-        train()
-
-    facts = record(tmp_path, loop).run.rank().manifest.facts
-    assert facts["anomaly_mode"] is True
-    assert facts["deterministic"] is False
+    run = record(tmp_path, loop).run
+    gc.collect()  # reading the settings leaves nothing behind
+    manifest = run.rank().manifest
+    assert manifest.torch_threads == wanted
+    assert manifest.facts["anomaly_mode"] is True
+    assert manifest.facts["deterministic"] is False
+    assert manifest.facts["matmul_precision"] == torch.get_float32_matmul_precision()
 
 
 def test_the_dtypes_of_the_parameters_are_counted(tmp_path: Path) -> None:
@@ -70,9 +61,3 @@ def test_memory_nodes_are_those_of_the_own_processors(lists: list[str], nodes: i
         (tmp_path / f"node{number}").mkdir()
         (tmp_path / f"node{number}" / "cpulist").write_text(f"{text}\n")
     assert count_memory_nodes(tmp_path) == nodes
-
-
-def test_reading_the_settings_leaves_nothing_behind(tmp_path: Path) -> None:
-    run = record(tmp_path, train).run
-    gc.collect()
-    assert run.rank().manifest.facts["matmul_precision"] == torch.get_float32_matmul_precision()

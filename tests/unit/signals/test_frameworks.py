@@ -16,7 +16,7 @@ from tests.support import shapes
 from tests.support.recording import assert_sound, record
 
 # Frameworks warn of what is their own business.
-pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures("one_thread")]
+pytestmark = pytest.mark.filterwarnings("ignore")
 
 
 class Texts(Dataset[Any]):  # type: ignore[misc]

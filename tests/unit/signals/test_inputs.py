@@ -20,8 +20,6 @@ from collector.format.schema.errors import UsageError
 from tests.support import forking, shapes
 from tests.support.recording import Recorded, assert_sound, record
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 READ_NS = 10_000_000
 BATCHES = 12
 
@@ -292,13 +290,13 @@ profiler.analyse()
 """
 
 
-def test_an_input_that_was_not_seen_is_told_when_the_run_ends(tmp_path: Path) -> None:
-    script = (
-        "import collector\nfrom tests.unit.signals.test_inputs import read_batches, train\n"
-        "profiler = collector.Profiler('run', window=None)\ntrain(read_batches())\nprofiler.analyse()\n"
-    )
-    done = forking.run([sys.executable, "-c", script], cwd=tmp_path)
-    assert "for batch in collector.watch(batches)" in done.stderr
+def test_an_input_that_was_not_seen_is_told_when_the_run_ends(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    profiler = collector.Profiler(tmp_path / "run", window=None)
+    train(read_batches())
+    profiler.analyse()
+    assert "for batch in collector.watch(batches)" in capfd.readouterr().err
 
 
 def test_a_run_tells_who_makes_the_items_of_a_watched_input(tmp_path: Path) -> None:

@@ -8,17 +8,16 @@ from pathlib import Path
 
 import pytest
 import torch
-from profiler_server.analysis.ranks.ranks import read_ddp
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from collector.context.signals import SETTLED_STEP
 from collector.signals.communication import TRIALS, ReadingPace
 from collector.signals.model import find_unused
+from profiler_server.analysis.ranks.ranks import read_ddp
 from tests.support import shapes
 from tests.support.recording import record
 
-pytestmark = pytest.mark.usefixtures("one_thread")
 BACKWARD_NS = 100_000_000
 
 

@@ -26,7 +26,6 @@ from collector.signals import probe as probing
 from tests.support.recording import assert_sound, record
 
 MS = 1e-3
-pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 class Augmented(Dataset[Any]):  # type: ignore[misc]

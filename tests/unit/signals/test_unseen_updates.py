@@ -19,8 +19,6 @@ from tests.support import forking, shapes
 from tests.support.recording import Recorded, assert_sound, record
 from tests.support.shapes import compiled, held_out
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 COUNT = 20
 Train = Callable[[Any], None]
 
@@ -90,8 +88,13 @@ def codes_of(recorded: Recorded) -> set[str]:
 
 # Dynamo imports modules of torch that warn of their own deprecation.
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-@pytest.mark.parametrize("batches", [generate, load])
-@pytest.mark.parametrize("train", [compiled_update, compiled_step, by_hand, functional, without_modules])
+@pytest.mark.parametrize(
+    ("train", "batches"),
+    [
+        *((train, generate) for train in (compiled_update, functional, without_modules, by_hand)),
+        *((train, load) for train in (compiled_step, by_hand, without_modules)),
+    ],
+)
 def test_steps_are_found_by_their_rhythm(tmp_path: Path, train: Train, batches: Callable[[], Any]) -> None:
     recorded = record(tmp_path, lambda: train(batches()))
     assert_sound(recorded)
@@ -152,17 +155,7 @@ def infer_with_two_models() -> None:
             name(find(torch.randn(16, 16)))
 
 
-@pytest.mark.parametrize(
-    "loop",
-    [
-        infer,
-        lambda: infer(gradients=True),
-        lambda: infer(3),
-        lambda: infer(600),
-        lambda: infer(600, gradients=True),
-        infer_with_two_models,
-    ],
-)
+@pytest.mark.parametrize("loop", [lambda: infer(3), lambda: infer(600, gradients=True), infer_with_two_models])
 def test_calls_of_a_model_are_batches_where_nothing_trains(tmp_path: Path, loop: Callable[[], None]) -> None:
     recorded = record(tmp_path, loop)
     assert_sound(recorded)
@@ -256,7 +249,7 @@ def test_a_batch_that_was_taken_away_is_in_no_figure(tmp_path: Path, loop: Calla
     assert counted == (0 if loop is mark_and_take_away else len(kept) * shapes.BATCH)
 
 
-def test_a_range_that_is_taken_away_from_a_training_changes_no_step(tmp_path: Path) -> None:
+def test_ranges_around_training_steps_change_no_step_whether_they_count_or_not(tmp_path: Path) -> None:
     def loop() -> None:
         model = shapes.Net()
         optimizer = shapes.sgd(model)
@@ -268,32 +261,6 @@ def test_a_range_that_is_taken_away_from_a_training_changes_no_step(tmp_path: Pa
     recorded = record(tmp_path, loop)
     assert_sound(recorded)
     assert recorded.kinds == {"train": COUNT}
-
-
-def test_marks_around_training_steps_change_no_step(tmp_path: Path) -> None:
-    def loop() -> None:
-        model = shapes.Net()
-        optimizer = shapes.sgd(model)
-        for number, batch in enumerate(generate()):
-            collector.push_range("batch", batch_idx=number)
-            shapes.train_on(model, optimizer, [batch])
-            collector.pop_range(total_items=16)
-
-    recorded = record(tmp_path, loop)
-    assert_sound(recorded)
-    assert recorded.kinds == {"train": COUNT}
-
-
-def compute() -> None:
-    for _ in range(3):
-        np.ones((8, 8)) @ np.ones((8, 8))
-
-
-def test_a_run_without_steps_says_what_to_call(tmp_path: Path) -> None:
-    warnings = record(tmp_path, compute).run.rank().manifest.warnings
-    assert [warning.text for warning in warnings] == [
-        "No training step was found: call profiler.step() after each step."
-    ]
 
 
 @pytest.mark.parametrize(

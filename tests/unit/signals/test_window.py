@@ -27,8 +27,6 @@ from collector.signals.window import leave_out_lines
 from tests.support import forking, shapes
 from tests.support.recording import Recorded, record
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 MODEL = torch.nn.Sequential(torch.nn.Linear(16, 16), torch.nn.ReLU(), torch.nn.Linear(16, 4))
 OPTIMIZER = torch.optim.SGD(MODEL.parameters(), lr=0.01)
 CPU = [torch.profiler.ProfilerActivity.CPU]
@@ -350,7 +348,7 @@ def test_a_window_of_a_thread_is_saved_on_it(
     tmp_path: Path, case: str, windows: list[tuple[int, int]], state: str
 ) -> None:
     command = [sys.executable, "-c", OF_A_THREAD, case]
-    done = forking.run(command, cwd=tmp_path, env={**os.environ, "PROFILER_VERDICT": "0"})
+    done = forking.run(command, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert [line for line in done.stderr.splitlines() if not line.startswith("stepscope:")] == []
     run = Run(tmp_path / "run")
@@ -377,7 +375,7 @@ sys.stderr.write("mine\\n")
 
 
 def test_a_window_prints_no_line_about_memory_that_is_older_and_keeps_the_users(tmp_path: Path) -> None:
-    done = forking.run([sys.executable, "-c", MEMORY, tmp_path], env={**os.environ, "PROFILER_VERDICT": "0"})
+    done = forking.run([sys.executable, "-c", MEMORY, tmp_path])
     assert "unknown size" not in done.stderr
     assert "mine" in done.stderr
     assert (tmp_path / "profiler/rank_0/memory.parquet").exists()
