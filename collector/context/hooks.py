@@ -28,6 +28,18 @@ if TYPE_CHECKING:  # numpy must not come into a process before its script has be
 _INHERITED = object()
 
 
+def bind(log: WordLog) -> tuple[memoryview, int, Callable[[], int], list[int], Callable[[], int], Callable[[], int]]:
+    """Return what a hook holds in cells of its own: words, mask and positions of the log, its thread, clock and `get_ident`.
+
+    To write a word is then `words[following() & mask] = now() + CODE`, where `thread[0] == get_ident()`.
+    """
+    return log.words, log.mask, log.following, log.thread, time.perf_counter_ns, threading.get_ident
+
+
+def do_nothing(*_: Any, **__: Any) -> None:
+    """Stand in for what there is not."""
+
+
 def make_span_hook(
     log: WordLog, original: Any, start: int, end: int, begin: Callable[..., object] | None = None
 ) -> Any:
@@ -35,8 +47,7 @@ def make_span_hook(
 
     `begin` is called with the arguments before it. Dynamo runs the hook as it is.
     """
-    words, mask, following, thread = log.words, log.mask, log.following, log.thread
-    now, get_ident = time.perf_counter_ns, threading.get_ident
+    words, mask, following, thread, now, get_ident = bind(log)
 
     def timed(*args: Any, **kwargs: Any) -> Any:
         try:
@@ -112,7 +123,7 @@ class ImportWatch:
         execute = loader.exec_module
 
         def execute_then(module: ModuleType) -> None:
-            del loader.exec_module  # the instance's own attribute, set below: the loader is as it was
+            vars(loader).pop("exec_module", None)  # set below, maybe by several watches: the loader is as it was
             with unseen:
                 execute(module)
             self._then()

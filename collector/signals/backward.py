@@ -10,14 +10,13 @@ computing ends; what follows is communication that nothing hides.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from time import perf_counter_ns
 from typing import Any
 
 import torch
 
-from collector.context.hooks import is_backward_compiled, skip_code
+from collector.context.hooks import bind, do_nothing, is_backward_compiled, skip_code
 from collector.context.signals import Signal, SignalContext
 from collector.edge import hide_frame
 from collector.ring.codes import BACKWARD_END, BACKWARD_START, COLLECTIVE_END, COLLECTIVE_START
@@ -39,17 +38,16 @@ class BackwardSignal(Signal):
     def rehearse(self, context: SignalContext) -> dict[str, Callable[[], object]]:
         """Return what can be called to time the hooks alone, without install."""
         self._context = context
-        hook = _make_engine_hook(self._context, _do_nothing)
+        hook = _make_engine_hook(self._context, do_nothing)
         return {"backward": lambda: hook(None)}
 
 
 def _make_engine_hook(context: SignalContext, original: Any) -> Any:
     log = context.log
-    words, mask, following, thread = log.words, log.mask, log.following, log.thread
+    words, mask, following, thread, now, get_ident = bind(log)
     inside = context.in_backward
     steps, adopt, watch_end, waits = context.steps, context.adopt_thread, _make_end_watch(), context.wait_watchers
     world = _find_world()
-    now, get_ident = perf_counter_ns, threading.get_ident
 
     def _engine_run_backward(*args: Any, **kwargs: Any) -> Any:
         try:
@@ -137,10 +135,6 @@ class _NoWorld:
 def _find_world() -> Any:
     """Return what holds the default process group, None while there is none."""
     return torch.distributed.distributed_c10d._world if torch.distributed.is_available() else _NoWorld
-
-
-def _do_nothing(*args: Any, **kwargs: Any) -> None:
-    pass
 
 
 SIGNAL = BackwardSignal

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import math
-import threading
 import time
 import weakref
 from collections.abc import Callable
@@ -17,7 +16,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from collector.context.hooks import skip_code
+from collector.context.hooks import bind, skip_code
 from collector.context.signals import Signal, SignalContext
 from collector.edge import Edge, hide_frame
 from collector.ring.codes import (
@@ -275,8 +274,7 @@ def _restore_rate(module: Any) -> None:
 def _make_wait_hook(context: SignalContext, original: Any, waited_for: dict[int, int]) -> Any:
     """Like `_make_hook`, but what is waited for is written first: a wait that never ends must tell it."""
     log = context.log
-    words, mask, following, thread = log.words, log.mask, log.following, log.thread
-    now, get_ident = time.perf_counter_ns, threading.get_ident
+    words, mask, following, thread, now, get_ident = bind(log)
 
     @functools.wraps(original)
     def wait(*args: Any, **kwargs: Any) -> Any:
@@ -304,8 +302,7 @@ def _make_wait_hook(context: SignalContext, original: Any, waited_for: dict[int,
 
 def _make_hook(context: SignalContext, original: Any, describe: _Describe) -> Any:
     log = context.log
-    words, mask, following, thread = log.words, log.mask, log.following, log.thread
-    now, get_ident = time.perf_counter_ns, threading.get_ident
+    words, mask, following, thread, now, get_ident = bind(log)
 
     @functools.wraps(original)
     def collective(*args: Any, **kwargs: Any) -> Any:

@@ -1,25 +1,46 @@
-"""The settings of torch that advice refers to: devices, threads, switches.
-
-A script sets them after torch was imported, and may do so late: they are read at the start, again after some steps, and
-at the end. A switch that was on at any of these times counts as on.
-"""
+"""What torch computes on and how: devices, threads and switches, and what the processor's arithmetic costs."""
 
 from __future__ import annotations
 
+import bisect
+import itertools
 import os
+import threading
+import time
+import weakref
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from collector.context.signals import Signal, SignalContext
+from collector.context.hooks import stop_calling
+from collector.context.signals import SETTLED_STEP, Signal, SignalContext
 
 NODES = Path("/sys/devices/system/node")
 READ_AFTER = (1, 20, 200)
 """Steps after which the settings are read again."""
+CHUNK = 1 << 14
+"""Numbers that are looked at together: so few that PyTorch computes with them on the calling thread alone."""
+MOST_CHUNKS = 20
+"""Of parameters, gradients and states of optimizers each: a million numbers in all at most."""
+_REPEATS = 3
+_SUBNORMAL_FRAC = 0.001
+"""Fewer of them are not worth timing."""
+ROWS = 256
+"""Rows of the matrix that a weight is multiplied with; the run's own are not known between two steps."""
+_MOST_SIDE, _MOST_SHAPES = 2048, 2
+_EXPONENT, _MANTISSA = 0x7F800000, 0x007FFFFF
 
 
 class EnvironmentSignal(Signal):
+    """The settings of torch that advice refers to.
+
+    A script sets them after torch was imported, and may do so late: they are read at the start, again after some steps,
+    and at the end. A switch that was on at any of these times counts as on.
+    """
+
     name = "environment"
 
     def install(self, context: SignalContext) -> None:
@@ -91,4 +112,178 @@ def list_devices() -> list[dict[str, Any]]:
     return devices
 
 
-SIGNAL = EnvironmentSignal
+class ArithmeticSignal(Signal):
+    """What the processor's arithmetic costs this model (with the probe): subnormal numbers, products without bfloat16.
+
+    It is measured once, between two steps, on copies of some of the model's own numbers. Flushing subnormals to zero is a
+    setting of a thread, so it is tried in one that ends at once: the training's arithmetic is never changed.
+    """
+
+    name = "arithmetic"
+    option = "probe"
+
+    def __init__(self) -> None:
+        self._optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._is_autocast = False
+
+    def install(self, context: SignalContext) -> None:
+        self._context = context
+        context.optimizer_watchers.append(self._optimizers.add)
+        context.module_watchers.append(self._see_module)
+        context.boundaries.append(self._on_step)
+
+    def remove(self) -> None:
+        stop_calling(self._on_step, self._context.boundaries)
+        stop_calling(self._see_module, self._context.module_watchers)
+
+    def _see_module(self, module: Any) -> None:
+        self._is_autocast = self._is_autocast or torch.is_autocast_enabled("cpu")
+
+    def _on_step(self, step: int) -> None:
+        if step < SETTLED_STEP:
+            return
+        self.remove()
+        with self._context.shielded(self.name), torch.no_grad():
+            groups = sort_numbers(self._optimizers)
+            found = {name: measure_subnormals(tensors) for name, tensors in groups.items() if tensors}
+            if found:
+                self._context.add_fact("subnormals", found)
+            products = measure_products(groups["parameters"])
+            if products is not None:
+                self._context.add_fact("bfloat16", {**products, "autocast": self._is_autocast})
+        self._optimizers.clear()
+
+
+def sort_numbers(optimizers: Iterable[Any]) -> dict[str, list[torch.Tensor]]:
+    """Return the numbers that training computes with on the processor: parameters, gradients, states of optimizers."""
+    groups: dict[str, list[torch.Tensor]] = {"parameters": [], "gradients": [], "states": []}
+    for optimizer in optimizers:
+        for parameter in itertools.chain.from_iterable(group["params"] for group in optimizer.param_groups):
+            found = (
+                ("parameters", parameter),
+                ("gradients", parameter.grad),
+                *(("states", value) for value in _list_states(optimizer, parameter)),
+            )
+            for name, value in found:
+                if _is_usable(value):
+                    groups[name].append(value.detach())
+    return groups
+
+
+def _list_states(optimizer: Any, parameter: Any) -> tuple[Any, ...]:
+    state = optimizer.state.get(parameter)
+    return tuple(state.values()) if isinstance(state, Mapping) else ()
+
+
+def _is_usable(value: Any) -> bool:
+    return (
+        type(value) in (torch.Tensor, torch.nn.Parameter)
+        and value.device.type == "cpu"
+        and value.dtype == torch.float32
+        and value.layout == torch.strided
+        and value.is_contiguous()
+        and value.numel() > 0
+    )
+
+
+def measure_subnormals(tensors: list[torch.Tensor]) -> dict[str, int]:
+    """Count the subnormal among some of the numbers, and time one multiplication of each, as it is and with them flushed
+    to zero; the times are 0 where there are hardly any."""
+    chunks = list(_copy_chunks(tensors))
+    looked, subnormal = sum(chunk.numel() for chunk in chunks), sum(map(count_subnormals, chunks))
+    times = (0, 0)
+    if subnormal >= _SUBNORMAL_FRAC * looked:
+        times = _run_apart(lambda: _time_flushing(chunks)) or times
+    return {"count": looked, "subnormal": subnormal, "plain_ns": times[0], "flushed_ns": times[1]}
+
+
+def count_subnormals(chunk: torch.Tensor) -> int:
+    """Count by the bits: a thread that flushes would find none by comparing."""
+    bits = chunk.view(torch.int32)
+    return int(((bits & _EXPONENT == 0) & (bits & _MANTISSA != 0)).sum())
+
+
+def _copy_chunks(tensors: list[torch.Tensor]) -> Iterator[torch.Tensor]:
+    """Yield copies of up to MOST_CHUNKS stretches, evenly spread over all tensors."""
+    ends = list(itertools.accumulate(-(-tensor.numel() // CHUNK) for tensor in tensors))
+    count = min(ends[-1], MOST_CHUNKS)
+    for place in (number * ends[-1] // count for number in range(count)):
+        at = bisect.bisect_right(ends, place)
+        start = (place - (ends[at - 1] if at else 0)) * CHUNK
+        yield tensors[at].view(-1)[start : start + CHUNK].clone()
+
+
+def _run_apart(action: Callable[[], tuple[int, int] | None]) -> tuple[int, int] | None:
+    """Run in a thread of its own, whose settings of the processor end with it."""
+    found: list[tuple[int, int] | None] = []
+    thread = threading.Thread(target=lambda: found.append(action()), name="stepscope-probe", daemon=True)
+    thread.start()
+    thread.join()
+    return found[0] if found else None
+
+
+def _time_flushing(chunks: list[torch.Tensor]) -> tuple[int, int] | None:
+    """Return how long the products of all chunks take, as the training computes and with subnormals flushed to zero."""
+    made = torch.empty(CHUNK, dtype=torch.float32, device="cpu")
+
+    def multiply() -> None:
+        for chunk in chunks:
+            torch.mul(chunk, 0.75, out=made[: chunk.numel()])
+
+    plain_ns = _time_best(multiply)
+    return (plain_ns, _time_best(multiply)) if torch.set_flush_denormal(True) else None
+
+
+def _time_best(action: Callable[[], object]) -> int:
+    times = []
+    for _ in range(_REPEATS):
+        begun = time.perf_counter_ns()
+        action()
+        times.append(time.perf_counter_ns() - begun)
+    return max(min(times), 1)
+
+
+def find_bfloat16() -> str:
+    """Return which instructions for products of bfloat16 the processor has, "" for none."""
+    known = (("AMX", "_is_amx_tile_supported"), ("AVX-512 BF16", "_is_avx512_bf16_supported"))
+    return next((name for name, ask in known if getattr(torch.cpu, ask, bool)()), "")
+
+
+def measure_products(parameters: list[torch.Tensor]) -> dict[str, Any] | None:
+    """Time the products with the largest matrices of the model in float32 and in bfloat16, conversions included.
+
+    None where there is no such matrix, or the processor has no instructions for it.
+    """
+    matrices = [tensor for tensor in parameters if tensor.dim() == 2]
+    instructions = find_bfloat16() if matrices else ""
+    if not instructions:
+        return None
+    sizes: Counter[tuple[int, int]] = Counter()
+    for tensor in matrices:
+        sizes[tuple(tensor.shape)] += tensor.numel()
+    shapes = [shape for shape, _ in sizes.most_common(_MOST_SHAPES)]
+    with torch.autocast("cpu", enabled=False):
+        times = [_time_products(shape) for shape in shapes]
+    whole = sum(tensor.numel() for tensor in parameters)
+    return {
+        "instructions": instructions,
+        "rows": ROWS,
+        "shapes": [list(shape) for shape in shapes],
+        "float32_ns": sum(entry[0] for entry in times),
+        "bfloat16_ns": sum(entry[1] for entry in times),
+        "linear_frac": sum(sizes.values()) / whole,
+    }
+
+
+def _time_products(shape: tuple[int, ...]) -> tuple[int, int]:
+    # Not with the model's own numbers: subnormal ones are slow in float32 for another reason.
+    weight = torch.full([min(side, _MOST_SIDE) for side in shape], 0.5, dtype=torch.float32, device="cpu")
+    rows = torch.ones((ROWS, weight.shape[1]), dtype=torch.float32, device="cpu")
+    multiply = torch.nn.functional.linear
+    return (
+        _time_best(lambda: multiply(rows, weight)),
+        _time_best(lambda: multiply(rows.bfloat16(), weight.bfloat16()).float()),
+    )
+
+
+SIGNAL = (ArithmeticSignal, EnvironmentSignal)

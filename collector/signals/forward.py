@@ -8,7 +8,6 @@ patched. The first compilation ends the discovery, because hooks that come or go
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable
 from time import perf_counter_ns
 from typing import Any
@@ -16,7 +15,7 @@ from typing import Any
 import torch
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
-from collector.context.hooks import find_compiled_kind, skip_code, stop_calling
+from collector.context.hooks import bind, do_nothing, find_compiled_kind, skip_code, stop_calling
 from collector.context.signals import Signal, SignalContext
 from collector.edge import Edge, hide_frame, log_failure, unseen
 from collector.ring.codes import FORWARD_END, FORWARD_START, NO_GRAD
@@ -74,7 +73,7 @@ class ForwardSignal(Signal):
 
     def remove(self) -> None:
         self._context.has_inferred |= bool(self._roots)
-        self._context.steps.on_idle = _do_nothing
+        self._context.steps.on_idle = do_nothing
         self._end_discovery(patch=False)
 
     def _begin_discovery(self) -> None:
@@ -93,7 +92,7 @@ class ForwardSignal(Signal):
     def rehearse(self, context: SignalContext) -> dict[str, Callable[[], object]]:
         """Return what can be called to time the hooks alone, without install."""
         self._context = context
-        hook = self._wrap_call(_do_nothing)
+        hook = self._wrap_call(do_nothing)
         return {"forward": lambda: hook(None)}
 
     def _on_step(self, step: int) -> None:
@@ -103,9 +102,8 @@ class ForwardSignal(Signal):
 
     def _make_discovery_hooks(self) -> tuple[Any, Any]:
         log, depth, steps = self._context.log, self._depth, self._context.steps
-        words, mask, following, thread = log.words, log.mask, log.following, log.thread
+        words, mask, following, thread, now, get_ident = bind(log)
         inside, is_root, end = self._context.in_backward, self._is_root, self._end_discovery
-        now, get_ident = perf_counter_ns, threading.get_ident
         grad, compiling = torch.is_grad_enabled, torch.compiler.is_compiling
         watchers, show, numbers = self._context.module_watchers, self._show, self._numbers
 
@@ -191,9 +189,8 @@ class ForwardSignal(Signal):
 
     def _wrap_call(self, original: Any, number: int = 0) -> Any:
         log, depth, steps = self._context.log, self._depth, self._context.steps
-        words, mask, following, thread = log.words, log.mask, log.following, log.thread
+        words, mask, following, thread, now, get_ident = bind(log)
         inside, without_gradients = self._context.in_backward, NO_GRAD + number
-        now, get_ident = perf_counter_ns, threading.get_ident
         grad, tracing = torch.is_grad_enabled, torch.compiler.is_dynamo_compiling
 
         def __call__(module: Any, *args: Any, **kwargs: Any) -> Any:
@@ -219,10 +216,6 @@ class ForwardSignal(Signal):
 
         skip_code(__call__.__code__)
         return __call__
-
-
-def _do_nothing(*args: Any, **kwargs: Any) -> None:
-    pass
 
 
 SIGNAL = ForwardSignal

@@ -8,6 +8,7 @@ import threading
 import time
 from threading import get_ident
 
+from collector.context.hooks import bind
 from collector.context.signals import Signal, SignalContext
 from collector.frames.posting import TRAINER, post_thread
 from collector.ring.codes import GC_END, GC_START
@@ -24,11 +25,10 @@ class GarbageSignal(Signal):
 
     def install(self, context: SignalContext) -> None:
         log = context.log
-        words, mask, following, thread = log.words, log.mask, log.following, log.thread
-        now, ident = time.perf_counter_ns, get_ident
+        words, mask, following, thread, now, get_ident = bind(log)
 
         def on_collection(phase: str, info: dict[str, int]) -> None:
-            if ident() == thread[0]:
+            if get_ident() == thread[0]:
                 words[following() & mask] = now() + (GC_START if phase == "start" else GC_END)
 
         gc.callbacks.append(on_collection)

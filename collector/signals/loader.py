@@ -8,8 +8,6 @@ from __future__ import annotations
 import multiprocessing
 import operator
 import queue
-import threading
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -17,7 +15,7 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset, RandomSampler, SequentialSampler
 from torch.utils.data import dataloader as module
 
-from collector.context.hooks import make_span_hook
+from collector.context.hooks import bind, make_span_hook
 from collector.context.loaders import count_samples
 from collector.context.signals import Signal, SignalContext
 from collector.edge import hide_frame, hide_frames, unseen
@@ -101,10 +99,10 @@ class LoaderSignal(Signal):
 
     def _make_next(self, original: Any) -> Any:
         log, steps = self._context.log, self._context.steps
-        words, mask, following, thread = log.words, log.mask, log.following, log.thread
+        words, mask, following, thread, now, get_ident = bind(log)
         reads, read_queues, number_batch, count = self._reads, _read_queues, _number_batch, count_samples
         starts, fail, Tensor = steps.fetch_starts, self._fail_queues, torch.Tensor
-        now, get_ident, gates = time.perf_counter_ns, threading.get_ident, self._context.fetch_gates
+        gates = self._context.fetch_gates
 
         def __next__(iterator: Any) -> Any:
             if get_ident() != thread[0]:

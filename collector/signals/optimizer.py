@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import functools
-import threading
-import time
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from collector.context.hooks import make_span_hook, skip_code
+from collector.context.hooks import bind, do_nothing, make_span_hook, skip_code
 from collector.context.signals import Signal, SignalContext
 from collector.edge import Edge, hide_frame
 from collector.ring.codes import (
@@ -52,7 +50,7 @@ class OptimizerSignal(Signal):
         """Return what can be called to time the hooks alone, without install."""
         self._context = context
         before, after = self._make_step_hooks(self._context)
-        zero_grad = _make_zero_hook(self._context, _do_nothing)
+        zero_grad = _make_zero_hook(self._context, do_nothing)
         optimizer = object()
         self._seen[id(optimizer)] = {}
 
@@ -64,9 +62,9 @@ class OptimizerSignal(Signal):
 
     def _make_step_hooks(self, context: SignalContext) -> tuple[Any, Any]:
         log, seen, has_stepped = context.log, self._seen, self._has_stepped
-        words, mask, following, thread = log.words, log.mask, log.following, log.thread
+        words, mask, following, thread, now, get_ident = bind(log)
         steps, inside, adopt, describe = context.steps, context.in_backward, context.adopt_thread, self._describe
-        now, get_ident, tracing = time.perf_counter_ns, threading.get_ident, torch.compiler.is_dynamo_compiling
+        tracing = torch.compiler.is_dynamo_compiling
         wrap = _make_closure_wrapper(context)
 
         def before(optimizer: Any, args: Any, kwargs: Any) -> Any:
@@ -94,8 +92,7 @@ class OptimizerSignal(Signal):
 
     def _make_scaler_hook(self, context: SignalContext, original: Any) -> Any:
         log, has_stepped, steps = context.log, self._has_stepped, context.steps
-        words, mask, following, thread = log.words, log.mask, log.following, log.thread
-        now, get_ident = time.perf_counter_ns, threading.get_ident
+        words, mask, following, thread, now, get_ident = bind(log)
 
         @functools.wraps(original)
         def step(self: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
@@ -165,8 +162,8 @@ def _make_closure_wrapper(context: SignalContext) -> Callable[[Any, Any], Any]:
 
 def _make_zero_hook(context: SignalContext, original: Any) -> Any:
     log = context.log
-    words, mask, following, thread = log.words, log.mask, log.following, log.thread
-    now, get_ident, tracing = time.perf_counter_ns, threading.get_ident, torch.compiler.is_dynamo_compiling
+    words, mask, following, thread, now, get_ident = bind(log)
+    tracing = torch.compiler.is_dynamo_compiling
 
     @functools.wraps(original)
     def zero_grad(self: Any, set_to_none: bool = True) -> None:
@@ -183,10 +180,6 @@ def _make_zero_hook(context: SignalContext, original: Any) -> Any:
             words[following() & mask] = now() + ZERO_END
 
     return zero_grad
-
-
-def _do_nothing(*args: Any, **kwargs: Any) -> None:
-    pass
 
 
 SIGNAL = OptimizerSignal

@@ -6,7 +6,6 @@ module inside of such a module, as `named_modules()` gives it.
 from __future__ import annotations
 
 import os
-import threading
 from difflib import get_close_matches
 from itertools import islice
 from time import perf_counter_ns
@@ -14,7 +13,7 @@ from typing import Any
 
 import torch
 
-from collector.context.hooks import skip_code
+from collector.context.hooks import bind, skip_code
 from collector.context.signals import Signal, SignalContext
 from collector.edge import hide_frame
 from collector.ring.codes import BACKWARD_POINT, FORWARD_POINT
@@ -72,8 +71,8 @@ class PointsSignal(Signal):
         """Note the calls of the modules of a class, or of one of them."""
         wanted = id(only) if only is not None else 0
         original, log, inside = kind.__call__, self._context.log, self._context.in_backward
-        words, mask, following, thread = log.words, log.mask, log.following, log.thread
-        now, get_ident, compiling = perf_counter_ns, threading.get_ident, torch.compiler.is_compiling
+        words, mask, following, thread, now, get_ident = bind(log)
+        compiling = torch.compiler.is_compiling
 
         def __call__(module: Any, *args: Any, **kwargs: Any) -> Any:
             if compiling():
@@ -91,8 +90,7 @@ class PointsSignal(Signal):
 
     def _watch_gradients(self, module: Any) -> None:
         log = self._context.log
-        words, mask, following, thread = log.words, log.mask, log.following, log.thread
-        now = perf_counter_ns
+        words, mask, following, thread, now, _ = bind(log)
 
         def on_gradient(parameter: Any) -> None:
             # On a CUDA device this runs on the engine's own thread, while the training thread waits for it.

@@ -131,7 +131,7 @@ def _outline(value: object) -> object:
 
 def test_facts_that_recordings_seldom_give_keep_their_keys() -> None:
     pytest.importorskip("torch")
-    from collector.signals import libraries, model, sampler
+    from collector.signals import libraries, model, workers
     from collector.signals.probe import Round
 
     moment: dict[str, Any] = {
@@ -165,7 +165,7 @@ def test_facts_that_recordings_seldom_give_keep_their_keys() -> None:
         "moment": moment,
         "standing": {**moment, **still},
         "standstills": [Standstill(0, 1, 2, 3, "forward", missing=(1,)).write()],
-        "samplers": [sampler.SamplerSums("RandomSampler").describe(0)],
+        "samplers": [workers.SamplerSums("RandomSampler").describe(0)],
         "ddp": {**ddp, "hook": "", "backwards": 1, "synced_backwards": 1},
         "logging": {"steps": 3, "libraries": logs},
         "subnormals": dict.fromkeys(("parameters", "gradients", "states"), numbers),

@@ -1,17 +1,23 @@
-"""Ranges as a script marks them: nested, dropped, failed, in threads and processes, and refused where unbalanced."""
+"""Ranges as a script marks them: nested, dropped, failed, in masses, in threads and processes, and refused where unbalanced."""
 
 from __future__ import annotations
 
+import multiprocessing
+import os
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import coroutine
+from typing import Any
 
 import pytest
 
 import collector
-from collector.format.schema.errors import RangeError
+from collector.format.schema.errors import RangeError, RunError
 from tests.support.marked import record_ranges
+from tests.support.recording import record as record_loop
+from tests.support.scripts import run_script
 
 
 def test_ranges_nest_on_each_path(tmp_path: Path) -> None:
@@ -108,3 +114,141 @@ def test_functions_and_coroutines_can_be_marked(tmp_path: Path) -> None:
 
     rows = record_ranges(tmp_path, loop).set_index("path")
     assert rows.duration_ns["coroutine"] >= 10_000_000 > rows.duration_ns["function"]
+
+
+def test_what_is_marked_while_paused_or_after_the_run_is_absent(tmp_path: Path) -> None:
+    profiler = collector.Profiler(tmp_path, window=None)
+    with collector.record("seen"):
+        pass
+    profiler.pause()
+    with collector.record("paused"):
+        collector.push_range("paused too")
+        profiler.resume()
+        collector.pop_range()
+    run = profiler.analyse()
+    with collector.record("late"):
+        collector.push_range("late")
+        collector.pop_range()
+        collector.pop_range()  # while nothing is recorded, nothing is refused
+    assert run.frame("ranges").path.tolist() == ["seen"]
+    assert list((tmp_path / "profiler/rank_0/events").glob("marks-*")) == []
+
+
+def test_many_names_and_many_ranges_keep_their_names(tmp_path: Path) -> None:
+    def loop() -> None:
+        for _ in range(40_000):  # more than the log holds: the oldest are lost, and counted
+            with collector.record("often"):
+                pass
+
+    run = record_loop(tmp_path, loop).run
+    assert set(run.frame("ranges").name) == {"often"}
+    assert run.rank().manifest.events_lost > 0
+
+
+def test_marks_cost_next_to_nothing_while_nothing_is_recorded() -> None:
+    count = 20_000
+    best = min(time_marks(count) for _ in range(5))
+    assert best / count < 2_000  # ns of a processor for a pair; about 230 on a quiet machine
+
+
+def time_marks(count: int) -> int:
+    start = time.thread_time_ns()
+    for _ in range(count):
+        collector.push_range("a")
+        collector.pop_range()
+    return time.thread_time_ns() - start
+
+
+def test_a_push_that_is_never_popped_is_kept_and_warned_of(tmp_path: Path) -> None:
+    def loop() -> None:
+        with collector.record("whole"):
+            collector.push_range("closed")
+            collector.pop_range()
+        collector.push_range("outer")
+        collector.push_range("inner")
+
+    run = record_loop(tmp_path, loop).run
+    rows = {row["name"]: row for row in run.table("ranges").to_pylist()}
+    assert {name: row["left_open"] for name, row in rows.items()} == {
+        "whole": False,
+        "closed": False,
+        "outer": True,
+        "inner": True,
+    }
+    assert rows["inner"]["parent"] == rows["outer"]["id"]
+    assert rows["inner"]["duration_ns"] <= rows["outer"]["duration_ns"]
+    (warning,) = [entry for entry in run.rank().manifest.warnings if entry.code == "ranges_left_open"]
+    assert "never popped: 2, the first is 'outer'" in warning.text
+    for _ in range(2):
+        collector.pop_range()  # this thread goes on with other tests
+
+
+def test_each_thread_has_its_own_stack(tmp_path: Path) -> None:
+    together = threading.Barrier(2)
+
+    def work(name: str) -> None:
+        with collector.record(name):
+            together.wait()
+            with collector.record("inner"):
+                together.wait()
+
+    def loop() -> None:
+        threads = [threading.Thread(target=work, args=(name,)) for name in ("a", "b")]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    rows = record_ranges(tmp_path, loop)
+    assert sorted(rows.path) == ["a", "a/inner", "b", "b/inner"]
+    assert rows.thread_id.nunique() == 2
+
+
+def make_process(method: str) -> Any:
+    context: Any = multiprocessing.get_context(method)
+    return context.Process
+
+
+def mark_in_child(name: str) -> None:
+    with collector.record(name), collector.record("inner"):
+        time.sleep(0.001)
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_children_mark_in_the_run_of_their_parent(tmp_path: Path, method: str) -> None:
+    def loop() -> None:
+        with collector.record("parent"):
+            child = make_process(method)(target=mark_in_child, args=("child",))
+            child.start()
+            child.join()
+            assert child.exitcode == 0
+
+    rows = record_ranges(tmp_path, loop)
+    assert sorted(rows.path) == ["child", "child/inner", "parent"]
+    assert rows.id.is_unique
+    assert rows.set_index("path").process["parent"] == os.getpid() != rows.set_index("path").process["child"]
+
+
+def test_what_a_killed_process_marked_is_kept(tmp_path: Path) -> None:
+    script = """
+        import os, signal, time, collector
+        profiler = collector.Profiler("run", window=None)
+        with collector.record("outer"):
+            for number in range(1000):
+                with collector.record("inner"):
+                    pass
+            os.kill(os.getpid(), signal.SIGKILL)
+    """
+    run_script(tmp_path, script, expected=-9)
+    deadline = time.monotonic() + 120
+    while not has_ended(tmp_path / "run") and time.monotonic() < deadline:
+        time.sleep(0.1)
+    run = collector.open_run(tmp_path / "run")
+    assert run.frame("ranges").path.value_counts().to_dict() == {"outer/inner": 1000}
+
+
+def has_ended(path: Path) -> bool:
+    try:
+        return collector.open_run(path).rank().manifest.ended_unix_ns is not None
+    except RunError:  # the recorder has hardly begun
+        return False

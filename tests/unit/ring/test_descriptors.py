@@ -8,18 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from collector.ring.records import RecordWriter, open_reader
+from collector.ring.records import RecordWriter
 from collector.ring.words import WordLog, WordReader
 from collector.sidecar.process import find_log
 from collector.workers.files import ReadCounter
+from tests.support.records import open_ring
 from tests.support.scripts import run_script
-
-
-def read_records(path: Path) -> list[list[int]]:
-    reader = open_reader(path)
-    assert reader is not None
-    records: list[list[int]] = reader.read().tolist()
-    return records
 
 
 def take_over(descriptor: int, path: Path) -> int:
@@ -41,7 +35,7 @@ def test_a_ring_writes_to_no_file_that_has_the_number_of_its_descriptor_and_goes
     ring.close()
     assert os.pread(mine, 20, 0) == b"0123456789"
     os.close(mine)
-    assert read_records(tmp_path / "ring") == [[1, 2], [3, 4]]
+    assert open_ring(tmp_path / "ring").read().tolist() == [[1, 2], [3, 4]]
 
 
 def test_a_ring_whose_file_is_gone_too_is_silent(tmp_path: Path) -> None:

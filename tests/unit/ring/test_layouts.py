@@ -21,6 +21,7 @@ from collector.ring.words import (
     WordReader,
     is_finished,
 )
+from tests.support.records import open_ring
 
 WORD_MAGIC, RECORD_MAGIC = 0x53535752, 0x535452454331
 SLOTS = {"head": 4, "order": 5, "finished": 6, "steps": 7}
@@ -137,9 +138,9 @@ def test_the_file_of_records_lies_as_older_versions_have_it(tmp_path: Path) -> N
     assert path.stat().st_mode & 0o777 == 0o600
     writer.close()
     assert read_numbers(path, 48, 1) == [1]
-    reader = open_reader(path)
-    assert reader is not None
-    assert (reader.fields, reader.started_ns, reader.closed) == (2, started_ns, True)
+    reader = open_ring(path)
+    assert (reader.fields, reader.started_ns, reader.pid, reader.closed) == (2, started_ns, os.getpid(), True)
+    assert reader.meta == (*range(40, 56),)
 
 
 @pytest.mark.parametrize(

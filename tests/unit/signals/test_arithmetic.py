@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import nn
 
-from collector.signals import arithmetic
-from collector.signals.arithmetic import CHUNK, MOST_CHUNKS, count_subnormals, measure_products, measure_subnormals
+from collector.signals import environment as arithmetic
+from collector.signals.environment import CHUNK, MOST_CHUNKS, count_subnormals, measure_products, measure_subnormals
 from tests.support.recording import record
 
 TINY = 1e-40
@@ -84,5 +84,5 @@ def test_without_the_probe_nothing_is_looked_at(tmp_path: Path) -> None:
             model(torch.ones(4, 4)).sum().backward()
             optimizer.step()
 
-    facts = record(tmp_path, train).run.rank().manifest.facts
-    assert not {"subnormals", "bfloat16", "probe"} & {*facts}
+    manifest = record(tmp_path, train).run.rank().manifest
+    assert not {"subnormals", "bfloat16", "probe"} & {*manifest.facts, *(signal.name for signal in manifest.signals)}

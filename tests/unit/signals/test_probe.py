@@ -23,7 +23,7 @@ from torch.utils.data import DataLoader, Dataset
 import collector
 from collector.format.steps import select_steps
 from collector.signals import probe as probing
-from tests.support.recording import assert_sound, record
+from tests.support.recording import Recorded, assert_sound, record
 
 MS = 1e-3
 
@@ -71,25 +71,30 @@ def are_equal(one: list[torch.Tensor], other: list[torch.Tensor]) -> bool:
     return len(one) == len(other) and all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
 
 
-def test_a_training_with_the_probe_ends_bit_for_bit_as_without(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def probed(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Recorded]:
+    """What a training with the probe has come to, and its recording."""
+    state: dict[str, Any] = {}
+    return state, record(tmp_path_factory.mktemp("probed"), lambda: train(state), probe=True)
+
+
+def test_a_training_with_the_probe_ends_bit_for_bit_as_without(probed: tuple[dict[str, Any], Recorded]) -> None:
     plain: dict[str, Any] = {}
-    probed: dict[str, Any] = {}
     train(plain)
-    hooks = len(_global_optimizer_post_hooks)
-    recorded = record(tmp_path, lambda: train(probed), probe=True)
-    assert are_equal(plain["batches"], probed["batches"])
-    assert are_equal(plain["tensors"], probed["tensors"])
-    assert plain["numbers"] == probed["numbers"]
+    state, recorded = probed
+    assert are_equal(plain["batches"], state["batches"])
+    assert are_equal(plain["tensors"], state["tensors"])
+    assert plain["numbers"] == state["numbers"]
     assert_sound(recorded)
     found = recorded.run.rank().manifest.facts["probe"]
     assert sum(len(entry["step_ns"]) for entry in found["rounds"]) >= 4
     assert found["cost_ns"] > 0
-    assert len(_global_optimizer_post_hooks) == hooks
+    assert not [hook for hook in _global_optimizer_post_hooks.values() if "collector" in hook.__module__]
     assert "stepscope-probe" not in [thread.name for thread in threading.enumerate()]
 
 
-def test_no_average_and_no_queue_holds_what_the_probe_has_changed(tmp_path: Path) -> None:
-    recorded = record(tmp_path, lambda: train({}, 1), probe=True)
+def test_no_average_and_no_queue_holds_what_the_probe_has_changed(probed: tuple[dict[str, Any], Recorded]) -> None:
+    recorded = probed[1]
     selection = select_steps(recorded.run.table("steps"))
     marked = {row["step"] for row in recorded.train if row["probed"]}
     first = recorded.run.rank().manifest.facts["probe"]["rounds"][0]
@@ -113,12 +118,6 @@ def test_a_training_that_it_would_change_is_left_alone(tmp_path: Path, options: 
     told = {entry.code: entry.text for entry in recorded.run.rank().manifest.warnings}
     assert told["probe_unavailable"] == f"The probe measured nothing. {signals['probe'].reason}"
     assert not any(row["probed"] for row in recorded.rows)
-
-
-def test_without_being_asked_for_nothing_is_said_of_it(tmp_path: Path) -> None:
-    recorded = record(tmp_path, lambda: train({}, 1))
-    manifest = recorded.run.rank().manifest
-    assert "probe" not in {*manifest.facts, *(entry.name for entry in manifest.signals)}
 
 
 @pytest.fixture

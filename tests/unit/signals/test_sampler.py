@@ -12,7 +12,7 @@ import torch
 from torch.utils.data import DataLoader, Sampler
 from torch.utils.data import dataloader as module
 
-from collector.signals.sampler import SamplerSums, TimedSampler
+from collector.signals.workers import SamplerSums, TimedSampler
 from tests.support import shapes
 from tests.support.recording import record
 
@@ -65,7 +65,7 @@ def test_an_error_of_a_sampler_shows_no_frame_of_ours(tmp_path: Path) -> None:
 
     with pytest.raises(LookupError) as caught:
         record(tmp_path, loop)
-    assert not any("collector/signals/sampler" in str(entry.path) for entry in caught.traceback)
+    assert not any("collector/signals/workers" in str(entry.path) for entry in caught.traceback)
 
 
 def test_what_a_sampler_chooses_is_unchanged_and_iterators_are_as_before(tmp_path: Path) -> None:
