@@ -60,13 +60,6 @@ class _Mark:
     allocations: int
 
 
-@dataclass(frozen=True)
-class _Ended:
-    range_id: int
-    begin: Any
-    end: Any
-
-
 class CudaRanges:
     """Times ranges by CUDA events on the current stream, without ever waiting for the device.
 
@@ -78,7 +71,7 @@ class CudaRanges:
         self._outlet = outlet
         self._lock = threading.Lock()
         self._pool: list[Any] = []
-        self._ended: deque[_Ended] = deque()
+        self._ended: deque[tuple[int, Any, Any]] = deque()
         self._pid = os.getpid()
 
     def open(self, name: str) -> _Mark | None:
@@ -104,7 +97,7 @@ class CudaRanges:
             end = self._take()
             end.record(mark.stream)
             with self._lock:
-                self._ended.append(_Ended(range_id, mark.begin, end))
+                self._ended.append((range_id, mark.begin, end))
         self._collect()
 
     def drop(self, mark: object) -> None:
@@ -119,8 +112,8 @@ class CudaRanges:
         while self._ended and time.monotonic() < deadline:
             self._collect()
             time.sleep(0.001 if self._ended else 0.0)
-        for ended in self._ended:
-            self._write(ended.range_id, UNKNOWN)
+        for range_id, _, _ in self._ended:
+            self._write(range_id, UNKNOWN)
 
     def _launched_nothing(self, mark: _Mark) -> bool:
         return bool(mark.stream.query()) and _count_allocations(mark.device) == mark.allocations
@@ -129,11 +122,11 @@ class CudaRanges:
         """Write the times of ranges whose events have passed, and use the events again."""
         while self._ended:
             with self._lock:
-                if not self._ended or not self._ended[0].end.query():
+                if not self._ended or not self._ended[0][2].query():
                     return
-                ended = self._ended.popleft()
-            self._write(ended.range_id, round(ended.begin.elapsed_time(ended.end) * 1e6))
-            self._give_back(ended.begin, ended.end)
+                range_id, begin, end = self._ended.popleft()
+            self._write(range_id, round(begin.elapsed_time(end) * 1e6))
+            self._give_back(begin, end)
 
     def _write(self, range_id: int, device_ns: int) -> None:
         self._outlet.log.add(DEVICE, DeviceTime(range_id, device_ns))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from threading import get_ident
 from time import perf_counter_ns, thread_time_ns
@@ -267,21 +267,25 @@ def _reads_one_by_one(dataset: Any) -> bool:
     )  # fmt: skip
 
 
-class _TimedItems:
+class _Timed:
+    __slots__ = ("_source", "_tally")
+
+    def __init__(self, source: Any, tally: Tally) -> None:
+        self._source = source
+        self._tally = tally
+
+
+class _TimedItems(_Timed):
     """Reads by indexing, as the fetcher would: a `__getitem__` that the dataset holds as an attribute is not its own."""
 
-    __slots__ = ("_dataset", "_tally")
-
-    def __init__(self, dataset: Any, tally: Tally) -> None:
-        self._dataset = dataset
-        self._tally = tally
+    __slots__ = ()
 
     def __getitem__(self, index: Any) -> Any:
         tally = self._tally
         tally.item = index if isinstance(index, int) else UNKNOWN
         start_ns = perf_counter_ns()
         try:
-            return self._dataset[index]
+            return self._source[index]
         except BaseException as error:
             hide_frame(error)
             raise
@@ -289,17 +293,13 @@ class _TimedItems:
             tally.add_item(perf_counter_ns() - start_ns)
 
 
-class _TimedBatches:
-    __slots__ = ("_dataset", "_tally")
-
-    def __init__(self, dataset: Any, tally: Tally) -> None:
-        self._dataset = dataset
-        self._tally = tally
+class _TimedBatches(_Timed):
+    __slots__ = ()
 
     def __getitems__(self, indices: Any) -> Any:
         start_ns = perf_counter_ns()
         try:
-            return self._dataset.__getitems__(indices)
+            return self._source.__getitems__(indices)
         except BaseException as error:
             hide_frame(error)
             raise
@@ -307,12 +307,8 @@ class _TimedBatches:
             self._tally.add_item(perf_counter_ns() - start_ns)
 
 
-class _TimedIterator:
-    __slots__ = ("_samples", "_tally")
-
-    def __init__(self, samples: Iterator[Any], tally: Tally) -> None:
-        self._samples = samples
-        self._tally = tally
+class _TimedIterator(_Timed):
+    __slots__ = ()
 
     def __iter__(self) -> _TimedIterator:
         return self
@@ -320,7 +316,7 @@ class _TimedIterator:
     def __next__(self) -> Any:
         start_ns = perf_counter_ns()
         try:
-            return next(self._samples)
+            return next(self._source)
         except BaseException as error:
             hide_frame(error)
             raise

@@ -121,7 +121,7 @@ class PinEntry:
 
     def __call__(self, in_queue: Any, out_queue: Any, *rest: Any) -> Any:
         clock = _PinClock(self._log, self._loader, self._epoch)
-        return self._original(_TimedSource(in_queue, clock), _TimedSink(out_queue, clock), *rest)
+        return self._original(_TimedQueue(in_queue, clock), _TimedQueue(out_queue, clock), *rest)
 
 
 class _PinClock:
@@ -164,7 +164,7 @@ class _PinClock:
         self._log.note(f"pinning was not timed to its end: {error!r}")
 
 
-class _TimedSource:
+class _TimedQueue:
     def __init__(self, queue: Any, clock: _PinClock) -> None:
         self._queue = queue
         self._clock = clock
@@ -173,12 +173,6 @@ class _TimedSource:
         message = self._queue.get(*args, **kwargs)
         self._clock.guard.run(self._clock.pick, message)
         return message
-
-
-class _TimedSink:
-    def __init__(self, queue: Any, clock: _PinClock) -> None:
-        self._queue = queue
-        self._clock = clock
 
     def put(self, message: Any, *args: Any, **kwargs: Any) -> None:
         self._clock.guard.run(self._clock.stop)

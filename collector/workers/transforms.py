@@ -44,22 +44,14 @@ class Found:
     name: str
 
 
-@dataclass(frozen=True)
-class Slot:
-    owner: Any
-    key: Any
-    raw: Callable[..., Any]
-    timed: Callable[..., Any]
-
-
 class TransformTimer:
     """The transforms of one dataset. `install` starts timing them, `remove` leaves everything as it was found."""
 
     def __init__(self, dataset: Any, tally: Tally) -> None:
         self._tally = tally
         self._parts: dict[str, Part] = {}
-        self._slots = [Slot(f.owner, f.key, f.raw, self._wrap(f)) for f in find_transforms(dataset)]
-        self._undo: list[tuple[Slot, Any]] = []
+        self._timed = [(found, self._wrap(found)) for found in find_transforms(dataset)]
+        self._undo: list[tuple[Found, Callable[..., Any], Any]] = []
 
     @property
     def parts(self) -> tuple[Part, ...]:
@@ -70,18 +62,18 @@ class TransformTimer:
             return
         # Chosen before any is changed: a class may inherit its call from another one. A slot in which the user has put
         # something else since is left alone.
-        for slot in [slot for slot in self._slots if _current(slot) is slot.raw]:
+        for slot, timed in [(slot, timed) for slot, timed in self._timed if _current(slot) is slot.raw]:
             before = slot.owner.__dict__.get(slot.key, _ABSENT) if isinstance(slot.owner, type) else slot.raw
             try:
-                _put(slot.owner, slot.key, slot.timed)
+                _put(slot.owner, slot.key, timed)
             except (TypeError, AttributeError):  # a class made in C or a sealed one: it stays untimed
                 continue
-            self._undo.append((slot, before))
+            self._undo.append((slot, timed, before))
 
     def remove(self) -> None:
         while self._undo:
-            slot, before = self._undo.pop()
-            if _current(slot) is not slot.timed:
+            slot, timed, before = self._undo.pop()
+            if _current(slot) is not timed:
                 continue
             if before is _ABSENT:
                 delattr(slot.owner, slot.key)
@@ -232,7 +224,7 @@ def _is_transform_name(name: str) -> bool:
     return any(word in lowered for word in _TRANSFORM_WORDS)
 
 
-def _current(slot: Slot) -> Any:
+def _current(slot: Found) -> Any:
     if isinstance(slot.owner, type):
         return getattr(slot.owner, slot.key, None)
     try:

@@ -166,7 +166,7 @@ def test_an_error_in_the_dataset_passes_through(tmp_path: Path, workers: int) ->
     recording.finish()
     assert plain[-1].endswith("sample 5 is damaged")
     # Python underlines where it can: with and without our frame that is another line.
-    ours = ("collector/workers", "return self._dataset[index]")
+    ours = ("collector/workers", "return self._source[index]")
     said = [line for line in timed if not any(mark in line for mark in ours)]
     assert [line for line in said if line.strip("~^ ")] == [line for line in plain if line.strip("~^ ")]
 
