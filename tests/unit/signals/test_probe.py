@@ -74,6 +74,7 @@ def are_equal(one: list[torch.Tensor], other: list[torch.Tensor]) -> bool:
 @pytest.fixture(scope="module")
 def probed(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Recorded]:
     """What a training with the probe has come to, and its recording."""
+    torch.set_num_threads(1)  # the comparison is bit for bit
     state: dict[str, Any] = {}
     return state, record(tmp_path_factory.mktemp("probed"), lambda: train(state), probe=True)
 
