@@ -272,7 +272,7 @@ def test_a_scheduler_that_is_killed_in_the_middle_is_one_line(
     options["env"] = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
     dask = [sys.executable, "-m", "dask"]
     scheduler = subprocess.Popen([*dask, "scheduler", *private, "--port", "0"], **options)  # type: ignore[call-overload]
-    wait_for(contact.exists)
+    wait_for(lambda: contact.exists() and contact.read_text(encoding="utf-8").rstrip().endswith("}"))
     alone = ("--nthreads", "1", "--no-nanny", "--memory-limit", "0")
     worker = subprocess.Popen([*dask, "worker", *private, *alone], **options)  # type: ignore[call-overload]
     workers = Cluster(json.loads(contact.read_text(encoding="utf-8"))["address"])
