@@ -83,7 +83,6 @@ ROOMS = {
     "benchmark": Room(
         (
             "collector/launch/benchmark/figures.py",
-            "collector/launch/benchmark/calls.py",
             "collector/launch/benchmark/comparison.py",
         ),
         ("tests/unit/launch/test_figures.py", "tests/unit/launch/test_comparison.py"),

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from collector.format.schema.errors import OutputError, RunError
-from collector.format.schema.inside import open_inside
 from collector.format.schema.removal import ensure_run_folder, remove_file
 from collector.launch.barrier import VARIABLE, Barrier, make_room
 from collector.launch.benchmark.comparison import compare_benchmarks, format_speed_up, read_mean
@@ -19,16 +17,15 @@ from collector.launch.benchmark.documents import (
     MEAN_FILE,
     PROCESS_FILE,
     Measured,
-    ProcessResult,
     build_mean,
     measure_process,
     write_document,
 )
 from collector.launch.benchmark.figures import Tree
 from collector.launch.benchmark.gpus import CPU, Place, choose_places, hold_clocks
+from collector.launch.children import LOG_FILE, refuse_output, say, start_recording
 from collector.launch.script import Program
 
-LOG_FILE = "log.txt"
 _LOOK_S = 0.02
 
 
@@ -60,22 +57,22 @@ def run_benchmark(benchmark: Benchmark) -> int:
     baseline = read_mean(benchmark.baseline) if benchmark.baseline else None
     places = choose_places(benchmark.gpus, os.environ)
     if benchmark.gpus and places == (CPU,):
-        _say("there is no GPU here: the processes run on the CPU")
+        say("there is no GPU here: the processes run on the CPU")
     with ExitStack() as stack:
         refusal = _hold_clocks(benchmark, places, stack)
         since_unix_ns = time.time_ns()
-        results = _wait_for(_start_all(benchmark, places, stack))
-    measured, results = _measure_all(benchmark, results, since_unix_ns)
-    mean = build_mean(measured, results, benchmark.warmup)
-    mean["meta"]["maximize_clocks"] = refusal
-    mean["meta"]["arguments"] = benchmark.program.words
+        workers = _start_all(benchmark, places, stack)
+        _wait_for(workers)
+    measured, failed = _measure_all(benchmark, workers, since_unix_ns)
+    mean = build_mean(measured, failed, benchmark.warmup)
+    mean["meta"] |= {"maximize_clocks": refusal, "arguments": benchmark.program.words}
     if baseline is not None:
         _compare(mean, baseline, benchmark.baseline)
     _write(mean, benchmark.output / MEAN_FILE)
     for text in mean["meta"]["warnings"]:
-        _say(text)
-    _say(f"{mean['meta']['coverage']} are in {benchmark.output / MEAN_FILE}")
-    return 0 if len(measured) == len(results) else 1
+        say(text)
+    say(f"{mean['meta']['coverage']} are in {benchmark.output / MEAN_FILE}")
+    return 1 if failed else 0
 
 
 def compare_only(output: Path, baseline: Path) -> int:
@@ -90,10 +87,10 @@ def compare_only(output: Path, baseline: Path) -> int:
 
 
 def _compare(mean: Tree, baseline: Tree, place: Path | None) -> None:
-    mean["speed_up"] = {"baseline": str(place), **compare_benchmarks(baseline, mean).as_dict()}
+    mean["speed_up"] = {"baseline": str(place), **compare_benchmarks(baseline, mean)}
     print(format_speed_up(mean["speed_up"]))
     for text in mean["speed_up"]["warnings"]:
-        _say(text)
+        say(text)
 
 
 def _hold_clocks(benchmark: Benchmark, places: tuple[Place, ...], stack: ExitStack) -> str:
@@ -102,106 +99,81 @@ def _hold_clocks(benchmark: Benchmark, places: tuple[Place, ...], stack: ExitSta
     if not benchmark.maximize_clocks:
         return "not asked for"
     if not gpus:
-        _say("--maximize-clocks: there is no GPU whose clock could be raised")
+        say("--maximize-clocks: there is no GPU whose clock could be raised")
         return "no GPU"
     problem = stack.enter_context(hold_clocks(gpus))
     if problem:
-        _say(f"--maximize-clocks: {problem}; the benchmark runs with the clocks as they are")
+        say(f"--maximize-clocks: {problem}; the benchmark runs with the clocks as they are")
     return problem or "held"
 
 
 def _start_all(benchmark: Benchmark, places: tuple[Place, ...], stack: ExitStack) -> list[Worker]:
-    workers = []
     try:
         room = make_room(benchmark.output)
     except OSError as error:
-        raise _build_output_error(benchmark.output, error) from None
+        raise refuse_output(benchmark.output, error) from None
     stack.callback(room.remove)
     barrier = Barrier(str(room.path), "", len(places) * benchmark.processes)
+    workers = []
     for place in places:
         for number in range(benchmark.processes):
-            name = f"proc_{number}_gpu_{place.label}"
-            worker = _start(benchmark, place, replace(barrier, name=name))
-            stack.callback(_end, worker)
+            worker = _start(benchmark, place, replace(barrier, name=f"proc_{number}_gpu_{place.label}"))
+            stack.callback(_end, worker.process)
             workers.append(worker)
     return workers
 
 
-def _build_output_error(folder: Path, error: OSError) -> OutputError:
-    return OutputError(f"{folder} cannot be written ({error.strerror or error}); choose another -o")
-
-
 def _start(benchmark: Benchmark, place: Place, barrier: Barrier) -> Worker:
     folder = benchmark.output / barrier.name
-    options = [] if benchmark.options is None else [f"--options={benchmark.options}"]
-    own = [sys.executable, "-m", "collector.launch", f"--output={folder}", *options]
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": place.visible, VARIABLE: barrier.encode()}
     try:
         ensure_run_folder(folder)
         for name in (PROCESS_FILE, LOG_FILE):
             remove_file(folder / name)
-        with open(folder / LOG_FILE, "wb", opener=open_inside) as log:
-            process = subprocess.Popen(
-                [*own, *benchmark.program.words], stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment
-            )
+        return Worker(folder, start_recording(folder, benchmark.options, benchmark.program.words, environment), barrier)
     except OSError as error:
-        raise _build_output_error(folder, error) from None
-    return Worker(folder, process, barrier)
+        raise refuse_output(folder, error) from None
 
 
-def _wait_for(workers: list[Worker]) -> list[ProcessResult]:
+def _wait_for(workers: list[Worker]) -> None:
     """Wait until all have ended; let the others not wait for one that ended before it was ready."""
     running = list(workers)
     while running:
         for worker in [worker for worker in running if worker.process.poll() is not None]:
             running.remove(worker)
             if worker.barrier.leave() and running:
-                _say(f"{worker.folder.name} ended before it was ready; the others do not wait for it")
+                say(f"{worker.folder.name} ended before it was ready; the others do not wait for it")
         time.sleep(_LOOK_S)
-    return [
-        ProcessResult(worker.folder.name, worker.process.wait(), str(worker.folder / LOG_FILE)) for worker in workers
-    ]
 
 
-def _end(worker: Worker) -> None:
+def _end(process: subprocess.Popen[bytes]) -> None:
     """End a process that still runs because the benchmark was broken off."""
-    if worker.process.poll() is None:
-        worker.process.terminate()
-        worker.process.wait()
+    if process.poll() is None:
+        process.terminate()
+        process.wait()
 
 
-def _measure_all(
-    benchmark: Benchmark, ended: list[ProcessResult], since_unix_ns: int
-) -> tuple[list[Measured], list[ProcessResult]]:
+def _measure_all(benchmark: Benchmark, workers: list[Worker], since_unix_ns: int) -> tuple[list[Measured], list[Tree]]:
     """Measure those that ended well; say of each other one why it has no results."""
-    measured, results = [], []
-    for result in ended:
-        one = _measure(benchmark, result, since_unix_ns)
-        if isinstance(one, Measured):
-            measured.append(one)
-        else:
-            result = replace(result, reason=one)
-            _say(f"{result.process} failed: {one}; its log: {result.log}")
-        results.append(result)
-    return measured, results
+    measured: list[Measured] = []
+    failed: list[Tree] = []
+    for worker in workers:
+        name, code, log = worker.folder.name, worker.process.returncode, str(worker.folder / LOG_FILE)
+        reason = f"exit code {code}" if code else ""
+        try:
+            if not code:
+                words = benchmark.program.words
+                measured.append(measure_process(worker.folder, words, benchmark.warmup, since_unix_ns))
+        except (RunError, OSError) as error:
+            reason = f"it ended well, but cannot be measured: {error}"
+        if reason:
+            failed.append({"process": name, "exit_code": code, "log": log, "reason": reason})
+            say(f"{name} failed: {reason}; its log: {log}")
+    return measured, failed
 
 
-def _measure(benchmark: Benchmark, result: ProcessResult, since_unix_ns: int) -> Measured | str:
-    if result.exit_code:
-        return f"exit code {result.exit_code}"
-    try:
-        folder = benchmark.output / result.process
-        return measure_process(folder, benchmark.program.words, benchmark.warmup, since_unix_ns)
-    except (RunError, OSError) as error:
-        return f"it ended well, but cannot be measured: {error}"
-
-
-def _write(document: dict[str, object], path: Path) -> None:
+def _write(document: Tree, path: Path) -> None:
     try:
         write_document(document, path)
     except OSError as error:
         raise OutputError(f"{path} cannot be written ({error.strerror or error}); free space on the disk") from None
-
-
-def _say(text: str) -> None:
-    print(f"profiler-run: {text}", file=sys.stderr)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, variance
@@ -16,36 +16,6 @@ from collector.launch.benchmark.documents import MEAN_FILE
 from collector.launch.benchmark.figures import Tree
 
 _STATS = "data_stats_minus_warmup_all_procs"
-
-
-@dataclass(frozen=True)
-class SpeedUp:
-    """Above 1 the run is the faster one. `low` and `high` hold it with 95 %; None where nothing was repeated."""
-
-    value: float
-    low: float | None = None
-    high: float | None = None
-
-    @property
-    def is_clear(self) -> bool:
-        """Whether 1 lies outside of the interval."""
-        return self.low is not None and self.high is not None and not self.low <= 1 <= self.high
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """The speed-up per range and metric, and why the two benchmarks may not be comparable."""
-
-    speed_ups: Mapping[str, Mapping[str, SpeedUp]]
-    warnings: tuple[str, ...]
-
-    def as_dict(self) -> Tree:
-        ranges = {path: {name: one.value for name, one in found.items()} for path, found in self.speed_ups.items()}
-        intervals = {
-            path: {name: None if one.low is None else [one.low, one.high] for name, one in found.items()}
-            for path, found in self.speed_ups.items()
-        }
-        return {"ranges": ranges, "intervals": intervals, "warnings": list(self.warnings)}
 
 
 @dataclass(frozen=True)
@@ -70,26 +40,27 @@ def read_mean(folder: Path) -> Tree:
     return dict(document)
 
 
-def compare_benchmarks(baseline: Tree, run: Tree) -> Comparison:
-    """Return the speed-up per range and metric, of those that both have.
+def compare_benchmarks(baseline: Tree, run: Tree) -> Tree:
+    """Return the speed-up per range and metric of those that both have, with 95 %, and why the two may not be comparable.
 
     Of times it is baseline / run of the means without warm-up; of throughput, a rate, it is run / baseline. The
     interval is that of the ratio of two means: of the means of the processes where both have several, which run apart
     from each other, else of the batches. What scatters from one start of the benchmark to the next is in neither.
     """
-    found: dict[str, dict[str, SpeedUp]] = {}
+    ranges: Tree = {}
+    intervals: Tree = {}
     for path, metrics in run[_STATS].items():
-        before = baseline[_STATS].get(path, {})
         for metric in metrics:
-            old, new = _read_pair(before, metrics, metric)
+            old, new = _read_pair(baseline[_STATS].get(path, {}), metrics, metric)
             if old is not None and new is not None:
                 ratio = new.value / old.value if metric == "throughput" else old.value / new.value
-                found.setdefault(path, {})[metric] = _build_speed_up(ratio, old, new)
-    return Comparison(found, tuple(_find_differences(baseline, run)))
+                ranges.setdefault(path, {})[metric] = ratio
+                intervals.setdefault(path, {})[metric] = _find_interval(ratio, old, new)
+    return {"ranges": ranges, "intervals": intervals, "warnings": list(_find_differences(baseline, run))}
 
 
 def format_speed_up(speed_up: Tree) -> str:
-    """Return `Comparison.as_dict()` as a table for a terminal."""
+    """Return what `compare_benchmarks` found as a table for a terminal."""
     if not speed_up["ranges"]:
         return "The two benchmarks have no range in common."
     rows = [("range", "metric", "speed-up", "95 %", "")]
@@ -122,31 +93,30 @@ def _read_pair(before: Tree, after: Tree, metric: str) -> tuple[_Figure | None, 
 
 
 def _read_figure(metrics: Tree, metric: str, by_process: bool) -> _Figure | None:
+    """Read a metric with its error; a rate has its parts beside it. None where there is no such figure, or 0."""
     figures = metrics.get(metric)
-    value = figures.get("mean") if isinstance(figures, dict) else figures
+    if not isinstance(figures, dict):
+        figures = {"mean": figures, "process_means": metrics.get(f"{metric}_per_process")}
+    value = figures.get("mean")
     if not isinstance(value, int | float) or isinstance(value, bool) or not value:
         return None
     if by_process:
-        parts = metrics.get("throughput_per_process") if metric == "throughput" else None
-        parts = figures.get("process_means") if isinstance(figures, dict) else parts
-        return _with_scatter(float(value), parts)
-    count, std = (figures.get("count"), figures.get("std")) if isinstance(figures, dict) else (None, None)
+        parts = figures.get("process_means")
+        if not isinstance(parts, list) or len(parts) < 2 or not fmean(parts):
+            return _Figure(float(value))
+        return _Figure(float(value), variance(parts) / len(parts) / fmean(parts) ** 2, len(parts) - 1)
+    count, std = figures.get("count"), figures.get("std")
     if not count or count < 2 or std is None:
         return _Figure(float(value))
     return _Figure(float(value), (std / value) ** 2 / (count - 1), count - 1)  # std is that of the population
 
 
-def _with_scatter(value: float, parts: Any) -> _Figure:
-    if not isinstance(parts, list) or len(parts) < 2 or not fmean(parts):
-        return _Figure(value)
-    return _Figure(value, variance(parts) / len(parts) / fmean(parts) ** 2, len(parts) - 1)
-
-
-def _build_speed_up(ratio: float, old: _Figure, new: _Figure) -> SpeedUp:
+def _find_interval(ratio: float, old: _Figure, new: _Figure) -> list[float] | None:
+    """Return what holds the ratio with 95 %; None where nothing was repeated."""
     if not old.freedom or not new.freedom:
-        return SpeedUp(ratio)
+        return None
     margin = quantile_of_t(min(old.freedom, new.freedom)) * math.sqrt(old.error_squared + new.error_squared)
-    return SpeedUp(ratio, ratio * math.exp(-margin), ratio * math.exp(margin))
+    return [ratio * math.exp(-margin), ratio * math.exp(margin)]
 
 
 def _find_differences(baseline: Tree, run: Tree) -> Iterator[str]:

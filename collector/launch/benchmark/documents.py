@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple
 
 from collector.format.run import RankRun, Run
 from collector.format.schema.errors import RunError
 from collector.format.schema.layout import run_file
 from collector.format.schema.wording import format_number_of, format_percent
 from collector.format.schema.writing import replace_text
-from collector.launch.benchmark.calls import Calls, read_calls
 from collector.launch.benchmark.figures import (
     NS_PER_MS,
-    Samples,
+    Calls,
+    Sample,
     Tree,
     average_trees,
     build_data,
     build_means,
     collect_samples,
-    join_samples,
+    read_calls,
     summarize_samples,
 )
 from collector.sidecar.coverage_warnings import BATCHES_GUESSED, INPUT_UNSEEN, STEPS_UNSEEN
@@ -34,33 +34,22 @@ _ON_STEPS = (STEPS_UNSEEN, INPUT_UNSEEN, BATCHES_GUESSED)
 _METHOD = {"measurement_unit": "milliseconds", "std": "population", "percentiles": "linear between closest ranks"}
 
 
-@dataclass(frozen=True)
-class ProcessResult:
-    """How one process fared; `log` is what it printed, `reason` why it has no results, empty if it has."""
+class Span(NamedTuple):
+    """From the start of the first kept batch of a range to the end of the last, since the epoch."""
 
-    process: str
-    exit_code: int
-    log: str
-    reason: str = ""
+    start_ns: int
+    end_ns: int
+    items: int
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What one process measured. `epoch_unix_ns` puts the clocks of several processes together."""
+    """What one process measured; `spans` are of each range that is a batch."""
 
     name: str
     document: Tree
-    calls: Calls
-    samples: Samples
-    epoch_unix_ns: int
-
-
-@dataclass(frozen=True)
-class Throughput:
-    """`together_frac` is the share of the time in which every process was between its first and last kept batch."""
-
-    items_per_s: float | None
-    together_frac: float
+    samples: Sequence[Sample]
+    spans: Mapping[str, Span]
 
 
 def measure_process(folder: Path, arguments: Sequence[str], warmup: int, since_unix_ns: int = 0) -> Measured:
@@ -80,79 +69,74 @@ def measure_process(folder: Path, arguments: Sequence[str], warmup: int, since_u
         "data_stats_minus_warmup": summarize_samples(samples),
         "batch_info": _describe_batches(calls),
         "gpu_metrics": _read_gpu_metrics(rank),
-        "meta": _METHOD | _describe_run(run, arguments) | _count_batches(calls, _list_warnings(rank)),
+        "meta": _METHOD | _describe_run(run, rank, arguments) | _count_batches(calls, rank),
     }
     write_document(document, folder / PROCESS_FILE)
-    return Measured(folder.name, document, calls, samples, run.manifest.epoch_unix_ns)
+    return Measured(folder.name, document, samples, measure_spans(calls, run.manifest.epoch_unix_ns))
 
 
-def build_mean(measured: Sequence[Measured], results: Sequence[ProcessResult], warmup: int) -> Tree:
-    """Return benchmark_mean.json: means over the processes that ended well, and the names of the others."""
-    documents = [one.document for one in measured]
-    stats = summarize_samples(join_samples(one.samples for one in measured))
-    all_stats: Tree = {path: dict(metrics) for path, metrics in stats.items()}
-    for path, metrics in all_stats.items():
-        for metric, figures in metrics.items():
-            figures["process_means"] = list(_average_processes(measured, path, metric))
-    throughput = measure_throughput(measured)
-    for path, figure in throughput.items():
-        all_stats[path]["throughput"] = figure.items_per_s
-        own = (measure_throughput([one]).get(path) for one in measured)
-        all_stats[path]["throughput_per_process"] = [one.items_per_s for one in own if one is not None]
-    covered = [one.name for one in measured]
-    failed = [asdict(result) for result in results if result.reason]
+def build_mean(measured: Sequence[Measured], failed: Sequence[Tree], warmup: int) -> Tree:
+    """Return benchmark_mean.json: means over the processes that ended well, and how the others failed."""
+    documents = {one.name: one.document for one in measured}
+    together = join_spans([one.spans for one in measured])
+    warnings = [f"{name}: {text}" for name, own in documents.items() for text in own["meta"]["warnings"]]
+    warnings += [_describe_apart(path, share) for path, (_, share) in together.items() if share < 0.5]
     return {
-        "mean_all_batches": average_trees([document["data"] for document in documents]),
-        "mean_data": average_trees([document["mean_data"] for document in documents]),
-        "data_stats_minus_warmup_all_procs": all_stats,
-        "gpu_metrics_all_procs": {one.name: one.document["gpu_metrics"] for one in measured},
+        "mean_all_batches": average_trees([own["data"] for own in documents.values()]),
+        "mean_data": average_trees([own["mean_data"] for own in documents.values()]),
+        "data_stats_minus_warmup_all_procs": _summarize_processes(measured, together),
+        "gpu_metrics_all_procs": {name: own["gpu_metrics"] for name, own in documents.items()},
         "meta": {
             **_METHOD,
             "throughput": "items of all processes per second, from the first kept batch's start to the last one's end",
-            "coverage": f"{len(covered)} of {len(results)} processes",
-            "processes": covered,
-            "failed": failed,
+            "coverage": f"{len(measured)} of {len(measured) + len(failed)} processes",
+            "processes": list(documents),
+            "failed": list(failed),
             "warmup_batches": warmup,
-            "total_batches": sum(document["meta"]["total_batches"] for document in documents),
-            "warnings": [
-                *(f"{one.name}: {text}" for one in measured for text in one.document["meta"]["warnings"]),
-                *(_describe_apart(path, figure) for path, figure in throughput.items() if figure.together_frac < 0.5),
-            ],
-            "per_process": {one.name: one.document["meta"] for one in measured},
+            "total_batches": sum(own["meta"]["total_batches"] for own in documents.values()),
+            "warnings": warnings,
+            "per_process": {name: own["meta"] for name, own in documents.items()},
         },
     }
 
 
-def _average_processes(measured: Sequence[Measured], path: str, metric: str) -> Iterator[float]:
-    for one in measured:
-        samples = one.samples.get(path, {}).get(metric)
-        if samples:
-            yield fmean(sample.value_ms for sample in samples)
+def _summarize_processes(measured: Sequence[Measured], together: Mapping[str, tuple[float | None, float]]) -> Tree:
+    """Return the statistics over the samples of all processes, the mean of each process, and the throughput."""
+    stats = summarize_samples(sample for one in measured for sample in one.samples)
+    own = [one.document["data_stats_minus_warmup"] for one in measured]
+    for path, metrics in stats.items():
+        for metric, figures in metrics.items():
+            figures["process_means"] = [each[path][metric]["mean"] for each in own if metric in each.get(path, {})]
+    for path, (items_per_s, _) in together.items():
+        alone = [join_spans([one.spans])[path][0] for one in measured if path in one.spans]
+        # Batches of batches may be left where the warm-up leaves none of those around them.
+        stats.setdefault(path, {}).update({"throughput": items_per_s, "throughput_per_process": alone})
+    return stats
 
 
-def measure_throughput(measured: Sequence[Measured]) -> dict[str, Throughput]:
-    """Return items per second of all processes together, per range that is a batch, by the wall clock.
+def measure_spans(calls: Calls, epoch_unix_ns: int) -> dict[str, Span]:
+    """Return the span of the kept batches, per range that is a batch."""
+    found: dict[str, Span] = {}
+    for call in calls.kept:
+        start_ns = epoch_unix_ns + call.start_ns
+        own = Span(start_ns, start_ns + call.duration_ns, call.total_items or 0)
+        past = found.get(call.path, Span(own.start_ns, own.end_ns, 0))
+        first_ns, last_ns = min(own.start_ns, past.start_ns), max(own.end_ns, past.end_ns)
+        found[call.path] = Span(first_ns, last_ns, own.items + past.items)
+    return found
 
-    Counted are the kept batches, from the start of the first to the end of the last of any process; what a process
-    does between its batches lowers the figure, and so does one that ends later than the others.
+
+def join_spans(several: Sequence[Mapping[str, Span]]) -> dict[str, tuple[float | None, float]]:
+    """Return items per second of all processes by the wall clock, and the share of the time in which all ran batches.
+
+    What a process does between its batches lowers the first figure, and so does one that ends later than the others.
     """
-    found: dict[str, list[tuple[int, int, int]]] = {}
-    for one in measured:
-        for path in {call.path for call in one.calls.kept}:
-            calls = [call for call in one.calls.kept if call.path == path]
-            start = one.epoch_unix_ns + min(call.start_ns for call in calls)
-            end = one.epoch_unix_ns + max(call.start_ns + call.duration_ns for call in calls)
-            found.setdefault(path, []).append((start, end, sum(call.items or 0 for call in calls)))
-    return {path: _join_spans(spans) for path, spans in found.items()}
-
-
-def _join_spans(spans: Sequence[tuple[int, int, int]]) -> Throughput:
-    """Put together the first start, the last end and the items of each process."""
-    starts, ends, items = zip(*spans, strict=True)
-    elapsed_ns, together_ns = max(ends) - min(starts), max(min(ends) - max(starts), 0)
-    if not elapsed_ns:
-        return Throughput(None, 1.0)
-    return Throughput(sum(items) / (elapsed_ns / 1e9), together_ns / elapsed_ns)
+    found = {}
+    for path in dict.fromkeys(path for spans in several for path in spans):
+        starts, ends, items = zip(*(spans[path] for spans in several if path in spans), strict=True)
+        elapsed_ns, together_ns = max(ends) - min(starts), max(min(ends) - max(starts), 0)
+        found[path] = (sum(items) / (elapsed_ns / 1e9), together_ns / elapsed_ns) if elapsed_ns else (None, 1.0)
+    return found
 
 
 def write_document(document: Tree, path: Path) -> None:
@@ -160,63 +144,57 @@ def write_document(document: Tree, path: Path) -> None:
     replace_text(path, json.dumps(document, indent=1, ensure_ascii=False) + "\n")
 
 
-def _describe_apart(path: str, throughput: Throughput) -> str:
+def _describe_apart(path: str, together_frac: float) -> str:
     return (
-        f"the processes ran {path} at the same time for only {format_percent(throughput.together_frac)} of the measured time, "
+        f"the processes ran {path} at the same time for only {format_percent(together_frac)} of the measured time, "
         "so the throughput is lower than what they reach together; run more batches"
     )
 
 
 def _describe_batches(calls: Calls) -> Tree:
-    numbered: dict[str, int] = {}
+    numbered: Counter[str] = Counter()
     info: Tree = {}
-    for call in sorted(
-        (c for root in calls.roots for c in root.walk() if c.batch is not None), key=lambda c: c.start_ns
-    ):
+    for call in calls.batches:
         key = f"{call.path}_{call.batch}"
-        numbered[key] = numbered.get(key, 0) + 1
+        numbered[key] += 1
         info[key if numbered[key] == 1 else f"{key}#{numbered[key]}"] = {
             "batch_idx": call.batch,
-            "total_items": call.items,
+            "total_items": call.total_items,
             "is_counted": call.is_counted,
             "is_warmup": call.is_counted and call not in calls.kept,
         }
     return info
 
 
-def _list_warnings(rank: RankRun) -> list[str]:
-    """Return the warnings of a run, but those on its training steps: a benchmark counts batches."""
-    return [warning.text for warning in rank.manifest.warnings if warning.code not in _ON_STEPS]
-
-
-def _count_batches(calls: Calls, warnings: list[str]) -> Tree:
-    total, kept = len(calls.batches), len(calls.kept)
-    if total and not kept:
-        warnings.append(
-            f"a warm-up of {format_number_of(calls.warmup, 'batch')} at each end leaves none of {total}; choose a smaller -w"
-        )
-    if not total:
-        warnings.append("no batches were recorded; mark them with push_range(name, batch_idx=…), or train some steps")
+def _count_batches(calls: Calls, rank: RankRun) -> Tree:
+    """Count the batches. The warnings are those of the run, but for its training steps, and those on the warm-up."""
+    total, kept = sum(call.is_counted for call in calls.batches), len(calls.kept)
     return {
         "source": calls.source,
         "total_batches": total,
         "total_batches_minus_warmup": kept,
         "warmup_batches": calls.warmup,
-        "warnings": warnings,
+        "warnings": [
+            *(warning.text for warning in rank.manifest.warnings if warning.code not in _ON_STEPS),
+            *_warn_of_batches(total, kept, calls.warmup),
+        ],
     }
 
 
-def _describe_run(run: Run, arguments: Sequence[str]) -> Tree:
-    manifest, rank = run.manifest, run.rank().manifest
+def _warn_of_batches(total: int, kept: int, warmup: int) -> Iterator[str]:
+    if not total:
+        yield "no batches were recorded; mark them with push_range(name, batch_idx=…), or train some steps"
+    elif not kept:
+        spelled = format_number_of(warmup, "batch")
+        yield f"a warm-up of {spelled} at each end leaves none of {total}; choose a smaller -w"
+
+
+def _describe_run(run: Run, rank: RankRun, arguments: Sequence[str]) -> Tree:
+    own = rank.manifest
     return {
-        "versions": {
-            "stepscope": manifest.stepscope,
-            "python": manifest.python,
-            "torch": manifest.torch,
-            "cuda": manifest.cuda,
-        },
-        "device": {"names": [device.name for device in rank.devices] or ["cpu"], "cores": rank.usable_cores},
-        "host": manifest.host,
+        "versions": {name: getattr(run.manifest, name) for name in ("stepscope", "python", "torch", "cuda")},
+        "device": {"names": [device.name for device in own.devices] or ["cpu"], "cores": own.usable_cores},
+        "host": run.manifest.host,
         "arguments": list(arguments),
     }
 
@@ -227,10 +205,10 @@ def _read_gpu_metrics(rank: RankRun) -> Tree:
         rows = rank.table("resources", ("start_ns", "source", "metric", "value")).to_pylist()
     except RunError:
         return {}
-    found: dict[str, dict[str, dict[str, list[Any]]]] = {}
+    found: dict[str, dict[str, dict[str, list[Any]]]] = defaultdict(dict)
     for row in rows:
         if row["source"].startswith("gpu "):
-            series = found.setdefault(row["source"], {}).setdefault(row["metric"], {"time": [], "value": []})
+            series = found[row["source"]].setdefault(row["metric"], {"time": [], "value": []})
             series["time"].append(row["start_ns"] / NS_PER_MS)
             series["value"].append(row["value"])
     return dict(found)

@@ -1,31 +1,129 @@
-"""From calls to the figures of benchmark.json: the tree of times, means over batches, statistics. Milliseconds."""
+"""The ranges of a run as a tree of calls, which of its batches count, and the figures of benchmark.json. Milliseconds.
+
+A script without ranges of its own still has batches: its training steps.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from collector.launch.benchmark.calls import Call, Calls
+from collector.format.run import RankRun
+from collector.format.schema.errors import RunError
 
 NS_PER_MS = 1_000_000
 Tree = dict[str, Any]
-Figures = dict[str, float | int | None]
+_STATISTICS: Mapping[str, Callable[[Any], Any]] = {
+    "min": np.min,
+    "max": np.max,
+    "mean": np.mean,
+    "std": np.std,
+    "median": np.median,
+}
 _PERCENTILES = {"percentile_16": 16, "percentile_84": 84, "percentile_95": 95}
 
 
+@dataclass(frozen=True, eq=False)
+class Call:
+    """One call of a range, a row of `ranges`. `path` is the names from the outermost on, without batch numbers."""
+
+    name: str
+    path: str
+    start_ns: int
+    duration_ns: int
+    device_ns: int | None = None
+    batch: int | None = None
+    total_items: int | None = None
+    failed: bool = False
+    children: tuple[Call, ...] = ()
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether it has a part in means: it did not fail, and is not the batch that only says that the data has ended."""
+        return not self.failed and not (self.batch is not None and self.total_items == 0)
+
+    @property
+    def batches(self) -> list[Call]:
+        return [child for child in self.children if child.batch is not None]
+
+    def walk(self) -> Iterator[Call]:
+        """Yield this call and all inside of it."""
+        yield self
+        for child in self.children:
+            yield from child.walk()
+
+
 @dataclass(frozen=True)
-class Sample:
+class Calls:
+    """The outermost calls of a run; of its batches `warmup` are left out at both ends."""
+
+    roots: tuple[Call, ...]
+    warmup: int
+    source: str = "ranges"
+
+    @cached_property
+    def batches(self) -> list[Call]:
+        """Every batch, in order of time."""
+        found = [call for root in self.roots for call in root.walk() if call.batch is not None]
+        return sorted(found, key=lambda call: call.start_ns)
+
+    @cached_property
+    def kept(self) -> frozenset[Call]:
+        """The batches that are left: batch i of the n that count is kept iff i + 1 > w and i + 1 + w <= n."""
+        by_path: dict[str, list[Call]] = defaultdict(list)
+        for call in self.batches:
+            if call.is_counted:
+                by_path[call.path].append(call)
+        return frozenset(call for calls in by_path.values() for call in calls[self.warmup : len(calls) - self.warmup])
+
+
+class Sample(NamedTuple):
     """One figure of one call, and the items that it stands for."""
 
+    path: str
+    metric: str
     value_ms: float
     items: int
 
 
-Samples = dict[str, dict[str, list[Sample]]]
-"""Range -> metric -> samples."""
+def read_calls(rank: RankRun, warmup: int) -> Calls:
+    """Read the ranges of a run, or where it has none its training steps. RunError if there is neither."""
+    try:
+        rows = rank.table("ranges").to_pylist()
+    except RunError:
+        rows = []
+    if rows:
+        return Calls(build_calls(rows), warmup)
+    steps = rank.table("steps", ("kind", "step", "start_ns", "duration_ns", "samples")).to_pylist()
+    roots = (
+        Call("step", "step", row["start_ns"], row["duration_ns"], batch=row["step"] - 1, total_items=row["samples"])
+        for row in steps
+        if row["kind"] == "train"
+    )
+    return Calls(tuple(roots), warmup, "steps")
+
+
+def build_calls(rows: list[dict[str, Any]]) -> tuple[Call, ...]:
+    """Build the tree of the rows of `ranges`, each level in order of time."""
+    columns = [name for name in Call.__dataclass_fields__ if name != "children"]
+    inside: dict[tuple[Any, Any] | None, list[dict[str, Any]]] = defaultdict(list)
+    known = {(row.get("process"), row["id"]) for row in rows}
+    for row in sorted(rows, key=lambda row: (row["start_ns"], row["id"])):
+        parent = (row.get("process"), row["parent"])
+        inside[parent if parent in known else None].append(row)
+
+    def build(key: tuple[Any, Any] | None) -> tuple[Call, ...]:
+        return tuple(
+            Call(**{name: row[name] for name in columns}, children=build((row.get("process"), row["id"])))
+            for row in inside.get(key, ())
+        )
+
+    return build(None)
 
 
 def build_data(calls: Calls) -> Tree:
@@ -38,34 +136,31 @@ def build_means(calls: Calls) -> Tree:
     return _average([_wrap(calls)], calls.kept)
 
 
-def collect_samples(calls: Calls) -> Samples:
+def collect_samples(calls: Calls) -> list[Sample]:
     """Return what is measured without the warm-up: batches that are kept, what is in them, and what is in no batch."""
-    samples: Samples = {}
-    for call, items in _walk_kept(calls.roots, calls.kept, 0):
-        figures = _measure(call)
-        if call.batches:
-            totals = _sum_batches(call, calls.kept)
-            figures = {"cpu_time": totals["cpu_time_minus_warmup"], "gpu_time": totals["gpu_time_minus_warmup"]}
-            items = int(totals["total_items_minus_warmup"] or 0)
-        for metric, value in figures.items():
-            if value is not None and metric != "total_items":
-                samples.setdefault(call.path, {}).setdefault(metric, []).append(Sample(value, items))
-    return samples
+    return [
+        Sample(call.path, metric, value, items)
+        for call, items in _walk_kept(calls.roots, calls.kept, 0)
+        for metric, value in _measure_kept(call, calls.kept).items()
+        if value is not None
+    ]
 
 
-def summarize_samples(samples: Samples) -> dict[str, dict[str, Figures]]:
+def summarize_samples(samples: Iterable[Sample]) -> dict[str, Tree]:
     """Return the statistics per range and metric. The standard deviation is that of the population."""
-    return {path: {metric: _summarize(found) for metric, found in metrics.items()} for path, metrics in samples.items()}
-
-
-def join_samples(several: Iterable[Samples]) -> Samples:
-    """Pool the samples of several processes."""
-    joined: Samples = {}
-    for samples in several:
-        for path, metrics in samples.items():
-            for metric, found in metrics.items():
-                joined.setdefault(path, {}).setdefault(metric, []).extend(found)
-    return joined
+    groups: dict[tuple[str, str], list[Sample]] = defaultdict(list)
+    for sample in samples:
+        groups[sample.path, sample.metric].append(sample)
+    found: dict[str, Tree] = defaultdict(dict)
+    for (path, metric), group in groups.items():
+        values = np.array([sample.value_ms for sample in group])
+        found[path][metric] = {
+            "total_items": sum(sample.items for sample in group),
+            "count": len(group),
+            **{name: float(function(values)) for name, function in _STATISTICS.items()},
+            **{name: float(np.percentile(values, share)) for name, share in _PERCENTILES.items()},
+        }
+    return dict(found)
 
 
 def average_trees(trees: Sequence[Tree]) -> Tree:
@@ -81,120 +176,97 @@ def average_trees(trees: Sequence[Tree]) -> Tree:
 def _wrap(calls: Calls) -> Call:
     """Return a call around the outermost ones; its time is theirs."""
     known = [call.device_ns for call in calls.roots if call.device_ns is not None]
-    first = calls.roots[0].start_ns if calls.roots else 0
     total = sum(call.duration_ns for call in calls.roots)
-    return Call("", "", first, total, sum(known) if known else None, children=calls.roots)
+    return Call("", "", 0, total, sum(known) if known else None, children=calls.roots)
 
 
 def _describe(call: Call, kept: frozenset[Call]) -> Tree:
-    node: Tree = dict(_measure(call)) if call.name else {}
-    if call.batches:
-        node |= _measure(call) | _sum_batches(call, kept)
+    node = _measure(call, kept) if call.name or call.batches else {}
     if call.failed:
         node["failed"] = True
-    for key, child in _name_calls(call.children, _name_batch, set(node)):
-        node[key] = _describe(child, kept)
+    for child in call.children:
+        name = child.name if child.batch is None else f"{child.name}_{child.batch}"
+        node[_free_name(name, node)] = _describe(child, kept)
     return node
 
 
 def _average(calls: list[Call], kept: frozenset[Call]) -> Tree:
-    rows = [_measure(call) | (_sum_batches(call, kept) if call.batches else {}) for call in calls]
-    is_outermost = not calls[0].name and not calls[0].batches
-    names = [] if is_outermost else list(dict.fromkeys(name for row in rows for name in row))
-    node: Tree = {name: _mean([row[name] for row in rows if row.get(name) is not None]) for name in names}
-    groups: dict[str, list[Call]] = {}
+    rows = [_measure(call, kept) for call in calls if call.name or call.batches]
+    node: Tree = average_trees(rows)
+    groups: dict[str, list[Call]] = defaultdict(list)
     for call in calls:
-        counted = [child for child in call.children if child.is_counted]
-        for key, child in _name_calls([child for child in counted if child.batch is None], _name_range, set(node)):
-            groups.setdefault(key, []).append(child)
-        for child in counted:
-            if child.batch is not None:
-                groups.setdefault(child.name, []).append(child)
+        taken = set(node)
+        for child in sorted(call.children, key=lambda child: child.batch is not None):
+            if not child.is_counted:
+                continue
+            key = _free_name(child.name, taken) if child.batch is None else child.name
+            if child.batch is None:
+                taken.add(key)
+            groups[key].append(child)
     return node | {key: _average(members, kept) for key, members in groups.items()}
 
 
-def _name_range(call: Call) -> str:
-    return call.name
+def _free_name(name: str, taken: Iterable[str]) -> str:
+    """Return the name, or with a number the first that is not taken: by another call, or by a figure."""
+    key, number = name, 2
+    while key in taken:
+        key, number = f"{name}#{number}", number + 1
+    return key
 
 
-def _name_batch(call: Call) -> str:
-    return call.name if call.batch is None else f"{call.name}_{call.batch}"
+def _measure(call: Call, kept: frozenset[Call]) -> Tree:
+    """Return the times of a call and, where batches are in it, the totals with and without the warm-up."""
+    cpu, gpu = call.duration_ns / NS_PER_MS, None if call.device_ns is None else call.device_ns / NS_PER_MS
+    figures: Tree = {"cpu_time": cpu, "gpu_time": gpu}
+    if call.batch is None and not call.batches:
+        return figures
+    items = call.total_items
+    if call.batches:
+        items = sum(batch.total_items or 0 for batch in call.batches if batch.is_counted)
+    figures |= {
+        "total_items": items,
+        "cpu_time_per_item": _divide(cpu, items),
+        "gpu_time_per_item": _divide(gpu, items),
+    }
+    return figures | _measure_batches(call, kept) if call.batches else figures
 
 
-def _name_calls(calls: Iterable[Call], name: Callable[[Call], str], taken: set[str]) -> Iterator[tuple[str, Call]]:
-    """Yield the calls with names of their own: no two calls share one, and none has that of a figure."""
-    for call in calls:
-        key, number = name(call), 2
-        while key in taken:
-            key, number = f"{name(call)}#{number}", number + 1
-        taken.add(key)
-        yield key, call
-
-
-def _measure(call: Call) -> Figures:
-    cpu, gpu = call.duration_ns / NS_PER_MS, _to_ms(call.device_ns)
-    figures: Figures = {"cpu_time": cpu, "gpu_time": gpu}
-    if call.batch is not None:
-        figures |= {
-            "total_items": call.items,
-            "cpu_time_per_item": _divide(cpu, call.items),
-            "gpu_time_per_item": _divide(gpu, call.items),
-        }
-    return figures
-
-
-def _sum_batches(call: Call, kept: frozenset[Call]) -> Figures:
-    """Return the totals of a call with batches in it: all, and less the batches that are warm-up or do not count."""
-    counted = [batch for batch in call.batches if batch.is_counted]
+def _measure_batches(call: Call, kept: frozenset[Call]) -> Tree:
+    """Return the totals of a call with batches in it, less those that are warm-up or do not count."""
     dropped = [batch for batch in call.batches if batch not in kept]
-    left = [batch for batch in counted if batch in kept]
-    items = sum(batch.items or 0 for batch in left)
+    left = [batch for batch in call.batches if batch in kept]
+    items = sum(batch.total_items or 0 for batch in left)
     cpu = (call.duration_ns - sum(batch.duration_ns for batch in dropped)) / NS_PER_MS if left else None
     gpu = None
     if left and call.device_ns is not None and all(batch.device_ns is not None for batch in dropped):
         gpu = (call.device_ns - sum(batch.device_ns or 0 for batch in dropped)) / NS_PER_MS
-    total = sum(batch.items or 0 for batch in counted)
-    cpu_per_item, gpu_per_item = _divide(cpu, items), _divide(gpu, items)
     return {
-        "total_items": total,
-        "cpu_time_per_item": _divide(call.duration_ns / NS_PER_MS, total),
-        "gpu_time_per_item": _divide(_to_ms(call.device_ns), total),
         "total_items_minus_warmup": items,
         "cpu_time_minus_warmup": cpu,
         "gpu_time_minus_warmup": gpu,
-        "cpu_time_per_item_minus_warmup": cpu_per_item,
-        "gpu_time_per_item_minus_warmup": gpu_per_item,
+        "cpu_time_per_item_minus_warmup": _divide(cpu, items),
+        "gpu_time_per_item_minus_warmup": _divide(gpu, items),
         # The same under the names of earlier versions.
-        "cpu_time_minus_warmup_per_item": cpu_per_item,
-        "gpu_time_minus_warmup_per_item": gpu_per_item,
+        "cpu_time_minus_warmup_per_item": _divide(cpu, items),
+        "gpu_time_minus_warmup_per_item": _divide(gpu, items),
     }
 
 
 def _walk_kept(calls: Iterable[Call], kept: frozenset[Call], items: int) -> Iterator[tuple[Call, int]]:
+    """Yield what is measured without the warm-up, each with the items that it stands for."""
     for call in calls:
         if call.failed or (call.batch is not None and call not in kept):
             continue
-        own = items if call.batch is None else call.items or 0
-        yield call, own
+        own = items if call.batch is None else call.total_items or 0
+        yield call, sum(batch.total_items or 0 for batch in call.batches if batch in kept) if call.batches else own
         yield from _walk_kept(call.children, kept, own)
 
 
-def _summarize(samples: list[Sample]) -> Figures:
-    values = np.array([sample.value_ms for sample in samples])
-    figures: Figures = {
-        "total_items": sum(sample.items for sample in samples),
-        "count": len(samples),
-        "min": float(values.min()),
-        "max": float(values.max()),
-        "mean": float(values.mean()),
-        "std": float(values.std()),
-        "median": float(np.median(values)),
-    }
-    return figures | {name: float(np.percentile(values, share)) for name, share in _PERCENTILES.items()}
-
-
-def _to_ms(ns: int | None) -> float | None:
-    return None if ns is None else ns / NS_PER_MS
+def _measure_kept(call: Call, kept: frozenset[Call]) -> Tree:
+    figures = _measure(call, kept)
+    if call.batches:
+        return {name: figures[f"{name}_minus_warmup"] for name in ("cpu_time", "gpu_time")}
+    return {name: value for name, value in figures.items() if name != "total_items"}
 
 
 def _divide(value: float | None, items: int | None) -> float | None:

@@ -15,6 +15,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -22,18 +24,34 @@ from pathlib import Path
 from collector import server
 from collector.ending import SIGNALLED, unwind_at_signals
 from collector.expendable import build_environment
-from collector.format.schema.errors import OutputError, UsageError
-from collector.format.schema.removal import remove_empty
+from collector.format.schema.errors import OutputError, RunError, UsageError
+from collector.format.schema.removal import Made, make_run_folder, remove_empty, remove_tree
 from collector.format.schema.wording import format_number_of
 from collector.launch.activation import DEFAULT_PATH
+from collector.launch.children import LOG_FILE, refuse_output, say, start_recording
 from collector.launch.pairs.checkout import BASE, NEW, Checkout, open_base
 from collector.launch.pairs.placing import Placed, find_script, place_environment, place_words, read_borrowed
-from collector.launch.pairs.recording import Failed, Measured, record_run, removed_at_failure
 from collector.launch.script import Program
 from collector.storage.urls import is_url
 
 USUAL_PAIRS = 5
 CANNOT_TELL = 2
+LOG_LINES = 20
+PATIENCE_S = 10.0
+"""How long a script that is to end gets for it, before it is asked less kindly."""
+
+
+class Failed(Exception):
+    """The pairs cannot be judged; the text says why."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What a run recorded: its steps, and their median."""
+
+    steps: int
+    median_ns: float
+    noun: str
 
 
 @dataclass(frozen=True)
@@ -71,11 +89,11 @@ def run_pairs(pairs: Pairs) -> int:
         with unwind_at_signals(), open_base(pairs.against, script.path) as base:
             return _compare(pairs, base, script, output)
     except Failed as error:
-        _say(f"cannot tell: {error}")
+        say(f"cannot tell: {error}")
         _write_undecided(pairs, f"Cannot tell: {error}")
         return CANNOT_TELL
     except KeyboardInterrupt:
-        _say("broken off")
+        say("broken off")
         return SIGNALLED + signal.SIGINT
     finally:
         _leave_output(output)
@@ -83,16 +101,16 @@ def run_pairs(pairs: Pairs) -> int:
 
 def _compare(pairs: Pairs, base: Checkout, script: Placed, output: Path) -> int:
     sides = _build_sides(pairs.program, base, script)
-    _say(
+    say(
         f"{format_number_of(pairs.count, 'pair')}: base is {base.label}, new is {base.describe_tree()}; "
         f"the runs go to {output}"
     )
     written = (output, *(path.expanduser() for path in (pairs.junit, pairs.markdown) if path is not None))
     least = server.read_least_pairs()
     if pairs.count < least:
-        _say(f"fewer than {least} pairs get no verdict: the exit code will be {CANNOT_TELL}")
+        say(f"fewer than {least} pairs get no verdict: the exit code will be {CANNOT_TELL}")
     for note in base.list_notes(written):
-        _say(note)
+        say(note)
     before, begun = base.read_state(), time.monotonic()
     order = [side for is_base_first in draw_order(pairs.count) for side in (sides if is_base_first else sides[::-1])]
     for number, side in enumerate(order):
@@ -128,11 +146,21 @@ def _build_sides(program: Program, base: Checkout, script: Placed) -> tuple[Side
 
 
 def _record(pairs: Pairs, side: Side, folder: Path, base: Checkout) -> Measured:
-    own = [] if pairs.options is None else [f"--options={pairs.options}"]
-    with removed_at_failure(folder):
-        measured = record_run(side.name, (*own, *side.words), side.environment, folder)
-        borrowed = read_borrowed(side.environment)
-        if borrowed:
+    """Record one run. Raises Failed if it does not end well, with the end of what it printed."""
+    with _removed_at_failure(folder):
+        # In a session of its own, so that a Ctrl-C comes from here, once, and whatever it started can be ended.
+        process = start_recording(folder, pairs.options, side.words, side.environment, own_session=True)
+        try:
+            code = process.wait()
+        except BaseException as error:
+            _end(process, signal.SIGINT if isinstance(error, KeyboardInterrupt) else signal.SIGTERM)
+            raise
+        if code:
+            tail = "\n".join(_read_tail(folder / LOG_FILE))
+            how = f"exit code {code}" if code > 0 else f"ended by signal {-code}"
+            raise Failed(f"the script failed as {side.name} ({how}); the end of what it printed:\n{tail}")
+        measured = _measure(folder)
+        if borrowed := read_borrowed(side.environment):
             raise Failed(
                 f"the base ran code of {base.root} instead of its own: {borrowed}. Install each version in an environment "
                 "of its own, record both with profiler-run -o, and use profiler-server compare --gate"
@@ -140,10 +168,70 @@ def _record(pairs: Pairs, side: Side, folder: Path, base: Checkout) -> Measured:
     return measured
 
 
+@contextmanager
+def _removed_at_failure(folder: Path) -> Iterator[None]:
+    """Make a folder for a run; nothing of it is left if the block raises."""
+    made = make_run_folder(folder)
+    try:
+        yield
+    except BaseException:
+        _remove(folder, made)
+        raise
+
+
+def _measure(folder: Path) -> Measured:
+    """Return what a run recorded. Raises Failed if that is no step."""
+    from collector.format.rank import read_step_rows
+    from collector.format.run import open_run
+    from collector.format.steps import summarize_steps
+
+    try:
+        rows = read_step_rows(open_run(folder).rank())
+    except RunError as error:
+        raise Failed(
+            f"{folder.name} recorded nothing that can be compared: {error}. A script that makes a Profiler of its own must "
+            "leave its path to profiler-run: Profiler()"
+        ) from None
+    found = summarize_steps(rows.steps)
+    if found.duration_ns is None:
+        raise Failed(f"{folder.name} recorded no step")
+    return Measured(found.count, found.duration_ns.p50, rows.noun)
+
+
+def _end(process: subprocess.Popen[bytes], first: signal.Signals) -> None:
+    """End a process: as the user asked, then with all of its group."""
+    process.send_signal(first)
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        try:
+            process.wait(PATIENCE_S)
+            break
+        except subprocess.TimeoutExpired:
+            with suppress(OSError):
+                os.killpg(process.pid, number)
+    process.wait()
+    with suppress(OSError):
+        os.killpg(process.pid, signal.SIGKILL)  # what outlived it, such as workers
+
+
+def _remove(folder: Path, made: Made) -> None:
+    """Remove what a run left, also where its recorder process still writes the last of it."""
+    deadline = time.monotonic() + PATIENCE_S
+    while folder.exists() and time.monotonic() < deadline:
+        with suppress(OSError):  # not empty again
+            remove_tree(folder, made)
+        time.sleep(0.05)
+
+
+def _read_tail(log: Path) -> list[str]:
+    text = log.read_bytes()[-20_000:].decode("utf-8", "replace")
+    lines = [line for line in text.splitlines() if line.strip()]
+    return ["  " + "".join(letter if letter.isprintable() else "?" for letter in line) for line in lines[-LOG_LINES:]]
+
+
 def _tell_progress(title: str, measured: Measured, left_s: float) -> None:
     left = f"; about {server.format_duration(left_s * 1e9)} left" if left_s else ""
     median = server.format_duration(measured.median_ns)
-    _say(f"{title}: {format_number_of(measured.steps, measured.noun)}, median {median}{left}")
+    say(f"{title}: {format_number_of(measured.steps, measured.noun)}, median {median}{left}")
 
 
 def _judge(output: Path, pairs: Pairs) -> int:
@@ -170,7 +258,7 @@ def _write_undecided(pairs: Pairs, reason: str) -> None:
     try:
         server.write_undecided(reason, junit, markdown)
     except OutputError as error:
-        _say(str(error))
+        say(str(error))
 
 
 def _check_gate(pairs: Pairs) -> None:
@@ -196,7 +284,7 @@ def _make_output(given: str | None) -> Path:
         for name in (BASE, NEW):
             (output / name).mkdir(parents=True)
     except OSError as error:
-        raise OutputError(f"{output} cannot be written ({error.strerror or error}); choose another -o") from None
+        raise refuse_output(output, error) from None
     return output
 
 
@@ -206,7 +294,3 @@ def _leave_output(output: Path) -> None:
     folders += [output.parent] if output.parent.name == DEFAULT_PATH else []
     for folder in folders:
         remove_empty(folder)
-
-
-def _say(text: str) -> None:
-    print(f"profiler-run: {text}", file=sys.stderr, flush=True)

@@ -59,10 +59,10 @@ class Checkout:
         modules = ask_git(self.code, "config", "--file", ".gitmodules", "--get-regexp", r"\.path$")
         if modules:
             named = [line.partition(" ")[2] for line in modules.splitlines()]
-            notes.append(f"submodules are not carried to the base: {_name_some(named)}")
+            notes.append(f"submodules are not carried to the base: {name_some(named)}")
         if untracked := self._list_untracked(outputs):
             notes.append(
-                f"files that git does not track are not beside the base's code: {_name_some(untracked)}; a script finds "
+                f"files that git does not track are not beside the base's code: {name_some(untracked)}; a script finds "
                 "them by paths from the current folder, which is the same for both"
             )
         return notes
@@ -139,6 +139,6 @@ def _require(base: Checkout, path: Path) -> Checkout:
     return base
 
 
-def _name_some(names: list[str]) -> str:
-    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-    return ", ".join(names[:_MOST_NAMED]) + more
+def name_some(names: list[str], most: int = _MOST_NAMED) -> str:
+    """Name the first few, and how many more there are."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")

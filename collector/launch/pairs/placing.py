@@ -17,7 +17,7 @@ from collector.format.schema.errors import UsageError
 from collector.launch.interpreter import read_interpreter
 from collector.launch.launchers import find_launcher, read_workers
 from collector.launch.origin import VARIABLE
-from collector.launch.pairs.checkout import Checkout
+from collector.launch.pairs.checkout import Checkout, name_some
 from collector.launch.script import MODULE_FOLDER_VARIABLE, Program
 
 _MOST_NAMED = 3
@@ -104,6 +104,4 @@ def read_borrowed(environment: Mapping[str, str]) -> str:
         lines = Path(json.loads(text)["note"]).read_text(encoding="utf-8").splitlines()
     except FileNotFoundError:
         return ""
-    named = list(dict.fromkeys(lines))
-    more = f" and {len(named) - _MOST_NAMED} more" if len(named) > _MOST_NAMED else ""
-    return ", ".join(named[:_MOST_NAMED]) + more
+    return name_some(list(dict.fromkeys(lines)), _MOST_NAMED)

@@ -25,47 +25,49 @@ def build(values: list[float], processes: int = 1, **meta: Any) -> dict[str, Any
     return {"data_stats_minus_warmup_all_procs": stats_of, "meta": base | meta}
 
 
+def read_cpu_time(found: dict[str, Any]) -> tuple[float, ...]:
+    return (found["ranges"][BATCH]["cpu_time"], *found["intervals"][BATCH]["cpu_time"])
+
+
 def test_speed_up_is_baseline_by_run_and_of_a_rate_run_by_baseline() -> None:
     slow, quick = build([30.0, 30.0]), build([10.0, 10.0], processes=3)
-    found = compare_benchmarks(slow, quick).as_dict()["ranges"]
+    found = compare_benchmarks(slow, quick)["ranges"]
     assert found == {BATCH: {"cpu_time": 3.0, "throughput": 3.0}}
 
 
 def test_the_interval_is_that_of_a_ratio_of_two_means() -> None:
     old, new = [20.0, 21.0, 19.0, 20.0, 22.0], [10.0, 11.0, 10.5, 9.5, 10.0, 10.0]
-    one = compare_benchmarks(build(old), build(new)).speed_ups[BATCH]["cpu_time"]
+    value, low, high = read_cpu_time(compare_benchmarks(build(old), build(new)))
     relative = np.hypot(stats.sem(old) / np.mean(old), stats.sem(new) / np.mean(new))
     factor = np.exp(stats.t.ppf(0.975, 4) * relative)
-    assert one.value == pytest.approx(np.mean(old) / np.mean(new))
-    assert (one.low, one.high) == pytest.approx((one.value / factor, one.value * factor), rel=1e-3)
-    assert one.is_clear
+    assert value == pytest.approx(np.mean(old) / np.mean(new))
+    assert (low, high) == pytest.approx((value / factor, value * factor), rel=1e-3)
+    assert low > 1
 
 
 def test_a_difference_within_the_noise_is_said_to_be() -> None:
-    document = compare_benchmarks(build([10.0, 14.0, 12.0]), build([11.0, 13.0, 11.0])).as_dict()
+    document = compare_benchmarks(build([10.0, 14.0, 12.0]), build([11.0, 13.0, 11.0]))
     line = next(line for line in format_speed_up(document).splitlines() if "cpu_time" in line)
     assert line.endswith("within the noise")
 
 
 def test_what_was_measured_once_has_no_interval() -> None:
-    document = compare_benchmarks(build([10.0]), build([11.0])).as_dict()
+    document = compare_benchmarks(build([10.0]), build([11.0]))
     assert document["intervals"] == {BATCH: {"cpu_time": None, "throughput": None}}
     assert format_speed_up(document).count("measured once") == 2
 
 
 def test_several_processes_are_compared_by_their_means() -> None:
-    one = compare_benchmarks(build([10.0, 10.0], processes=3), build([5.0, 5.0], processes=3)).speed_ups[BATCH][
-        "cpu_time"
-    ]
+    found = compare_benchmarks(build([10.0, 10.0], processes=3), build([5.0, 5.0], processes=3))
     scatter = np.array([1.0, 1.01, 1.02])
     factor = np.exp(stats.t.ppf(0.975, 2) * np.sqrt(2) * stats.sem(scatter) / scatter.mean())
-    assert one.high == pytest.approx(2 * factor, rel=1e-3)
+    assert read_cpu_time(found)[2] == pytest.approx(2 * factor, rel=1e-3)
 
 
 def test_a_document_of_an_earlier_version_is_compared_without_an_interval() -> None:
     old = {"data_stats_minus_warmup_all_procs": {BATCH: {"cpu_time": {"mean": 30.0, "std": 1.0}, "throughput": 5.0}}}
-    found = compare_benchmarks(old, build([10.0, 11.0])).speed_ups[BATCH]
-    assert (found["cpu_time"].low, found["throughput"].value) == (None, 2.0)
+    found = compare_benchmarks(old, build([10.0, 11.0]))
+    assert (found["intervals"][BATCH]["cpu_time"], found["ranges"][BATCH]["throughput"]) == (None, 2.0)
 
 
 @pytest.mark.parametrize(
@@ -78,11 +80,11 @@ def test_a_document_of_an_earlier_version_is_compared_without_an_interval() -> N
     ],
 )
 def test_what_makes_two_benchmarks_unlike_is_told(change: dict[str, Any], told: str) -> None:
-    warnings = compare_benchmarks(build([10.0]), build([10.0], **change)).warnings
+    warnings = compare_benchmarks(build([10.0]), build([10.0], **change))["warnings"]
     assert len(warnings) == (told != "")
     assert told in "".join(warnings)
 
 
 def test_no_common_range_is_said() -> None:
     other = {"data_stats_minus_warmup_all_procs": {"other": {"cpu_time": {"mean": 1.0}}}}
-    assert "no range in common" in format_speed_up(compare_benchmarks(build([1.0]), other).as_dict())
+    assert "no range in common" in format_speed_up(compare_benchmarks(build([1.0]), other))

@@ -9,8 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collector.launch.benchmark.calls import Calls, build_calls, keep_batches
-from collector.launch.benchmark.figures import build_data, build_means, collect_samples, summarize_samples
+from collector.launch.benchmark.documents import Measured, build_mean, measure_spans
+from collector.launch.benchmark.figures import (
+    Calls,
+    build_calls,
+    build_data,
+    build_means,
+    collect_samples,
+    summarize_samples,
+)
 
 MS = 1_000_000
 
@@ -32,8 +39,7 @@ def make_calls(batches: int = 3, warmup: int = 1, end_batch: bool = False) -> Ca
             row(first + n, first, f"pipeline/batch/{name}", ms)
             for n, name, ms in ((1, "op1", 2), (2, "op1", 2), (3, "op10", 1))
         ]
-    roots = build_calls(rows)
-    return Calls(roots, keep_batches(roots, warmup), "ranges", warmup)
+    return Calls(build_calls(rows), warmup)
 
 
 def test_a_batch_is_a_child_with_its_number_and_times_per_item() -> None:
@@ -77,7 +83,7 @@ def test_a_name_that_is_repeated_is_kept_per_call() -> None:
 
 def test_a_range_named_like_a_figure_takes_no_place_from_it() -> None:
     roots = build_calls([row(0, None, "a", 9), row(1, 0, "a/cpu_time", 4)])
-    tree = build_data(Calls(roots, frozenset(), "ranges", 0))
+    tree = build_data(Calls(roots, 0))
     assert tree["a"] == {"cpu_time": 9, "gpu_time": 0, "cpu_time#2": {"cpu_time": 4, "gpu_time": 0}}
 
 
@@ -98,10 +104,20 @@ def test_statistics_are_numpys_over_the_kept_batches() -> None:
 
 def test_device_time_that_is_not_known_stays_unknown() -> None:
     roots = build_calls([row(0, None, "a", 9, device_ns=None)])
-    assert build_data(Calls(roots, frozenset(), "ranges", 0))["a"]["gpu_time"] is None
+    assert build_data(Calls(roots, 0))["a"]["gpu_time"] is None
 
 
 @given(st.integers(0, 12), st.integers(0, 8))
 def test_batch_i_of_n_is_kept_by_the_rule(batches: int, warmup: int) -> None:
     kept = sorted(call.batch or 0 for call in make_calls(batches, warmup).kept)
     assert kept == [i for i in range(batches) if i + 1 > warmup and i + 1 + warmup <= batches]
+
+
+def test_batches_that_are_left_inside_of_batches_that_are_not_have_their_throughput() -> None:
+    inner = [row(n, 0, "outer/inner", 2, batch=n, total_items=1) for n in (1, 2, 3)]
+    calls = Calls(build_calls([row(0, None, "outer", 9, batch=0, total_items=3), *inner]), 1)
+    document = {"data": {}, "mean_data": {}, "gpu_metrics": {}, "data_stats_minus_warmup": {}}
+    meta = {"total_batches": 4, "warnings": []}
+    one = Measured("p", document | {"meta": meta}, collect_samples(calls), measure_spans(calls, 0))
+    stats = build_mean([one], [], 1)["data_stats_minus_warmup_all_procs"]
+    assert stats == {"outer/inner": {"throughput": 1 / 2e-3, "throughput_per_process": [1 / 2e-3]}}

@@ -1,0 +1,37 @@
+"""The processes that benchmarks and pairs record: started with a folder and a log of their own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from collector.format.schema.errors import OutputError
+from collector.format.schema.inside import open_inside
+
+LOG_FILE = "log.txt"
+
+
+def start_recording(
+    folder: Path, options: str | None, words: Sequence[str], environment: Mapping[str, str], own_session: bool = False
+) -> subprocess.Popen[bytes]:
+    """Start `profiler-run` on these words; what it prints goes to a file in the folder, which is there."""
+    own = [f"--output={folder}", *([] if options is None else [f"--options={options}"])]
+    with open(folder / LOG_FILE, "wb", opener=open_inside) as log:
+        return subprocess.Popen(
+            [sys.executable, "-m", "collector.launch", *own, *words],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            env=environment,
+            start_new_session=own_session,
+        )
+
+
+def refuse_output(folder: Path, error: OSError) -> OutputError:
+    return OutputError(f"{folder} cannot be written ({error.strerror or error}); choose another -o")
+
+
+def say(text: str) -> None:
+    print(f"profiler-run: {text}", file=sys.stderr, flush=True)
