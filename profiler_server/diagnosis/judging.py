@@ -32,8 +32,8 @@ from profiler_server.diagnosis.ranking import (
     write_suggestion,
 )
 from profiler_server.diagnosis.verdict import find_bound, say_limit, say_verdict
-from profiler_server.facts.case import Case, Claim, Finding, Rule
-from profiler_server.facts.results import Abstention, BoundBy, Diagnosis, Suggestion
+from profiler_server.facts.case import Abstention, Case, Claim, Finding, Rule
+from profiler_server.facts.results import BoundBy, Diagnosis, Suggestion
 from profiler_server.format import form_plural, format_number_of
 
 Findings = list[tuple[Rule, Finding]]

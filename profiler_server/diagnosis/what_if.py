@@ -21,10 +21,9 @@ from profiler_server.diagnosis.limits.facts import (
     MIN_GAIN_NS,
     MOST_OF_DELAY,
 )
-from profiler_server.facts.case import Case, Finding, WhatIf
+from profiler_server.facts.case import Abstention, Case, Evidence, Finding, WhatIf
 from profiler_server.facts.loading import BatchTimes, Floats
 from profiler_server.facts.machine import Gain, Sighting
-from profiler_server.facts.results import Abstention, Evidence
 from profiler_server.facts.steps import Interruptions, Ints, NamedFunction, Part, read_column
 from profiler_server.format import format_share
 from profiler_server.words.phrases import find_dominant, name_call, spell_function

@@ -11,8 +11,28 @@ from profiler_server.diagnosis.limits.facts import CAPPED_DEMAND_FRAC, CAPPED_NE
 from profiler_server.facts.job import Ranks
 from profiler_server.facts.loading import InputFreeStep, Loading
 from profiler_server.facts.machine import Device, Host, Products, Subnormals
-from profiler_server.facts.results import STEPS_PAGE, Abstention, Evidence
 from profiler_server.facts.steps import AnomalyWork, Sampled, Steps, read_column
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Where a user can see it: a page, and the query that opens the right place of it."""
+
+    page: str
+    query: str
+    text: str
+
+
+STEPS_PAGE = Evidence("steps", "", "The average, phase by phase")
+
+
+@dataclass(frozen=True)
+class Abstention:
+    """A rule that could not be judged: which signal is missing and how to collect it."""
+
+    rule: str
+    missing: str
+    how: str
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from profiler_server.facts.case import Abstention, Evidence
+
 BoundKind = Literal[
     "input", "receive", "processor", "transfer", "launch", "compute", "communication", "overhead", "pipeline", "unknown"
 ]
@@ -28,18 +30,6 @@ class BoundBy:
     share_frac: float | None
     confidence_frac: float
     confidence: str = ""
-
-
-@dataclass(frozen=True)
-class Evidence:
-    """Where a user can see it: a page, and the query that opens the right place of it."""
-
-    page: str
-    query: str
-    text: str
-
-
-STEPS_PAGE = Evidence("steps", "", "The average, phase by phase")
 
 
 @dataclass(frozen=True)
@@ -67,15 +57,6 @@ class Suggestion:
     fix: str = ""
     shortens: tuple[str, ...] = ()
     saved_per_step_frac: float = 0.0
-
-
-@dataclass(frozen=True)
-class Abstention:
-    """A rule that could not be judged: which signal is missing and how to collect it."""
-
-    rule: str
-    missing: str
-    how: str
 
 
 @dataclass(frozen=True)

@@ -21,9 +21,8 @@ import numpy as np
 from collector.format.phases import PHASE_LABELS
 from profiler_server.diagnosis.limits import list_limits
 from profiler_server.diagnosis.limits.facts import BEHIND_FRAC, CAPPED_NEED, INPUT_WAIT_FRAC, NAMED_FRAC
-from profiler_server.facts.case import Case, Text
+from profiler_server.facts.case import Case, Evidence, Text
 from profiler_server.facts.loading import LoaderArguments
-from profiler_server.facts.results import Evidence
 from profiler_server.facts.steps import NamedFunction, Part, read_column
 from profiler_server.format import (
     form_plural,

@@ -11,9 +11,8 @@ import pyarrow.compute as pc
 from profiler_server.diagnosis.limits import course as limits
 from profiler_server.diagnosis.limits.facts import MIN_STEPS, NOISY_FRAC, QUEUED_FRAC, SHIFT_CHANCE
 from profiler_server.diagnosis.what_if import drop_extra, sum_recorded_ns
-from profiler_server.facts.case import Case, Finding, Rule
+from profiler_server.facts.case import Abstention, Case, Evidence, Finding, Rule
 from profiler_server.facts.loading import Floats
-from profiler_server.facts.results import Abstention, Evidence
 from profiler_server.facts.steps import Ints, Mask, read_column
 from profiler_server.words.phrases import describe, write_loader
 

@@ -16,8 +16,7 @@ from profiler_server.diagnosis.what_if import (
     shorten_phases,
     shorten_step,
 )
-from profiler_server.facts.case import Case, Effort, Finding, Rule
-from profiler_server.facts.results import Abstention
+from profiler_server.facts.case import Abstention, Case, Effort, Finding, Rule
 from profiler_server.words.phrases import OPERATORS_PAGE, describe, write_loader
 
 

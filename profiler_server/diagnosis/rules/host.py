@@ -7,8 +7,7 @@ from dataclasses import replace
 from profiler_server.diagnosis.limits import host as limits
 from profiler_server.diagnosis.limits.facts import NOISY_FRAC
 from profiler_server.diagnosis.what_if import shorten_phases, shorten_step
-from profiler_server.facts.case import Case, Finding, Rule, WhatIf
-from profiler_server.facts.results import Abstention, Evidence
+from profiler_server.facts.case import Abstention, Case, Evidence, Finding, Rule, WhatIf
 from profiler_server.facts.steps import COMPUTING
 from profiler_server.words.phrases import STAGES_PAGE, describe
 

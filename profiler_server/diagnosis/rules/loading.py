@@ -15,9 +15,8 @@ from profiler_server.diagnosis.limits.facts import (
     STARVED_WAIT_FRAC,
 )
 from profiler_server.diagnosis.what_if import also, feed, scale_stages, set_workers, shorten_step
-from profiler_server.facts.case import SIMULATED_GAIN, Case, Finding, Rule, WhatIf
+from profiler_server.facts.case import SIMULATED_GAIN, STEPS_PAGE, Abstention, Case, Finding, Rule, WhatIf
 from profiler_server.facts.loading import BatchTimes, Choice
-from profiler_server.facts.results import STEPS_PAGE, Abstention
 from profiler_server.facts.steps import COMPUTING
 from profiler_server.format import format_duration, format_share, shorten_middle
 from profiler_server.words.phrases import (

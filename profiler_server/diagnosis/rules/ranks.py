@@ -13,10 +13,9 @@ from profiler_server.diagnosis.limits.facts import (
     NOISY_FRAC,
 )
 from profiler_server.diagnosis.what_if import TIMELINE, look_for, mend_ranks, predict, save_each_step, shorten_step
-from profiler_server.facts.case import Case, Finding, Rule, WhatIf
+from profiler_server.facts.case import Abstention, Case, Evidence, Finding, Rule, WhatIf
 from profiler_server.facts.job import Handover, HeavyStage, Slow, Turns, UnevenWork
 from profiler_server.facts.machine import Gain, Sighting
-from profiler_server.facts.results import Abstention, Evidence
 from profiler_server.format import format_duration, format_share
 from profiler_server.words.phrases import describe, name_parts
 

@@ -15,9 +15,8 @@ from profiler_server.diagnosis.what_if import (
     shorten_phases,
     shorten_step,
 )
-from profiler_server.facts.case import Case, Finding, Rule
+from profiler_server.facts.case import Abstention, Case, Finding, Rule
 from profiler_server.facts.machine import Subnormals
-from profiler_server.facts.results import Abstention
 from profiler_server.facts.steps import COMPUTING, SampledShare
 from profiler_server.format import format_count, format_duration, format_number_of, format_share
 from profiler_server.words.phrases import OPERATORS_PAGE, describe

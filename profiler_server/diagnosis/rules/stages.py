@@ -11,9 +11,8 @@ from profiler_server.diagnosis.limits.facts import (
     UNEVEN_SPREAD,
 )
 from profiler_server.diagnosis.what_if import blame_function, scale_stages
-from profiler_server.facts.case import Case, Finding, Rule
+from profiler_server.facts.case import Abstention, Case, Finding, Rule
 from profiler_server.facts.loading import BatchTimes
-from profiler_server.facts.results import Abstention
 from profiler_server.format import format_bytes, format_share
 from profiler_server.words.phrases import (
     STAGES_PAGE,

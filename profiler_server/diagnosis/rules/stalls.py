@@ -18,9 +18,8 @@ from profiler_server.diagnosis.what_if import (
     sum_in_steps,
     sum_recorded_ns,
 )
-from profiler_server.facts.case import Case, Finding, Rule, WhatIf
+from profiler_server.facts.case import STEPS_PAGE, Case, Evidence, Finding, Rule, WhatIf
 from profiler_server.facts.loading import Floats
-from profiler_server.facts.results import STEPS_PAGE, Evidence
 from profiler_server.facts.steps import (
     HeldSum,
     Ints,

@@ -13,8 +13,7 @@ import numpy as np
 from profiler_server.diagnosis.limits import thread as limits
 from profiler_server.diagnosis.limits.facts import LARGE_PART_FRAC, MIN_GAIN_FRAC, MIN_GAIN_NS
 from profiler_server.diagnosis.what_if import bound_removal, measure_garbage_outside, predict_or, shorten_step
-from profiler_server.facts.case import Case, Finding, Rule
-from profiler_server.facts.results import Abstention
+from profiler_server.facts.case import Abstention, Case, Finding, Rule
 from profiler_server.facts.steps import COMPUTING, NamedFunction, OwnWork, read_column
 from profiler_server.format import form_plural, format_count, format_duration, format_share
 from profiler_server.words.phrases import (

@@ -15,8 +15,7 @@ from profiler_server.diagnosis.limits.verdict import EASED_FRAC
 from profiler_server.diagnosis.ranking import Fixed, make_claim
 from profiler_server.diagnosis.verdict import find_bound, say_limit
 from profiler_server.diagnosis.what_if import shorten_step
-from profiler_server.facts.case import Case, Finding, Rule, Text
-from profiler_server.facts.results import Abstention
+from profiler_server.facts.case import Abstention, Case, Finding, Rule, Text
 from profiler_server.facts.steps import CompileEvents, Held, Interruptions
 from tests.support import facts as make
 from tests.support.runs import MS

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from profiler_server.analysis.replay.reading import replay_rank
-from profiler_server.facts.case import Case
+from profiler_server.facts.case import Abstention, Case
 from profiler_server.facts.machine import Gain, Replayed
-from profiler_server.facts.results import Abstention
 from tests.support import facts as make
 from tests.support.window_cases import WINDOW_CASES, allocate, allocate_nothing
 from tests.support.windows import PARTS, Machine, build_window, compute
