@@ -116,8 +116,8 @@ def test_batch_i_of_n_is_kept_by_the_rule(batches: int, warmup: int) -> None:
 def test_batches_that_are_left_inside_of_batches_that_are_not_have_their_throughput() -> None:
     inner = [row(n, 0, "outer/inner", 2, batch=n, total_items=1) for n in (1, 2, 3)]
     calls = Calls(build_calls([row(0, None, "outer", 9, batch=0, total_items=3), *inner]), 1)
-    document = {"data": {}, "mean_data": {}, "gpu_metrics": {}, "data_stats_minus_warmup": {}}
-    meta = {"total_batches": 4, "warnings": []}
-    one = Measured("p", document | {"meta": meta}, collect_samples(calls), measure_spans(calls, 0))
+    document: dict[str, Any] = {name: {} for name in ("data", "mean_data", "gpu_metrics", "data_stats_minus_warmup")}
+    document["meta"] = {"total_batches": 4, "warnings": []}
+    one = Measured("p", document, collect_samples(calls), measure_spans(calls, 0))
     stats = build_mean([one], [], 1)["data_stats_minus_warmup_all_procs"]
     assert stats == {"outer/inner": {"throughput": 1 / 2e-3, "throughput_per_process": [1 / 2e-3]}}
