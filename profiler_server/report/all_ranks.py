@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -37,8 +36,8 @@ from profiler_server.facts.job import (
     Unsure,
 )
 from profiler_server.facts.ranks import find_noun
+from profiler_server.report.schema import PARTS, pick, spell_out
 
-_COMPARED = tuple(field.name for field in dataclasses.fields(RankComparison) if field.name != "latest")
 _OF_ONE = ("straggler", "rotation", "heavy_stage", "uneven_work", "handover", "apart_ns", "strangers")
 _ZERO: Mapping[str, Any] = {
     "source": "steps",
@@ -49,7 +48,7 @@ _ZERO: Mapping[str, Any] = {
     "stages": 1,
 }
 _NOTHING: Mapping[str, Any] = {
-    **dict.fromkeys((*_COMPARED, *_OF_ONE)),
+    **dict.fromkeys((*PARTS["RankComparison"].split(), *_OF_ONE)),
     **_ZERO,
     "is_hidden": False,
     "left_out": (),
@@ -74,12 +73,9 @@ def report_end(end: End | None) -> dict[str, Any] | None:
     """Return how the job ended, or how it stands still: its kind, a sentence, and what is known of it; null for neither."""
     if end is None:
         return None
-    return {"kind": KINDS[type(end)], "sentence": describe_end(end), **_list_known(end)}
-
-
-def _list_known(end: End) -> dict[str, Any]:
-    """Return the fields of an end; one that other keys of the report spell out has none."""
-    return {} if isinstance(end, (Hang, Standing, Stop)) else _spell_out(dataclasses.asdict(end))
+    is_told = isinstance(end, (Hang, Standing, Stop))  # by other keys of the report
+    known = {} if is_told else spell_out(end)
+    return {"kind": KINDS[type(end)], "sentence": describe_end(end), **known}
 
 
 def report_attempts(run: Run) -> list[dict[str, Any]]:
@@ -105,17 +101,7 @@ def report_hang(end: End | None) -> dict[str, Any] | None:
         return _report_standing(end)
     if isinstance(end, Stop):
         return _report_stop(end, "ended", describe_end(end))
-    if not isinstance(end, Hang):
-        return None
-    return {
-        "sentence": end.sentence,
-        "cause": end.cause,
-        "group": end.group,
-        "sequence": end.sequence,
-        "name": end.name,
-        "missing": list(end.missing),
-        "waiting": list(end.waiting),
-    }
+    return spell_out(end) if isinstance(end, Hang) else None
 
 
 def _report_standing(found: Standing) -> dict[str, Any]:
@@ -149,7 +135,7 @@ def report_judgement(run: Run, warnings: list[str]) -> dict[str, Any] | None:
         verdict, noun = judge_run(run, ranks), find_noun(ranks)
         if not isinstance(verdict, NotJudged):
             words = {"sentence": describe_straggler(verdict, noun), "evidence": describe_evidence(verdict, noun)}
-            found.append({**words, "ranks_read": len(ranks), **_spell_out(list_verdict(verdict))})
+            found.append({**words, "ranks_read": len(ranks), **spell_out(list_verdict(verdict))})
         if len(run.ranks) > len(ranks):
             warnings.append(describe_unread(len(run.ranks)))
     return found[0] if found else None
@@ -165,27 +151,27 @@ def list_verdict(verdict: RankVerdict) -> dict[str, Any]:
         "gain_ns": verdict.gain_ns,
     }
     if comparison is not None:
-        own = dataclasses.asdict(comparison)
-        found |= {"straggler": {**own.pop("latest"), **_list_latest(verdict, comparison)}, **own}
+        latest = pick(comparison.latest) | _list_latest(verdict, comparison)
+        found |= {"straggler": latest, **pick(comparison)}
     match verdict:
         case NotJudged():
             found["left_out"] = verdict.left_out
         case Apart():
             found["apart_ns"] = verdict.lasted_ns
         case Strangers():
-            found["strangers"] = dataclasses.asdict(verdict)
+            found["strangers"] = pick(verdict)
         case Slow():
             found["also_slow"] = verdict.also_slow
         case Handover():
-            found["handover"] = _list_own(verdict)
+            found["handover"] = pick(verdict)
         case HeavyStage():
-            found["heavy_stage"] = {"ranks": verdict.culprits, **_list_own(verdict)}
+            found["heavy_stage"] = {"ranks": verdict.culprits, **pick(verdict)}
         case UnevenWork():
-            found["uneven_work"] = _list_own(verdict)
+            found["uneven_work"] = pick(verdict)
         case Turns():
-            own = _list_own(verdict)
-            waited_ns = own.pop("gain_ns")
-            found["rotation"] = {"waited_ns": waited_ns, "waited_frac": verdict.comparison.share(waited_ns), **own}
+            waited_ns = verdict.gain_ns
+            waited_frac = verdict.comparison.share(waited_ns)
+            found["rotation"] = {"waited_ns": waited_ns, "waited_frac": waited_frac, **pick(verdict)}
         case Unsure() | Alike():
             pass
     return found
@@ -193,12 +179,6 @@ def list_verdict(verdict: RankVerdict) -> dict[str, Any]:
 
 def _name_kind(verdict: RankVerdict) -> str:
     return re.sub(r"\B([A-Z])", r"_\1", type(verdict).__name__).lower()
-
-
-def _list_own(verdict: Handover | HeavyStage | UnevenWork | Turns) -> dict[str, Any]:
-    """Return the fields that no other verdict has."""
-    found = dataclasses.asdict(verdict)
-    return {name: value for name, value in found.items() if name not in ("comparison", "culprits")}
 
 
 def _list_latest(verdict: RankVerdict, comparison: RankComparison) -> dict[str, Any]:
@@ -210,7 +190,7 @@ def _list_latest(verdict: RankVerdict, comparison: RankComparison) -> dict[str, 
         "is_slow": isinstance(verdict, (Slow, Handover)),
         "is_unsure": isinstance(verdict, Unsure),
         "longest": verdict.longest if isinstance(verdict, Slow) else None,
-        "stretch": dataclasses.asdict(verdict.stretch) if isinstance(verdict, Slow) and verdict.stretch else None,
+        "stretch": pick(verdict.stretch) if isinstance(verdict, Slow) else None,
     }
 
 
@@ -221,18 +201,8 @@ def report_slow_call(run: Run) -> dict[str, Any] | None:
         ranks = summarize_ranks(run)
         if (call := find_slow_call(ranks)) is not None:
             sentence = describe_slow_call(call, find_noun(ranks))
-            found.append({"sentence": sentence, **_spell_out(dataclasses.asdict(call))})
+            found.append({"sentence": sentence, **spell_out(call)})
     return found[0] if found else None
-
-
-def _spell_out(value: Any, name: str = "") -> Any:
-    """Return a value as JSON has it: keys are texts, and times whole ns."""
-    is_time = name.endswith("_ns")
-    if isinstance(value, Mapping):
-        return {str(key): _spell_out(inner, name if is_time else str(key)) for key, inner in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_spell_out(inner, name) for inner in value]
-    return round(value) if is_time and isinstance(value, float) else value
 
 
 def report_what_if(run: Run, warnings: list[str]) -> dict[str, Any] | None:
@@ -246,15 +216,10 @@ def report_what_if(run: Run, warnings: list[str]) -> dict[str, Any] | None:
         return None
     comparison = judge_run(run, ranks).comparison
     gains = found.mend_rank_gain_ns or (comparison.blame_ns if comparison is not None else {})
-    return {
-        "slowdown": found.slowdown,
-        "waste_frac": found.waste_frac,
-        "discrepancy_frac": found.discrepancy_frac,
-        "by_operation": dict(found.by_operation or {}),
-        "by_rank": {str(rank): value for rank, value in (found.by_rank or {}).items()},
-        "by_stage": {str(stage): value for stage, value in (found.by_stage or {}).items()} or None,
-        "worker_share": found.worker_share,
-        "stage_share": found.stage_share,
-        "mend_rank_gain_ns": {str(rank): round(gain) for rank, gain in gains.items()},
-        "method": found.method,
+    known: dict[str, Any] = spell_out(found)
+    return known | {
+        "by_operation": known["by_operation"] or {},
+        "by_rank": known["by_rank"] or {},
+        "by_stage": known["by_stage"] or None,
+        "mend_rank_gain_ns": spell_out(gains, "mend_rank_gain_ns"),
     }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -14,9 +13,9 @@ import pyarrow as pa
 from collector.edge import Edge
 from collector.format.rank import read_step_rows
 from collector.format.run import RankRun, Run
-from collector.format.schema.columns import SCHEMA_VERSION
 from collector.format.schema.errors import RunError, TableBrokenError
-from collector.format.steps import Distribution, PhaseShare, sum_recorded, summarize_phases, summarize_steps
+from collector.format.schema.manifest import Overhead
+from collector.format.steps import PhaseShare, sum_recorded, summarize_phases, summarize_steps
 from profiler_server.analysis.accounting.accounting import read_completeness
 from profiler_server.analysis.accounting.categories import summarize_categories
 from profiler_server.analysis.change_points import LevelChange
@@ -31,7 +30,6 @@ from profiler_server.analysis.recorded_facts import read_probe
 from profiler_server.analysis.steps.interruptions import read_interruptions
 from profiler_server.analysis.steps.outliers import Outlier, explain_outlier, list_outliers
 from profiler_server.diagnosis.judging import diagnose
-from profiler_server.facts.machine import DeviceSummary
 from profiler_server.facts.results import BoundBy, Diagnosis
 from profiler_server.facts.steps import sum_interruptions
 from profiler_server.format import format_number_of
@@ -43,6 +41,7 @@ from profiler_server.report.all_ranks import (
     report_slow_call,
     report_what_if,
 )
+from profiler_server.report.schema import VERSION, spell_out
 from profiler_server.report.stacks import report_stacks
 
 if TYPE_CHECKING:
@@ -75,7 +74,7 @@ def build_report(run: Run, rank: int | None = None, how: Reporting = ALONE) -> d
     ranks = _report_ranks(run, chosen, warnings, how)
     end = _find_end(run, warnings)
     return {
-        "schema_version": SCHEMA_VERSION,
+        "schema_version": VERSION,
         "run": _report_run(run),
         "ranks": ranks,
         **_report_diagnosis(run, chosen, warnings),
@@ -86,7 +85,7 @@ def build_report(run: Run, rank: int | None = None, how: Reporting = ALONE) -> d
         "attempts": report_attempts(run),
         "hang": report_hang(end),
         "history": None,
-        "overhead": _report_overhead(run),
+        "overhead": spell_out(run.read_rank(run.ranks[0]).manifest.overhead if run.ranks else Overhead()),
         "warnings": list(dict.fromkeys([*_collect_warnings(run), *warnings])),
     }
 
@@ -160,28 +159,16 @@ def _report_rank(rank: RankRun, warnings: list[str]) -> dict[str, Any]:
         "steps": read("the figures of its steps", lambda: _report_steps(steps, noun)) or _report_steps(None),
         **(slow or {"outliers": [], "interruptions": []}),
         "phases": _report_phases(phases or ()),
-        "categories": _report_categories(read("its categories", lambda: summarize_categories(rank))),
-        "device": _report_device(read("its device", lambda: summarize_device(rank))),
-        "operators": [
-            dataclasses.asdict(row) for row in read("its operators", lambda: summarize_operators(rank)) or ()
-        ],
-        "kernels": [
-            _round_times(dataclasses.asdict(row)) for row in read("its kernels", lambda: summarize_kernels(rank)) or ()
-        ],
+        "categories": spell_out(read("its categories", lambda: summarize_categories(rank)), "_ns"),
+        "device": spell_out(read("its device", lambda: summarize_device(rank))),
+        "operators": spell_out(read("its operators", lambda: summarize_operators(rank)) or ()),
+        "kernels": spell_out(read("its kernels", lambda: summarize_kernels(rank)) or ()),
         "stacks": read("its stacks", lambda: report_stacks(rank)),
-        "probe": _report_probe(rank, steps),
+        "probe": spell_out(read_probe(rank.manifest.facts, steps)),
         "loaders": read("its loaders", lambda: _report_loaders(rank)) or [],
-        "queues": [dataclasses.asdict(row) for row in read("its queues", lambda: summarize_queues(rank)) or ()],
-        "stages": [
-            _round_times(dataclasses.asdict(row)) for row in read("its stages", lambda: summarize_stages(rank)) or ()
-        ],
+        "queues": spell_out(read("its queues", lambda: summarize_queues(rank)) or ()),
+        "stages": spell_out(read("its stages", lambda: summarize_stages(rank)) or ()),
     }
-
-
-def _report_probe(rank: RankRun, steps: pa.Table | None) -> dict[str, Any] | None:
-    """Return the step whose batch is ready, null where no probe measured it."""
-    found = read_probe(rank.manifest.facts, steps)
-    return None if found is None else _round_times(dataclasses.asdict(found))
 
 
 def _report_loaders(rank: RankRun) -> list[dict[str, Any]]:
@@ -224,14 +211,8 @@ def _report_steps(steps: pa.Table | None, noun: str = "step") -> dict[str, Any]:
         unknown = dict.fromkeys(("first", "last", "duration_ns", "percentiles_missing"))
         return {"count": 0, "excluded": [], **unknown}
     summary = summarize_steps(steps)
-    return {
-        "count": summary.count,
-        "first": summary.first,
-        "last": summary.last,
-        "excluded": list(summary.excluded),
-        "duration_ns": _report_distribution(summary.duration_ns),
-        "percentiles_missing": (summary.duration_ns and summary.duration_ns.explain_unranked(noun)) or None,
-    }
+    times = summary.duration_ns
+    return {**spell_out(summary), "percentiles_missing": (times and times.explain_unranked(noun)) or None}
 
 
 def _report_slow_steps(rank: RankRun, steps: pa.Table | None) -> dict[str, list[dict[str, Any]]]:
@@ -266,10 +247,6 @@ def _report_outlier(outlier: Outlier) -> dict[str, Any]:
     }
 
 
-def _report_distribution(times: Distribution | None) -> dict[str, int | None] | None:
-    return None if times is None else {name: _round_or_none(value) for name, value in dataclasses.asdict(times).items()}
-
-
 def _report_phases(phases: Sequence[PhaseShare]) -> list[dict[str, Any]]:
     """Round the means so that they still sum to the rounded mean step: each takes what the ones before it left."""
     rows, exact, given = [], 0.0, 0
@@ -281,22 +258,8 @@ def _report_phases(phases: Sequence[PhaseShare]) -> list[dict[str, Any]]:
     return rows
 
 
-def _report_categories(categories: dict[str, float] | None) -> dict[str, int] | None:
-    return None if categories is None else {name: round(value) for name, value in categories.items()}
-
-
-def _report_device(device: DeviceSummary | None) -> dict[str, Any] | None:
-    return None if device is None else dataclasses.asdict(device)
-
-
-def _round_times(values: dict[str, Any]) -> dict[str, Any]:
-    return {
-        name: round(value) if name.endswith("_ns") and value is not None else value for name, value in values.items()
-    }
-
-
 def _report_diagnosis(run: Run, ranks: Sequence[int], warnings: list[str]) -> dict[str, Any]:
-    unknown = dataclasses.asdict(BoundBy("unknown", None, None, 0.0))
+    unknown = spell_out(BoundBy("unknown", None, None, 0.0))
     nothing = {"bound_by": unknown, "suggestions": [], "abstained": []}
     if not ranks:
         return nothing
@@ -308,43 +271,15 @@ def _report_diagnosis(run: Run, ranks: Sequence[int], warnings: list[str]) -> di
     diagnosis = found[0]
     warnings += [f"rank {ranks[0]}: {line}" for line in diagnosis.warnings]
     return {
-        "bound_by": dataclasses.asdict(diagnosis.bound_by),
-        "suggestions": [_round_times(dataclasses.asdict(entry)) for entry in diagnosis.suggestions],
-        "abstained": [dataclasses.asdict(entry) for entry in diagnosis.abstained],
+        "bound_by": spell_out(diagnosis.bound_by),
+        "suggestions": spell_out(diagnosis.suggestions),
+        "abstained": spell_out(diagnosis.abstained),
     }
 
 
 def report_history(since: str, change: LevelChange) -> dict[str, Any]:
-    """Return a change of level as plain data: `since` is the run that begins it, times are ns, `before` and `after` numbers
-    of runs."""
-    return {
-        "since": since,
-        "change_frac": change.change_frac,
-        "before_ns": round(change.before_ns),
-        "after_ns": round(change.after_ns),
-        "before": change.before,
-        "after": change.after,
-        "chance": change.chance,
-    }
-
-
-def _report_overhead(run: Run) -> dict[str, Any]:
-    for rank in run.ranks:
-        overhead = run.read_rank(rank).manifest.overhead
-        return {
-            "training_thread_ns_per_step": _round_or_none(overhead.training_thread_ns_per_step),
-            "share_frac": overhead.share_frac,
-            "how": overhead.how,
-            "training_thread_low_ns_per_step": _round_or_none(overhead.training_thread_low_ns_per_step),
-            "training_thread_high_ns_per_step": _round_or_none(overhead.training_thread_high_ns_per_step),
-        }
-    names = ("training_thread_ns_per_step", "share_frac", "how")
-    bounds = ("training_thread_low_ns_per_step", "training_thread_high_ns_per_step")
-    return {**dict.fromkeys((*names, *bounds)), "how": ""}
-
-
-def _round_or_none(value: float | None) -> int | None:
-    return None if value is None else round(value)
+    """Return a change of level as plain data: `since` is the run that begins it, `before` and `after` numbers of runs."""
+    return {"since": since, **spell_out(change)}
 
 
 def _collect_warnings(run: Run) -> list[str]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
 from collector.format.phases import PHASE_LABELS
 from collector.format.run import RankRun
 from profiler_server.analysis.stacks.stacks import read_stacks
-from profiler_server.facts.steps import NamedFunction, Part
+from profiler_server.facts.steps import NamedFunction
+from profiler_server.report.schema import pick
 from profiler_server.words.phrases import spell_function, spell_share
 
 _MOST_LINES = 3
@@ -24,9 +24,9 @@ def report_stacks(rank: RankRun) -> dict[str, Any] | None:
     if stacks is None:
         return None
     return {
-        "phases": [_report_part(stacks.phase(name)) for name in stacks.phases],
+        "phases": [pick(stacks.phase(name)) for name in stacks.phases],
         "stages": [
-            {**_report_part(stacks.stage(loader, name)), "loader": loader}
+            {**pick(stacks.stage(loader, name)), "loader": loader}
             for loader, name in stacks.stages
             if name not in _PASSIVE
         ],
@@ -45,14 +45,6 @@ def render_stacks(report: Mapping[str, Any] | None, phase_shares: Mapping[str, s
     for part in report["stages"]:
         lines += _render_part("read and transform" if part["name"] == "fetch" else part["name"], part)
     return lines
-
-
-def _report_part(part: Part) -> dict[str, Any]:
-    return {
-        "name": part.name,
-        "samples": part.samples,
-        "functions": [dataclasses.asdict(entry) for entry in part.functions],
-    }
 
 
 def _render_part(label: str, part: Mapping[str, Any]) -> list[str]:

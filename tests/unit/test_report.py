@@ -10,14 +10,18 @@ from typing import Any
 
 import pytest
 
-from collector.format import parts
+from collector.format import parts, steps
 from collector.format.phases import PHASES
 from collector.format.run import open_run
-from collector.format.schema import layout
+from collector.format.schema import layout, manifest
 from collector.format.schema.errors import RunError
 from collector.format.steps import summarize_phases
+from profiler_server.analysis import change_points
+from profiler_server.analysis.ranks import ends
+from profiler_server.facts import job, loading, machine, pipeline, ranks, results
+from profiler_server.facts import steps as facts_steps
 from profiler_server.format import format_phase_shares
-from profiler_server.report import build_report
+from profiler_server.report import build_report, schema
 from profiler_server.report.brief import write_brief
 from profiler_server.report.text import NOTHING_PAYS, render_text
 from tests.support.cases import PLANTED, build_case_run
@@ -35,6 +39,15 @@ def test_report_has_the_keys_that_others_rely_on(name: str, tmp_path: Path) -> N
     report = json.loads(json.dumps(build_report(build_case_run(tmp_path / "run", PLANTED[name]))))
     check_report(report)
     assert report["suggestions"]
+
+
+def test_every_key_of_the_schema_is_a_field_of_its_part() -> None:
+    sources = (steps, manifest, change_points, ends, results, machine, pipeline, facts_steps, job, loading, ranks)
+    parts_of = {name: part for module in sources for name, part in vars(module).items() if name in schema.PARTS}
+    assert parts_of.keys() == schema.PARTS.keys()
+    for name, part in parts_of.items():
+        known = {field.name for field in dataclasses.fields(part)} | set(dir(part))
+        assert set(schema.PARTS[name].split()) <= known, name
 
 
 def test_the_functions_of_a_phase_and_a_stage_are_reported(tmp_path: Path) -> None:
