@@ -248,7 +248,7 @@ def _count_spare(manifest: RankManifest) -> float:
 
 def _count_cores(rank: RankRun, host: str, start_ns: int, end_ns: int) -> float:
     """Return the cores that another rank used on this host."""
-    load = read_or(None, summarize_host, rank, start_ns, end_ns) if rank.manifest.host == host else None
+    load = read_or(None, lambda: summarize_host(rank, start_ns, end_ns) if rank.manifest.host == host else None)
     return load.workers + (load.process or 0.0) if load is not None else 0.0
 
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -39,15 +40,24 @@ class Link:
     place: Place
 
 
-def list_groups(timeline: Timeline, table: str) -> Iterator[tuple[pq.ParquetFile, int, int, int]]:
-    """Return every row group of a table: its file, its number there, its first row in the table, its rows."""
+class RowGroup(NamedTuple):
+    """A row group of a table: where it is, its first row in the table, and its rows."""
+
+    path: Path
+    file: pq.ParquetFile
+    number: int
+    first: int
+    rows: int
+
+
+def list_groups(timeline: Timeline, table: str) -> Iterator[RowGroup]:
     first = 0
     for path in parts.find_files(timeline.rank.folder, table):
         with naming_damage(path):
             file = open_file(path, table, arrow_schema(table).names)
         for group in range(file.num_row_groups):
             rows = file.metadata.row_group(group).num_rows
-            yield file, group, first, rows
+            yield RowGroup(path, file, group, first, rows)
             first += rows
 
 
@@ -111,7 +121,7 @@ def _find_rows(
 ) -> list[dict[str, Any]]:
     """Return the rows whose column is between two values, and one of some, with their numbers in the table."""
     found: list[dict[str, Any]] = []
-    for file, group, first, _ in list_groups(timeline, "slices"):
+    for _, file, group, first, _ in list_groups(timeline, "slices"):
         if column not in file.schema_arrow.names or not _may_hold(file, group, column, least, most):
             continue
         values = file.read_row_group(group, columns=[column], use_threads=False)[column]
@@ -199,9 +209,9 @@ def _collect_args(row: dict[str, Any]) -> dict[str, Any]:
 
 def _read_row(timeline: Timeline, table: str, number: int) -> dict[str, Any] | None:
     """Read one row by its number over the files of a table: one row group is decoded, not the table."""
-    for file, group, first, rows in list_groups(timeline, table):
+    for path, file, group, first, rows in list_groups(timeline, table):
         if first <= number < first + rows:
-            with naming_damage(timeline.rank.folder / table):
+            with naming_damage(path):
                 found: dict[str, Any] = (
                     file.read_row_group(group, use_threads=False).slice(number - first, 1).to_pylist()[0]
                 )

@@ -164,11 +164,11 @@ class RankExport:
                 writer.write_thread(self._pid(track), thread, self._name(track, name), place)
 
     def _read_slices(self) -> Iterator[tuple[pa.RecordBatch, int]]:
-        for file, group, first, rows in list_groups(self._timeline, "slices"):
+        for path, file, group, first, rows in list_groups(self._timeline, "slices"):
             if not self._holds(first, rows):
                 continue
             columns = [name for name in _COLUMNS if name in file.schema_arrow.names]
-            with naming_damage(self._timeline.rank.folder / "slices"):
+            with naming_damage(path):
                 for raw in file.iter_batches(BATCH_ROWS, [group], columns, use_threads=False):
                     yield raw, first
                     first += raw.num_rows
@@ -293,7 +293,7 @@ class _Launches:
     def __init__(self, timeline: Timeline | None, threads: Int32s) -> None:
         empty = np.zeros(0, np.int64)
         pieces = [(empty, empty, empty, empty)]
-        for file, group, first, rows in list_groups(timeline, "slices") if timeline is not None else ():
+        for _, file, group, first, rows in list_groups(timeline, "slices") if timeline is not None else ():
             if not threads[first : first + rows].any():
                 continue
             data = file.read_row_group(group, columns=["id", "start_ns", "track"], use_threads=False)

@@ -20,6 +20,7 @@ from profiler_server.diagnosis.judging import diagnose, find_rules
 from profiler_server.report.building import build_report
 from profiler_server.report.text import render_text
 from tests.support.cases import PLANTED, Plant, build_case_run, plan_of
+from tests.support.row_edits import cpu_cores
 from tests.support.runs import RunPlan, build_run
 from tests.support.traces import training_steps, write_trace
 
@@ -45,6 +46,14 @@ def test_damaged_tables_beside_the_steps_do_not_stop_the_verdict(tmp_path: Path)
         (run.rank(0).folder / f"{name}.parquet").write_bytes(b"PAR1 not really")
     diagnosis = diagnose(run, 0)
     assert diagnosis.bound_by.kind == "input"
+
+
+def test_the_load_is_told_beside_another_rank_whose_manifest_is_damaged(tmp_path: Path) -> None:
+    plan, tables = plan_of(communication=2.0), {"resources": cpu_cores(process=1.0, system=3.5)}
+    manifest = {"usable_cores": 4.0, "cpu_count": 4}
+    run = build_case_run(tmp_path / "run", Plant(dataclasses.replace(plan, ranks=2), manifest=manifest, tables=tables))
+    layout.rank_file(run.path, 1).write_text("{", encoding="utf-8")
+    assert "noisy_host" in {found.rule for found in diagnose(open_run(run.path), 0).suggestions}
 
 
 def short_trace(kind: str, steps: int = 6, **phases_ms: float) -> Plant:

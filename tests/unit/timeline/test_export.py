@@ -7,10 +7,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 import collector
-from collector.format.schema.errors import OptionError, OutputError
+from collector.format.schema import layout
+from collector.format.schema.errors import OptionError, OutputError, TableBrokenError
 from collector.notebook.run import Run, open_run
 from collector.traces import import_trace
 from profiler_server.timeline.export import Part, count_export, export_timeline
@@ -121,6 +123,18 @@ def test_args_that_are_no_json_are_quoted(tmp_path: Path) -> None:
     args = [e["args"] for e in read(tmp_path / "t.json")["traceEvents"] if e.get("cat") == "operator"]
     assert [a.get("args") for a in args] == ['{"broken', None, None]
     assert args[2]["a"] == 1
+
+
+def test_damage_that_only_the_export_meets_names_the_file(tmp_path: Path) -> None:
+    run = build_slices_run(tmp_path / "run", [make_slice(0, 0, 10, args='{"a":1}')])
+    path = layout.table_file(run.rank(0).folder, "slices")
+    group = pq.ParquetFile(path).metadata.row_group(0)
+    column = next(one for one in map(group.column, range(group.num_columns)) if one.path_in_schema == "args")
+    raw, at = bytearray(path.read_bytes()), column.dictionary_page_offset or column.data_page_offset
+    raw[at : at + column.total_compressed_size] = b"\xff" * column.total_compressed_size
+    path.write_bytes(raw)
+    with pytest.raises(TableBrokenError, match=r"slices\.parquet is damaged"):
+        export_timeline(run, tmp_path / "t.json")
 
 
 def test_a_stretch_holds_what_runs_in_it_and_tells_how_many_do_not(tmp_path: Path) -> None:
