@@ -47,26 +47,21 @@ def test_a_batch_is_a_child_with_its_number_and_times_per_item() -> None:
     batch = {name: value for name, value in pipeline["batch_1"].items() if not isinstance(value, dict)}
     expected = {"cpu_time": 11, "gpu_time": 5, "total_items": 4, "cpu_time_per_item": 2.75, "gpu_time_per_item": 1.25}
     assert batch == expected
+    assert [name for name, value in pipeline["batch_0"].items() if isinstance(value, dict)] == ["op1", "op1#2", "op10"]
     assert pipeline["batch_1"]["op10"] == {"cpu_time": 1, "gpu_time": 0}
 
 
-def test_three_batches_with_a_warm_up_of_one_leave_one() -> None:
-    pipeline = build_data(make_calls())["pipeline"]
-    assert (pipeline["total_items"], pipeline["total_items_minus_warmup"]) == (12, 4)
-    assert pipeline["cpu_time_minus_warmup"] == 100 - 10 - 12
-    assert pipeline["gpu_time_minus_warmup"] == 50 - 5 - 5
-    assert pipeline["cpu_time_minus_warmup_per_item"] == (100 - 10 - 12) / 4
-
-
-def test_without_warm_up_nothing_is_subtracted() -> None:
-    pipeline = build_data(make_calls(warmup=0))["pipeline"]
-    assert pipeline["cpu_time_minus_warmup"] == pipeline["cpu_time"] == 100
-
-
-def test_a_warm_up_that_leaves_nothing_gives_no_figures() -> None:
-    calls = make_calls(warmup=2)
-    assert build_data(calls)["pipeline"]["cpu_time_minus_warmup"] is None
-    assert summarize_samples(collect_samples(calls)).keys().isdisjoint({"pipeline/batch"})
+@pytest.mark.parametrize(
+    ("warmup", "items", "cpu", "gpu"), [(0, 12, 100, 50), (1, 4, 100 - 10 - 12, 50 - 5 - 5), (2, 0, None, None)]
+)
+def test_totals_leave_out_the_warm_up(warmup: int, items: int, cpu: float | None, gpu: float | None) -> None:
+    calls = make_calls(warmup=warmup)
+    pipeline = build_data(calls)["pipeline"]
+    assert (pipeline["total_items"], pipeline["cpu_time"]) == (12, 100)
+    left = [pipeline[f"{name}_minus_warmup"] for name in ("total_items", "cpu_time", "gpu_time")]
+    assert left == [items, cpu, gpu]
+    assert pipeline["cpu_time_minus_warmup_per_item"] == (None if cpu is None else cpu / items)
+    assert ("pipeline/batch" in summarize_samples(collect_samples(calls))) == (cpu is not None)
 
 
 def test_the_batch_that_ends_the_data_is_never_counted() -> None:
@@ -76,15 +71,10 @@ def test_the_batch_that_ends_the_data_is_never_counted() -> None:
     assert build_means(with_end)["pipeline"]["batch"] == build_means(without)["pipeline"]["batch"]
 
 
-def test_a_name_that_is_repeated_is_kept_per_call() -> None:
-    batch = build_data(make_calls())["pipeline"]["batch_0"]
-    assert [name for name, value in batch.items() if isinstance(value, dict)] == ["op1", "op1#2", "op10"]
-
-
-def test_a_range_named_like_a_figure_takes_no_place_from_it() -> None:
-    roots = build_calls([row(0, None, "a", 9), row(1, 0, "a/cpu_time", 4)])
-    tree = build_data(Calls(roots, 0))
-    assert tree["a"] == {"cpu_time": 9, "gpu_time": 0, "cpu_time#2": {"cpu_time": 4, "gpu_time": 0}}
+def test_a_range_named_like_a_figure_takes_no_place_from_it_and_unknown_device_time_stays_unknown() -> None:
+    roots = build_calls([row(0, None, "a", 9, device_ns=None), row(1, 0, "a/cpu_time", 4)])
+    inner = {"cpu_time": 4, "gpu_time": 0}
+    assert build_data(Calls(roots, 0))["a"] == {"cpu_time": 9, "gpu_time": None, "cpu_time#2": inner}
 
 
 def test_means_are_over_the_batches() -> None:
@@ -100,11 +90,6 @@ def test_statistics_are_numpys_over_the_kept_batches() -> None:
     assert stats["std"] == pytest.approx(kept.std())
     for name, share in (("percentile_16", 16), ("percentile_84", 84), ("percentile_95", 95), ("median", 50)):
         assert stats[name] == pytest.approx(np.percentile(kept, share))
-
-
-def test_device_time_that_is_not_known_stays_unknown() -> None:
-    roots = build_calls([row(0, None, "a", 9, device_ns=None)])
-    assert build_data(Calls(roots, 0))["a"]["gpu_time"] is None
 
 
 @given(st.integers(0, 12), st.integers(0, 8))

@@ -194,25 +194,16 @@ def test_a_second_checkout_is_taken_as_it_is(checkout: Path, tmp_path: Path, mon
     assert (other / "src/train.py").is_file()
 
 
-@pytest.mark.parametrize(
-    ("against", "words"),
-    [
-        ("nowhere", "git knows no such revision"),
-        (".", "is the checkout itself"),
-        ("", "is the checkout itself"),
-        ("--all", "git knows no such revision"),
-        ("empty", "has no src/train.py"),
-    ],
-)
-def test_a_base_that_cannot_be_is_refused(
-    checkout: Path, against: str, words: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_base_that_cannot_be_is_refused(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tree = git(checkout, "hash-object", "-t", "tree", "-w", os.devnull).strip()
     git(checkout, "tag", "empty", git(checkout, "commit-tree", tree, "-m", "nothing").strip())
     monkeypatch.chdir(checkout)
     before = look_at(checkout)
-    with pytest.raises(UsageError, match=words), open_base(against, checkout / "src/train.py"):
-        pass
+    refusals = dict.fromkeys(("nowhere", "--all"), "git knows no such revision")
+    refusals |= {".": "is the checkout itself", "": "is the checkout itself", "empty": "has no src/train.py"}
+    for against, words in refusals.items():
+        with pytest.raises(UsageError, match=words), open_base(against, checkout / "src/train.py"):
+            pass
     assert look_at(checkout) == before
 
 
@@ -220,26 +211,20 @@ def test_what_python_finds_in_the_checkout_it_finds_in_the_base(
     checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(checkout)
-    monkeypatch.setattr(sys, "path", ["", str(checkout / "src"), *sys.path])
     path = os.pathsep.join(("src", str(tmp_path)))
-    with open_base("main", checkout) as base:
-        script = find_script(Program("train", True, ()))
-        found = place_environment({"PYTHONPATH": path}, script, base)
-        plain = place_environment({}, script, base)
-        code = base.code
-    assert found["PYTHONPATH"] == os.pathsep.join((str(code / "src"), str(tmp_path)))
-    assert plain["PYTHONPATH"] == str(code / "src")
-    assert found[MODULE_FOLDER_VARIABLE] == str(code)
-
-
-def test_an_editable_install_by_a_finder_is_that_of_the_base(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     finder = ModuleType("__editable___project_finder")
     vars(finder)["MAPPING"] = {"sizes": str(checkout / "src/sizes.py"), "other": "/elsewhere/other"}
-    monkeypatch.setitem(sys.modules, finder.__name__, finder)
-    monkeypatch.chdir(checkout)
-    with open_base("main", checkout / "src/train.py") as base:
-        found = place_environment({}, find_script(Program("src/train.py", False, ())), base)
-        assert found["PYTHONPATH"] == str(base.code / "src")
+    with open_base("main", checkout) as base:
+        script = find_script(Program("train", True, ()))
+        code, nothing = base.code, place_environment({}, script, base)
+        with monkeypatch.context() as patch:
+            patch.setitem(sys.modules, finder.__name__, finder)
+            by_finder = place_environment({}, script, base)
+        monkeypatch.setattr(sys, "path", ["", str(checkout / "src"), *sys.path])
+        plain, found = (place_environment(given, script, base) for given in ({}, {"PYTHONPATH": path}))
+    assert found["PYTHONPATH"] == os.pathsep.join((str(code / "src"), str(tmp_path)))
+    assert by_finder["PYTHONPATH"] == plain["PYTHONPATH"] == str(code / "src")
+    assert ("PYTHONPATH" in nothing, found[MODULE_FOLDER_VARIABLE]) == (False, str(code))
 
 
 def test_code_that_the_base_takes_from_the_checkout_is_named(tmp_path: Path) -> None:
