@@ -27,6 +27,7 @@ from profiler_server.analysis.operators.operators import summarize_kernels, summ
 from profiler_server.analysis.ranks.ending import find_end
 from profiler_server.analysis.ranks.ends import End
 from profiler_server.analysis.recorded_facts import read_probe
+from profiler_server.analysis.stacks.stacks import read_stacks
 from profiler_server.analysis.steps.interruptions import read_interruptions
 from profiler_server.analysis.steps.outliers import Outlier, explain_outlier, list_outliers
 from profiler_server.diagnosis.judging import diagnose
@@ -42,12 +43,12 @@ from profiler_server.report.all_ranks import (
     report_what_if,
 )
 from profiler_server.report.schema import VERSION, spell_out
-from profiler_server.report.stacks import report_stacks
 
 if TYPE_CHECKING:
     from collector.traces.workers import Workers
 
 T = TypeVar("T")
+_PASSIVE = ("wait", "send")
 _RANKS_FRAC = 0.85
 """Of the time that a report takes; the rest sets the ranks beside each other."""
 
@@ -163,11 +164,26 @@ def _report_rank(rank: RankRun, warnings: list[str]) -> dict[str, Any]:
         "device": spell_out(read("its device", lambda: summarize_device(rank))),
         "operators": spell_out(read("its operators", lambda: summarize_operators(rank)) or ()),
         "kernels": spell_out(read("its kernels", lambda: summarize_kernels(rank)) or ()),
-        "stacks": read("its stacks", lambda: report_stacks(rank)),
+        "stacks": read("its stacks", lambda: _report_stacks(rank)),
         "probe": spell_out(read_probe(rank.manifest.facts, steps)),
         "loaders": read("its loaders", lambda: _report_loaders(rank)) or [],
         "queues": spell_out(read("its queues", lambda: summarize_queues(rank)) or ()),
         "stages": spell_out(read("its stages", lambda: summarize_stages(rank)) or ()),
+    }
+
+
+def _report_stacks(rank: RankRun) -> dict[str, Any] | None:
+    """Return the functions of each phase and of each stage; null where no stacks were sampled."""
+    stacks = read_stacks(rank)
+    if stacks is None:
+        return None
+    return {
+        "phases": [spell_out(stacks.phase(name)) for name in stacks.phases],
+        "stages": [
+            {**spell_out(stacks.stage(loader, name)), "loader": loader}
+            for loader, name in stacks.stages
+            if name not in _PASSIVE
+        ],
     }
 
 

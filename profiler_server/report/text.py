@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from collector.edge import Edge
@@ -24,7 +25,7 @@ from profiler_server.diagnosis.end_sentences import list_attempt_lines, say_atte
 from profiler_server.diagnosis.judging import diagnose
 from profiler_server.diagnosis.rank_sentences import describe_ranks, describe_unread
 from profiler_server.facts.results import Diagnosis
-from profiler_server.facts.steps import Held
+from profiler_server.facts.steps import Held, NamedFunction
 from profiler_server.format import (
     clean_name,
     format_change,
@@ -34,9 +35,12 @@ from profiler_server.format import (
     format_ranks,
     format_share,
 )
-from profiler_server.report.stacks import render_stacks
+from profiler_server.words.phrases import spell_function, spell_share
 
 _MOST_HELD, _MOST_SLOW = 5, 5
+_MOST_LINES = 3
+_LEAST_FRAC = 0.05
+"""What takes less of a phase has no line in the text."""
 _MOST_DESCRIBED = 4
 """Of more ranks a report on a terminal describes a few: the rest would push its suggestions out of sight."""
 NOTHING_PAYS = "No change was found that would surely pay."
@@ -134,8 +138,31 @@ def _render_rank(rank: dict[str, Any], run: Run) -> str:
         bar = "#" * round(40 * phase["share_frac"])
         label, mean = PHASE_LABELS.get(phase["name"], phase["name"]), format_duration(means_ns[phase["name"]])
         lines.append(f"  {label:<28} {mean:>9}  {shares[phase['name']]:>7}  {bar}".rstrip())
-    slow = [*_render_probe(rank, noun), *render_stacks(rank["stacks"], shares), *_render_slow_steps(rank)]
+    slow = [*_render_probe(rank, noun), *_render_stacks(rank["stacks"], shares), *_render_slow_steps(rank)]
     return "\n".join([*lines, *_render_evaluation(rank, run), *slow, *_render_pipeline(rank)])
+
+
+def _render_stacks(report: Mapping[str, Any] | None, phase_shares: Mapping[str, str]) -> list[str]:
+    """Return a line for each function that takes a good part of a phase or stage; `phase_shares` are those of the step."""
+    if report is None:
+        return []
+    lines = []
+    for part in report["phases"]:
+        label = PHASE_LABELS.get(part["name"], part["name"])
+        whole = phase_shares.get(part["name"], "")
+        lines += _render_part(f"{label} ({whole} of the step)" if whole else label, part)
+    for part in report["stages"]:
+        lines += _render_part("read and transform" if part["name"] == "fetch" else part["name"], part)
+    return lines
+
+
+def _render_part(label: str, part: Mapping[str, Any]) -> list[str]:
+    found = [NamedFunction(**entry) for entry in part["functions"]]
+    return [
+        f"  in {label}: {spell_function(entry)}, {spell_share(entry)}"
+        for entry in found[:_MOST_LINES]
+        if entry.share_frac >= _LEAST_FRAC
+    ]
 
 
 def _render_probe(rank: dict[str, Any], noun: str) -> list[str]:

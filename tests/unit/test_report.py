@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from collector.format import parts, steps
+from collector.format import steps
 from collector.format.phases import PHASES
 from collector.format.run import open_run
 from collector.format.schema import layout, manifest
@@ -24,10 +24,10 @@ from profiler_server.format import format_phase_shares
 from profiler_server.report import build_report, schema
 from profiler_server.report.brief import write_brief
 from profiler_server.report.text import NOTHING_PAYS, render_text
-from tests.support.cases import PLANTED, build_case_run
+from tests.support.cases import PLANTED, Plant, build_case_run
 from tests.support.machines import build_ranks
 from tests.support.report_shape import check_report
-from tests.support.row_edits import lay_end_to_end, write_rows
+from tests.support.row_edits import lay_end_to_end, rest_between_epochs, write_rows
 from tests.support.runs import HEALTHY_STEP_MS, MS, RunPlan, build_run, build_steps
 from tests.support.stacks import in_phase, in_stage, library, own, write_stacks
 
@@ -72,21 +72,14 @@ def test_the_functions_of_a_phase_and_a_stage_are_reported(tmp_path: Path) -> No
     assert "in read: PIL.Image.resize() called in Photos.__getitem__ (data.py:31), 100 ± 2 %" in text
 
 
-def test_a_run_without_stacks_reports_none(tmp_path: Path) -> None:
-    report = build_report(open_run(build_run(tmp_path / "run")))
-    assert report["ranks"][0]["stacks"] is None
-
-
-def test_phases_sum_to_the_mean_step_exactly(tmp_path: Path) -> None:
-    (rank,) = build_report(open_run(build_run(tmp_path / "run", RunPlan(steps=43))))["ranks"]
-    assert sum(phase["mean_ns"] for phase in rank["phases"]) == rank["steps"]["duration_ns"]["mean"]
-    assert sum(phase["share_frac"] for phase in rank["phases"]) == pytest.approx(1.0, abs=1e-9)
-
-
-def test_every_rank_is_reported(tmp_path: Path) -> None:
-    report = build_report(open_run(build_run(tmp_path / "run", RunPlan(ranks=3))))
+def test_every_rank_is_reported_with_phases_that_sum_to_the_mean_step_exactly(tmp_path: Path) -> None:
+    report = build_report(open_run(build_run(tmp_path / "run", RunPlan(ranks=3, steps=43))))
     assert [rank["rank"] for rank in report["ranks"]] == [0, 1, 2]
     assert report["run"]["world_size"] == 3
+    for rank in report["ranks"]:
+        assert sum(phase["mean_ns"] for phase in rank["phases"]) == rank["steps"]["duration_ns"]["mean"]
+        assert sum(phase["share_frac"] for phase in rank["phases"]) == pytest.approx(1.0, abs=1e-9)
+        assert rank["stacks"] is None
 
 
 def test_a_run_without_steps_is_reported_as_such(tmp_path: Path) -> None:
@@ -133,16 +126,11 @@ def test_few_steps_have_no_percentiles_above_the_median(tmp_path: Path) -> None:
     assert not re.search(r"\bp9\d", text)
 
 
-def test_events_lost_are_warned_of(tmp_path: Path) -> None:
-    plant = dataclasses.replace(PLANTED["noisy_host"], manifest={"events_lost": 1234})
-    assert (
-        "rank 0: the log was full, 1,234 events lost" in build_report(build_case_run(tmp_path / "r", plant))["warnings"]
-    )
-
-
-def test_what_asks_for_no_change_is_no_suggestion(tmp_path: Path) -> None:
-    run = build_case_run(tmp_path / "run", PLANTED["noisy_host"])
-    text = render_text(build_report(run), run)
+def test_what_asks_for_no_change_is_no_suggestion_and_events_lost_are_warned_of(tmp_path: Path) -> None:
+    run = build_case_run(tmp_path / "run", dataclasses.replace(PLANTED["noisy_host"], manifest={"events_lost": 1234}))
+    report = build_report(run)
+    assert "rank 0: the log was full, 1,234 events lost" in report["warnings"]
+    text = render_text(report, run)
     before, _, after = text.partition("\nTo know\n")
     assert "Suggestions: none. " in before
     assert "  Other programs share this host  [info, noisy_host]" in after
@@ -188,23 +176,21 @@ def test_a_part_that_fails_is_named_and_leaves_the_others(
     assert "Forward" in text
 
 
-def test_the_text_tells_of_a_slow_rank_and_of_none_in_a_job_of_one(tmp_path: Path) -> None:
+def test_the_text_tells_of_a_slow_rank_and_of_waiting_and_of_neither_in_a_job_of_one(tmp_path: Path) -> None:
     one = open_run(build_run(tmp_path / "one"))
     assert "\nRanks\n" not in render_text(build_report(one), one)
-    path = build_run(tmp_path / "two", RunPlan(ranks=2))
-    slow = build_steps(RunPlan(phases_ms={**HEALTHY_STEP_MS, "forward": 30.0}))
-    parts.write_table(parts.build_table_from_rows("steps", slow), layout.table_file(layout.rank_path(path, 1), "steps"))
-    two = open_run(path)
-    text = render_text(build_report(two), two)
+    two = open_run(build_run(tmp_path / "two", RunPlan(ranks=2)))
+    write_rows(two.rank(1).folder, "steps", build_steps(RunPlan(phases_ms={**HEALTHY_STEP_MS, "forward": 30.0})))
     assert (
         "Rank 1 takes 10.0 ms longer than the other rank a step (14.5 %): forward. Its forward takes 30.0 ms against 20.0 ms."
-        in text
+        in render_text(build_report(two), two)
     )
-
-
-def test_the_text_tells_how_much_of_the_step_the_ranks_are_held_in_collectives(tmp_path: Path) -> None:
-    run = open_run(build_run(tmp_path / "run", RunPlan(ranks=2, phases_ms={**HEALTHY_STEP_MS, "communication": 64.0})))
-    assert "The ranks are held in collectives for 50.0 % of the step on average" in render_text(build_report(run), run)
+    held = open_run(
+        build_run(tmp_path / "held", RunPlan(ranks=2, phases_ms={**HEALTHY_STEP_MS, "communication": 64.0}))
+    )
+    assert "The ranks are held in collectives for 50.0 % of the step on average" in render_text(
+        build_report(held), held
+    )
 
 
 def test_the_report_says_who_holds_the_job_up_as_the_page_does(tmp_path: Path) -> None:
@@ -240,3 +226,16 @@ def test_a_damaged_table_is_told_in_brief_by_its_message(tmp_path: Path) -> None
     with pytest.raises(RunError, match=r"run cannot be judged: /.*steps\.parquet is damaged") as caught:
         write_brief(run)
     assert "TableBrokenError" not in str(caught.value)
+
+
+def test_evaluation_and_what_lay_between_epochs_are_told_beside_the_training_steps(tmp_path: Path) -> None:
+    run = open_run(build_run(tmp_path / "run"))
+    assert "evaluation:" not in render_text(build_report(run), run)
+    rows = build_steps(RunPlan())
+    for row in rows[-3:]:
+        row["kind"] = "eval"
+    write_rows(run.rank(0).folder, "steps", rows)
+    assert "evaluation: 3 batches, " in render_text(build_report(run), run)
+    rested = build_case_run(tmp_path / "rested", Plant(RunPlan(steps=40), edit=rest_between_epochs(10, 100.0)))
+    between = "held up by time between epochs: 3 times, 300 ms in all (10.5 % of the recorded time), 100 ms the longest"
+    assert between in render_text(build_report(rested), rested)
