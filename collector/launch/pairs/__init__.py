@@ -29,8 +29,17 @@ from collector.format.schema.removal import Made, make_run_folder, remove_empty,
 from collector.format.schema.wording import format_number_of
 from collector.launch.activation import DEFAULT_PATH
 from collector.launch.children import LOG_FILE, refuse_output, say, start_recording
-from collector.launch.pairs.checkout import BASE, NEW, Checkout, open_base
-from collector.launch.pairs.placing import Placed, find_script, place_environment, place_words, read_borrowed
+from collector.launch.pairs.checkout import (
+    BASE,
+    NEW,
+    Checkout,
+    Placed,
+    find_script,
+    open_base,
+    place_environment,
+    place_words,
+    read_borrowed,
+)
 from collector.launch.script import Program
 from collector.storage.urls import is_url
 

@@ -1,10 +1,16 @@
-"""The code of the base: a git revision in a worktree of its own, or a second checkout that the user has."""
+"""The code of the base: a git revision in a worktree of its own or a second checkout, and what makes Python load it.
+
+The script is that of the other checkout, so what lies beside it is imported from there, too. So is what Python finds by
+a folder of the user's checkout: on PYTHONPATH, by an editable install, or, for a module, by the current folder.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
-from collections.abc import Collection, Iterator
+import sys
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,12 +18,15 @@ from pathlib import Path
 from collector.format.schema.errors import UsageError
 from collector.format.schema.removal import scratch_folder
 from collector.launch.activation import DEFAULT_PATH
+from collector.launch.interpreter import read_interpreter
+from collector.launch.launchers import find_launcher, read_workers
+from collector.launch.origin import VARIABLE
 from collector.launch.pairs.worktree import add_worktree, ask_git, guard_worktree
+from collector.launch.script import MODULE_FOLDER_VARIABLE, Program
 
 NOTE_FILE = "borrowed.txt"
 BASE, NEW = "base", "new"
 """The folders of the runs of each side, below that of a comparison."""
-_MOST_NAMED = 4
 _CACHES = ("__pycache__", "node_modules", "venv", DEFAULT_PATH)
 
 
@@ -59,10 +68,10 @@ class Checkout:
         modules = ask_git(self.code, "config", "--file", ".gitmodules", "--get-regexp", r"\.path$")
         if modules:
             named = [line.partition(" ")[2] for line in modules.splitlines()]
-            notes.append(f"submodules are not carried to the base: {name_some(named)}")
+            notes.append(f"submodules are not carried to the base: {_name_some(named)}")
         if untracked := self._list_untracked(outputs):
             notes.append(
-                f"files that git does not track are not beside the base's code: {name_some(untracked)}; a script finds "
+                f"files that git does not track are not beside the base's code: {_name_some(untracked)}; a script finds "
                 "them by paths from the current folder, which is the same for both"
             )
         return notes
@@ -139,6 +148,90 @@ def _require(base: Checkout, path: Path) -> Checkout:
     return base
 
 
-def name_some(names: list[str], most: int = _MOST_NAMED) -> str:
+def _name_some(names: list[str], most: int = 4) -> str:
     """Name the first few, and how many more there are."""
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+@dataclass(frozen=True)
+class Placed:
+    """The script or module that a command line runs, and which of its words names it; `path` is real, for a module the
+    current folder."""
+
+    position: int
+    name: str
+    is_module: bool
+    path: Path
+
+
+def find_script(program: Program) -> Placed:
+    """Find what is run, below an interpreter or a launcher. Raises UsageError if there is none."""
+    interpreter = read_interpreter(program)
+    inner = program if interpreter is None else interpreter.program
+    launcher = find_launcher(inner)
+    if launcher is None:
+        name, is_module, behind = inner.name, inner.is_module, len(inner.arguments)
+    else:
+        workers = read_workers(launcher, inner)
+        name, is_module, behind = workers.script, workers.is_module, len(workers.arguments)
+    path = Path(os.path.realpath(os.getcwd() if is_module else name))
+    if not is_module and not path.is_file():
+        raise UsageError(f"the script {name} cannot be read; give the path of a Python file")
+    return Placed(len(program.words) - behind - 1, name, is_module, path)
+
+
+def place_words(program: Program, script: Placed, base: Checkout) -> list[str]:
+    """Return the words of the command with the script of the base in place of the user's."""
+    words = program.words
+    if not script.is_module:
+        words[script.position] = str(base.place(script.path))
+    return words
+
+
+def place_environment(environment: Mapping[str, str], script: Placed, base: Checkout) -> dict[str, str]:
+    """Return the environment in which Python finds the base's code before the user's."""
+    entries = [entry for entry in environment.get("PYTHONPATH", "").split(os.pathsep) if entry]
+    placed = [_place_entry(Path(entry), base) or entry for entry in entries]
+    placed += [folder for folder in _find_editable(base) if folder not in placed]
+    note = {"from": str(base.root), "to": str(base.code), "note": str(base.note_file)}
+    found = {**environment, VARIABLE: json.dumps(note)}
+    if placed:
+        found["PYTHONPATH"] = os.pathsep.join(placed)
+    if script.is_module:
+        found[MODULE_FOLDER_VARIABLE] = str(base.place(script.path))
+    return found
+
+
+def _place_entry(folder: Path, base: Checkout) -> str:
+    """Return where a folder of the user's checkout is in the base; "" for one that is elsewhere or not there."""
+    real = Path(os.path.realpath(folder))
+    if not real.is_relative_to(base.root) or real.is_relative_to(os.path.realpath(sys.prefix)):
+        return ""
+    there = base.place(real)
+    return str(there) if there.is_dir() else ""
+
+
+def _find_editable(base: Checkout) -> Iterator[str]:
+    """Yield the base's folders that stand for those by which editable installs find the user's packages."""
+    given = {os.path.realpath(entry) for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry}
+    # The first entry is where this process was started from; the base's script has its own.
+    found = [Path(entry) for entry in sys.path[1:] if entry and os.path.realpath(entry) not in given]
+    for name, module in list(sys.modules.items()):
+        if name.startswith("__editable__"):  # the finder that setuptools installs
+            mapping = getattr(module, "MAPPING", None)
+            found += [Path(path).parent for path in mapping.values()] if isinstance(mapping, dict) else []
+    for folder in dict.fromkeys(found):
+        if there := _place_entry(folder, base):
+            yield there
+
+
+def read_borrowed(environment: Mapping[str, str]) -> str:
+    """Return the modules that a run of the base took from the user's checkout, as text; "" for none."""
+    text = environment.get(VARIABLE, "")
+    if not text:
+        return ""
+    try:
+        lines = Path(json.loads(text)["note"]).read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:
+        return ""
+    return _name_some(list(dict.fromkeys(lines)), 3)

@@ -21,8 +21,14 @@ from collector.format.schema.errors import UsageError
 from collector.format.schema.removal import make_scratch
 from collector.launch.origin import VARIABLE
 from collector.launch.pairs import draw_order, worktree
-from collector.launch.pairs.checkout import Checkout, open_base
-from collector.launch.pairs.placing import find_script, place_environment, place_words, read_borrowed
+from collector.launch.pairs.checkout import (
+    Checkout,
+    find_script,
+    open_base,
+    place_environment,
+    place_words,
+    read_borrowed,
+)
 from collector.launch.script import MODULE_FOLDER_VARIABLE, Program
 from tests.unit.launch.programs import LOOP, ROOT, TIMEOUT_S, run_launcher, write_script
 
