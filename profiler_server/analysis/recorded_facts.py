@@ -137,7 +137,7 @@ class _Group(Struct):
 
 
 def read_subnormals(facts: Mapping[str, Any]) -> tuple[Subnormals, ...]:
-    """Return the groups of numbers that the probe of arithmetic looked at (`collector/signals/arithmetic.py`)."""
+    """Return the groups of numbers that the probe of arithmetic looked at (`collector/signals/environment.py`)."""
     noted = _take(facts.get("subnormals"), dict) or {}
     groups = ((name, _take(noted.get(name), _Group)) for name in _GROUPS)
     return tuple(

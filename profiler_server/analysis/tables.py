@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from collector.format.parts import find_files, read_files
 from collector.format.run import RankRun
-from collector.format.schema.errors import read_or
+from collector.format.schema.errors import TableBrokenError, TableMissingError, read_or
 
 
 def read_rows(rank: RankRun, table: str, columns: Sequence[str], where: pc.Expression | None = None) -> pa.Table:
@@ -23,6 +23,17 @@ def find_rows(rank: RankRun, table: str, columns: Sequence[str], where: pc.Expre
     """Read columns of a table, no rows where it cannot be read either: the page of the table says why."""
     found = read_or(None, read_rows, rank, table, columns, where)
     return read_files((), table, columns) if found is None else found
+
+
+def find_sound(rank: RankRun, table: str, columns: Sequence[str], where: pc.Expression | None = None) -> pa.Table:
+    """Read columns of a table, no rows where it is damaged: its page says so, and shows what else there is.
+
+    Raises NewerSchemaError: nothing says that rows of a newer table are left out.
+    """
+    try:
+        return read_rows(rank, table, columns, where)
+    except (TableMissingError, TableBrokenError):
+        return read_files((), table, columns)
 
 
 def is_text(rows: pa.Table, column: str, *texts: str) -> pa.ChunkedArray:

@@ -19,7 +19,7 @@ from collector.format import timeline_rows
 from collector.format.run import RankRun
 from profiler_server.analysis.device.slices import count_parents
 from profiler_server.analysis.steps.interruptions import explain_windows, read_interruptions
-from profiler_server.analysis.tables import find_rows
+from profiler_server.analysis.tables import find_sound
 from profiler_server.facts.steps import Kind
 from profiler_server.timeline.device import DEVICE_ROWS, DeviceSlices
 from profiler_server.timeline.sources import BATCH_ROWS, Batch, Track, as_batch
@@ -76,7 +76,7 @@ Laid = tuple[list[Track], pa.Table]
 
 
 def _read(rank: RankRun, table: str, columns: Sequence[str]) -> pa.Table:
-    return find_rows(rank, table, columns).unify_dictionaries().combine_chunks()
+    return find_sound(rank, table, columns).unify_dictionaries().combine_chunks()
 
 
 def _derive(

@@ -23,7 +23,7 @@ from collector.format.run import RankRun
 from collector.format.schema.errors import TableBrokenError, TableMissingError
 from collector.format.stored_files import check_ranges, open_file
 from collector.format.words import PIN_QUEUE, WORKER_QUEUE
-from profiler_server.analysis.tables import choose, find_rows
+from profiler_server.analysis.tables import choose, find_sound
 from profiler_server.derive.stamps import shorten_stamp, stamp_tables
 from profiler_server.timeline.pyramid import Int32s
 
@@ -60,7 +60,7 @@ class Track:
 def read_tracks(rank: RankRun) -> list[Track]:
     """Return the tracks of the table `tracks`, none if it is absent or damaged."""
     columns = ("track", "kind", "name", "process", "order", "unit")
-    rows = find_rows(rank, "tracks", columns).select(columns).to_pylist()
+    rows = find_sound(rank, "tracks", columns).select(columns).to_pylist()
     return [
         Track(track, kind, name, group or "", order, unit or "")
         for track, kind, name, group, order, unit in map(dict.values, rows)
@@ -232,14 +232,14 @@ _Named = tuple[str, str, str, Ints, npt.NDArray[np.float64]]
 
 def _read_trace_counters(rank: RankRun, tracks: list[Track]) -> list[Series]:
     counting = {track.id: track for track in tracks if track.kind == "counter"}
-    data = find_rows(rank, "counters", ("track", "start_ns", "value"))
+    data = find_sound(rank, "counters", ("track", "start_ns", "value"))
     ids = data["track"].to_numpy()
     time, value = data["start_ns"].to_numpy(), data["value"].to_numpy()
     return [_sorted_series(track, time[ids == i], value[ids == i]) for i, track in counting.items()]
 
 
 def _read_queues(rank: RankRun) -> list[_Named]:
-    data = find_rows(rank, "queues", ("queue", "loader", "start_ns", "depth"))
+    data = find_sound(rank, "queues", ("queue", "loader", "start_ns", "depth"))
     loaders = pc.unique(pc.fill_null(data["loader"], -1)).to_pylist()
     found: list[_Named] = []
     for loader in sorted(loaders):
@@ -253,7 +253,7 @@ def _read_queues(rank: RankRun) -> list[_Named]:
 
 
 def _read_memory(rank: RankRun) -> list[_Named]:
-    data = find_rows(rank, "memory", ("device", "start_ns", "allocated_bytes", "reserved_bytes"))
+    data = find_sound(rank, "memory", ("device", "start_ns", "allocated_bytes", "reserved_bytes"))
     found: list[_Named] = []
     for device in sorted(pc.unique(data["device"]).to_pylist()):
         rows = data.filter(pc.equal(data["device"], device))

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import ast
+import pkgutil
 import re
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
+
+from profiler_server.diagnosis import limits
+from profiler_server.words.phrases import read_texts
 
 ROOT = Path(__file__).parents[2] / "profiler_server"
 DONE = ("diagnosis/rules", "analysis/replay")
@@ -39,3 +44,12 @@ def test_rules_and_replay_hold_no_threshold_of_their_own() -> None:
 
 def test_thresholds_outside_of_the_limits_become_fewer() -> None:
     assert len(list(list_thresholds("diagnosis", "facts", "analysis"))) <= MOST_OUTSIDE
+
+
+def test_a_limit_that_a_text_names_is_of_one_family_alone_or_the_same_in_all() -> None:
+    families = [vars(import_module(f"{limits.__name__}.{one.name}")) for one in pkgutil.iter_modules(limits.__path__)]
+    texts = "\n".join(text for entry in read_texts().values() for text in entry.values())
+    named = set(re.findall(r"\{limits\.(\w+)", texts))
+    values = {name: {family[name] for family in families if name in family} for name in named}
+    assert len(named) > 50
+    assert {name: found for name, found in values.items() if len(found) != 1} == {}

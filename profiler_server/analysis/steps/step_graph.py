@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from collector.format.phases import PHASE_NAMES
 from collector.format.run import RankRun
 from collector.format.steps import PhaseShare
-from profiler_server.analysis.tables import choose, find_rows
+from profiler_server.analysis.tables import choose, find_rows, find_sound
 
 MOST_STRETCHES = 400
 """A step with more stretches than that is laid out by phase: single ones could not be seen."""
@@ -81,7 +81,7 @@ def _lay_out(lengths: dict[str, float]) -> tuple[Stretch, ...]:
 
 
 def _read_stretches(rank: RankRun, index: int, start_ns: int) -> tuple[Stretch, ...]:
-    table = find_rows(rank, "phases", ("phase", "start_ns", "duration_ns", "index"), pc.field("index") == index)
+    table = find_sound(rank, "phases", ("phase", "start_ns", "duration_ns", "index"), pc.field("index") == index)
     joined: list[Stretch] = []
     for row in table.sort_by("start_ns").to_pylist():
         last = joined[-1] if joined else None
@@ -95,7 +95,7 @@ def _read_stretches(rank: RankRun, index: int, start_ns: int) -> tuple[Stretch, 
 
 def _read_collectives(rank: RankRun, step: int, start_ns: int) -> tuple[CollectiveStretch, ...]:
     columns = ("step", "name", "group", "start_ns", "duration_ns", "on_device")
-    table = find_rows(rank, "collectives", columns, pc.field("step") == step).sort_by("start_ns")
+    table = find_sound(rank, "collectives", columns, pc.field("step") == step).sort_by("start_ns")
     return tuple(
         CollectiveStretch(
             row=f"{_name_group(row['group'])}{'' if row['on_device'] else ' (host)'}",

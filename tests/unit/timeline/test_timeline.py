@@ -7,14 +7,16 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from collector.format import parts
 from collector.format.run import open_run
 from collector.format.schema import layout
-from collector.format.schema.errors import TableBrokenError
+from collector.format.schema.errors import NewerSchemaError, TableBrokenError
 from collector.format.schema.removal import remove_tree
 from profiler_server.analysis.replay.critical import find_critical_path
+from profiler_server.analysis.steps.step_graph import trace_step
 from profiler_server.timeline import cache
 from profiler_server.timeline.cache import CACHE_FOLDER, TimelineCache, find_timelines
 from profiler_server.timeline.derived import derive_slices
@@ -57,6 +59,16 @@ def test_device_time_is_split_into_computation_communication_and_free(tmp_path: 
     total = {name: int(ns) for name, ns in zip(names.name, names.total_ns, strict=True)}
     parts_of_span = ("Computation", "Communication, overlapped", "Communication, exposed", "Free time")
     assert [total[name] for name in parts_of_span] == [150, 50, 50, 50]
+
+
+@pytest.mark.parametrize("table", ["tracks", "counters", "queues", "memory", "steps", "phases"])
+def test_a_table_of_a_newer_version_is_not_left_out_without_a_word(tmp_path: Path, table: str) -> None:
+    rank = build_slices_run(tmp_path / "run", [make_slice(0, 0, 10)]).rank(0)
+    steps, path = rank.table("steps"), layout.table_file(rank.folder, table)
+    stored = parts.read_files([path] if path.exists() else [], table)
+    pq.write_table(stored.replace_schema_metadata({b"stepscope.schema_version": b"99"}), path)
+    with pytest.raises(NewerSchemaError):
+        trace_step(rank, steps, 2) if table == "phases" else open_timeline(rank)
 
 
 def test_search_goes_forward_back_and_round(tmp_path: Path) -> None:
