@@ -84,12 +84,23 @@ def test_means_are_over_the_batches() -> None:
 
 
 def test_statistics_are_numpys_over_the_kept_batches() -> None:
-    stats = summarize_samples(collect_samples(make_calls(batches=20, warmup=2)))["pipeline/batch"]["cpu_time"]
+    found = summarize_samples(collect_samples(make_calls(batches=20, warmup=2)))["pipeline/batch"]
+    assert found.keys() == {"cpu_time", "gpu_time", "cpu_time_per_item", "gpu_time_per_item"}
+    stats = found["cpu_time"]
     kept = np.arange(12.0, 28.0)
     assert stats["total_items"] == 16 * 4
     assert stats["std"] == pytest.approx(kept.std())
     for name, share in (("percentile_16", 16), ("percentile_84", 84), ("percentile_95", 95), ("median", 50)):
         assert stats[name] == pytest.approx(np.percentile(kept, share))
+
+
+def test_a_call_that_failed_is_listed_and_not_measured() -> None:
+    calls = Calls(build_calls([row(0, None, "a", 9, failed=True), row(1, None, "b", 4)]), 0)
+    assert build_data(calls) == {
+        "a": {"cpu_time": 9, "gpu_time": 0, "failed": True},
+        "b": {"cpu_time": 4, "gpu_time": 0},
+    }
+    assert {sample.path for sample in collect_samples(calls)} == build_means(calls).keys() == {"b"}
 
 
 @given(st.integers(0, 12), st.integers(0, 8))
