@@ -55,7 +55,7 @@ export class Critical {
       await new Promise((resolve) => setTimeout(resolve, POLL_MS));
       return this.field.checked ? this.read() : null;
     }
-    if (!found.starts.length) say("No call of this window is linked to the work that it launched, so there is no critical path");
+    if (!found.starts.length) say("There is no critical path: no step in detail, or no call in one that is linked to the work that it launched");
     return found.starts.length ? { rank: this.viewer.main, ...found } : null;
   }
 }
