@@ -12,11 +12,11 @@ import functools
 import importlib.util
 import os
 import sys
-import threading
-import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from importlib.machinery import ModuleSpec
+from threading import get_ident
+from time import perf_counter_ns
 from types import CodeType, ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -31,9 +31,10 @@ _INHERITED = object()
 def bind(log: WordLog) -> tuple[memoryview, int, Callable[[], int], list[int], Callable[[], int], Callable[[], int]]:
     """Return what a hook holds in cells of its own: words, mask and positions of the log, its thread, clock and `get_ident`.
 
-    To write a word is then `words[following() & mask] = now() + CODE`, where `thread[0] == get_ident()`.
+    To write a word is then `words[following() & mask] = now() + CODE`, where `thread[0] == get_ident()`. Hooks are made
+    during a training too, so neither is looked up in its module: somebody may have put another clock there.
     """
-    return log.words, log.mask, log.following, log.thread, time.perf_counter_ns, threading.get_ident
+    return log.words, log.mask, log.following, log.thread, perf_counter_ns, get_ident
 
 
 def do_nothing(*_: Any, **__: Any) -> None:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import errno
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import numpy as np
-import numpy.typing as npt
-
+from collector.format.phases import PHASE_PLACES
 from collector.format.schema.layout import spell_recovery
 from collector.format.schema.manifest import Warn
 from collector.format.schema.wording import format_number_of, format_part, format_percent
-from collector.sidecar.steps.rows import DATA, GAP, H2D, TAIL
+
+if TYPE_CHECKING:  # profiler-run imports this before the script, which must not wait for numpy
+    from collector.sidecar.steps.steady import Ints
 
 STEPS_LOST = "steps_lost"
 STEPS_UNSEEN = "steps_unseen"
@@ -54,8 +55,7 @@ def spell_remedy(error: OSError) -> str:
     return "See to the disk"
 
 
-Ints = npt.NDArray[np.int64]
-
+GAP, DATA, H2D, TAIL = (PHASE_PLACES[name] for name in ("gap", "data_wait", "h2d", "tail"))
 UNSEEN_FRAC = 0.1
 """Where no input is seen, and more than this of most steps passes outside of every known call, it may be input."""
 LEAST_STEPS = 5

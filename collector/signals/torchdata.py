@@ -41,14 +41,17 @@ class TorchdataSignal(Signal):
         context.when_imported(_NODES, self._patch_nodes)
 
     def _patch_stateful(self) -> None:
-        steps, module = self._context.steps, sys.modules[_STATEFUL]
-        self._watch_start(module.StatefulDataLoader, lambda loader: steps.fetch_starts())
+        steps = self._context.steps
+        with self._context.shielded(self.name):  # another version may have other classes: then the run says so
+            loader = sys.modules[_STATEFUL].StatefulDataLoader
+            self._watch_start(loader, lambda loader: steps.fetch_starts())
 
     def _patch_nodes(self) -> None:
-        module = sys.modules[_NODES]
-        self._watch_start(module.Loader, self._begin_epoch)
-        iterator = module.LoaderIterator
-        self._context.undo.patch(iterator, "__next__", self._make_next(iterator.__next__))
+        with self._context.shielded(self.name):
+            module: Any = sys.modules[_NODES]
+            loader, iterator = module.Loader, module.LoaderIterator
+            self._watch_start(loader, self._begin_epoch)
+            self._context.undo.patch(iterator, "__next__", self._make_next(iterator.__next__))
 
     def _watch_start(self, kind: Any, begin: Callable[[Any], None]) -> None:
         hook = make_span_hook(self._context.log, kind.__iter__, LOADER_START, LOADER_READY, begin)

@@ -179,9 +179,10 @@ class WorkersSignal(Signal):
             self._log.close()
 
     def _patch_stateful(self) -> None:
-        stateful: Any = sys.modules[_STATEFUL]
-        kinds = stateful._StatefulMultiProcessingDataLoaderIter, stateful._StatefulSingleProcessDataLoaderIter
-        self._patch(*kinds, stateful)
+        with log_failure("how a StatefulDataLoader makes its batches is not recorded"):
+            stateful: Any = sys.modules[_STATEFUL]
+            kinds = stateful._StatefulMultiProcessingDataLoaderIter, stateful._StatefulSingleProcessDataLoaderIter
+            self._patch(*kinds, stateful)
 
     def _patch(self, with_workers: Any, without: Any, holder: Any) -> None:
         """Patch the iterators of a loader; its iterator starts `holder._worker_loop` in its workers."""

@@ -70,7 +70,10 @@ def test_the_ranks_page_stands_on_no_more_than_it_did() -> None:
     assert len(close("profiler_server.pages.ranks")) <= MOST_OF_RANKS
 
 
-@pytest.mark.parametrize("start", ["import collector", "from profiler_server.cli import *; register_commands()"])
+@pytest.mark.parametrize(
+    "start",
+    ["import collector", "import collector.launch.command", "from profiler_server.cli import *; register_commands()"],
+)
 def test_what_every_start_imports_is_light(start: str) -> None:
     code = f"import sys; {start}; print([m for m in ('torch', 'pyarrow', 'pandas', 'numpy') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)

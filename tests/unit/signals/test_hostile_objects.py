@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -127,3 +129,43 @@ def test_model_that_refuses_to_be_looked_at_is_trained(tmp_path: Path) -> None:
     recorded = record(tmp_path, lambda: losses.extend(train(model) for model in models))
     assert losses == [train(model) for model in models]
     assert recorded.kinds == {"train": 8 * len(models)}
+
+
+def test_clock_that_the_script_puts_into_the_module_is_not_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), 1e-4)
+
+    def find_loss() -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = model(torch.ones(4, 2)).sum()
+        loss.backward()
+        return loss
+
+    def loop() -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(
+                "time.perf_counter_ns", lambda: None
+            )  # some hooks are made after it: of forwards, of closures
+            for _ in range(8):
+                optimizer.step(find_loss)
+
+    assert record(tmp_path, loop).kinds == {"train": 8}
+
+
+def test_torchdata_with_other_classes_is_said_to_have_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Loader:
+        def __iter__(self) -> Any:
+            return iter(())
+
+    module = ModuleType("torchdata.nodes.loader")
+    module.Loader = Loader  # type: ignore[attr-defined]
+    before = Loader.__iter__
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, module.__name__, module)
+        seen: list[Any] = []
+        recorded = record(tmp_path, lambda: seen.append(Loader.__iter__) or train(nn.Identity(), _Holder))  # type: ignore[func-returns-value]
+    states = {signal.name: signal.state for signal in recorded.run.rank().manifest.signals}
+    assert states["torchdata"] == "failed"
+    assert seen == [before]
