@@ -1,6 +1,7 @@
-"""`import collector.auto`: record this process if PROFILER_OUTPUT_PATH is set, and do nothing at all if it is not.
+"""`import collector.auto`: record this process if PROFILER_OUTPUT_PATH is set; otherwise do nothing.
 
-One line for a script that is started by plain `python`: the environment then decides, as it does below profiler-run.
+The import is meant for a script that plain `python` starts. The environment then decides, as it does under
+profiler-run.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The edge between our code and what is not ours: the user's training, other people's objects, a plug-in."""
+"""The edge between our code and foreign code: the user's training, other people's objects, a plug-in."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ _log = logging.getLogger("stepscope")
 
 
 class Edge:
-    """`with Edge(tell):` lets no exception out of its block: `tell` is called with it, and what follows runs.
+    """`with Edge(tell):` catches every exception of its block, calls `tell` with the exception, and lets the code after
+    the block run.
 
-    It stops every Exception, because nobody can list what other people's objects raise when they are touched, and the
-    training must go on. KeyboardInterrupt and SystemExit pass: they are meant for the training. Entering and leaving
-    takes half a microsecond, so what runs several times a step has a `try` of its own.
+    Every Exception is caught: other people's objects may raise anything, and the training must go on. KeyboardInterrupt
+    and SystemExit pass, because they are meant for the training. Entering and leaving takes half a microsecond; code
+    that runs several times a step uses its own `try`.
     """
 
     __slots__ = ("_tell",)
@@ -36,7 +37,7 @@ class Edge:
 
 
 def log_failure(text: str, *args: object, level: int = logging.WARNING) -> Edge:
-    """Return an edge that only logs: `text` says what does not happen then, the exception follows it."""
+    """Return an edge that only logs: first `text`, which names the consequence, then the exception."""
     return Edge(lambda error: _log.log(level, f"stepscope: {text}: %r", *args, error))
 
 
@@ -44,9 +45,9 @@ _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
 
 def hide_frames(error: BaseException) -> None:
-    """Take all frames of ours that the traceback begins with out of it, otherwise as `hide_frame` does.
+    """Remove all of our frames at the start of an error's traceback; otherwise as `hide_frame`.
 
-    For an error that came while our own code held the training back: raised by a handler of a signal, such as Ctrl-C.
+    For an error raised while our own code held up the training: by a signal handler, such as Ctrl-C's.
     """
     traceback = error.__traceback__
     while traceback is not None and traceback.tb_frame.f_code.co_filename.startswith(_PACKAGE):
@@ -55,11 +56,12 @@ def hide_frames(error: BaseException) -> None:
 
 
 def hide_frame(error: BaseException) -> None:
-    """Take the calling function out of the traceback of an error that it has just caught and is to raise again.
+    """Remove the calling function from the traceback of an error that the function has just caught and will raise
+    again.
 
-    For hooks on the hot path, between the user's code and torch: `except BaseException as error: hide_frame(error); raise`,
-    with nothing else before the `raise`, around all of the hook. Others use `unseen`. Under Python 3.10 the frame stays:
-    there a bare `raise` brings it back.
+    For hooks on the hot path, between the user's code and torch: `except BaseException as error: hide_frame(error);
+    raise` around the whole hook, with nothing else before the `raise`. Other code uses `unseen`. Under Python 3.10 the
+    frame stays: there, a bare `raise` adds the frame again.
     """
     traceback = error.__traceback__
     if traceback is not None:
@@ -81,4 +83,5 @@ class _Unseen:
 
 
 unseen = _Unseen()
-"""`with unseen:` is `hide_frame` for the function that it stands in, at a tenth of a microsecond, where nothing is hot."""
+"""`with unseen:` does the work of `hide_frame` for its function. The block costs a tenth of a microsecond: not for hot
+paths."""

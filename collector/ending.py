@@ -1,4 +1,4 @@
-"""What ends a command from outside: it unwinds as at Ctrl-C, so that no file stays half and what it started ends, too."""
+"""End a command on a signal as on Ctrl-C: no file stays half written, and its child processes end too."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from contextlib import contextmanager
 from types import FrameType
 
 SIGNALLED = 128
-"""A shell adds this to the number of the signal that ended a command."""
+"""A shell adds this to the signal number when a signal ended a command."""
 _AGAIN_S = 0.01
 
 
 @contextmanager
 def unwind_at_signals(on_signal: Callable[[int], None] = lambda number: None) -> Iterator[None]:
-    """Let SIGTERM and SIGHUP raise SystemExit meanwhile, after `on_signal` was told of the number.
+    """Make SIGTERM and SIGHUP raise SystemExit inside the block, after calling `on_signal` with the signal number.
 
-    What is ignored, as SIGHUP is below nohup, stays so; after the first signal both are, for what is left to do is tidying.
-    An end that Python drops, Ctrl-C as well, is raised again.
+    Ignored signals, such as SIGHUP under nohup, stay ignored. After the first signal both are ignored, because only
+    tidying is left. A SystemExit or Ctrl-C that Python drops is raised again.
     """
     heard = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) is not signal.SIG_IGN]
 
@@ -42,8 +42,8 @@ def unwind_at_signals(on_signal: Callable[[int], None] = lambda number: None) ->
 def _raise_what_is_dropped() -> Iterator[None]:
     """Raise SystemExit and KeyboardInterrupt again where Python drops them.
 
-    Python drops what a signal raises in a hook of fork, in a callback of a weak reference and in a generator that nobody
-    reads: it passes it to `sys.unraisablehook` and goes on.
+    Python drops an exception that a signal raises in a fork hook, in a weak reference's callback and in a generator
+    that nobody reads: Python passes the exception to `sys.unraisablehook` and goes on.
     """
     hook, alarm = sys.unraisablehook, signal.getsignal(signal.SIGALRM)
 

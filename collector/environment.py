@@ -1,6 +1,6 @@
-"""What the process runs on: rank, cores, versions.
+"""The environment of the process: rank, cores, versions.
 
-Looks at torch only if somebody has imported it.
+torch is used only if the process has imported it already.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from importlib.util import find_spec
 from pathlib import Path
 
 _MOST_RANKS = 1 << 24
-"""What a variable says beyond that is no number of a rank, but a mistake; nor is a negative one."""
+"""A larger number in a variable, or a negative number, is a mistake and not a rank."""
 _RANK_VARIABLES = (
     ("RANK", "WORLD_SIZE"),
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
     ("SLURM_PROCID", "SLURM_NTASKS"),
     ("LOCAL_RANK", "WORLD_SIZE"),  # Lightning's own launcher, on one node
 )
-"""Where launchers say which rank a process is, the most exact one first."""
+"""Environment variables in which launchers give the rank, the most exact first."""
 
 
 def find_rank() -> tuple[int, int]:
-    """Return rank and world size: of the process group if there is one, else of the environment."""
+    """Return rank and world size, from the process group if there is one, else from the environment."""
     distributed = sys.modules.get("torch.distributed")
     if distributed is not None and distributed.is_available() and distributed.is_initialized():
         return int(distributed.get_rank()), int(distributed.get_world_size())
@@ -36,7 +36,7 @@ def find_rank() -> tuple[int, int]:
 
 
 def is_main_interpreter() -> bool:
-    """Say whether this is the interpreter that the process was started with."""
+    """Return whether this is the process's main interpreter."""
     # No module with a documented name knows it; the second name is that of Python before 3.13. A build may have neither.
     name = "_interpreters" if find_spec("_interpreters") else "_xxsubinterpreters"
     try:
@@ -47,7 +47,7 @@ def is_main_interpreter() -> bool:
 
 
 def count_usable_cores() -> float:
-    """Return the cores that this process may use: its affinity, cut by the quota of its control group."""
+    """Return the number of cores that this process may use: its affinity, limited by its control group's quota."""
     try:
         cores = float(len(os.sched_getaffinity(0)))
     except AttributeError:  # pragma: no cover  macOS
@@ -62,7 +62,7 @@ def count_usable_cores() -> float:
 
 
 def find_versions() -> tuple[str | None, str | None]:
-    """Return the versions of torch and CUDA; without importing torch if nobody has yet."""
+    """Return the versions of torch and CUDA, without importing torch."""
     torch = sys.modules.get("torch")
     if torch is not None:
         return str(torch.__version__), torch.version.cuda

@@ -1,7 +1,8 @@
-"""`python -m collector.expendable MODULE …` runs `python -m MODULE …` as what the system ends first where memory is full.
+"""`python -m collector.expendable MODULE …` runs `python -m MODULE …` as the first process to be killed when memory is
+full.
 
-It would end the largest process otherwise, which is the training that ours belongs to. Said before anything of ours is
-imported: by then the memory that is too much may be asked for already.
+Otherwise the system would kill the largest process, which is the training. The order is given before any of our modules
+is imported, because the imports may already ask for too much memory.
 """
 
 import os
@@ -12,13 +13,14 @@ from pathlib import Path
 
 
 def go_first() -> None:
-    """Have the system end this process before any other; where there is no such order nothing happens."""
+    """Make the system kill this process before any other when memory is full; do nothing on systems without such an
+    order."""
     with suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
         file.write("1000")
 
 
 def build_environment() -> dict[str, str]:
-    """Return the environment of a process of ours that finds this very package, and computes on one thread."""
+    """Return the environment for a child process: it finds this very package, and computes on one thread."""
     root = str(Path(__file__).resolve().parents[1])
     path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
     return {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}

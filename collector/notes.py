@@ -1,4 +1,4 @@
-"""What the training process tells the sidecar, in one small file: `rank_<r>/events/notes.json`."""
+"""The notes from the training process to the sidecar, in one small file: `rank_<r>/events/notes.json`."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ from collector.ring.clock import Clock
 
 NOTES_FILE = "notes.json"
 SAVED_FILE = "notes.saved.json"
-"""A copy that a loss of power does not take away: the training process never waits for the disk, so the sidecar makes it."""
+"""A copy of the notes that survives a loss of power. The sidecar writes the copy: the training process never waits for
+the disk."""
 WORDS_FILE = "words.ring"
 
 
 @dataclass
 class Notes:
-    """Who records, and what was found out since. `finished` is empty while recording, else complete or crashed."""
+    """The recording process and all facts found since. `finished` is empty while recording, then complete or crashed."""
 
     rank: int
     pid: int
@@ -49,7 +50,7 @@ class Notes:
     usable_cores: float | None = None
     torch_threads: int | None = None
     terminal: list[int] = field(default_factory=list)
-    """What tells the stderr of the training process from other files: device and number."""
+    """The device and number that identify the stderr of the training process among files."""
 
     @property
     def clock(self) -> Clock:
@@ -62,7 +63,7 @@ def write_notes(notes: Notes, rank_folder: Path) -> None:
 
 
 def read_notes(rank_folder: Path) -> Notes:
-    """Read the file, or else its copy. OSError or ValueError if neither can be read."""
+    """Read the file, or its copy if the file cannot be read. OSError or ValueError if neither can be read."""
     try:
         return _read_file(events_path(rank_folder) / NOTES_FILE)
     except (OSError, ValueError):
@@ -72,7 +73,7 @@ def read_notes(rank_folder: Path) -> Notes:
 
 
 def save_copy(notes: Notes, rank_folder: Path) -> None:
-    """Write the copy so that it is on the disk. OSError passes through."""
+    """Write the copy and wait until the disk has it. OSError passes through."""
     replace_text(events_path(rank_folder) / SAVED_FILE, _encode(notes), durable=True)
 
 
@@ -93,7 +94,7 @@ def _read_file(path: Path) -> Notes:
 
 
 def _check_entries(notes: Notes) -> None:
-    """Raise if rank.json could not be made of these notes."""
+    """Raise if rank.json could not be written from these notes."""
     msgspec.convert(notes.devices, list[Device])
     msgspec.convert([{"name": name, **entry} for name, entry in notes.signals.items()], list[Signal])
     # NumPy's numbers were noted as text, which the reader of rank.json makes numbers of.

@@ -1,4 +1,4 @@
-"""The options of a Profiler: their types, their defaults, and what is checked before anything is recorded."""
+"""The options of a Profiler: their types, their defaults, and their checks, which run before any recording."""
 
 from __future__ import annotations
 
@@ -24,11 +24,12 @@ _IMPORTANT = {
     "stacks": False,
     "triggers": False,
 }
-"""What `level="important"` changes of the defaults, which are those of `Options`."""
+"""The defaults under `level="important"` that differ from those of `Options`."""
 
 
 class Default(enum.Enum):
-    """Stands in a signature for a default that depends on `level`; None cannot, because it switches the window off."""
+    """Marks, in a signature, a default that depends on `level`. None cannot mark this, because None switches the window
+    off."""
 
     BY_LEVEL = "by level"
 
@@ -41,7 +42,7 @@ BY_LEVEL = Default.BY_LEVEL
 
 @dataclass(frozen=True)
 class WindowOption:
-    """When the detailed window opens: `count` steps from step `first`. `count` 0 means never."""
+    """The steps of the detailed window: `count` steps from step `first`. `count` 0 means never."""
 
     first: int = 10
     count: int = 3
@@ -52,14 +53,15 @@ class WindowOption:
 
 
 WindowValue = Literal["auto"] | bool | tuple[int, int] | list[int] | Mapping[str, int] | WindowOption | None
-"""What the option `window` takes; `parse_window` says what each form means."""
+"""The values that the option `window` accepts; see `parse_window`."""
 ActivitiesValue = Activity | Collection[Activity]
 
 
 @dataclass(frozen=True)
 class Options:
-    """What to collect. `level` is how much: important (steps, and what is switched on by name), info, debug (call stacks
-    and modules in windows too). `baseline` is the path of the run that this one tries to improve, "" for none named."""
+    """The options of a recording. `level` sets how much is recorded: important (steps, and everything switched on by
+    name), info, or debug (call stacks and modules in windows too). `baseline` is the path of the run that this run
+    tries to improve, "" for none."""
 
     window: WindowOption = WindowOption()
     data_pipeline: bool = True
@@ -74,7 +76,7 @@ class Options:
     baseline: str = ""
 
     def is_on(self, option: str) -> bool:
-        """Say whether the option of that name is on; an empty name is always on."""
+        """Return whether the option is on; an empty name is always on."""
         if not option:
             return True
         value = getattr(self, option, True)
@@ -85,9 +87,9 @@ class Options:
 
 
 def parse_options(given: Mapping[str, Any]) -> Options:
-    """Check options by name; those that are BY_LEVEL count as not given.
+    """Check options by name; an option that is BY_LEVEL gets its default.
 
-    Raises OptionError naming the option and the nearest real one, or the value it takes.
+    Raises OptionError naming the option and the nearest real name, or the values that the option takes.
     """
     given = {name: value for name, value in given.items() if value is not BY_LEVEL}
     names = [field.name for field in dataclasses.fields(Options)]

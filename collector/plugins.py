@@ -1,7 +1,7 @@
-"""Find the plug-ins of a room: every module in a package that declares a given name. Nothing lists them.
+"""Find the plug-ins of a room: every module in a package that declares a given name. There is no list of plug-ins.
 
-One policy for all rooms: a module that cannot be imported is named in the log and returned, so that a page can show it;
-the other plug-ins are not affected.
+A module that cannot be imported is named in the log and returned, so that a page can show it. The other plug-ins are
+not affected.
 """
 
 from __future__ import annotations
@@ -21,27 +21,28 @@ _log = logging.getLogger("stepscope")
 
 @dataclass(frozen=True)
 class BrokenPlugin:
-    """A module that cannot be imported; `name` is the last part of its name."""
+    """A module that cannot be imported; `name` is the last component of its module path."""
 
     name: str
     error: Exception
 
     @property
     def reason(self) -> str:
-        """What is wrong with it, in one line."""
+        """The reason for the failed import, in one line."""
         return explain_failure(self.error)
 
 
 @dataclass(frozen=True)
 class Room:
-    """The modules that declare the name, in the order of their own names, and those that cannot be imported."""
+    """The modules that declare the name, sorted by module name, and the modules that cannot be imported."""
 
     modules: tuple[ModuleType, ...]
     broken: tuple[BrokenPlugin, ...]
 
 
 def search_room(package: ModuleType, name: str) -> Room:
-    """Import every module of the package but those that begin with an underscore, and return those that declare `name`."""
+    """Import every module of the package, except names with a leading underscore; return the modules that declare
+    `name`."""
     modules: list[ModuleType] = []
     broken: list[BrokenPlugin] = []
     for info in sorted(pkgutil.iter_modules(package.__path__), key=lambda module: module.name):
@@ -60,7 +61,8 @@ def search_room(package: ModuleType, name: str) -> Room:
 
 
 def _log_broken(package: str, broken: list[BrokenPlugin]) -> None:
-    """Log what is left out, a line each; several that lack the same package share one, as all signals without torch do."""
+    """Log each broken module on a line of its own; modules that lack the same package share a line, as all signals do
+    without torch."""
     missing = [_find_missing(plugin.error) for plugin in broken]
     for name in dict.fromkeys(missing):
         without = [plugin for plugin, other in zip(broken, missing, strict=True) if other == name]
@@ -73,17 +75,18 @@ def _log_broken(package: str, broken: list[BrokenPlugin]) -> None:
 
 
 def _find_missing(error: Exception) -> str:
-    """Return the package that could not be imported, "" for another failure."""
+    """Return the name of the package that could not be imported, "" for another failure."""
     return (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
 
 
 def find_plugins(package: ModuleType, name: str) -> tuple[Any, ...]:
-    """Return what the modules of the package that declare `name` declare, by module name: one plug-in each, or a tuple."""
+    """Return the declared values of `name` in the package's modules, sorted by module name. A module declares one
+    plug-in or a tuple."""
     declared = (getattr(module, name) for module in search_room(package, name).modules)
     return tuple(plugin for each in declared for plugin in (each if isinstance(each, tuple) else (each,)))
 
 
 def explain_failure(error: Exception) -> str:
-    """Return what an exception says in one line: its kind, and the first line of its text."""
+    """Return an exception in one line: its type, and the first line of its message."""
     text = str(error).splitlines()
     return f"{type(error).__name__}{f': {text[0]}' if text else ''}"[:_LONGEST_LINE]

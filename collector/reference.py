@@ -1,4 +1,4 @@
-"""Make docs/api.md from the docstrings of what `collector` offers: `python -m collector.reference docs/api.md`."""
+"""Make docs/api.md from the docstrings of the public names of `collector`: `python -m collector.reference docs/api.md`."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def build_reference() -> str:
 
 
 def _list_answers(kinds: dict[str, Any]) -> Iterator[Any]:
-    """Yield the classes that calls return and nobody imports."""
+    """Yield the classes that calls return and that users do not import."""
     from collector.estimating.estimation import Estimate
     from collector.format.run import RankRun
 
@@ -75,7 +75,7 @@ def _is_error(value: Any) -> bool:
 
 
 def _read_text(value: Any) -> str:
-    """Return a docstring; its examples become code with their output as a comment, its list of parameters a list."""
+    """Return a docstring as Markdown: examples as code with the output in comments, parameters as a list."""
     lines: list[str] = []
     is_code = False
     for line in inspect.cleandoc(value.__doc__ or "").splitlines():

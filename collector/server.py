@@ -1,4 +1,5 @@
-"""The one door to the server, which is installed beside this package. It is imported when it is asked: no training loads it."""
+"""The only import of the server, which is installed beside this package. The import happens inside each call: no
+training loads the server."""
 
 from __future__ import annotations
 
@@ -14,12 +15,13 @@ SERVER = "profiler_server"
 
 
 def find_missing_package() -> str | None:
-    """Return the first package that the server's commands need and that is not installed."""
+    """Return the first package that the server's commands need and that is not installed; None if all are there."""
     return next((name for name in (SERVER, "typer", "scipy") if importlib.util.find_spec(name) is None), None)
 
 
 def diagnose(run: Run, rank: int) -> tuple[str, tuple[Suggestion, ...], str]:
-    """Return what the pages say of a rank: verdict, suggestions, and why there are none. Raises as `RankRun.table` does."""
+    """Return the page's results for a rank: the verdict, the suggestions, and the reason if there are none. Raises as
+    `RankRun.table`."""
     from profiler_server.diagnosis.judging import diagnose
 
     found = diagnose(run, rank)
@@ -33,21 +35,21 @@ def format_duration(value_ns: float) -> str:
 
 
 def read_least_pairs() -> int:
-    """Return how many pairs of runs the gate needs for a verdict."""
+    """Return the number of pairs of runs that the gate needs for a verdict."""
     from profiler_server.diagnosis.limits.compare import LEAST_RUNS
 
     return LEAST_RUNS
 
 
 def check_share(text: str) -> None:
-    """Raise UsageError for a slowdown that the gate would refuse."""
+    """Raise UsageError for a slowdown that the gate refuses."""
     from profiler_server.commands.compare import parse_share
 
     parse_share(text)
 
 
 def write_undecided(reason: str, junit: Path | None, markdown: Path | None) -> None:
-    """Write to the gate's files why there is no verdict. Raises OutputError."""
+    """Write the reason for the missing verdict to the gate's files. Raises OutputError."""
     from profiler_server.commands.compare import write_documents
     from profiler_server.report.gate import build_undecided
 

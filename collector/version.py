@@ -1,4 +1,4 @@
-"""The version of Stepscope that is installed; "0+unknown" where its files were only put on the path."""
+"""The installed version of Stepscope; "0+unknown" if its files are only on the path."""
 
 from importlib.metadata import PackageNotFoundError, version
 

@@ -14,9 +14,9 @@ _NEEDED = {"torch": "torch", "PIL": "pillow"}
 
 
 def main(output_path: str | Path, steps: int = DEFAULT_STEPS) -> int:
-    """Train a small CNN on pictures of digits and record it below output_path; return an exit code.
+    """Train a small CNN on pictures of digits and record the training below output_path; return an exit code.
 
-    Takes about 20 s on two slow cores. Says on stderr what to install when something is missing (exit code 2).
+    The training takes about 20 s on two slow cores. If a package is missing, stderr names it (exit code 2).
     """
     missing = [package for module, package in _NEEDED.items() if importlib.util.find_spec(module) is None]
     if missing:

@@ -1,7 +1,7 @@
-"""The demo's training: an ordinary script with two lines of Stepscope in it.
+"""The demo's training: an ordinary script with two lines of Stepscope.
 
-Its bottleneck is an honest and common one: pictures are augmented at full size before they are made small, so two
-workers cannot keep up with a small model.
+Its bottleneck is a common one: pictures are augmented at full size before they are made small, so two workers cannot
+keep up with a small model.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from collector.format.schema.removal import scratch_folder
 from collector.format.schema.wording import format_number_of, format_percent
 
 SIDE = 288
-"""Stored larger than the model needs, as photographs are."""
+"""The side of a stored picture in pixels: larger than the model needs, as with photographs."""
 
 
 def write_pictures(folder: Path, count: int) -> list[Path]:
-    """Write that many pictures, named `<number>_<digit>.png`, and return them."""
+    """Write `count` pictures, named `<number>_<digit>.png`, and return their paths."""
     folder.mkdir(parents=True, exist_ok=True)
     has_digits = importlib.util.find_spec("sklearn") is not None
     source = _read_handwritten() if has_digits else _draw_digits()
@@ -39,7 +39,7 @@ def write_pictures(folder: Path, count: int) -> list[Path]:
 
 
 def read_digit(path: Path) -> int:
-    """Return the digit that a file's name says."""
+    """Return the digit in a file's name."""
     return int(path.stem.rpartition("_")[2])
 
 
@@ -95,14 +95,14 @@ class Blur:
 
 
 class Shrink:
-    """Bring the picture to the size that the model takes."""
+    """A transform that shrinks the picture to the model's input size."""
 
     def __call__(self, picture: Image.Image) -> Image.Image:
         return picture.resize((MODEL_SIDE, MODEL_SIDE), Image.Resampling.BILINEAR)
 
 
 class ToTensor:
-    """A picture in grey to a tensor in 0..1, of shape (1, height, width)."""
+    """A transform from a grey picture to a tensor in 0..1, of shape (1, height, width)."""
 
     def __call__(self, picture: Image.Image) -> torch.Tensor:
         pixels = torch.frombuffer(bytearray(picture.tobytes()), dtype=torch.uint8)
@@ -110,7 +110,7 @@ class ToTensor:
 
 
 class DigitFiles(Dataset[Sample]):  # type: ignore[misc]
-    """Pictures in files whose names end in their digit."""
+    """A data set of picture files whose names end in their digit."""
 
     def __init__(self, paths: Sequence[Path], transform: Callable[..., torch.Tensor]) -> None:
         self.paths = list(paths)
@@ -152,7 +152,7 @@ def record_training(output_path: Path, steps: int) -> None:
 
 
 def train(paths: Sequence[Path], steps: int) -> float:
-    """Train, validating after each pass over the pictures; return the last accuracy."""
+    """Train, validate after each pass over the pictures, and return the last accuracy."""
     torch.manual_seed(0)
     augmented = Compose(Rotate(), Blur(), Shrink(), ToTensor())
     plain = Compose(Shrink(), ToTensor())
@@ -180,7 +180,7 @@ def train(paths: Sequence[Path], steps: int) -> float:
 
 
 def validate(model: nn.Module, loader: DataLoader[Sample]) -> float:
-    """Return the share of pictures that the model names right."""
+    """Return the share of pictures that the model classifies correctly."""
     model.eval()
     right = total = 0
     with torch.no_grad():
@@ -191,7 +191,7 @@ def validate(model: nn.Module, loader: DataLoader[Sample]) -> float:
 
 
 def show_progress(steps: int, width: int = 40) -> Iterator[None]:
-    """Draw a bar on a terminal that moves with each `next`; draw nothing into a pipe."""
+    """Draw a progress bar on a terminal that advances with each `next`; draw nothing into a pipe."""
     on_terminal = sys.stdout.isatty()
     for done in range(1, steps + 1):
         if on_terminal:

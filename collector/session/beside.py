@@ -1,4 +1,4 @@
-"""The recorder process as the training process sees it: started, looked after, waited for."""
+"""The recorder process (sidecar), seen from the training process: start, supervision, wait for its end."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from collector.sidecar.coverage_warnings import spell_problem
 from collector.sidecar.process import find_log, finish_rank, has_ended, start_sidecar
 
 PATIENCE_S = 10.0
-"""How long the end of a training waits for a recorder process that does nothing."""
+"""How long the end of a training waits for an idle recorder process."""
 FINISH_S = 120.0
-"""How long it waits for one that works."""
+"""How long the end of a training waits for a recorder process that works."""
 MOST_STARTS = 4
 _LOOK_S = 1.0
 _POLL_S = 0.05
@@ -27,7 +27,7 @@ _log = logging.getLogger("stepscope")
 
 
 class Beside:
-    """The recorder process of one rank, and what is done where there is none any more."""
+    """The recorder process of one rank. If the process is gone, this class does its work."""
 
     def __init__(self, rank_folder: Path, log: WordLog) -> None:
         self._rank_folder = rank_folder
@@ -38,16 +38,17 @@ class Beside:
 
     @property
     def pid(self) -> int:
-        """Its number, 0 where there is none."""
+        """The process id, 0 if there is no process."""
         return self._process.pid if self._process is not None else 0
 
     def start(self) -> None:
-        """Start it. OSError if it cannot be."""
+        """Start the recorder process. Raises OSError if that fails."""
         self._starts += 1
         self._process = start_sidecar(self._rank_folder, self._events_log.share())
 
     def look_after(self) -> str:
-        """Start it again if it has ended, for example killed when memory was full; return a warning for the run, or ""."""
+        """Start the process again if it has ended, for example killed when memory was full; return a warning for the
+        run, or ""."""
         now = time.monotonic()
         if self._process is None or now - self._looked < _LOOK_S:
             return ""
@@ -58,14 +59,14 @@ class Beside:
         return self._start_again(code)
 
     def leave(self) -> None:
-        """Let it write the rest by itself; one that has ended or is stopped is replaced, so that somebody does."""
+        """Let the process write the rest without waiting. Replace the process first if it has ended or is stopped."""
         if self._process is not None and (self._process.poll() is not None or self._is_stopped()):
             self.kill()
             if events_path(self._rank_folder).is_dir():
                 self.start()
 
     def finish(self) -> str:
-        """Wait until the tables are there, or make them here; return why they are not, "" if they are."""
+        """Wait until the tables are written, or write them here; return the reason if they are missing, else ""."""
         try:
             return self._wait() or self._replace_killed() or self._finish_here()
         except OSError as error:
@@ -90,7 +91,8 @@ class Beside:
         )
 
     def _wait(self) -> str:
-        """Wait for the process to end as long as it gets on; return why it is left alone, "" if it is gone."""
+        """Wait for the process to end while it makes progress; return the reason for leaving it alone, "" if it is
+        gone."""
         process = self._process
         if process is None:
             return ""
@@ -108,7 +110,7 @@ class Beside:
         return ""
 
     def _measure_work(self) -> float:
-        """Return a figure that grows while the process works."""
+        """Return a number that grows while the process works."""
         assert self._process is not None
         try:
             times = psutil.Process(self._process.pid).cpu_times()
@@ -117,7 +119,8 @@ class Beside:
         return float(times.user + times.system)
 
     def _give_up(self) -> str:
-        """End a process that is stopped, "" then: its work is done here. One that the system holds is left to it."""
+        """Kill a stopped process and return "": its work is then done here. Otherwise return why the process is left
+        alone."""
         assert self._process is not None
         if self._is_stopped():
             _log.warning("stepscope: the recorder process was stopped; it is ended, and its work is done here")
@@ -131,9 +134,10 @@ class Beside:
         )
 
     def _replace_killed(self) -> str:
-        """Have another process do what one left that was killed; return why the run is not complete, "" to go on here.
+        """Let a new process finish the work of a killed one; return the reason if the run is incomplete, "" to finish
+        here.
 
-        The system kills where memory is full. What the work takes would then end the training, if it were done here.
+        The system kills when memory is full. If the work were done here, the system might kill the training.
         """
         if not self._was_killed() or has_ended(self._rank_folder) or not events_path(self._rank_folder).is_dir():
             return ""
@@ -170,13 +174,13 @@ class Beside:
         return f"another process records {folder}; when it has ended, {spell_recovery(folder)} completes the run"
 
     def _explain(self, error: OSError) -> str:
-        """Return what is wrong; what can be kept is."""
+        """Save the log if possible, and return a description of the error."""
         self._save_log()
         text = spell_problem(error, self._rank_folder)
         return text[0].lower() + text[1:].rstrip(".")
 
     def _save_log(self) -> None:
-        """Keep what is in memory only where there is still a file for it."""
+        """Save the log from memory if its file still exists."""
         try:
             self._events_log.save()
         except OSError as other:

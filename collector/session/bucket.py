@@ -1,4 +1,4 @@
-"""A run that goes to a URL, as the training process sees it: recorded here, copied there by a process beside."""
+"""A run with a URL, seen from the training process: recorded on this machine, uploaded by another process."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from collector.storage.process import start_upload
 from collector.storage.urls import explain, find_missing_package, find_spool, split_url
 
 PATIENCE_S = 10.0
-"""How long the end of a training waits for the rest to be uploaded, and no longer where the last attempt failed."""
+"""How long the end of a training waits for the upload; no longer than this even if the last attempt failed."""
 _POLL_S = 0.1
 
 
 class Bucket:
-    """The URL that a run goes to. `spool` is where it is recorded."""
+    """The URL of a run. `spool` is the local folder in which the run is recorded."""
 
     def __init__(self, url: str) -> None:
         self.url = url.rstrip("/")
@@ -30,7 +30,7 @@ class Bucket:
         self._problem = ""
 
     def start(self, rank_folder: Path) -> None:
-        """Begin to copy a rank. Whatever keeps it from beginning is told at the end."""
+        """Begin to upload a rank. A failure to begin is reported at the end."""
         self._rank_folder = rank_folder
         if missing := find_missing_package(self.url):
             self._problem = f"it needs {missing}"
@@ -43,7 +43,7 @@ class Bucket:
             self._problem = f"the upload could not be started ({error})"
 
     def describe_end(self, patience_s: float = PATIENCE_S) -> str:
-        """Wait a little for the rest; return in one line where the run is, or what is not there yet and what to do."""
+        """Wait a little for the upload; return one line: the address of the run, or the missing files and what to do."""
         if self._rank_folder is None:
             return ""
         if self._is_memory and not self._problem:
@@ -68,7 +68,7 @@ class Bucket:
         return self.url.startswith("memory://")
 
     def _fill_memory(self, rank_folder: Path) -> str:
-        """Copy the rank into the memory of this process, which is the only one that can read it there."""
+        """Upload the rank to a memory:// URL. Only this process can read its memory, so this process uploads."""
         from collector.storage.uploading import RankUpload
 
         upload, failures = RankUpload(rank_folder, self.url), list[Exception]()
@@ -93,5 +93,5 @@ class Bucket:
 
 
 def speaks_for_host(rank: int) -> bool:
-    """Say whether this rank tells what concerns all ranks of its host."""
+    """Return whether this rank reports for all ranks of its host."""
     return os.environ.get("LOCAL_RANK", str(rank)) == "0"

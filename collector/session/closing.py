@@ -1,7 +1,7 @@
-"""The last lines of a training on the terminal: what bounds it, what to change, and what that gains.
+"""The last lines of a training on the terminal: its bottleneck, the change to make, and the expected gain.
 
-The judging is the server's. It runs in a process of its own, so that a training never loads it, and is not waited for
-longer than `PATIENCE_S`: who is told nothing looks at the page. Nor is it begun where memory is short.
+The server's code judges the run in a process of its own, so that a training never loads it. The training waits at most
+`PATIENCE_S`; the page shows the verdict later. Judging does not begin when memory is short.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ VARIABLE = "PROFILER_VERDICT"
 """`PROFILER_VERDICT=0` switches the lines off."""
 PATIENCE_S = 5.0
 LEAST_FREE_BYTES = 256 << 20
-"""Where less is free, the system might end the training for what the judging takes."""
+"""With less free memory, the judging might make the system kill the training."""
 _GROUPS = Path("/sys/fs/cgroup")
 _FILES = (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes"))
 _log = logging.getLogger("stepscope")
 
 
 def judge_briefly(run_path: Path, world_size: int = 1) -> list[str]:
-    """Return the lines on a run that is complete; none where the server is not installed, fails, or where memory is short.
+    """Return the lines on a complete run; none if the server is not installed or fails, or if memory is short.
 
-    Only the command where judging takes too long, and for a job of several ranks: it holds all their devices until its
-    last rank has ended, and one rank's tables are no verdict on the others.
+    Only the command is returned if judging takes too long, or if the job has several ranks. A job holds all its devices
+    until its last rank has ended, and one rank's tables give no verdict on the others.
     """
     later = f"for the verdict: profiler-server report --brief {shlex.quote(str(run_path))}"
     if (
@@ -65,7 +65,7 @@ def judge_briefly(run_path: Path, world_size: int = 1) -> list[str]:
 
 
 def measure_headroom(processes: Path = Path("/proc/self/cgroup"), groups: Path = _GROUPS) -> int:
-    """Return the bytes that are free: of the machine, or of a memory cgroup above this process if that leaves less."""
+    """Return the free memory in bytes: of the machine, or of a memory cgroup above this process if that has less."""
     free_bytes = int(psutil.virtual_memory().available)
     for folder in _list_groups(processes, groups):
         for limit, usage in _FILES:
@@ -76,7 +76,7 @@ def measure_headroom(processes: Path = Path("/proc/self/cgroup"), groups: Path =
 
 
 def _list_groups(processes: Path, groups: Path) -> list[Path]:
-    """Return the folders of the memory cgroups of this process, and of all above them."""
+    """Return the folders of this process's memory cgroups and of all their parents."""
     found = [groups, groups / "memory"]
     with suppress(OSError):
         for line in processes.read_text("utf-8").splitlines():
@@ -89,7 +89,7 @@ def _list_groups(processes: Path, groups: Path) -> list[Path]:
 
 
 def _find_cache(folder: Path) -> int:
-    """Return the bytes of a cgroup that hold files and are given up before anything is ended."""
+    """Return the bytes of a cgroup's file cache, which the system frees before it kills a process."""
     for line in (folder / "memory.stat").read_text("ascii").splitlines():
         name, _, value = line.partition(" ")
         if name in ("inactive_file", "total_inactive_file"):

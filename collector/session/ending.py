@@ -1,4 +1,4 @@
-"""How a run ended: by an exception, or with the process; and how many of its steps were recorded."""
+"""The end of a run: an exception, or the process's exit; and the number of recorded steps."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ _exits: list[SystemExit] = []
 
 
 def note_exit(error: SystemExit) -> None:
-    """Keep what nobody else does: the interpreter forgets a SystemExit before it calls who waits for its end."""
+    """Keep the SystemExit that ends the script: the interpreter forgets it before the exit handlers run."""
     _exits[:] = [error]
 
 
 def find_last_error() -> BaseException | None:
-    """Return what ends this process, None if that is not known.
+    """Return the exception that ends this process, None if unknown.
 
-    In a child of multiprocessing it is still on its way. Elsewhere the interpreter has kept it, before it called any
-    `sys.excepthook`: so none is needed here, and the user's are left alone. An interactive session keeps every error
-    there, those after which it went on too.
+    In a child of multiprocessing the exception is still being handled. Elsewhere the interpreter has stored it before
+    any `sys.excepthook` runs, so this needs no hook and leaves the user's hooks alone. An interactive session stores
+    every error there, even after it went on.
     """
     if (error := sys.exc_info()[1]) is not None:
         return error
@@ -39,9 +39,9 @@ def find_last_error() -> BaseException | None:
 
 
 def describe_error(error: BaseException | None) -> str:
-    """Return the type of an exception and the start of its message, "" for none and for an exit without a failure.
+    """Return the type of an exception and the start of its message, "" for None and for an exit without a failure.
 
-    An exit from within an `except` is described by what was caught there. What the message itself raises passes through.
+    An exit from within an `except` is described by the caught exception. Errors from the message itself pass through.
     """
     if isinstance(error, SystemExit):
         if error.code is None or error.code == 0:
@@ -55,7 +55,8 @@ def describe_error(error: BaseException | None) -> str:
 
 
 def _leave_out_traceback(message: str) -> str:
-    """Return the message of an error from another process without the traceback in it: what went wrong is its last line."""
+    """Return the message of an error from another process without its traceback: only the last line, which names the
+    failure."""
     before, found, traceback = message.partition(_TRACEBACK)
     if not found:
         return message
@@ -64,7 +65,7 @@ def _leave_out_traceback(message: str) -> str:
 
 
 def spell_end(ended_by: str, steps: int) -> str:
-    """Return the note for readers of the run. Batches of a run that only infers are no steps."""
+    """Return the note on the end of the run for its readers. Batches of an inference run are not steps."""
     when = f"after {format_number_of(steps, 'step')}" if steps else "without a training step"
     if ended_by == UNTOLD:
         return f"The script left before analyse(), {when}: at its last line or by sys.exit()."
@@ -72,7 +73,7 @@ def spell_end(ended_by: str, steps: int) -> str:
 
 
 def count_recorded(rank: RankRun) -> str:
-    """Return how many training steps have a row, in words; batches, for a run that only infers."""
+    """Return the number of recorded training steps in words; of batches, for an inference run."""
     steps = rank.count_steps()
     batches = 0 if steps else rank.count_steps("eval")
     if batches:
@@ -81,6 +82,6 @@ def count_recorded(rank: RankRun) -> str:
 
 
 def find_missing(rank: RankRun) -> tuple[str, ...]:
-    """Return what of a finished rank was not seen, its steps or its input, in sentences."""
+    """Return sentences on the data that a finished rank lacks: its steps or its input."""
     codes = (STEPS_LOST, STEPS_UNSEEN, INPUT_UNSEEN)
     return tuple(warning.text for warning in rank.manifest.warnings if warning.code in codes)

@@ -1,4 +1,4 @@
-"""Where a run is written: join the run of the same launch, or set an earlier one aside and begin a new one."""
+"""Choose the folder of a run: join the run of the same launch, or move an earlier run away and begin a new one."""
 
 from __future__ import annotations
 
@@ -36,30 +36,31 @@ from collector.sidecar.process import has_ended, is_locked, is_running
 from collector.version import __version__
 
 JOIN_S = 600.0
-"""Ranks of one launch appear within this time of the first."""
+"""All ranks of one launch begin within this time of the first."""
 MOST_EARLIER = 3
-"""The runs of so many jobs that later ones have set aside are kept."""
+"""The number of earlier jobs whose runs are kept in `earlier/`."""
 _RUN = Marked(re.compile(layout.PROFILER_FOLDER), (layout.RUN_FILE,))
 _log = logging.getLogger("stepscope")
 FREE_S = 10.0
-"""How long an earlier run gets to finish its files before its place is refused."""
+"""How long a new run waits for an earlier run to finish its files before OutputError is raised."""
 
 
 BEGINS_S = 3.0
-"""A rank whose folder is younger, and that has written nothing yet, may be about to: its recorder is still starting."""
+"""The recorder of a younger, still empty rank folder may only be starting."""
 _NO_RUN_ID = "none"
-"""The id that torchrun gives every job that nobody has named."""
+"""The id that torchrun gives every job without a name."""
 ALONE_S = 2 * FREE_S
-"""How long a rank waits while others of the same host look at the place."""
+"""How long a rank waits for other ranks of its host that claim the same folder."""
 
 _UNKNOWN = RunManifest("", "", 0, 0, "collector", 0, "")
-"""Stands for a run without a manifest that can be read: it has no launch, so nobody joins it."""
+"""Stands for a run without a readable manifest: it has no launch, so no rank joins it."""
 
 
 @dataclass(frozen=True)
 class Launch:
-    """Who asks for a place. `id` is shared by the ranks of one launch, empty for a process on its own; `job` by all launches
-    of one job. SLURM began this one after so many `requeues`, and torchrun after so many `restarts` since then."""
+    """A launch that asks for a run folder. `id` is shared by the ranks of one launch, empty for a process on its own.
+    `job` is shared by all launches of one job. SLURM requeued the job `requeues` times; torchrun restarted it
+    `restarts` times since then."""
 
     rank: int
     world_size: int
@@ -74,8 +75,9 @@ class Launch:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a rank writes, with what proves that its folder is ours. `is_new` says that there was no run folder before;
-    `set_aside` is where an earlier run went, and `continued` which attempt of this job that was, 0 for a run of its own."""
+    """The folder of a rank, with the proof that this process made it. `is_new` is true if there was no run folder
+    before. `set_aside` is the new path of an earlier run. `continued` is the attempt number of that run in this job, 0
+    if it is no attempt of this job."""
 
     run_path: Path
     rank_folder: Path
@@ -88,7 +90,8 @@ class Place:
 
 
 def find_job() -> tuple[str, int, int]:
-    """Return what names the job in all of its attempts, "" where no launcher does, with the `requeues` and `restarts` of it."""
+    """Return the job's id, the same in all its attempts ("" if no launcher gives an id), and its `requeues` and
+    `restarts`."""
     named = [os.environ.get("SLURM_JOB_ID", ""), os.environ.get("TORCHELASTIC_RUN_ID", "")]
     if not any(named):
         return "", 0, 0
@@ -103,14 +106,14 @@ def _read_count(name: str) -> int:
 
 
 def find_launch_id() -> str:
-    """Return what the ranks of one launch have in common and other launches have not, as far as the environment says."""
+    """Return an id from the environment that the ranks of one launch share and other launches lack."""
     names = ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "SLURM_JOB_ID", "MASTER_ADDR", "MASTER_PORT")
     values = [os.environ.get(name, "") for name in names]
     return ":".join(values) if any(values) else ""
 
 
 def claim_place(output_path: Path, launch: Launch) -> Place:
-    """Make this rank's folder in `<output_path>/profiler`. OutputError says why it cannot be."""
+    """Make this rank's folder in `<output_path>/profiler`. Raises OutputError with the reason if that fails."""
     run_path = output_path.expanduser().absolute()
     try:
         is_new = not run_path.exists()
@@ -151,7 +154,8 @@ def _claim(run_path: Path, launch: Launch, is_new: bool) -> Place | None:
 
 @contextlib.contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Wait until no other process of this host claims a place in the folder; where it cannot be locked, or not soon, go on."""
+    """Lock the folder against other processes of this host that claim it; go on without the lock if none is had in
+    time."""
     with contextlib.ExitStack() as opened:
         with contextlib.suppress(OSError, ImportError):
             import fcntl  # not everywhere
@@ -168,7 +172,7 @@ def _alone(folder: Path) -> Iterator[None]:
 
 
 def abandon_place(place: Place) -> None:
-    """Give a place back in which nothing could be written, so that no empty run is left behind."""
+    """Remove the folder of a rank that could write nothing, so that no empty run stays behind."""
     with tolerated():
         remove_tree(place.rank_folder, place.made)
     if not layout.find_ranks(place.run_path):
@@ -178,7 +182,7 @@ def abandon_place(place: Place) -> None:
 
 
 def _read_run(run_path: Path) -> RunManifest | None:
-    """Return the manifest of the run in this place, None if there is none."""
+    """Return the manifest of the run at this path, None if there is no run."""
     manifest = _read_manifest(run_path)
     if manifest is None and _has_ranks(run_path):
         # A rank's folder is made only after run.json. Either another rank has just made both, or the run has lost its
@@ -218,7 +222,8 @@ def _can_join(run_path: Path, manifest: RunManifest, launch: Launch) -> bool:
 
 
 def _is_over(rank_folder: Path) -> bool:
-    """Say whether a rank of an earlier launch has ended; one on another host, or just being made, has not."""
+    """Return whether a rank of an earlier launch has ended. A rank on another host, or a rank that is just beginning,
+    has not."""
     if has_ended(rank_folder):
         return True
     try:
@@ -229,7 +234,8 @@ def _is_over(rank_folder: Path) -> bool:
 
 
 def _has_begun(rank_folder: Path) -> bool:
-    """Say whether another process of this host records here, or may be about to; it holds the lock a second or two later."""
+    """Return whether another process of this host records here or may be about to; the lock follows a second or two
+    later."""
     if has_ended(rank_folder):
         return False
     if _is_unsure(rank_folder):
@@ -242,7 +248,7 @@ def _has_begun(rank_folder: Path) -> bool:
 
 
 def _is_unsure(rank_folder: Path) -> bool:
-    """Say whether a folder was just made and tells nothing yet: of who is about to record, or of who died at once."""
+    """Return whether a new folder is still empty: its process may be about to record, or may have died at once."""
     try:
         read_notes(rank_folder)
     except (OSError, ValueError):
@@ -260,7 +266,8 @@ def _list_ranks(run_path: Path) -> dict[int, Path]:
 
 
 def _set_aside(run_path: Path, launch: Launch) -> Path | None:
-    """Move an earlier run to `earlier/`; return where to, None if others did. OutputError if it is still being recorded."""
+    """Move an earlier run to `earlier/`; return its new path, None if another process moved it. OutputError if it still
+    records."""
     deadline = time.monotonic() + FREE_S
     while any(is_locked(folder) or _has_begun(folder) for folder in _list_ranks(run_path).values()):
         recording = [rank for rank, folder in _list_ranks(run_path).items() if _is_recording(folder)]
@@ -289,7 +296,7 @@ def _set_aside(run_path: Path, launch: Launch) -> Path | None:
 
 
 def _remove_oldest(run_path: Path, launch: Launch) -> None:
-    """Remove all but the last jobs that were set aside, and the one that is tried again; other files in that folder stay."""
+    """Remove the oldest jobs from `earlier/`, but never the job of this launch. Other files in the folder stay."""
     folder = run_path / layout.EARLIER_FOLDER
     runs = [path for path in folder.iterdir() if SET_ASIDE.fullmatch(path.name)]
     runs.sort(key=lambda path: [int(part) for part in path.name.split("-")])
@@ -306,28 +313,30 @@ def _remove_oldest(run_path: Path, launch: Launch) -> None:
 
 
 def _find_job(run_path: Path, launch: Launch) -> tuple[Attempt, ...]:
-    """Return the earlier attempts of the job that a launch tries again; nothing for one that is new."""
+    """Return the earlier attempts of the job that a launch repeats; empty for a new job."""
     last = _find_last(run_path, launch)
     return last if last and _continues(launch, last[-1].manifest) else ()
 
 
 def _find_last(run_path: Path, launch: Launch) -> tuple[Attempt, ...]:
-    """Return the last attempts here of the job that a launch names, whether or not it continues them."""
+    """Return the attempts of the last job with the launch's job id here, whether or not the launch continues that job."""
     jobs = [job for job in list_jobs_of_place(run_path) if job[0].manifest.job_id == launch.job]
     return jobs[-1] if jobs else ()
 
 
 def _continues(launch: Launch, last: RunManifest) -> bool:
-    """Say whether a launch tries again what left the last run.
+    """Return whether a launch is the next attempt after the last run.
 
-    The counts of a launcher stand for all that one start of it runs: a script in a requeued batch may train many times.
+    A launcher's counts are the same for all scripts that it starts at once: a script in a requeued batch may train many
+    times.
     """
     is_of_job = bool(launch.job) and last.job_id == launch.job
     return is_of_job and (last.requeues, last.restarts) < (launch.requeues, launch.restarts)
 
 
 def _count_attempt(run_path: Path, launch: Launch) -> int:
-    """Return which attempt of its job a launch is; those that left no run here count, too, as far as launchers tell."""
+    """Return the attempt number of a launch in its job. Attempts without a run here are included if launchers count
+    them."""
     last = _find_last(run_path, launch)
     started = launch.requeues + launch.restarts
     if not last:
@@ -337,7 +346,7 @@ def _count_attempt(run_path: Path, launch: Launch) -> int:
 
 
 def _create_run(run_path: Path, launch: Launch) -> RunManifest | None:
-    """Write run.json unless another rank did; None then."""
+    """Write run.json and return its manifest; None if another rank has written it."""
     now = time.time_ns()
     script = sys.argv[0] if sys.argv else ""
     manifest = RunManifest(

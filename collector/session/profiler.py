@@ -1,4 +1,4 @@
-"""The Profiler: what a training script holds. Whatever goes wrong in here, the training goes on."""
+"""The Profiler: the object in a training script. Whatever goes wrong in this module, the training goes on."""
 
 from __future__ import annotations
 
@@ -49,29 +49,29 @@ class Profiler:
     """Record the training steps of this process to `<output_path>/profiler/`.
 
     Create it before the training loop and call `analyse()` after it; the loop needs no change. `output_path` is by
-    default the environment variable PROFILER_OUTPUT_PATH, else ./profiler_output; a path `x.json` or `x.json.gz` makes
-    the run in `x` and a trace for Perfetto in that file; a URL such as s3://bucket/runs/a takes the run as it is
-    recorded, from a folder on this machine. With `start_profile=False` it waits for `start()`. Options that
-    are not given depend on `level`.
+    default the environment variable PROFILER_OUTPUT_PATH, else ./profiler_output. A path `x.json` or `x.json.gz` puts
+    the run into `x` and a trace for Perfetto into that file. A URL such as s3://bucket/runs/a receives the run during
+    the recording, from a folder on this machine. With `start_profile=False`, recording begins at `start()`. Options
+    that are not given depend on `level`.
 
     window: the steps that are recorded in full detail: "auto" (3 steps from step 10), (first step, number of steps),
         or None for none.
     data_pipeline: times of the DataLoader's stages and queues.
-    memory: the allocations of detailed windows.
+    memory: the allocations in detailed windows.
     resources: processor, memory and GPU figures of the host and of this process, sampled.
-    stacks: which Python functions run in each phase and in the DataLoader workers, sampled from another process.
-    triggers: whether windows open by themselves too, at a step far longer than usual, at steps that wait for data, or at
-        a drift; at most once in five minutes, five times in all.
-    probe: measure the step whose batch is ready, by holding batches back for 2 s in all at most, and what some settings
-        of the processor cost, on copies of some tensors. The training gets the same batches in the same order.
-    level: "info"; "important" for steps only, and what is switched on by name; "debug" for call stacks in detailed
+    stacks: the Python functions that run in each phase and in the DataLoader workers, sampled from another process.
+    triggers: whether windows also open by themselves: at a step far longer than usual, at steps that wait for data, or
+        at a drift. They open at most once in five minutes, five times in all.
+    probe: measure the step time with a ready batch, by holding batches back for 2 s in all at most, and measure the cost
+        of some processor settings on copies of some tensors. The training gets the same batches in the same order.
+    level: "info"; "important" for steps only, and everything switched on by name; "debug" for call stacks in detailed
         windows too.
-    activities: what detailed windows hold: "cpu", "device", or both.
-    keep_events: whether the event logs and raw traces that the tables were made from stay on the disk.
-    baseline: the path of the run that this one tries to improve: its pages say whether the advice given there was right.
+    activities: the contents of detailed windows: "cpu", "device", or both.
+    keep_events: whether the event logs and raw traces stay on the disk after the tables are made from them.
+    baseline: the path of the run that this run tries to improve; the pages then show whether that run's advice was right.
 
-    Raises OptionError for an option that does not exist or a value it does not take, SessionError when another
-    Profiler is live. A path that cannot be written is one warning on stderr, and nothing is recorded.
+    Raises OptionError for an option that does not exist or a value that it does not take, SessionError when another
+    Profiler is live. A path that cannot be written gives one warning on stderr, and nothing is recorded.
     """
 
     def __init__(
@@ -124,7 +124,8 @@ class Profiler:
             self.start()
 
     def start(self) -> None:
-        """Begin, or go on after stop(). SessionError if it is recording already, or was analysed."""
+        """Begin recording, or go on after stop(). Raises SessionError if recording is on already, or if the run was
+        analysed."""
         if self._is_elsewhere():
             return
         if self._state == "analysed":
@@ -141,7 +142,8 @@ class Profiler:
             self._guard(self._recording.resume)
 
     def stop(self) -> None:
-        """End recording; what follows is absent from the run until start(). SessionError if it was not started."""
+        """End recording; the run then lacks everything up to the next start(). Raises SessionError if recording was not
+        started."""
         if self._is_elsewhere():
             return
         if self._state not in ("recording", "paused"):
@@ -151,7 +153,7 @@ class Profiler:
             self._guard(self._recording.pause)
 
     def pause(self) -> None:
-        """Leave out what follows, until resume(). Repeated calls are harmless."""
+        """Interrupt recording until resume(). Repeated calls are harmless."""
         if self._is_elsewhere() or self._state != "recording":
             return
         self._state = "paused"
@@ -159,7 +161,7 @@ class Profiler:
             self._guard(self._recording.pause)
 
     def resume(self) -> None:
-        """Go on after pause(). Repeated calls are harmless."""
+        """Go on recording after pause(). Repeated calls are harmless."""
         if self._is_elsewhere() or self._state != "paused":
             return
         self._state = "recording"
@@ -167,15 +169,15 @@ class Profiler:
             self._guard(self._recording.resume)
 
     def step(self) -> None:
-        """Say that a training step ends here. From the first call on, only such calls end steps."""
+        """Mark the end of a training step. From the first call on, only such calls end steps."""
         if not self._is_elsewhere() and self._state == "recording" and self._recording is not None:
             self._guard(self._recording.mark_step)
 
     def analyse(self) -> Run:
-        """End the run, wait until its tables are written, and return it. A second call returns the same run.
+        """End the run, wait until its tables are written, and return the run. A second call returns the same run.
 
-        SessionError if it was never started. If nothing could be recorded, the run that is returned cannot be read:
-        its methods raise RunError.
+        Raises SessionError if recording was never started. If nothing could be recorded, the methods of the returned
+        run raise RunError.
         """
         if self._is_elsewhere():
             return Run(self.output_path)
@@ -190,7 +192,7 @@ class Profiler:
         return self._open_run()
 
     def _finish(self) -> None:
-        """Wait for the tables, and say where they are or why they are not there."""
+        """Wait for the tables, and report their path or the reason why they are missing."""
         assert self._recording is not None
         problem = self._recording.finish()
         self._forget()
@@ -201,7 +203,7 @@ class Profiler:
         self._guard(self._tell_result)
 
     def _forget(self) -> None:
-        """Let nothing hold this Profiler any more but who made it: a sweep makes hundreds."""
+        """Drop all our references to this Profiler, so that only its maker holds it: a sweep makes hundreds."""
         global _live
         atexit.unregister(self._finish_at_exit)
         if self._finalizer is not None:
@@ -214,12 +216,12 @@ class Profiler:
         return Run(self.output_path if self._recording is None else self._recording.place.run_path)
 
     def _write_trace(self) -> None:
-        """Write the trace if the output path asks for one; its place is then where the written file is."""
+        """Write the trace if the output path asks for a trace, and keep the path of the written file."""
         if self._trace_path is not None and self._recording is not None:
             self._trace_path = write_trace(self._open_run(), self._recording.place.rank, self._trace_path)
 
     def _tell_result(self) -> None:
-        """Say on stderr where the run is and how to look at it; by one rank only."""
+        """Print on stderr the run's path and the command to view it; from one rank only."""
         is_first = self._recording is not None and self._recording.place.rank == 0
         if is_first:
             self._tell_where(count_recorded(self._open_run().rank(0)))
@@ -235,7 +237,8 @@ class Profiler:
         self._tell_losses()
 
     def _tell_verdict(self) -> None:
-        """Say what bounds a run with steps, what to change, and what that gains; by the rank that says where it is."""
+        """Print the bottleneck of a run with steps, the change to make, and the expected gain; from the rank that
+        prints the path."""
         assert self._recording is not None
         if self._recording.ended_by or self.options.level == "important":
             return  # whoever ended it does not wait, and has another trouble
@@ -248,7 +251,7 @@ class Profiler:
         return f" and as a trace in {self._trace_path}" if written else ""
 
     def _tell_upload(self) -> None:
-        """Say where at its URL the run is, or what is not there yet; by one rank of each host."""
+        """Print the run's address at its URL, or the files still missing there; from one rank of each host."""
         if self._bucket is not None and self._recording is not None:
             from collector.session.bucket import speaks_for_host
 
@@ -257,7 +260,7 @@ class Profiler:
                 say(f"stepscope: {text}")
 
     def _tell_losses(self) -> None:
-        """Say what was lost, if the tables are there already."""
+        """Print the losses of the recording, if the tables are there already."""
         with log_failure("what was lost is not known", level=logging.DEBUG):
             for loss in find_missing(self._open_run().rank(0)):
                 say(f"stepscope: {loss}")
@@ -282,7 +285,8 @@ class Profiler:
             )
 
     def _give_way(self, to: Path) -> bool:
-        """End for another Profiler that is being made and records to that path, if this one is of a kind that does."""
+        """End this Profiler for a new one that records to `to`, if this one is of a kind that may be replaced; return
+        whether it ended."""
         return False
 
     def _open(self) -> None:
@@ -320,7 +324,7 @@ class Profiler:
         return running and self._pid == os.getpid()
 
     def _is_elsewhere(self) -> bool:
-        """Say whether this object does nothing: in a forked child, or in one that runs the script again to spawn."""
+        """Return whether this object does nothing: in a forked child, or in a spawned child that runs the script again."""
         return self._inert or self._pid != os.getpid()
 
     def _finish_at_exit(self) -> None:
@@ -338,14 +342,14 @@ class Profiler:
             self._guard(self._tell_upload)
 
     def _note_end(self, error: BaseException | None, otherwise: str = "") -> None:
-        """Keep what ends the training; what happens after stop() does not."""
+        """Keep the reason for the training's end; an end after stop() is not kept."""
         if self._recording is not None and self._state in ("recording", "paused"):
             with log_failure("it is not known what ended the training"):  # whatever str() of a user's exception does
                 self._recording.ended_by = describe_error(error) or otherwise
 
 
 def _find_bucket(output_path: str | os.PathLike[str] | None) -> Bucket | None:
-    """Return the place of a run that goes to a URL, None for one that stays on this machine."""
+    """Return the bucket of a run with a URL, None for a run that stays on this machine."""
     if not isinstance(output_path, str) or "://" not in output_path:
         return None
     from collector.session.bucket import Bucket
@@ -362,10 +366,11 @@ def say(text: str) -> None:
 
 
 def active_profiler() -> Profiler | None:
-    """Return the Profiler of this process that is not analysed yet, such as one that a notebook cell lost."""
+    """Return the Profiler of this process that is not analysed yet, for example after a notebook cell lost its
+    variable."""
     return _live if _live is not None and _live._is_live() else None
 
 
 def _is_inheriting() -> bool:
-    """Say whether multiprocessing is only running the script again, in a child that it spawns."""
+    """Return whether multiprocessing is running the script again in a spawned child."""
     return bool(getattr(multiprocessing.process.current_process(), "_inheriting", False))

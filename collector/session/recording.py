@@ -1,4 +1,4 @@
-"""One recording of one rank: signals on, sidecar beside it, and the way back to how everything was."""
+"""One recording of one rank: switch the signals on, run the sidecar, and restore everything at the end."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ from collector.sidecar.terminal import describe_terminal
 _NO_THREAD = -2
 _SWITCHES = ("data_pipeline", "memory", "resources", "stacks", "triggers")
 _OPT_IN = ("probe",)
-"""Off unless asked for: that they are off is nothing to tell."""
+"""Signals that are off by default: their absence gives no message."""
 _log = logging.getLogger("stepscope")
 
 
 class Recording:
-    """From the first start() to analyse(). Opening it raises OutputError when the place cannot be written.
+    """The recording from the first start() to analyse(). Opening it raises OutputError if the folder cannot be written.
 
-    Without a sidecar, finish() makes the tables in this process. `ended_by` says what ended the training, if it was not
-    the script's own analyse().
+    Without a sidecar, finish() writes the tables in this process. `ended_by` is the reason for the training's end, if
+    that was not the script's own analyse().
     """
 
     def __init__(self, output_path: Path, options: Options, *, with_sidecar: bool = True) -> None:
@@ -74,14 +74,14 @@ class Recording:
         self._install_signals()
 
     def resume(self) -> None:
-        """Record from here on, on the calling thread unless another one has trained before."""
+        """Record from here on, on the calling thread unless another thread has trained before."""
         self.log.thread[0] = self._trained_on
         self.log.write(RESUME, time.perf_counter_ns())
         self.log.mark_head(self.context.steps.ended)
         self._tell_signals("resume")
 
     def pause(self) -> None:
-        """Record nothing from here on; the step that has updated is complete."""
+        """Record nothing from here on; a step whose update has run is complete."""
         if self.log.thread[0] == _NO_THREAD:
             return
         self.context.steps.finish()
@@ -92,21 +92,21 @@ class Recording:
         self.log.mark_head(self.context.steps.ended)
 
     def mark_step(self) -> None:
-        """End the step at an explicit call, on the thread that trains only."""
+        """End the step at an explicit call; only on the training thread."""
         if not self.log.is_mine() and not self.context.adopt_thread():
             return
         self.log.write(STEP_MARK, time.perf_counter_ns())
         self.context.steps.mark()
 
     def settle(self) -> None:
-        """Stop recording, and prepare for the end of the interpreter: nothing of a training may be in the way then."""
+        """Stop recording, and prepare the signals for the interpreter's end."""
         self.pause()  # while the threads that train still move: one of them may have a window to close
         self._tell_signals("settle")
 
     def finish(self) -> str:
-        """Stop, and wait until the tables are there; make them here if the sidecar is gone.
+        """Stop, and wait until the tables are written; write them here if the sidecar is gone.
 
-        Return why they are not there, "" if they are.
+        Return the reason if they are missing, else "".
         """
         self._end()
         try:
@@ -117,7 +117,7 @@ class Recording:
             self.log.close()
 
     def leave(self) -> None:
-        """Stop without waiting: everything is undone, and the sidecar writes the rest."""
+        """Stop without waiting: undo everything, and let the sidecar write the rest."""
         self._end()
         self._beside.leave()
 
@@ -139,7 +139,7 @@ class Recording:
         self.log.finish()
 
     def withdraw(self) -> None:
-        """Finish early; without a step there is nothing to keep, and the place is free again."""
+        """Finish early. If there was no step, nothing is kept and the folder is free again."""
         if self.context.steps.ended:
             self.finish()
             return
@@ -149,7 +149,8 @@ class Recording:
         abandon_place(self.place)
 
     def count_steps(self) -> str:
-        """Return how many training steps have ended, in words; of a run that only infers, its batches once they are tables."""
+        """Return the number of ended training steps in words; of batches, for an inference run whose tables are
+        written."""
         steps = self.context.steps.ended
         if steps:
             return format_number_of(steps, "step")
@@ -157,7 +158,7 @@ class Recording:
 
     @property
     def found_nothing(self) -> bool:
-        """Say whether nothing that could be a step or a batch was seen of a script that no error ended."""
+        """Return whether a script that no error ended had neither a step nor a batch."""
         return self.ended_by in ("", UNTOLD) and not (
             self.context.steps.ended or self.context.steps.fetches or self.context.has_inferred
         )
@@ -224,7 +225,7 @@ class Recording:
             self._signals.append(signal)
 
     def _tell_signals(self, change: str) -> None:
-        """Call `pause` or `resume` of the signals that have it: those that record by themselves between events."""
+        """Call `pause` or `resume` of every signal that has it: signals that record between events."""
         for signal in self._signals:
             with self.context.shielded(signal.name):
                 getattr(signal, change, lambda: None)()

@@ -1,7 +1,7 @@
-"""What a script is given for a Profiler in an interpreter beside the main one: all of its methods, none does anything.
+"""The Profiler for scripts in an interpreter beside the main one: all of its methods exist, none does anything.
 
-pyarrow and numpy may wait for ever where they are imported into a second interpreter. So this file imports the standard
-library only, and the real Profiler is not imported there.
+pyarrow and numpy may wait for ever when a second interpreter imports them. So this file imports the standard library
+only, and the real Profiler is not imported there.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ REFUSAL = (
 
 
 class NoRun:
-    """Stands for the run that was not recorded: whatever is asked of it raises RunError."""
+    """A stand-in for the run that was not recorded: every access raises RunError."""
 
     def __getattr__(self, name: str) -> Any:
         raise RunError("there is no run: it would have been recorded outside of the main interpreter")
 
 
 class Profiler:
-    """Takes what the real one takes. No run can be read here."""
+    """A stand-in that takes the arguments of the real Profiler. Its run cannot be read."""
 
     def __init__(self, output_path: str | os.PathLike[str] | None = None, **options: Any) -> None:
         self.output_path = Path(output_path or "profiler_output")
@@ -54,4 +54,4 @@ class Profiler:
 
 
 def active_profiler() -> None:
-    """Return None: there is none here."""
+    """Return None: this interpreter has no Profiler."""

@@ -1,9 +1,9 @@
-"""Time what the hooks cost the training thread, in the training itself.
+"""Measure the cost of the hooks on the training thread, during the training itself.
 
-Between two steps of the run, now and then, one hook is called around nothing and timed. A hook in the step comes after
-work of the model, not after ours: so something else is put into the caches before. How much was chosen so that the figure
-agrees with what interleaved blocks with and without a recording show (benchmarks/light_mode.py). What is not counted:
-detailed windows, which are timed by themselves.
+Now and then, between two steps, one hook is called around nothing and timed. A hook in a real step runs after the
+model's work, not after ours, so other data is put into the caches before. The amount was chosen so that the result
+agrees with interleaved blocks with and without a recording (benchmarks/light_mode.py). Detailed windows are not
+included: their cost is timed separately.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from collector.ring.words import CODE_SHIFT, WordLog
 _SCRATCH_WORDS = 1 << 12
 FILLER_BYTES = 1 << 20
 FIRST_STEP = 12
-"""The steps before are slower than others, and so are the hooks in them."""
+"""Earlier steps are slower than others, and so are the hooks in them."""
 EARLY_CALLS = 60
 EARLY_NS, LATER_NS = 5_000_000, 100_000_000
-"""Calls are at least so long apart, the first ones and the others: it must not be felt."""
+"""The least time between two calls, for the first calls and for later ones: the training must not feel them."""
 LATER_STEPS = 16
 LEAST_CALLS = 2
-"""Fewer of a hook say nothing."""
+"""With fewer calls a hook gets no figure."""
 MOST_CALLS = 1000
-"""The last so many of each hook are kept."""
+"""The number of last calls of each hook that are kept."""
 
 
 class CostSampler:
-    """`sample` is to be called on the training thread when a step has ended."""
+    """A sampler of hook costs. Call `sample` on the training thread when a step has ended."""
 
     def __init__(self, kinds: tuple[Any, ...], context: SignalContext) -> None:
-        """Build what each signal rehearses. OSError when there is no room for a log to write to."""
+        """Build the rehearsal of each signal. OSError when there is no room for a log."""
         scratch = context.events / "rehearsal.ring"
         try:
             self._log = WordLog(scratch, _SCRATCH_WORDS, shared=True)
@@ -56,7 +56,7 @@ class CostSampler:
         self._run_log = context.log
 
     def sample(self, step: int) -> bool:
-        """Time one hook if it is time to; return whether the figures are worth keeping now."""
+        """Time one hook if it is due; return whether the figures should be saved now."""
         begun = time.perf_counter_ns()
         if step < self._next_step or begun < self._next_ns or not self._run_log.is_mine():
             return False
@@ -81,7 +81,8 @@ class CostSampler:
         return not rest and rounds >= LEAST_CALLS and not rounds & (rounds - 1)
 
     def describe(self) -> dict[str, Any]:
-        """Return for each hook [median, low, high] in ns, and how they were timed; {} before there is enough."""
+        """Return [median, low, high] in ns for each hook, and the method of measurement; {} before there are enough
+        calls."""
         if min(len(times) for times in self._times.values()) < LEAST_CALLS:
             return {}
         nothing = statistics.median(self._times["nothing"])
@@ -103,7 +104,7 @@ class CostSampler:
 
 
 def _bound_median(times: list[int]) -> tuple[float, float, float]:
-    """Return the median, and the two times between which that of all calls lies in 95 of 100 cases."""
+    """Return the median and the bounds of its 95 % interval."""
     ranked = sorted(times)
     half = 0.98 * len(ranked) ** 0.5
     middle = (len(ranked) - 1) / 2

@@ -10,9 +10,9 @@ _ENDINGS = (".json", ".json.gz")
 
 
 def split_path(path: Path) -> tuple[Path, Path | None]:
-    """Return where the run lies, and where the trace goes, None where none is asked for.
+    """Return the path of the run and the path of the trace, None if no trace is asked for.
 
-    A folder that is there already under such a name is a run like any other.
+    An existing folder with such a name is a run like any other.
     """
     ending = next((ending for ending in _ENDINGS if path.name.endswith(ending) and path.name != ending), None)
     if ending is None or path.is_dir():
@@ -21,7 +21,7 @@ def split_path(path: Path) -> tuple[Path, Path | None]:
 
 
 def write_trace(run: Run, rank: int, path: Path) -> Path:
-    """Write the trace of one rank, and return its path: of several ranks each has a file of its own."""
+    """Write the trace of one rank and return its path: each of several ranks gets a file of its own."""
     if run.manifest.world_size > 1:
         stem, _, endings = path.name.partition(".json")
         path = path.with_name(f"{stem}.rank{rank}.json{endings}")
