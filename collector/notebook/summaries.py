@@ -86,7 +86,9 @@ def describe_host_operators(slices: pa.Table) -> str:
     of_step = slices.filter(pc.equal(slices["step"], first)).select(["name", "start_ns", "duration_ns"])
     of_step = of_step.set_column(0, "name", of_step["name"].cast(pa.string()))
     of_step = of_step.sort_by([("start_ns", "ascending"), ("name", "ascending")])
-    rows = [{**row, "order": order} for order, row in enumerate(_sum_by(of_step, "name", ("duration_ns",)), 1)]
+    places = {name: at for at, name in reversed([*enumerate(of_step["name"].to_pylist())])}
+    sums = sorted(_sum_by(of_step, "name", ("duration_ns",)), key=lambda row: places[row["name"]])
+    rows = [{**row, "order": order} for order, row in enumerate(sums, 1)]
     columns = {"order": "order", "name": "name", "count": "rows", "total ms": "duration_ns"}
     title = f"Host operators of step {first} in the order of their first start."
     return _render(title, columns, rows, f"No host operators were recorded: {_NO_WINDOW}")
@@ -119,7 +121,7 @@ def describe_ranges(ranges: pa.Table) -> str:
 
 
 def _sum_by(table: pa.Table, key: str, columns: Sequence[str]) -> list[Row]:
-    """Sum columns for each value of a key, in order of first appearance; with the number of `rows`, and the mean if counted."""
+    """Sum columns for each value of a key, in no certain order; with the number of `rows`, and the mean if counted."""
     sums = table.group_by(key, use_threads=False).aggregate([*((name, "sum") for name in columns), ([], "count_all")])
     rows = sums.rename_columns({**{f"{name}_sum": name for name in columns}, "count_all": "rows"}).to_pylist()
     return [{**row, "mean_ns": row["total_ns"] / max(row["count"], 1)} if "count" in row else row for row in rows]

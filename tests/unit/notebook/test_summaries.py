@@ -8,7 +8,7 @@ import pytest
 
 from collector.format.parts import build_table_from_rows
 from collector.notebook.run import open_run
-from collector.notebook.summaries import describe_kernels, describe_operators
+from collector.notebook.summaries import describe_host_operators, describe_kernels, describe_operators
 from collector.traces.importing import import_trace
 from tests.support.runs import RunPlan, build_run
 from tests.support.traces import training_steps, write_trace
@@ -39,6 +39,16 @@ def test_host_operators_are_numbered_in_order_of_their_first_start(
         ["1", "aten::convolution_backward"],
         ["2", "aten::mkldnn_convolution"],
     ]
+
+
+def test_many_host_operators_keep_the_order_of_their_first_start() -> None:
+    names = [f"aten::operator_{number}" for number in range(40)]
+    rows = [
+        {"id": at, "track": 1, "depth": 0, "start_ns": at, "duration_ns": 1, "step": 3, "name": name}
+        for at, name in enumerate(name for at, name in enumerate(names) for name in (name, names[at // 2]))
+    ]
+    slices = build_table_from_rows("slices", [{**row, "category": "operator"} for row in rows])
+    assert [line.split()[1] for line in describe_host_operators(slices).splitlines()[2:]] == names
 
 
 def test_summary_names_the_run_and_its_state(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
