@@ -1,7 +1,7 @@
 """The devices of a benchmark, and their clocks. Asks the driver, never CUDA: a context would take memory from the processes.
 
-A process of its own holds the clocks, `python -m collector.launch.benchmark.gpus DEVICE …`. It lets go when its standard
-input ends, which the kernel sees to when the process that started it dies, however it dies.
+A process of its own holds the clocks, `main` below. It lets go when its standard input ends, which the kernel sees to
+when the process that started it dies, however it dies.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from typing import Any
 from collector.format.schema.errors import UsageError
 
 _READY = "ready"
+# Not by `-m`: Python warns of a module that its package has imported.
+_HOLD = "import sys; from collector.launch.benchmark.gpus import main; sys.exit(main(sys.argv[1:]))"
 _DRIVER = Path("/proc/driver/nvidia/gpus")
 
 
@@ -76,7 +78,7 @@ def _count_gpus() -> int:
 def hold_clocks(devices: Sequence[str]) -> Iterator[str]:
     """Hold the clocks while the block runs. Yields what went wrong, empty if nothing did."""
     guard = subprocess.Popen(
-        [sys.executable, "-m", "collector.launch.benchmark.gpus", *devices],
+        [sys.executable, "-c", _HOLD, *devices],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -127,7 +129,3 @@ def _let_go(library: Any, handle: Any) -> None:
         library.nvmlDeviceResetGpuLockedClocks(handle)
     except library.NVMLError as error:
         print(f"profiler-run: a clock could not be set back: {error}; use nvidia-smi -rgc", file=sys.stderr)
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

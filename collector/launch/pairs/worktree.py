@@ -1,7 +1,7 @@
 """A worktree for the base, beside the user's checkout: added, and removed whatever happens to the process that uses it.
 
-A process of its own removes it, `python -m collector.launch.pairs.worktree ROOT PLACE MADE`, when its standard input
-ends: the kernel sees to that when the process that started it dies, however it dies.
+A process of its own removes it, `main` below, when its standard input ends: the kernel sees to that when the process
+that started it dies, however it dies.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ _LOCAL = (
 """Set where a hook of git runs: they would name the user's index instead of that of our worktree."""
 _SETTINGS = ("-c", "core.hooksPath=/dev/null", "-c", "advice.detachedHead=false", "-c", "core.fsmonitor=false")
 _PATIENCE_S = 30.0
+# Not by `-m`: Python warns of a module that its package has imported, and a warning may be an error where the user says so.
+_GUARD = "import sys; from collector.launch.pairs.worktree import main; sys.exit(main(*sys.argv[1:]))"
 
 
 def ask_git(folder: Path, *words: str) -> str | None:
@@ -86,7 +88,7 @@ def guard_worktree(root: Path, name: str) -> Iterator[Path]:
     scratch = make_scratch()
     place = scratch.path / name
     guard = subprocess.Popen(
-        [sys.executable, "-m", "collector.launch.pairs.worktree", str(root), str(place), scratch.made.encode()],
+        [sys.executable, "-c", _GUARD, str(root), str(place), scratch.made.encode()],
         stdin=subprocess.PIPE,
         cwd="/",
         env=build_environment(),
@@ -100,15 +102,11 @@ def guard_worktree(root: Path, name: str) -> Iterator[Path]:
         signal.signal(signal.SIGINT, before)
 
 
-def main(root: Path, place: Path, made: Made) -> int:
+def main(root: str, place: str, made: str) -> int:
     """Wait for the end of standard input, then remove the worktree and the scratch folder around it, which was `made`."""
     sys.stdin.read()
     with tolerated():
-        remove_worktree(root, place)
+        remove_worktree(Path(root), Path(place))
     with tolerated():
-        remove_tree(place.parent, made)
+        remove_tree(Path(place).parent, Made.decode(made))
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]), Path(sys.argv[2]), Made.decode(sys.argv[3])))

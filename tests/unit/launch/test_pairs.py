@@ -166,6 +166,17 @@ def test_the_base_is_removed_even_where_its_user_is_killed(checkout: Path) -> No
     assert look_at(checkout) == before
 
 
+def test_the_base_is_removed_without_a_word_where_warnings_are_errors(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PYTHONWARNINGS", "error")
+    with open_base("main", checkout / "src/train.py") as base:
+        assert base.code.is_dir()
+    assert not base.code.exists()
+    assert len(git(checkout, "worktree", "list").splitlines()) == 1
+    assert capfd.readouterr().err == ""
+
+
 def test_the_files_of_the_base_go_even_where_git_cannot_be_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -175,7 +186,7 @@ def test_the_files_of_the_base_go_even_where_git_cannot_be_asked(
     monkeypatch.setattr(worktree, "remove_worktree", refuse)
     monkeypatch.setattr("sys.stdin", io.StringIO())
     scratch = make_scratch(tmp_path)
-    assert worktree.main(tmp_path, scratch.path / "base", scratch.made) == 0
+    assert worktree.main(str(tmp_path), str(scratch.path / "base"), scratch.made.encode()) == 0
     assert not scratch.path.exists()
 
 
