@@ -1,9 +1,10 @@
 """Changes to other people's objects, taken back exactly; hooks, what Dynamo must know of them, and modules to come.
 
-Dynamo is asked without importing it. PyTorch imports Dynamo late, often when a model is wrapped in DDP. An import of ours before that changes how a job ends:
-`torch.distributed.nn.functional`, which Dynamo imports, has the default process group as default argument of its
-functions. Imported after `init_process_group`, it keeps the group until the process ends. Imported before, nothing keeps
-the group, and its destructor joins threads of gloo that may wait for the interpreter lock (docs/testing.md).
+Dynamo is asked without importing it. PyTorch imports Dynamo late, often when a model is wrapped in DDP. An import of ours
+before that changes how a job ends: `torch.distributed.nn.functional`, which Dynamo imports, has the default process group
+as default argument of its functions. Imported after `init_process_group`, it keeps the group until the process ends.
+Imported before, nothing keeps the group, and its destructor joins threads of gloo that may wait for the interpreter lock
+(docs/testing.md).
 """
 
 from __future__ import annotations
