@@ -1,7 +1,7 @@
-"""Values that are derived from runs, in the one store that a server or a command holds.
+"""Results computed from runs, kept in the one store of a server or a command.
 
-A function says by `@derived` (`derived.py`) that its result is kept. The key is the function with its arguments, and so
-with the lens that a rank is seen through; the stamp is that of their files (`stamps.py`). The store (`store.py`) bounds
-what is in memory. Results of large ranks are on disk as well (`records.py`), as is what is read of each of very many
-ranks (`many.py`); both come in the `background`.
+`@derived` (`derived.py`) marks a function whose result is kept. The key is the function with its arguments, and so with
+the lens on a rank. The stamp is that of the arguments' files (`stamps.py`). The store (`store.py`) bounds the memory
+that results take. Results of large ranks are on disk as well (`records.py`), and so are the results of each rank of a
+very large run (`many.py`). Both are computed in the `background`.
 """

@@ -1,4 +1,4 @@
-"""Work that no request waits for, in threads that end when nothing is left, and the answers that lack its results."""
+"""Work in background threads, which end when no work is left, and a note on answers that lack its results."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from typing import Any, TypeVar, cast
 from collector.format.schema.errors import StepscopeError
 
 MOST_WAITING = 32
-"""What is started beyond that is refused; whoever needs it asks again."""
+"""Pieces of work that may wait. Further work is refused, and the caller asks again later."""
 HEAD_START_S = 0.3
-"""The page that starts something is sent first: both would share one interpreter."""
+"""Seconds that background work waits for the page that started it, because both share one interpreter."""
 _MOST_FAILURES = 256
 _NAME = "background"
 T = TypeVar("T")
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class Watch:
-    """Whether the answer to a request is provisional: another will take its place though no file changes."""
+    """Whether the answer to a request is provisional: a later answer will replace it though no file changes."""
 
     is_provisional: bool = False
 
@@ -34,26 +34,26 @@ _WATCH: ContextVar[Watch | None] = ContextVar("watch", default=None)
 
 
 def watch_request() -> Watch:
-    """Watch what is done from here on in this context, and in the threads that it starts."""
+    """Watch for provisional answers in this context from here on, and in the threads that the context starts."""
     watch = Watch()
     _WATCH.set(watch)
     return watch
 
 
 def note_provisional() -> None:
-    """Say that the answer under way lacks something that is still being computed, or that may go well next time."""
+    """Mark the current answer as provisional: a result is still being computed, or a retry may succeed."""
     watch = _WATCH.get()
     if watch is not None:
         watch.is_provisional = True
 
 
 def is_working() -> bool:
-    """Say whether a thread of any `Background` is at work."""
+    """Return whether a thread of any `Background` is at work."""
     return any(thread.name == _NAME for thread in threading.enumerate())
 
 
 class Background:
-    """Does each piece of work once, whoever starts it again before it is done; `threads` pieces at a time."""
+    """Background work in `threads` threads. Work that is started again before its end runs only once."""
 
     def __init__(self, threads: int = 1, head_start: bool = True, most_waiting: int = MOST_WAITING) -> None:
         self._threads = threads
@@ -65,9 +65,9 @@ class Background:
         self._running = 0
 
     def start(self, key: Hashable, work: Callable[[], T]) -> Future[T] | None:
-        """Have some work done in this context; return its future result, or None if too much waits already.
+        """Run work in this context. Return its future result, or None if too much work is waiting.
 
-        The answer that is being made lacks this result: it counts as provisional.
+        The current answer lacks this result, and so becomes provisional.
         """
         note_provisional()
         with self._lock:
@@ -84,7 +84,7 @@ class Background:
             return future
 
     def take_failure(self, key: Hashable) -> Exception | None:
-        """Return why some work failed, to the first who asks: whoever asks next has it tried again."""
+        """Return why work failed, and forget the failure, so that the next request tries the work again."""
         with self._lock:
             failure = self._failures.pop(key, None)
         if failure is not None:
@@ -92,7 +92,7 @@ class Background:
         return failure
 
     def drop_waiting(self) -> list[Future[Any]]:
-        """Cancel what has not begun; return what is under way, which ends by itself, or with the process."""
+        """Cancel work that has not begun. Return the running work, which ends by itself or with the process."""
         with self._lock:
             for key, (_, future) in list(self._work.items()):
                 if future.cancel():

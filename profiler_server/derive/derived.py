@@ -1,8 +1,8 @@
-"""A function whose result is kept until a file changes that it is derived from.
+"""A function whose result is kept until one of the files behind it changes.
 
-Results of a rank with millions of slices take seconds. Those that have a `file` are kept beside its tables between
-server starts, and a page does not wait for them: it says that they are being computed. Those of any other rank are
-computed at once and kept in memory only.
+Results of a rank with millions of slices take seconds. Functions with a `file` keep such results beside the rank's
+tables between server starts. A page does not wait for these results: it shows that they are being computed. Results of
+all other ranks are computed at once and kept in memory only.
 """
 
 from __future__ import annotations
@@ -22,23 +22,24 @@ from profiler_server.derive.stamps import stamp_rank, stamp_ranks
 from profiler_server.derive.store import Entry, find_store
 
 AT_ONCE_SLICES = 1_000_000
-"""What takes long is computed in the background for a rank with more: its page does not wait."""
+"""Slices of a rank above which long computations run in the background, so that the page does not wait."""
 MOST_SLICES = 20_000_000
-"""It is not computed for a page for a rank with more: that takes gigabytes, and the timeline needs none of them."""
+"""Slices of a rank above which a page gets no result at all: computing it takes gigabytes. The timeline has no such
+limit."""
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class NotReady:
-    """Why a page shows no result: it is `pending`, or the rank is too large. `reason` is a sentence."""
+    """Why a page shows no result: the result is `pending`, or the rank is too large. `reason` is a sentence."""
 
     reason: str
     pending: bool
 
 
 class Derived(Generic[P, T]):
-    """The function, which is called like any other; `find` and `peek` do not wait for its result."""
+    """A function whose result is kept. A call waits for the result; `find` and `peek` do not."""
 
     def __init__(
         self,
@@ -54,7 +55,8 @@ class Derived(Generic[P, T]):
         update_wrapper(self, compute)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T:
-        """Return the result for the files as they are, however long it takes. What the function raises passes through."""
+        """Return the result for the files as they are now, however long it takes. Exceptions of the function pass
+        through."""
         return self.answer(self.ask(*args, **kwargs))
 
     def answer(self, asked: Asked[T]) -> T:
@@ -67,11 +69,12 @@ class Derived(Generic[P, T]):
         return value
 
     def find(self, asked: Asked[T]) -> Entry[T] | None:
-        """Return the result that is in memory, of whichever stamp."""
+        """Return the result in memory, whatever its stamp."""
         return find_store().find(asked.key)
 
     def peek(self, *args: P.args, **kwargs: P.kwargs) -> T | NotReady:
-        """Return the result, or at once why it is not there yet; of a rank that records it may be some seconds old.
+        """Return the result, or at once the reason why it is not ready. The result of a recording rank may be seconds
+        old.
 
         Raises what the function raises, now or in the background.
         """
@@ -92,12 +95,12 @@ class Derived(Generic[P, T]):
         return NotReady(f"{slices:,} slices are read in the background; what they tell appears here.", True)
 
     def ask(self, *args: P.args, **kwargs: P.kwargs) -> Asked[T]:
-        """Return what this call asks for: `reads` says on what of the arguments the result depends."""
+        """Return the request that a call makes. `reads` names the arguments whose files the result depends on."""
         read = (*args, *kwargs.values()) if self._reads is None else self._reads(*args, **kwargs)
         return Asked((self, find_store().name(read)), read, lambda: self._compute(*args, **kwargs))
 
     def recall(self, asked: Asked[T]) -> Entry[T] | None:
-        """Return the result from memory, or else from the disk."""
+        """Return the result from memory, or else from disk."""
         entry = self.find(asked)
         if entry is not None and entry.stamp == asked.stamp:
             return entry
@@ -107,7 +110,7 @@ class Derived(Generic[P, T]):
         return entry
 
     def read(self, asked: Asked[T]) -> T:
-        """Return the result from memory or the disk, or else compute it, and keep it there."""
+        """Return the result from memory or disk, or else compute the result and keep it."""
         entry = self.recall(asked)
         if entry is not None:
             return entry.value
@@ -125,17 +128,17 @@ def derived(
     file: str = "",
     is_sound: Callable[[Any], bool] = lambda result: True,
 ) -> Callable[[Callable[P, T]], Derived[P, T]]:
-    """Have the result of a function kept. Its arguments are runs, ranks, plain values, and what was derived itself.
+    """Keep the result of a function. Its arguments are runs, ranks, plain values and other derived results.
 
-    `file` names, unlike any other, where the result of a large rank is kept on disk: the first argument is the rank, and
-    the result is made of dataclasses, numbers, texts and arrays of int64, float64 or float32. `is_sound` says whether a
-    result from there can be one: whoever may write beside the tables may have written it.
+    `file` is a unique name under which the result of a large rank is kept on disk. The first argument is then the rank,
+    and the result consists of dataclasses, numbers, texts and arrays of int64, float64 or float32. `is_sound` checks a
+    result that comes from disk, because anyone who can write beside the tables can forge a result.
     """
     return lambda compute: Derived(compute, reads, file, is_sound)
 
 
 class Asked(Generic[T]):
-    """One call: the key of its result, the stamp of the files that its arguments `read` tell of, and the computation."""
+    """One call: the key of its result, the stamp of the files that its arguments depend on, and the computation."""
 
     def __init__(self, key: Hashable, read: tuple[object, ...], compute: Callable[[], T]) -> None:
         self.key = key
@@ -163,7 +166,8 @@ def _stamp(argument: object) -> Hashable:
 
 
 def count_slices(rank: RankRun) -> int:
-    """Return the rows of the table `slices`, 0 where they cannot be counted: reading them says why."""
+    """Return the number of rows of the table `slices`, or 0 if they cannot be counted. Reading the table raises the
+    reason."""
     try:
         return rank.count_rows("slices")
     except (RunError, OSError, pa.ArrowException):

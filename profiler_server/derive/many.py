@@ -1,7 +1,8 @@
-"""A small result of each rank of a run of very many: read in the background, by several processes where many are missing,
-and kept on disk. A page shows what there is so far; a rank that changed is read again by itself.
+"""A small result for each rank of a very large run, computed in the background and kept on disk.
 
-Nothing here knows what a result is; it is a function of the rank's files and of a number that holds for the whole run.
+Several processes share the ranks where many results are missing. A page shows the results so far. Only a rank that
+changed is read again. This module knows nothing about the results: a result is a function of a rank's files and of a
+number that holds for the whole run.
 """
 
 from __future__ import annotations
@@ -28,16 +29,16 @@ from profiler_server.derive.stamps import LOOK_AGAIN_S, stamp_ranks
 from profiler_server.derive.store import Store, find_store
 
 PATIENCE_S = 0.7
-"""How long a page waits for what is read for the first time: what was kept on disk is there by then."""
+"""Seconds that a page waits for a first reading. Results that are on disk arrive within that time."""
 REST = 3.0
-"""A run whose files change all the time is read again after so many times the time that it took."""
+"""A run whose files change all the time is read again after a rest of this many times its last reading time."""
 RANKS_PER_TASK = 16
 ALONE_RANKS = 400
-"""So many are read here in the time that other processes take to start."""
+"""Ranks that this process reads in the time that other processes take to start."""
 READER_BYTES = 250 << 20
-"""What a process that reads ranks may come to need."""
+"""Bytes of memory that a reading process may need."""
 MOST_KILLERS = 3
-"""Ranks whose reading kills processes, after which the rest is given up."""
+"""Ranks whose reading may kill a process before the remaining ranks are given up."""
 KILLED = "Reading it was given up: the processes that read it were killed, such as for want of memory."
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -45,7 +46,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Task:
-    """Ranks of a run that one process reads, one after the other; `number` is what holds for the whole run."""
+    """Ranks of a run that one process reads one by one, and the `number` that holds for the whole run."""
 
     run_path: Path
     ranks: tuple[int, ...]
@@ -54,7 +55,8 @@ class Task:
 
 @dataclass(frozen=True)
 class SoFar(Generic[T]):
-    """`results` of `total` ranks, in their order. `is_whole` says that they are of all, and may be some seconds old."""
+    """The results so far, in rank order, of `total` ranks. With `is_whole` none is missing, but some may be seconds
+    old."""
 
     results: tuple[T, ...]
     total: int
@@ -63,10 +65,12 @@ class SoFar(Generic[T]):
 
 @dataclass
 class _Look(Generic[T]):
-    """`known` are the results of files with these stamps, None until all were read once; `reading` those so far.
+    """What is known of one run. `known` has the results of files with the stamps `stamps`, or None before the first
+    full reading.
 
-    `prepared` is `known` when what a page makes of it was made. `is_live` says that a rank records; from `again_s` on
-    such a run is looked at again, though no file has changed: a process that dies changes none.
+    `reading` has the results of the reading under way. `prepared` is the `known` from which a page's other figures were
+    last prepared. `is_live` is true while a rank records. Such a run is read again from `again_s` on even though no
+    file has changed, because a process that dies changes no file.
     """
 
     lock: threading.RLock = field(default_factory=threading.RLock)
@@ -82,7 +86,7 @@ class _Look(Generic[T]):
 class Wanted(Generic[T]):
     """Ranks of a run, and the number that their results depend on.
 
-    `prepare` makes, of all results, whatever else a page needs and takes long; it is done in the background, too.
+    `prepare` computes in the background, from all results, what else a page needs and takes long.
     """
 
     run: Run
@@ -97,10 +101,11 @@ class Wanted(Generic[T]):
 
 @dataclass(frozen=True)
 class Reading(Generic[T]):
-    """How a rank is read: `compute` does it, `explain` makes the result of one that cannot be read from the reason.
+    """How to read a rank. `compute` returns its result; `explain` turns an error's reason into the result of an
+    unreadable rank.
 
-    `refresh` returns a result as it is now though no file has changed; `is_live` says of which that is to be asked.
-    `is_sound` says whether a result from the disk can be one.
+    `is_live` returns whether a result can change though no file changes, and `refresh` returns such a result as it is
+    now. `is_sound` returns whether a result from disk can be right.
     """
 
     compute: Callable[[RankRun, int], T]
@@ -111,7 +116,7 @@ class Reading(Generic[T]):
 
 
 class ManyRanks(Generic[T]):
-    """Reads ranks. `read_task` is that of this, by a name that another process finds."""
+    """A reader of many ranks. `read_task` is its method `read_task` under a name that another process can import."""
 
     def __init__(self, reading: Reading[T], read_task: Callable[[Task], list[T]]) -> None:
         self._reading = reading
@@ -119,20 +124,21 @@ class ManyRanks(Generic[T]):
         self._derived = derived(file="rank", is_sound=reading.is_sound)(_make_safe(reading))
 
     def read_rank(self, rank: RankRun, number: int) -> T:
-        """Return the result of one rank; nothing is written to the disk for it."""
+        """Return the result of one rank, without writing to disk."""
         asked = self._derived.ask(rank, number)
         return self._renew(rank, find_store().keep(asked.key, asked.stamp, asked.compute))
 
     def read_task(self, task: Task) -> list[T]:
-        """Read the ranks of a task and keep them on disk; whoever takes the task over from one that was killed goes on."""
+        """Read the ranks of a task and keep the results on disk. The successor of a killed process goes on from these
+        results."""
         with Store(most_bytes=0).held():
             asked = [self._derived.ask(RankRun(task.run_path, rank), task.number) for rank in task.ranks]
             return [self._derived.read(one) for one in asked]
 
     def read(self, wanted: Wanted[T]) -> tuple[T, ...]:
-        """Return the results of all ranks, however long it takes; whoever asks meanwhile waits for the same.
+        """Return the results of all ranks, however long it takes. Concurrent callers wait for the same reading.
 
-        Of a run that records they may be some seconds old.
+        Results of a recording run may be some seconds old.
         """
         look = self._find(wanted.run)
         with look.lock:
@@ -147,9 +153,9 @@ class ManyRanks(Generic[T]):
             return look.known
 
     def peek(self, wanted: Wanted[T]) -> SoFar[T]:
-        """Return the results so far, at once or nearly; what is missing, or has changed, is read in the background.
+        """Return the results so far, almost at once. Missing and changed results are read in the background.
 
-        Raises what that raised.
+        Raises the exception of a failed background reading.
         """
         look, many, key = self._find(wanted.run), find_store().many, self._key(wanted.run)
         is_same = look.stamps == wanted.stamps and not look.is_live
@@ -194,7 +200,7 @@ class ManyRanks(Generic[T]):
         return tuple(found[rank] for rank in wanted.ranks)
 
     def _read_all(self, run: Run, ranks: Sequence[int], number: int) -> Iterator[tuple[int, T]]:
-        """Yield each rank with its result, those that are known first."""
+        """Yield each rank with its result, known results first."""
         missing: dict[int, Asked[T]] = {}
         for rank, stamp in zip(ranks, stamp_ranks(run.path, ranks), strict=True):
             asked = self._derived.ask(run.read_rank(rank), number)
@@ -214,7 +220,8 @@ class ManyRanks(Generic[T]):
             yield rank, find_store().put(missing[rank].key, missing[rank].stamp, result)
 
     def _share_out(self, run: Run, ranks: list[int], workers: Workers, number: int) -> Iterator[tuple[int, T]]:
-        """Have tasks done; where those who do them are killed again and again, find the rank that kills them."""
+        """Read ranks in several processes. If a process is killed, find the rank that kills it, and mark that rank as
+        unreadable."""
         killers, size = 0, RANKS_PER_TASK
         while ranks and killers < MOST_KILLERS:
             tasks = [Task(run.path, tuple(ranks[at : at + size]), number) for at in range(0, len(ranks), size)]
@@ -235,7 +242,7 @@ class ManyRanks(Generic[T]):
 
 
 def _make_safe(reading: Reading[T]) -> Callable[[RankRun, int], T]:
-    """One rank that cannot be read, for whatever reason, must not keep the others from being shown."""
+    """Return a function that reads a rank and never fails, so that one unreadable rank does not hide the others."""
 
     @wraps(reading.compute)
     def compute(rank: RankRun, number: int) -> T:
@@ -249,7 +256,8 @@ def _make_safe(reading: Reading[T]) -> Callable[[RankRun, int], T]:
 
 
 def choose_processes(ranks: int) -> Workers:
-    """Return processes of this machine, as many as there are idle cores and memory for, where that is worth their start."""
+    """Return worker processes, as many as idle cores and memory allow, where the ranks are worth the start of
+    processes."""
     idle = max(count_cores() - round(os.getloadavg()[0]), 1)
     count = count_processes(-(-ranks // RANKS_PER_TASK), READER_BYTES, idle)
     return Processes(count, find_store().stopping) if ranks * (count - 1) >= ALONE_RANKS * count else Here()

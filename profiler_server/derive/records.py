@@ -1,6 +1,6 @@
-"""Results on disk: of ranks as files beside their tables, and what the list shows of each run below a base directory.
+"""Results on disk: for each rank a file beside its tables, and for a base directory one file of run list summaries.
 
-A file that was damaged, that another version of this program wrote, or that belongs to other tables counts as not there.
+A file counts as absent if it is damaged, was written by another version, or belongs to other tables.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from profiler_server.derive.store import Entry
 
 
 def list_roots(rank: RankRun, name: str) -> list[Path]:
-    """Return the folders of that hidden name in which something derived from a rank may lie, the best first.
+    """Return the folders of a hidden name that may hold results of a rank, the preferred folder first.
 
-    Arrow, which writes the timelines, takes no folder whose name is no UTF-8.
+    Arrow, which writes the timelines, accepts no folder whose name is not UTF-8.
     """
     digest = blake2b(os.fsencode(rank.folder), digest_size=8).hexdigest()
     beside = [rank.folder / name] if is_plain(rank.folder) else []
@@ -44,13 +44,14 @@ def list_roots(rank: RankRun, name: str) -> list[Path]:
 
 
 def find_private() -> list[Path]:
-    """Return the private folder of this user in the temporary directory; none if others can write there."""
+    """Return this user's private folder in the temporary directory, or no folder if other users can write there."""
     private = _find_private()
     return [private] if _is_ours(private) else []
 
 
 def make_root(root: Path) -> None:
-    """Make the folder. Raises OSError; PermissionError if it would lie where others can write, RefusedError for a link."""
+    """Make the folder. Raises PermissionError if other users can write there, RefusedError for a link, OSError
+    otherwise."""
     private = _find_private()
     if private in (root, root.parent):
         private.mkdir(mode=0o700, exist_ok=True)
@@ -69,7 +70,7 @@ def _find_private() -> Path:
 
 
 def _is_ours(private: Path) -> bool:
-    """Say whether a folder of a shared directory is ours and nobody else's to write, or not there yet."""
+    """Return whether only this user can write to a folder of a shared directory, or the folder does not exist yet."""
     try:
         found = os.lstat(private)
     except FileNotFoundError:
@@ -81,7 +82,7 @@ def _is_ours(private: Path) -> bool:
 FOLDER = ".results"
 _DIGEST_BYTES = 16
 _INTEGERS = {"|i1": 7, "<i2": 15, "<i4": 31, "<i8": 63}
-"""How an array of whole numbers is stored -> the bits of the largest of them."""
+"""Storage type of an integer array -> bits of the largest integer."""
 _STORED = (*_INTEGERS, "<f4", "<f8")
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -95,7 +96,7 @@ class _Record(Generic[T]):
 
 
 class _Sealed(Generic[T]):
-    """Files of one type of result. Each says by which code and from what it was computed, as does a stamp."""
+    """Files of one type of result. Each holds the digest of the code and the stamp of the files behind the result."""
 
     def __init__(self, kind: Any, read: Callable[[Path], bytes], opener: Opener) -> None:
         self._decoder: Any = msgspec.msgpack.Decoder(_Record[kind], dec_hook=_decode_array)
@@ -103,7 +104,6 @@ class _Sealed(Generic[T]):
         self._opener = opener
 
     def find(self, places: Iterable[Path], stamp: str) -> Iterator[T]:
-        """Yield the results that can be read."""
         for place in places:
             try:
                 record = self._decoder.decode(unseal(self._read(place)))
@@ -113,16 +113,17 @@ class _Sealed(Generic[T]):
                 yield record.result
 
     def write(self, places: Iterable[Path], stamp: str, result: T) -> None:
-        """Write a result to the first place that can be written. TypeError, ValueError or OverflowError for an odd one."""
+        """Write a result to the first writable place. Raises TypeError, ValueError or OverflowError for an unsupported
+        result."""
         raw = msgspec.msgpack.encode(_Record(digest_code(), stamp, result), enc_hook=_encode_array)
         any(write_file(place.parent, place.name, raw, self._opener) for place in places)
 
 
 class Records(Generic[T]):
-    """`kind` is the type of a result, made of dataclasses, numbers, texts and arrays of int64, float64 or float32.
+    """Results of one type `kind`, made of dataclasses, numbers, texts and arrays of int64, float64 or float32.
 
-    `name` is that of its file, unlike any other's. `is_sound` says whether a result that was read can be one: whoever
-    may write beside the tables may have written it.
+    `name` is the unique name of their files. `is_sound` checks a result that was read, because anyone who can write
+    beside the tables can forge a file.
     """
 
     def __init__(self, name: str, kind: Any, is_sound: Callable[[T], bool] = lambda result: True) -> None:
@@ -131,13 +132,14 @@ class Records(Generic[T]):
         self._files = _Sealed[T](kind, read_small_file, open_inside)
 
     def find(self, rank: RankRun, stamp: Hashable) -> Entry[T] | None:
-        """Return the result that was computed from files of this stamp, None where there is none that can be read."""
+        """Return the result computed from files with this stamp, or None if there is no readable result."""
         places = self._list_places(rank) if rank.lens == WHOLE else []
         found = self._files.find(places, shorten_stamp(stamp))
         return next((Entry(stamp, result) for result in found if self._is_sound(result)), None)
 
     def write(self, rank: RankRun, stamp: Hashable, result: T) -> None:
-        """Write the result of a whole rank where that can be done; of one that records it would be old in a second."""
+        """Write the result of a whole rank if possible. A rank that still records is skipped: its result would soon be
+        old."""
         try:
             if rank.lens == WHOLE and rank.state != "recording":
                 self._files.write(self._list_places(rank), shorten_stamp(stamp), result)
@@ -150,7 +152,7 @@ class Records(Generic[T]):
 
 @cache
 def digest_code() -> str:
-    """Return what changes when this program does: a result is computed anew by another version."""
+    """Return a digest that changes with the version of this program, so that each version computes its own results."""
     server = Path(__file__).parents[1]
     digest = hashlib.sha256()
     for path in sorted([*server.rglob("*.py"), *(server.parent / "collector" / "format").rglob("*.py")]):
@@ -163,7 +165,7 @@ def _digest(raw: bytes) -> bytes:
 
 
 def unseal(sealed: bytes) -> bytes:
-    """Return what `write_file` was given. Raises ValueError for a file that was cut or changed since."""
+    """Return the bytes that `write_file` was given. Raises ValueError for a file that was cut or changed since."""
     raw = sealed[_DIGEST_BYTES:]
     if sealed[:_DIGEST_BYTES] != _digest(raw):
         raise ValueError("the file is not as it was written")
@@ -171,7 +173,7 @@ def unseal(sealed: bytes) -> bytes:
 
 
 def write_file(root: Path, name: str, raw: bytes, opener: Opener = open_inside) -> bool:
-    """Write a file, after its digest, so that a reader sees all of it or nothing; say whether that could be done."""
+    """Write a file after its digest, so that a reader sees all or nothing. Return whether the file was written."""
     if len(raw) + _DIGEST_BYTES > LIMIT_BYTES:
         return False
     try:
@@ -193,7 +195,7 @@ def _encode_array(value: Any) -> Any:
 
 
 def _narrow(values: Any) -> Any:
-    """Return whole numbers in as few bytes as hold them all."""
+    """Return integers in the smallest type that holds all of them."""
     whole = values.astype("<i8", casting="safe")
     if not whole.size:
         return whole
@@ -222,25 +224,25 @@ FILE_NAME = ".stepscope-summaries"
 
 @dataclass(frozen=True)
 class Summary(Generic[T]):
-    """`value` is what was read from the files of a run that have this stamp."""
+    """`value` was read from the files of a run at this `stamp`."""
 
     stamp: Stamp
     value: T
 
 
 class Summaries(Generic[T]):
-    """The summaries below one base directory, by run id, in one file. `kind` is the type of a value."""
+    """The summaries of all runs below a base directory, by run id, in one file. `kind` is the type of a value."""
 
     def __init__(self, base_dir: Path, kind: Any) -> None:
         self._base_dir = base_dir
         self._files = _Sealed[dict[str, Summary[T]]](dict[str, Summary[kind]], _read_plain, open_beside)
 
     def read(self) -> Mapping[str, Summary[T]]:
-        """Return what is kept, nothing where that cannot be read."""
+        """Return the kept summaries, or none if the file cannot be read."""
         return next(self._files.find(self._list_places(), str(self._base_dir)), {})
 
     def write(self, summaries: Iterable[tuple[str, Summary[T]]]) -> None:
-        """Keep these and no others, where that can be done."""
+        """Replace all kept summaries with these, if the file can be written."""
         self._files.write(self._list_places(), str(self._base_dir), dict(summaries))
 
     def _list_places(self) -> list[Path]:

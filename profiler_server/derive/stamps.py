@@ -1,4 +1,5 @@
-"""A stamp of a run's files that changes whenever one of them is written, without opening any; and runs that have ended."""
+"""Stamps of a run's files, which change whenever a file is written and open no file; and a check for runs that have
+ended."""
 
 from __future__ import annotations
 
@@ -20,29 +21,31 @@ from profiler_server.derive.store import find_store
 
 Stamp = tuple[tuple[str, int, int], ...]
 STAMPED_RANKS = 64
-"""Ranks that are looked at; a run with more is stamped by the first of them."""
+"""Ranks that a run's stamp covers: the first ranks of a larger run."""
 FEW_RANKS = 128
 LOOK_AGAIN_S = 1.5
-"""Less than a file must have rested for a page to be kept by its tag: what is so old never stands in such a page."""
+"""The greatest age of a kept stamp in seconds. It is shorter than the rest that a file needs before pages are cached by
+tag, so no cached page comes from an old stamp."""
 
 
 def stamp_run(run_path: Path) -> Stamp:
-    """Return the stamp of a run: its manifests and, per rank, what tells that the steps table grew."""
+    """Return the stamp of a run: of its manifests and, for each rank, of the growth of the steps table."""
     return tuple(_stamp_file(path) for path in _list_files(run_path))
 
 
 def stamp_rank(run_path: Path, rank: int) -> Stamp:
-    """Return the stamp of everything that lies directly in one rank's folder, tables and folders of parts.
+    """Return the stamp of all entries of one rank's folder: tables and folders of parts.
 
-    Hidden entries are caches and files that are not whole yet.
+    Hidden entries are left out: caches and unfinished files.
     """
     return _stamp_file(layout.run_file(run_path)), *_stamp_folder(layout.rank_path(run_path, rank))
 
 
 def stamp_ranks(run_path: Path, ranks: Sequence[int]) -> tuple[Stamp, ...]:
-    """Return the stamp of several ranks, for what is computed from all of them.
+    """Return the stamps of several ranks, for a result that is computed from all of them.
 
-    Of more than FEW_RANKS it may be LOOK_AGAIN_S old: looking at tens of thousands of files takes long in itself.
+    With more than FEW_RANKS ranks a stamp may be LOOK_AGAIN_S old, because checking tens of thousands of files takes
+    long.
     """
     if len(ranks) <= FEW_RANKS:
         return _stamp_each(run_path, ranks)
@@ -60,7 +63,7 @@ def _stamp_each(run_path: Path, ranks: Sequence[int]) -> tuple[Stamp, ...]:
 
 
 def stamp_tables(folder: Path, tables: Iterable[str]) -> Stamp:
-    """Return the stamp of some tables of a rank's folder, each file by itself."""
+    """Return the stamp of some tables in a rank's folder, file by file."""
     return tuple(
         (f"{table}/{name}", changed_ns, size)
         for table in tables
@@ -69,7 +72,7 @@ def stamp_tables(folder: Path, tables: Iterable[str]) -> Stamp:
 
 
 def shorten_stamp(stamp: Hashable) -> str:
-    """Return a stamp, or a tuple that holds one, as a short text for a file name, a URL or an answer."""
+    """Return a stamp, or a tuple that holds a stamp, as a short text for a file name, a URL or an answer."""
     return hashlib.sha256(repr(stamp).encode()).hexdigest()[:16]
 
 
@@ -104,16 +107,16 @@ def _stamp_file(path: Path | os.DirEntry[str]) -> tuple[str, int, int]:
 
 
 SETTLED_NS = 2_000_000_000
-"""A file that changed so lately may change again within one tick of the file system's clock."""
+"""Nanoseconds after its last change in which a file may change again within one tick of the file system's clock."""
 _MANY_FILES = 2000
 Entry = tuple[str, int, int, int, int]
 
 
 def find_finished(run_path: Path) -> str | None:
-    """Return what changes with any file of a run; None while it records or has just changed, and where a link leads
-    to what another may change unseen.
+    """Return a text that changes with any file of a run that has ended and rested.
 
-    Of a run of very many files it may be LOOK_AGAIN_S old.
+    None for a run that records or has just changed, and for a run with a link whose target can change unseen. For a run
+    of very many files the text may be LOOK_AGAIN_S old.
     """
     store, key, begun_s = find_store(), ("finished", str(run_path)), time.monotonic()
     known = store.find(key)
@@ -143,7 +146,8 @@ class _LinkError(Exception):
 
 
 def _list_entries(folder: Path, depth: int = 3) -> Iterator[Entry]:
-    """Yield path, times, size and number of every file and folder, in order. What is hidden is derived from the others."""
+    """Yield path, times, size and number of every file and folder, in order. Hidden entries are skipped: caches of the
+    others."""
     with os.scandir(folder) as found:
         entries = sorted((entry for entry in found if not entry.name.startswith(".")), key=lambda entry: entry.name)
     for entry in entries:
@@ -164,9 +168,9 @@ class _State(msgspec.Struct):
 
 
 def _read_ended(run: Run) -> bool:
-    """Say whether every rank has written that it has ended; one that fell silent may be found to be alive.
+    """Return whether every rank has recorded its end. A rank that only fell silent may still be alive.
 
-    The rest of a manifest is not looked at: of thousands of ranks that would take seconds.
+    Other fields of the manifests are not parsed: for thousands of ranks that would take seconds.
     """
     decoder = msgspec.json.Decoder(_State)
     try:

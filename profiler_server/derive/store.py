@@ -1,4 +1,4 @@
-"""What was derived, in memory: one store for a server or a command, bounded in bytes."""
+"""Derived results in memory: one store for each server or command, bounded in bytes."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 MOST_BYTES = 1 << 30
 STOP_LIMIT_S = 2.0
 _SMALL_BYTES = 64
-"""What a number takes, or an object by itself."""
+"""Bytes of a number, or of an object without its contents."""
 _MEASURED = 256
-"""Entries of a long value that are measured; the others are taken to be like them."""
+"""Entries of a long value that are measured. The average of these entries stands for the rest."""
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Entry(Generic[T]):
-    """A value, and the stamp of the files that it was derived from."""
+    """A value, and the stamp of the files behind it."""
 
     stamp: Hashable
     value: T
@@ -43,7 +43,7 @@ class Entry(Generic[T]):
 
 
 class Same(weakref.ref[Any]):
-    """An argument that is told from others by being the very same. What was derived from it is forgotten with it."""
+    """An argument that is compared by identity. Results derived from the argument are dropped together with it."""
 
     __slots__ = ("_id",)
     _id: int
@@ -61,10 +61,10 @@ class Same(weakref.ref[Any]):
 
 
 class Store:
-    """At most `most_bytes` of values, those that were not asked for longest go first. Safe to use from several threads.
+    """A thread-safe cache of at most `most_bytes`. The least recently used values are dropped first.
 
-    `background` does what pages wait for, `many` reads ranks of runs of very many, by the workers that `choose_workers`
-    returns. Nothing is read on once `stopping` is set.
+    `background` runs the work that pages wait for. `many` reads the ranks of very large runs, in processes that
+    `choose_workers` returns. Reading stops once `stopping` is set.
     """
 
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
@@ -72,9 +72,10 @@ class Store:
         self.stopping = threading.Event()
         self.choose_workers: Callable[[int], Workers] | None = None
         self.one_large = threading.RLock()
-        """Held while millions of slices are in memory: two ranks at a time would need twice of it.
+        """A lock that is held while millions of slices are in memory, because two ranks at a time would need twice the
+        memory.
 
-        Whoever holds it waits for no other lock but for an instant, so that nobody can wait in a circle.
+        Its holder waits only briefly for any other lock, so that no deadlock can arise.
         """
         self._most_bytes = most_bytes
         self._bytes = 0
@@ -86,7 +87,7 @@ class Store:
 
     @contextmanager
     def held(self) -> Iterator[Store]:
-        """Let what is derived in this context, and in the background for it, be kept here."""
+        """Make this the store for results derived in this context, and in background work of this context."""
         token = HELD.set(self)
         try:
             yield self
@@ -94,9 +95,9 @@ class Store:
             HELD.reset(token)
 
     def keep(self, key: Hashable, stamp: Hashable, compute: Callable[[], T]) -> T:
-        """Return the value of this stamp, or compute it. What `compute` raises passes through.
+        """Return the value with this stamp, or compute it. Exceptions of `compute` pass through.
 
-        Threads that ask for the same at once wait for the first of them.
+        Threads that ask for the same value at once share one computation.
         """
         with self._lock:
             entry = self.find(key)
@@ -114,7 +115,7 @@ class Store:
                     self._computing.pop(key, None)
 
     def find(self, key: Hashable) -> Entry[Any] | None:
-        """Return the entry under `key`, of whichever stamp."""
+        """Return the entry under `key`, whatever its stamp."""
         with self._lock:
             entry = self._entries.get(key)
             if entry is not None:
@@ -122,7 +123,7 @@ class Store:
             return entry
 
     def put(self, key: Hashable, stamp: Hashable, value: T, made_s: float | None = None) -> T:
-        """Keep a value, which was true at that time; now, for None."""
+        """Keep a value that was true at `made_s`, or is true now if `made_s` is None."""
         entry = Entry(stamp, value, measure_bytes(value), time.monotonic() if made_s is None else made_s)
         with self._lock:
             if self._has_orphans:
@@ -141,7 +142,7 @@ class Store:
         self._bytes -= self._entries.pop(key).bytes
 
     def name(self, argument: object) -> Hashable:
-        """Return what tells an argument from others: its value if it is plain, its `key` if it has one, else itself."""
+        """Return the key of an argument: its value if it is plain, its `key` if it has one, or else the object itself."""
         if isinstance(argument, tuple):
             return tuple(map(self.name, argument))
         if argument is None or isinstance(argument, (str, int, float)):
@@ -153,21 +154,23 @@ class Store:
         self._has_orphans = True  # and no more: this may come at any moment, in any thread
 
     def part(self, make: Callable[[], T]) -> T:
-        """Return what a class or function makes without arguments, the same for as long as the store is there."""
+        """Return the object that a class or function makes without arguments. The store makes each object once and
+        keeps it."""
         with self._lock:
             if make not in self._parts:
                 self._parts[make] = make()
             return cast(T, self._parts[make])
 
     def close(self) -> None:
-        """End what is being read of very many ranks, and wait until its processes have ended, for a moment."""
+        """Stop the reading of very large runs, and wait briefly for its processes to end."""
         self.stopping.set()
         wait(self.many.drop_waiting(), STOP_LIMIT_S)
         self.stopping.clear()
 
 
 def find_store() -> Store:
-    """Return the store that is held, or hold one from here on: whoever asks from a script asks more than once."""
+    """Return the current store. Without a current store, open a new store, because a script usually asks more than
+    once."""
     held = HELD.get()
     if not isinstance(held, Store):
         held = Store()
@@ -180,7 +183,7 @@ def _is_orphan(key: Hashable) -> bool:
 
 
 def measure_bytes(value: Any) -> int:
-    """Return about how much memory a value takes; of long ones by their first entries."""
+    """Return about how many bytes of memory a value takes. Long values are estimated from their first entries."""
     if value is None or isinstance(value, (int, float)):  # most of them, and this is done for each result
         return _SMALL_BYTES
     if isinstance(value, (str, bytes)):

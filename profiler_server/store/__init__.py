@@ -1,4 +1,4 @@
-"""From a base directory to runs: what is there, in which state, and its headline figures.
+"""Runs below a base directory: which runs there are, their states and their headline figures.
 
 Must not import anything above, or torch.
 """

@@ -1,4 +1,4 @@
-"""The runs below a base directory, newest first, read again only where a file changed."""
+"""The runs below a base directory, newest first. A run is read again only after a file changed."""
 
 from __future__ import annotations
 
@@ -28,22 +28,24 @@ from profiler_server.store.traces import TraceFile, TraceFinder, leave_imported
 
 SCAN_INTERVAL_S = 2.0
 SLICE_S = 0.1
-"""How long the background reads runs before it lets a list through."""
+"""Seconds for which the background reads runs before it lets a request for the list through."""
 WORTH_KEEPING = 50
-"""Runs that were read since summaries were last written; fewer are read again sooner than a file is written."""
+"""New summaries from which on the file of summaries is written again. Reading fewer runs again is faster than writing.
+"""
 CLEAR_STEPS = 50
 CLEAR_FRAC = 0.1
-"""Two runs of one script on one machine differ by so much, and by more where they are short."""
+"""Relative difference between two runs of one script on one machine that is noise. Short runs differ by more."""
 KNOWN_CHANGES = 4
-"""So many changes from run to run before this one tell by how much runs differ on this machine."""
+"""Earlier changes from run to run that suffice to know the usual difference between runs on this machine."""
 CLEAR_RATIO = 3.0
-"""Beyond so many times the usual one of those a change is clear: twice the standard deviation of what is normal."""
+"""A change is clear beyond this many times the median of the earlier changes: twice the standard deviation of normal
+values."""
 _TRAILING_NUMBER = re.compile(r"[-_. ]*[0-9]+$")
 
 
 @dataclass(frozen=True)
 class Unreadable:
-    """Something that looks like a run and cannot be shown, with a sentence that says why."""
+    """A folder that looks like a run and cannot be shown, with a sentence that gives the reason."""
 
     id: str
     reason: str
@@ -51,10 +53,10 @@ class Unreadable:
 
 @dataclass(frozen=True)
 class Listing:
-    """All runs, newest first. `cut` says where the search for them stopped, empty when it did not.
+    """All runs, newest first. `cut` describes where the search for runs stopped early; it is empty for a full search.
 
-    `traces` are files that begin like a trace and that no run was made of. `unread` counts the runs whose files are still
-    to be read; until they are, no run is compared with the one before it, and no trace is listed.
+    `traces` are trace files that no run was imported from. `unread` is the number of runs whose files are still unread.
+    While runs are unread, no run is compared with its predecessor and no trace is listed.
     """
 
     runs: tuple[RunEntry, ...]
@@ -69,14 +71,14 @@ class Listing:
 
 @dataclass(frozen=True)
 class RunSummary:
-    """What the line of a run is made of, as it is kept on disk."""
+    """The data of a run's line in the list, as kept on disk."""
 
     manifest: RunManifest
     headline: Headline
 
 
 class Catalog:
-    """Find and open the runs below a base directory. Safe to use from several threads."""
+    """A finder of the runs below a base directory. Safe to use from several threads."""
 
     def __init__(self, base_dir: Path) -> None:
         self.base_dir = base_dir.resolve()
@@ -95,9 +97,10 @@ class Catalog:
         self._is_closing = False
 
     def list_runs(self, within_s: float = math.inf) -> Listing:
-        """Return every run. The tree is walked again after two seconds, a run read again when its files changed.
+        """Return every run. The folders are searched again after two seconds; a run is read again when its files
+        changed.
 
-        Runs that are new and cannot be read within that time are listed without figures, and read in the background.
+        New runs that cannot be read within `within_s` are listed without figures, and read in the background.
         """
         asked_s = time.monotonic()
         with self._lock:
@@ -113,11 +116,12 @@ class Catalog:
         return listing
 
     def close(self) -> None:
-        """Read no more in the background."""
+        """Stop reading runs in the background."""
         self._is_closing = True
 
     def find_baseline(self, run_id: str) -> str | None:
-        """Return the id of the run that a run tries to improve: the one it names, or else the one before of its script."""
+        """Return the id of the run that a run tries to improve: the run that it names, or else the previous run of its
+        script."""
         entry = self.list_runs().find(run_id)
         if entry is None:
             return None
@@ -132,24 +136,25 @@ class Catalog:
         return None
 
     def name_base(self) -> str:
-        """Return the base directory, or its URL, for people."""
+        """Return the base directory, or its URL, for display."""
         return self._mirror.url if self._mirror is not None else str(self.base_dir)
 
     def look_again(self) -> None:
-        """Walk the tree for the next list, however short ago the last walk was."""
+        """Make the next list search the folders again, even right after a search."""
         with self._lock:
             self._scanned = float("-inf")
 
     def open(self, run_id: str) -> Run:
-        """Open a run by its id. Raises RunNotFoundError for an id that names nothing below the base directory."""
+        """Open a run by its id. Raises RunNotFoundError if no run below the base directory has this id."""
         return open_run(self.locate(run_id))
 
     def find(self, name: str) -> Run:
-        """Open a run by its id, or else the one of that name. Raises RunNotFoundError for none, and for several."""
+        """Open a run by its id or its name. Raises RunNotFoundError if no run or several runs have the name."""
         return open_run(find_run(self.base_dir, name))
 
     def locate(self, run_id: str) -> Path:
-        """Return the directory of an id. Raises RunNotFoundError if it is no run, or lies outside the base directory."""
+        """Return the directory of a run id. Raises RunNotFoundError if it is no run, or lies outside the base
+        directory."""
         return locate_run(self.base_dir, run_id)
 
     def name_path(self, path: Path) -> str:
@@ -167,7 +172,7 @@ class Catalog:
         self._entries = {path: entry for path, entry in self._entries.items() if path in there}
 
     def _find_unread(self) -> list[Path]:
-        """Bring what is known up to date; return the runs of which nothing is known, the last changed first."""
+        """Update the known runs. Return the paths of unknown runs, last changed first."""
         if self._kept is None:
             self._kept = self._summaries.read()
         unread = [path for path in self._scan.paths if not self._refresh(path)]
@@ -189,7 +194,7 @@ class Catalog:
         return True
 
     def _read_until(self, unread: Sequence[Path], deadline_s: float) -> Sequence[Path]:
-        """Read runs for the first time; return those that there was no time for."""
+        """Read runs for the first time until a deadline. Return the runs that are left."""
         for index, path in enumerate(unread):
             if time.monotonic() > deadline_s:
                 return unread[index:]
@@ -198,7 +203,7 @@ class Catalog:
         return ()
 
     def _read_rest(self) -> None:
-        """Read what no page waited for, a little at a time, so that lists come in between; then keep it on disk."""
+        """Read the remaining runs in short turns, with lists in between. Then keep the summaries on disk."""
         with self._lock:
             unread: Sequence[Path] = self._find_unread()
         while unread and not self._is_closing:
@@ -246,7 +251,7 @@ class Catalog:
 
 
 def _count_attempts(runs: Sequence[RunEntry]) -> list[RunEntry]:
-    """Note on each run how often its job was started."""
+    """Set on each run how many times its job was started."""
     jobs = group_attempts(Attempt(entry.manifest.attempt, entry.path, entry.manifest) for entry in runs)
     counts = {attempt.path: job[-1].number for job in jobs for attempt in job}
     return [replace(entry, attempts=counts[entry.path]) if counts[entry.path] > 1 else entry for entry in runs]
@@ -270,9 +275,10 @@ def _announce(run_id: str, path: Path) -> RunEntry:
 
 
 def _compare_to_previous(newest_first: Sequence[RunEntry]) -> tuple[RunEntry, ...]:
-    """Set against each run the next older one of the same script and name stem, where both have steps.
+    """Compare each run with the next older run of the same script and name stem, where both have steps.
 
-    Imported traces name no script and are as often ranks of one job as runs of one training: nothing precedes them.
+    Imported traces have no predecessor: they name no script, and are often ranks of one job rather than runs of one
+    training.
     """
     previous: dict[tuple[str, str], RunEntry] = {}
     changes: dict[tuple[str, str], list[float]] = {}
@@ -308,12 +314,12 @@ def _compare_to_previous(newest_first: Sequence[RunEntry]) -> tuple[RunEntry, ..
 
 
 def _is_same_job(before: RunManifest, after: RunManifest) -> bool:
-    """Say whether a run tries again what the one before it had begun: nobody has changed anything in between."""
+    """Return whether a run is a restart of the job of the run before it, with nothing changed by the user in between."""
     return bool(after.job_id) and before.job_id == after.job_id and before.attempt < after.attempt
 
 
 def _is_clear(before: Headline, after: Headline, change_frac: float) -> bool:
-    """Say whether the median step changed by more than noise: within the runs, and of one process to the next."""
+    """Return whether the median step changed by more than noise: noise within the runs, and between processes."""
     if min(before.steps, after.steps) < CLEAR_STEPS or abs(change_frac) <= CLEAR_FRAC:
         return False
     return abs(change_frac) * (before.step_p50_ns or 0.0) > _find_noise_ns(before, after)

@@ -1,4 +1,4 @@
-"""The few figures of a run that its line in the run list shows, and whether an error ended its job."""
+"""The headline figures of a run in the run list, and whether an error ended its job."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ from collector.format.steps import (
 from collector.hangs.live import describe_live_hang, find_standing
 
 ListState = Literal["recording", "complete", "failed", "crashed", "imported"]
-"""The state of a job: that of its ranks, or `failed` where they are complete and an error ended one."""
+"""The state of a job: the state of its ranks, or `failed` if they are complete and an error ended a rank."""
 BY_HAND = "KeyboardInterrupt"
 
 
 def read_ended_by(rank: RankRun) -> str:
-    """Return the exception that ended a rank, "" for none, whatever is shown of it. Raises as `RankRun.manifest` does."""
+    """Return the exception that ended a rank, or "", regardless of redaction. Raises as `RankRun.manifest` does."""
     return read_error((rank if rank.lens.redactor is None else rank.whole).manifest)
 
 
 def read_error(manifest: RankManifest) -> str:
-    """Return the exception that ended a rank as its manifest is seen here, "" for none."""
+    """Return the exception that ended a rank as this manifest shows it, or ""."""
     by = manifest.facts.get("ended_by")
     return by if isinstance(by, str) and by != UNTOLD else ""
 
 
 def has_failed(run: Run, ranks: Sequence[int]) -> bool:
-    """Say whether an error ended one of these ranks. Who stops a training of one process by hand is content with it."""
+    """Return whether an error ended one of these ranks. A manual interrupt of a single-process training is no error."""
     if run.manifest.source != "collector":
         return False
     errors = [by for rank in ranks if (by := read_or("", read_ended_by, run.read_rank(rank)))]
@@ -51,15 +51,16 @@ def has_failed(run: Run, ranks: Sequence[int]) -> bool:
 
 
 COUNTED_RANKS = 8
-"""Ranks whose steps are read for the figures; the line of a run with a thousand ranks must stay cheap."""
+"""Ranks whose steps are read for the figures, so that a run of a thousand ranks stays cheap to list."""
 
 
 @dataclass(frozen=True)
 class Headline:
-    """`steps` are the training steps of the rank that has most of them; of a run that only infers they are its batches.
+    """`steps` is the number of training steps of the rank with the most steps, or of batches if steps are only
+    inferred.
 
-    `step_p50_ns` and `data_wait_frac` are over the steps that every page averages (neither warm-up nor in a detailed
-    window), None without any.
+    `step_p50_ns` and `data_wait_frac` cover the steps that every page averages (no warm-up, no detailed window). They
+    are None without such steps.
     """
 
     state: RunState
@@ -68,16 +69,16 @@ class Headline:
     step_p50_ns: float | None
     data_wait_frac: float | None
     is_recovered: bool = False
-    """It was cut off, and all that it left is in its tables."""
+    """The recording was cut off, and all data that it left is in the tables."""
     noun: str = "step"
     step_noise_ns: float | None = None
     step_mean_ns: float | None = None
     stands_still: str = ""
-    """How the job stands still while it records, a sentence; empty where it gets on."""
+    """A sentence on how the job stands still while it records; empty while the job makes progress."""
     is_damaged: bool = False
-    """No rank's manifest can be read: how the training ended is not known."""
+    """No rank's manifest is readable, so how the training ended is not known."""
     has_failed: bool = False
-    """An error ended one of its ranks."""
+    """An error ended a rank of the run."""
 
     @property
     def shown_state(self) -> ListState:
@@ -86,11 +87,11 @@ class Headline:
 
 @dataclass(frozen=True)
 class RunEntry:
-    """One line of the run list. `delta_frac` is the change of the median step against the run `previous_id`.
+    """One line of the run list. `delta_frac` is the relative change of the median step since the run `previous_id`.
 
-    `delta_is_clear` says that it is more than what two runs of one script differ by; `mean_delta_frac` is the change of the
-    mean step where that clearly went the other way. One that is not read yet has the name of its folder, the time of its
-    file, and no figures.
+    `delta_is_clear` is true if the change exceeds the usual difference between runs of one script. `mean_delta_frac` is
+    the change of the mean step where the mean clearly changed in the other direction. An unread run has its folder's
+    name, its file's time, and no figures.
     """
 
     id: str
@@ -103,7 +104,7 @@ class RunEntry:
     is_read: bool = True
     mean_delta_frac: float | None = None
     attempts: int = 1
-    """How often the job was started that the run is an attempt of."""
+    """How many times the run's job was started."""
 
     @property
     def name(self) -> str:
@@ -119,7 +120,7 @@ class RunEntry:
 
 
 def read_headline(run: Run) -> Headline:
-    """Read the headline figures of a run. A rank whose steps cannot be read is left out of them.
+    """Read the headline figures of a run, without ranks whose steps cannot be read.
 
     Raises RunNotFoundError, NewerSchemaError or TableBrokenError if no rank's manifest can be read.
     """
@@ -146,7 +147,7 @@ def read_headline(run: Run) -> Headline:
 
 
 def read_job_state(run: Run) -> tuple[ListState, bool]:
-    """Return the state of a job as the run list shows it, and whether it is recovered."""
+    """Return the state of a job in the run list, and whether the job is recovered."""
     ranks = run.ranks
     state = choose_state(_read_states(run, ranks))
     return _name_state(state, has_failed(run, ranks[:COUNTED_RANKS])), _is_recovered(run, ranks)
@@ -157,7 +158,7 @@ def _name_state(state: RunState, has_failed: bool) -> ListState:
 
 
 def say_stand(run: Run, ranks: Sequence[int]) -> str:
-    """Say how a job that records stands still, "" where it does not."""
+    """Return a sentence on how a recording job stands still, or "" if it does not."""
     found = find_standing([run.read_rank(rank) for rank in ranks])
     return describe_live_hang(found) if found is not None else ""
 
@@ -169,7 +170,7 @@ def _read_states(run: Run, ranks: Sequence[int]) -> set[RunState]:
 
 
 def choose_state(states: Set[RunState]) -> RunState:
-    """Return the worst state of the ranks that can be read; crashed when there is none."""
+    """Return the worst state of the readable ranks, or crashed without a readable rank."""
     worst_first: tuple[RunState, ...] = ("crashed", "recording", "imported", "complete")
     return next((state for state in worst_first if state in states), "crashed")
 
@@ -184,7 +185,7 @@ def _is_recovered(run: Run, ranks: Sequence[int]) -> bool:
 
 @dataclass(frozen=True)
 class _Steps:
-    """The training steps of one rank: how many, and the figures of those that are averaged."""
+    """The training steps of one rank: their number, and the figures of the averaged steps."""
 
     count: int
     duration_ns: npt.NDArray[np.int64]

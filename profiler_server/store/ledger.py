@@ -1,7 +1,7 @@
-"""What predictions came to below a base directory: one entry for each run that shows whether an earlier one's advice was right.
+"""The outcomes of predictions below a base directory: an entry for each run that tests the advice to an earlier run.
 
-The file outlives the runs. One that cannot be read counts as empty, and one that cannot be written is not: the entries
-are then made again from the runs that are looked at.
+The file outlives the runs. An unreadable file counts as empty. If the file cannot be written, the entries are computed
+again from the runs that are viewed.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from collector.format.schema.writing import replacing
 NAME = ".stepscope-ledger"
 MOST_ENTRIES = 5_000
 NEAR_FRAC = 0.15
-"""A prediction counts as right where it is off by no more of the measured step."""
+"""The greatest error of a right prediction, as a share of the measured step."""
 
 
 @dataclass(frozen=True)
 class LedgerEntry:
-    """A prediction and what came of it. `run` is the id of the later run, `earlier` of the one that was told; ns."""
+    """A prediction and its outcome, in ns. `run` is the id of the later run, `earlier` of the run with the advice."""
 
     run: str
     earlier: str
@@ -42,7 +42,8 @@ class LedgerEntry:
 
 @dataclass(frozen=True)
 class TrackRecord:
-    """How often a rule's predictions were right here: of `cases`, `near` within 15 % and `covered` in the range shown."""
+    """How good a rule's predictions were: of `cases`, `near` were within 15 % and `covered` were within the range
+    shown."""
 
     cases: int
     near: int
@@ -58,7 +59,7 @@ class Ledger:
         self._entries: dict[str, LedgerEntry] | None = None
 
     def note(self, entry: LedgerEntry) -> None:
-        """Keep an entry in the place of an earlier one of the same run."""
+        """Keep an entry, in place of an earlier entry of the same run."""
         if not (entry.measured_ns > 0 and entry.predicted_ns > 0):
             return
         with self._lock:
@@ -72,7 +73,7 @@ class Ledger:
             self._write(known)
 
     def forget(self, run: str) -> None:
-        """Drop the entry of a run that turned out to judge no prediction."""
+        """Drop the entry of a run that turned out to test no prediction."""
         with self._lock:
             known = self._read()
             if known.pop(run, None) is not None:

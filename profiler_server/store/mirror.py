@@ -1,7 +1,8 @@
-"""A base directory behind a URL, as a folder of this machine in which only what was looked at takes room.
+"""A local folder that mirrors a base directory behind a URL and holds only the data that was read.
 
-Manifests are copied when they change. A table is an empty file of the right size and time until something reads it: then
-its end (how many rows it has) or all of it is fetched. So stamps, and what is cached under them, stay the same.
+Manifests are copied when they change. A table is an empty file with the right size and time until it is read. Then the
+end of the file (with the row count) or the whole file is fetched. Stamps thus stay the same, and so do caches under
+them.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from profiler_server.derive.store import find_store
 from profiler_server.store.mirrored_files import MirroredFiles, State
 
 LIST_S = 10.0
-"""How often the URL is asked what is there; rarer where that takes long."""
+"""Seconds between two listings of the URL; more where a listing takes long."""
 LISTS_APART = 5.0
 MOST_FILES = 500_000
 DEEPEST = 16
@@ -42,7 +43,7 @@ _log = logging.getLogger("stepscope")
 
 
 def open_mirror(url: str) -> Mirror:
-    """Return the mirror of a URL, after what is there was listed. Raises UsageError if it cannot be."""
+    """Return the mirror of a URL, after a first listing. Raises UsageError if the listing fails."""
     remote = open_remote(url)
     digest = blake2b(remote.url.encode(), digest_size=8).hexdigest()
     places = find_private()
@@ -63,12 +64,12 @@ def open_mirror(url: str) -> Mirror:
 
 
 def find_mirror(folder: Path) -> Mirror | None:
-    """Return the mirror that a folder lies in, None for a folder of this machine."""
+    """Return the mirror that contains a folder, or None for an ordinary local folder."""
     return next((mirror for root, mirror in find_store().part(_Mirrors).items() if folder.is_relative_to(root)), None)
 
 
 class Mirror:
-    """One URL and its folder. Safe to use from several threads."""
+    """A URL and its local folder. Safe to use from several threads."""
 
     def __init__(self, remote: Remote, root: Path) -> None:
         self.url, self.root = remote.url, root
@@ -82,12 +83,12 @@ class Mirror:
         self._background = Background(head_start=False)
 
     def refresh(self) -> None:
-        """Have the list made again in the background if it is old."""
+        """List the URL again in the background if the last listing is old."""
         if time.monotonic() - self._listed_s > max(LIST_S, LISTS_APART * self._took_s):
             self._background.start("list", self.list_now)
 
     def list_now(self) -> None:
-        """Bring the folder up to date; what keeps it from being is `problem`, and what was there stays."""
+        """Update the folder from the URL. On an error, set `problem` and keep the files as they were."""
         with self._lock, Edge(self._fail):
             begun_s = time.monotonic()
             known, self._left_out = self._left_out, {}
@@ -101,7 +102,7 @@ class Mirror:
 
     @property
     def cut(self) -> str:
-        """Return what the list of runs says of a URL that does not answer, or of what there cannot be shown."""
+        """Return the run list's sentence on a URL that does not answer, or on files there that cannot be shown."""
         if self.problem:
             return f"{self.url} does not answer: {self.problem}. What was there before is shown."
         for name, why in self._left_out.items():
@@ -129,7 +130,7 @@ class Mirror:
         return kept
 
     def _leave_out_covered(self, there: dict[str, State]) -> dict[str, State]:
-        """Leave out what lies below a file of a run: a bucket holds both, a folder only one."""
+        """Return the files without those below a path that is itself a file: a bucket can hold both, a folder cannot."""
         kept = {}
         for name, state in there.items():
             above = name.rpartition("/")[0]
@@ -155,7 +156,7 @@ class Mirror:
             self._try(name, partial(self.files.remove, name))
 
     def _try(self, name: str, action: Callable[[], None]) -> None:
-        """Do something with one file; one that cannot be dealt with hides no other."""
+        """Run an action on one file, so that an error there does not stop the others."""
         with Edge(lambda error: self._left_out.update({name: explain(error)})):
             action()
 
@@ -178,11 +179,11 @@ class Mirror:
 
 
 class _Mirrors(dict[Path, Mirror]):
-    """The mirrors that are open, by their folders."""
+    """The open mirrors, by folder."""
 
 
 def is_of_run(name: str) -> bool:
-    """Say whether a name is that of a file of a run, to the letter: whoever writes to a bucket chooses names."""
+    """Return whether a name is exactly that of a file of a run. Bucket names are untrusted: any writer chooses them."""
     pieces = name.split("/")
     if len(pieces) > DEEPEST or _ODD.search(name):
         return False
@@ -199,7 +200,7 @@ def is_of_run(name: str) -> bool:
 
 
 def read_state(info: Mapping[str, Any]) -> State:
-    """Return size and time of a file. Two contents of one size and second differ in the time's last digits."""
+    """Return size and time of a file. Two contents with the same size and second differ in the last digits of the time."""
     moment = next(
         (info[key] for key in ("LastModified", "mtime", "updated", "last_modified", "created") if info.get(key)), 0
     )

@@ -1,6 +1,6 @@
-"""The files of a mirror: empty, with their end, or whole; whole ones within bounds.
+"""The files of a mirror: empty, with only their end, or whole. A limit bounds the bytes of whole files.
 
-Which of them a file is stands in its mode: one without the sticky bit is whole.
+The mode of a file marks its state: a file without the sticky bit is whole.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from collector.format.schema.writing import replacing
 from collector.storage.urls import Remote, explain
 
 MOST_WHOLE_BYTES = 4 << 30
-"""What whole files may take; those that were not read for longest become empty again."""
+"""Bytes that whole files may take together. Above it the least recently read files become empty again."""
 SMALL_BYTES = 1 << 20
-"""A smaller file is fetched whole when its end is asked for."""
+"""Bytes below which a file is fetched whole when only its end is needed."""
 END_BYTES = 256 << 10
 _EMPTY = 0o600 | stat.S_ISVTX
 _WITH_END = 0o700 | stat.S_ISVTX
@@ -30,14 +30,12 @@ _FOOTER_BYTES = 8
 
 
 class State(NamedTuple):
-    """Size of a file, and its time in ns."""
-
     size: int
     changed_ns: int
 
 
 class MirroredFiles:
-    """Places, fetches and drops the files below `root`. Safe to use from several threads."""
+    """The local files below `root`: creates, fetches and drops them. Safe to use from several threads."""
 
     def __init__(self, remote: Remote, root: Path, most_bytes: int = MOST_WHOLE_BYTES) -> None:
         self._remote, self._root, self._most_bytes = remote, root, most_bytes
@@ -48,21 +46,21 @@ class MirroredFiles:
         self._take_over()
 
     def place(self, name: str, state: State) -> None:
-        """Put an empty file of that size and time in the place of a table."""
+        """Create an empty file with the size and time of a table."""
         path = self._make_parent(name)
         with self._lock:
             self._write_empty(path, state)
         self.states[name] = state
 
     def write(self, name: str, state: State, data: bytes) -> None:
-        """Put a small file there, whole."""
+        """Write a small file, whole."""
         with replacing(self._make_parent(name)) as file:
             file.write(data)
             _finish(file, state, _WHOLE)
         self.states[name] = State(len(data), state.changed_ns) if len(data) != state.size else state
 
     def remove(self, name: str) -> None:
-        """Remove a file that is no longer there, and the folders that are empty then."""
+        """Remove a file that is gone from the URL, and then its empty folders."""
         path = self._root / name
         remove_file(path, self._root)
         with self._lock:
@@ -73,7 +71,7 @@ class MirroredFiles:
                 return
 
     def lend(self, path: Path, end_only: bool) -> None:
-        """Make sure that a file holds what is read of it. TableMissingError if it cannot be fetched."""
+        """Fetch the bytes of a file that a reader needs. Raises TableMissingError if they cannot be fetched."""
         if not path.is_relative_to(self._root):
             return
         with self._lock:
@@ -107,7 +105,7 @@ class MirroredFiles:
         self._note(path, state.size)
 
     def _fetch_end(self, path: Path, place: str, state: State) -> bool:
-        """Fetch the end of a table, and return whether all that says how many rows it has is in it."""
+        """Fetch the end of a table. Return whether it contains the whole footer, which holds the row count."""
         data = self._remote.files.cat_file(place, start=max(state.size - END_BYTES, 0), end=state.size)
         if int.from_bytes(data[-_FOOTER_BYTES:-4], "little") + _FOOTER_BYTES > len(data):
             return False
@@ -119,7 +117,7 @@ class MirroredFiles:
         return True
 
     def _note(self, path: Path, size: int) -> None:
-        """Remember that a whole file is used, and empty those that were not for longest if all take too much."""
+        """Mark a whole file as used. If whole files exceed their limit, empty the least recently used."""
         with self._lock:
             self._whole[path] = size
             self._whole.move_to_end(path)
@@ -141,7 +139,7 @@ class MirroredFiles:
         return path
 
     def _take_over(self) -> None:
-        """Go on with what an earlier server fetched: files whose size and time are still those at the URL are not fetched again."""
+        """Reuse the files of an earlier server whose size and time still match the URL."""
         for folder, _, names in os.walk(self._root):
             for name in names:
                 path = Path(folder, name)
@@ -154,7 +152,7 @@ class MirroredFiles:
 
 
 def _finish(file: BinaryIO, state: State, mode: int) -> None:
-    """Give an open file its time and mode before it takes its place."""
+    """Give an open file its time and mode before it is renamed to its final name."""
     file.flush()
     os.fchmod(file.fileno(), mode)
     os.utime(file.fileno(), ns=(state.changed_ns, state.changed_ns))

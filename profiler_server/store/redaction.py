@@ -1,8 +1,8 @@
-"""A run without the names that its owner gave: what is safe to hand to a stranger.
+"""A run without the names that its owner gave: safe to hand to a stranger.
 
-Texts are exchanged where they are read, so that nothing that is made from them can hold them. What may stay of a text is
-declared with its column, field or fact (`collector/format/schema/columns.py`); what is not declared is left out. Figures
-stay, and what everybody has: the names of PyTorch and of the libraries below it (`profiler_server/store/vocabulary`).
+Texts are replaced as they are read, so that no result can contain an original text. The declaration of each column,
+field or fact decides which texts stay (`collector/format/schema/columns.py`). Undeclared texts are left out. Figures
+stay, and so do public names: those of PyTorch and of the libraries below it (`profiler_server/store/vocabulary`).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ R = TypeVar("R")
 
 
 class Redactor:
-    """Gives every name another one, the same wherever it stands."""
+    """A replacer of names: gives each name one replacement, the same everywhere."""
 
     def __init__(self) -> None:
         self._names: dict[str, str] = {}
@@ -47,7 +47,7 @@ class Redactor:
         self._public: dict[Shown, tuple[frozenset[str], frozenset[str]]] = {}
 
     def show(self, text: str | None, what: Shown) -> str | None:
-        """Return a text as it may be shown; None stays, and stands for one that is left out."""
+        """Return a text as it may be shown, or None if it must be left out. None stays None."""
         if what.is_json and text:
             return self._show_json(text, replace(what, is_json=False))
         if not text or self._is_public(text, what):
@@ -62,7 +62,7 @@ class Redactor:
         return self._rename(what.alias, text) if what.alias else None
 
     def _is_public(self, text: str, what: Shown) -> bool:
-        """Say whether a text is public, with 0 for every number, or made of public letters."""
+        """Return whether a text is public, with 0 for every number, or consists of public letters."""
         if what not in self._public:
             words = frozenset(_NUMBER.sub("0", word) for word in what.words)
             self._public[what] = words, frozenset(what.letters or ())
@@ -125,7 +125,7 @@ class Redactor:
         return self._redact_json(value, what)
 
     def _redact_json(self, value: Any, what: Shown) -> Any:
-        """Exchange the texts of JSON; a key whose text is left out takes its value along."""
+        """Replace the texts in JSON. A key whose text is left out takes its value along."""
         if isinstance(value, str):
             return self.show(value, what) or ""
         if isinstance(value, list):
@@ -142,5 +142,5 @@ class Redactor:
 
 
 def redact(run: Run) -> Run:
-    """Return the run without the user's names: all of its ranks by one list of other names."""
+    """Return the run without the user's names. All ranks share one list of replacements."""
     return Run(run.path, Redactor())

@@ -1,4 +1,4 @@
-"""Choose, sort and page the runs of a listing: the same for the page and for the API."""
+"""Filtering, sorting and paging of the run list, for the page and the API."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _ALWAYS_KNOWN = ("when", "name")
 
 @dataclass(frozen=True)
 class RunQuery:
-    """`q` is words that must all occur, in any case; `sort` is a key, with `-` before it for falling order."""
+    """`q` holds words that must all occur, in any case. `sort` is a key, with `-` before it for descending order."""
 
     q: str = ""
     state: ListState | None = None
@@ -48,7 +48,8 @@ class RunQuery:
 
 @dataclass(frozen=True)
 class RunPage:
-    """One page of the chosen runs; `page` is the nearest that there is, `total` counts all pages' runs."""
+    """One page of the selected runs. `page` is the nearest existing page number; `total` is the number of runs on all
+    pages."""
 
     runs: tuple[RunEntry, ...]
     page: int
@@ -57,7 +58,7 @@ class RunPage:
 
 
 def select_runs(runs: tuple[RunEntry, ...], query: RunQuery) -> RunPage:
-    """Return the page of runs that a query asks for. Runs that lack the sorted value, or are not read yet, come last."""
+    """Return the page of runs for a query. Unread runs, and runs without the sorted value, come last."""
     words = query.q.casefold().split()
     known_state = [run for run in runs if query.state is None or (run.is_read and run.shown_state == query.state)]
     chosen = [run for run in known_state if _matches(run, words)]

@@ -1,4 +1,4 @@
-"""The tables of a run by SQL, and rows as CSV (RFC 4180) that a spreadsheet opens without running any of it."""
+"""SQL on the tables of a run, and CSV output (RFC 4180) in which no cell runs as a spreadsheet formula."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 FORMULA = r"^[=+@\t\r-]"
-"""What makes a spreadsheet read a cell as a formula; frontend/static/js/csv.js has the same rule."""
+"""The beginning of a cell that a spreadsheet reads as a formula. frontend/static/js/csv.js has the same rule."""
 NUMBER = r"^[+-]?([0-9]+([.][0-9]*)?|[.][0-9]+)([eE][+-]?[0-9]+)?$"
 _FORMULA, _NUMBER = re.compile(FORMULA), re.compile(NUMBER)
 
@@ -32,7 +32,7 @@ class _Sink(Protocol):
 
 
 def guard_cell(value: Any) -> Any:
-    """Return a cell as it is, or with an apostrophe before a text that a spreadsheet would run. Numbers stay numbers."""
+    """Return a cell unchanged, or with an apostrophe before a text that a spreadsheet would run. Numbers stay numbers."""
     if isinstance(value, (int, float)) or value is None:
         return value
     text = str(value)
@@ -40,7 +40,7 @@ def guard_cell(value: Any) -> Any:
 
 
 def guard_texts(rows: pa.Table) -> pa.Table:
-    """Return a table in which every text is what `guard_cell` makes of it."""
+    """Return a table in which `guard_cell` was applied to every text."""
     for index, field in enumerate(rows.schema):
         if pa.types.is_string(field.type):
             column = rows[field.name]
@@ -51,14 +51,14 @@ def guard_texts(rows: pa.Table) -> pa.Table:
 
 
 def write_rows(sink: _Sink, rows: Iterable[Sequence[Any]], line_end: str = "\r\n") -> None:
-    """Write rows of values, null as the empty field."""
+    """Write rows of values as CSV. Null becomes an empty field."""
     csv.writer(sink, lineterminator=line_end).writerows([guard_cell(value) for value in row] for row in rows)
 
 
 def connect(run: Run) -> duckdb.DuckDBPyConnection:
-    """Return a connection with one view per table that the run has, all ranks together, `rank` as first column.
+    """Return a connection with one view for each table of the run. A view holds all ranks, with `rank` as first column.
 
-    The connection reads nothing but these views: it can open no other file.
+    The connection can read only these views, and can open no other file.
     """
     import duckdb
 
@@ -78,7 +78,8 @@ def connect(run: Run) -> duckdb.DuckDBPyConnection:
 
 
 def _open(rank: RankRun, table: str) -> ds.Dataset | pa.Table | None:
-    """Return the rows of a table, read as the query asks for them; at once where a lens or Arrow needs that."""
+    """Return the rows of a table, read lazily by the query. Under a lens, or where Arrow requires it, read all rows at
+    once."""
     import pyarrow.dataset as ds  # takes a while, and no page needs it
 
     files = parts.find_files(rank.folder, table)

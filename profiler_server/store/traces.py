@@ -1,4 +1,4 @@
-"""Trace files: told from other JSON by how they begin, and from those that a run was made of; names of runs made of them."""
+"""Trace files: how they differ from other JSON, which of them were imported already, and names for their runs."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 _SUFFIX = re.compile(rf"(\.pt)?(\.trace)?({'|'.join(map(re.escape, SUFFIXES))})$", re.IGNORECASE)
 _LONGEST = 100
 _NOT_LISTED = SKIPPED_NAMES | {PROFILER_FOLDER}
-"""Folders in which the list looks for no run."""
+"""Folders in which the list searches for no run."""
 
 
 def name_run(file_name: str) -> str:
-    """Return a name for the run of a trace, from its file's name; safe as the name of a folder."""
+    """Return a run name for a trace, made from its file name and safe as a folder name."""
     name = UNSAFE.sub("-", _SUFFIX.sub("", file_name)).strip("-.")[:_LONGEST] or "trace"
     return f"{name}-trace" if name in _NOT_LISTED else name
 
 
 def find_free_name(base_dir: Path, name: str) -> str:
-    """Return the name, with a number behind it if something of that name is there."""
+    """Return the name, with a number appended if the name is taken."""
     numbered = (f"{name}-{number}" for number in itertools.count(2))
     return next(free for free in itertools.chain([name], numbered) if not os.path.lexists(base_dir / free))
 
 
 HEAD_BYTES = 32 * 1024
-"""What a job of many devices and process groups writes before its events may be tens of kilobytes."""
+"""Bytes read from the beginning of a file. The text before the events may take tens of kilobytes in a large job."""
 _GZIP = b"\x1f\x8b"
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _EVENTS = re.compile(rb'"traceEvents"\s*:')
@@ -51,7 +51,7 @@ _RANK_IN_NAME = re.compile(r"rank[_\-.]?(\d{1,7})", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class TraceFile:
-    """A file that begins like a trace. Rank and number of ranks are None where its beginning and name tell neither."""
+    """A file that begins like a trace. `rank` and `world_size` are None if neither its beginning nor its name has them."""
 
     path: Path
     size_bytes: int
@@ -60,7 +60,8 @@ class TraceFile:
 
 
 class TraceFinder:
-    """Looks into JSON files, and into each again only when it changed. Not safe to use from two threads at a time."""
+    """A finder of traces among JSON files. It reads a file again only after a change. Not safe to use from two threads
+    at once."""
 
     def __init__(self) -> None:
         self._seen: dict[JsonFile, TraceFile | None] = {}
@@ -71,7 +72,7 @@ class TraceFinder:
 
 
 def recognize_trace(file: JsonFile) -> TraceFile | None:
-    """Return what the beginning of a file tells, None if it is no trace or cannot be read."""
+    """Return what the beginning of a trace file contains, or None if the file is no trace or is unreadable."""
     try:
         head = _read_head(file.path).removeprefix(_BYTE_ORDER_MARK).lstrip()
     except (OSError, zlib.error):
@@ -91,7 +92,7 @@ def recognize_trace(file: JsonFile) -> TraceFile | None:
 
 
 def leave_imported(traces: Sequence[TraceFile], runs: Iterable[RunEntry]) -> tuple[TraceFile, ...]:
-    """Return the traces that none of the runs was made of. A trace is known by the name and size of its file."""
+    """Return the traces that no run was imported from. A trace is identified by the name and size of its file."""
     imported = {source for entry in runs for source in _list_sources(entry)}
     if not imported:
         return tuple(traces)
@@ -100,7 +101,7 @@ def leave_imported(traces: Sequence[TraceFile], runs: Iterable[RunEntry]) -> tup
 
 
 def group_traces(traces: Iterable[TraceFile]) -> tuple[tuple[TraceFile, ...], ...]:
-    """Put the ranks of one job together: traces in one folder that name each a rank of its own."""
+    """Group the ranks of one job: traces in one folder with distinct ranks."""
     jobs: dict[tuple[Path, int | None], list[TraceFile]] = {}
     alone = []
     for trace in traces:
@@ -147,5 +148,5 @@ def _list_sources(entry: RunEntry) -> list[tuple[str, int | None]]:
 
 
 def _clean(name: str) -> str:
-    """Return a name as an upload stores it."""
+    """Return a name in the form that an upload stores."""
     return UNSAFE.sub("-", name)[-150:].lstrip("-.")

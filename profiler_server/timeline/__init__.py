@@ -1,4 +1,5 @@
-"""A rank's slices as lanes, in levels of detail: tiles for the viewer, search, sums of an area, export of traces.
+"""A rank's slices as lanes at several levels of detail: tiles for the viewer, search, sums of an area, and trace
+export.
 
 Must not import a page, the web room, or torch.
 """

@@ -1,7 +1,7 @@
 """Build the cache of one rank's timeline: slices by lane, the pyramid above them, and an index by name.
 
-The tables are streamed and their columns live in mapped files, so that memory stays bounded whatever the size.
-Times in the cache are relative to `origin_ns`.
+The tables are streamed and their columns are kept in mapped files, so that memory is bounded at any size. Times in the
+cache are relative to `origin_ns`.
 """
 
 from __future__ import annotations
@@ -52,12 +52,13 @@ class SliceColumns(NamedTuple):
 
 
 def level_file(level: int) -> str:
-    """Return the name of the file of a stored level."""
+    """Return the file name of a stored level."""
     return f"level_{level}.lanes"
 
 
 class LevelWriter:
-    """Writes the raw lanes and the levels above them. `room` is for the longest lane: a lane of any length is merged in place."""
+    """A writer of the raw lanes and the levels above them. `room` is the buffer in which a lane of any length is
+    merged."""
 
     def __init__(self, folder: Path, levels: list[int], scratch: Scratch, longest_lane: int) -> None:
         self._folder = folder
@@ -84,7 +85,8 @@ class LevelWriter:
             let_go(*self._room)
 
     def _merge(self, source: SliceColumns | Bins, rows: int, level: int) -> int:
-        """Merge a lane chunk by chunk into the room and return its bins. A chunk never needs more room than it had."""
+        """Merge a lane chunk by chunk into `room`. Return the number of its bins. A merged chunk is never larger than
+        the chunk."""
         at = 0
         for first in range(0, rows, _CHUNK_ROWS):
             chunk = source.cut(first, min(first + _CHUNK_ROWS, rows))
@@ -96,7 +98,7 @@ class LevelWriter:
         return at
 
     def close(self) -> list[int]:
-        """End the files and return the levels that are kept: one that hardly merges is not worth its room."""
+        """Close the files and return the kept levels. A level that hardly merges slices is removed."""
         self._open.close()
         kept = []
         for level, writer in zip(self._levels, self._writers, strict=True):
@@ -116,7 +118,7 @@ class LevelWriter:
 
 
 FORMAT_VERSION = 9
-"""Part of the cache's stamp: raise it when what is built here changes."""
+"""A number in the cache's stamp. Raise it when the built files change."""
 TILE_BITS = 10
 """A tile has 2**10 bins."""
 INDEX_FILE, ORDER_FILE, NAMES_FILE, COUNTERS_FILE = "index.json", "order.lanes", "names.arrow", "counters.lanes"
@@ -129,7 +131,7 @@ Progress = Callable[[float], None]
 
 
 class LaneEntry(msgspec.Struct, frozen=True, array_like=True):
-    """One lane: its track, its depth, and how many slices it holds."""
+    """One lane: its track, its depth, and its number of slices."""
 
     track: int
     depth: int
@@ -137,8 +139,10 @@ class LaneEntry(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Index(msgspec.Struct, frozen=True):
-    """What the files of the cache hold. Slices from `table_rows` on are derived, `derived_rows` in each batch of their file;
-    `levels` are those that are stored."""
+    """The contents of the cache's files. Slices from number `table_rows` on are derived.
+
+    `derived_rows` has the number of slices in each batch of the derived file. `levels` are the stored levels.
+    """
 
     origin_ns: int
     end_ns: int
@@ -155,7 +159,7 @@ class Index(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class _Plan:
-    """What is known once the tables are read: lanes in page order and where time begins."""
+    """What is known once the tables are read: lanes in page order, and the start of time."""
 
     tracks: list[Track]
     lanes: list[LaneEntry]
@@ -167,7 +171,7 @@ class _Plan:
 
 
 def build_timeline(rank: RankRun, folder: Path, progress: Progress = lambda share: None) -> None:
-    """Build the cache of a rank in a folder that does not exist yet. Raises RunError, or OSError on a full disk."""
+    """Build the cache of a rank in a new folder. Raises RunError, or OSError on a full disk."""
     tracks = read_tracks(rank)
     free = 1 + max(find_highest_track(rank), *(track.id for track in tracks), -1)
     derived = derive_slices(rank, tracks, free)
@@ -204,8 +208,8 @@ def build_timeline(rank: RankRun, folder: Path, progress: Progress = lambda shar
 def _read_slices(
     rank: RankRun, scratch: Scratch, known: tuple[list[Track], Derived, int], table_rows: int, progress: Progress
 ) -> tuple[tuple[Track, ...], list[int]]:
-    """Read the table `slices` once, write the derived slices beside it, and return the tracks of the device and how many
-    derived slices each batch has."""
+    """Read the table `slices` once and write the derived slices beside it. Return the device tracks, and the number of
+    derived slices in each batch."""
     tracks, derived, device_track = known
     work = DeviceWork([track.id for track in tracks if track.kind == "stream"])
     scratch.reserve(table_rows)
@@ -265,7 +269,8 @@ def _find_span(scratch: Scratch, counters: list[Series]) -> tuple[int, int]:
 
 
 def _choose_raw_level(scratch: Scratch) -> int:
-    """Choose the bins of the raw tiles so that the densest stretch of the trace puts a bounded number into a tile."""
+    """Choose the bin size of the raw tiles, so that even the densest stretch of the trace has a bounded number of
+    slices per tile."""
     densest = 0.0
     for part in scratch.parts():
         for at in range(part.start, part.stop, _DENSITY_ROWS):
@@ -303,7 +308,7 @@ def _write_slices(folder: Path, scratch: Scratch, plan: _Plan, progress: Progres
 def _lay_out(
     folder: Path, scratch: Scratch, plan: _Plan, by: tuple[Scatter, Scatter], progress: Progress
 ) -> SliceColumns:
-    """Put the slices into lane order, and write their places in the order of their names."""
+    """Write the slices in lane order, and write the index of their positions in name order."""
     by_lane, by_name = by
     kinds = zip(SliceColumns._fields, (np.int64, np.int64, np.uint32, np.uint32), strict=True)
     laid = SliceColumns._make(scratch.new_column(f"lane_{name}", kind, scratch.rows) for name, kind in kinds)

@@ -1,8 +1,9 @@
-"""Where the cache of a timeline lies, and who builds it: once per content of the tables, by one builder at a time.
+"""The location of a timeline's cache, and its building: once for each content of the tables, by one builder at a time.
 
-The cache belongs to the run: `rank_<r>/.timeline/<stamp>/`. Where that cannot be written it lies in a private folder
-of the system's temporary directory. Its seal is size and checksum of each file, so that one that was cut or changed is
-never read: Arrow trusts the files that it maps, and a damaged one may end the process, or show slices that never ran.
+The cache belongs to the run: `rank_<r>/.timeline/<stamp>/`. If that folder is not writable, the cache is in a private
+folder of the system's temporary directory. A seal holds the size and checksum of each file, so that a cut or changed
+file is never read. Arrow trusts the files that it maps: a damaged file may end the process, or show slices that never
+ran.
 """
 
 from __future__ import annotations
@@ -46,22 +47,23 @@ from profiler_server.timeline.store import Timeline
 SEAL_FILE = "seal.json"
 _PIECE_BYTES = 1 << 20
 _WHOLE_BYTES = 256 << 20
-"""Of a larger file the beginning and the end are looked at: whoever opens a timeline waits for this."""
+"""Bytes above which only the beginning and the end of a file are checked, because opening a timeline waits for the
+check."""
 _ENDS_BYTES = 8 << 20
 
 
 class BrokenSealError(ValueError):
-    """A file of the cache is not as it was written."""
+    """A file of the cache differs from the file that was written."""
 
 
 def seal_folder(folder: Path) -> None:
-    """Note the files of a folder as they are. OSError passes."""
+    """Write the seal of a folder's files. OSError passes through."""
     sums = {path.name: _sum_file(path) for path in sorted(folder.iterdir())}
     (folder / SEAL_FILE).write_bytes(msgspec.json.encode(sums))
 
 
 def check_seal(folder: Path) -> None:
-    """Raise BrokenSealError or OSError unless the files of a folder are those that were sealed."""
+    """Raise BrokenSealError or OSError unless the files of a folder match their seal."""
     try:
         _check_regular(folder / SEAL_FILE)
         sums = msgspec.json.decode((folder / SEAL_FILE).read_bytes(), type=dict[str, tuple[int, int]])
@@ -88,7 +90,8 @@ def _sum_file(path: Path) -> tuple[int, int]:
 
 
 def _check_regular(path: Path) -> int:
-    """Return the size of a file. Raises BrokenSealError for what would hold the reader, or lead it elsewhere."""
+    """Return the size of a file. Raises BrokenSealError for anything but a regular file: others may block the reader or
+    redirect it."""
     found = os.lstat(path)
     if not stat.S_ISREG(found.st_mode):
         raise BrokenSealError(f"{path} is no regular file")
@@ -107,12 +110,12 @@ DAMAGE = (
     *(OSError, ValueError, LookupError, TypeError, ArithmeticError, MemoryError),
     *(msgspec.MsgspecError, pa.ArrowException),
 )
-"""What reading files raises that were cut or changed, or whose folder somebody removed."""
+"""Exceptions that a reader gets from a cut, changed or removed file."""
 T = TypeVar("T")
 
 
 class TimelineCache:
-    """Opens timelines, building what is not built yet. Safe to use from several threads."""
+    """Opens timelines, and builds missing ones. Safe to use from several threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -122,9 +125,9 @@ class TimelineCache:
         self._background = Background(threads=2, head_start=False)
 
     def open(self, rank: RankRun) -> Timeline:
-        """Return the timeline of a rank as its tables are now. Raises RunError, or OutputError on a full disk.
+        """Return the timeline of a rank's current tables. Raises RunError, or OutputError on a full disk.
 
-        It is that of the whole rank, through whatever lens the rank is seen.
+        The timeline covers the whole rank, even if the rank has a lens.
         """
         rank = rank.whole
         stamp = find_stamp(rank, FORMAT_VERSION)
@@ -146,12 +149,12 @@ class TimelineCache:
             return timeline
 
     def find(self, rank: RankRun, stamp: str) -> Timeline | None:
-        """Return a timeline of that stamp if it is open, so that tiles of one page agree while the run goes on."""
+        """Return the open timeline with this stamp, if any, so that the tiles of one page agree while the run records."""
         with self._lock:
             return self._find((str(rank.folder), stamp))
 
     def _find(self, key: tuple[str, str]) -> Timeline | None:
-        """Return a timeline that is open and whose files are still there; `_remove_old` may have taken them away."""
+        """Return an open timeline whose files still exist; `_remove_old` may have removed them."""
         known = self._open.get(key)
         if known is None or not (known.folder / INDEX_FILE).is_file():
             self._open.pop(key, None)
@@ -160,10 +163,10 @@ class TimelineCache:
         return known
 
     def ask(self, rank: RankRun, question: Callable[[Timeline], T], open_: Callable[[], Timeline] | None = None) -> T:
-        """Return what a question finds in the timeline of a rank, or in the one that `open_` returns.
+        """Return the answer to a question about a rank's timeline, or about the timeline that `open_` returns.
 
-        Where that fails its files count as damaged: they are built again, and the question is asked once more. Raises
-        what `open` raises, and what the question does by itself.
+        If the question fails, the files count as damaged: they are built again, and the question is asked once more.
+        Raises what `open` raises, and what the question itself raises.
         """
         timeline = open_() if open_ is not None else self.open(rank)
         try:
@@ -173,7 +176,7 @@ class TimelineCache:
             return question(self.open(rank))
 
     def drop(self, timeline: Timeline, error: Exception) -> None:
-        """Forget a timeline that could not be read, with its files: whoever opens it next has it built again."""
+        """Forget an unreadable timeline and remove its files. The next request builds the timeline again."""
         with self._lock:
             self._open.pop((str(timeline.rank.folder), timeline.stamp), None)
         _remove_damaged(timeline.folder, error)
@@ -186,23 +189,24 @@ class TimelineCache:
         return any((root / stamp / INDEX_FILE).is_file() for root in list_roots(rank, CACHE_FOLDER))
 
     def is_large(self, rank: RankRun) -> bool:
-        """Say whether building takes so long that a page should not wait for it."""
+        """Return whether building takes too long for a page to wait."""
         return count_slices(rank) > LARGE_SLICES
 
     def find_progress(self, rank: RankRun) -> float | None:
-        """Return how far building has come, 0 to 1; None if it has not begun."""
+        """Return the progress of building, 0 to 1, or None if building has not begun."""
         with self._lock:
             found = [share for (folder, _), share in self._progress.items() if folder == str(rank.folder)]
         return max(found) if found else None
 
     def start(self, rank: RankRun) -> None:
-        """Begin to build in the background, if nobody does yet. `take_failure` says why that failed."""
+        """Build the timeline in the background, unless a build is running. `take_failure` returns the error of a failed
+        build."""
         note_provisional()
         if self.find_progress(rank) is None:
             self._background.start(rank.whole.key, lambda: self.open(rank))
 
     def take_failure(self, rank: RankRun) -> StepscopeError | None:
-        """Return why the timeline could not be built in the background; whoever asks next has it built again."""
+        """Return the error of a failed background build, and forget the error, so that the next request builds again."""
         failure = self._background.take_failure(rank.whole.key)
         return None if failure is None else _explain_failure(rank, failure)
 
@@ -282,7 +286,7 @@ def _explain_failure(rank: RankRun, error: Exception) -> StepscopeError:
 
 
 def _remove(path: Path) -> None:
-    """Remove a folder, or the file or link in its place. OSError passes."""
+    """Remove a folder, or the file or link of that name. OSError passes through."""
     if is_plain_folder(path):
         remove_tree(path, _CACHE)
     else:
@@ -290,7 +294,7 @@ def _remove(path: Path) -> None:
 
 
 def _remove_old(root: Path) -> None:
-    """Keep the newest caches, so that an open page of a live run still finds its tiles; drop abandoned ones."""
+    """Keep the newest caches, so that an open page of a live run still finds its tiles. Remove abandoned caches."""
     whole = [path for path in root.iterdir() if _CACHE.form.fullmatch(path.name)]
     whole.sort(key=_find_time, reverse=True)
     for path in whole[_KEPT_STAMPS - 1 :]:
@@ -308,5 +312,5 @@ def _find_time(path: Path) -> float:
 
 
 def find_timelines() -> TimelineCache:
-    """Return the timelines that are open for a server or a command: pages and routes share them."""
+    """Return the timelines that are open in a server or a command. Pages and routes share them."""
     return find_store().part(TimelineCache)

@@ -1,6 +1,6 @@
-"""Slices that other tables tell, as tracks, and those of the device; in one Arrow file of a cache, batch by batch.
+"""Tracks that are derived from other tables than `slices`, and tracks of the device, in one Arrow file of a cache.
 
-They make the timeline of light mode, and cover the steps outside of detailed windows.
+Derived slices make up the timeline of light mode, and cover the steps outside of detailed windows.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ DERIVED_SCHEMA = pa.schema(
         ("row", pa.int64()),
     ]
 )
-"""Derived slices; `table` and `row` say which row of the run each stands for."""
+"""Columns of derived slices. `table` and `row` name the row of the run that a slice stands for."""
 
 
 @dataclass(frozen=True)
 class Derived:
-    """Derived tracks, their slices in start order, and the trace's tracks that they take the place of."""
+    """Derived tracks, their slices in start order, and the trace's tracks that they replace."""
 
     tracks: tuple[Track, ...]
     slices: pa.Table
@@ -53,9 +53,9 @@ class Derived:
 
 
 def derive_slices(rank: RankRun, tracks: list[Track], number: int) -> Derived:
-    """Derive what the tables tell beside `slices`; new tracks are numbered from `number`.
+    """Derive slices from the tables other than `slices`. New tracks are numbered from `number`.
 
-    A table that is absent or damaged adds nothing.
+    An absent or damaged table adds nothing.
     """
     made: list[Track] = []
     pieces: list[pa.Table] = []
@@ -107,7 +107,7 @@ def _derive_windows(rank: RankRun, number: int) -> Laid:
 
 
 def _derive_interruptions(rank: RankRun, number: int) -> Laid:
-    """Give what held the training up two tracks: checkpoints and validation, and what was compiled."""
+    """Return two tracks of interruptions: one for checkpoints and validation, and one for compilations."""
     found = read_interruptions(rank)
     plans: tuple[tuple[str, str, tuple[Kind, ...]], ...] = (
         ("Checkpoints, validation", "annotation", ("checkpoint", "validation")),
@@ -157,7 +157,7 @@ _BUILDERS = (
     ("", _derive_ranges),
     ("", _derive("stages", timeline_rows.STAGE_COLUMNS, timeline_rows.place_stages, _STAGES_ORDER)),
 )
-"""What makes tracks, each with the kind of the trace's own tracks that it takes the place of."""
+"""Functions that make tracks, each with the kind of the trace's own tracks that it replaces."""
 
 
 def _lay_out(data: pa.Table, table: str, placed: timeline_rows.Placed, order: int, number: int) -> Laid:
@@ -197,8 +197,11 @@ DERIVED_FILE = "derived.arrow"
 
 
 class DerivedWriter:
-    """Writes derived slices; `rows` are those of each batch. `device_rows` are the rows of `DEVICE_ROWS` that have slices, on
-    tracks from `device_track`."""
+    """A writer of derived slices. `rows` has the number of slices in each batch.
+
+    `device_rows` has the indexes in `DEVICE_ROWS` of the rows with slices; their tracks are numbered from
+    `device_track`.
+    """
 
     def __init__(self, path: Path, slices: pa.Table, device_track: int) -> None:
         self.rows: list[int] = []
@@ -214,7 +217,7 @@ class DerivedWriter:
             self._write_tables(batch)
 
     def write_device(self, slices: DeviceSlices) -> None:
-        """Append slices of the device; those of a row come in start order."""
+        """Append slices of the device. The slices of a row must come in start order."""
         size = slices.found.starts.size
         if not size:
             return
@@ -253,7 +256,7 @@ class DerivedWriter:
 
 
 class _Dictionary:
-    """The distinct values of a column with some more after them."""
+    """The distinct values of a column, followed by some added values."""
 
     def __init__(self, slices: pa.Table, column: str, more: list[str]) -> None:
         whole = slices[column].combine_chunks()
@@ -273,9 +276,9 @@ class _Dictionary:
 def read_derived(
     folder: Path, rows: Sequence[int], is_wanted: Callable[[int, int], bool] = lambda first, count: True
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yield the derived slices of a cache in the order of their numbers, each batch with the number of its first.
+    """Yield the derived slices of a cache in number order: each batch with the number of its first slice.
 
-    `rows` are those of each batch. One that is not wanted is not read.
+    `rows` has the number of slices in each batch. A batch for which `is_wanted` is false is not read.
     """
     first = 0
     with pa.OSFile(str(folder / DERIVED_FILE)) as source:
@@ -287,13 +290,13 @@ def read_derived(
 
 
 def read_derived_batches(folder: Path, rows: Sequence[int], first_sid: int) -> Iterator[Batch]:
-    """Yield the derived slices as the columns that a timeline is made of, numbered from `first_sid`."""
+    """Yield the derived slices as batches of a timeline, numbered from `first_sid`."""
     for first, raw in read_derived(folder, rows):
         yield as_batch(raw, first_sid + first)
 
 
 def read_derived_row(folder: Path, rows: Sequence[int], number: int) -> dict[str, Any] | None:
-    """Return one derived slice, None if there is none of that number."""
+    """Return the derived slice with this number, or None."""
     for first, raw in read_derived(folder, rows, lambda first, count: first <= number < first + count):
         found: dict[str, Any] = raw.slice(number - first, 1).to_pylist()[0]
         return found

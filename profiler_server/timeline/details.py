@@ -1,6 +1,6 @@
-"""Everything that is known of one slice: its row, its kind's mean, and what it is linked with.
+"""All details of one slice: its row, the mean of its kind, and its links.
 
-Links are of host call and kernel, forward and backward, and the slice around it.
+Links join a host call and its kernel, a forward and its backward operator, and a slice and the slice around it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _STRETCH_NS = 60_000_000_000
 
 @dataclass(frozen=True)
 class Link:
-    """Another slice that this one is linked with, where it can be drawn."""
+    """A link to another slice, with the place where that slice is drawn, if any."""
 
     relation: str
     name: str
@@ -41,7 +41,7 @@ class Link:
 
 
 class RowGroup(NamedTuple):
-    """A row group of a table: where it is, its first row in the table, and its rows."""
+    """A row group of a table: its file, its first row in the table, and its number of rows."""
 
     path: Path
     file: pq.ParquetFile
@@ -82,10 +82,10 @@ def _locate(timeline: Timeline, relation: str, rows: list[dict[str, Any]], own: 
 
 
 def _find_counterpart(timeline: Timeline, own: dict[str, Any]) -> Iterator[Link]:
-    """Find the backward of a forward operator, or the other way round.
+    """Find the backward operator of a forward operator, or the forward operator of a backward one.
 
-    Both carry the sequence number of the autograd node; so does every operator that ran since the node before without
-    making one. The node's maker is the last operator of the forward that has the number.
+    Both carry the sequence number of the autograd node. Other operators carry the same number if they ran since the
+    previous node without making a node. The last forward operator with the number is the one that made the node.
     """
     rows = _find_rows(timeline, "sequence", own["sequence"], own["sequence"])
     backward = [row for row in rows if _BACKWARD.search(row["name"])]
@@ -103,7 +103,8 @@ def _find_counterpart(timeline: Timeline, own: dict[str, Any]) -> Iterator[Link]
 
 
 def _find_launched_inside(timeline: Timeline, own: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the device work that calls inside of a host slice launched; what the slice launched itself is not repeated."""
+    """Return the device work that calls inside of a host slice launched. Work that the slice itself launched is left
+    out."""
     begin, end = own["start_ns"], own["start_ns"] + own["duration_ns"]
     calls = [
         row
@@ -119,7 +120,7 @@ def _find_launched_inside(timeline: Timeline, own: dict[str, Any]) -> list[dict[
 def _find_rows(
     timeline: Timeline, column: str, least: int, most: int, among: frozenset[int] | None = None
 ) -> list[dict[str, Any]]:
-    """Return the rows whose column is between two values, and one of some, with their numbers in the table."""
+    """Return rows with a column value from `least` to `most`, and in `among` if given, together with their row numbers."""
     found: list[dict[str, Any]] = []
     for _, file, group, first, _ in list_groups(timeline, "slices"):
         if column not in file.schema_arrow.names or not _may_hold(file, group, column, least, most):
@@ -152,7 +153,8 @@ _SHOWN_APART = {"id", "track", "depth", "start_ns", "duration_ns", "name", "cate
 
 @dataclass(frozen=True)
 class SliceDetails:
-    """One slice. `kind_*` are over all slices of its name and category; `links_left_out` counts links not listed."""
+    """One slice. `kind_*` cover all slices of its name and category; `links_left_out` is the number of links not
+    listed."""
 
     place: Place
     track: int
@@ -168,7 +170,7 @@ class SliceDetails:
 
 
 def describe_slice(timeline: Timeline, sid: int) -> SliceDetails | None:
-    """Return what is known of a slice, None if there is none of that number. Raises RunError."""
+    """Return the details of a slice, or None if no slice has this number. Raises RunError."""
     derived = sid >= timeline.index.table_rows
     own_number = sid - timeline.index.table_rows
     row = (
@@ -188,7 +190,7 @@ def describe_slice(timeline: Timeline, sid: int) -> SliceDetails | None:
 
 
 def _read_origin(timeline: Timeline, row: dict[str, Any]) -> dict[str, Any]:
-    """Return the columns of the row that a derived slice stands for, without those that say nothing."""
+    """Return the row that a derived slice stands for, without empty columns."""
     if not row["table"]:
         return {}
     found = _read_row(timeline, row["table"], row["row"]) or {}
@@ -208,7 +210,7 @@ def _collect_args(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _read_row(timeline: Timeline, table: str, number: int) -> dict[str, Any] | None:
-    """Read one row by its number over the files of a table: one row group is decoded, not the table."""
+    """Read one row of a table by its number over all files. Only one row group is decoded."""
     for path, file, group, first, rows in list_groups(timeline, table):
         if first <= number < first + rows:
             with naming_damage(path):

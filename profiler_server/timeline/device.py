@@ -1,7 +1,7 @@
-"""What the device was busy with over all streams: computation, communication, copies and free time.
+"""The device's time over all streams: computation, communication, copies and free time.
 
-Slices come in start order, so that what lies before the latest start is settled: a trace of any size needs the memory
-of one batch.
+Slices come in start order. Everything before the latest start is therefore final, and a trace of any size needs the
+memory of one batch.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _LATEST = 1 << 62
 
 
 class DeviceRow(NamedTuple):
-    """One row above the streams: its name and the category of its slices."""
+    """A row above the streams: its name, and the category of its slices."""
 
     name: str
     category: str
@@ -47,7 +47,7 @@ class DeviceSlices(NamedTuple):
 
 
 class DeviceWork:
-    """Sums up the work on some streams, batch by batch."""
+    """Merges the work on some streams, batch by batch."""
 
     def __init__(self, streams: Sequence[int]) -> None:
         self._streams = np.asarray(streams, np.int32)
@@ -57,12 +57,12 @@ class DeviceWork:
         self._settled: int | None = None
 
     def add(self, batch: Batch) -> Iterator[DeviceSlices]:
-        """Take the next batch in start order and return the slices that are settled by it."""
+        """Add the next batch in start order. Yield the slices that no later batch can change."""
         if batch.start.size and self._streams.size:
             yield from self._settle(self._select(batch), int(batch.start[-1]))
 
     def finish(self) -> Iterator[DeviceSlices]:
-        """Return the slices that are left when no batch follows."""
+        """Yield the remaining slices after the last batch."""
         yield from self._settle([_NOTHING] * len(_KINDS), None)
 
     def _select(self, batch: Batch) -> list[Intervals]:

@@ -1,6 +1,6 @@
-"""Write a run's timeline as a trace that Perfetto and chrome://tracing load, whole or a window of steps and ranks.
+"""Write a run's timeline, whole or a window of steps and ranks, as a trace for Perfetto and chrome://tracing.
 
-What is left out is listed: in the trace's metadata and in the report that is returned.
+The trace's metadata and the returned report list what is left out.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ KINDS: dict[str, frozenset[str]] = {
     "steps": frozenset({"step", "phase"}),
     "device": frozenset({"step", "phase", "device", "stream", "worker", "stage"}),
 }
-"""Kinds of track that a detail shows; `full` shows all."""
+"""Kinds of track at each level of detail; `full` has all kinds."""
 
 
 @dataclass(frozen=True)
 class ExportReport:
-    """What was written. `left_out` are sentences, none if everything is there."""
+    """What was written. `left_out` has a sentence for each omission; it is empty for a complete export."""
 
     path: Path
     events: int
@@ -43,10 +43,10 @@ class ExportReport:
 
 @dataclass(frozen=True)
 class Part:
-    """What to export of a run, None for all; ranks and workers keep their numbers.
+    """The selection for an export of a run; None selects all. Ranks and workers keep their numbers.
 
-    `between_ns` is a stretch of time since the run's epoch; with `steps` too, the steps decide. With `one_clock` all times
-    are on the clock of the first rank, those of `between_ns` too, and each rank is one process.
+    `between_ns` is a time range since the run's epoch; `steps` takes precedence. With `one_clock` all times,
+    `between_ns` included, are on the clock of the first rank, and each rank is one process.
     """
 
     ranks: Numbers = None
@@ -58,9 +58,9 @@ class Part:
 
 
 def export_timeline(run: Run, output: Path | None = None, part: Part | None = None) -> ExportReport:
-    """Write a trace: gzip if the path ends in .gz, plain JSON otherwise; None for `<run>.json.gz` here.
+    """Write a trace, in gzip if the path ends in .gz. Without a path, write `<run>.json.gz` in the current folder.
 
-    Raises OutputError when the path cannot be written (then nothing is there), OptionError for ranks, workers, steps or
+    Raises OutputError when the path cannot be written (then no file is left), OptionError for ranks, workers, steps or
     a detail that the run does not have, RunError when no rank can be read.
     """
     part = part or Part()
@@ -86,9 +86,10 @@ def export_timeline(run: Run, output: Path | None = None, part: Part | None = No
 
 
 def find_clocks(run: Run, part: Part) -> dict[int, RankClock]:
-    """Return the clock of each rank of a part that is to have one, the first that is named counts; else none.
+    """Return the clock of each rank of a selection with a common clock, relative to the first named rank; otherwise
+    nothing.
 
-    A rank whose clock is not known is laid so that it begins with the first. Raises OptionError.
+    A rank whose clock is not known starts at the same time as the first rank. Raises OptionError.
     """
     if not part.one_clock:
         return {}
@@ -110,7 +111,7 @@ def _begin_together(run: Run, first: int, clock: RankClock) -> RankClock:
 
 
 def count_export(run: Run, part: Part) -> int:
-    """Return how many slices an export of all tracks would have. Raises as `export_timeline` does."""
+    """Return the number of slices in an export of all tracks. Raises as `export_timeline` does."""
     total, clocks = 0, find_clocks(run, part) if part.between_ns else {}
     for rank in _choose_ranks(run, parse_numbers(part.ranks, "ranks")):
         timeline = find_timelines().open(run.rank(rank))
@@ -154,14 +155,14 @@ class _Choice:
         return Shown(KINDS.get(self.detail), self.workers)
 
     def find_window(self, rank: RankRun) -> StepWindow | None:
-        """Return what to write of a rank, None for all. Raises RunError."""
+        """Return the window of a rank to write, or None for the whole rank. Raises RunError."""
         if self.between_ns is None:
             return StepWindow.find(rank, self.ranges)
         return StepWindow.between(*_read_back(self.clocks.get(rank.rank), self.between_ns))
 
 
 def _write_ranks(writer: EventWriter, ranks: list[RankRun], choice: _Choice) -> tuple[list[RankExport], list[str]]:
-    """Write the ranks; return what came of each, and what is left out."""
+    """Write the ranks. Return the export of each rank, and the sentences on what is left out."""
     exports: list[RankExport] = []
     left_out: list[str] = []
     failed: list[RunError] = []

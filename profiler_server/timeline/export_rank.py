@@ -1,4 +1,4 @@
-"""One rank of an exported trace: its tracks as threads, groups as processes, slices, flows and counters."""
+"""One rank of an exported trace: tracks as threads, groups as processes, and slices, flows and counters."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _COLUMNS = [
 
 @dataclass(frozen=True)
 class StepWindow:
-    """What to write: the steps of some ranges of numbers, and where they lie in time; or a stretch of time alone."""
+    """The window to write: steps in some ranges of numbers with their times, or a time range alone."""
 
     ranges: tuple[tuple[int, int], ...]
     start: Ints
@@ -60,7 +60,7 @@ class StepWindow:
 
     @classmethod
     def between(cls, begin_ns: int, end_ns: int) -> StepWindow:
-        """Return a stretch of time, since the run's epoch."""
+        """Return the window of a time range since the run's epoch."""
         return cls((), np.array([begin_ns]), np.array([end_ns]), 1, "the chosen stretch of time")
 
     @classmethod
@@ -75,7 +75,7 @@ class StepWindow:
         return cls(ranges, found.starts, found.ends, int(chosen.sum()))
 
     def holds(self, start: Ints, end: Ints, step: Ints) -> npt.NDArray[np.bool_]:
-        """Say which slices belong to the steps (`step` -1 for unknown), or run while one of them does."""
+        """Return a mask of the slices that belong to the steps or run during them. `step` is -1 where it is unknown."""
         after = np.searchsorted(self.end, start, "right")
         begins = np.append(self.start, np.iinfo(np.int64).max)[after]
         known: npt.NDArray[np.bool_] = (np.maximum(end, start + 1) > begins) | _in_ranges(step, self.ranges)
@@ -91,7 +91,7 @@ def _in_ranges(values: Ints, ranges: tuple[tuple[int, int], ...]) -> npt.NDArray
 
 @dataclass(frozen=True)
 class Shown:
-    """Which tracks are written: kinds of them, and of the DataLoader workers some; None for all."""
+    """The selection of tracks: their kinds, and the DataLoader workers; None for all."""
 
     kinds: frozenset[str] | None = None
     workers: frozenset[int] | None = None
@@ -107,9 +107,9 @@ class Shown:
 
 
 class RankExport:
-    """Writes one rank; afterwards `slices`, `flows` and `left_out` say what came of it.
+    """A writer of one rank. After writing, `slices`, `flows` and `left_out` hold the results.
 
-    With a clock its times are those of the clock, and the rank is one process.
+    With a clock, times are on that clock, and the rank is one process.
     """
 
     def __init__(
@@ -133,7 +133,7 @@ class RankExport:
             self._pid_of_track[track.id] = self._pid(track)
 
     def write(self, writer: EventWriter) -> None:
-        """Write everything of the rank. Raises RunError, or OSError from the sink."""
+        """Write all data of the rank. Raises RunError, or OSError from the sink."""
         self._write_names(writer)
         launches = _Launches(self._timeline, self._threads.number)
         for raw, first in self._read_slices():
@@ -288,7 +288,8 @@ def _find_stretch(timeline: Timeline, steps: StepWindow | None) -> tuple[int, in
 
 
 class _Launches:
-    """Finds slices by their id, for the starting ends of flows: of those that have a thread, others are not written."""
+    """An index of slices by id, for the start of each flow. It has only slices with a thread; the others are not
+    written."""
 
     def __init__(self, timeline: Timeline | None, threads: Int32s) -> None:
         empty = np.zeros(0, np.int64)
@@ -303,7 +304,7 @@ class _Launches:
         self._order = None if (self.id[1:] > self.id[:-1]).all() else np.argsort(self.id, kind="stable")
 
     def find(self, wanted: Ints) -> Ints:
-        """Return where the slices of those ids stand in the columns, -1 where there is none."""
+        """Return the index in the columns of each wanted slice id, or -1 for a missing id."""
         if not self.id.size or not wanted.size:
             return np.full(wanted.size, -1, np.int64)
         at = np.searchsorted(self.id, wanted, sorter=self._order)
@@ -325,7 +326,7 @@ def _as_dictionary(column: pa.Array) -> pa.DictionaryArray:
 
 
 def _join_args(chosen: pa.RecordBatch, rank: int) -> pa.Array:
-    """Return rank, step, correlation and what the trace said, as the inside of a JSON object."""
+    """Return rank, step, correlation and the trace's own arguments as the inside of a JSON object."""
     pieces: list[Any] = [pa.array([f'"rank":{rank}'] * chosen.num_rows)]
     for name in ("step", "correlation"):
         if name in chosen.schema.names:

@@ -1,4 +1,5 @@
-"""Threads for a trace: readers of traces want slices of one thread to nest. Those that do not get a thread beside it."""
+"""Threads of an exported trace. Trace viewers expect slices of a thread to nest; a slice that does not goes to an extra
+thread."""
 
 from __future__ import annotations
 
@@ -16,21 +17,21 @@ from profiler_server.timeline.store import Timeline
 
 @dataclass(frozen=True)
 class Threads:
-    """`number` is the thread of each slice by its number, 0 for slices of tracks that were not asked for."""
+    """`number` is the thread of each slice, indexed by slice number; 0 for slices of unselected tracks."""
 
     number: Int32s
     first: dict[int, int]
     beside: dict[int, int]
 
     def names(self, track: Track) -> Iterator[tuple[int, str]]:
-        """Return the threads of a track with their names."""
+        """Yield the threads of a track with their names."""
         first = self.first[track.id]
         for extra in range(self.beside[track.id] + 1):
             yield first + extra, name_overlapping(track.name, extra)
 
 
 def spread_over_threads(timeline: Timeline, tracks: set[int], between: tuple[int, int] | None = None) -> Threads:
-    """Give the slices of some tracks their threads: all of them, or those in a stretch of time since the origin."""
+    """Assign threads to the slices of some tracks: all slices, or the slices in a time range since the origin."""
     index = timeline.index
     # Zeros that are never written cost no memory: a stretch of a long run needs as much as it holds.
     number = np.zeros(index.table_rows + index.slices, np.int32)
@@ -58,7 +59,7 @@ def _read(timeline: Timeline, lane: int, between: tuple[int, int] | None) -> Bin
 
 
 def _spread(lanes: list[Bins]) -> list[Int32s]:
-    """Return how many threads beside the first each slice stands, as traces that Python writes have it."""
+    """Return for each slice the number of its extra thread, or 0 for the first thread, as traces from Python have it."""
     nesting = _group_lanes(lanes)
     odd = np.concatenate(nesting) > 0
     if not odd.any():
@@ -75,7 +76,7 @@ def _spread(lanes: list[Bins]) -> list[Int32s]:
 
 
 def _group_lanes(lanes: list[Bins]) -> list[Int32s]:
-    """Put each slice with the group of those above it if it nests in all of them, else into one of its own lane."""
+    """Return the group of each slice: 0 if the slice nests in all lanes above, or else the number of its own lane."""
     groups: list[Int32s] = []
     for row, lane in enumerate(lanes):
         nests = np.ones(lane.start.size, bool)

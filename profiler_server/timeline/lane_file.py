@@ -1,7 +1,6 @@
-"""What the cache of a timeline holds lane by lane, as columns of numbers: every slice, the bins of a level, counters' points.
+"""The per-lane files of a timeline's cache, as columns of numbers: slices, the bins of a level, and points of counters.
 
-Files are read, never mapped: one that another process cuts, or a disk that fails, is an error for one question then,
-and not the end of the server.
+Files are read, never mapped. A cut file or a failing disk is then an error of one request, and does not end the server.
 """
 
 from __future__ import annotations
@@ -22,20 +21,20 @@ from profiler_server.timeline.pyramid import Bins, single_bins
 
 Kinds = tuple[type[np.number[Any]], ...]
 _EVERY = 4096
-"""One value of so many in the first column is kept in memory: a search reads one place of the file."""
+"""One of this many values of the first column is kept in memory, so that a search reads the file only once."""
 _BLOCK_ROWS = 512
-"""Rows that are read at once where single ones are wanted."""
+"""Rows read at once when single rows are needed."""
 _AHEAD_BYTES = 256 << 20
-"""Files up to this size are soon in the system's cache as a whole."""
+"""Bytes up to which a file is soon in the system's cache as a whole."""
 
 
 def starts_file(path: Path) -> Path:
-    """Return the name of the file with the lanes' lengths, and the values that are kept in memory."""
+    """Return the path of the file with the lengths of the lanes and the values that are kept in memory."""
     return path.with_suffix(".starts")
 
 
 class ColumnWriter:
-    """Writes lane after lane; `rows` is how many were written."""
+    """A writer of lanes, one after the other. `rows` is the number of rows written."""
 
     def __init__(self, path: Path, kinds: Kinds) -> None:
         self.rows = 0
@@ -65,7 +64,7 @@ class ColumnWriter:
 
 
 class ColumnFile:
-    """Reads what a `ColumnWriter` wrote. The first column of a lane rises, and is searched. OSError where the file is cut."""
+    """A reader of files by `ColumnWriter`. The first column of a lane is ascending. Raises OSError for a cut file."""
 
     def __init__(self, path: Path, kinds: Kinds) -> None:
         self._path = path
@@ -101,13 +100,13 @@ class ColumnFile:
         return found
 
     def find_start(self, lane: int, at: int) -> int:
-        """Return the first row of a lane whose first column is not below a value."""
+        """Return the first row of a lane whose first column is at least `at`."""
         place = int(np.searchsorted(self._starts[lane], at, "left"))
         low, high = max(place - 1, 0) * _EVERY, min(place * _EVERY, self.counts[lane])
         return low + int(np.searchsorted(self.read(lane, 0, low, high), at, "left"))
 
     def read_ahead(self, begin: int, end: int) -> None:
-        """Ask the system for what a stretch of time needs of every lane at once, rather than piece by piece as it is read."""
+        """Make the system load a time range of every lane at once, instead of piece by piece during reading."""
         if int(self._bases[-1]) <= _AHEAD_BYTES or not hasattr(os, "posix_fadvise"):
             return
         for lane, starts in enumerate(self._starts):
@@ -132,22 +131,22 @@ _END, _ID = 1, 3
 
 
 class LaneFile(ColumnFile):
-    """Slices or bins of each lane. What is cut out is in memory of its own."""
+    """Slices or bins of each lane. Returned pieces are copies in memory."""
 
     def cut(self, lane: int, first: int, last: int) -> Bins:
-        """Return some bins of a lane; of the raw file, every slice as a bin of one."""
+        """Return some bins of a lane. In the raw file every slice is a bin."""
         columns = [self.read(lane, column, first, last) for column in range(len(self._kinds))]
         return single_bins(*columns) if self._kinds == RAW_KINDS else Bins(*columns)
 
     def find_window(self, lane: int, begin: int, end: int) -> tuple[int, int]:
-        """Return the rows of a lane that start in [begin, end), with the one before that is still running at `begin`."""
+        """Return the rows of a lane that start in [begin, end), and the row before them if it still runs at `begin`."""
         first, last = self.find_start(lane, begin), self.find_start(lane, end)
         if first and self.read(lane, _END, first - 1, first)[0] > begin:
             first -= 1
         return first, last
 
     def find_slice(self, lane: int, start: int, number: int) -> int | None:
-        """Return the row of the slice of that start and number, of the raw file."""
+        """Return the row of the raw file with this start and slice number, or None."""
         first, last = self.find_start(lane, start), self.find_start(lane, start + 1)
         found = np.flatnonzero(self.read(lane, _ID, first, last) == number)
         return first + int(found[0]) if found.size else None
@@ -160,7 +159,7 @@ class CounterFile(ColumnFile):
         return self._points(counter, 0, self.counts[counter])
 
     def cut(self, counter: int, begin: int, end: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
-        """Return the points of a counter in [begin, end) and the one that holds at `begin`."""
+        """Return the points of a counter in [begin, end), and the point before them, which is valid at `begin`."""
         first = max(self.find_start(counter, begin + 1) - 1, 0)
         return self._points(counter, first, max(self.find_start(counter, end), first))
 

@@ -20,19 +20,20 @@ MOST_LISTED = 32
 
 
 def summarize_asked(run: Run, shown: Sequence[int]) -> tuple[RankSummary, ...]:
-    """Return the ranks among which a collective is looked for: all of a run, of very many those that are shown."""
+    """Return the ranks to search for a collective: all ranks of a run, or the shown ranks of a very large run."""
     return summarize_some(run, run.ranks if len(run.ranks) <= FEW_RANKS else shown)
 
 
 def find_meeting_at(run: Run, timeline: Timeline, start: int, length: int, shown: Sequence[int]) -> Meeting | None:
-    """Return the collective that stands at a time since the origin of a rank, None where no collective does."""
+    """Return the collective at a time since the origin of a rank, or None."""
     rank = timeline.rank.rank
     ranks = summarize_asked(run, tuple(dict.fromkeys((rank, *shown))))
     return find_meeting(ranks, rank, start + timeline.index.origin_ns, length)
 
 
 def view_meeting(run: Run, meeting: Meeting, shown: Collection[int]) -> list[dict[str, Any]]:
-    """Return how the ranks came, in their order: those shown with where it stands on their timelines, and of the others some."""
+    """Return the arrivals at a collective in rank order: shown ranks with the slice on their timeline, and some other
+    ranks."""
     ends = {meeting.arrivals[0].rank, meeting.arrivals[-1].rank, *shown}
     listed = [entry for place, entry in enumerate(meeting.arrivals) if entry.rank in ends or place < MOST_LISTED]
     return [
@@ -59,7 +60,7 @@ def _view_place(run: Run, entry: Arrival) -> dict[str, Any] | None:
 
 
 def find_slice_at(timeline: Timeline, start_ns: int, duration_ns: int) -> Place | None:
-    """Return a slice with those times, one of communication first, and one of a table before what was derived from it."""
+    """Return a slice with these times. Prefer communication, and prefer a slice of a table to a derived slice."""
     start, names = start_ns - timeline.index.origin_ns, timeline.names
     found: list[Place] = []
     for lane in range(len(timeline.index.lanes)):

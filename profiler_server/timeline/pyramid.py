@@ -1,8 +1,8 @@
-"""The level-of-detail pyramid, and the dictionary of names that its bins number.
+"""The level-of-detail pyramid, and the dictionary of names that its bins refer to by number.
 
-Slices at least a bin wide stay single, runs of shorter ones in a bin become one. A bin keeps start, end, busy time, the
-number of slices merged, and the name and id of its longest slice, so that nothing disappears: counts are conserved over
-all levels.
+Slices at least a bin wide stay single. Runs of shorter slices within a bin are merged. A bin keeps start, end, busy
+time, the number of merged slices, and the name and id of its longest slice. No slice disappears: all levels have the
+same total count.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from collector.format.intervals import Ints
 Int32s = npt.NDArray[np.int32]
 Uint32s = npt.NDArray[np.uint32]
 LEVEL_STEP = 2
-"""Stored levels are this many powers of two apart; those between are made on the fly."""
+"""Stored levels are this many powers of two apart. Levels between them are computed on request."""
 
 
 class Bins(NamedTuple):
-    """Columns of slices or bins of one lane, or of several lanes one after the other, in start order within a lane."""
+    """Columns of slices or bins of one lane or of several consecutive lanes, in start order within a lane."""
 
     start: Ints
     end: Ints
@@ -41,20 +41,20 @@ class Bins(NamedTuple):
 
 
 def join_bins(pieces: list[Bins]) -> Bins:
-    """Put pieces one after the other; of none, an empty one."""
+    """Concatenate pieces; without pieces, return empty bins."""
     if not pieces:
         return single_bins(*(np.zeros(0, np.int64),) * 2, *(np.zeros(0, np.uint32),) * 2)
     return pieces[0] if len(pieces) == 1 else Bins(*map(np.concatenate, zip(*pieces, strict=True)))
 
 
 def single_bins(start: Ints, end: Ints, name: Uint32s, slice_id: Uint32s) -> Bins:
-    """Return every slice as a bin of its own."""
+    """Return each slice as its own bin."""
     length = end - start
     return Bins(start, end, length, length, np.ones(start.size, np.uint32), name, slice_id)
 
 
 def merge_bins(bins: Bins, level: int, lane: npt.NDArray[np.integer] | None = None) -> Bins:
-    """Merge neighbours that are shorter than 2**level ns and start in the same bin. `lane` tells lanes apart."""
+    """Merge neighbours that are shorter than 2**level ns and start in the same bin. `lane` separates the lanes."""
     keep, first = find_runs(bins, level, lane)
     if first.size == bins.start.size:
         return bins
@@ -77,7 +77,7 @@ def merge_bins(bins: Bins, level: int, lane: npt.NDArray[np.integer] | None = No
 def find_runs(
     bins: Bins, level: int, lane: npt.NDArray[np.integer] | None = None
 ) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
-    """Return the run that each bin belongs to, and where each run begins."""
+    """Return the run of each bin, and the first index of each run."""
     if not bins.start.size:
         return np.zeros(0, np.intp), np.zeros(0, np.intp)
     wide = (bins.end - bins.start) >= (1 << level)
@@ -95,7 +95,7 @@ def list_levels(raw_level: int, top_level: int) -> Iterator[int]:
 
 
 class NameCollector:
-    """Numbers the pairs of name and category in order of appearance. `source` keeps equal pairs of two sources apart."""
+    """Numbers the pairs of name and category in order of appearance. `source` separates equal pairs of two sources."""
 
     def __init__(self) -> None:
         self._numbers: dict[tuple[int, str, str], int] = {}
@@ -105,7 +105,7 @@ class NameCollector:
         return [(name, category) for _, name, category in self._numbers]
 
     def number(self, name: pa.DictionaryArray, category: pa.DictionaryArray, source: int) -> Uint32s:
-        """Return the number of each row's pair; the loop runs over distinct pairs only."""
+        """Return the number of each row's pair. The loop runs over distinct pairs only."""
         width = max(len(category.dictionary), 1)
         codes = name.indices.to_numpy().astype(np.int64) * width + category.indices.to_numpy()
         distinct, place = np.unique(codes, return_inverse=True)
@@ -121,7 +121,7 @@ class NameCollector:
 
 @dataclass(frozen=True)
 class Names:
-    """The dictionary as columns by number; `total_ns` and `longest_ns` are of whole slices."""
+    """The dictionary as columns by number. `total_ns` and `longest_ns` are of whole slices."""
 
     name: list[str]
     category: list[str]
@@ -130,12 +130,12 @@ class Names:
     longest_ns: Ints
 
     def find(self, text: str) -> npt.NDArray[np.intp]:
-        """Return the numbers of the names that contain a text, whatever its case."""
+        """Return the numbers of the names that contain a text, in any case."""
         found = pc.match_substring(pa.array(self.name, pa.string()), text, ignore_case=True)
         return np.flatnonzero(found.to_numpy(zero_copy_only=False))
 
     def describe(self, number: int) -> tuple[str, str, int, int, float, int]:
-        """Return name and category, how often it ran, and for how long: in all, on average, and at most."""
+        """Return name, category, number of slices, total ns, mean ns and longest ns."""
         count, total_ns = int(self.count[number]), int(self.total_ns[number])
         longest_ns = int(self.longest_ns[number])
         return self.name[number], self.category[number], count, total_ns, total_ns / max(count, 1), longest_ns
@@ -145,7 +145,6 @@ _COUNTED = ("count", "total_ns", "longest_ns")
 
 
 def write_names(path: Path, names: Names) -> None:
-    """Write the dictionary as Arrow IPC."""
     texts = {name: pa.array(getattr(names, name), pa.string()) for name in ("name", "category")}
     table = pa.table(texts | {name: getattr(names, name) for name in _COUNTED})
     with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:

@@ -1,8 +1,8 @@
-"""Slices on their way into a cache: their lanes, and columns in mapped files that are laid out by key in bounded memory.
+"""Slices on their way into a cache: their lanes, and columns in mapped files that are sorted by key in bounded memory.
 
-A lane holds slices of one track and depth that never overlap. A slice that would overlap another gets one more lane, so
-that none is ever dropped. Then starts and ends are both sorted within a lane, a binary search finds a window, and one
-predecessor at most reaches into it.
+A lane holds slices of one track and depth that never overlap. A slice that overlaps another slice goes to an extra
+lane, so that no slice is dropped. Within a lane starts and ends are therefore both sorted. A binary search finds a
+window, and at most one slice from before it reaches into it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from profiler_server.timeline.sources import BATCH_ROWS, Batch
 
 
 class LaneAllocator:
-    """Gives every slice its lane. Slices come in batches; over all of them a (track, depth) is fed in start order."""
+    """Assigns a lane to every slice. Batches together must have each (track, depth) in start order."""
 
     def __init__(self) -> None:
         self._numbers: dict[tuple[int, int, int], int] = {}
@@ -33,11 +33,11 @@ class LaneAllocator:
 
     @property
     def keys(self) -> list[tuple[int, int, int]]:
-        """Return (track, depth, extra) of every lane by its number."""
+        """Return (track, depth, extra) of every lane, by lane number."""
         return list(self._numbers)
 
     def place(self, track: Int32s, depth: Int32s, start: Ints, end: Ints) -> Int32s:
-        """Return the lane number of each slice; an instant takes the one nanosecond that it starts in."""
+        """Return the lane number of each slice. A slice without length occupies the nanosecond of its start."""
         lanes = np.empty(start.size, np.int32)
         order = np.lexsort((start, depth, track))
         track, depth = track[order], depth[order]
@@ -64,7 +64,7 @@ class _Row:
         self._free: list[int] = []
 
     def place(self, start: Ints, end: Ints) -> Int32s:
-        """Return 0 for the slices that overlap nothing, by array operations; the others are walked through."""
+        """Return 0 for slices without an overlap, by array operations. A loop assigns the other slices."""
         reach = np.maximum.accumulate(np.concatenate(([self._reach], end)))
         alone = start >= reach[:-1]
         extra = np.zeros(start.size, np.int32)
@@ -94,7 +94,7 @@ class _Row:
 
 
 class Scratch:
-    """The slices in the order of reading, as long as it is open. `rows` is how many there are; `reserve` makes room for more."""
+    """The slices in reading order, while it is open. `rows` is their number; `reserve` makes room for more."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True)
@@ -107,7 +107,7 @@ class Scratch:
         self.reserve(0)
 
     def reserve(self, capacity: int) -> None:
-        """Make room for that many rows; those that are there stay."""
+        """Make room for that many rows, and keep the existing rows."""
         self.start = self.new_column("start", np.int64, capacity)
         self.end = self.new_column("end", np.int64, capacity)
         self.name = self.new_column("name", np.uint32, capacity)
@@ -115,9 +115,11 @@ class Scratch:
         self.lane = self.new_column("lane", np.int32, capacity)
 
     def new_column(self, name: str, dtype: Any, size: int) -> npt.NDArray[Any]:
-        """Return a column of that size in a file of its own: zeros, after what the file already holds. OSError if the
-        disk is full: a page of a mapped file that it has no room for would end the process, as would one that somebody
-        cuts off, so the room is taken first and the file has no name."""
+        """Return a column of `size` values in its own file: the values that the file already has, and then zeros.
+
+        Raises OSError if the disk is full. A mapped page without disk space would end the process, so the space is
+        reserved first. A file that another process cuts would do the same, so the file has no name.
+        """
         if not size:
             return np.zeros(0, dtype)
         if name not in self._files:
@@ -136,7 +138,7 @@ class Scratch:
         self._open.close()
 
     def fill(self, batch: Batch, source: int) -> None:
-        """Append a batch. Batches of one source come in start order; names of two sources are kept apart."""
+        """Append a batch. Batches of one source must come in start order. Equal names of two sources stay separate."""
         if not batch.start.size:
             return
         part = slice(self.rows, self.rows + batch.start.size)
@@ -147,14 +149,14 @@ class Scratch:
         let_go(self.start, self.end, self.sid, self.name, self.lane)
 
     def parts(self) -> Iterator[slice]:
-        """Return the stretches in which the rows are worked through."""
+        """Yield the ranges in which rows are processed."""
         for at in range(0, self.rows, BATCH_ROWS):
             yield slice(at, min(at + BATCH_ROWS, self.rows))
             let_go(self.start, self.end, self.sid, self.name, self.lane)
 
 
 def let_go(*columns: npt.NDArray[Any]) -> None:
-    """Give the pages of mapped columns back to the system's cache; what was written stays in the files."""
+    """Release the memory pages of mapped columns. Written values stay in the files."""
     for column in columns:
         mapped = getattr(column, "_mmap", None)
         if mapped is not None and hasattr(mmap, "MADV_DONTNEED"):
@@ -162,14 +164,14 @@ def let_go(*columns: npt.NDArray[Any]) -> None:
 
 
 class Scatter:
-    """Gives rows that come in some order their places in an order by key; equal keys keep their order."""
+    """Computes for rows in any order their positions in key order. Rows with equal keys keep their order."""
 
     def __init__(self, counts: Ints) -> None:
         self.offsets: Ints = np.concatenate(([0], np.cumsum(counts))).astype(np.int64)
         self._next = self.offsets[:-1].copy()
 
     def place(self, keys: npt.NDArray[np.integer]) -> Ints:
-        """Return the place of each row of the next batch."""
+        """Return the position of each row of the next batch."""
         order = np.argsort(keys, kind="stable")
         ordered = keys[order]
         first = np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1])))

@@ -1,4 +1,4 @@
-"""Questions by name: which slices have it (an index by name and start answers without a scan), and the sums of an area."""
+"""Search for slices by name, without a scan (an index by name and start), and the sums of an area."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MOST_LISTED = 20
 
 @dataclass(frozen=True)
 class NameMatch:
-    """A name that matches, with how often and how long it ran."""
+    """A matching name, with the number and total time of its slices."""
 
     name: str
     category: str
@@ -28,7 +28,7 @@ class NameMatch:
 
 @dataclass(frozen=True)
 class SearchResult:
-    """`count` slices match; `hit` is the one asked for, number `number` of them in time order, from 1."""
+    """`count` slices match. `hit` is the requested match, and `number` its rank in time order, from 1."""
 
     count: int
     names: int
@@ -38,9 +38,10 @@ class SearchResult:
 
 
 def search(timeline: Timeline, text: str, after: tuple[int, int], direction: Direction) -> SearchResult:
-    """Find the next or previous match after a place in time, and go round at the end.
+    """Find the next or previous match after a position in time, and wrap around at the end.
 
-    `after` is (start relative to the origin, place in lane order) of the slice to go on from; (-1, -1) for the first.
+    `after` is (start relative to the origin, position in lane order) of the current slice; (-1, -1) for the first
+    match.
     """
     names = timeline.names.find(text) if text else np.zeros(0, np.intp)
     names = names[timeline.names.count[names] > 0]
@@ -67,7 +68,7 @@ def search(timeline: Timeline, text: str, after: tuple[int, int], direction: Dir
 
 
 def _bisect(timeline: Timeline, first: Ints, last: Ints, after: tuple[int, int]) -> Ints:
-    """Search every stretch of the index at once: the first entry of each that comes after (start, place)."""
+    """Search every range of the index at once. Return for each the first entry after (start, position)."""
     low, high = first.copy(), last.copy()
     while True:
         open_ = np.flatnonzero(low < high)
@@ -102,7 +103,7 @@ _CHUNK = 1 << 20
 
 @dataclass(frozen=True)
 class AreaRow:
-    """One name in the area. `total_ns` is the time inside the area; `mean_ns` and `longest_ns` are of whole slices."""
+    """One name in an area. `total_ns` is the time inside the area; `mean_ns` and `longest_ns` are of whole slices."""
 
     name: str
     category: str
@@ -114,7 +115,8 @@ class AreaRow:
 
 @dataclass(frozen=True)
 class AreaSummary:
-    """The names of an area by time, at most `MOST_ROWS`; `left_out` says what is not among them, empty for nothing."""
+    """The names of an area by time, at most `MOST_ROWS`. `left_out` describes the omitted names; it is empty without
+    any."""
 
     slices: int
     total_ns: int
@@ -124,7 +126,7 @@ class AreaSummary:
 
 
 def summarize_area(timeline: Timeline, begin: int, end: int, lanes: Sequence[int]) -> AreaSummary:
-    """Sum up what runs in [begin, end), relative to the origin, on some lanes."""
+    """Sum up the slices on some lanes in [begin, end), relative to the origin."""
     size = len(timeline.names.name)
     count, inside, whole, longest = (np.zeros(size, np.int64) for _ in range(4))
     read, left_out = 0, ""
@@ -157,6 +159,6 @@ def summarize_area(timeline: Timeline, begin: int, end: int, lanes: Sequence[int
 
 
 def list_longest(timeline: Timeline, limit: int = 20) -> tuple[AreaRow, ...]:
-    """Return the names with the most time in the whole timeline, for the table that stands beside the drawing."""
+    """Return the names with the most time in the whole timeline, for the table beside the drawing."""
     ordered = np.argsort(-timeline.names.total_ns, kind="stable")[:limit].tolist()
     return tuple(AreaRow(*timeline.names.describe(name)) for name in ordered)

@@ -1,6 +1,6 @@
-"""Where the slices and counters of a timeline come from: the table `slices`, `counters`, queue depths and memory.
+"""The sources of a timeline's slices and counters: the tables `slices`, `counters`, queue depths and memory.
 
-A slice's number (`sid`) is its row in the table `slices`; derived slices are numbered on from there.
+A slice's number (`sid`) is its row in the table `slices`. Derived slices have the numbers after these rows.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from profiler_server.timeline.pyramid import Int32s
 
 BATCH_ROWS = 1 << 18
 MEASURED_TABLES = ("slices", "tracks", "counters", "steps", "phases", "stages", "queues", "memory")
-"""Every table that a timeline is made of."""
+"""All tables behind a timeline."""
 _COLUMNS = ("track", "depth", "start_ns", "duration_ns", "name", "category")
 
 
 class Batch(NamedTuple):
-    """Some slices as columns; `name` and `category` are dictionary arrays, `sid` is each slice's number."""
+    """Some slices as columns. `name` and `category` are dictionary arrays; `sid` is each slice's number."""
 
     track: Int32s
     depth: Int32s
@@ -47,7 +47,7 @@ class Batch(NamedTuple):
 
 @dataclass(frozen=True)
 class Track:
-    """One track of the timeline. `group` is the heading that it stands under; `unit` is empty unless it counts."""
+    """One track of the timeline. `group` is its heading; `unit` is empty unless the track is a counter."""
 
     id: int
     kind: str
@@ -58,7 +58,7 @@ class Track:
 
 
 def read_tracks(rank: RankRun) -> list[Track]:
-    """Return the tracks of the table `tracks`, none if it is absent or damaged."""
+    """Return the tracks of the table `tracks`, or an empty list if the table is absent or damaged."""
     columns = ("track", "kind", "name", "process", "order", "unit")
     rows = find_sound(rank, "tracks", columns).select(columns).to_pylist()
     return [
@@ -68,7 +68,7 @@ def read_tracks(rank: RankRun) -> list[Track]:
 
 
 def count_slices(rank: RankRun) -> int:
-    """Return the rows of the table `slices`, 0 where there is none or its files cannot be opened."""
+    """Return the number of rows of the table `slices`, or 0 if it is absent or cannot be opened."""
     try:
         return rank.count_rows("slices")
     except (OSError, pa.ArrowException):
@@ -76,15 +76,15 @@ def count_slices(rank: RankRun) -> int:
 
 
 def find_highest_track(rank: RankRun) -> int:
-    """Return the greatest number of a track in the table `slices`, declared or not; -1 for none."""
+    """Return the highest track number in the table `slices`, declared or not, or -1."""
     highest = (int(raw.column(0).to_numpy().max(initial=-1)) for raw in read_columns(rank, ("track",), BATCH_ROWS * 4))
     return max(highest, default=-1)
 
 
 def read_batches(rank: RankRun, superseded: Sequence[int] = ()) -> Iterator[Batch]:
-    """Read the table `slices` in file order, without the tracks that other tables tell better.
+    """Read the table `slices` in file order, without tracks for which other tables have better data.
 
-    Raises TableBrokenError naming the damaged file.
+    Raises TableBrokenError with the name of the damaged file.
     """
     first = 0
     for raw in read_columns(rank, _COLUMNS, BATCH_ROWS):
@@ -93,7 +93,7 @@ def read_batches(rank: RankRun, superseded: Sequence[int] = ()) -> Iterator[Batc
 
 
 def read_in_order(rank: RankRun, superseded: Sequence[int] = ()) -> Iterator[Batch]:
-    """Read the table `slices` in start order: at once if its files are sorted, as they should be, else sorted here."""
+    """Read the table `slices` in start order. Unsorted files, which are unusual, are sorted here."""
     if _is_sorted(rank):
         yield from read_batches(rank, superseded)
         return
@@ -117,9 +117,9 @@ def _is_sorted(rank: RankRun) -> bool:
 
 
 def read_columns(rank: RankRun, columns: Sequence[str], rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
-    """Read some columns of the table `slices` in batches; nothing where its files cannot be opened.
+    """Read some columns of the table `slices` in batches. Yield nothing if its files cannot be opened.
 
-    Raises TableBrokenError naming the file for damage further in.
+    Raises TableBrokenError with the file's name for damage found later.
     """
     if rank.status("slices").state == "broken":  # the page says so, and shows the other tables
         return
@@ -134,7 +134,7 @@ def read_columns(rank: RankRun, columns: Sequence[str], rows: int = BATCH_ROWS) 
 
 
 def _split_groups(file: pq.ParquetFile, rows: int) -> Iterator[list[int]]:
-    """Return the row groups of a file in stretches of at least that many rows."""
+    """Yield consecutive row groups of a file, together at least that many rows."""
     groups: list[int] = []
     held = 0
     for group in range(file.num_row_groups):
@@ -147,7 +147,7 @@ def _split_groups(file: pq.ParquetFile, rows: int) -> Iterator[list[int]]:
 
 @contextmanager
 def naming_damage(path: Path) -> Iterator[None]:
-    """Turn what a damaged file raises into TableBrokenError with its path."""
+    """Turn exceptions from a damaged file into TableBrokenError with its path."""
     try:
         yield
     except FileNotFoundError:
@@ -194,7 +194,7 @@ def _leave_out(batch: Batch, superseded: Sequence[int]) -> Batch:
 
 
 def find_stamp(rank: RankRun, version: int) -> str:
-    """Return what changes when the tables do, or the version of what is made of them."""
+    """Return a text that changes when the tables change, or the format version of the files built from them."""
     return shorten_stamp((version, stamp_tables(rank.folder, MEASURED_TABLES)))
 
 
@@ -207,7 +207,7 @@ _FIRST_ORDER = 2_100_000_000
 
 
 class Series(NamedTuple):
-    """One counter: a value holds until the next point."""
+    """One counter. A value is valid until the next point."""
 
     track: Track
     time: Ints
@@ -215,7 +215,7 @@ class Series(NamedTuple):
 
 
 def read_counters(rank: RankRun, tracks: list[Track], first_id: int) -> list[Series]:
-    """Return every counter of a rank; new tracks are numbered from `first_id`; a damaged table adds none."""
+    """Return every counter of a rank. New tracks are numbered from `first_id`. A damaged table adds no counter."""
     memory = _read_memory(rank)
     # Where the table `memory` is there it tells the same as these, device by device.
     doubled = [track for track in tracks if memory and track.group == GROUP_MEMORY and track.unit == "bytes"]

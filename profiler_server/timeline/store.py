@@ -1,4 +1,4 @@
-"""An open timeline: the files of its cache, and the questions that tiles, search and details ask of them."""
+"""An open timeline: the files of its cache, and the queries that tiles, search and details need."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from profiler_server.timeline.pyramid import Bins, Names, join_bins, merge_bins,
 
 
 class Cut(NamedTuple):
-    """Bins of a stretch of time, lane after lane; `lane` names the lane of each."""
+    """Bins of a time range, lane after lane. `lane` is the lane of each bin."""
 
     lane: npt.NDArray[np.uint32]
     bins: Bins
 
 
 class Place(NamedTuple):
-    """Where a slice is: its place in lane order, its lane, and its times relative to the origin."""
+    """The place of a slice: its position in lane order, its lane, and its times relative to the origin."""
 
     position: int
     lane: int
@@ -45,7 +45,7 @@ class Place(NamedTuple):
 
 
 class Timeline:
-    """One rank's timeline. What is asked for is read; opening costs a few milliseconds at any size."""
+    """One rank's timeline. Data is read on request, and opening takes a few milliseconds at any size."""
 
     def __init__(self, folder: Path, rank: RankRun, stamp: str) -> None:
         self.folder = folder
@@ -72,19 +72,19 @@ class Timeline:
         return np.concatenate(([0], np.cumsum(self.names.count))).astype(np.int64)
 
     def read_order(self, rows: Ints) -> Ints:
-        """Return places of slices in lane order; their rows are sorted by name and start."""
+        """Return positions of slices in lane order, for rows of the index, which is sorted by name and start."""
         return self._order.pick(0, 0, rows).astype(np.int64)
 
     def cut_tile(self, level: int, number: int) -> Cut:
-        """Return what starts in tile `number` of a level, and per lane the one that already runs at its edge.
+        """Return the slices that start in tile `number` of a level, and per lane the slice that runs at its left edge.
 
-        At the raw level every slice is single; above it runs of slices shorter than a bin are merged.
+        At the raw level every slice is single. Above it, runs of slices shorter than a bin are merged.
         """
         begin = number << (level + TILE_BITS)
         return self.cut(level, begin, begin + (1 << (level + TILE_BITS)))
 
     def cut(self, level: int, begin: int, end: int) -> Cut:
-        """Return what `cut_tile` does for any stretch of time, relative to the origin."""
+        """Return the same as `cut_tile` for any time range, relative to the origin."""
         source = self._find_source(level)
         source.read_ahead(begin, end)
         pieces, lanes = [], []
@@ -113,14 +113,14 @@ class Timeline:
         return int(np.searchsorted(self.lane_offsets, position, "right")) - 1
 
     def place(self, position: int) -> Place:
-        """Return the slice at a place of lane order."""
+        """Return the slice at a position in lane order."""
         lane = self.lane_of(position)
         at = position - int(self.lane_offsets[lane])
         bins = self.raw.cut(lane, at, at + 1)
         return Place(position, lane, *(int(column[0]) for column in (bins.start, bins.end, bins.name, bins.id)))
 
     def find_place(self, track: int, start_ns: int, sid: int) -> Place | None:
-        """Find the slice of that number on a track; `start_ns` is since the run's epoch."""
+        """Find a slice by its number on a track. `start_ns` is since the run's epoch."""
         start = start_ns - self.index.origin_ns
         for lane, entry in enumerate(self.index.lanes):
             if entry.track != track:

@@ -35,12 +35,12 @@ MEDIA_TYPE = "application/vnd.stepscope.tile"
 _HEADER = struct.Struct("<4s5I2d")
 _MAGIC = b"TLT1"
 _EXACT_LEVEL = 20
-"""Up to this level a tile is short enough for ticks of one nanosecond."""
+"""Levels up to this have tiles short enough for ticks of one nanosecond."""
 _LOWEST, _HIGHEST = -(1 << 31), (1 << 31) - 1
 
 
 class Points(NamedTuple):
-    """Counter points of a tile: `counter` of each, its time, and the values of its bin."""
+    """Counter points of a tile: the counter of each point, its time, and the values of its bin."""
 
     counter: npt.NDArray[np.uint32]
     time: Ints
@@ -51,7 +51,7 @@ class Points(NamedTuple):
 
 @derived()
 def pack_tile(timeline: Timeline, level: int, number: int) -> bytes:
-    """Return a tile in the layout above. `level` is between the raw and the top level, `number` counts from 0."""
+    """Return a tile in the layout above. `level` is from the raw to the top level; `number` starts at 0."""
     begin = number << (level + TILE_BITS)
     tick = 1 << max(0, level - _EXACT_LEVEL)
     cut = timeline.cut_tile(level, number)
@@ -85,7 +85,7 @@ def _pack_points(points: Points, begin: int, tick: int) -> tuple[npt.NDArray[Any
 
 
 def bin_counters(timeline: Timeline, level: int, begin: int, end: int) -> Points:
-    """Return the points of every counter in [begin, end) with the one that holds at `begin`, at most one per bin."""
+    """Return the points of every counter in [begin, end), at most one per bin, and the point that is valid at `begin`."""
     pieces = []
     for number in range(len(timeline.counters.counts)):
         time, points = timeline.counters.cut(number, begin, end)

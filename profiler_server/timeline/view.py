@@ -1,4 +1,4 @@
-"""What the viewer gets, as plain JSON: metadata, search results, details, area summaries. Times since the origin."""
+"""Data for the viewer as plain JSON: metadata, search results, details and area summaries. Times are since the origin."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from profiler_server.timeline.sources import Track
 from profiler_server.timeline.store import Place, Timeline
 
 SHOWN_NAME = 400
-"""Longer names are shortened in the middle in the dictionary; details show them whole up to `WHOLE_NAME`."""
+"""Characters above which a name is shortened in the middle in the dictionary. Details show up to `WHOLE_NAME`."""
 WHOLE_NAME = 20_000
 
 Json = dict[str, Any]
@@ -27,7 +27,7 @@ _SHORTEST_RUN = 3
 
 
 def view_meta(timeline: Timeline) -> Json:
-    """Return what the viewer needs before it asks for tiles: levels, tracks with their lanes, the dictionary."""
+    """Return what the viewer needs before its first tile: levels, tracks with their lanes, and the dictionary."""
     index = timeline.index
     names = timeline.names
     categories = sorted(set(names.category))
@@ -51,7 +51,8 @@ def view_meta(timeline: Timeline) -> Json:
 
 
 def _pack_names(names: list[str]) -> list[str | list[str | int]]:
-    """Pack runs such as "Step 7", "Step 8" into prefix, first number and how many: a long run has thousands."""
+    """Pack runs such as "Step 7", "Step 8" into prefix, first number and count, because a long run has thousands of
+    them."""
     packed: list[str | list[str | int]] = []
     for (prefix, _), run in groupby(enumerate(names), key=_split_number):
         found = [name for _, name in run]
@@ -86,7 +87,7 @@ def _view_track(track: Track) -> Json:
 
 
 def view_record(record: Any) -> Any:
-    """Return the fields of a dataclass under the names that the viewer has for them, such as `leftOut` and `total`."""
+    """Return the fields of a dataclass under the viewer's names, such as `leftOut` and `total`."""
     if isinstance(record, Place):
         return view_place(record)
     if isinstance(record, str):
@@ -100,7 +101,7 @@ def view_record(record: Any) -> Any:
 
 
 def view_clock(clock: RankClock) -> Json:
-    """Return how the times of a rank are put on the clock of the first."""
+    """Return how to convert the times of a rank to the clock of the first rank."""
     return {name: value for name, value in view_record(clock).items() if name != "lack"}
 
 
@@ -135,7 +136,8 @@ def _view_link(link: Link) -> Json:
 
 
 def view_path(timeline: Timeline, path: CriticalPath | None) -> Json:
-    """Return the pieces as columns, times since the origin; the lane of a piece without a slice is -1."""
+    """Return the pieces of a critical path as columns, with times since the origin. The lane is -1 for a piece without
+    a slice."""
     if path is None:
         return {"starts": [], "ends": [], "lanes": []}
     lanes: dict[tuple[int, int], int] = {}

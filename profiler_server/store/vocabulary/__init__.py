@@ -1,9 +1,10 @@
-"""What everybody has: names that PyTorch gives, and the words that kernels of known libraries are spelled with.
+"""Public names: names that PyTorch defines, and words in the names of kernels of known libraries.
 
-A name is compared as a whole, or by a form of PyTorch's that is whole but for its holes; never by how it begins. Of a
-kernel each word must be known. `torch.txt` is what PyTorch registers, written by `tests/support/torch_names.py`.
-`kernels.txt` has the words of PyTorch's own kernels (those that `libtorch_cuda.so` of 2.13 names) and of libraries below
-it: CUDA, cuBLAS, cuDNN, CUTLASS, NCCL, FlashAttention, Triton and Inductor, FBGEMM, vLLM, rocBLAS, MIOpen.
+A name must match as a whole, or match a whole pattern of PyTorch with gaps. A matching prefix is not enough. Of a
+kernel name every word must be known. `torch.txt` has the names that PyTorch registers, written by
+`tests/support/torch_names.py`. `kernels.txt` has the words of PyTorch's own kernels (as named in `libtorch_cuda.so` of
+2.13) and of libraries below it: CUDA, cuBLAS, cuDNN, CUTLASS, NCCL, FlashAttention, Triton and Inductor, FBGEMM, vLLM,
+rocBLAS, MIOpen.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from functools import cache
 from pathlib import Path
 
 Rename = Callable[[str, str], str]
-"""From what a private name is and the name to what stands for it."""
+"""Takes the kind of a private name and the name; returns the replacement."""
 
 _FORMS = (
     "autograd::engine::evaluate_function: {node}",
@@ -85,12 +86,13 @@ _HEAD = re.compile(r"(void )?(\w+(?:::\w+)*)(?=(::)?[<(])", re.ASCII)
 
 
 def exchange_annotation(name: str, rename: Rename) -> str | None:
-    """Return the name of a range with what is the user's in it exchanged; None where all of it may be the user's."""
+    """Return the name of a range with the user's words replaced, or None if the whole name may be the user's."""
     return name if name in _WHOLE else _fill_form(name, rename)
 
 
 def exchange_name(name: str, rename: Rename) -> str | None:
-    """Return the name of an operator or a slice with what is the user's in it exchanged; None as for an annotation."""
+    """Return the name of an operator or a slice with the user's words replaced, or None if the whole name may be the
+    user's."""
     if _is_listed(name) or _is_made(name):
         return name
     found = exchange_annotation(name, rename)
@@ -102,7 +104,7 @@ def exchange_name(name: str, rename: Rename) -> str | None:
 
 
 def exchange_kernel(name: str, rename: Rename) -> str | None:
-    """Return a kernel's name with the identifiers exchanged that no library has; None as for an annotation."""
+    """Return the name of a kernel with unknown identifiers replaced, or None if the whole name may be the user's."""
     if name.isidentifier():
         return name if is_spelled(name) else None
     found = exchange_name(name, rename)
@@ -110,7 +112,7 @@ def exchange_kernel(name: str, rename: Rename) -> str | None:
 
 
 def exchange_error(text: str, rename: Rename) -> str | None:
-    """Return the type of an exception with its message exchanged; None where the type may be the user's."""
+    """Return the type of an exception with its message replaced, or None if the type may be the user's."""
     kind, _, message = text.partition(": ")
     if kind not in _ERRORS:
         return None
@@ -118,12 +120,12 @@ def exchange_error(text: str, rename: Rename) -> str | None:
 
 
 def is_spelled(text: str) -> bool:
-    """Say whether every word of a text is one of a library's, whatever number it holds."""
+    """Return whether every word of a text is a library's, regardless of numbers in the text."""
     return text.isascii() and split_words(text) <= _read_words()
 
 
 def split_words(text: str) -> set[str]:
-    """Return the words of a text in lower case: of `ReduceOp_f32` reduce, op and f."""
+    """Return the words of a text in lower case: for `ReduceOp_f32` reduce, op and f."""
     return {word.lower() for word in _WORD.findall(text)}
 
 
@@ -133,7 +135,7 @@ def _is_listed(name: str) -> bool:
 
 
 def _is_made(name: str) -> bool:
-    """Say whether a generator of kernels, or a runtime of a device, spells names so."""
+    """Return whether a name has the form that a kernel generator or a device runtime gives."""
     first = _WORD.match(name)
     if first is None or not name.isidentifier() or not is_spelled(name):
         return False
@@ -171,7 +173,7 @@ def _is_public(hole: str, text: str) -> bool:
 
 
 def _exchange_code(name: str, rename: Rename) -> str | None:
-    """Exchange the identifiers in C++ that are not known; None for what is no C++."""
+    """Replace the unknown identifiers in C++. Return None for text that is not C++."""
     if not _CODE.fullmatch(name):
         return None
     return _IDENTIFIER.sub(lambda found: found[0] if is_spelled(found[0]) else _join(rename("name", found[0])), name)
@@ -193,7 +195,7 @@ def _compile_forms() -> tuple[tuple[re.Pattern[str], tuple[str, ...]], ...]:
 
 @cache
 def _read_names() -> Mapping[str, frozenset[str]]:
-    """Return the names that PyTorch has, by what they are of."""
+    """Return the names of PyTorch, by kind of name."""
     found: dict[str, set[str]] = {}
     for header, names in _read_sections("torch.txt").items():
         kind, _, space = header.partition(" ")
@@ -210,7 +212,7 @@ def _read_words() -> frozenset[str]:
 
 @cache
 def _read_makers() -> tuple[frozenset[str], frozenset[str]]:
-    """Return what names of kernels begin with, and what those of calls of a runtime do, such as cudaLaunchKernel."""
+    """Return the first words of generated kernels' names, and of runtime calls: `cuda` of cudaLaunchKernel."""
     sections = _read_sections("kernels.txt")
     return frozenset(sections["makers"]), frozenset(sections["runtimes"])
 
