@@ -1,4 +1,4 @@
-"""Pure functions from tables to frozen results; never plots, never reads a request.
+"""Pure functions from tables to frozen results, without plots and without web requests.
 
 Must not import a room above it.
 """

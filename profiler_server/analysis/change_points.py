@@ -1,13 +1,13 @@
-"""Where values in a row part into two levels: the steps of a run, or the runs of a script.
+"""The place where a sequence of values changes its level: steps of a run, or runs of a script.
 
-The statistic is the maximally selected standardised rank sum (Lausen and Schumacher 1992, Biometrics 48): of all places
-that part the values, the one that ranks tell apart best. Ranks make it blind to how far single values lie off, and its
-distribution without a change depends on the number of values alone, so it is found by permutation, with a fixed seed.
-(scipy has no such statistic, and its `stats` takes a second to import, for ranks that take four lines.)
+The statistic is the maximally selected standardised rank sum (Lausen and Schumacher 1992, Biometrics 48): of all
+places, it selects the one where ranks separate the values best. Ranks make the statistic robust to outliers. Its
+distribution without a change depends only on the number of values, and is found by permutation with a fixed seed.
+(scipy has no such statistic, and importing `scipy.stats` takes a second for ranks that take four lines.)
 
-Steps depend on the steps before them: whatever slows one slows the next. So they are first put together into blocks,
-of which the median counts, and the blocks are made longer until the median of one says nothing of the next. Of runs,
-each change found parts the history, and both parts are looked at again.
+Steps depend on the steps before them: a slow step slows the next. Steps are therefore grouped into blocks, and each
+block is represented by its median. Blocks are made longer until their medians are independent. For runs, each change
+splits the history, and both sides are searched again.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from profiler_server.facts.steps import Shift
 from profiler_server.store.headline import RunEntry
 
 LEAST_SIDE = 4
-"""Values before and after a change, at least."""
+"""The smallest number of values on each side of a change."""
 LINE_FRAC = 0.75
-"""A step must explain the values better than a straight line: what is left over is less than this part."""
+"""A step function must leave less than this share of the residual of a straight line."""
 MOST_VALUES = 80
 _PERMUTATIONS = 9_999
 _SEED = 20
 
 
 def rank_values(values: Floats) -> Floats:
-    """Return the ranks of values from 1, the mean rank for those that are equal."""
+    """Return the ranks of values from 1, with the mean rank for equal values."""
     _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
     ends = np.cumsum(counts)
     ranks: Floats = ((ends - counts + ends + 1) / 2)[inverse.reshape(-1)]
@@ -42,20 +42,20 @@ def rank_values(values: Floats) -> Floats:
 
 
 def part_ranks(ranks: Floats) -> tuple[int, float]:
-    """Return how many values lie before the place that parts them best, and how well it does."""
+    """Return the number of values before the best split, and the test statistic of that split."""
     scores = _score(ranks[None, :])[0]
     best = int(np.argmax(scores))
     return best + LEAST_SIDE, float(scores[best])
 
 
 def find_chance(count: int, score: float) -> float:
-    """Return how often so many values without a change score as much."""
+    """Return the probability that this many values without a change reach this test statistic."""
     best = _permute(count)
     return float(len(best) - np.searchsorted(best, score - 1e-9) + 1) / (len(best) + 1)
 
 
 def measure_dependence(values: Floats, *parted: int) -> float:
-    """Return how much a value tells of the next one, by ranks within what lies between the changes."""
+    """Return the rank correlation of each value with the next, within the sections between the changes."""
     sides = [rank_values(side) - (len(side) + 1) / 2 for side in np.split(values, parted)]
     pairs = [(side[:-1], side[1:]) for side in sides if len(side) > 1]
     spread = sum(float((side**2).sum()) for side in sides)
@@ -63,7 +63,7 @@ def measure_dependence(values: Floats, *parted: int) -> float:
 
 
 def beats_line(values: Floats, parted: int) -> bool:
-    """Say whether one step explains the values better than a steady slope does."""
+    """Return whether one step explains the values better than a steady slope."""
     places = np.arange(len(values), dtype=np.float64)
     line = np.polyval(np.polyfit(places, values, 1), places)
     step = np.where(places < parted, np.median(values[:parted]), np.median(values[parted:]))
@@ -87,7 +87,7 @@ def _permute(count: int) -> Floats:
 
 
 def find_shift(durations_ns: Ints) -> Shift | None:
-    """Return where the steps became longer or shorter for good, None where that may be chance, or is a slope."""
+    """Return the lasting change of step duration, or None if it may be chance or a slope."""
     length = max(LEAST_BLOCK, -(-len(durations_ns) // MOST_VALUES))
     while len(durations_ns) // length >= LEAST_BLOCKS:
         blocks = _form_blocks(durations_ns, length)
@@ -118,7 +118,7 @@ def _form_blocks(durations_ns: Ints, length: int) -> Floats:
 
 
 def _refine(durations_ns: Ints, at: int, length: int) -> int:
-    """Return the step nearest to a border of blocks that parts short and long steps best."""
+    """Return the step near a block border that separates short and long steps best."""
     first, last = max(at - length, 1), min(at + length, len(durations_ns) - 1)
     middle = (np.median(durations_ns[: at - length or at]) + np.median(durations_ns[at + length or at :])) / 2
     grows = np.median(durations_ns[at:]) > np.median(durations_ns[:at])
@@ -129,17 +129,17 @@ def _refine(durations_ns: Ints, at: int, length: int) -> int:
 
 
 CHANCE = 0.01
-"""Of so many histories without a change, one is said to have one, if runs do not depend on the runs before them."""
+"""The probability of a false change in a history of independent runs."""
 MOST_RUN_DEPENDENCE = 0.4
-"""Correlation of a run with the next, changes taken out, up to which runs count as independent."""
+"""The correlation of a run with the next, without changes, up to which runs are treated as independent."""
 MOST_RUNS = 40
-"""Runs that are looked at, the latest; more makes no change of today clearer."""
+"""The number of latest runs in a test. More runs would not make a recent change clearer."""
 
 
 @dataclass(frozen=True)
 class LevelChange:
-    """The run at the place `at` is the first of a new level. The levels are the medians of the runs from the change
-    before to this one, and from this one to the change after it; `before` and `after` count these runs."""
+    """A change of level at the run with index `at`. The levels are medians of the runs since the previous change and
+    until the next change; `before` and `after` are the numbers of these runs."""
 
     at: int
     before_ns: float
@@ -154,9 +154,9 @@ class LevelChange:
 
 
 def find_run_changes(newest_first: Sequence[RunEntry], shown: Container[str]) -> dict[str, LevelChange]:
-    """Return by its id the change that each run begins, for the histories of the runs that are shown.
+    """Return the changes in the histories of the shown runs, by the id of the first run after each change.
 
-    A history is what `previous_id` leads through: the runs of one script and name stem that have steps.
+    A history follows `previous_id`: the runs with steps of one script and name stem.
     """
     found: dict[str, LevelChange] = {}
     for history in _list_histories(newest_first):
@@ -166,7 +166,7 @@ def find_run_changes(newest_first: Sequence[RunEntry], shown: Container[str]) ->
 
 
 def find_last_change(newest_first: Sequence[RunEntry], run_id: str) -> tuple[str, LevelChange] | None:
-    """Return the change that a run is the first after, or the last one before it, with the id of the run that begins it."""
+    """Return the change at a run or the last change before it, with the id of the first run after the change."""
     for history in _list_histories(newest_first):
         place = next((at for at, run in enumerate(history) if run.id == run_id), None)
         if place is not None:
@@ -193,7 +193,7 @@ def _find_changes(history: Sequence[RunEntry]) -> tuple[LevelChange, ...]:
 
 @derived()
 def find_level_changes(medians_ns: tuple[float, ...]) -> tuple[LevelChange, ...]:
-    """Return the changes of level in the median steps of runs in the order of recording, the first first."""
+    """Return the changes of level in the median steps of runs, given and returned in order of recording."""
     skipped = max(0, len(medians_ns) - MOST_RUNS)
     values = np.array(medians_ns[skipped:], dtype=np.float64)
     found = _part(values, 0)
@@ -214,7 +214,7 @@ def find_level_changes(medians_ns: tuple[float, ...]) -> tuple[LevelChange, ...]
 
 
 def _part(values: Floats, begin: int) -> list[tuple[int, float]]:
-    """Return where a stretch of runs parts, and by what chance, the first place first."""
+    """Return the places of the changes in a range of runs, in order, each with its probability under chance."""
     if len(values) < 2 * LEAST_SIDE or values.min() == values.max():
         return []
     at, score = part_ranks(rank_values(values))

@@ -1,1 +1,1 @@
-"""Each nanosecond of a step given to one category, as other tools count it."""
+"""Each nanosecond of a step in exactly one category, in the way that other tools account it."""

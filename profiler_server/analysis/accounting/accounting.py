@@ -1,6 +1,6 @@
-"""One trace as four tools would count it, proof that the parts of ours are the whole, and what the trace lacks.
+"""One trace in the accounting of four tools, a check that our categories sum to the whole, and what the trace lacks.
 
-What the others do was read from their code and checked against figures that they gave for real traces:
+The methods of the other tools come from their code, and were checked against their figures for real traces:
 torch-tb-profiler 0.4.3, HTA 0.5, TraceLens.
 """
 
@@ -32,13 +32,13 @@ from profiler_server.derive.derived import derived
 
 _DRIVER = re.compile(r"cu[A-Z]")
 _COUNTED = re.compile(r"(nccl|gloo):(broadcast|reduce|all_reduce|all_gather|reduce_scatter)$")
-"""The collectives that torch-tb-profiler knows by name."""
+"""The collectives that torch-tb-profiler recognizes by name."""
 _COLUMNS = ("track", "start_ns", "duration_ns", "name", "category", "operator")
 
 
 @dataclass(frozen=True)
 class DeviceAccount:
-    """Times of the device in ns as one tool counts them; None for a figure that it does not give."""
+    """Device times in ns in the accounting of one tool; None for a figure that the tool does not report."""
 
     tool: str
     total: int
@@ -53,7 +53,7 @@ class DeviceAccount:
 
 @dataclass(frozen=True)
 class StepAccount:
-    """Sums over the steps in ns as one tool counts them, by category. Its parts should sum to `total`."""
+    """Sums over the steps in ns, by category, in the accounting of one tool. The categories should sum to `total`."""
 
     tool: str
     total: int
@@ -62,7 +62,7 @@ class StepAccount:
 
 @dataclass(frozen=True)
 class Conserved:
-    """A whole and the sum of its parts; they are equal or something is wrong."""
+    """A whole and the sum of its parts. A difference between the two is an error."""
 
     what: str
     whole: int
@@ -76,7 +76,7 @@ class Conserved:
 
 @dataclass(frozen=True)
 class EventCount:
-    """How many events had a fate. `must_be_zero` marks a loss."""
+    """The number of events with one outcome. `must_be_zero` marks an outcome that is a loss."""
 
     name: str
     count: int
@@ -86,19 +86,20 @@ class EventCount:
 
 @dataclass(frozen=True)
 class Accounts:
-    """A rank's trace, accounted. `devices` and `steps` start with our account, and are empty without such work."""
+    """The accounts of a rank's trace. `devices` and `steps` start with our account, and are empty without such work."""
 
     devices: tuple[DeviceAccount, ...]
     steps: tuple[StepAccount, ...]
     checks: tuple[Conserved, ...]
     events: tuple[EventCount, ...]
     completeness: str = ""
-    """What the trace lacks, or that it is complete; empty where nobody looked."""
+    """What the trace lacks, or that the trace is complete; empty if the trace was not checked."""
 
 
 @derived(file="accounts")
 def account_trace(rank: RankRun) -> Accounts:
-    """Count a rank's trace as each tool does, and set every whole against its parts. Raises as `RankRun.table` does."""
+    """Account a rank's trace in the way of each tool, and compare each whole with its sum. Raises as `RankRun.table`
+    does."""
     steps = _list_step_accounts(rank)
     work = read_device_work(rank)
     devices = _list_device_accounts(work, rank) if work is not None and len(work) else ()
@@ -193,7 +194,7 @@ _FATES = (
 
 
 def walk_restarting(busy: dict[str, Intervals], starts: Ints, ends: Ints) -> dict[str, int]:
-    """Split steps as torch-tb-profiler does: once the categories so far fill all steps, the remainder starts anew."""
+    """Split steps as torch-tb-profiler does: once the categories so far fill all steps, the remaining time starts anew."""
     steps = unite(starts, ends)
     left = Intervals(starts[:0], ends[:0])
     parts: dict[str, int] = {}
@@ -222,7 +223,7 @@ def _describe(tool: str, work: DeviceWork) -> DeviceAccount:
 
 
 def _keep_like_hta(work: DeviceWork, rank: RankRun) -> DeviceWork:
-    """Return the work that HTA keeps: where there are two step markers or more, what was launched before the last one."""
+    """Return the work that HTA keeps. With two or more step markers, that is the work launched before the last marker."""
     steps = choose(read_rows(rank, "steps", ("start_ns", "kind", "markers")), "kind", "train")
     marked = steps.filter(steps["markers"])["start_ns"].to_pylist()
     if len(marked) < 2:
@@ -231,9 +232,9 @@ def _keep_like_hta(work: DeviceWork, rank: RankRun) -> DeviceWork:
 
 
 def _count_like_hta(work: DeviceWork, epoch_ns: int) -> DeviceAccount:
-    """Count as HTA's temporal breakdown: memory being set is no computation, and times are whole microseconds.
+    """Account times as HTA's temporal breakdown does: memset is not computation, and times are whole microseconds.
 
-    It moves a start up and an end down to the next microsecond.
+    HTA rounds starts up and ends down.
     """
     starts = -(-(work.start_ns + epoch_ns) // 1000) * 1000
     ends = np.maximum((work.end_ns + epoch_ns) // 1000 * 1000, starts)
@@ -246,10 +247,10 @@ def _count_like_hta(work: DeviceWork, epoch_ns: int) -> DeviceAccount:
 
 
 def _find_like_torch_tb(rank: RankRun) -> tuple[Ints, Ints, dict[str, Mask]] | None:
-    """Return start and end of every slice, and which are of each of its categories.
+    """Return start and end of every slice, and a mask of slices for each category.
 
-    Driver calls are no Runtime to it, and a kernel belongs to a collective only if its operator has one of five names;
-    the host spans of those names are Communication whether they have kernels or not.
+    torch-tb-profiler has no Runtime category for driver calls. Kernels belong to a collective only if their operator
+    has one of five names. Host spans with these names are Communication, with or without kernels.
     """
     data = read_slices(rank, _COLUMNS)
     if data is None:
@@ -287,13 +288,13 @@ _LONGEST = 1000
 
 
 def read_completeness(rank: RankRun) -> str | None:
-    """Return `complete`, or what is missing or cannot be true; None where no trace was checked. Raises as `manifest` does."""
+    """Return `complete`, or the trace's gaps and impossible values; None if no trace was checked. Raises as `manifest`
+    does."""
     found = rank.manifest.facts.get("completeness")
     return found[:_LONGEST] if isinstance(found, str) and found else None
 
 
 def say_completeness(found: str) -> str:
-    """Return what was found as one line."""
     if found == COMPLETE:
         return "complete: every launch has its work, every event is there once and has its length"
     return f"not complete: {found}"

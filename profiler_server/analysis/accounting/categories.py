@@ -1,8 +1,8 @@
-"""What each nanosecond of a step was spent on, in torch-tb-profiler's eight categories.
+"""The time of each step in torch-tb-profiler's eight categories.
 
-A step is walked in order of priority: each category gets what it covers of the time that no higher category has taken,
-and Other gets the rest, so the parts sum to the step exactly. (torch-tb-profiler starts anew when the higher
-categories fill a step, and its parts then exceed the step.)
+Each category gets the time that it covers and that no category of higher priority covers. Other gets the rest, so the
+categories sum to the step exactly. (torch-tb-profiler starts anew when the higher categories fill a step, and its
+categories then sum to more than the step.)
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ CATEGORY_LABELS: Mapping[str, str] = {
     "cpu_exec": "CPU Exec",
     "other": "Other",
 }
-"""In order of priority, as torch-tb-profiler writes them."""
+"""Categories in order of priority, with torch-tb-profiler's spelling."""
 CATEGORIES = tuple(CATEGORY_LABELS)
 LOADER = re.compile(r"enumerate\(DataLoader\)")
 STEP = re.compile(r"ProfilerStep\s*#")
@@ -42,9 +42,9 @@ _COLUMNS = ("track", "start_ns", "duration_ns", "name", "category")
 
 
 def summarize_categories(rank: RankRun) -> dict[str, float] | None:
-    """Return the mean time of each category per step in ns, None without a trace. They sum to the mean step.
+    """Return the mean time of each category per step in ns, or None without a trace. The times sum to the mean step.
 
-    Covers the training steps that were recorded in detail. Raises TableBrokenError or NewerSchemaError.
+    The mean covers the training steps that were recorded in detail. Raises TableBrokenError or NewerSchemaError.
     """
     steps = list_categories(rank)
     if steps is None:
@@ -55,7 +55,7 @@ def summarize_categories(rank: RankRun) -> dict[str, float] | None:
 
 @derived(file="categories")
 def list_categories(rank: RankRun) -> dict[str, Ints] | None:
-    """Return the time of each category in each step that was recorded in detail, None without a trace."""
+    """Return the time of each category in each step that was recorded in detail, or None without a trace."""
     found = _find_categories(rank)
     if found is None:
         return None
@@ -64,7 +64,7 @@ def list_categories(rank: RankRun) -> dict[str, Ints] | None:
 
 
 def _find_categories(rank: RankRun) -> tuple[Ints, Ints, dict[str, Mask]] | None:
-    """Return start and end of every slice, and which are of each category but Other, in order of priority."""
+    """Return start and end of every slice, and a mask of slices for each category except Other, in order of priority."""
     data = read_slices(rank, _COLUMNS)
     if data is None:
         return None
@@ -85,7 +85,8 @@ def unite_each(starts: Ints, ends: Ints, masks: Mapping[str, Mask]) -> dict[str,
 
 
 def _walk(busy: dict[str, Intervals], starts: Ints, ends: Ints) -> dict[str, Ints]:
-    """Split each step. The sets that are taken away once for all steps are cut at the edges of steps at the end."""
+    """Return the time of each category in each step. Intervals are subtracted once for all steps, and cut at step
+    borders last."""
     left = unite(starts, ends)
     parts: dict[str, Ints] = {}
     for name, intervals in busy.items():
@@ -96,12 +97,12 @@ def _walk(busy: dict[str, Intervals], starts: Ints, ends: Ints) -> dict[str, Int
 
 
 def sum_inside(intervals: Intervals, starts: Ints, ends: Ints) -> Ints:
-    """Return the length of a set inside each of some disjoint stretches."""
+    """Return the covered length of intervals inside each of some disjoint ranges."""
     return _measure_before(intervals, ends) - _measure_before(intervals, starts)
 
 
 def _measure_before(intervals: Intervals, times: Ints) -> Ints:
-    """Return the length of a set before each time."""
+    """Return the covered length of intervals before each time."""
     sums = np.concatenate([[0], np.cumsum(intervals.ends - intervals.starts)])
     begun = np.searchsorted(intervals.starts, times, side="right")
     last = np.maximum(begun - 1, 0)

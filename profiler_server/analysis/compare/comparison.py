@@ -1,9 +1,9 @@
-"""Two runs against each other: where the mean step changed, and by how much more than chance.
+"""A comparison of two runs: where the mean step changed, and by how much more than chance.
 
-The noise of a difference is the half-width of its 95 % interval within these two runs: how much two runs of one program
-differ is not in it. Steps that follow each other are not independent, so each run's part comes from the means of up to
-20 equal stretches of its steps (batch means), not from single steps. Many parts are tested, so a change counts only if
-it is more than what the most changed of so many would differ by (Holm).
+The noise of a difference is the half-width of its 95 % interval within these two runs. The usual difference between two
+runs of one program is not included. Consecutive steps are not independent, so each run's noise comes from the means of
+up to 20 equal sections of its steps (batch means), not from single steps. Because many phases and operators are tested,
+a change must exceed the largest difference that so many tests show by chance (Holm).
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ _OPERATOR_COLUMNS = ("step", "name", "phase", "self_ns", "device_self_ns")
 
 @dataclass(frozen=True)
 class Difference:
-    """The mean of one part per step in both runs. `noise_ns` is None where there are too few steps to tell.
+    """The mean time per step of one phase or operator in both runs. `noise_ns` is None with too few steps.
 
-    `p` is the chance of such a change by itself, and `corrected_p` what remains of it where it is one of many parts that
-    were tested (Holm); both are None without noise.
+    `p` is the probability of such a change by chance. `corrected_p` is `p` corrected for the number of tests (Holm).
+    Both are None without noise.
     """
 
     name: str
@@ -56,7 +56,7 @@ class Difference:
 
     @property
     def shown_ns(self) -> float:
-        """The change to show: none below a ten-thousandth of the part, where 0 reads better than a picosecond."""
+        """Return the change to show: 0 if it is below a ten-thousandth of the time."""
         return self.change_ns if abs(self.change_ns) > _ROUNDING * max(self.a_ns, self.b_ns) else 0.0
 
     @property
@@ -65,12 +65,12 @@ class Difference:
 
     @property
     def is_unsure(self) -> bool:
-        """Whether it is more than its own noise, but of so many parts one may be that by chance."""
+        """Return whether the change exceeds its own noise, but may be chance because of the number of tests."""
         return self.p is not None and self.p <= ALPHA and self.shown_ns != 0.0 and not self.is_clear
 
     @property
     def meaning(self) -> str:
-        """What the change is, in the words of every face."""
+        """Return what the change means, in the words that pages, reports and commands share."""
         if self.p is None:
             return "too few steps"
         word = "slower" if self.change_ns > 0 else "faster"
@@ -79,15 +79,16 @@ class Difference:
 
 @dataclass(frozen=True)
 class Comparison:
-    """`phases` sum to `step`. `operators` are those that clearly changed, then the others, each the most changed first; empty without a detailed window.
+    """`phases` sum to `step`. `operators` has clear changes first, then the others, each sorted by size of change; it
+    is empty without a detailed window.
 
-    Operators are compared by self time: on the device where both runs have device time, else on the host; `measure` says
-    which, and `operators_tested` how many were, of which these are some. `average` says which steps the means cover. The
-    totals are of all training steps, warm-up and windows included; a loop is the
-    time from the first step or evaluation batch to the last, what lies between them included, per step. Of runs that
-    only infer, batches stand for steps: `noun` says so.
-    `cautions` say why the two may not be alike, `moved` which operators are not compared, and why: because they
-    run elsewhere in one of the two, or were not recorded. The medians are of the steps of the means.
+    Operators are compared by self time: on the device where both runs have device time, else on the host. `measure`
+    names the choice, and `operators_tested` is the number of tested operators, of which `operators` is a selection.
+    `average` describes the steps behind the means and medians. The totals cover all training steps, with warm-up and
+    windows. A loop is the time per step from the first step or evaluation batch to the last, with the time between
+    them. Where steps are only inferred, batches replace steps, and `noun` is their name. `cautions` are reasons why the
+    runs may not be alike. `moved` names the operators that are not compared, and the reason: they run elsewhere in one
+    run, or were not recorded.
     """
 
     step: Difference
@@ -115,7 +116,7 @@ class Comparison:
 
     @property
     def legend(self) -> str:
-        """What a change is that is maybe one, in a sentence without its subject."""
+        """Return the meaning of a "maybe" change, as a sentence without its subject."""
         phases = sum(bool(part.a_ns or part.b_ns) for part in self.phases)
         tested = format_number_of(phases, "phase")
         if self.operators_tested:
@@ -188,7 +189,6 @@ def _find_load(a: tuple[RankRun, pa.Table], b: tuple[RankRun, pa.Table]) -> tupl
 
 
 def summarize_comparison(found: Comparison) -> str:
-    """Return a comparison in a sentence."""
     step, noun = found.step, found.noun
     covered = f"over {found.a_steps:,} and {format_number_of(found.b_steps, noun)}"
     if step.noise_ns is None or not step.a_ns:
@@ -205,7 +205,8 @@ def summarize_comparison(found: Comparison) -> str:
 
 
 def _name_cause(found: Comparison) -> str:
-    """Name the phase that changed most the way the step did, and by how much; "" where none makes up a quarter of it."""
+    """Return the phase with the largest change in the step's direction, and its change; "" if it is under a quarter of
+    the step's."""
     change_ns = found.step.change_ns
     alike = [phase for phase in found.phases if phase.is_clear and phase.change_ns * change_ns > 0]
     if not alike:
@@ -218,7 +219,7 @@ def _name_cause(found: Comparison) -> str:
 
 
 def _describe_median(found: Comparison) -> str:
-    """Say how the median step changed, in a sentence that follows another; "" where it changed as the mean did."""
+    """Return a follow-up sentence on the change of the median step, or "" if it changed as the mean did."""
     if not found.a_median_ns:
         return ""
     change_frac = found.b_median_ns / found.a_median_ns - 1
@@ -228,7 +229,7 @@ def _describe_median(found: Comparison) -> str:
 
 
 def _describe_loop(found: Comparison) -> str:
-    """Say how the whole loop changed, in a sentence that follows another; "" where it changed as the step did."""
+    """Return a follow-up sentence on the change of the whole loop, or "" if it changed as the step did."""
     a_ns, b_ns = found.a_loop_ns, found.b_loop_ns
     if not a_ns or abs((b_ns - a_ns) / a_ns - found.step.change_ns / found.step.a_ns) < WHOLE_LOOP_FRAC:
         return ""
@@ -245,7 +246,7 @@ def _compare(name: str, a: Floats, b: Floats) -> Difference:
 
 
 def _correct(parts: Sequence[Difference]) -> tuple[Difference, ...]:
-    """Correct the chances of parts that are tested together; those that took no time in either run are no tests."""
+    """Correct the probabilities of changes that are tested together. A change between two times of zero is no test."""
     tested = [part for part in parts if part.p is not None and (part.a_ns or part.b_ns)]
     corrected = correct_chances([part.p or 0.0 for part in tested])
     by_name = {part.name: p for part, p in zip(tested, corrected, strict=True)}
@@ -273,9 +274,10 @@ def _compare_operators(a: RankRun, b: RankRun) -> tuple[Measure, tuple[Differenc
 
 
 def _leave_out_moved(ranks: Sequence[RankRun], rows: Sequence[pa.Table]) -> tuple[list[pa.Table], str]:
-    """Leave out the operators that make batches where only one of the runs makes them in the training process.
+    """Leave out the operators that make batches, where only one of the runs makes batches in the training process.
 
-    Those of workers are not recorded: what moves there would look like a gain, and what comes back like a loss.
+    Operators of workers are not recorded. Work that moves to workers would look like a gain, and work that moves back
+    like a loss.
     """
     here = [not any(loader.num_workers for loader in rank.manifest.loaders) for rank in ranks]
     if here[0] == here[1]:

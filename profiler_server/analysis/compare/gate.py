@@ -1,4 +1,4 @@
-"""The gate: is a list of runs slower than another by more than identical programs differ?"""
+"""The gate: whether a list of runs is slower than another by more than identical programs differ."""
 
 from __future__ import annotations
 
@@ -47,11 +47,12 @@ from profiler_server.format import format_change, format_duration, format_number
 
 Kind = Literal["slower", "same", "faster", "unknown"]
 DETECTABLE = 0.05
-"""Where no limit is given, runs that could hide a slowdown of this size do not pass as equal."""
+"""Slowdown that a comparison without a limit must be able to detect. If it could hide, the runs do not pass as equal.
+"""
 MOST_NAMED = 3
-"""More busy runs than these share one sentence."""
+"""Busy runs above which one sentence covers all of them."""
 MEAN_ALPHA = 0.01
-"""The mean step is named beside the median where it changed as surely as this."""
+"""Significance level at which the mean step is named beside the median."""
 
 
 _PHASES = frozenset(phase.label for phase in PHASES)
@@ -60,7 +61,7 @@ _STATES = {"crashed": "crashed", "recording": "is still being recorded"}
 
 @dataclass(frozen=True)
 class PairChange:
-    """The median steps of two runs that were recorded as a pair; `change` is how much longer the new one is, of the base."""
+    """The median steps of two runs recorded as a pair. `change` is the slowdown of the new run, relative to the base."""
 
     base: str
     new: str
@@ -71,12 +72,13 @@ class PairChange:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the gate found. `reason` is a sentence with the figures; `estimate` is None where there is none.
+    """The gate's result. `reason` is a sentence with the figures; `estimate` is None without an estimate.
 
-    `parts` are phases and kernels that changed by more than chance; `leading` is the phase that changed most where none
-    of those is a quarter of `mean_change_ns`, the change of the mean step. `rank` is which of how many was judged, "" where
-    there is one, and `compared_ns` the time of all steps that were compared. `pairs` are in the order of recording, empty where the runs were not recorded in pairs. `main_thread` is the change of
-    the main thread's processor time per step, which decides nothing; None where it was not sampled in every run.
+    `parts` are phases and kernels that changed by more than chance. `leading` is the phase that changed most, where no
+    entry of `parts` is a quarter of `mean_change_ns`, the change of the mean step. `rank` names the judged rank and the
+    number of ranks, "" with one rank. `compared_ns` is the time of all compared steps. `pairs` are in order of
+    recording, empty for runs not recorded in pairs. `main_thread` is the change of the main thread's processor time per
+    step. It does not affect the result, and is None unless it was sampled in every run.
     """
 
     kind: Kind
@@ -96,16 +98,16 @@ class Verdict:
 
 
 _ROUNDING = 0.0005
-"""A smaller change reads as 0.0 %."""
+"""Relative change below which a percentage reads as 0.0 %."""
 
 
 def judge(
     base: Sequence[RunTimes], new: Sequence[RunTimes], max_slowdown: float = 0.0, like: Sequence[RunTimes] = ()
 ) -> Verdict:
-    """Judge `new` against `base`; `like` are other runs of the same program, used where there is one pair only.
+    """Judge `new` against `base`. `like` are other runs of the same program, used if there is only one pair.
 
-    It is slower if the slowdown is more than chance at 5 % and more than `max_slowdown`. It is undecided where there
-    are too few runs, or where a slowdown above the limit could hide in their scatter.
+    The result is slower if the slowdown exceeds chance at 5 % and also `max_slowdown`. It is undecided with too few
+    runs, or if a slowdown above the limit could hide in their scatter.
     """
     verdict = Verdict("unknown", "", len(base), len(new), cautions=find_cautions(base, new), max_slowdown=max_slowdown)
     compared_ns = math.fsum(float(run.steps_ns.sum()) for run in (*base, *new))
@@ -131,7 +133,7 @@ def judge(
 
 
 def _find_unfit(runs: Sequence[RunTimes]) -> str:
-    """Say which run has no median to compare; "" if all have."""
+    """Return a sentence that names a run without a median to compare, or ""."""
     short = [run.name for run in runs if len(run.steps_ns) < COMPARED_STEPS]
     if short:
         return f"{short[0]} has fewer than {COMPARED_STEPS} steps to take a median of."
@@ -140,7 +142,7 @@ def _find_unfit(runs: Sequence[RunTimes]) -> str:
 
 
 def find_like(runs: Sequence[RunTimes], base: RunTimes) -> tuple[RunTimes, ...]:
-    """Return the runs of the same script on the same host with as many ranks."""
+    """Return the runs of the same script on the same host with the same number of ranks."""
     key = (base.script, base.host, base.world_size)
     return tuple(run for run in runs if base.script and (run.script, run.host, run.world_size) == key)
 
@@ -192,14 +194,15 @@ def _means(runs: Sequence[RunTimes]) -> Floats:
 
 
 def _name_rank(runs: Sequence[RunTimes]) -> str:
-    """Say which rank of a job is judged; "" where runs have one, or are unlike: a caution says so."""
+    """Return which rank of the job is judged; "" for runs of one rank, and for unlike runs, which get a caution."""
     places = {(run.rank, run.world_size) for run in runs}
     rank, most = places.pop() if len(places) == 1 else (0, 1)
     return f"rank {rank} of {most:,}" if most > 1 else ""
 
 
 def _find_leading(base: Sequence[RunTimes], new: Sequence[RunTimes]) -> PartChange | None:
-    """Return the phase that changed most the way all phases together did; None where none makes up a quarter of that."""
+    """Return the phase with the largest change in the direction of all phases, or None if it is under a quarter of
+    their change."""
     names = sorted({name for run in (*base, *new) for name in run.parts_ns})
     changes = {name: _average(new, name) - _average(base, name) for name in names}
     whole = sum(changes.values())
@@ -253,8 +256,8 @@ def _explain(verdict: Verdict, estimate: Estimate, noun: str) -> str:
 
 
 def _describe_main_thread(verdict: Verdict, estimate: Estimate) -> str:
-    """Say in a sentence how the main thread's processor time changed where it scatters much less than the steps do: other
-    programs lengthen steps, and hardly the work in them."""
+    """Return a sentence on the change of the main thread's processor time, if it scatters much less than the steps do.
+    Other programs lengthen steps, but hardly the processor time of their work."""
     found = verdict.main_thread
     if found is None or found.scatter > WITNESS_FRAC * estimate.scatter:
         return ""
@@ -266,7 +269,8 @@ def _describe_main_thread(verdict: Verdict, estimate: Estimate) -> str:
 
 
 def _advise_pairs(verdict: Verdict, estimate: Estimate) -> str:
-    """Say how many pairs would tell the limit from no change; where these would, how many tell it from the change seen."""
+    """Return advice on how many pairs would detect the limit, or its distance from the change if the limit is
+    detectable already."""
     limit = verdict.max_slowdown or DETECTABLE
     is_close = estimate.detectable <= limit and 0.0 < estimate.change < limit
     told = (1.0 + limit) / (1.0 + estimate.change) - 1.0 if is_close else limit
@@ -279,7 +283,7 @@ def _advise_pairs(verdict: Verdict, estimate: Estimate) -> str:
 
 
 def _choose_parts(verdict: Verdict) -> list[PartChange]:
-    """Return the parts that changed the way the verdict says, and make up enough of it to be named as what changed."""
+    """Return the phases and kernels that changed in the direction of the verdict and are large enough to be named."""
     if verdict.kind not in ("slower", "faster"):
         return []
     sign = 1.0 if verdict.kind == "slower" else -1.0
@@ -288,7 +292,8 @@ def _choose_parts(verdict: Verdict) -> list[PartChange]:
 
 
 def _name_parts(verdict: Verdict) -> str:
-    """Name what changed, in words that follow the change of the median. Phases are of the mean step: only these add up."""
+    """Return the changed phases as words after the change of the median. Phases are of the mean step, because only
+    means add up."""
     named = _choose_parts(verdict)[:2]
     if named:
         return f"; in the mean step {' and '.join(_name_part(part) for part in named)}"
@@ -305,8 +310,8 @@ def _name_part(part: PartChange) -> str:
 
 
 def _explain_load(kind: Kind, base: Sequence[RunTimes], new: Sequence[RunTimes]) -> str:
-    """Say that other programs had so much more of one side's processors that they alone can have made the difference, or
-    hidden one; "" where they had not. It follows another sentence."""
+    """Return a follow-up sentence if other programs used so much more of one side's processors that this alone can have
+    made or hidden the difference; else ""."""
     cores = [run.cores for run in (*base, *new) if run.cores]
     loads = [[run.others_cores for run in runs if run.others_cores is not None] for runs in (base, new)]
     if not cores or not all(loads):
@@ -323,7 +328,7 @@ def _explain_load(kind: Kind, base: Sequence[RunTimes], new: Sequence[RunTimes])
 
 
 def find_cautions(base: Sequence[RunTimes], new: Sequence[RunTimes]) -> tuple[str, ...]:
-    """Name what makes the runs unlike: busy hosts, other work, their order, runs that crashed or are given twice."""
+    """Return how the runs are unlike: busy hosts, other work, their order, crashed runs, and runs that occur twice."""
     runs = (*base, *new)
     found = _name_busy(runs) + find_unlike([run.likeness for run in runs])
     found += [f"{run.name} {_STATES[run.state]}" for run in runs if run.state in _STATES]
@@ -333,7 +338,8 @@ def find_cautions(base: Sequence[RunTimes], new: Sequence[RunTimes]) -> tuple[st
 
 
 def _name_busy(runs: Sequence[RunTimes]) -> list[str]:
-    """Name the runs during which other programs kept the host busy; of many, the most that they used and the names."""
+    """Return sentences on runs during which other programs kept the host busy. Many runs share one sentence with the
+    maximum."""
     busy = [run for run in runs if name_load(run.name, run.others_cores, run.cores)]
     if len(busy) <= MOST_NAMED:
         return [caution for run in busy for caution in name_load(run.name, run.others_cores, run.cores)]
@@ -346,7 +352,8 @@ def _name_busy(runs: Sequence[RunTimes]) -> list[str]:
 
 
 def _find_mean_change(base: Sequence[RunTimes], new: Sequence[RunTimes]) -> tuple[str, ...]:
-    """Caution where the mean step clearly went the other way than the median: few steps that take long move it alone."""
+    """Return a caution if the mean step clearly changed in the other direction than the median: a few long steps can
+    cause that."""
     if min(len(base), len(new)) < LEAST_RUNS or _find_unfit((*base, *new)):
         return ()
     middle, mean = _estimate(base, new, _medians, judge_pairs), _estimate(base, new, _means, compare_pairs)

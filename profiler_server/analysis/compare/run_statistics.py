@@ -1,21 +1,21 @@
-"""Is one list of runs slower than another? Tests that count how much identical runs differ from each other.
+"""Tests whether one list of runs is slower than another, based on how much identical runs differ.
 
-Steps of one run follow each other and share a machine, a cache and a moment: their scatter says little about the next
-run of the same program. So the unit here is the run, told by the median of its steps, and never the step.
+Steps of one run are consecutive and share a machine, a cache and a moment. Their scatter says little about the next run
+of the same program. The unit here is therefore the run, represented by the median of its steps, and never the step.
 
-Where many parts are tested at 5 %, some succeed by chance: of eight phases of a program that is compared with itself,
-one in three comparisons has one. Holm's correction (Holm 1979, Scandinavian Journal of Statistics 6) keeps at 5 % the
-chance that any does, however the parts depend on each other. (scipy corrects for false discoveries only, and its
-`stats` takes a second to import: what pages need comes from `scipy.special`.)
+Of many tests at 5 % some succeed by chance: with eight phases of a program that is compared with itself, one in three
+comparisons has such a test. Holm's correction (Holm 1979, Scandinavian Journal of Statistics 6) keeps the chance of any
+false success at 5 %, however the tests depend on each other. (scipy corrects for false discoveries only, and importing
+`scipy.stats` takes a second: pages use `scipy.special`.)
 
-Of pairs of runs, which run was the new version fell by lot. If both versions are the same, then each pair might as well
-have come out with the other sign, whatever drifted, warmed up or came and went on the host meanwhile. The bounds that
-belong to the test of signs are means of subsets of the pairs in order of size (Hartigan 1969, JASA 64, typical values):
-of five pairs the smallest and the largest. False alarms at a stated 5 %, simulated over 22 kinds of scatter (normal,
-heavy tails, drift, a cold first run, runs that resemble the one before, neighbours that come and go): t on pairs whose
-order alternates by a rule, up to 7 %, and 22 to 40 % where what comes and goes has the period of two pairs; t on pairs
-whose order fell by lot, up to 6 %, of three or four pairs 7 to 9 % at that period; these bounds, 3 % of five pairs, up to
-5 % of eight. The price where runs scatter normally by 1 %: of five pairs 3 % slower is found in 91 % instead of 98 %.
+In pairs of runs the order of base and new version is random. If both versions are the same, each pair could equally
+have the other sign, despite drift, warm-up or temporary load on the host. The bounds that belong to this sign test are
+sorted means of subsets of the pairs (Hartigan 1969, JASA 64, typical values): for five pairs the smallest and the
+largest. False alarms at a stated 5 %, simulated over 22 kinds of scatter (normal, heavy tails, drift, a cold first run,
+runs that resemble the run before, temporary load): t on pairs in a fixed alternating order, up to 7 %, and 22 to 40 %
+with load of a period of two pairs; t on pairs in random order, up to 6 %, with three or four pairs 7 to 9 % at that
+period; these bounds, 3 % with five pairs, up to 5 % with eight. The price with normal scatter of 1 %: five pairs find a
+slowdown of 3 % in 91 % instead of 98 % of cases.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from profiler_server.derive.derived import derived
 from profiler_server.diagnosis.limits.compare import LEAST_EFFECTIVE_STEPS, LEAST_PAIRS, MOST_CORRELATED
 
 ALPHA = 0.05
-"""Chance that a program is called slower than itself."""
+"""Probability that a program counts as slower than itself."""
 
 
 @dataclass(frozen=True)
 class MeanDifference:
-    """The mean of the second less that of the first; `noise` is the half-width of its 95 % interval and `p` its
-    two-sided chance, both None where one of the two has fewer than two values."""
+    """The second mean less the first. `noise` is the half-width of its 95 % interval and `p` its two-sided p-value;
+    both are None if either side has fewer than two values."""
 
     change: float
     noise: float | None
@@ -46,7 +46,8 @@ class MeanDifference:
 
 
 def compare_stretches(a: Floats, b: Floats) -> MeanDifference:
-    """Compare the means of values in the order of time, by those of stretches of them, which may resemble each other."""
+    """Compare the means of two time series by the means of their sections, because neighbouring values may be
+    dependent."""
     of_a, of_b = average_stretches(a), average_stretches(b)
     change = (float(b.mean()) if len(b) else 0.0) - (float(a.mean()) if len(a) else 0.0)
     if min(len(of_a), len(of_b)) < 2:
@@ -55,7 +56,7 @@ def compare_stretches(a: Floats, b: Floats) -> MeanDifference:
 
 
 def compare_means(a: Floats, b: Floats) -> MeanDifference:
-    """Compare the means of two samples of independent values, whose spreads may differ (Welch's t)."""
+    """Compare the means of two samples of independent values with possibly different spreads (Welch's t)."""
     change = float(b.mean() - a.mean())
     if min(len(a), len(b)) < 2:
         return MeanDifference(change, None, None)
@@ -85,7 +86,7 @@ def _measure_error(a: Floats, b: Floats, counts: tuple[float, float]) -> tuple[f
 
 
 def correct_chances(chances: Sequence[float]) -> list[float]:
-    """Return for each p that of Holm's correction, which is to be compared with `ALPHA` instead of it."""
+    """Return the p-values after Holm's correction, to compare with `ALPHA`."""
     corrected, highest = [1.0] * len(chances), 0.0
     for rank, place in enumerate(sorted(range(len(chances)), key=lambda place: chances[place])):
         highest = max(highest, min((len(chances) - rank) * chances[place], 1.0))
@@ -94,16 +95,16 @@ def correct_chances(chances: Sequence[float]) -> list[float]:
 
 
 POWER = 0.8
-"""Chance with which a slowdown of the size that is called detectable is found."""
+"""Probability with which a slowdown called detectable is found."""
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """The ratio of two lists of runs less 1: `low` and `high` are its 95 % interval, `p` the chance that a list as slow
-    as this one comes from the same program. The change is above `least`, and it is below `most`, each with 95 % certainty.
+    """The ratio of two lists of runs less 1. `low` and `high` are its 95 % interval, `p` the probability that the same
+    program gives a list this slow. The change is above `least`, and it is below `most`, each with 95 % certainty.
 
-    `detectable` is the smallest slowdown that is found four times in five, `scatter` the noise floor: by how much one run
-    of a program differs from the next (a standard deviation).
+    `detectable` is the smallest slowdown that is found four times in five. `scatter` is the noise floor: the standard
+    deviation between runs of one program.
     """
 
     change: float
@@ -117,14 +118,14 @@ class Estimate:
 
 
 def compare_pairs(base: Floats, new: Floats) -> Estimate:
-    """Compare runs that were recorded in pairs, from the median step of each: t on the logarithm of their ratios."""
+    """Compare runs recorded in pairs, by the median step of each: t on the logarithms of the ratios."""
     ratios = np.log(new / base)
     spread = float(ratios.std(ddof=1))
     return _judge(float(ratios.mean()), spread / math.sqrt(len(ratios)), len(ratios) - 1.0, spread / math.sqrt(2.0))
 
 
 def compare_lists(base: Floats, new: Floats) -> Estimate:
-    """Compare two lists of runs of any order and length, from the median step of each (Welch's t)."""
+    """Compare two lists of runs of any order and length, by the median step of each run (Welch's t)."""
     a, b = np.log(base), np.log(new)
     error, freedom = measure_error(a, b)
     scatter = math.sqrt((a.var(ddof=1) + b.var(ddof=1)) / 2.0)
@@ -134,9 +135,9 @@ def compare_lists(base: Floats, new: Floats) -> Estimate:
 def compare_with_known_scatter(base: float, new: float, like: Floats) -> Estimate:
     """Compare one run with another by the scatter of the median steps of other runs of the same program.
 
-    It is slower only if it is slower than each of these, too: else a base that was quick by chance makes it so. Simulated
-    with eight other runs, that brings false alarms from 5 to 3 % where runs scatter normally, and from 9 to 5 % where their
-    tails are heaviest; of slowdowns it loses one in a hundred.
+    The new run is slower only if it is slower than each of these runs too. Otherwise a base that was fast by chance
+    would make it slower. In simulations with eight other runs this lowers false alarms from 5 to 3 % with normal
+    scatter, and from 9 to 5 % with the heaviest tails. It misses one in a hundred slowdowns.
     """
     scatter = float(np.log(like).std(ddof=1))
     found = _judge(math.log(new / base), scatter * math.sqrt(2.0), len(like) - 1.0, scatter)
@@ -168,7 +169,7 @@ def _judge(change: float, error: float, freedom: float, scatter: float) -> Estim
 
 @dataclass(frozen=True)
 class PartChange:
-    """A phase or kernel whose mean per step changed by more than chance; `change_ns` is the mean difference."""
+    """A phase or kernel whose mean per step changed by more than chance. `change_ns` is the difference of the means."""
 
     name: str
     change_ns: float
@@ -178,9 +179,10 @@ class PartChange:
 def find_changed_parts(
     base: Sequence[Mapping[str, float]], new: Sequence[Mapping[str, float]]
 ) -> tuple[PartChange, ...]:
-    """Return the parts that changed, the largest change first (Welch's t on the runs, Holm's correction).
+    """Return the phases or kernels that changed, the largest change first (Welch's t on the runs, Holm's correction).
 
-    A part that a run lacks took no time in it. A change of the whole that drowns in noise may be clear in a part.
+    A phase or kernel missing in a run has zero time there. A change that is lost in the noise of the step may be clear
+    in a phase.
     """
     names = sorted({name for run in (*base, *new) for name, value_ns in run.items() if value_ns})
     found = []
@@ -195,10 +197,10 @@ def find_changed_parts(
 
 
 def bootstrap_medians(base: Floats, new: Floats, draws: int = 1000, seed: int = 0) -> tuple[float, float]:
-    """Return the 95 % interval of the change of the median within one pair of runs, from blocks of steps drawn again.
+    """Return the 95 % interval of the change of the median within one pair of runs, by a bootstrap of blocks of steps.
 
-    Blocks keep what steps that follow each other share. Their length follows from the correlation φ of one step with the
-    next: ⌈1.5·((2φ/(1 − φ²))²·n)^⅓⌉.
+    Blocks preserve the dependence of consecutive steps. Their length follows from the correlation φ of one step with
+    the next: ⌈1.5·((2φ/(1 − φ²))²·n)^⅓⌉.
     """
     random = np.random.default_rng(seed)
     ratios = np.log(_draw(new, draws, random)) - np.log(_draw(base, draws, random))
@@ -216,7 +218,7 @@ def _draw(values: Floats, draws: int, random: np.random.Generator) -> Floats:
 
 
 def choose_block(values: Floats) -> int:
-    """Return the length of a block in steps, at least 1 and at most half of them."""
+    """Return the length of a block in steps, at least 1 and at most half of the steps."""
     if len(values) < 4 or not values.std():
         return 1
     phi = min(max(_correlate(values), 0.0), 0.99)
@@ -225,8 +227,8 @@ def choose_block(values: Floats) -> int:
 
 
 def has_interval(values: Floats) -> bool:
-    """Say whether the steps of a run are free enough of each other for an interval: φ at most 0.8, and at least 20
-    steps' worth, n(1 − φ)/(1 + φ)."""
+    """Return whether the steps of a run are independent enough for an interval: φ at most 0.8, and an effective number
+    of steps n(1 − φ)/(1 + φ) of at least 20."""
     if not values.std():
         return len(values) >= LEAST_EFFECTIVE_STEPS
     phi = max(_correlate(values), 0.0)
@@ -239,15 +241,16 @@ def _correlate(values: Floats) -> float:
 
 
 MOST_WHOLE = 12
-"""Of more pairs there are too many subsets: as many are drawn from them as this number has, with a fixed seed."""
+"""Pairs up to which all subsets are used. With more pairs, that number of random subsets is drawn with a fixed seed."""
 WORTH_PAIRS = 100
-"""Nobody records more to be told."""
+"""The largest number of pairs that is worth recommending."""
 
 
 def judge_pairs(base: Floats, new: Floats) -> Estimate:
-    """Compare runs that were recorded in pairs, from the median step of each.
+    """Compare runs recorded in pairs, by the median step of each.
 
-    Of three or four the bounds are those of t, which takes the logarithms of the ratios to be normal and independent.
+    With three or four pairs the bounds are those of t, which assumes that the logarithms of the ratios are normal and
+    independent.
     """
     by_t = compare_pairs(base, new)
     if len(base) < LEAST_PAIRS:
@@ -270,8 +273,8 @@ def judge_pairs(base: Floats, new: Floats) -> Estimate:
 def find_detectable(pairs: int) -> float:
     """Return the smallest slowdown that is found four times in five, in standard deviations of the pairs' ratios.
 
-    The ratios are taken to be normal. Five pairs are found where all five agree; of more, t at the same level of chance
-    finds nearly as much.
+    The ratios are assumed normal. With five pairs all five must agree. With more pairs, t at the same level finds
+    nearly as much.
     """
     from scipy.special import nctdtrinc, ndtri, stdtrit
 
@@ -283,9 +286,9 @@ def find_detectable(pairs: int) -> float:
 
 
 def count_pairs(scatter: float, slowdown: float) -> int | None:
-    """Return how many pairs of runs find a slowdown four times in five where runs of a program differ by `scatter`.
+    """Return how many pairs of runs find a slowdown four times in five, given the `scatter` between runs of a program.
 
-    None where `WORTH_PAIRS` do not.
+    None if `WORTH_PAIRS` pairs are too few.
     """
     # Two pairs get no verdict.
     told = math.log1p(slowdown) / (math.sqrt(2.0) * math.log1p(scatter)) if scatter > 0.0 else math.inf
@@ -300,7 +303,7 @@ def _average_subsets(values: Floats) -> Floats:
 
 @derived()
 def _list_subsets(count: int) -> Floats:
-    """Return a row for each subset but the empty one: 1 for its members, 0 for the others."""
+    """Return a row for each non-empty subset: 1 for its members, 0 for the others."""
     if count > MOST_WHOLE:
         members: Floats = (np.random.default_rng(count).random((2**MOST_WHOLE - 1, count)) < 0.5).astype(np.float64)
         return members[members.any(axis=1)]

@@ -1,4 +1,4 @@
-"""What the gate needs of runs: their times, what makes them unlike, and the order in which they were recorded."""
+"""The gate's view of runs: their times, their differences, and the order of their recording."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ MOST_NAMED = 3
 
 @dataclass(frozen=True)
 class Likeness:
-    """What runs must have in common for their steps to do the same work; what was not recorded is "", 0 or empty.
+    """Properties that runs must share for their steps to do the same work. An unrecorded property is "", 0 or empty.
 
-    `batch_sizes` are those of the run's DataLoaders, each once, and `parameters` what its optimizers train.
+    `batch_sizes` are the distinct batch sizes of the run's DataLoaders. `parameters` is the number of parameters that
+    its optimizers train.
     """
 
     script: str
@@ -51,7 +52,7 @@ def read_likeness(manifest: RunManifest, rank: RankRun) -> Likeness:
 
 
 def find_unlike(runs: Sequence[Likeness]) -> list[str]:
-    """Say in cautions what differs between runs, in the order in which they are given."""
+    """Return cautions on the properties that differ between runs, with values in the given order of runs."""
     found = _name_different("scripts", [run.script for run in runs])
     found += _name_different("hosts", [run.host for run in runs])
     ranks = list(dict.fromkeys(f"rank {run.rank}" for run in runs))
@@ -70,7 +71,7 @@ def _show_count(value: int) -> str:
 
 
 def _name_different(what: str, values: Sequence[str], more: str = "") -> list[str]:
-    """Name the values where they are known and not the same."""
+    """Return a sentence with the known values if they differ."""
     named = list(dict.fromkeys(filter(None, values)))
     if len(named) < 2:
         return []
@@ -80,7 +81,7 @@ def _name_different(what: str, values: Sequence[str], more: str = "") -> list[st
 
 
 def _count_parameters(rank: RankRun) -> int:
-    """Return the parameters that the optimizers of a rank train, 0 if that was not recorded."""
+    """Return the number of parameters that the optimizers of a rank train, 0 if unrecorded."""
     optimizers = rank.manifest.facts.get("optimizers")
     if not isinstance(optimizers, list):
         return 0
@@ -89,16 +90,16 @@ def _count_parameters(rank: RankRun) -> int:
 
 
 MOST_KERNELS = 10
-"""So many kernels are compared, the longest over all runs."""
+"""The number of compared kernels: the longest over all runs."""
 
 
 @dataclass(frozen=True)
 class RunTimes:
-    """The times of one rank of a run in ns. `parts_ns` are means per step of the phases, `kernels_ns` those of the
-    kernels of detailed steps, empty where there are none.
+    """The times of one rank of a run in ns. `parts_ns` has means per step of the phases. `kernels_ns` has those of the
+    kernels of detailed steps, and is empty without detailed steps.
 
-    `others_cores` is how many processor cores other programs used meanwhile, None where that was not sampled, and
-    `main_thread_ns` the processor time of the main thread per step, sampled too. `state` is that of the run.
+    `others_cores` is the number of processor cores that other programs used, `main_thread_ns` the processor time of the
+    main thread per step. Both are None if not sampled. `state` is the state of the run.
     """
 
     name: str
@@ -151,9 +152,10 @@ def read_times(run: Run, rank: int | None = None) -> RunTimes:
 
 
 def gather_parts(*sides: Sequence[RunTimes]) -> list[list[dict[str, float]]]:
-    """Return of each side's runs the parts to compare: the phases, and the longest kernels where every run has some.
+    """Return for each side the times to compare in each run: the phases, and the longest kernels if every run has
+    kernels.
 
-    Which kernels these are is one choice for all runs: the tenth of one may be the eleventh of another.
+    All runs share one choice of kernels, because the tenth longest of a run may be the eleventh of another.
     """
     every = [run for side in sides for run in side]
     sums: dict[str, float] = {}
@@ -168,7 +170,7 @@ def gather_parts(*sides: Sequence[RunTimes]) -> list[list[dict[str, float]]]:
 
 
 def measure_others(rank: RankRun, steps: pa.Table) -> float | None:
-    """Return how many cores other programs used while these steps ran, None where that was not sampled."""
+    """Return how many cores other programs used during these steps, or None if not sampled."""
     return _count_others(_read_load(rank, steps))
 
 
@@ -184,7 +186,7 @@ def _count_others(load: HostLoad | None) -> float | None:
 
 
 def name_load(name: str, others_cores: float | None, cores: float | None) -> tuple[str, ...]:
-    """Name a host that other programs kept busy while a run was recorded, in a caution; nothing for a quiet one."""
+    """Return a caution on a host that other programs kept busy during a run's recording; nothing for a quiet host."""
     if others_cores is None or not cores or others_cores <= BUSY_FRAC * cores:
         return ()
     return (f"other programs used {others_cores:.1f} of {cores:g} cores while {name} ran",)
@@ -208,7 +210,7 @@ def order_runs(runs: Sequence[RunTimes]) -> list[RunTimes]:
 
 
 def are_interleaved(base: Sequence[RunTimes], new: Sequence[RunTimes]) -> bool:
-    """Say whether the runs were recorded in pairs, one of each side: what drifts then is the same for both."""
+    """Return whether the runs were recorded in pairs, one of each side. Drift then affects both sides equally."""
     if len(base) != len(new):
         return False
     order = sorted([(run.started_unix_ns, 0) for run in base] + [(run.started_unix_ns, 1) for run in new])
@@ -217,8 +219,8 @@ def are_interleaved(base: Sequence[RunTimes], new: Sequence[RunTimes]) -> bool:
 
 
 def find_order_cautions(base: Sequence[RunTimes], new: Sequence[RunTimes]) -> tuple[str, ...]:
-    """Caution where the order of recording alone can make a difference: a host changes with the hours, and between a
-    first run and the one that follows it."""
+    """Return a caution if the order of recording alone can make a difference: hosts change over hours, and between a
+    first run and the next."""
     if min(len(base), len(new)) < 2:
         return ()
     starts = [[run.started_unix_ns for run in order_runs(runs)] for runs in (base, new)]

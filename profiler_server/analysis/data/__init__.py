@@ -1,1 +1,1 @@
-"""The data pipeline: queues, stages, batches, and the simulated loop that predictions are made with."""
+"""The data pipeline: queues, stages, batches, and the simulated loop behind predictions."""

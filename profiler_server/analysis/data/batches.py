@@ -1,4 +1,4 @@
-"""What each batch cost the process that made it, and how its samples were read."""
+"""The cost of each batch in the process that made the batch, and how its samples were read."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _COLUMNS = ("kind", "replica", "loader", "epoch", "batch", "start_ns", "duration
 
 
 def read_work(rank: RankRun, loader: int, columns: tuple[str, ...] = ()) -> pa.Table:
-    """Read the work on the batches of a loader, row by row of its stages. Raises TableBrokenError or NewerSchemaError."""
+    """Read the rows of a loader's stages, i.e. the work on its batches. Raises TableBrokenError or NewerSchemaError."""
     wanted = (pc.field("loader") == loader) & pc.field("batch").is_valid()
     return choose(read_rows(rank, "stages", ("stage", *_COLUMNS, *columns), wanted), "kind", "work")
 
@@ -35,18 +35,19 @@ def cut_latest(rows: pa.Table, most: int) -> pa.Table:
 
 
 def number_batches(rows: pa.Table) -> Ints:
-    """Return a number for the epoch and the batch of each row."""
+    """Return a number for each row's pair of epoch and batch."""
     return (read_integers(rows, "epoch", absent=0) << 36) + read_integers(rows, "batch", absent=0)
 
 
 def read_batches(rank: RankRun, loader: int) -> BatchTimes | None:
-    """Read what the stages of a loader did per batch, the latest 200,000 rows; None if nothing was recorded."""
+    """Read the stage times of a loader per batch, from the latest 200,000 rows; None if nothing was recorded."""
     rows = choose(read_work(rank, loader), "stage", *WORKER_STAGES)
     return _pivot(cut_latest(rows, _MOST_ROWS)) if rows.num_rows else None
 
 
 def estimate_batches(feed: Feed, selection: StepSelection, watched: Loader) -> BatchTimes | None:
-    """Return what the items of a watched input cost: the time in `next()`, where the training thread makes them there."""
+    """Return the cost of the items of a watched input: the time in `next()`, if the training thread makes the items
+    there."""
     fetched = feed.fetches[selection.regular]
     fed = fetched > 0
     if watched.reads_ahead is not False or not fed.any():
@@ -98,17 +99,19 @@ def _pivot(rows: pa.Table) -> BatchTimes | None:
 
 
 def _find_held(total: Floats, send: Floats | None, send_cpu: Floats) -> Floats:
-    """Return how long each batch holds its worker: a thread of its own sends, and takes turns with the one that computes."""
+    """Return how long each batch occupies its worker. The worker's sending thread takes turns with its computing
+    thread."""
     if send is None:
         return total
     return np.maximum(total - send + np.minimum(send_cpu, send), send)
 
 
 def _estimate_stretch(wall_ns: Mapping[str, float], cpu_ns: Mapping[str, float], batches: int) -> float:
-    """Say how much longer than its processor time pure processor work took.
+    """Return the ratio of wall time to processor time of pure processor work.
 
-    What a stage waits for (storage) cannot be told from waiting for a processor. But the stage that waits least, most
-    often collate, hardly waits for storage, so its ratio is that of the processors. With one stage nothing is known.
+    Within a stage, waiting for storage cannot be separated from waiting for a processor. The stage that waits least,
+    most often collate, hardly waits for storage, so its ratio is that of the processors. With only one stage nothing is
+    known.
     """
     ratios = [
         wall_ns[stage] / cpu_ns[stage]
@@ -119,7 +122,7 @@ def _estimate_stretch(wall_ns: Mapping[str, float], cpu_ns: Mapping[str, float],
 
 
 def read_reading(rank: RankRun, loader: int) -> Reading | None:
-    """Measure how a loader reads, None where that was not recorded."""
+    """Measure how a loader reads its samples, or return None if unrecorded."""
     work = read_or(None, read_work, rank, loader, ("opened", "open_ns"))
     if work is None or not (rows := cut_latest(choose(work, "stage", "read"), _MOST_READS)).num_rows:
         return None
@@ -154,7 +157,7 @@ def _find_mean(rows: pa.Table, name: str) -> float | None:
 
 
 def _compare_crowds(rows: pa.Table) -> Crowding | None:
-    """Compare how fast few workers read at once with how fast many do; None where their number hardly varied."""
+    """Compare read speed with few and with many concurrent workers, or return None if their number hardly varied."""
     known = rows.filter(pc.greater(pc.fill_null(rows["bytes"], 0), 0))
     starts, took = read_integers(known, "start_ns"), read_integers(known, "duration_ns")
     if len(starts) < 3 * LEAST_BATCHES:
@@ -172,7 +175,7 @@ def _compare_crowds(rows: pa.Table) -> Crowding | None:
 
 
 def count_beside(starts: Ints, lengths: Ints) -> Floats:
-    """Return how many of the intervals ran at once during each of them, on average; itself included."""
+    """Return how many of the intervals ran at once during each interval, on average, itself included."""
     ends = starts + lengths
     times = np.concatenate([starts, ends])
     order = np.argsort(times, kind="stable")

@@ -1,4 +1,4 @@
-"""Which DataLoaders feed the steps, and how long each step waits for each of them."""
+"""The DataLoaders that feed the steps, and each step's wait for each DataLoader."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ _MORE_COLUMNS = ("detailed", "loader", "fetches", "probed")
 
 @dataclass(frozen=True)
 class Feed:
-    """One loader as the steps see it: arrays with one value per training step. `loader` is None where it is not known."""
+    """One loader from the steps' side: arrays with one value per training step. `loader` is None if the loader is not
+    known."""
 
     loader: int | None
     wait_ns: Ints
@@ -32,9 +33,10 @@ class Feed:
 
 
 def read_feeds(rank: RankRun, train: pa.Table) -> tuple[Feed, ...]:
-    """Return the loaders that feed these training steps, by their number; one without a number where none is known.
+    """Return the loaders that feed these training steps, by loader number, or one feed without a number if none is
+    known.
 
-    Where there is one, its wait is all of the wait for data.
+    A single loader gets all of the wait for data.
     """
     whole = Feed(find_most_used(train), read_integers(train, "data_wait_ns"), read_integers(train, "fetches"))
     fetches = find_rows(rank, "fetches", ("index", "loader", "duration_ns"))
@@ -45,7 +47,7 @@ def read_feeds(rank: RankRun, train: pa.Table) -> tuple[Feed, ...]:
 
 
 def find_feeding_loaders(rank: RankRun) -> tuple[int, ...]:
-    """Return the loaders that feed the steps, first the one that they wait for longest; empty where none is known."""
+    """Return the loaders that feed the steps, the longest wait first; empty if none is known."""
     rows = read_or(None, read_step_rows, rank, (*_STEP_COLUMNS, *_MORE_COLUMNS))
     if rows is None:
         return ()
@@ -72,7 +74,7 @@ def _split(fetches: pa.Table, train: pa.Table) -> tuple[Feed, ...]:
 
 
 def find_most_used(rows: pa.Table) -> int | None:
-    """Return the loader that most of the rows are of."""
+    """Return the loader with the most rows."""
     used = rows["loader"].drop_null().to_numpy()
     if not len(used):
         return None

@@ -1,7 +1,8 @@
-"""Each fetch of the training thread beside the work on its batch: whether it was made, and how long taking it over took.
+"""Each fetch of the training thread beside the work on its batch: whether the batch was made, and how long receiving
+took.
 
-The training thread opens the memory of a batch, which a thread of the worker hands to it. While that worker computes the
-next batch in Python, the thread waits for the interpreter, so the two cases are kept apart.
+To receive a batch, the training thread opens its memory, which a thread of the worker hands over. That thread waits for
+the interpreter while the worker computes the next batch in Python, so the two cases are kept apart.
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ _COLUMNS = ("loader", "epoch", "batch", "start_ns", "duration_ns")
 
 
 def read_making(rank: RankRun, loader: int) -> Making | None:
-    """Say how often workers had made the batch that a step asked for, None where too few fetches can be matched.
+    """Return how often workers had made the batch that a step requested, or None if too few fetches can be matched.
 
-    Raises TableBrokenError or NewerSchemaError, like all that reads here.
+    Raises TableBrokenError or NewerSchemaError, like all readers here.
     """
     work, fetches = _sum_batches(_read_work(rank, loader)), _read_fetches(rank, loader)
     at, known = _match(work.batch, number_batches(fetches))
@@ -43,7 +44,8 @@ def read_making(rank: RankRun, loader: int) -> Making | None:
 
 
 def read_own_making(rank: RankRun, loader: int) -> OwnMaking | None:
-    """Compare fetches with the work on the same batches in the training process, None where too few can be matched."""
+    """Compare fetches with the work on the same batches in the training process, or return None if too few can be
+    matched."""
     rows, fetches = read_work(rank, loader), _read_fetches(rank, loader)
     rows = rows.filter(pc.less(rows["replica"], 0))
     batches, place = np.unique(number_batches(rows), return_inverse=True)
@@ -57,7 +59,7 @@ def read_own_making(rank: RankRun, loader: int) -> OwnMaking | None:
 
 
 def read_receiving(rank: RankRun, loader: int) -> Receiving | None:
-    """Read what taking over cost in the latest batches, None where too few were seen."""
+    """Return the cost of receiving the latest batches, or None with too few batches."""
     fetches, work = _read_fetches(rank, loader), _read_work(rank, loader)
     return compare_receiving(cut_latest(fetches, _MOST_ROWS), cut_latest(work, _MOST_ROWS))
 
@@ -68,19 +70,19 @@ def _read_work(rank: RankRun, loader: int) -> pa.Table:
 
 
 def _read_fetches(rank: RankRun, loader: int) -> pa.Table:
-    """Read the fetches but for the first of each epoch: that waits for the workers to start."""
+    """Read all fetches except the first of each epoch, which waits for the workers to start."""
     return read_rows(rank, "fetches", _COLUMNS, (pc.field("loader") == loader) & (pc.field("batch") > 0))
 
 
 def _match(batches: Ints, wanted: Ints) -> tuple[Ints, Mask]:
-    """Say which of the wanted batches are there, and where those stand."""
+    """Return a mask of the wanted batches that exist, and their indexes."""
     at = np.minimum(np.searchsorted(batches, wanted), max(len(batches) - 1, 0))
     known = batches[at] == wanted if len(batches) else np.zeros(len(wanted), np.bool_)
     return at[known], known
 
 
 def compare_receiving(fetches: pa.Table, stages: pa.Table) -> Receiving | None:
-    """Set fetches beside the work on the same batches; the rows are of one loader."""
+    """Compare fetches with the work on the same batches. All rows are of one loader."""
     work = _sum_batches(stages)
     at, known = _match(work.batch, number_batches(fetches))
     if int(known.sum()) < RECEIVED_FETCHES:
@@ -100,8 +102,8 @@ def compare_receiving(fetches: pa.Table, stages: pa.Table) -> Receiving | None:
 
 
 def _find_idle(took: Floats, busy: Mask) -> float:
-    """Return what taking over costs with a free interpreter. Workers that are always busy hardly show it: then it is the
-    median of the few cases, or of all, which the longest waits for an interpreter do not move."""
+    """Return the cost of receiving while the interpreter is free. If workers are nearly always busy, that is the median
+    of the few free cases, or of all cases: a median ignores the longest waits for an interpreter."""
     idle = took[~busy]
     if len(idle) >= RECEIVED_FETCHES:
         return float(idle.mean())
@@ -109,7 +111,7 @@ def _find_idle(took: Floats, busy: Mask) -> float:
 
 
 def _find_held(longer: Floats, left: Floats) -> float:
-    """Return h at which min(h, what was left of the next batch) is, on average, how much longer taking over took."""
+    """Return h such that min(h, rest of the next batch) is, on average, the extra time of receiving."""
     low, high = 0.0, float(longer.max())
     for _ in range(_ROUNDS):
         middle = (low + high) / 2
@@ -119,7 +121,7 @@ def _find_held(longer: Floats, left: Floats) -> float:
 
 @dataclass(frozen=True)
 class _Work:
-    """Per batch, in order of `batch`: its worker, when it was begun and made there, and when it had been sent."""
+    """Columns by batch, in order of `batch`: its worker, and when it was begun, made and sent."""
 
     batch: Ints
     worker: Ints
@@ -143,7 +145,7 @@ def _sum_batches(stages: pa.Table) -> _Work:
 
 
 def _find_left(work: _Work, worker: Ints, at_ns: Ints) -> Floats:
-    """Return what is left at that time of the batch that each worker makes then, or soon after; 0 if it makes none."""
+    """Return the time left of the batch that each worker is making at that time or soon after; 0 if it makes none."""
     begun = (work.worker << _WORKER_BITS) + np.minimum(work.begun_ns, (1 << _WORKER_BITS) - 1)
     order = np.argsort(begun)
     asked = (worker << _WORKER_BITS) + at_ns + SOON_NS

@@ -1,4 +1,4 @@
-"""The training loop as it was measured: what each batch and step cost, and what the processors were asked for."""
+"""The measured training loop: the cost of each batch and step, and the demand for processors."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from profiler_server.facts.machine import HostLoad
 
 @dataclass(frozen=True)
 class Cores:
-    """`usable` cores of the run, those that `training` asks for outside of the loader, and what was sampled of them.
+    """The run's `usable` cores, the cores that `training` needs outside of the loader, and the sampled `load`.
 
-    `computes` says that steps run on the processors, not on a device.
+    `computes` is true if steps run on the processors, not on a device.
     """
 
     usable: float
@@ -42,14 +42,14 @@ class Cores:
 
 @dataclass(frozen=True)
 class Queueing:
-    """How many times longer than its processor time the computing of batches and of steps took, as recorded."""
+    """Ratio of wall time to processor time for the computing of batches and of steps, as recorded."""
 
     batch: float
     step: float
 
 
 def measure_queueing(cores: Cores, workers: int, recorded: float) -> Queueing:
-    """Return what the run queues said; where they were not sampled, `recorded`, which the stages of batches showed."""
+    """Return the ratios from the sampled run queues, or without samples `recorded`, which the stages of batches showed."""
     load = cores.load
     trainer = _find_ratio(load.queued_frac, min(load.process or 0.0, 1.0)) if load is not None else None
     if not workers:
@@ -64,10 +64,10 @@ def _find_ratio(queued_frac: float | None, used: float) -> float | None:
 
 
 def estimate_others(cores: Cores, workers: int) -> float:
-    """Return how many cores other programs ask for, from how many they were seen to use.
+    """Return how many cores other programs demand, from the number that they were seen to use.
 
-    A program that got U cores, and whose computing took s times as long because of this run, asks for
-    U / (1 − U (s − 1)). The threads of this run could run for the shares of time that they ran or queued.
+    A program that got U cores, and whose computing took s times as long because of this run, demands U / (1 − U (s −
+    1)). The threads of this run could run for the shares of time in which they ran or queued.
     """
     load = cores.load
     if load is None:
@@ -81,9 +81,10 @@ def estimate_others(cores: Cores, workers: int) -> float:
 
 
 def _find_used(cores: Cores, load: HostLoad) -> float:
-    """Return the cores that others took of those that the run may use.
+    """Return how many of the run's usable cores other programs used.
 
-    Where the samples do not tell those from the rest of the host, they are taken for those of the run if it queued.
+    If the samples do not separate these cores from the rest of the host, use on the host counts as use of these cores
+    if the run queued.
     """
     if load.others_anywhere <= load.others or (load.stretch or 1.0) < QUEUES_FROM:
         return load.others
@@ -92,7 +93,7 @@ def _find_used(cores: Cores, load: HostLoad) -> float:
 
 
 def _find_demand(processors: Processors, own: list[Customer], used: float) -> float:
-    """Return what programs ask for that got `used` cores beside these threads, for the fewest that can have got so many."""
+    """Return the demand of programs that got `used` cores beside these threads, assuming the fewest programs possible."""
     if used <= 0:
         return 0.0
     for programs in range(max(1, math.ceil(used - ROUNDED_CORES)), MOST_OTHERS + 1):
@@ -115,10 +116,11 @@ def measure_loop(
     cores: Cores,
     busy_frac: float = 0.0,
 ) -> MeasuredLoop | None:
-    """Build the model of one loader from the regular steps and its recorded batches; None without regular steps.
+    """Build the model of one loader from the regular steps and its recorded batches, or return None without regular
+    steps.
 
-    Without workers the time in `next()` is the work itself, so it stands in for batch times that were not recorded.
-    A device that is busy for `busy_frac` of each step needs that time, however short the wait for data.
+    Without workers the time in `next()` is the work itself, and replaces batch times that were not recorded. A device
+    that is busy for `busy_frac` of each step needs that time, however short the wait for data.
     """
     regular = selection.regular
     if not regular.any():
@@ -150,7 +152,7 @@ def measure_loop(
 
 
 def count_batches(fetches: Ints) -> Floats:
-    """Return the batches of each step. Where a step fetches a group for those that follow, each uses as many as the mean."""
+    """Return the batches of each step. If a step fetches a group for later steps, each step gets the mean."""
     if fetches.max() > 1 and not fetches.min():
         return np.full(len(fetches), fetches.mean())
     return np.maximum(fetches, 1).astype(np.float64)
@@ -163,10 +165,10 @@ def _find_making(loader: Loader | None, batches: BatchTimes | None, fetches: flo
 
 
 def _measure_computing(cores: Cores, step_ns: float, own_ns: float, making_ns: float | None) -> float:
-    """Return how many cores training is on while it does not wait for data, from what its process used as a whole.
+    """Return how many cores training uses while not waiting for data, from the use of its whole process.
 
-    A thread that sleeps, or waits for a device, needs no core however many threads PyTorch may start. `making_ns` is
-    the processor time per step of batches that the process makes itself, None where that is not known.
+    A thread that sleeps, or waits for a device, needs no core, however many threads PyTorch may start. `making_ns` is
+    the processor time per step of batches that the process makes itself, or None if that is not known.
     """
     process = cores.load.process if cores.load is not None else None
     if process is None or own_ns <= 0:
@@ -176,11 +178,11 @@ def _measure_computing(cores: Cores, step_ns: float, own_ns: float, making_ns: f
 
 
 def _keep_alone(cores: Cores, workers: int, computing: float, stretch: float) -> float:
-    """Return the part of a step that stays on a quiet host: what waits stays whole, what computes is no longer stretched.
+    """Return the share of a step that remains on a quiet host: waiting stays whole, computing is no longer stretched.
 
     `stretch` is how many times longer the computing took, of which a thread did `computing` per time of the step. A
-    thread that waits for workers also queues when it wakes up in that wait: where that was seen, the step is taken to hold
-    what lies between its part of the computing and its part of the time, which fits recorded loops better than either.
+    thread that waits for workers also queues when it wakes up. If that queueing was sampled, the time taken off is the
+    mean of the computed and the sampled share, which fits recorded loops better than either.
     """
     queued = cores.load.queued_frac if cores.load is not None and workers else None
     longer = min(computing, 1.0 / stretch) * (stretch - 1.0)
@@ -189,7 +191,7 @@ def _keep_alone(cores: Cores, workers: int, computing: float, stretch: float) ->
 
 
 def _find_contention(model: LoopModel) -> float:
-    """Return the part of the processors that is asked for by other programs."""
+    """Return the share of the processors that other programs demand."""
     loading = max(model.workers, 1) * sum(job.cores for job in model.batches) / max(len(model.batches), 1)
     own = loading + (model.steps[0].cores if model.workers else 0.0)
     return model.others / max(model.cores, model.others + own)
@@ -218,10 +220,11 @@ def _build_receive(batches: BatchTimes | None, stretch: float) -> Receive:
 
 
 def _calibrate(model: LoopModel, step_ns: float) -> tuple[LoopModel, float]:
-    """Return the model with the delay for a processor at which it reproduces the run best, and how well it does.
+    """Return the model with the processor delay that reproduces the run best, and the quality of the fit.
 
-    How long a thread that wakes up waits for its turn depends on the scheduler and on how long others compute at a
-    time. What is still too long is waiting that the recorded times hold already: then all times are shortened.
+    The delay is how long a waking thread waits for its turn; it depends on the scheduler and on how long others compute
+    at a time. If the simulated step is still too long, the recorded times already contain that waiting, and all times
+    are shortened.
     """
     check = simulate(model).step_ns / step_ns if step_ns else 1.0
     if model.workers == 0 or not check:
@@ -234,7 +237,8 @@ def _calibrate(model: LoopModel, step_ns: float) -> tuple[LoopModel, float]:
 
 
 def _fit(change: Callable[[float], LoopModel], ends: tuple[float, float], step_ns: float) -> tuple[LoopModel, float]:
-    """Find the figure between two ends at which the simulated step, which grows with it, is the measured one."""
+    """Find the figure between two ends at which the simulated step, which grows with the figure, equals the measured
+    step."""
     low, high = ends
     for _ in range(_CALIBRATION_ROUNDS):
         middle = (low + high) / 2

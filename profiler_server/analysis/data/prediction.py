@@ -1,4 +1,4 @@
-"""How far a predicted step may be off: chance, what the simulator does not explain, and how processors are shared."""
+"""The uncertainty of a predicted step: chance, errors of the simulator, and unknown sharing of processors."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from profiler_server.facts.loading import InputFreeStep, MeasuredLoop
 _BLOCKS = 12
 _RESAMPLES = 400
 _TAIL = 0.1
-"""Share of the resamples that may lie beyond each end of a range: four of five repetitions should fall inside."""
+"""Share of resamples beyond each end of a range: four of five repetitions should fall inside."""
 _DRAWN_STEPS = 120
 
 
 @dataclass(frozen=True)
 class Doubt:
-    """Half widths, ns per step: of another run's mean step after the change, and of what the change gains.
+    """Half-widths in ns per step: of another run's mean step after the change, and of the change's gain.
 
-    `chance_ns` is the part of `step_ns` that is due to chance alone. The gain is surer than the step: both of its runs
+    `chance_ns` is the share of `step_ns` due to chance alone. The gain is surer than the step: both simulated runs
     replay the same batches and steps, so chance largely cancels.
     """
 
@@ -44,7 +44,8 @@ class Doubt:
 
 
 def find_doubt(loop: MeasuredLoop, before: LoopModel, after: LoopModel) -> Doubt:
-    """Resample the simulated steps in blocks (steps in a row are not independent) and add the errors of the model."""
+    """Return the doubt from resampled blocks of simulated steps (consecutive steps are dependent) and from errors of
+    the model."""
     now, then = simulate(before), simulate(after)
     steps, gains = _resample(np.array(now.steps_ns), np.array(then.steps_ns))
     gain_ns = max(now.step_ns - then.step_ns, 0.0)
@@ -65,17 +66,17 @@ def find_doubt(loop: MeasuredLoop, before: LoopModel, after: LoopModel) -> Doubt
 
 
 def _find_exposure(model: LoopModel) -> float:
-    """Return the part of the work that needs a processor: other programs cannot slow what waits."""
+    """Return the share of the work that needs a processor. Other programs cannot slow the remaining share, which waits."""
     parts = [sum(job.wall_ns * job.share for job in jobs) for jobs in (model.batches, model.steps)]
     walls = [sum(job.wall_ns for job in jobs) for jobs in (model.batches, model.steps)]
     return max(part / wall if wall else 0.0 for part, wall in zip(parts, walls, strict=True))
 
 
 def find_sharing_doubt(before: LoopModel, after: LoopModel) -> float:
-    """Return by how much a prediction moves with what is not known of how processors are shared, as a share of it.
+    """Return the relative uncertainty of a prediction due to what is unknown about the sharing of processors.
 
-    Each figure is moved to its ends, in the run as it is and after the change alike: only what it does to one of them
-    more than to the other is in doubt. The figures are independent, so their squares add up.
+    Each unknown figure is moved to its ends, in the run as it is and after the change. Only the difference between the
+    two effects is in doubt. The figures are independent, so their squares add up.
     """
     usual = _find_ratio(before, after)
     if not usual:
@@ -95,7 +96,7 @@ _Vary = Callable[[LoopModel], LoopModel]
 
 
 def _list_ends(model: LoopModel) -> Iterator[tuple[_Vary, ...]]:
-    """Yield the ends of what others ask for, of the delay for a processor, and of what memory slows down."""
+    """Yield the ends of three figures: others' demand, the delay for a processor, and the slowdown by memory."""
 
     def ask(others: float) -> _Vary:
         return lambda changed: replace(changed, others=others)
@@ -111,7 +112,7 @@ def _list_ends(model: LoopModel) -> Iterator[tuple[_Vary, ...]]:
 
 
 def _resample(now: Floats, then: Floats) -> tuple[float, float]:
-    """Return the half width of the mean step after the change and of the mean gain, four times in five."""
+    """Return the half-widths of the mean step after the change and of the mean gain, for four repetitions in five."""
     count = min(len(now), len(then))
     if count < _BLOCKS:
         return 0.0, 0.0
@@ -132,13 +133,13 @@ def _half_width(means: Floats) -> float:
 
 
 def predict_without_loading(loop: MeasuredLoop, model: LoopModel) -> float:
-    """Return the mean step if batches cost nothing: no change to how they are made can be faster."""
+    """Return the mean step if batches cost nothing. No change to the loading of batches can be faster."""
     return predict_step(loop, replace(model, batches=(Job(0.0, 0.0),), workers=0))
 
 
 @dataclass(frozen=True)
 class FedStep:
-    """The mean step after a change that leaves no wait for data, from the step that the probe measured; ns."""
+    """The mean step in ns after a change that removes the wait for data, based on the step measured by the probe."""
 
     step_ns: float
     low_ns: float
@@ -146,10 +147,10 @@ class FedStep:
 
 
 def predict_fed_step(loop: MeasuredLoop, after: LoopModel, free: InputFreeStep, doubt_ns: float) -> FedStep | None:
-    """Return the step after a change to loading, if it no longer waits for data then; None if it does.
+    """Return the step after a change to loading if it no longer waits for data, or None if it still waits.
 
-    The measured step takes the place of the simulated one, and the doubt about the model gives way to that of the
-    measurement, where that is less (`doubt_ns`, half width). What comes with the start of an epoch is added to both.
+    The measured step replaces the simulated step. The uncertainty of the measurement replaces that of the model if it
+    is less (`doubt_ns`, half-width). The cost of an epoch's start is added to both.
     """
     ready_ns = predict_step(loop, replace(after, batches=(Job(0.0, 0.0),)))
     if predict_step(loop, after) > (1.0 + FED_STEP_FRAC) * ready_ns:
@@ -162,10 +163,11 @@ def predict_fed_step(loop: MeasuredLoop, after: LoopModel, free: InputFreeStep, 
 
 
 def predict_step(loop: MeasuredLoop, changed: LoopModel) -> float:
-    """Return the mean step after a change to the model, ns; what the simulator does not explain stays, in proportion.
+    """Return the mean step in ns after a change to the model. Time that the simulator does not explain stays in
+    proportion.
 
-    Where it does not reproduce the run, or no batch was recorded, a change of the step saves what it takes away, and
-    that is all that is known.
+    If the model does not reproduce the run, or no batch was recorded, a change of the step only subtracts the time that
+    it removes.
     """
     if not (loop.trusted and loop.model.batches) and _keeps_loading(loop.model, changed):
         own_ns, now_ns = (sum(step.wall_ns for step in model.steps) for model in (changed, loop.model))

@@ -1,4 +1,4 @@
-"""How full the queues of the data pipeline were: on the whole, by step, over time, and whether the next batch was there."""
+"""The depth of the data pipeline's queues: in total, by step, over time, and whether the next batch was ready."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class QueueKey:
 
 @dataclass(frozen=True)
 class DepthByStep:
-    """Depth that each step found, in step order; the lowest one where a step fetched more than once."""
+    """The depth at each step's request, in step order; the lowest depth if a step had several requests."""
 
     key: QueueKey
     capacity: int
@@ -42,7 +42,7 @@ class DepthByStep:
 
 @dataclass(frozen=True)
 class DepthOverTime:
-    """Every sample of one queue. `blocked` marks where batches were ready, but not the next one in order."""
+    """All samples of one queue. `blocked` marks samples with ready batches, but without the next batch in order."""
 
     key: QueueKey
     capacity: int
@@ -58,7 +58,7 @@ def read_queues(rank: RankRun) -> pa.Table:
 
 
 def renumber_samples(queues: pa.Table, starts_ns: Ints) -> pa.Table:
-    """Return the samples with the number of the batch that asked, from 1: `starts_ns` is where each batch began."""
+    """Return the samples with the number of the requesting batch, from 1. `starts_ns` has the start of each batch."""
     numbers = np.maximum(np.searchsorted(starts_ns, queues["start_ns"].to_numpy(), side="right"), 1)
     return queues.set_column(queues.schema.get_field_index("step"), "step", pa.array(numbers, pa.int64()))
 
@@ -72,14 +72,14 @@ def list_queues(queues: pa.Table) -> tuple[QueueKey, ...]:
 
 
 def trace_by_step(queues: pa.Table, key: QueueKey) -> DepthByStep:
-    """Return the depth that each step found in one queue."""
+    """Return the depth of one queue at each step."""
     samples = of_queue(queues, key)
     grouped = samples.group_by("step", use_threads=False).aggregate([("depth", "min")]).sort_by("step")
     return DepthByStep(key, _capacity(samples), grouped["step"].to_numpy(), grouped["depth_min"].to_numpy())
 
 
 def trace_over_time(queues: pa.Table, key: QueueKey) -> DepthOverTime:
-    """Return every sample of one queue in time order."""
+    """Return all samples of one queue in time order."""
     samples = of_queue(queues, key)
     ready = pc.fill_null(samples["next_ready"], True)
     blocked = pc.and_(pc.invert(ready), pc.greater(samples["depth"], 0))
@@ -104,15 +104,15 @@ def _capacity(samples: pa.Table) -> int:
 
 
 def summarize_queues(rank: RankRun) -> tuple[QueueSummary, ...]:
-    """Return one row per queue, in the order in which a batch passes them; empty if none were sampled.
+    """Return one row per queue, in the order in which a batch passes the queues; empty without samples.
 
-    Where several DataLoaders have a queue of one name, each name ends in the number of its loader.
+    Queues of several DataLoaders with the same name get the loader's number as suffix.
     """
     return sum_queues(read_queues(rank))
 
 
 def sum_queues(samples: pa.Table) -> tuple[QueueSummary, ...]:
-    """Summarise samples as `read_queues` reads them, such as those of one loader, as `summarize_queues` does."""
+    """Summarise samples from `read_queues`, such as those of one loader, as `summarize_queues` does."""
     if not samples.num_rows:
         return ()
     empty = pc.cast(pc.equal(samples["depth"], 0), pa.int64())
@@ -142,7 +142,7 @@ def _rank_queue(name: str) -> int:
 def summarize_readiness(samples: pa.Table, loader: int | None, steps: pa.Table | None = None) -> tuple[Readiness, ...]:
     """Return per queue of a loader how often the next batch in order was not ready. `samples` is from `read_queues`.
 
-    `steps` are rows of that table with `step` and `data_wait_ns`, to tell what the missing batches cost.
+    `steps` are rows of the table `steps` with `step` and `data_wait_ns`. They give the cost of the missing batches.
     """
     if loader is not None:
         samples = samples.filter(pc.equal(samples["loader"], loader))
@@ -160,10 +160,10 @@ def summarize_readiness(samples: pa.Table, loader: int | None, steps: pa.Table |
 
 
 def _find_ready(rows: pa.Table, waits: Ints | None) -> Mask:
-    """Say of each request whether its batch was ready.
+    """Return a mask of the requests whose batch was ready.
 
-    Where that was not seen, a queue that is not empty may hold only later batches: then the wait tells, which is much
-    longer than for a batch that was ready.
+    Without a direct observation, a non-empty queue may hold only later batches. The wait then decides: it is much
+    longer for a batch that was not ready.
     """
     known = rows["next_ready"].is_valid().to_numpy()
     ready = np.asarray(pc.fill_null(rows["next_ready"], pc.greater(rows["depth"], 0)).to_numpy(), dtype=np.bool_)

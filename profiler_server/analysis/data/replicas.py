@@ -1,4 +1,4 @@
-"""Who did the work of the data pipeline: each worker, each stage and kind of time, each transform, the slowest samples."""
+"""The work of the data pipeline by worker, by stage and kind of time, and by transform, and the slowest samples."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ _COLUMNS = (
 
 @dataclass(frozen=True)
 class ReplicaTimes:
-    """One worker, or -1 for the process that trains. `other_ns` is the part of its wall time in no row.
+    """One worker, or -1 for the training process. `other_ns` is its wall time that no row covers.
 
-    `send_ns` is no part of the wall time: a thread of the worker's own sends a batch while the next one is made.
+    `send_ns` is not included in the wall time: a separate thread of the worker sends a batch while the next batch is
+    made.
     """
 
     replica: int
@@ -41,7 +42,7 @@ class ReplicaTimes:
 
 @dataclass(frozen=True)
 class StageTotals:
-    """All that one stage did. `cpu_frac` is the part of its work that ran on a processor; the rest waited."""
+    """The totals of one stage. `cpu_frac` is the share of its work that ran on a processor; the rest waited."""
 
     stage: str
     replicas: int
@@ -59,7 +60,7 @@ class StageTotals:
 
 @dataclass(frozen=True)
 class TransformTimes:
-    """One transform by name. `share_frac` is of the work of all transforms."""
+    """One transform by name. `share_frac` is its share of the work of all transforms."""
 
     name: str
     items: int
@@ -71,7 +72,8 @@ class TransformTimes:
 
 @dataclass(frozen=True)
 class SlowItem:
-    """A row of work whose slowest item took long, and when that row was. `item` is its index in the dataset, where known."""
+    """A row of work with a slow item, and the times of that row. `item` is the index of its slowest item in the
+    dataset, if known."""
 
     stage: str
     detail: str
@@ -85,7 +87,7 @@ class SlowItem:
 
 
 def read_stages(rank: RankRun, loader: int | None) -> pa.Table:
-    """Read the rows of one loader and those of the user's own stages. Raises TableBrokenError or NewerSchemaError."""
+    """Read the rows of one loader and of the user's own stages. Raises TableBrokenError or NewerSchemaError."""
     stages = read_rows(rank, "stages", _COLUMNS)
     if loader is None:
         return stages
@@ -93,10 +95,10 @@ def read_stages(rank: RankRun, loader: int | None) -> pa.Table:
 
 
 def summarize_replicas(stages: pa.Table) -> tuple[ReplicaTimes, ...]:
-    """Return the times of each process that loaded, workers first.
+    """Return the times of each process that loaded data, workers first.
 
-    The wall time of a worker runs from its first row of an epoch to its last, all epochs together, as it does for the
-    shares of the stages. The rows of `step` are training, not loading.
+    The wall time of a worker is from its first row of an epoch to its last, summed over epochs, as for the shares of
+    the stages. Rows of `step` are training, not loading.
     """
     loading = stages.filter(pc.not_equal(stages["stage"], "step"))
     columns = {"end_ns": pc.add(loading["start_ns"], loading["duration_ns"]), "whole_batch": _number_batches(loading)}
@@ -125,7 +127,7 @@ def _sum_walls(spans: pa.Table) -> dict[int, int]:
 
 
 def summarize_totals(stages: pa.Table) -> tuple[StageTotals, ...]:
-    """Return what each stage did in all, in the order of the pipeline."""
+    """Return the totals of each stage, in pipeline order."""
     times = _sum_kinds(stages, "stage")
     work = _measure(choose(stages, "kind", "work"), "stage")
     counted = stages.group_by("stage", use_threads=False).aggregate([("replica", "count_distinct")]).to_pylist()
@@ -141,7 +143,7 @@ def summarize_totals(stages: pa.Table) -> tuple[StageTotals, ...]:
 
 
 def _count_items(stages: pa.Table) -> dict[str, int]:
-    """Return the samples that passed each stage: one that passed five transforms of a loader counts once."""
+    """Return the samples that passed each stage. A sample that passed five transforms of a loader counts once."""
     named = (
         choose(stages, "kind", "work")
         .group_by(["stage", "loader", "detail"], use_threads=False)
@@ -153,7 +155,7 @@ def _count_items(stages: pa.Table) -> dict[str, int]:
 
 
 def summarize_transforms(stages: pa.Table) -> tuple[TransformTimes, ...]:
-    """Return the transforms that the run names, the longest first; empty where it names none."""
+    """Return the named transforms of the run, the longest first; empty without names."""
     work = choose(choose(stages, "stage", "transform"), "kind", "work")
     measured = _measure(work.filter(pc.fill_null(pc.not_equal(work["detail"].cast(pa.string()), ""), False)), "detail")
     whole = sum(done.work_ns for done in measured.values()) or 1
@@ -165,9 +167,9 @@ def summarize_transforms(stages: pa.Table) -> tuple[TransformTimes, ...]:
 
 
 def find_slow_items(stages: pa.Table, limit: int = 10) -> tuple[SlowItem, ...]:
-    """Return the slowest single items, the slowest first; an item that is slow in several stages is listed once.
+    """Return the slowest single items, the slowest first. An item that is slow in several stages is listed once.
 
-    The slowest item of a row of `read` was timed with its transforms: the stage is that which took most of it.
+    The slowest item of a `read` row was timed with its transforms. Its stage is the transform with most of the time.
     """
     timed = stages.filter(pc.greater(stages["longest_ns"], 0)).sort_by([("longest_ns", "descending")])
     slowest = timed.slice(0, 8 * limit)
@@ -194,7 +196,7 @@ def find_slow_items(stages: pa.Table, limit: int = 10) -> tuple[SlowItem, ...]:
 
 
 def _find_transforms(timed: pa.Table, slowest: pa.Table) -> dict[tuple[object, ...], dict[str, Any]]:
-    """Return of each item of the slowest rows the transform that took longest of it; `timed` has the longest first."""
+    """Return the longest transform of the slowest item of each row. `timed` is sorted by time, longest first."""
     near = pc.and_(pc.equal(timed["stage"], "transform"), pc.is_in(timed["batch"], slowest["batch"].combine_chunks()))
     found: dict[tuple[object, ...], dict[str, Any]] = {}
     for row in timed.filter(near).to_pylist():
@@ -207,7 +209,7 @@ def _identify(row: dict[str, Any]) -> tuple[object, ...]:
 
 
 def order_stages(names: Sequence[str]) -> tuple[str, ...]:
-    """Return the names in the order of the pipeline, those of the user's own after them as they came."""
+    """Return the names in pipeline order, followed by the user's own stages in their given order."""
     known = [name for name in STAGES if name in names]
     return (*known, *(name for name in names if name not in STAGES))
 
@@ -223,7 +225,7 @@ class _Work:
 
 
 def _measure(work: pa.Table, key: str) -> dict[str, _Work]:
-    """Sum rows of work per key. The part on a processor is over the rows that know it."""
+    """Sum rows of work per key. The processor share covers only rows that have it."""
     known = pc.if_else(pc.is_valid(work["cpu_ns"]), work["duration_ns"], None)
     work = _append(work, {"known_ns": known, "whole_batch": _number_batches(work)})
     sums = [(name, "sum") for name in ("duration_ns", "cpu_ns", "known_ns", "items", "bytes")]
@@ -252,9 +254,9 @@ def _sum_kinds(stages: pa.Table, key: str) -> dict[str | int, dict[str, int]]:
 
 
 def _number_batches(stages: pa.Table) -> pa.ChunkedArray:
-    """Give each batch one number: a batch is known by its loader, its epoch and its place in it. Null for no batch.
+    """Return one number per batch, which is identified by loader, epoch and index in the epoch. Null for no batch.
 
-    Replicas of a stage of the user's number their items each by itself: the replica stands for the epoch.
+    Replicas of a user's stage number their items independently, so the replica takes the place of the epoch.
     """
     own = pc.add(stages["replica"].cast(pa.int64()), 1)
     epoch = pc.if_else(pc.is_valid(stages["loader"]), pc.fill_null(stages["epoch"].cast(pa.int64()), 0), own)

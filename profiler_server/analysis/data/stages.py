@@ -1,4 +1,4 @@
-"""What the stages of the data pipeline did: of the loaders that feed the steps, and of the user's own."""
+"""The work of the data pipeline's stages: of the loaders that feed the steps, and of the user's own stages."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _STAGE_COLUMNS = ("stage", "replica", "kind", "loader", "epoch", "batch", "start
 
 
 def summarize_stages(rank: RankRun) -> tuple[StageSummary, ...]:
-    """Return one row per stage of each loader that feeds the steps, first of the one that they wait for longest, then
-    the user's own stages; each in pipeline order.
+    """Return one row per stage: of each loader that feeds the steps, the longest wait first, then of the user's own
+    stages. Stages are in pipeline order.
 
-    `mean_ns` is work per batch. The shares are of the wall time of the replicas that ran the stage, of what the training
-    process runs itself of its steps. A worker runs its stages one after the other, so their busy shares add up within it.
-    A share is None where that kind of time was never recorded for the stage.
+    `mean_ns` is work per batch. The shares are of the wall time of the replicas that ran the stage, or of the steps if
+    the training process runs the stage itself. A worker runs its stages one after the other, so their busy shares add
+    up within the worker. A share is None if that kind of time was never recorded for the stage.
     """
     stages = read_rows(rank, "stages", _STAGE_COLUMNS)
     main = find_loader(rank)
@@ -43,15 +43,15 @@ def summarize_stages(rank: RankRun) -> tuple[StageSummary, ...]:
 
 
 def read_counted_steps(rank: RankRun) -> pa.Table | None:
-    """Read what `share_steps` needs of the steps; None where they cannot be read."""
+    """Read the columns of the steps that `share_steps` needs, or return None if they cannot be read."""
     steps = read_or(None, rank.table, "steps", (*SELECTED_COLUMNS, "start_ns"))
     return None if steps is None else count_as_steps(steps).steps
 
 
 def find_loader(rank: RankRun) -> int | None:
-    """Return the loader that the steps wait for longest, None if there is none or no telling.
+    """Return the loader with the longest wait of the steps, or None if there is none or it is not known.
 
-    Without steps it is the loader that most batches were fetched from, or else the one that says most of itself.
+    Without steps, return the loader with the most fetched batches, or else the loader with the most recorded data.
     """
     feeding = find_feeding_loaders(rank)
     return feeding[0] if feeding else _guess_loader(rank)
@@ -82,9 +82,9 @@ def sum_stages(stages: pa.Table) -> tuple[StageSummary, ...]:
 
 
 def share_steps(stages: tuple[StageSummary, ...], rows: pa.Table, steps: pa.Table) -> tuple[StageSummary, ...]:
-    """Return the stages with the work of those that the training process runs itself as shares of the averaged steps.
+    """Return the stages. For stages that the training process runs itself, work becomes a share of the averaged steps.
 
-    The wait for data, which holds that work, is a share of these steps too. `rows` are those that were summed.
+    The wait for data contains that work, and is a share of these steps too. `rows` are the summed rows.
     """
     train, selection = train_steps(steps), select_steps(steps)
     starts, kept = read_integers(train, "start_ns"), selection.kept
@@ -105,10 +105,10 @@ _SHARES = ("work", "input_wait", "output_wait")
 
 
 def _sum_walls(stages: pa.Table) -> dict[str, tuple[int, int, dict[str, int]]]:
-    """Return per stage the wall time of its replicas, how many there were, and the sum of each kind of time.
+    """Return per stage the wall time of its replicas, their number, and the sum of each kind of time.
 
-    A replica is one worker of one epoch: workers that are not persistent are started anew for each. A stage of the
-    user's has replicas of its own, which run nothing else.
+    A replica is one worker in one epoch, because workers that are not persistent restart for each epoch. A user's stage
+    has replicas of its own, which run nothing else.
     """
     keys = ["own", "replica", "loader", "epoch"]
     own = pc.if_else(pc.is_null(stages["loader"]), stages["stage"].cast(pa.string()), "")
@@ -133,7 +133,7 @@ def _sum_walls(stages: pa.Table) -> dict[str, tuple[int, int, dict[str, int]]]:
 
 
 def count_batches(stages: pa.Table) -> dict[str, int]:
-    """Return how many batches each stage worked on; a batch that took several rows counts once."""
+    """Return how many batches each stage worked on. A batch with several rows counts once."""
     work = choose(stages, "kind", "work")
     # Replicas of a stage of the user's number their items each by itself.
     own = pc.if_else(pc.is_null(work["loader"]), work["replica"], -1)
@@ -155,12 +155,12 @@ def load_workers(
 
 
 def select_own(stages: pa.Table) -> pa.Table:
-    """Return the rows of the user's own stages: those of no DataLoader."""
+    """Return the rows of the user's own stages: rows without a DataLoader."""
     return stages.filter(pc.is_null(stages["loader"]))
 
 
 def summarize_own(own: pa.Table) -> tuple[OwnStage, ...]:
-    """Return the user's stages, those first that others take from; of equals the one that began first."""
+    """Return the user's stages, upstream stages first. Stages at the same depth are sorted by their begin."""
     if not own.num_rows:
         return ()
     ends = {kind: _find_queues(own, kind) for kind in ("input_wait", "output_wait")}
@@ -189,7 +189,7 @@ def _find_queues(own: pa.Table, kind: str) -> dict[str, tuple[str, ...]]:
 
 
 def _place(stages: Sequence[OwnStage]) -> dict[str, int]:
-    """Return how many stages an item passes before each; a pipeline that feeds back to itself stops somewhere."""
+    """Return how many stages an item passes before each stage. The number is capped in a cyclic pipeline."""
     places = dict.fromkeys((stage.name for stage in stages), 0)
     for _ in stages:
         for stage in stages:
