@@ -1,15 +1,16 @@
-"""Whether a process that a run names is still there."""
+"""Whether a process named in a run still runs."""
 
 from __future__ import annotations
 
 import psutil
 
 _SAME_START_S = 2.0
-"""Two readings of when a process started differ by less than this."""
+"""Two readings of one process's start time differ by less than this."""
 
 
 def is_alive(pid: int, started: float | None) -> bool:
-    """Say whether a process of this host runs; `started` is its start in Unix seconds: another may have its number."""
+    """Return whether a process of this host runs. `started` is its start in Unix seconds: a later process may have the
+    same pid."""
     try:
         process = psutil.Process(pid)
         if process.status() == psutil.STATUS_ZOMBIE:

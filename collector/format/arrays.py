@@ -1,6 +1,6 @@
-"""Arrow arrays of numbers and texts without `pa.array`, which imports pandas where that is installed.
+"""Arrow arrays of numbers and texts without `pa.array`, which imports pandas if pandas is installed.
 
-That takes as long as reading a trace of 20 MB, and each process that helps to read one would do it again.
+That import takes as long as reading a trace of 20 MB, and each helper process would repeat the import.
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ def fill_in_proportion(
     groups: npt.NDArray[Any],
     unknown_frac: float = 0.0,
 ) -> npt.NDArray[np.float64]:
-    """Return parts of wholes; those that are not known are as large as the known ones of their group are together.
+    """Fill in unknown values of `part` as a fraction of `whole`: the fraction of the known values of the same group
+    together.
 
-    In a group of which no part is known they are `unknown_frac` of the whole.
+    In a group without known values the fraction is `unknown_frac`.
     """
     filled = np.where(known, part, unknown_frac * whole).astype(np.float64)
     for group in np.unique(groups[~known]):
@@ -44,7 +45,7 @@ def fill_in_proportion(
 
 
 def from_numbers(values: npt.NDArray[Any], absent: npt.NDArray[np.bool_] | None = None) -> pa.Array:
-    """Return numbers or truth values, null where they are absent."""
+    """Return numbers or booleans as an Arrow array, null where `absent` is true."""
     if values.dtype.kind not in _PLAIN_KINDS or not values.dtype.isnative:
         return pa.array(values, mask=absent)
     is_bool = values.dtype.kind == "b"
@@ -54,7 +55,7 @@ def from_numbers(values: npt.NDArray[Any], absent: npt.NDArray[np.bool_] | None 
 
 
 def from_texts(texts: Sequence[str | None]) -> pa.Array:
-    """Return texts, null for None. Half characters, which no file can hold, become question marks."""
+    """Return texts as an Arrow array, null for None. Lone surrogates, which no file can hold, become question marks."""
     parts = [b"" if text is None else text.encode("utf-8", "replace") for text in texts]
     ends = list(accumulate(map(len, parts), initial=0))
     if ends[-1] > _OFFSETS_END:
@@ -66,7 +67,7 @@ def from_texts(texts: Sequence[str | None]) -> pa.Array:
 
 
 def encode_texts(values: Any) -> pa.DictionaryArray:
-    """Return texts as a dictionary, in which each stands where it comes first. A list spells each only once."""
+    """Return texts as a dictionary array; the dictionary is in the order of first occurrence."""
     if not isinstance(values, list):
         return from_values(values, pa.string()).dictionary_encode()
     place: dict[str | None, int] = {}
@@ -77,7 +78,8 @@ def encode_texts(values: Any) -> pa.DictionaryArray:
 
 
 def from_values(values: Any, kind: pa.DataType) -> pa.Array:
-    """Return an array or a list as an array of a kind. Raises ArrowInvalid for what does not fit it."""
+    """Return an array or a list as an Arrow array of type `kind`. Raises ArrowInvalid for values that do not fit the
+    type."""
     if isinstance(values, np.ndarray):
         found = from_numbers(values)
         return found if found.type == kind else found.cast(kind)

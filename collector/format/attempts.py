@@ -1,4 +1,4 @@
-"""The attempts of one job: runs in one place, each of which a launcher began because the one before had failed."""
+"""The attempts of one job: runs to one path, where the launcher began each attempt because the previous one failed."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from collector.format.schema.manifest import RunManifest, decode_manifest
 from collector.format.schema.reading import read_small_text
 
 SET_ASIDE = re.compile(r"[0-9]{8}-[0-9]{6}(-[0-9]{1,3})?")
-"""Folder of a run that a later one has set aside."""
+"""The folder name of a run that a later run has moved to `earlier/`."""
 _MOST_LOOKED = 1000
 
 
 @dataclass(frozen=True)
 class Attempt:
-    """One run of a job; `number` counts from 1, `path` is the directory that holds `profiler/`."""
+    """One run of a job; `number` begins at 1, `path` is the directory that holds `profiler/`."""
 
     number: int
     path: Path
@@ -27,22 +27,22 @@ class Attempt:
 
 
 def list_attempts(run_path: Path) -> tuple[Attempt, ...]:
-    """Return the attempts of the job that a run is of, in order; nothing for a job that was started once."""
+    """Return all attempts of the run's job, in order; empty for a job that was started once."""
     jobs = list_jobs_of_place(run_path)
     own = next((job for job in jobs if run_path in [attempt.path for attempt in job]), ())
     return own if len(own) > 1 or any(attempt.number > 1 for attempt in own) else ()
 
 
 def list_jobs_of_place(run_path: Path) -> list[tuple[Attempt, ...]]:
-    """Return the jobs of a place, each with its attempts that can be read, the oldest first.
+    """Return the jobs at a path, the oldest first, each with its readable attempts.
 
-    A user may give one name to several launches: the attempts of each begin at 1 again.
+    A user may give one name to several launches; the attempts of each then begin at 1 again.
     """
     return group_attempts(_list_runs(run_path))
 
 
 def group_attempts(runs: Iterable[Attempt]) -> list[tuple[Attempt, ...]]:
-    """Return the jobs of runs of any places, the oldest first."""
+    """Group runs from any paths into jobs, the oldest first."""
     jobs: list[tuple[Attempt, ...]] = []
     latest: dict[tuple[Path, str], int] = {}
     for run in sorted(runs, key=lambda run: (run.manifest.created_unix_ns, run.number)):
@@ -57,7 +57,7 @@ def group_attempts(runs: Iterable[Attempt]) -> list[tuple[Attempt, ...]]:
 
 
 def find_home(run_path: Path) -> Path:
-    """Return the place that a run was recorded to, whether or not it was set aside since."""
+    """Return the path to which a run was recorded, also if the run was moved to `earlier/` since."""
     is_earlier = run_path.parent.name == layout.EARLIER_FOLDER and SET_ASIDE.fullmatch(run_path.name)
     return run_path.parent.parent if is_earlier else run_path
 
@@ -77,7 +77,7 @@ def _list_set_aside(home: Path) -> Iterator[Path]:
 
 
 def read_run_manifest(run_path: Path) -> RunManifest | None:
-    """Return run.json, None where it cannot be read: whoever opens the run says why."""
+    """Return run.json, None if it cannot be read. Opening the run gives the reason."""
     file = layout.run_file(run_path)
     try:
         return decode_manifest(RunManifest, read_small_text(file), str(file))

@@ -1,6 +1,6 @@
-"""The tables of a run inside a trace file: what an export carries, so that its import gives the very same tables.
+"""The tables of a run inside an exported trace file, so that an import restores exactly the same tables.
 
-The key stands first in the file, before the events, which any other viewer reads as they are.
+The key is the first in the file, before the events, which any other viewer can read.
 """
 
 from __future__ import annotations
@@ -33,24 +33,24 @@ MARK = "stepscope"
 START = b'{"stepscope":'
 END = b',\n"traceEvents":['
 MOST_BYTES = 32 << 20
-"""More than this is not carried; the events alone are in the file then."""
+"""Larger tables are not included; the file then holds only the events."""
 MOST_ROWS = 2_000_000
-"""A table of more rows is neither carried nor read back: a few bytes can unpack to any number of rows."""
+"""A table with more rows is neither included nor read back: a few bytes can unpack to any number of rows."""
 
 
 MOST_MANIFEST_BYTES = 4 << 20
 MOST_ENTRIES = 10_000
 MOST_CHARACTERS = 4_096
 MOST_PROCESSES = 4_096
-"""Bounds of what a stranger's file may say of a rank: no recording comes near them."""
+"""Limits on a rank's data in a stranger's file: no recording comes near them."""
 
 
 class UnreadableError(ValueError):
-    """What was carried is damaged or of another version; the events of the file are still there."""
+    """The included tables are damaged or of another version; the events of the file can still be read."""
 
 
 class Window(Protocol):
-    """A part of a rank: `count` steps or stretches of time, and which rows are in it."""
+    """A section of a rank: `count` steps or stretches of time. `holds` selects its rows."""
 
     @property
     def count(self) -> int: ...
@@ -61,7 +61,8 @@ class Window(Protocol):
 def carry_tables(
     run: Run, ranks: list[RankRun], find_window: Callable[[RankRun], Window | None] = lambda _: None
 ) -> dict[str, Any]:
-    """Return the tables of the ranks, or of a window of each, as a key of the file; none if they are too long."""
+    """Return the tables of the ranks, or of a window of each rank, as a key of the file; empty if the tables are too
+    large."""
     found = {}
     for rank in ranks:
         try:
@@ -93,7 +94,7 @@ def _read_tables(rank: RankRun, window: Window | None) -> dict[str, pa.Table] | 
 
 
 def _cut(table: pa.Table, window: Window | None) -> pa.Table:
-    """Return the rows of a window: of its steps, or of its time where a row has no step."""
+    """Return the rows of a window, by step; rows without a step by time."""
     if window is None or not {"step", "start_ns"} & set(table.column_names):
         return table
     rows = table.num_rows
@@ -106,7 +107,7 @@ def _cut(table: pa.Table, window: Window | None) -> pa.Table:
 
 
 def _pack(epoch_unix_ns: int, world_size: int, ranks: Mapping[int, tuple[RankManifest, Mapping[str, pa.Table]]]) -> Any:
-    """Return the tables of ranks as what JSON can hold, None if they are too long."""
+    """Return the tables of ranks as JSON values, None if they are too large."""
     carried: dict[str, Any] = {}
     size = 0
     for rank, (manifest, tables) in ranks.items():
@@ -147,7 +148,7 @@ class Carried(msgspec.Struct):
 
 
 def decode(text: bytes) -> Carried:
-    """Read what stands between START and END. Raises UnreadableError."""
+    """Read the text between START and END. Raises UnreadableError."""
     try:
         carried = msgspec.json.decode(text, type=Carried)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -158,7 +159,7 @@ def decode(text: bytes) -> Carried:
 
 
 def _decode_manifest(text: str) -> RankManifest:
-    """Read a manifest as strictly as a stranger's must be. ValueError, TypeError or RecursionError if it is not one."""
+    """Read a stranger's manifest with strict checks. ValueError, TypeError or RecursionError if it is no manifest."""
     if len(text) > MOST_MANIFEST_BYTES:
         raise ValueError(f"a manifest of {len(text)} characters")
     msgspec.json.decode(text)  # a number such as NaN is no JSON

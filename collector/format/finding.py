@@ -1,6 +1,6 @@
-"""Find the runs below a base directory, within bounds and without following links; and one of them by its id or name.
+"""Find the runs below a base directory, within limits and without following links; find a run by id or name.
 
-One answer for Python, the commands and the server.
+Python, the commands and the server share this code.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SKIPPED_NAMES = frozenset({"node_modules", "__pycache__", "lost+found"})
 
 @dataclass(frozen=True)
 class JsonFile:
-    """A file that may be a trace by its name. Size and time tell whether it changed since it was looked into."""
+    """A file whose name suggests a trace. A changed size or time means that the file must be read again."""
 
     path: Path
     size_bytes: int
@@ -39,10 +39,11 @@ class JsonFile:
 
 @dataclass(frozen=True)
 class Scan:
-    """`paths` are directories that hold `profiler/run.json`; `refused` are folders that could not be listed, with why.
+    """The result of a scan: `paths` are directories that hold `profiler/run.json`, `refused` are unreadable folders
+    with the reason.
 
-    `cut` says in a sentence where the walk stopped, empty when it saw everything. `json_files` lie outside of runs' own
-    folders and are at most JSON_LIMIT, those that are named like a trace first in each folder.
+    `cut` is a sentence on where the scan stopped, empty if it was complete. `json_files` are at most JSON_LIMIT files
+    outside run folders, in each folder those with a trace's name first.
     """
 
     paths: tuple[Path, ...]
@@ -52,7 +53,7 @@ class Scan:
 
 
 def scan_base(base_dir: Path) -> Scan:
-    """Find every run below base_dir, base_dir included, nearest first. Links to folders are not followed."""
+    """Find every run in and below base_dir, nearest first. Links to folders are not followed."""
     paths: list[Path] = []
     refused: list[tuple[Path, str]] = []
     files: list[JsonFile] = []
@@ -86,7 +87,7 @@ def scan_base(base_dir: Path) -> Scan:
 
 
 def _is_run(folder: Path) -> bool | None:
-    """Say whether a folder is a run; None where that is not for this user to see."""
+    """Return whether a folder is a run; None if this user may not know."""
     try:
         return stat.S_ISREG(os.stat(layout.run_file(folder)).st_mode)
     except PermissionError:  # which Path.is_file() keeps to itself from Python 3.14 on
@@ -97,9 +98,9 @@ def _is_run(folder: Path) -> bool | None:
 
 @dataclass(frozen=True)
 class _Folder:
-    """The folders to walk into and the files that may be traces, each in order; links are neither.
+    """The content of a folder, sorted: the folders to scan and the files that may be traces, both without links.
 
-    `odd` is whether there are names that no page can show and no address can hold.
+    `odd` is true if some names cannot be shown on a page or written in an address.
     """
 
     inner: list[Path]
@@ -155,9 +156,9 @@ _MOST_TOLD = 10
 
 
 def find_run(base_dir: Path, name: str) -> Path:
-    """Return the directory of a run by its id, or else by its name or that of its folder.
+    """Return the directory of the run with this id, else with this run name or folder name.
 
-    RunNotFoundError if there is none, or several of that name, which it lists.
+    Raises RunNotFoundError if no run matches, or if several runs have the name; the message lists them.
     """
     base_dir = base_dir.resolve()
     try:
@@ -178,9 +179,9 @@ def find_run(base_dir: Path, name: str) -> Path:
 
 
 def locate_run(base_dir: Path, run_id: str) -> Path:
-    """Return the directory of an id. Raises RunNotFoundError if it is no run, or lies outside the base directory.
+    """Return the directory for a run id. Raises RunNotFoundError if it is no run, or lies outside the base directory.
 
-    Whether it can be opened is another question: links inside it are refused there.
+    Links inside the run are not checked here; opening the run refuses them.
     """
     pieces = run_id.split("/")
     if "\0" in run_id or "\\" in run_id or any(piece in ("", ".", "..") for piece in pieces):
@@ -199,7 +200,7 @@ def locate_run(base_dir: Path, run_id: str) -> Path:
 
 
 def name_run(base_dir: Path, path: Path) -> str:
-    """Return the id of a directory below the base directory."""
+    """Return the run id of a directory below the base directory."""
     return BASE_ID if path == base_dir else path.relative_to(base_dir).as_posix()
 
 

@@ -1,4 +1,4 @@
-"""Sets of time: unions of half-open intervals in integer nanoseconds."""
+"""Sets of time: unions of half-open intervals, in integer nanoseconds."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Intervals:
-    """A union of intervals, sorted, disjoint and not touching. Make it with `unite`."""
+    """A union of intervals: sorted, disjoint, never touching. Make it with `unite`."""
 
     starts: Ints
     ends: Ints
@@ -40,9 +40,10 @@ _EARLIEST, _LATEST = np.int64(-(1 << 62)), np.int64(1 << 62)
 
 
 def _intersect(one: Intervals, starts: Ints, ends: Ints) -> Intervals:
-    """Return what lies in a set and in another, given as sorted, disjoint intervals that do not touch.
+    """Return the intersection of two sets; the second is given as sorted, disjoint intervals that do not touch.
 
-    Each interval meets a run of the other set's; the pieces come in order and cannot touch, since neither set's do.
+    Each interval overlaps a consecutive range of the other set's intervals. The results are sorted and do not touch,
+    because neither set's intervals do.
     """
     first = np.searchsorted(ends, one.starts, side="right")
     count = np.maximum(np.searchsorted(starts, one.ends, side="left") - first, 0)
@@ -52,7 +53,7 @@ def _intersect(one: Intervals, starts: Ints, ends: Ints) -> Intervals:
 
 
 def unite(starts: Ints, ends: Ints) -> Intervals:
-    """Return the union of intervals in any order; empty ones and those that end before they start count for nothing."""
+    """Return the union of intervals in any order; intervals without a positive length are ignored."""
     solid = ends > starts
     starts, ends = starts[solid].astype(np.int64, copy=False), ends[solid].astype(np.int64, copy=False)
     if not len(starts):
@@ -68,7 +69,8 @@ def unite(starts: Ints, ends: Ints) -> Intervals:
 
 
 def integrate_capped(starts: Ints, ends: Ints, weights: Floats, cap: float) -> float:
-    """Return the integral over time (in ns) of the sum of the weights of the intervals that are open, capped."""
+    """Return the integral over time (ns) of the summed weights of the open intervals, where the sum is limited to
+    `cap`."""
     if not len(starts):
         return 0.0
     times = np.concatenate([starts, ends])

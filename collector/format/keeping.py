@@ -1,4 +1,4 @@
-"""Results that are computed once, where whoever asks holds a store for them. Nothing is kept where none is held."""
+"""A cache for results, active only while a store is held. Without a store nothing is cached."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 class Keeper(Protocol):
-    """What holds results: `keep` returns the one of this key and stamp, or computes it; `part` makes a thing once."""
+    """A store of results: `keep` returns the result for a key and stamp, or computes it; `part` makes an object once."""
 
     def keep(self, key: Hashable, stamp: Hashable, compute: Callable[[], T]) -> T: ...
 
@@ -21,12 +21,12 @@ HELD: ContextVar[Keeper | None] = ContextVar("held", default=None)
 
 
 def keep(key: Hashable, stamp: Hashable, compute: Callable[[], T]) -> T:
-    """Return the result of a key while its stamp stays the same, or compute it. What `compute` raises passes through."""
+    """Return the cached result for a key with an unchanged stamp, else compute it. Errors from `compute` pass through."""
     keeper = HELD.get()
     return compute() if keeper is None else keeper.keep(key, stamp, compute)
 
 
 def part(make: Callable[[], T]) -> T:
-    """Return what a class or function makes without arguments: the same for as long as a store is held."""
+    """Return the result of `make()`; the same object as long as a store is held."""
     keeper = HELD.get()
     return make() if keeper is None else keeper.part(make)

@@ -1,6 +1,7 @@
-"""How a rank is seen: whole, through a range of its steps, or without the names that its owner gave.
+"""A view of a rank: whole, limited to a range of steps, or without the user's names.
 
-A lens is part of a rank (`RankRun.lens`) and of its `key`, so that nothing computed through one is taken for the whole."""
+A lens belongs to a rank (`RankRun.lens`) and to its `key`, so that a result for a view is never used for the whole.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ _LONGEST_NUMBER = 15
 
 @dataclass(frozen=True)
 class StepRange:
-    """Steps `first` to `last`, both included; batches in a run that only infers."""
+    """Steps `first` to `last`, both included; batches in an inference run."""
 
     first: int
     last: int
@@ -43,7 +44,7 @@ class StepRange:
 
 
 def parse_range(text: str) -> StepRange | None:
-    """Read `10-40` or `12`, None for anything else; a range that runs backwards is turned round."""
+    """Parse `10-40` or `12`; None for other text. A reversed range is swapped."""
     first, dash, last = text.strip().replace("–", "-").partition("-")
     ends = [part.strip() for part in ((first, last) if dash else (first, first))]
     if not all(part.isascii() and part.isdecimal() and len(part) <= _LONGEST_NUMBER for part in ends):
@@ -52,7 +53,7 @@ def parse_range(text: str) -> StepRange | None:
 
 
 class Redactor(Protocol):
-    """Puts other names in the place of the user's. Two are never equal: each has a list of names of its own."""
+    """Replaces the user's names by others. Two redactors are never equal: each has its own list of names."""
 
     def redact_run(self, manifest: RunManifest) -> RunManifest: ...
 
@@ -63,7 +64,7 @@ class Redactor(Protocol):
 
 @dataclass(frozen=True)
 class Lens:
-    """What is seen of a rank; None for what changes nothing. Equal lenses show the same."""
+    """The view of a rank: a range of steps, and a redactor; None for no change. Equal lenses show the same."""
 
     steps: StepRange | None = None
     redactor: Redactor | None = None
@@ -75,8 +76,8 @@ WHOLE = Lens()
 class LensReader:
     """Reads the tables of a rank's folder through a lens.
 
-    Of a range of steps the warm-up stays what it is in the whole run. Tables without a column of steps are cut by
-    time; those that describe the rank itself, such as tracks, are whole.
+    In a range of steps, the warm-up is the same as in the whole run. Tables without a step column are cut by time;
+    tables that describe the rank itself, such as tracks, are not cut.
     """
 
     def __init__(self, folder: Path, lens: Lens) -> None:
@@ -85,17 +86,17 @@ class LensReader:
         self._redactor = lens.redactor
 
     def read(self, name: str, columns: Sequence[str] | None = None, where: pc.Expression | None = None) -> pa.Table:
-        """Read a table. Raises as `parts.read_table` does."""
+        """Read a table through the lens. Raises as `parts.read_table`."""
         table = self._read_range(name, columns, where)
         return table if self._redactor is None else self._redactor.redact_table(name, table)
 
     def cuts(self, name: str) -> bool:
-        """Say whether the lens may leave out rows of a table."""
+        """Return whether the lens may leave out rows of a table."""
         return self._steps is not None and bool({"step", "start_ns"} & set(arrow_schema(name).names))
 
     @cached_property
     def span_ns(self) -> tuple[int, int]:
-        """Where the first step begins and the last one ends; (0, 0) where there is none."""
+        """The start of the first step and the end of the last, in ns; (0, 0) without steps."""
         if self._infers:
             rows = number_batches(self._read_bare_steps())
         else:
@@ -108,7 +109,7 @@ class LensReader:
 
     @cached_property
     def _infers(self) -> bool:
-        """Say whether the rank has evaluation batches alone, which are counted in the place of steps."""
+        """Return whether the rank has only evaluation batches, which are then numbered as steps."""
         return self._steps is not None and not has_training(self._read_bare_steps())
 
     def _read_bare_steps(self, where: pc.Expression | None = None) -> pa.Table:
@@ -141,7 +142,7 @@ class LensReader:
         return (pc.field("step") >= steps.first) & (pc.field("step") <= steps.last)
 
     def _cut_steps(self, whole: pa.Table, steps: StepRange) -> pa.Table:
-        """Cut by time, so that evaluation between two of the steps stays, and say how many rows are warm-up."""
+        """Cut the steps by time, which keeps evaluation between two of the steps, and mark the number of warm-up steps."""
         begin, end = self.span_ns
         counted = count_as_steps(whole).steps
         warm = select_steps(counted).warm_up
@@ -157,7 +158,7 @@ _REQUEST = ("loader", "start_ns")
 def read_requests(
     rank_folder: Path, columns: Sequence[str] | None = None, where: pc.Expression | None = None
 ) -> pa.Table:
-    """Read the table `queues`, without samples of requests that brought nothing. Raises as `read_table` does."""
+    """Read the table `queues` without the samples of requests that returned no batch. Raises as `read_table`."""
     if not _is_old(rank_folder):
         return read_table(rank_folder, "queues", columns, where)
     wanted = list(columns) if columns is not None else arrow_schema("queues").names
@@ -177,7 +178,7 @@ def _is_old(rank_folder: Path) -> bool:
 
 
 def _find_answered(samples: pa.Table, answered: pa.Table) -> pa.Array:
-    """Return a mask of the samples whose request brought a batch; loaders without any fetch tell nothing."""
+    """Return a mask of the samples whose request returned a batch; true for loaders without any recorded fetch."""
     loaders = pc.fill_null(samples["loader"], -1).to_numpy()
     fetched = pc.fill_null(answered["loader"], -1).to_numpy()
     found = np.isin(samples["start_ns"].to_numpy(), answered["start_ns"].to_numpy())

@@ -1,7 +1,7 @@
-"""How sure a mean of steps is.
+"""The uncertainty of a mean over steps.
 
-Steps that follow each other are not independent, so the interval comes from the means of up to 20 equal stretches of
-them (batch means), not from single steps. Where stretches still resemble the one before, they count as fewer.
+Successive steps are not independent, so the interval is computed from the means of up to 20 equal stretches of steps
+(batch means), not from single steps. If successive stretches still correlate, their number is reduced.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from collector.format.intervals import Floats
 
 STRETCHES = 20
 LEAST_JUDGED = 10
-"""Stretches from which on it is looked at whether they resemble the one before: of fewer, chance tells."""
+"""The least number of stretches for which their correlation is checked: with fewer, chance decides."""
 MOST_ALIKE = 0.9
-"""The autocorrelation that is believed at most: beyond it, next to nothing is known."""
+"""The upper limit of the autocorrelation used: beyond it, almost nothing is known."""
 
 
 def measure_noise(values: Floats) -> float | None:
-    """Return the half-width of the 95 % interval of a mean, from batch means; None for fewer than two values."""
+    """Return the half-width of the 95 % interval of the mean, from batch means; None for fewer than two values."""
     means = average_stretches(values)
     count = len(means)
     if count < 2:
@@ -31,10 +31,10 @@ def measure_noise(values: Floats) -> float | None:
 
 
 def count_independent(means: Floats) -> float:
-    """Return as how many independent values the means of stretches count, at least two.
+    """Return the number of independent values that the means of stretches are worth, at least two.
 
-    With an autocorrelation of r from one to the next, n count as n (1 - r) / (1 + r). r is estimated too low by about
-    (1 + 3 r) / n, which is added (Kendall 1954, Note on bias in the estimation of autocorrelation, Biometrika 41).
+    With lag-1 autocorrelation r, n values are worth n (1 - r) / (1 + r). The estimate of r is too low by about (1 + 3
+    r) / n, which is added (Kendall 1954, Note on bias in the estimation of autocorrelation, Biometrika 41).
     """
     count, scatter = len(means), means - means.mean()
     square = float(scatter @ scatter)
@@ -46,15 +46,15 @@ def count_independent(means: Floats) -> float:
 
 
 def average_stretches(values: Floats) -> Floats:
-    """Return the means of up to `STRETCHES` equal stretches of values in the order of time; none of no values."""
+    """Return the means of up to `STRETCHES` equal stretches of values in time order; empty for no values."""
     count = min(STRETCHES, len(values))
     return np.array([part.mean() for part in np.array_split(values, count)] if count else [], dtype=np.float64)
 
 
 def quantile_of_t(freedom: int, share: float = 0.975) -> float:
-    """Return the quantile of Student's t, by default that of a two-sided 95 % interval.
+    """Return a quantile of Student's t; the default is for a two-sided 95 % interval.
 
-    Exact for 1 and 2 degrees of freedom, else by the series of Cornish and Fisher: within 0.5 % from 3 on.
+    Exact for 1 and 2 degrees of freedom; otherwise the Cornish-Fisher series, within 0.5 % from 3 on.
     """
     if freedom == 1:
         return math.tan(math.pi * (share - 0.5))

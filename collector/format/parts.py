@@ -1,4 +1,4 @@
-"""Tables on disk: Parquet parts, written whole or not at all, merged, and read back as the declared tables."""
+"""Tables on disk: Parquet parts are written whole or not at all, merged, and read back as the declared tables."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ PARTS_PER_MERGE = 16
 PART_NAME = re.compile(r"[0-9]{6,12}(-[0-9]{6,12})?\.parquet")
 _LEFT_OVER = re.compile(rf"{PART_NAME.pattern}|\.{PART_NAME.pattern}\.[0-9]+\.[0-9]+\.partial")
 MERGED_BYTES = 2 << 20
-"""Parts that are so large together are not merged: merging must not take much memory or time."""
+"""Parts with a larger total size are not merged: merging must not take much memory or time."""
 
 
 def build_table(table: str, columns: Mapping[str, Any]) -> pa.Table:
-    """Build a declared table from columns (lists, numpy or Arrow arrays). A nullable column may be left out."""
+    """Build a declared table from columns (lists, numpy or Arrow arrays). A nullable column may be missing."""
     schema = arrow_schema(table)
     unknown = set(columns) - set(schema.names)
     if unknown:
@@ -56,7 +56,7 @@ def build_table(table: str, columns: Mapping[str, Any]) -> pa.Table:
 
 
 def build_table_from_rows(table: str, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
-    """Build a declared table from one mapping per row; a nullable value may be left out."""
+    """Build a declared table from one mapping per row; a nullable value may be missing."""
     names = arrow_schema(table).names
     present = [name for name in names if any(name in row for row in rows)] if rows else names
     return build_table(table, {name: [row.get(name) for row in rows] for name in present})
@@ -71,14 +71,14 @@ def _to_arrow(values: Any, kind: pa.DataType) -> pa.Array | pa.ChunkedArray:
 
 
 def write_table(data: pa.Table, path: Path, row_group_rows: int = ROWS_PER_GROUP, durable: bool = False) -> None:
-    """Write a table as Parquet (zstd) so that a reader sees all of it or nothing. OSError passes through."""
+    """Write a table as Parquet (zstd); readers see the whole file or no file. OSError passes through."""
     with _replacing(path, durable) as file:
         pq.write_table(data, file, row_group_size=row_group_rows, **_choose_encodings(data.schema))
 
 
 @contextmanager
 def _replacing(path: Path, durable: bool = False) -> Iterator[BinaryIO]:
-    """Do as `replacing`, and make the folder."""
+    """Like `replacing`, but make the folder first."""
     ensure_folder(path.parent)
     # Opened there: Arrow takes no name that is no UTF-8.
     with replacing(path, durable) as file:
@@ -86,7 +86,7 @@ def _replacing(path: Path, durable: bool = False) -> Iterator[BinaryIO]:
 
 
 def _choose_encodings(schema: pa.Schema) -> dict[str, Any]:
-    """Store numbers as differences: times take a third of the room that a dictionary of them does."""
+    """Return Parquet options that store numbers as differences: times then take a third of a dictionary's size."""
     numbers = [field.name for field in schema if pa.types.is_signed_integer(field.type)]
     return {
         "compression": "zstd",
@@ -96,9 +96,9 @@ def _choose_encodings(schema: pa.Schema) -> dict[str, Any]:
 
 
 def write_batches(batches: Iterable[pa.RecordBatch], table: str, path: Path) -> None:
-    """Write a table batch by batch, each while the next is made, as `write_table` does otherwise. OSError passes through.
+    """Write a table batch by batch, each while the next is made; otherwise as `write_table`. OSError passes through.
 
-    Sums repeat more often than moments do, so numbers are stored as differences only where rows are moments.
+    Numbers are stored as differences only if rows are moments in time, because sums repeat more often than moments.
     """
     schema = arrow_schema(table)
     how = _choose_encodings(schema) if "start_ns" in schema.names else {"compression": "zstd"}
@@ -119,7 +119,7 @@ def write_batches(batches: Iterable[pa.RecordBatch], table: str, path: Path) -> 
 
 
 def write_part(data: pa.Table, rank_folder: Path, table: str, part: int, durable: bool = False) -> None:
-    """Write one part of a table: `rank_<r>/<table>/<part>.parquet`. `durable`: no loss of power takes it away."""
+    """Write one part of a table: `rank_<r>/<table>/<part>.parquet`. With `durable`, the file survives a loss of power."""
     folder = table_parts_folder(rank_folder, table)
     is_new = not is_plain_folder(folder)
     write_table(data, folder / f"{part:06d}.parquet", durable=durable)
@@ -130,7 +130,7 @@ def write_part(data: pa.Table, rank_folder: Path, table: str, part: int, durable
 
 
 def find_files(rank_folder: Path, table: str) -> tuple[Path, ...]:
-    """Return the files of a table in time order, empty if it was never written."""
+    """Return the files of a table in time order, empty if the table was never written."""
     whole = table_file(rank_folder, table)
     if is_plain_file(whole):
         return (whole,)
@@ -139,7 +139,7 @@ def find_files(rank_folder: Path, table: str) -> tuple[Path, ...]:
 
 
 def count_rows(path: Path) -> int:
-    """Return how many rows a file has, without reading them."""
+    """Return the number of rows of a file, from its footer alone."""
     borrow(path, end_only=True)
     with open(path, "rb", opener=open_inside) as file:
         try:
@@ -157,12 +157,12 @@ class _Part(NamedTuple):
 
     @property
     def merges(self) -> int:
-        """How often its rows have been merged."""
+        """The number of merges that made this file."""
         return (self.last - self.first).bit_length() // (PARTS_PER_MERGE - 1).bit_length()
 
 
 def _list_parts(folder: Path) -> list[_Part]:
-    """Return the parts in order, without those that a merged one has taken the place of."""
+    """Return the parts in order, without the parts that a merged file replaces."""
     found = []
     for path in folder.glob("*.parquet"):
         first, _, last = path.stem.partition("-")
@@ -178,9 +178,10 @@ def _list_parts(folder: Path) -> list[_Part]:
 
 
 def merge_parts(rank_folder: Path, table: str) -> None:
-    """Make one part of the last sixteen of a kind, if there are so many, and so on. OSError passes through.
+    """Merge the last sixteen parts into one if all have had the same number of merges, and repeat. OSError passes
+    through.
 
-    So weeks of recording leave some dozens of files, and each row is written again a few times only.
+    So weeks of recording leave some dozens of files, and each row is rewritten only a few times.
     """
     folder = table_parts_folder(rank_folder, table)
     while is_plain_folder(folder):
@@ -198,7 +199,7 @@ def merge_parts(rank_folder: Path, table: str) -> None:
 
 
 def join_parts(rank_folder: Path, table: str, revise: Callable[[pa.Table], pa.Table] | None = None) -> None:
-    """Make one file of the parts of a table, revised. A reader sees one or the other; the parts stay."""
+    """Write the parts of a table to one file, after `revise`. Readers see either the parts or the file; the parts stay."""
     folder = table_parts_folder(rank_folder, table)
     parts = find_files(rank_folder, table)
     if not parts or parts[0].parent != folder:
@@ -210,9 +211,9 @@ def join_parts(rank_folder: Path, table: str, revise: Callable[[pa.Table], pa.Ta
 
 
 def remove_parts(rank_folder: Path, tables: Iterable[str]) -> None:
-    """Remove the parts of the tables of which there is one file, once no loss of power takes that file away.
+    """Remove the parts of tables that have a joined file, after the joined file is safe from a loss of power.
 
-    Parts of which none could be made stay, and are brought to the disk. OSError passes through.
+    Parts without a joined file stay and are synced to the disk. OSError passes through.
     """
     folders = [folder for table in tables if is_plain_folder(folder := table_parts_folder(rank_folder, table))]
     kept = [
@@ -231,7 +232,7 @@ def remove_parts(rank_folder: Path, tables: Iterable[str]) -> None:
 
 
 def _join_files(files: Sequence[Path], table: str, target: Path) -> None:
-    """Write one file of many without holding more than a few row groups."""
+    """Join files into one, with only a few row groups in memory."""
     schema = arrow_schema(table)
     with (
         _replacing(target, durable=True) as file,
@@ -252,8 +253,8 @@ def read_table(
 ) -> pa.Table:
     """Read a table of one rank, only the given columns and rows.
 
-    Raises TableMissingError if it was never written, TableBrokenError naming the damaged file,
-    NewerSchemaError if a newer version wrote it.
+    Raises TableMissingError if the table was never written, TableBrokenError naming the damaged file, NewerSchemaError
+    if a newer version wrote it.
     """
     files = find_files(rank_folder, table)
     if not files:
@@ -262,7 +263,7 @@ def read_table(
 
 
 def read_last_rows(rank_folder: Path, table: str, columns: Sequence[str], rows: int) -> pa.Table:
-    """Read the last rows of a table, at least so many where there are, and little more. Raises as `read_table` does."""
+    """Read at least the last `rows` rows of a table, and few more. Raises as `read_table`."""
     wanted = _choose_columns(table, columns)
     found: list[pa.Table] = []
     for path in reversed(find_files(rank_folder, table)):
@@ -279,11 +280,11 @@ def read_last_rows(rank_folder: Path, table: str, columns: Sequence[str], rows: 
 
 
 def count_equal(rank_folder: Path, table: str, column: str, value: str) -> int:
-    """Count the rows of a table with a value in a column of texts. Raises as `read_table` does.
+    """Count the rows of a table with a given value in a text column. Raises as `read_table`.
 
-    Without Arrow's datasets, which import pandas: that takes time, and it runs source texts, after which Python no longer
-    knows that Ctrl-C ended a script. And without Arrow's threads: one that still held memory of Python's would end the
-    process with an abort, if Python ended first. So this may be asked while a training ends.
+    This may run while a training ends, so two things are avoided. Arrow's datasets import pandas, which takes time and
+    executes source text; after that, Python no longer knows that Ctrl-C ended a script. Arrow's threads may still hold
+    Python memory when Python ends, which aborts the process.
     """
     found = 0
     files = find_files(rank_folder, table)
@@ -303,7 +304,7 @@ def read_files(
 ) -> pa.Table:
     """Read Parquet files as one declared table.
 
-    A column that the version which wrote a file did not have is null, or 0 where it cannot be null.
+    A column newer than the version that wrote the file is null, or 0 if it is not nullable.
     """
     wanted = _choose_columns(table, columns)
     pieces = [_read_file(path, table, wanted, where) for path in files]
@@ -319,7 +320,7 @@ def _choose_columns(table: str, columns: Sequence[str] | None) -> pa.Schema:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[pq.ParquetFile]:
-    """Give an opened file. What Arrow says of it in the block is TableBrokenError, or TableMissingError if it is gone."""
+    """Open a file for the block. Arrow's errors become TableBrokenError, or TableMissingError if the file is gone."""
     try:
         with open_native(path) as file, pq.ParquetFile(file, pre_buffer=False) as parquet:
             yield parquet
@@ -341,7 +342,7 @@ def _read_file(path: Path, table: str, wanted: pa.Schema, where: pc.Expression |
 def _read_columns(
     parquet: pq.ParquetFile, path: Path, table: str, wanted: pa.Schema, groups: range | None = None
 ) -> pa.Table:
-    """Read columns of all rows, or of some row groups. This takes a quarter of the time of a dataset."""
+    """Read columns of all rows or of some row groups, in a quarter of a dataset's time."""
     later = check_schema(parquet.schema_arrow, table, path, wanted.names)
     there = [name for name in wanted.names if name in parquet.schema_arrow.names]
     groups = range(parquet.num_row_groups) if groups is None else groups
@@ -349,7 +350,7 @@ def _read_columns(
 
 
 def _complete(data: pa.Table, path: Path, wanted: pa.Schema, later: Sequence[str]) -> pa.Table:
-    """Return what was read as it is declared: a column that is not there is null, or 0 where it came `later`."""
+    """Return the data with all declared columns: a missing column is null, or 0 if it is in `later`."""
     check_ranges(data, path)
     known, arrays = set(data.column_names), []
     for field in wanted:
@@ -362,7 +363,7 @@ def _complete(data: pa.Table, path: Path, wanted: pa.Schema, later: Sequence[str
 
 
 def _open_dataset(path: Path, schema: pa.Schema) -> Callable[..., pa.Table]:
-    """Return what reads a file; one whose name Arrow does not take is opened here."""
+    """Return a function that reads a file. A file whose name Arrow does not accept is opened here."""
     import pyarrow.dataset as ds  # 0.2 s, for it imports pandas where that is installed
 
     if not is_plain(path):

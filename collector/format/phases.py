@@ -1,13 +1,13 @@
 """The phases of a step, in the order in which a step passes through them.
 
-A phase is exclusive time of the thread that trains: every nanosecond of a step belongs to exactly one phase, so the
-phases of a step sum to its duration. Time inside no known call is given to a phase by what stands on both sides of it
-(see `collector/sidecar`): before the forward it is preparation, between forward and backward it is the loss. After a
-forward without gradients there is no loss: a loop that acts on what its model said does so in its own time, the gap.
+A phase is exclusive time of the training thread: every nanosecond of a step belongs to exactly one phase, so the phases
+of a step sum to its duration. Time outside known calls gets its phase from the calls before and after it (see
+`collector/sidecar`): before the forward it is preparation, between forward and backward it is the loss. After a forward
+without gradients there is no loss: such a loop acts on the model's output in its own time, the gap.
 
-One row per phase says everything about it; code, pages and the viewer derive the rest from here. A phase that is added
-names the format version that brought it in `since`: in the files of older runs, which have no column for it, it took
-no time."""
+Each phase is one row here; code, pages and the viewer derive everything from the row. A new phase names in `since` the
+format version that introduced it: older files have no column for the phase and read as zero time.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PALETTE: Mapping[str, tuple[str, str]] = {
     "idle": ("#868d95", "#7d858f"),
     "zero": ("#c4161c", "#ff6b6b"),
 }
-"""Class -> its colour on the light and on the dark ground; `tokens.css` has the same."""
+"""Class -> its colour on a light and on a dark background; `tokens.css` has the same values."""
 
 
 Bound = Literal["input", "transfer", "communication", "overhead", "compute"]
@@ -36,10 +36,10 @@ LineGroup = Literal["input", "compute", "update"]
 
 @dataclass(frozen=True)
 class Phase:
-    """`name` is the stem of the column `<name>_ns`; `label` is what a page shows; `meaning` is one sentence.
+    """A phase: `name` is the stem of the column `<name>_ns`; `label` is its name on pages; `meaning` is one sentence.
 
-    `color` is a class of `collector.format.phases`; `bound` is what a step is bound by where the phase takes most of
-    it; `group` is the chart by step that the phase is a line of; `since` is the format version that brought it.
+    `color` is a class of PALETTE. `bound` is the bottleneck of a step in which this phase is the longest. `group` is
+    the per-step chart that draws the phase. `since` is the format version that introduced it.
     """
 
     name: str
@@ -52,7 +52,7 @@ class Phase:
 
     @property
     def column(self) -> str:
-        """Its column in the table `steps`."""
+        """The phase's column in the table `steps`."""
         return f"{self.name}_ns"
 
 
@@ -122,19 +122,19 @@ PHASE_NAMES: tuple[str, ...] = tuple(phase.name for phase in PHASES)
 PHASE_LABELS: dict[str, str] = {phase.name: phase.label for phase in PHASES}
 PHASE_COLORS: dict[str, str] = {phase.name: phase.color for phase in PHASES}
 PHASE_PLACES: dict[str, int] = {name: place for place, name in enumerate(PHASE_NAMES)}
-"""Name -> place in the order of a step, which is the code of the phase in the event log."""
+"""Name -> index in the order of a step; the index is the phase's code in the event log."""
 
 
 def read_phase(value: object) -> str:
-    """Return the name of a phase as a file tells it, "" for anything else."""
+    """Return a phase name from a file's value, "" for anything else."""
     return value if isinstance(value, str) and value in PHASE_LABELS else ""
 
 
 def list_bound_by(bound: Bound) -> tuple[str, ...]:
-    """Return the phases that make a step bound by something."""
+    """Return the phases that belong to a bottleneck."""
     return tuple(phase.name for phase in PHASES if phase.bound == bound)
 
 
 def list_group(group: LineGroup) -> tuple[str, ...]:
-    """Return the phases of a chart, in the order in which it lists them."""
+    """Return the phases of a chart, in the chart's order."""
     return tuple(phase.name for phase in PHASES if phase.group == group)

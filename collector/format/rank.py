@@ -1,6 +1,6 @@
 """One rank of a run: typed, validated access to its manifest and tables.
 
-Pandas is imported where a frame is asked for.
+pandas is imported only when a frame is requested.
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ if TYPE_CHECKING:
     import pandas as pd
 
 HEARTBEAT_LIMIT_S = 60.0
-"""A rank on another host that has not written its manifest for so long counts as crashed."""
+"""A rank on another host is considered crashed if it has not written its manifest for this long."""
 
 TableState = Literal["there", "empty", "off", "missing", "failed", "broken"]
 
 
 @dataclass(frozen=True)
 class TableStatus:
-    """Whether a table can be shown; `reason` is a sentence for the user, empty when it is there."""
+    """Whether a table can be shown; `reason` is a sentence for the user, empty if the table can be shown."""
 
     state: TableState
     reason: str = ""
 
 
 class RankRun:
-    """One rank of a run, seen through a lens. Reading is lazy: nothing is held between calls but the manifest."""
+    """One rank of a run, seen through a lens. Reading is lazy: only the manifest is kept between calls."""
 
     def __init__(self, run_path: Path, rank: int, lens: Lens = WHOLE) -> None:
         self.rank = rank
@@ -69,21 +69,22 @@ class RankRun:
 
     @property
     def key(self) -> tuple[str, Lens]:
-        """What tells this rank, as it is seen here, from every other: the key of whatever is computed from it."""
+        """The cache key for everything computed from this rank and lens."""
         return str(self.folder), self.lens
 
     def through(self, steps: StepRange | None) -> RankRun:
-        """Return the rank seen through a range of its steps, all of them for None."""
+        """Return this rank limited to a range of its steps; all steps for None."""
         return RankRun(self.run_path, self.rank, replace(self.lens, steps=steps))
 
     @property
     def whole(self) -> RankRun:
-        """The rank as its files are, whatever lens this one is seen through."""
+        """This rank without any lens."""
         return RankRun(self.run_path, self.rank)
 
     @property
     def span_ns(self) -> tuple[int, int]:
-        """Return where the first training step that is seen begins and the last one ends; (0, 0) for none. Raises as `table` does."""
+        """Return start of the first and end of the last visible training step, in ns; (0, 0) without steps. Raises as
+        `table` does."""
         return self._reader.span_ns
 
     @cached_property
@@ -101,7 +102,7 @@ class RankRun:
 
     @property
     def state(self) -> RunState:
-        """Return the state, with `recording` turned to `crashed` when nobody is recording any more."""
+        """Return the state; a `recording` rank without a live recorder is `crashed`."""
         manifest = self.manifest
         if manifest.state == "recording" and not _is_recording(self.whole.manifest):
             return "crashed"
@@ -109,11 +110,12 @@ class RankRun:
 
     @property
     def is_recovered(self) -> bool:
-        """Say whether the rank was cut off and all that it left is in its tables."""
+        """Return whether the rank was cut off and all its data is in its tables."""
         return self.state == "crashed" and self.manifest.ended_unix_ns is not None
 
     def table(self, name: str, columns: Sequence[str] | None = None, where: pc.Expression | None = None) -> pa.Table:
-        """Read a table. Raises TableMissingError, TableBrokenError or NewerSchemaError; OptionError for no such table."""
+        """Read a table. Raises TableMissingError, TableBrokenError or NewerSchemaError; OptionError for an unknown
+        table."""
         _check_table(name)
         table = self._reader.read(name, columns, where)
         return self._mark_standstills(table) if name == "steps" else table
@@ -125,12 +127,13 @@ class RankRun:
         return mark_standstills(steps, self.run_path, self.rank, found)
 
     def frame(self, name: str, columns: Sequence[str] | None = None) -> pd.DataFrame:
-        """Read a table as a pandas frame; whole numbers that may be absent are Int64. Raises as `table` does."""
+        """Read a table as a pandas frame; nullable integer columns are Int64. Raises as `table` does."""
         table = self.table(name, columns)
         return make_frame(table, [column.name for column in TABLES[name].columns if column.nullable])
 
     def count_rows(self, name: str) -> int:
-        """Return the rows of a table's files without reading them, whatever the lens; 0 if it was never written."""
+        """Return the number of rows in a table's files, without reading them and without the lens; 0 if the table was
+        never written."""
         total = 0
         for path in parts.find_files(self.folder, name):
             found = path.stat()
@@ -140,13 +143,13 @@ class RankRun:
         return total
 
     def count_steps(self, kind: str = "train") -> int:
-        """Return the training steps, or rows of another kind, that were recorded. Raises as `table` does."""
+        """Return the number of recorded training steps, or of rows of another kind. Raises as `table` does."""
         if self.lens.steps is not None:
             return len(self.table("steps", ["kind"], pc.field("kind") == kind))
         return parts.count_equal(self.folder, "steps", "kind", kind)
 
     def status(self, name: str) -> TableStatus:
-        """Say whether a table can be shown, and if not, why."""
+        """Return whether a table can be shown, and the reason if it cannot."""
         _check_table(name)
         option = TABLES[name].option
         signal = next((s for s in self.manifest.signals if s.name in (option, name) and s.state != "on"), None)
@@ -178,7 +181,7 @@ def read_step_rows(rank: RankRun, columns: Sequence[str] | None = None) -> StepR
 
 
 def describe_steps(rank: RankRun) -> str:
-    """Return the number of training steps in words, also of a rank without that table."""
+    """Return the number of training steps in words, also for a rank without a `steps` table."""
     try:
         return format_number_of(rank.count_steps(), "step")
     except StepscopeError:
@@ -186,7 +189,7 @@ def describe_steps(rank: RankRun) -> str:
 
 
 def make_frame(table: pa.Table, optional: Collection[str]) -> pd.DataFrame:
-    """Return a pandas frame. The whole numbers of `optional` columns are Int64 with NA: floats would round long ids."""
+    """Return a pandas frame. Integer columns in `optional` are Int64 with NA: floats would round long ids."""
     import pandas as pd
 
     nullable = {name for name in optional if name in table.column_names and pa.types.is_integer(table[name].type)}

@@ -1,6 +1,6 @@
 """Open a run directory: typed, validated access to its manifest, its ranks and their tables.
 
-Pandas is imported where a frame is asked for.
+pandas is imported only when a frame is requested.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = ["RankRun", "Run", "TableState", "TableStatus", "open_run"]
 
 
 class Run:
-    """A run directory as its files are; `collector.notebook.run.Run` prints and draws what they hold, too."""
+    """A run directory, read from its files; `collector.notebook.run.Run` can also print and draw them."""
 
     def __init__(self, path: Path, redactor: Redactor | None = None) -> None:
         self.path = path
@@ -40,7 +40,7 @@ class Run:
 
     @property
     def key(self) -> tuple[str, Redactor | None]:
-        """What tells this run, as it is seen here, from every other: the key of whatever is computed from it."""
+        """The cache key for everything computed from this run and redactor."""
         return str(self.path), self.redactor
 
     @cached_property
@@ -58,14 +58,14 @@ class Run:
 
     @property
     def ranks(self) -> tuple[int, ...]:
-        """Return the ranks that left a folder. Raises RunNotFoundError if the run is gone."""
+        """Return the ranks that have a folder. Raises RunNotFoundError if the run is gone."""
         try:
             return layout.find_ranks(self.path)
         except OSError as error:
             raise RunNotFoundError(f"{self.path} cannot be listed ({error})") from None
 
     def rank(self, rank: int | None = None) -> RankRun:
-        """Return one rank, the first for None. Raises RunNotFoundError naming the ranks that there are."""
+        """Return one rank; the first for None. Raises RunNotFoundError naming the existing ranks."""
         ranks = self.ranks
         if rank is None and ranks:
             rank = ranks[0]
@@ -75,7 +75,7 @@ class Run:
         return self.read_rank(rank)
 
     def read_rank(self, rank: int) -> RankRun:
-        """Return a rank that is known to be there, without looking."""
+        """Return a rank without checking that it exists."""
         return RankRun(self.path, rank, Lens(redactor=self.redactor))
 
     @property
@@ -89,7 +89,7 @@ class Run:
 
     @property
     def is_recovered(self) -> bool:
-        """Say whether ranks were cut off, and all that they left is in their tables."""
+        """Return whether some ranks were cut off and all their data is in the tables."""
         cut_off = [rank for number in self.ranks if (rank := self.read_rank(number)).state == "crashed"]
         return bool(cut_off) and all(rank.is_recovered for rank in cut_off)
 
@@ -103,7 +103,7 @@ class Run:
 
 
 def open_run(path: str | Path, base_dir: str | Path | None = None) -> Run:
-    """Open the files of the run at a path; `collector.open_run` says what that may be, and what it raises."""
+    """Open the run at a path; `collector.open_run` documents the accepted paths and the errors."""
     run = Run(find_folder(path, base_dir))
     run.manifest  # noqa: B018  fail here, not at the first use
     return run
@@ -121,7 +121,7 @@ def find_folder(path: str | Path, base_dir: str | Path | None = None) -> Path:
 
 
 def _find_folder(path: Path) -> Path | None:
-    """Return the directory that holds `profiler/`; None for what can be no path, such as one with a null byte."""
+    """Return the directory that holds `profiler/`; None for an impossible path, such as one with a null byte."""
     try:
         folder = path.expanduser().resolve()
         is_inner = folder.name == layout.PROFILER_FOLDER and (folder / layout.RUN_FILE).is_file()

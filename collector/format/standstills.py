@@ -1,8 +1,9 @@
-"""Standstills that a job got over, as the facts of a rank tell them, and the steps that they spoil.
+"""Standstills after which a job went on, read from a rank's facts, and the steps that they distort.
 
-They are judged while they last (`collector.hangs.live`): a long step alone does not tell a hang from an evaluation or a
-checkpoint. Ranks judge each by itself, and one that is hardly over the limit is noted by some and not by others: a long
-step is spoilt, too, where other ranks noted a standstill at that time. Else it would be in the averages of these alone.
+A standstill is detected while it lasts (`collector.hangs.live`): a long step alone does not distinguish a hang from an
+evaluation or a checkpoint. Each rank decides by itself, and a standstill barely over the limit is noted by some ranks
+only. So a long step is also marked if other ranks noted a standstill at that time; otherwise only these ranks' averages
+would include it.
 """
 
 from __future__ import annotations
@@ -25,20 +26,23 @@ from collector.format.steps import mark_stood, read_integers
 FACT = "standstills"
 MOST_KEPT = 20
 REGULAR_TIMES = 3
-"""A run that was silent so often for as long, or half as long, works that way: none of it is a standstill."""
+"""A run with this many silences of the same length, or of half that length, works that way: none of them is a
+standstill."""
 _LONGEST_STACK = 400
 MOST_LOOKED_AT = 64
-"""Other ranks whose manifests are read, the first ones: where a job stands still, all of its ranks do."""
+"""The number of other ranks whose manifests are read. A standstill of a job is in all of them."""
 LEAST_NS = 10**9
 LONG_TIMES = 10
-"""Others are only asked about steps that are so long, and so many times the median."""
+"""Other ranks' manifests are read only for steps of at least this many medians, and at least the limit."""
 _OF_STANDSTILL_FRAC = 0.5
-"""A step that is the longest near a standstill holds at least so much of it: it may have begun or ended in the next."""
+"""The longest step near a standstill overlaps at least this fraction of it; the rest may lie in the neighbouring step.
+"""
 
 
 @dataclass(frozen=True)
 class Standstill:
-    """One of one rank. `step` was open then; `missing` are the ranks that others waited for, of which it may be one."""
+    """One standstill of one rank, during `step`. `missing` are the ranks that others waited for; the rank itself may be
+    among them."""
 
     rank: int
     step: int
@@ -54,12 +58,12 @@ class Standstill:
         return self.ended_unix_ns - self.for_ns
 
     def write(self) -> dict[str, Any]:
-        """Return it as a manifest keeps it."""
+        """Return the standstill in the form of a manifest."""
         return {name: value for name, value in asdict(self).items() if name != "rank"} | {"missing": [*self.missing]}
 
 
 def read_standstills(rank: int, facts: Mapping[str, Any]) -> tuple[Standstill, ...]:
-    """Read what a manifest tells of them; what is no standstill is left out."""
+    """Read the standstills in a manifest's facts; malformed entries are skipped."""
     told = facts.get(FACT)
     found = (_read_entry(rank, entry) for entry in (told[:MOST_KEPT] if isinstance(told, list) else ()))
     return tuple(one for one in found if one is not None)
@@ -86,7 +90,7 @@ def _read_entry(rank: int, told: Any) -> Standstill | None:
 
 
 def mark_standstills(steps: pa.Table, run_path: Path, rank: int, own: tuple[Standstill, ...]) -> pa.Table:
-    """Return rows of a `steps` table that know in which of them the job stood still."""
+    """Return the `steps` rows with the standstills marked in their metadata."""
     told = {one.step: one.for_ns for one in own}
     for step, for_ns in _find_spoilt(steps, run_path, rank).items():
         told.setdefault(step, for_ns)
@@ -94,7 +98,7 @@ def mark_standstills(steps: pa.Table, run_path: Path, rank: int, own: tuple[Stan
 
 
 def _find_spoilt(steps: pa.Table, run_path: Path, rank: int) -> dict[int, int]:
-    """Return the numbers of long steps in which other ranks noted a standstill, and how long each is at least."""
+    """Return the numbers of long steps in which other ranks noted a standstill, each with its least duration in ns."""
     if not {"step", "duration_ns"} <= set(steps.column_names) or not steps.num_rows:
         return {}
     number, length = read_integers(steps, "step", -1), read_integers(steps, "duration_ns")

@@ -1,6 +1,6 @@
-"""Training steps: which of them an average covers, their distribution, and the phases they are made of.
+"""Training steps: the selection for averages, their distribution, and their phases.
 
-Evaluation batches are summed apart, and stand in the place of steps where a run only infers.
+Evaluation batches are summed separately, and replace steps in an inference run.
 """
 
 from __future__ import annotations
@@ -19,32 +19,33 @@ from collector.format.phases import PHASE_NAMES
 from collector.format.schema.wording import form_plural, format_number_of
 
 WARM_UP_MIN_STEPS = 10
-"""A run or trace of fewer training steps is averaged whole: too short to tell a warm-up from chance."""
+"""With fewer training steps nothing is left out as warm-up: too few to distinguish a warm-up from chance."""
 WARM_UP_MAX_SHARE = 0.2
 WARM_UP_RATIO = 1.25
-"""A step at the start belongs to the warm-up while it, or one of the two after it, is so many times the median step and
-longer than all but a twentieth of the later ones: steps that are short and long by turns are no warm-up."""
+"""An early step is warm-up if the step, or either of the next two, takes this many times the median and longer than 95
+% of the later steps. So alternating short and long steps are no warm-up."""
 
 Reason = Literal["warm-up", "standstill", "detailed windows", "probe"]
 _JUDGED = b"stepscope.warm_up_steps"
 _STOOD = b"stepscope.standstills"
 
 SELECTED_COLUMNS = ("kind", "step", "duration_ns", "batch", "loader_start_ns", "detailed", "probed")
-"""What `select_steps` reads of a `steps` table."""
+"""The columns of `steps` that `select_steps` reads."""
 
 
 PERCENTILES: dict[str, float] = {"p50": 50.0, "p90": 90.0, "p95": 95.0, "p97": 97.0, "p99": 99.0, "p999": 99.9}
-"""Field of a distribution -> share in percent, as everything that shows percentiles has them."""
+"""Field of a distribution -> percentile in percent; the same set wherever percentiles are shown."""
 FEWEST_RANKED = 20
-"""Values from which percentiles above the median are shown: below it the 95th lies between the two largest."""
+"""The least number of values for percentiles above the median: with fewer, the 95th lies between the two largest."""
 PERCENTILE_LABELS = tuple(f"p{share:g}" for share in PERCENTILES.values())
 
 
 @dataclass(frozen=True)
 class Distribution:
-    """Of `count` times in ns. Percentiles interpolate linearly between closest ranks (numpy's default).
+    """The distribution of `count` times in ns. Percentiles interpolate linearly between closest ranks (numpy's
+    default).
 
-    Those above the median are None for fewer than `FEWEST_RANKED` times.
+    Percentiles above the median are None for fewer than `FEWEST_RANKED` times.
     """
 
     count: int
@@ -64,7 +65,7 @@ class Distribution:
         return tuple(zip(PERCENTILE_LABELS, (getattr(self, name) for name in PERCENTILES), strict=True))
 
     def explain_unranked(self, noun: str = "step") -> str:
-        """Say why there are no percentiles above the median, "" where there are."""
+        """Return why percentiles above the median are missing, "" if they are there."""
         if self.count >= FEWEST_RANKED:
             return ""
         covers = "the average covers one" if self.count == 1 else f"the average covers {self.count}"
@@ -73,7 +74,7 @@ class Distribution:
 
 @dataclass(frozen=True)
 class StepSummary:
-    """`count`, `first` and `last` are of all training steps, `duration_ns` of those that the average covers."""
+    """A summary of steps: `count`, `first` and `last` cover all training steps, `duration_ns` only the averaged steps."""
 
     count: int
     first: int | None
@@ -83,13 +84,13 @@ class StepSummary:
 
     @property
     def excluded(self) -> tuple[int, ...]:
-        """The steps that the average leaves out, in order."""
+        """The numbers of the steps that the average leaves out, in order."""
         return tuple(sorted(int(number) for group in self.left_out for number in group.steps))
 
 
 @dataclass(frozen=True)
 class PhaseShare:
-    """One part of the mean step. The means sum to the mean step, the shares to 1."""
+    """One phase of the mean step. The means sum to the mean step, the shares to 1."""
 
     name: str
     mean_ns: float
@@ -98,7 +99,7 @@ class PhaseShare:
 
 @dataclass(frozen=True)
 class LeftOut:
-    """The numbers of steps that an average does not cover for one reason."""
+    """The numbers of the steps that an average leaves out for one reason."""
 
     reason: Reason
     steps: Ints
@@ -106,10 +107,11 @@ class LeftOut:
 
 @dataclass(frozen=True)
 class StepSelection:
-    """Training steps as arrays of equal length in time order, and what each is.
+    """Training steps as arrays of equal length in time order, with one label per array.
 
-    `kept` are those that an average covers: neither warm-up nor inside a detailed window, nor part of the probe, and the
-    job did not stand still (`stood`) in them. `regular` leaves out the amortised events too (first of an epoch): what the noise and the loader model are made from.
+    `kept` are the steps in an average: not warm-up, not in a detailed window, not in the probe, and without a
+    standstill (`stood`). `regular` also leaves out the first steps of epochs, whose cost is amortised; the noise and
+    the loader model use `regular`.
     """
 
     step: Ints
@@ -124,7 +126,7 @@ class StepSelection:
 
     @property
     def left_out(self) -> tuple[LeftOut, ...]:
-        """The steps that an average does not cover, by why."""
+        """The steps outside the average, grouped by reason."""
         kinds: tuple[tuple[Reason, Mask], ...] = (
             ("warm-up", self.warm_up & ~self.kept),
             ("standstill", self.stood & ~self.warm_up & ~self.kept),
@@ -137,7 +139,7 @@ class StepSelection:
 def select_steps(steps: pa.Table) -> StepSelection:
     """Label the training steps of a `steps` table.
 
-    Steps in a detailed window are kept only where nearly nothing else was recorded, as in an imported trace.
+    Steps in a detailed window are kept only if almost no other steps were recorded, as in an imported trace.
     """
     train = train_steps(steps)
     duration = read_integers(train, "duration_ns")
@@ -159,7 +161,7 @@ def select_steps(steps: pa.Table) -> StepSelection:
 
 
 def explain_left_out(left_out: Iterable[LeftOut], noun: str = "step") -> str:
-    """Return `3 steps left out: warm-up, detailed windows`, empty where the average covers every step."""
+    """Return `3 steps left out: warm-up, detailed windows`, empty if the average covers every step."""
     groups = list(left_out)
     reasons = ", ".join(dict.fromkeys(group.reason for group in groups))
     count = sum(len(group.steps) for group in groups)
@@ -167,47 +169,48 @@ def explain_left_out(left_out: Iterable[LeftOut], noun: str = "step") -> str:
 
 
 def explain_average(selections: Iterable[StepSelection], noun: str = "step") -> str:
-    """Say which steps the means over all of them cover: how many are left out, or `every step counted`."""
+    """Return which steps the means over all selections cover: how many are left out, or `every step counted`."""
     left_out = [group for selection in selections for group in selection.left_out]
     return explain_left_out(left_out, noun) or f"every {noun} counted"
 
 
 def mark_judged(steps: pa.Table, warm_up: int) -> pa.Table:
-    """Return part of a run's steps, of which the first `warm_up` training steps are its warm-up as the whole run tells.
+    """Return a section of a run's steps, marked with the number of its training steps that are warm-up in the whole
+    run.
 
-    A part by itself cannot tell: its first steps may be slow without being the first of the run.
+    The section alone does not show this: its first steps may be slow without being the first of the run.
     """
     return steps.replace_schema_metadata({**(steps.schema.metadata or {}), _JUDGED: str(warm_up).encode()})
 
 
 def mark_stood(steps: pa.Table, for_ns: Mapping[int, int]) -> pa.Table:
-    """Return a run's steps, in some of which, by number, the job stood still for so long: the table does not tell."""
+    """Return the steps with metadata on standstills: step number -> least duration in ns. The table itself lacks them."""
     told = json.dumps({str(number): length for number, length in for_ns.items()})
     return steps.replace_schema_metadata({**(steps.schema.metadata or {}), _STOOD: told.encode()})
 
 
 def train_steps(steps: pa.Table) -> pa.Table:
-    """Return the rows of a `steps` table that are training steps."""
+    """Return the training steps of a `steps` table."""
     is_train = pc.equal(steps.column("kind").combine_chunks().cast(pa.string()), "train")
     # A long table is not copied where that changes nothing: pages ask for its training steps many times.
     return steps if pc.all(is_train).as_py() else steps.filter(is_train)
 
 
 def tells_waits(is_trace: bool, data_wait_ns: int) -> bool:
-    """Say whether steps that wait so long for data in all tell how long they wait.
+    """Return whether the steps' total data wait is a measurement.
 
-    A trace without any such time has no call of a DataLoader: what its steps wait for their input counts as another phase.
+    A trace with a total of zero has no call of a DataLoader: the wait for input is then in another phase.
     """
     return data_wait_ns > 0 or not is_trace
 
 
 def sum_recorded(steps: pa.Table) -> int:
-    """Return the recorded time in ns: that of all rows, whatever their kind."""
+    """Return the recorded time in ns: the sum over all rows of any kind."""
     return int(read_integers(steps, "duration_ns").sum())
 
 
 def read_integers(table: pa.Table, name: str, absent: int = 0) -> Ints:
-    """Return a column of integers or flags as int64, null as `absent`: its reader names that value where null can occur."""
+    """Return a column of integers or flags as int64, with null as `absent`. Callers pass `absent` where null can occur."""
     values = table.column(name)
     if values.null_count:
         values = values.cast(pa.int64()).fill_null(absent)
@@ -217,7 +220,7 @@ def read_integers(table: pa.Table, name: str, absent: int = 0) -> Ints:
 
 
 def measure_between(every: pa.Table) -> Ints:
-    """Return of each training step of a `steps` table how long the rows take that lie between it and the one before."""
+    """Return for each training step the time in ns of the other rows between it and the previous training step."""
     is_train = np.asarray(pc.equal(every["kind"].cast(pa.string()), "train").to_numpy(zero_copy_only=False), np.bool_)
     before = np.cumsum(np.where(is_train, 0, read_integers(every, "duration_ns")))[is_train]
     found: Ints = np.diff(before, prepend=before[:1])
@@ -246,7 +249,7 @@ def _find_probed(train: pa.Table) -> Mask:
 
 
 def find_stood(train: pa.Table) -> Mask:
-    """Say of training steps whether the job stood still in them, as `mark_stood` was told."""
+    """Return for each training step whether `mark_stood` marked a standstill in it."""
     told = json.loads((train.schema.metadata or {}).get(_STOOD, b"{}"))
     step, duration = read_integers(train, "step"), read_integers(train, "duration_ns")
     found = np.zeros(train.num_rows, np.bool_)
@@ -261,7 +264,7 @@ def _find_first_of_epoch(train: pa.Table) -> Mask:
 
 
 def summarize_steps(steps: pa.Table) -> StepSummary:
-    """Summarise a `steps` table: `count`, `first` and `last` of all training steps, `duration_ns` of those kept."""
+    """Summarise a `steps` table: `count`, `first` and `last` over all training steps, `duration_ns` over the kept ones."""
     selection = select_steps(steps)
     if not len(selection.step):
         return StepSummary(0, None, None, (), None)
@@ -290,12 +293,12 @@ def summarize_durations(values: Ints) -> Distribution | None:
 
 
 def summarize_phases(steps: pa.Table) -> tuple[PhaseShare, ...]:
-    """Return the parts of the mean step, over the steps that `summarize_steps` averages; empty if there are none."""
+    """Return the phases of the mean step, over the steps that `summarize_steps` averages; empty if there are none."""
     return share_phases(train_steps(steps).filter(pa.array(select_steps(steps).kept)))
 
 
 def share_phases(rows: pa.Table) -> tuple[PhaseShare, ...]:
-    """Return the parts of the mean row, over all of the rows; empty if there are none."""
+    """Return the phases of the mean row, over all given rows; empty if there are none."""
     count = rows.num_rows
     if not count:
         return ()
@@ -305,7 +308,8 @@ def share_phases(rows: pa.Table) -> tuple[PhaseShare, ...]:
 
 
 def find_stall_limit(durations: Ints | Floats) -> float:
-    """Return the step time in ns from which a step is stalled: half again the median, and eight robust deviations."""
+    """Return the step time in ns above which a step is a stall: the median plus half of it, or plus eight robust
+    deviations, whichever is more."""
     middle = float(np.median(durations))
     spread = 1.4826 * float(np.median(np.abs(durations - middle)))
     return middle + max(0.5 * middle, 8.0 * spread)
@@ -316,9 +320,10 @@ _FIRST_BATCH = b"stepscope.first_batch"
 
 @dataclass(frozen=True)
 class StepRows:
-    """The `steps` table of a rank: `every` row as it was recorded, and the same with what counts as its steps.
+    """The `steps` table of a rank: `every` recorded row, and `steps`, with the rows that are analysed as training
+    steps.
 
-    Those are the training steps; of a run that only infers its evaluation batches, numbered from 1.
+    In a training run these are the training steps; in an inference run the evaluation batches, numbered from 1.
     """
 
     every: pa.Table
@@ -327,13 +332,13 @@ class StepRows:
 
     @property
     def noun(self) -> Literal["step", "batch"]:
-        """What one of them is called wherever it is shown."""
+        """The noun for one such row on pages."""
         return "batch" if self.infers else "step"
 
 
 @dataclass(frozen=True)
 class EvaluationSummary:
-    """All evaluation batches of the run; `total_ns` is their time in all, `share_frac` that of the recorded time."""
+    """All evaluation batches of the run; `total_ns` is their total time, `share_frac` its share of the recorded time."""
 
     count: int
     total_ns: int
@@ -355,9 +360,9 @@ def summarize_evaluation(steps: pa.Table) -> EvaluationSummary | None:
 
 
 def number_batches(steps: pa.Table) -> pa.Table:
-    """Return the evaluation batches as if they were training steps: what an inference run is read as.
+    """Return the evaluation batches as training steps, which is how an inference run is read.
 
-    They are numbered from 1, those of a part of a run as `mark_first_batch` tells.
+    Batches are numbered from 1; in a section of a run, from the number given to `mark_first_batch`.
     """
     batches = steps.filter(pc.equal(steps["kind"].cast(pa.string()), "eval"))
     kinds = pa.array(["train"] * batches.num_rows, pa.string()).dictionary_encode()
@@ -368,12 +373,12 @@ def number_batches(steps: pa.Table) -> pa.Table:
 
 
 def mark_first_batch(steps: pa.Table, number: int) -> pa.Table:
-    """Return part of the rows of a run that only infers, whose first batch has that number in the whole run."""
+    """Return a section of an inference run's rows, marked with the number of its first batch in the whole run."""
     return steps.replace_schema_metadata({**(steps.schema.metadata or {}), _FIRST_BATCH: str(number).encode()})
 
 
 def count_as_steps(every: pa.Table) -> StepRows:
-    """Tell what of a `steps` table counts as its steps."""
+    """Choose the rows of a `steps` table that are analysed as training steps."""
     if has_training(every):
         return StepRows(every, every, infers=False)
     batches = number_batches(every)
@@ -381,5 +386,5 @@ def count_as_steps(every: pa.Table) -> StepRows:
 
 
 def has_training(steps: pa.Table) -> bool:
-    """Say whether the run trained; a run of evaluation batches alone is an inference run."""
+    """Return whether the run has training steps; a run with evaluation batches only is an inference run."""
     return bool(pc.any(pc.equal(steps["kind"].cast(pa.string()), "train")).as_py())

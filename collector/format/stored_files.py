@@ -1,4 +1,4 @@
-"""Parquet files of the tables: their Arrow schemas, opening one, and whether it holds what its table declares."""
+"""Parquet files of the tables: their Arrow schemas, how to open a file, and the check against its declaration."""
 
 from __future__ import annotations
 
@@ -41,23 +41,25 @@ SCHEMAS = {table: make_schema(table) for table in TABLES}
 
 
 FARTHEST_NS = 1 << 61
-"""No time lies so far from a run's epoch (73 years); sums and differences of such times still fit 64 bits."""
+"""The greatest distance of a time from a run's epoch (73 years); sums and differences of such times still fit 64 bits.
+"""
 MOST_TRACKS = 1 << 24
-"""Tracks are numbered from 0; a number beyond this is damage, and no reason to make room for as many."""
+"""Tracks are numbered from 0; a greater number is damage, and must not reserve memory."""
 
 
 LENDERS: list[Callable[[Path, bool], None]] = []
-"""Called before a file is read, with whether only its end is: they fetch what is not on this machine yet."""
+"""Functions called before a file is read, to fetch a file that is not on this machine. The flag asks for its end only.
+"""
 
 
 def borrow(path: Path, end_only: bool = False) -> None:
-    """Have a file fetched that is not on this machine yet. Raises TableMissingError if it cannot be."""
+    """Fetch a file if it is not on this machine. Raises TableMissingError if that fails."""
     for lend in LENDERS:
         lend(path, end_only)
 
 
 def open_file(path: Path, table: str, columns: Iterable[str] = ()) -> pq.ParquetFile:
-    """Open a file of a table, to read it piece by piece. Raises as `check_schema`, and what Arrow raises."""
+    """Open a table's file for reading in pieces. Raises as `check_schema`, and Arrow's errors."""
     borrow(path)
     try:
         file = pq.ParquetFile(open_native(path))
@@ -68,7 +70,7 @@ def open_file(path: Path, table: str, columns: Iterable[str] = ()) -> pq.Parquet
 
 
 def open_native(path: Path) -> pa.NativeFile:
-    """Open a file so that Arrow reads it by itself: nothing of Python's is held by its threads, whose end may come late."""
+    """Open a file for Arrow alone: its threads, which may end late, then hold no Python objects."""
     borrow(path)
     with open(path, "rb", opener=open_inside) as file:
         try:
@@ -80,7 +82,7 @@ def open_native(path: Path) -> pa.NativeFile:
 
 
 def is_plain(path: Path) -> bool:
-    """Say whether Arrow takes a path: it takes no name that is no UTF-8."""
+    """Return whether Arrow accepts the path: names that are not UTF-8 are rejected."""
     try:
         str(path).encode("utf-8")
     except UnicodeEncodeError:
@@ -89,7 +91,7 @@ def is_plain(path: Path) -> bool:
 
 
 def check_ranges(data: pa.Table | pa.RecordBatch, path: Path) -> None:
-    """Raise TableBrokenError if a time or a track of the file can be none. Nulls are left to the caller."""
+    """Raise TableBrokenError if a time or a track of the file is out of range. Nulls are left to the caller."""
     for name in data.schema.names:
         low, high = (0, MOST_TRACKS) if name == "track" else (-FARTHEST_NS, FARTHEST_NS)
         column = data.column(name)
@@ -102,7 +104,7 @@ def check_ranges(data: pa.Table | pa.RecordBatch, path: Path) -> None:
 
 
 def check_schema(stored: pa.Schema, table: str, path: Path, columns: Iterable[str]) -> list[str]:
-    """Return the columns that cannot be null but came with a later version than the file's.
+    """Return the columns that are not nullable and newer than the file's version.
 
     Raises TableBrokenError if another column is missing or has another type, NewerSchemaError for a newer file.
     """
@@ -124,7 +126,7 @@ def check_schema(stored: pa.Schema, table: str, path: Path, columns: Iterable[st
 
 
 def _holds(found: pa.DataType, declared: pa.DataType) -> bool:
-    """Say whether values of a stored type are those of the declared one, however they are encoded."""
+    """Return whether a stored type has the declared type's values, in any encoding."""
     if pa.types.is_dictionary(found):
         found = found.value_type
     if pa.types.is_null(found):

@@ -1,7 +1,8 @@
-"""Where the rows of the tables stand on a timeline: the page, its export and the traces of `Run.write_trace` agree.
+"""The rows of the timeline: shared by the page, its export and the traces of `Run.write_trace`.
 
-A process is the heading, a row one thread below it: the training, the main process, each DataLoader worker, and the
-pipeline that the user built, with one row for each replica of a stage."""
+A process is a heading; a row below it is a thread: the training, the main process, each DataLoader worker, and the
+user's own pipeline with a row for each replica of a stage.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ RANGE_COLUMNS = ("id", "parent", "name", "process", "thread_id", "step", "start_
 COLLECTIVE_COLUMNS = ("step", "name", "group", "start_ns", "duration_ns", "held_ns")
 STAGE_COLUMNS = ("stage", "replica", "kind", "detail", "loader", "start_ns", "duration_ns")
 WAIT_COLOUR = "grey"
-"""The name that chrome://tracing gives the colour of waits."""
+"""The colour of waits, by its name in chrome://tracing."""
 _WORKER = re.compile(r"Worker ([0-9]{1,9})\b")
 _KIND_LABELS = {
     "input_wait": "wait on input queue",
@@ -53,7 +54,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Placed:
-    """Rows in the order in which they are shown; which of them each slice stands on, its name and its category."""
+    """Timeline rows in display order, and for each slice its row, name and category."""
 
     rows: tuple[Row, ...]
     row: npt.NDArray[np.int32]
@@ -62,7 +63,7 @@ class Placed:
 
 
 def place_steps(steps: pa.Table) -> Placed:
-    """Place rows of `steps`, which has STEP_COLUMNS."""
+    """Assign the rows of `steps` to the timeline; `steps` needs STEP_COLUMNS."""
     kind = _text(steps["kind"])
     train, evaluation = pc.equal(kind, "train"), pc.equal(kind, "eval")
     number = pc.binary_join_element_wise("Step", _text(steps["step"]), " ")
@@ -72,13 +73,13 @@ def place_steps(steps: pa.Table) -> Placed:
 
 
 def place_phases(phases: pa.Table) -> Placed:
-    """Place rows of `phases`, which has PHASE_COLUMNS."""
+    """Assign the rows of `phases` to the timeline; `phases` needs PHASE_COLUMNS."""
     name = _relabel(phases["phase"], PHASE_LABELS)
     return _place_on_one(Row("phase", TRAINING, "Phases"), name, _constant("phase", phases.num_rows))
 
 
 def place_ranges(ranges: pa.Table) -> Placed:
-    """Place rows of `ranges`, which has RANGE_COLUMNS: each thread that marked some has one row, on which they nest."""
+    """Assign `ranges` to the timeline; it needs RANGE_COLUMNS. Each thread has one row, on which its ranges nest."""
     process = pc.fill_null(_text(ranges["process"]), "")
     threads = pc.binary_join_element_wise(process, _text(ranges["thread_id"]), ".").dictionary_encode()
     names = threads.dictionary.to_pylist()
@@ -87,7 +88,7 @@ def place_ranges(ranges: pa.Table) -> Placed:
 
 
 def place_collectives(collectives: pa.Table) -> Placed:
-    """Place rows of `collectives`, which has COLLECTIVE_COLUMNS: each process group has one row."""
+    """Assign `collectives` to the timeline; it needs COLLECTIVE_COLUMNS. Each process group has one row."""
     groups = pc.fill_null(_text(collectives["group"]), "").dictionary_encode()
     names = groups.dictionary.to_pylist()
     rows = tuple(Row("range", TRAINING, f"Collectives, group {name or 'default'}") for name in names)
@@ -96,12 +97,13 @@ def place_collectives(collectives: pa.Table) -> Placed:
 
 
 def select_light(collectives: pa.Table) -> pa.Table:
-    """Return the collectives that were timed outside of detailed windows: the others are slices already."""
+    """Return the collectives timed outside detailed windows: inside a window they are slices already."""
     return collectives.filter(pc.is_valid(collectives["held_ns"]))
 
 
 def place_stages(stages: pa.Table) -> Placed:
-    """Place rows of `stages`, which has STAGE_COLUMNS: workers first, then the main process, then the user's stages."""
+    """Assign `stages` to the timeline; it needs STAGE_COLUMNS. Workers come first, then the main process, then the
+    user's stages."""
     stage, kind = _text(stages["stage"]), _text(stages["kind"])
     replica = _text(pc.fill_null(stages["replica"], -1))
     loader = pc.fill_null(_text(stages["loader"]), "")
@@ -123,19 +125,19 @@ def place_stages(stages: pa.Table) -> Placed:
 
 
 def find_workers(stages: pa.Table) -> pa.ChunkedArray:
-    """Return the number of the DataLoader worker that each row of `stages` tells of, null for all others."""
+    """Return the DataLoader worker's number for each row of `stages`, null for all other rows."""
     is_worker = pc.and_(pc.is_valid(stages["loader"]), pc.greater_equal(stages["replica"], 0))
     return pc.if_else(is_worker, stages["replica"], None)
 
 
 def find_worker(process: str) -> int | None:
-    """Return the number of the worker that a process of a timeline is, None for every other."""
+    """Return the worker's number for a timeline process, None if the process is no worker."""
     found = _WORKER.match(process)
     return int(found[1]) if found else None
 
 
 def sort_place(process: str, name: str) -> tuple[int, int, int, str]:
-    """Return what puts the rows of a frame of spans into the order of the page, as far as names tell it."""
+    """Return a sort key that puts the rows of a span frame into the page's order, as far as names allow."""
     known = STAGES.index(name) if name in STAGES else len(STAGES)
     if process == TRAINING:
         return 0, 0, ("Steps", "Phases", name).index(name), name
@@ -204,7 +206,7 @@ _MOST_TOLD = 20
 
 
 def list_workers(ranks: Sequence[RankRun]) -> list[int]:
-    """Return the numbers of the workers that some ranks have. Raises as `RankRun.table` does."""
+    """Return the numbers of the workers of some ranks. Raises as `RankRun.table`."""
     found: set[int] = set()
     for rank in ranks:
         try:
@@ -216,13 +218,13 @@ def list_workers(ranks: Sequence[RankRun]) -> list[int]:
 
 
 def keep_workers(stages: pa.Table, workers: Collection[int]) -> pa.Table:
-    """Return the rows of `stages` that tell of some workers, and those that tell of no worker."""
+    """Return the rows of `stages` for the given workers, and the rows that belong to no worker."""
     worker = find_workers(stages)
     return stages.filter(pc.or_(pc.is_null(worker), pc.is_in(worker, pa.array(sorted(workers), pa.int32()))))
 
 
 def check_numbers(what: str, there: Sequence[int], wanted: Iterable[int]) -> list[int]:
-    """Return the numbers wanted. OptionError that names those there are, if one of them is not."""
+    """Return the wanted numbers. Raises OptionError listing the existing numbers if one does not exist."""
     known = set(there)
     chosen = []
     for number in wanted:

@@ -1,14 +1,15 @@
-"""Names that tables hold and that code asks for: each stands here once."""
+"""Names used both in tables and in code, each defined once."""
 
 from __future__ import annotations
 
 STAGES = ("read", "transform", "collate", "send", "pin", "h2d", "step")
-"""The stages of a DataLoader in the order in which a batch goes through them; the codes of the log of stages."""
+"""The stages of a DataLoader in a batch's order; the index is the stage's code in the log of stages."""
 STACK_STAGES = ("read", "transform", "collate", "fetch", "send", "wait")
-"""Where a batch is made, as stacks tell it; `fetch` is read or transform where the samples were not timed one by one."""
+"""The stages of batch preparation that stacks show; `fetch` is read or transform if the samples were not timed one by
+one."""
 STAGE_KINDS = ("work", "input_wait", "output_wait", "setup", "cleanup")
 WORKER_QUEUE, PIN_QUEUE = QUEUES = ("worker_queue", "pin_queue")
-"""The queues of a DataLoader in the order in which a batch passes them."""
+"""The queues of a DataLoader in a batch's order."""
 DEVICE_CATEGORIES = ("kernel", "memcpy", "memset")
 SLICE_CATEGORIES = (
     *("operator", *DEVICE_CATEGORIES, "runtime", "communication", "annotation", "python", "module"),
@@ -20,11 +21,11 @@ FAMILIES: tuple[str, ...] = (
     *("copy", "memory", "loss", "embedding", "indexing", "random", "optimizer", "communication", "autograd"),
     *("annotation", "other"),
 )
-"""What an operator may belong to: the column `type` of the table of operators."""
+"""The families of operators: values of the column `type` in the table of operators."""
 NO_OPERATOR = "(no operator"
-"""How the names begin under which the table of operators holds device work that no operator launched."""
+"""The name prefix, in the table of operators, of device work that no operator launched."""
 TRIGGERS = ("option", "control", "outlier", "starvation", "drift")
-"""What a window was taken for: the option, control.json, or something that the sidecar saw in the steps."""
+"""The triggers of a window: the option, control.json, or an event that the sidecar found in the steps."""
 SIGNALS = (
     *("arithmetic", "backward", "communication", "compiles", "data_pipeline", "device_time", "ending", "environment"),
     *(
@@ -43,7 +44,7 @@ SIGNALS = (
     *("probe", "queues", "ranges", "resources", "sampler", "saving", "stacks", "stages", "steps", "threads"),
     *("torchdata", "triggers", "unused_gradients", "window", "workers"),
 )
-"""The parts of a recording that a manifest names."""
+"""The signals of a recording that a manifest can name."""
 WARNINGS = (
     *("batches_guessed", "collectives", "control_file", "ddp_records", "ended_by", "input_unseen", "no_device"),
     *("no_sidecar", "not_written", "other_world_size", "probe_unavailable", "rank_unreadable", "ranges_left_open"),
@@ -52,7 +53,7 @@ WARNINGS = (
     *("trace_events_unreadable", "trace_events_untimed", "trace_incomplete", "trace_repaired"),
     *("trace_without_steps", "updates_unseen", "window_cut_short"),
 )
-"""The codes of the warnings of a rank."""
+"""The warning codes of a rank."""
 _ELEMENT_BYTES = (
     ("complex<double>", 16), ("complexdouble", 16), ("complex128", 16),
     ("complex<float>", 8), ("complexfloat", 8), ("complex64", 8),
@@ -64,9 +65,9 @@ _ELEMENT_BYTES = (
 
 
 def find_element_bytes(dtype: str) -> int | None:
-    """Return the size of one element of a dtype, None for one that is not known.
+    """Return the size of one element of a dtype in bytes, None for an unknown dtype.
 
-    Traces name it in many ways, such as c10::BFloat16, long int, Float8_e4m3fn or complex64.
+    Traces use many spellings, such as c10::BFloat16, long int, Float8_e4m3fn or complex64.
     """
     lowered = dtype.lower()
     return next((size for known, size in _ELEMENT_BYTES if known in lowered), None)

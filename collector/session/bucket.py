@@ -15,7 +15,7 @@ from collector.storage.process import start_upload
 from collector.storage.urls import explain, find_missing_package, find_spool, split_url
 
 PATIENCE_S = 10.0
-"""How long the end of a training waits for the upload; no longer than this even if the last attempt failed."""
+"""How long the end of a training waits for the upload. A failed last attempt ends the wait."""
 _POLL_S = 0.1
 
 

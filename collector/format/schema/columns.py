@@ -1,4 +1,4 @@
-"""How a table is declared: its columns with dtype, unit and meaning, and what a redacted run shows of its texts."""
+"""The declaration of a table: its columns with dtype, unit and meaning, and the texts that a redacted run shows."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 SCHEMA_VERSION = 1
-"""The version of the run format; raised when a reader of the last version would misread a run."""
+"""The version of the run format; raised when a reader for the previous version would misread a run."""
 
 Names = Literal["", "annotations", "torch", "kernels", "errors"]
 _KEY = "shown"
@@ -15,12 +15,11 @@ _KEY = "shown"
 
 @dataclass(frozen=True)
 class Shown:
-    """Which texts are public. Any other becomes `alias` and a number, or is left out where `alias` is empty.
+    """The public texts of a column. Every other text becomes `alias` and a number, or is left out if `alias` is empty.
 
-    Public are the texts of `words`, whatever number they hold; those whose letters are words of `letters`, such as
-    `[["float", "int"]]`; and those that `names` has a list of. `separator` joins texts that are shown one by one. Of a
-    JSON object the keys are texts, too, and the texts below a key of `left_out` are left out. `is_json` is of a column whose
-    texts are JSON objects.
+    A text is public if it is in `words`, whatever numbers it holds; if its letters are words of `letters`, such as
+    `[["float", "int"]]`; or if a list in `names` holds it. `separator` joins texts that are checked one by one.
+    `is_json` marks a column of JSON objects: its keys are texts too, and texts below a key in `left_out` are left out.
     """
 
     alias: str = ""
@@ -34,7 +33,7 @@ class Shown:
 
 LEFT_OUT = Shown()
 NUMBERS = Shown(letters=())
-"""Numbers as JSON, or spelled with other signs."""
+"""Numbers in JSON or with other punctuation."""
 OPERATOR = Shown("operator", names="torch")
 GROUP = Shown("group", words=("0",))
 COLLECTIVE = Shown(
@@ -69,12 +68,12 @@ DEVICE = Shown(
 
 
 def shown(what: Shown) -> Mapping[str, Any]:
-    """Return the metadata by which a field of a dataclass declares what is shown of its texts."""
+    """Return the metadata with which a dataclass field declares its public texts."""
     return {_KEY: what}
 
 
 def read_shown(metadata: Mapping[str, Any]) -> Shown | None:
-    """Return what a field declares, None for nothing."""
+    """Return a field's declaration of public texts, None if there is none."""
     found = metadata.get(_KEY)
     return found if isinstance(found, Shown) else None
 
@@ -85,11 +84,11 @@ Dtype = Literal["int64", "int32", "float64", "bool", "string", "category"]
 
 @dataclass(frozen=True)
 class Column:
-    """One column of a table. `counts` is its unit where the name does not end in one.
+    """One column of a table. `counts` is its unit if its name has no unit suffix.
 
-    `since` is the format version that brought the column. In files of an older one a column that cannot be null reads
-    as 0; without it in a file of that version or a later one, the file is damaged. `shown` says which texts of the column
-    a redacted run shows; every column of texts has it.
+    `since` is the format version that introduced the column. In an older file, a column that is not nullable reads as
+    0; in a file of that version or later, a missing column means damage. `shown` declares the texts that a redacted run
+    shows; every text column has it.
     """
 
     name: str
@@ -102,7 +101,7 @@ class Column:
 
     @property
     def unit(self) -> str:
-        """The unit of the values, empty for a name, a flag or an identifier."""
+        """The unit of the values; empty for a name, a flag or an identifier."""
         ending = self.name.rpartition("_")
         return self.counts or (ending[2] if ending[0] and ending[2] in ("ns", "bytes") else "")
 
@@ -112,7 +111,7 @@ class Column:
 
 
 def category(name: str, meaning: str, shown: Shown, nullable: bool = False) -> Column:
-    """Declare a column of texts that repeat."""
+    """Declare a text column with few distinct values."""
     return Column(name, "category", meaning, nullable=nullable, shown=shown)
 
 
@@ -120,8 +119,8 @@ def category(name: str, meaning: str, shown: Shown, nullable: bool = False) -> C
 class Table:
     """One table of a run: `rank_<r>/<name>.parquet`, or a folder `rank_<r>/<name>/` of parts in time order.
 
-    `option` names the `Profiler` argument that switches the table off, empty where nothing does.
-    `since` is the schema version that brought the table.
+    `option` names the `Profiler` argument that switches the table off, empty if there is none. `since` is the schema
+    version that introduced the table.
     """
 
     name: str

@@ -1,6 +1,7 @@
-"""`profiler/control.json`: what a run that records is asked to do.
+"""`profiler/control.json`: an order to a run that is recording.
 
-{"window": {"first": 500, "count": 5}}    take a detailed window of 5 steps from step 500, or from now if that has passed
+{"window": {"first": 500, "count": 5}}    take a detailed window of 5 steps from step 500, or from now if that has
+passed
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from collector.format.schema.reading import read_small_text
 from collector.format.schema.writing import replace_text
 
 MOST_STEPS = 1000
-"""Steps of one window: its events are held in memory until it closes."""
+"""The most steps of one window: its events are held in memory until it closes."""
 MOST_FIRST = (1 << 36) - 1
 MOST_BYTES = 65_536
 _EXAMPLE = '{"window": {"first": 500, "count": 5}}'
@@ -23,7 +24,7 @@ _EXAMPLE = '{"window": {"first": 500, "count": 5}}'
 
 @dataclass(frozen=True)
 class WindowRequest:
-    """Steps `first` and following, `count` of them."""
+    """A request for a window of `count` steps from step `first`."""
 
     first: int
     count: int
@@ -34,7 +35,7 @@ class WindowRequest:
 
 
 def build_request(first: Any, count: Any) -> WindowRequest:
-    """Check the numbers. ValueError says what is wrong with them."""
+    """Check the numbers and return the request. ValueError names the mistake."""
     if not (_is_number(first) and 0 <= first <= MOST_FIRST):
         raise ValueError(f"first takes the number of a step, not {first!r:.80}")
     if not (_is_number(count) and 1 <= count <= MOST_STEPS):
@@ -43,7 +44,7 @@ def build_request(first: Any, count: Any) -> WindowRequest:
 
 
 def read_control(run_path: Path) -> WindowRequest:
-    """Read control.json of a run. OSError if it is not there, ValueError says what is wrong with it."""
+    """Read control.json of a run. OSError if the file is missing; ValueError names a mistake in it."""
     text = read_small_text(control_file(run_path))
     if len(text) > MOST_BYTES:
         raise ValueError(f"it is larger than {MOST_BYTES} bytes; write {_EXAMPLE}")

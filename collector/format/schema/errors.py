@@ -23,7 +23,7 @@ from typing import ParamSpec, TypeVar
 
 
 class StepscopeError(Exception):
-    """Base of all: catch this to catch everything that Stepscope raises on purpose."""
+    """Base class: catch it to catch every error that Stepscope raises on purpose."""
 
 
 class UsageError(StepscopeError):
@@ -67,7 +67,7 @@ class TableMissingError(RunError):
 
 
 class TableBrokenError(RunError):
-    """`remedy` is the command that mends the run, ready to be pasted; empty where none can."""
+    """`remedy` is a shell command that repairs the run, ready to paste; empty if none can."""
 
     def __init__(self, message: str, remedy: str = "") -> None:
         super().__init__(message)
@@ -88,7 +88,8 @@ A = TypeVar("A")
 
 
 def read_or(absent: A, read: Callable[P, T], *args: P.args, **given: P.kwargs) -> T | A:
-    """Return what is read, or what stands for it where that cannot be: a damaged table counts as one not collected."""
+    """Return the result of `read`, or `absent` if the data cannot be read: a damaged table is treated as never
+    collected."""
     try:
         return read(*args, **given)
     except RunError:

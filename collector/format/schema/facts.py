@@ -1,4 +1,5 @@
-"""What `facts` of rank.json may hold: what rules and pages read that is no column of a table, each name declared once."""
+"""The allowed names in `facts` of rank.json: data for rules and pages that is in no table column. Each name is declared
+once."""
 
 from __future__ import annotations
 
@@ -11,9 +12,9 @@ from collector.format.words import TRIGGERS
 
 @dataclass(frozen=True)
 class Fact:
-    """One name. What is kept under it is JSON; whoever reads it takes it for hostile, and for absent in an older run.
+    """One allowed name. Its value is JSON, which readers treat as hostile, and as absent in older runs.
 
-    `shown` says which of its texts, keys among them, a redacted run shows.
+    `shown` declares the texts, including keys, that a redacted run shows.
     """
 
     name: str
@@ -22,7 +23,7 @@ class Fact:
 
 
 UNTOLD = "exit"
-"""The process left before analyse(): at the last line of the script or by sys.exit(), which nothing tells apart."""
+"""The process ended before analyse(), at the script's last line or by sys.exit(); the two cannot be distinguished."""
 _PLACE = Shown(
     "group",
     words=(
@@ -33,7 +34,7 @@ _PLACE = Shown(
     letters=COLLECTIVE.letters,
     left_out=("stack", "label"),
 )
-"""Where a rank is, and the collective that it calls next."""
+"""The position of a rank, and the next collective that it calls."""
 _LOGGERS = ("logging", "TensorBoard", "Weights & Biases", "MLflow")
 _DDP = (
     *("find_unused_parameters", "gradient_as_bucket_view", "static_graph", "bucket_cap_bytes", "parameter_bytes"),

@@ -1,7 +1,7 @@
-"""Reach the files of a run without following a link inside it.
+"""Open the files of a run without following a link inside it.
 
-Each folder between the run and a file is opened from the one above it, so nobody can put a link in its place between a
-check and the use. The path of the run itself may lead through links: its user made those.
+Each folder between the run and a file is opened relative to its parent, so nobody can swap in a link between the check
+and the use. The path to the run itself may contain links: its user made them.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from collector.format.schema.layout import find_run_path, profiler_path
 from collector.format.schema.modes import find_limit
 
 _FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
-"""A folder on the way need not be one that may be listed."""
+"""Flags that also open a folder on the way whose content may not be listed."""
 _IS_LINK = (errno.ELOOP, errno.EMLINK, errno.ENOTDIR)
-"""What systems answer where a link is not followed."""
+"""The errors of various systems when a link is not followed."""
 
 
 class RefusedError(OSError):
-    """A path that this program does not touch, with the reason."""
+    """A path that this program refuses to touch, with the reason."""
 
 
 @contextmanager
 def opened_parent(path: Path, root: Path | None = None) -> Iterator[int]:
-    """Give a descriptor of the folder that a path lies in; no link below `root` is followed, by default its run.
+    """Yield a descriptor of a path's parent folder, without following links below `root` (default: the path's run).
 
-    A path that is part of no run has its folder for a root. RefusedError names the link, OSError says what else is wrong.
+    For a path outside any run, `root` is its folder. RefusedError names the link; OSError names other failures.
     """
     root = (find_run_path(path) or path.parent) if root is None else root
     descriptor = os.open(root, _FOLDER)
@@ -45,9 +45,9 @@ def opened_parent(path: Path, root: Path | None = None) -> Iterator[int]:
 
 
 def open_inside(name: str | os.PathLike[str], flags: int = os.O_RDONLY, mode: int = 0o666) -> int:
-    """Open a file as `os.open`, also for `open(…, opener=open_inside)`. One that is made is as open as its folder.
+    """Open a file like `os.open`; also for `open(…, opener=open_inside)`. A new file gets its folder's access rights.
 
-    One that is part of a run is not reached by a link inside the run: RefusedError names the link.
+    In a run, links inside the run are not followed: RefusedError names the link.
     """
     path = Path(name)
     if find_run_path(path) is None:
@@ -58,17 +58,17 @@ def open_inside(name: str | os.PathLike[str], flags: int = os.O_RDONLY, mode: in
 
 
 def is_plain_file(path: Path) -> bool:
-    """Say whether a file is there that is no link."""
+    """Return whether the path is a file and no link."""
     return _has_kind(path, stat.S_ISREG)
 
 
 def is_plain_folder(path: Path) -> bool:
-    """Say whether a folder is there that is no link."""
+    """Return whether the path is a folder and no link."""
     return _has_kind(path, stat.S_ISDIR)
 
 
 def find_link(run_path: Path) -> Path | None:
-    """Return a link inside a run, None where there is none. What cannot be listed is left out."""
+    """Return a link inside a run, None if there is none. Folders that cannot be listed are skipped."""
     waiting = [profiler_path(run_path)]
     link = waiting[0] if waiting[0].is_symlink() else None
     while waiting and link is None:
@@ -78,7 +78,7 @@ def find_link(run_path: Path) -> Path | None:
 
 
 def _list_inner(folder: Path) -> tuple[Path | None, list[Path]]:
-    """Return a link in a folder, or else the folders in it."""
+    """Return a link in a folder, else the subfolders."""
     inner = []
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:

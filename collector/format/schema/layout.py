@@ -61,9 +61,9 @@ def events_path(rank_folder: Path) -> Path:
 
 
 def find_run_path(path: Path) -> Path | None:
-    """Return the run that a file or folder is part of by its names, None for any other path.
+    """Return the run to which a path belongs by its names, None for any other path.
 
-    Those are rank folders with all below them, and what lies beside them under a name of ours.
+    Such paths are rank folders with all their content, and files next to them with our names.
     """
     parts = path.parts
     for index in range(len(parts) - 2, -1, -1):
@@ -75,21 +75,21 @@ def find_run_path(path: Path) -> Path | None:
 
 
 def find_ranks(run_path: Path) -> tuple[int, ...]:
-    """Return the ranks that have a folder, in order. OSError if the run cannot be listed."""
+    """Return the ranks that have a folder, sorted. OSError if the run cannot be listed."""
     matches = map(_RANK_NAME.fullmatch, os.listdir(profiler_path(run_path)))
     return tuple(sorted(int(match.group(1)) for match in matches if match))
 
 
 def is_rank_name(name: str) -> bool:
-    """Say whether a folder of that name is one of a rank."""
+    """Return whether this is the name of a rank folder."""
     return _RANK_NAME.fullmatch(name) is not None
 
 
 BROKEN_SUFFIX = ".broken"
-"""What recovery appends to the name of a damaged file that it sets aside."""
+"""The suffix that recovery appends to a damaged file's name."""
 
 
 def spell_recovery(file: Path) -> str:
-    """Return the command for the run that a file belongs to, ready to be pasted into a shell."""
+    """Return the recovery command for a file's run, ready to paste into a shell."""
     folders = [folder for folder in file.parents if folder.name == PROFILER_FOLDER]
     return f"profiler-server recover {shlex.quote(str(folders[0].parent if folders else file.parent))}"

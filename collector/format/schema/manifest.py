@@ -1,4 +1,4 @@
-"""The manifests: `profiler/run.json` (what the run is) and `profiler/rank_<r>/rank.json` (how one rank fared)."""
+"""The manifests: `profiler/run.json` describes the run, `profiler/rank_<r>/rank.json` one rank."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ class Device:
 
 @dataclass(frozen=True)
 class Loader:
-    """One DataLoader of the run: the arguments that advice refers to. `id` is the `loader` column.
+    """One DataLoader of the run, with the arguments that advice refers to. `id` is the `loader` column.
 
-    `remade` counts the DataLoaders like it that the script made in its place, one after the other. `watched` is an
-    iterable of the script's that it gave to `collector.watch`: no DataLoader, so nothing of one is known. Of such a one,
-    `cpu_frac` is the share of the time in `next()` that the training thread was on a processor, and `reads_ahead` says
-    whether it mostly waited there while threads or processes were there that may make the items.
+    `remade` is the number of DataLoaders like it that the script made later in its place. `watched` marks an iterable
+    given to `collector.watch`: it is no DataLoader, so DataLoader arguments are unknown. For a watched iterable,
+    `cpu_frac` is the share of the time in `next()` during which the training thread was on a processor. `reads_ahead`
+    is true if the thread mostly waited in `next()` and other threads or processes existed that may make the items.
     """
 
     id: int
@@ -72,7 +72,7 @@ class Loader:
 
 @dataclass(frozen=True)
 class Signal:
-    """Whether a part of the collection ran; `reason` says why it is off, failed or unavailable, and what to do."""
+    """The state of one signal of the recording; `reason` is why it is off, failed or unavailable, and what to do."""
 
     name: str = field(metadata=shown(Shown("signal", words=SIGNALS)))
     state: SignalState = field(metadata=shown(Shown(words=get_args(SignalState))))
@@ -81,9 +81,10 @@ class Signal:
 
 @dataclass(frozen=True)
 class Overhead:
-    """What recording cost, as measured in the run itself. `how` says how it was measured.
+    """The cost of recording, measured in the run itself. `how` describes the measurement.
 
-    The share is of the mean step that the run's pages and reports give. `low` and `high` bound the cost in 95 of 100 runs.
+    The share is relative to the mean step on the run's pages and reports. `low` and `high` bound the cost in 95 of 100
+    runs.
     """
 
     training_thread_ns_per_step: float | None = None
@@ -97,7 +98,8 @@ class Overhead:
 
 @dataclass(frozen=True)
 class Window:
-    """One detailed window: steps `first_step`..`last_step`, both included. `stall_ns` is what opening and saving it cost."""
+    """One detailed window: steps `first_step`..`last_step`, both included. `stall_ns` is the cost of opening and saving
+    it."""
 
     first_step: int
     last_step: int
@@ -110,7 +112,7 @@ class Window:
 
 @dataclass(frozen=True)
 class Warn:
-    """Something that a reader of the run must know. `code` is stable, `text` says what and what to do."""
+    """A warning for readers of the run. `code` is stable; `text` names the problem and what to do."""
 
     code: str = field(metadata=shown(Shown("warning", words=WARNINGS)))
     text: str = field(metadata=shown(LEFT_OUT))
@@ -120,8 +122,8 @@ class Warn:
 class RunManifest:
     """`run.json`. Every time in the run is in ns since `epoch_unix_ns`.
 
-    A launcher that starts a job again makes an `attempt` of the same `job_id`, empty where no launcher names one. SLURM
-    had begun the job again `requeues` times, and torchrun `restarts` times since then.
+    A job that its launcher starts again gets a new `attempt` with the same `job_id`, empty if no launcher names the
+    job. SLURM had requeued the job `requeues` times; torchrun had restarted it `restarts` times since then.
     """
 
     id: str = field(metadata=shown(Shown("run")))
@@ -149,10 +151,11 @@ class RunManifest:
 
 @dataclass(frozen=True)
 class RankManifest:
-    """`rank_<r>/rank.json`, rewritten while the rank records. `heartbeat_unix_ns` is when that was last done.
+    """`rank_<r>/rank.json`, rewritten while the rank records. `heartbeat_unix_ns` is the time of the last rewrite.
 
-    `recorded_whole` marks an import that holds all that Stepscope had recorded: it is judged as the run itself is.
-    `recorded_until_ns` is the end of the last step or rest that is in the tables, `flush_s` how often they are written.
+    `recorded_whole` marks an import that holds everything Stepscope recorded: it is judged like the run itself.
+    `recorded_until_ns` is the end of the last step or rest in the tables. `flush_s` is the interval between writes of
+    the tables.
     """
 
     rank: int
@@ -180,11 +183,12 @@ class RankManifest:
     flush_s: float | None = None
     recorded_until_ns: int | None = None
     facts: dict[str, Any] = field(default_factory=dict)
-    """Settings that rules read: parameters, optimizers (name, foreach, fused), matmul precision, cudnn.benchmark …; `ended_by` is what ended the training before analyse()."""
+    """Settings for rules: parameters, optimizers (name, foreach, fused), matmul precision, cudnn.benchmark …;
+    `ended_by` is the reason if the training ended before analyse()."""
 
     @property
     def is_trace(self) -> bool:
-        """Say whether this is what a trace holds, of another profiler or of a few steps: there is no more to judge by."""
+        """Return whether the rank comes from a trace of another profiler or of a few steps, with no more data to judge."""
         return self.state == "imported" and not self.recorded_whole
 
 
@@ -193,12 +197,13 @@ M = TypeVar("M", RunManifest, RankManifest)
 
 
 def encode_manifest(manifest: RunManifest | RankManifest) -> str:
-    """Return the manifest as indented JSON with a final newline. Bytes that are no text, in a path or word, are escaped."""
+    """Return the manifest as indented JSON with a final newline. Bytes in paths or words that are not UTF-8 are
+    escaped."""
     return encode_text(dataclasses.asdict(manifest), indent=1) + "\n"
 
 
 def encode_text(value: Any, indent: int | None = None) -> str:
-    """Return plain data as JSON in which bytes that are no text are escaped, so that every reader takes it."""
+    """Return plain data as JSON. Bytes that are not UTF-8 are escaped, so that every reader accepts the text."""
     text = json.dumps(value, indent=indent, ensure_ascii=False, default=str)
     return _NO_TEXT.sub(lambda found: f"\\\\u{ord(found[0]):04x}", text)
 
@@ -212,14 +217,15 @@ _MOST: dict[str, int] = {
     "usable_cores": 1 << 20,
     "torch_threads": 1 << 20,
 }
-"""Fields -> the greatest value that any machine has. What is beyond is damage, and no reason to simulate as much."""
+"""Fields -> the greatest value of any real machine. Larger values are damage and must not be simulated."""
 
 
 def decode_manifest(kind: type[M], text: str, where: str, is_quoted: bool = True) -> M:
-    """Read a manifest of that kind. `where` is the file, for messages; without `is_quoted` they hold nothing of the text.
+    """Parse a manifest of class `kind`. `where` is the file, for messages; without `is_quoted`, messages quote nothing
+    of the text.
 
-    Unknown keys are ignored, so that an older reader opens a run with more in it. Raises NewerSchemaError when the
-    run's format is newer than this reader, TableBrokenError when the text is no such manifest.
+    Unknown keys are ignored, so that an older reader can open a newer run. Raises NewerSchemaError when the run's
+    format is newer than this reader, TableBrokenError when the text is no such manifest.
     """
     try:
         raw = json.loads(text)
@@ -261,7 +267,7 @@ def _required_names(kind: type[M]) -> list[str]:
 
 
 def check_values(value: Any, where: str) -> None:
-    """Raise ValueError for a number that no table could hold, or a text that no page could show, wherever it stands."""
+    """Raise ValueError if any nested number fits no table or any nested text cannot be shown on a page."""
     if isinstance(value, int) and not _LEAST <= value <= _GREATEST:
         raise ValueError(f"{where}: a whole number of more than 64 bits")
     if isinstance(value, str) and not value.isascii():
@@ -279,7 +285,8 @@ def check_values(value: Any, where: str) -> None:
 
 
 def _read_written_numbers(raw: dict[str, Any]) -> None:
-    """Make numbers of what a script gave its loader as a number that is no int, such as NumPy's: 0.1.0 wrote it as text."""
+    """Convert loader arguments from text to numbers: version 0.1.0 wrote numbers that are no int, such as NumPy's, as
+    text."""
     loaders = raw.get("loaders")
     for loader in loaders if isinstance(loaders, list) else ():
         for name in ("batch_size", "prefetch_factor"):
@@ -288,7 +295,7 @@ def _read_written_numbers(raw: dict[str, Any]) -> None:
 
 
 def _check_counts(manifest: RunManifest | RankManifest) -> None:
-    """Raise ValueError for a number of workers, cores or threads that no machine has."""
+    """Raise ValueError for an impossible number of workers, cores or threads."""
     entries: list[tuple[str, Any]] = [("", manifest)]
     if isinstance(manifest, RankManifest):
         entries += [(f"loaders[{place}].", loader) for place, loader in enumerate(manifest.loaders)]
@@ -300,7 +307,7 @@ def _check_counts(manifest: RunManifest | RankManifest) -> None:
 
 
 def _name_field(error: Exception) -> str:
-    """Return the field that an error of msgspec names, and what is wrong with it."""
+    """Return the field named in a msgspec error, and its mistake."""
     if isinstance(error, RecursionError):
         return "it is nested too deeply"
     what, _, path = str(error).partition(" - at ")

@@ -1,8 +1,8 @@
-"""Who may read what is written: the folder of a run is its user's alone, unless the place is shared.
+"""The access rights of written files: a run's folder is private to its user, unless its location is shared.
 
-Shared is what `PROFILER_SHARED=1` asks for, and a place in which another group than the user's own may write: there modes
-are what the umask says. This is decided once, when the folder of a run is made. What is made in a folder of ours is as
-open as that folder. The umask stays as it is: it is that of the training, and of all the files that it writes.
+A location is shared with `PROFILER_SHARED=1`, or if a group other than the user's own may write there; then the umask
+decides the modes. The choice is made once, when the run's folder is made. Everything inside gets its folder's access
+rights. The umask itself stays unchanged, because it applies to all files of the training.
 """
 
 from __future__ import annotations
@@ -16,22 +16,23 @@ _OWN = 0o700
 
 
 def find_run_mode(run_path: Path) -> int:
-    """Return the mode that the folder of a run in that place is made with; the umask comes on top."""
+    """Return the mode for the folder of a run at this path, before the umask."""
     return 0o777 if _is_shared(run_path) else _OWN
 
 
 def find_limit(folder: os.stat_result) -> int:
-    """Return the rights that something in a folder may give. In another user's folder it is that user who protects it."""
+    """Return the most access rights for content of a folder. In another user's folder there is no limit: its owner
+    protects it."""
     return _OWN | stat.S_IMODE(folder.st_mode) & 0o077 if folder.st_uid == _find_user() else 0o777
 
 
 def open_beside(path: str, flags: int) -> int:
-    """Open a file that lies beside runs and tells of them: private like a run in its place. An `opener` of `open`."""
+    """Open a file next to runs that describes them: private like a run there. An `opener` for `open`."""
     return os.open(path, flags | os.O_CLOEXEC, 0o666 if _is_shared(Path(path)) else 0o600)
 
 
 def restrict(path: Path) -> None:
-    """Make a file or folder that others than us have written no more open than its folder. OSError passes through."""
+    """Limit a file or folder written by foreign code to its folder's access rights. OSError passes through."""
     found = os.lstat(path)
     mode = stat.S_IMODE(found.st_mode)
     if not stat.S_ISLNK(found.st_mode) and mode & ~(limit := find_limit(os.stat(path.parent))) & 0o777:
@@ -39,7 +40,7 @@ def restrict(path: Path) -> None:
 
 
 def align_all(folder: Path, like: Path) -> None:
-    """Make a folder that we have just made, and all that is below it, as open as one of ours. OSError passes through."""
+    """Give a folder that we have just made, with all its content, the access rights of `like`. OSError passes through."""
     found = os.stat(like)
     if found.st_uid != _find_user():
         return
@@ -57,7 +58,8 @@ def _align(path: str, mode: int) -> None:
 
 
 def spell_closed(folder: Path) -> str:
-    """Return whose a folder is that may not be read, or the one above it that keeps it closed, and what its owner can do."""
+    """Return a sentence on an unreadable folder: its owner, or the owner of the closed parent, and what the owner can
+    do."""
     closed = next((above for above in reversed(folder.parents) if not os.access(above, os.X_OK)), folder)
     try:
         found = os.stat(closed)
@@ -85,7 +87,7 @@ def _is_shared(run_path: Path) -> bool:
 
 
 def _takes_others(folder: os.stat_result) -> bool:
-    """Say whether a group may write in a folder that is not the user's own; /tmp, where all may, is shared by none."""
+    """Return whether a group other than the user's own may write in a folder. /tmp, where everybody may, is not shared."""
     return bool(folder.st_mode & stat.S_IWGRP) and not folder.st_mode & stat.S_ISVTX and folder.st_gid != _find_user()
 
 

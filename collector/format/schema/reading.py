@@ -1,6 +1,6 @@
-"""Read what anybody may have written: small files, and the values in them, within bounds.
+"""Read small files that anybody may have written, and the values in them, within limits.
 
-Neither a pipe of that name may hold the reader, nor a huge file fill its memory.
+A pipe with the expected name must not block the reader, and a huge file must not fill its memory.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ MOST_TEXT = 300
 
 
 def read_small_text(path: Path) -> str:
-    """Read a regular UTF-8 file of at most 16 MiB. OSError or UnicodeDecodeError says why it cannot be read."""
+    """Read a regular UTF-8 file of at most 16 MiB. Raises OSError or UnicodeDecodeError."""
     return read_small_file(path).decode("utf-8")
 
 
 def read_small_file(path: Path) -> bytes:
-    """Read a regular file of at most 16 MiB. OSError says why it cannot be read."""
+    """Read a regular file of at most 16 MiB. Raises OSError."""
     number = open_inside(path, os.O_RDONLY | os.O_NONBLOCK)  # without O_NONBLOCK a pipe waits for a writer
     with os.fdopen(number, "rb") as file:
         if not stat.S_ISREG(os.fstat(number).st_mode):
@@ -34,20 +34,21 @@ def read_small_file(path: Path) -> bytes:
 
 
 def read_count(value: Any) -> int | None:
-    """Return a whole number from 0 on of up to 62 bits, None for anything else."""
+    """Return a whole number >= 0 of at most 62 bits, None for anything else."""
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 62 else None
 
 
 def read_number(value: Any, absent: int) -> int:
-    """Return a number of up to 62 bits, `absent` for anything else."""
+    """Return a number of at most 62 bits as an int, `absent` for anything else."""
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1 << 62
     return int(value) if is_number else absent
 
 
 def read_text(value: Any) -> str:
-    """Return the beginning of a text, or of a number of up to 62 bits as text; "" for anything else.
+    """Return the beginning of a text, or a number of at most 62 bits as text; "" for anything else.
 
-    Python refuses to spell numbers of thousands of digits, and spells lists that share their items without a bound.
+    Other values are not converted: Python refuses numbers of thousands of digits, and lists that share items have
+    unbounded text.
     """
     is_number = isinstance(value, int) and abs(value) < 1 << 62
     return str(value)[:MOST_TEXT] if isinstance(value, str) or is_number else ""

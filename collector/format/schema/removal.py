@@ -1,10 +1,10 @@
-"""Remove and replace files: nothing else in this program does (tests/contract/test_removals.py).
+"""Remove and replace files: no other code in this program does (tests/contract/test_removals.py).
 
-It lies in this room because every other room may import it, the training process as well.
-A path is walked from its run, or from the `root` that is given, without following a link (`inside.py`), and names are
-removed relative to the folder that was opened: nothing comes between the check and the removal. A tree is removed only if
-this program made it: this process holds the number of the folder (`Made`), or its name has the exact form of ours and our
-marker lies inside (`Marked`). A link in such a tree is removed as a name; a mount stays.
+Every other room may import this room, including those of the training process. A path is opened from its run, or from
+`root`, without following a link (`inside.py`). Names are removed relative to the opened folder, so nothing can change
+between the check and the removal. A tree is removed only if this program made it. The proof is the folder's inode
+number in this process (`Made`), or a name in our exact form with our marker file inside (`Marked`). A link in such a
+tree is removed as a name; a mount stays.
 """
 
 from __future__ import annotations
@@ -26,22 +26,24 @@ from collector.format.schema.inside import RefusedError, opened_parent
 from collector.format.schema.modes import find_limit, find_run_mode
 
 SCRATCH_FILE = ".stepscope-scratch"
-"""Lies in a scratch folder and names its process, so that another one can tell when nobody uses the folder any more."""
+"""The file in a scratch folder that names its process, so that another process can see whether the folder is still in
+use."""
 _DEEPEST = 100
-"""No folder of ours has so many folders in each other."""
+"""Folders of ours are never nested this deep."""
 _log = logging.getLogger("stepscope")
 
 
 @dataclass(frozen=True)
 class Made:
-    """A folder that this program has just made, by its numbers: another one in its place is not touched."""
+    """A folder that this program has just made, identified by device and inode: another folder at its path is not
+    touched."""
 
     device: int
     number: int
     markers: ClassVar[tuple[str, ...]] = (SCRATCH_FILE,)
 
     def encode(self) -> str:
-        """Return it as a word that another process of ours can be started with."""
+        """Return the folder as a command-line word for another process of ours."""
         return f"{self.device}:{self.number}"
 
     @classmethod
@@ -54,19 +56,20 @@ class Made:
         return cls(found.st_dev, found.st_ino)
 
     def explain_other(self, name: str, folder: int) -> str:
-        """Return why the folder that was opened is not this one, empty if it is."""
+        """Return why the opened folder is not this one, empty if it is this one."""
         return "" if self.of(os.fstat(folder)) == self else "it is not the folder that was made there"
 
 
 @dataclass(frozen=True)
 class Marked:
-    """A folder that this program made earlier: `form` matches the whole of its name, one of `markers` is a file inside."""
+    """A folder that this program made earlier: `form` matches its whole name, and one of the `markers` is a file
+    inside."""
 
     form: re.Pattern[str]
     markers: tuple[str, ...] = ()
 
     def explain_other(self, name: str, folder: int) -> str:
-        """Return why the folder that was opened is none of ours, empty if it is."""
+        """Return why the opened folder was not made by this program, empty if it was."""
         if not self.form.fullmatch(name):
             return "its name is none that Stepscope gives"
         if self.markers and not any(_is_file(folder, marker) for marker in self.markers):
@@ -76,9 +79,10 @@ class Marked:
 
 @dataclass(frozen=True)
 class Abandoned:
-    """A scratch folder of a process that has ended; of one on another host, a folder that was made so long ago.
+    """A scratch folder whose process has ended; if the process is on another host, a folder older than `after_s`
+    seconds.
 
-    `form` matches the whole of its name.
+    `form` matches its whole name.
     """
 
     form: re.Pattern[str]
@@ -86,7 +90,7 @@ class Abandoned:
     markers: ClassVar[tuple[str, ...]] = (SCRATCH_FILE,)
 
     def explain_other(self, name: str, folder: int) -> str:
-        """Return why the folder that was opened is none of those, empty if it is."""
+        """Return why the opened folder is not an abandoned one, empty if it is."""
         reason = Marked(self.form, self.markers).explain_other(name, folder)
         if reason:
             return reason
@@ -110,9 +114,10 @@ class Scratch:
     made: Made
 
     def remove(self) -> None:
-        """Remove it with all that is in it, if it is still there. What cannot be removed is logged and stays.
+        """Remove the folder with all its content, if it still exists. Anything that cannot be removed is logged and
+        stays.
 
-        A Ctrl-C, or another signal that raises, is raised when the folder is gone; a second one at once.
+        A Ctrl-C, or another signal that raises, is raised after the removal; a second one at once.
         """
         try:
             self._remove()
@@ -126,9 +131,9 @@ class Scratch:
 
 
 def make_folder(path: Path, root: Path | None = None, mode: int | None = None) -> Made:
-    """Make a folder, as open as the one above it, and return what proves that it is ours.
+    """Make a folder with its parent's access rights, and return the proof that this program made it.
 
-    FileExistsError if something has the name.
+    FileExistsError if the name is taken.
     """
     with opened_parent(path, root) as parent:
         os.mkdir(path.name, find_limit(os.fstat(parent)) if mode is None else mode, dir_fd=parent)
@@ -136,13 +141,13 @@ def make_folder(path: Path, root: Path | None = None, mode: int | None = None) -
 
 
 def make_run_folder(run_path: Path) -> Made:
-    """Make the folder of a run, as open as its place says (`modes.py`). Those above it are made as the umask says."""
+    """Make the folder of a run with the access rights for its location (`modes.py`). Parent folders follow the umask."""
     run_path.parent.mkdir(parents=True, exist_ok=True)
     return make_folder(run_path, run_path.parent, find_run_mode(run_path))
 
 
 def ensure_folder(path: Path, mode: int | None = None) -> None:
-    """Make a folder that is missing, and those above it, each as open as the one above it. OSError passes through."""
+    """Make a folder and its parents if missing, each with its parent's access rights. OSError passes through."""
     if not path.parent.is_dir():
         ensure_folder(path.parent)
     with suppress(FileExistsError):
@@ -152,7 +157,7 @@ def ensure_folder(path: Path, mode: int | None = None) -> None:
 
 
 def ensure_run_folder(run_path: Path, *inner: str) -> None:
-    """Make the folder of a run, or one right in it, if it is missing."""
+    """Make the folder of a run, or its subfolder `inner`, if missing."""
     with suppress(FileExistsError):
         make_run_folder(run_path)
     if inner:
@@ -160,9 +165,9 @@ def ensure_run_folder(run_path: Path, *inner: str) -> None:
 
 
 def make_scratch(parent: Path | None = None, prefix: str = "stepscope-", root: Path | None = None) -> Scratch:
-    """Make a folder that nobody else may read, by default in the system's temporary directory.
+    """Make a folder that only this user may read, by default in the system's temporary directory.
 
-    Its name is the prefix and 16 digits of base 16. OSError passes through.
+    Its name is the prefix and 16 hexadecimal digits. OSError passes through.
     """
     if parent is None:
         from tempfile import gettempdir  # which imports much, and the training process needs none of it
@@ -183,7 +188,7 @@ def make_scratch(parent: Path | None = None, prefix: str = "stepscope-", root: P
 
 @contextmanager
 def scratch_folder(prefix: str = "stepscope-", parent: Path | None = None) -> Iterator[Path]:
-    """Give a scratch folder, as `make_scratch`, that is removed at the end of the block."""
+    """Make a scratch folder, as `make_scratch`, and remove it at the end of the block."""
     scratch = make_scratch(parent, prefix)
     try:
         yield scratch.path
@@ -193,7 +198,7 @@ def scratch_folder(prefix: str = "stepscope-", parent: Path | None = None) -> It
 
 @contextmanager
 def tolerated() -> Iterator[None]:
-    """Log what cannot be removed, or must not be, and go on. A file that is gone already is no trouble."""
+    """Log failed and refused removals in the block, and go on. A file that is already gone is no failure."""
     try:
         yield
     except FileNotFoundError:
@@ -203,14 +208,14 @@ def tolerated() -> Iterator[None]:
 
 
 def remove_file(path: Path, root: Path | None = None) -> None:
-    """Remove one name, if it is there; a file with another name (a hard link) keeps its content there. OSError passes through."""
+    """Remove a file name, if it exists; other hard links keep the content. OSError passes through."""
     with suppress(FileNotFoundError), opened_parent(path, root) as folder:
         os.unlink(path.name, dir_fd=folder)
         _log.debug("stepscope: removed %s", path)
 
 
 def remove_empty(path: Path, root: Path | None = None) -> bool:
-    """Remove a folder in which nothing is, and return whether that was done."""
+    """Remove a folder if it is empty; return whether it was removed."""
     with suppress(OSError), opened_parent(path, root) as folder:
         os.rmdir(path.name, dir_fd=folder)
         _log.debug("stepscope: removed the empty folder %s", path)
@@ -219,10 +224,10 @@ def remove_empty(path: Path, root: Path | None = None) -> bool:
 
 
 def remove_tree(path: Path, proof: Made | Marked | Abandoned, root: Path | None = None) -> None:
-    """Remove a folder of ours with all that is in it.
+    """Remove a folder of ours with all its content.
 
-    RefusedError says why it is none of ours, or what of it must stay; OSError what the system refuses. All else that lies
-    in a folder of ours is removed then, but for its markers, which go last: what is left is removed another time.
+    RefusedError names why the folder is not ours, or which content must stay; OSError names a failure. In both cases
+    the rest of a folder of ours is removed. The marker files go last, so that a later call can finish the removal.
     """
     with opened_parent(path, root) as parent:
         if path.name not in _list_names(parent):  # a file system that ignores case would find another name, too
@@ -240,7 +245,7 @@ def remove_tree(path: Path, proof: Made | Marked | Abandoned, root: Path | None 
 
 
 def replace(source: Path, target: Path, root: Path | None = None) -> None:
-    """Give a file or folder another name, in the place of what has it; no link is followed. OSError passes through."""
+    """Rename a file or folder and replace the target; no link is followed. OSError passes through."""
     with opened_parent(source, root) as before, opened_parent(target, root) as after:
         try:
             os.replace(source.name, target.name, src_dir_fd=before, dst_dir_fd=after)
@@ -250,7 +255,7 @@ def replace(source: Path, target: Path, root: Path | None = None) -> None:
 
 
 def move(source: Path, target: Path, root: Path | None = None) -> None:
-    """Give a folder a name that nothing has; FileExistsError if something does."""
+    """Rename a folder to an unused name; FileExistsError if the name is taken."""
     if os.path.lexists(target):
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target))
     replace(source, target, root)  # what came there meanwhile stays: a folder takes the place of an empty one only
@@ -266,9 +271,9 @@ def _list_names(folder: int) -> list[str]:
 
 
 def _empty(folder: int, path: Path, depth: int = 0, last: tuple[str, ...] = ()) -> None:
-    """Remove all that is in an open folder, the names in `last` once all else is gone.
+    """Remove the content of an open folder, the names in `last` at the end.
 
-    The first thing that could not be removed is raised at the end.
+    The first failure is raised after all other content is removed.
     """
     names = os.listdir(folder)
     for some in ([name for name in names if name not in last], [name for name in names if name in last]):
@@ -279,7 +284,7 @@ def _empty(folder: int, path: Path, depth: int = 0, last: tuple[str, ...] = ()) 
 
 
 def _remove_entry(parent: int, name: str, path: Path, depth: int) -> OSError | None:
-    """Remove a file, a link, or a folder with all that is in it; return why it stays."""
+    """Remove a file, a link, or a folder with all its content; return the error if it stays."""
     try:
         if not stat.S_ISDIR(os.lstat(name, dir_fd=parent).st_mode):
             os.unlink(name, dir_fd=parent)
@@ -315,9 +320,9 @@ def _open_real(parent: int, name: str, path: Path) -> int:
 
 
 def find_mount(folder: int) -> tuple[int, int]:
-    """Return what tells the mount that an open folder lies on: its device, and on Linux the number of the mount.
+    """Return what identifies the mount of an open folder: its device, and on Linux the mount's number.
 
-    A folder that is mounted a second time (`mount --bind`) has the device of the one above it.
+    A folder mounted a second time (`mount --bind`) has the same device as its parent.
     """
     device, mount = os.fstat(folder).st_dev, 0
     with suppress(OSError), open(f"/proc/self/fdinfo/{folder}", encoding="ascii") as file:
@@ -326,7 +331,7 @@ def find_mount(folder: int) -> tuple[int, int]:
 
 
 def _name_host() -> str:
-    """Return what tells within which bounds the number of a process is its own: the host, and on Linux the container."""
+    """Return the name of the scope in which process ids are unique: the host, and on Linux the container."""
     with suppress(OSError):
         return f"{os.uname().nodename} {os.readlink('/proc/self/ns/pid')}"
     return os.uname().nodename

@@ -1,4 +1,4 @@
-"""Counts with their nouns, as all texts for a reader spell them."""
+"""Counts with their nouns, in the same form in all texts."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ def format_number_of(count: int, noun: str) -> str:
 
 
 def format_ranks(there: int, world_size: int) -> str:
-    """Return how many ranks of a run are here, `4 ranks`, or `2 of 128 ranks` where the others left nothing."""
+    """Return the number of ranks with data: `4 ranks`, or `2 of 128 ranks` if other ranks left nothing."""
     of = f"{there:,} of " if there < world_size else ""
     return of + format_number_of(max(there, world_size), "rank")
 
 
 def format_ranks_named(ranks: Sequence[int], count: int | None = None) -> str:
-    """Return `rank 3` or `ranks 3, 5`, the first of many; `count` is how many there are if not all are given."""
+    """Return `rank 3` or `ranks 3, 5`, shortened for many ranks; `count` is the total if `ranks` is not complete."""
     count = len(ranks) if count is None else count
     if count == 1:
         return f"rank {ranks[0]}"
@@ -29,13 +29,13 @@ def format_ranks_named(ranks: Sequence[int], count: int | None = None) -> str:
 
 
 def suggest_nearest(name: str, known: Sequence[str], otherwise: str, cutoff: float = 0.6) -> str:
-    """Return `did you mean 'x'?` of the known name that is nearest, or what else to say where none is near."""
+    """Return `did you mean 'x'?` with the nearest known name, or `otherwise` if no name is near."""
     near = difflib.get_close_matches(name, known, 1, cutoff)
     return f"did you mean {near[0]!r}?" if near else otherwise
 
 
 def form_plural(noun: str) -> str:
-    """Return `steps`, `batches`: a regular noun's."""
+    """Return the plural of a regular noun: `steps`, `batches`."""
     return f"{noun}es" if noun.endswith(("s", "x", "ch", "sh")) else f"{noun}s"
 
 
@@ -45,7 +45,7 @@ def format_percent(part_frac: float) -> str:
 
 
 def format_part(part: int, whole: int) -> str:
-    """Return a part in whole percent, `98 %`; never 0 % of something nor 100 % of less than all."""
+    """Return a share in whole percent, `98 %`; never 0 % for a nonzero part, never 100 % for an incomplete one."""
     percent = round(100 * part / whole)
     if percent == 0 and part:
         return "less than 1 %"

@@ -1,6 +1,6 @@
-"""Write files so that whoever reads meanwhile, or after the power failed, sees the old one or the new one, never a part.
+"""Write files so that a reader, even after a power failure, sees the whole old file or the whole new file.
 
-Everything that this program writes for others to read goes through here, but for the event logs.
+All files for other readers are written with this module, except the event logs.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ Opener = Callable[[str, int], int]
 
 @contextmanager
 def replacing(path: Path, durable: bool = False, opener: Opener = open_inside) -> Iterator[BinaryIO]:
-    """Give a file to write to; what is in it at the end takes the place of the one at the path. OSError passes through.
+    """Yield a file to write; at the end of the block it replaces the file at the path. OSError passes through.
 
-    After an exception nothing has changed. `durable`: it is on the disk before it takes that place, so that a loss of
-    power leaves the one or the other; `sync_folder` brings its name there, too. `opener` decides who may read it.
+    An exception in the block changes nothing. With `durable`, the new content is on the disk before it replaces the
+    old, so that a loss of power leaves either of the two; `sync_folder` then makes the name durable. `opener` sets the
+    access rights.
     """
     partial = name_partial(path)
     if os.path.lexists(partial):
@@ -45,7 +46,7 @@ def replacing(path: Path, durable: bool = False, opener: Opener = open_inside) -
 
 
 def replace_text(path: Path, text: str, durable: bool = False) -> None:
-    """Write a UTF-8 file as `replacing` does; one that is `durable` is there after any loss of power from then on."""
+    """Write a UTF-8 file as `replacing` does; with `durable`, the new file survives a loss of power after the call."""
     with replacing(path, durable) as file:
         file.write(text.encode())
     if durable:
@@ -53,7 +54,8 @@ def replace_text(path: Path, text: str, durable: bool = False) -> None:
 
 
 def write_output(path: Path, text: str) -> None:
-    """Write a UTF-8 file where a user asked for it: whole or not at all, or into what is no file, such as /dev/stdout."""
+    """Write a UTF-8 file to a path given by a user: whole or not at all. A device such as /dev/stdout is written
+    directly."""
     if path.is_symlink() or (path.exists() and not path.is_file()):
         path.write_text(text, encoding="utf-8")
     else:
@@ -61,22 +63,22 @@ def write_output(path: Path, text: str) -> None:
 
 
 def name_partial(path: Path) -> Path:
-    """Return the hidden name beside a file that it is written under, another one for each thread."""
+    """Return the hidden temporary name under which a file is written, different in each thread."""
     return path.with_name(f".{path.name[:_LONGEST_NAME]}.{os.getpid()}.{get_ident()}.partial")
 
 
 def sync_folder(folder: Path) -> None:
-    """Bring the names in a folder to the disk. OSError passes through."""
+    """Flush the names in a folder to the disk. OSError passes through."""
     _sync(folder, os.O_RDONLY | os.O_DIRECTORY)
 
 
 def sync_file(path: Path) -> None:
-    """Bring a file to the disk that another process may have written. OSError passes through."""
+    """Flush a file to the disk, even if another process wrote it. OSError passes through."""
     _sync(path, os.O_RDONLY | os.O_NONBLOCK)
 
 
 def sync_tree(folder: Path) -> None:
-    """Bring all files below a folder, and their names, to the disk. OSError passes through."""
+    """Flush all files below a folder, and their names, to the disk. OSError passes through."""
     for parent, _, names in os.walk(folder):
         for name in names:
             sync_file(Path(parent, name))
@@ -84,7 +86,7 @@ def sync_tree(folder: Path) -> None:
 
 
 def sync_parents(folder: Path) -> None:
-    """Bring the names of a folder and of all those above it to the disk, as far as they can be opened."""
+    """Flush the names of a folder and of all its parents to the disk; parents that cannot be opened are skipped."""
     for parent in folder.absolute().parents:
         with suppress(OSError):  # not ours: it was there before, or nobody may look into it
             sync_folder(parent)

@@ -1,6 +1,6 @@
-"""The tables of a run: each file here declares some as TABLES. Adding a table is adding to a file, or adding a file.
+"""The tables of a run: each file here declares some as TABLES. To add a table, add to a file or add a file.
 
-Nothing lists the files by name.
+There is no list of the files.
 """
 
 from __future__ import annotations

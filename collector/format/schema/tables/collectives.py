@@ -1,4 +1,4 @@
-"""Collectives: those that were timed, those that a dump or a status tells of, and the operations of a pipeline-parallel job."""
+"""Collectives: timed ones, those in a dump or a status, and the operations of a pipeline-parallel job."""
 
 from collector.format.schema.columns import COLLECTIVE, DTYPE, GROUP, NUMBERS, Column, Shown, Table, category
 

@@ -1,4 +1,4 @@
-"""What the machine was doing, and which Python functions ran."""
+"""The state of the machine, and the Python functions that ran."""
 
 from collector.format.phases import PHASE_NAMES
 from collector.format.schema.columns import LEFT_OUT, Column, Shown, Table, category

@@ -1,4 +1,4 @@
-"""The data pipeline: what its stages did, how full its queues were, what the training thread fetched."""
+"""The data pipeline: the work of its stages, the depth of its queues, the fetches of the training thread."""
 
 from collector.format.schema.columns import Column, Shown, Table, category
 from collector.format.words import PIN_QUEUE, QUEUES, STAGE_KINDS, STAGES, WORKER_QUEUE

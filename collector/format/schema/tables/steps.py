@@ -1,4 +1,4 @@
-"""Steps, what each was made of, and where in time its phases lie."""
+"""Steps, their composition, and the times of their phases."""
 
 from collector.format.phases import PHASE_NAMES, PHASES
 from collector.format.schema.columns import Column, Shown, Table, category
