@@ -1,10 +1,10 @@
 """Propose the arguments of a DataLoader from a short measurement, with every input and formula shown.
 
-Batches are made here, in this process, one after the other: reading (the dataset's `__getitem__`, transforms
-included) and collating, each split into time on a processor and time that waits. What they would take beside each
-other in workers is simulated. Not counted: pickling, pinning, caches that warm up, the copy to the device.
+Batches are made in this process, one at a time. The measured work is reading (the dataset's `__getitem__` with
+transforms) and collating, each split into processor time and waiting time. Parallel workers are simulated from these
+times. Not included: pickling, pinning, caches that warm up, the copy to the device.
 
-Looks at torch only if somebody has imported it.
+torch is used only if the process has imported it already.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from collector.format.schema.errors import OptionError, UsageError
 MAX_MEMORY_UTIL = 0.7
 MOST_PREFETCH = 16
 NEAR = 1.03
-"""As good as the best is what is within 3 % of it."""
+"""A result within 3 % of the best is considered as good as the best."""
 _BATCHES = 8
 _LONGEST_S = 10.0
 _DEPTH = 4
@@ -37,7 +37,7 @@ _DEPTH = 4
 
 @dataclass(frozen=True)
 class Inputs:
-    """What the estimate is made from; each may be given instead of measured."""
+    """The inputs of an estimate; each can be given instead of measured."""
 
     step_ns: int
     cores: float
@@ -50,7 +50,8 @@ class Inputs:
 
 @dataclass(frozen=True)
 class Estimate:
-    """The proposal, how it came about, and `print()`, which says both. `predicted_step_ns` has the proposal's wait."""
+    """The proposal and its derivation, both shown by `print()`. `predicted_step_ns` includes the data wait that the
+    proposal leaves."""
 
     num_workers: int
     prefetch_factor: int
@@ -96,14 +97,14 @@ class Estimate:
 
 
 def estimate(source: Any, *, batches: int = _BATCHES, quiet: bool = False, **given: Any) -> Estimate:
-    """Propose workers, prefetch factor and a range of batch sizes for a DataLoader, a dataset or a run; print why.
+    """Propose workers, prefetch factor and a range of batch sizes for a DataLoader, a dataset or a run; print the
+    reasons.
 
-    Makes some `batches` of a DataLoader or dataset, for 10 s at most; of a run (see `open_run`) it takes what was
-    recorded. Every value can be given in place of what is measured or computed: `step_ns` (time of a step without
-    waiting for data; by default that of the run, else 0: the loader is to be as fast as it can), `batch_size`,
-    `num_workers`, `prefetch_factor`, `cores`, `free_bytes`, `max_memory_util` (default 0.7), `batch_ns`,
-    `batch_cpu_frac`, `batch_bytes`. OptionError for any other name, UsageError for anything else than a DataLoader, a
-    dataset or a run, and if no batch can be made.
+    For a DataLoader or dataset, `batches` batches are made, for 10 s at most; for a run (see `open_run`) the recorded
+    times are used. Every measured or computed value can be given instead: `step_ns` (step time without data wait; by
+    default that of the run, else 0: the loader shall be as fast as possible), `batch_size`, `num_workers`,
+    `prefetch_factor`, `cores`, `free_bytes`, `max_memory_util` (default 0.7), `batch_ns`, `batch_cpu_frac`,
+    `batch_bytes`. OptionError for any other name; UsageError for a source of another kind, and if no batch can be made.
 
     >>> collector.estimate(loader, step_ns=40_000_000).num_workers
     6
@@ -136,7 +137,7 @@ def estimate(source: Any, *, batches: int = _BATCHES, quiet: bool = False, **giv
 
 
 def _observe(source: Any, manual: Mapping[str, Any], batches: int) -> Observed:
-    """Measure batches, or read those of a run. UsageError for anything else than a DataLoader, a dataset or a run."""
+    """Measure batches, or read them from a run. UsageError for a source other than a DataLoader, a dataset or a run."""
     runs = sys.modules.get("collector.format.run")
     if runs is not None and isinstance(source, runs.Run):
         from collector.estimating.recorded import read_loop
@@ -153,7 +154,7 @@ def _observe(source: Any, manual: Mapping[str, Any], batches: int) -> Observed:
 
 
 def measure_batches(source: Any, batches: int, batch_size: int) -> Measured:
-    """Make some batches of a DataLoader or a dataset here and time them. UsageError if there are none."""
+    """Make some batches of a DataLoader or a dataset in this process and time them. UsageError if there are none."""
     collate = _find_collate(source)
     times: list[tuple[int, int, int, int]] = []
     size = items = 0
@@ -175,7 +176,7 @@ def measure_batches(source: Any, batches: int, batch_size: int) -> Measured:
 
 
 def _read_batches(source: Any, batch_size: int) -> Iterator[tuple[list[Any], int, int]]:
-    """Yield the samples of whole batches with the time that reading them took, and that on a processor."""
+    """Yield the samples of whole batches, with the wall time and the processor time of reading them, in ns."""
     dataset = getattr(source, "dataset", source)
     fetch = _by_index(source, dataset, batch_size) if _has_index(dataset) else _in_turn(dataset, batch_size)
     while True:
@@ -215,7 +216,7 @@ def _find_collate(source: Any) -> Callable[[list[Any]], Any]:
 
 
 def count_bytes(data: Any, depth: int = _DEPTH) -> int:
-    """Return the bytes of the arrays, tensors and texts in a batch; containers themselves are not counted."""
+    """Return the bytes of the arrays, tensors and texts in a batch, without their containers."""
     if hasattr(data, "nbytes"):
         return int(data.nbytes)
     if isinstance(data, (bytes, bytearray, str)):
@@ -268,7 +269,7 @@ def _list_jobs(inputs: Inputs, measured: Measured | None, is_given: bool) -> tup
 
 
 def _choose_workers(model: LoopModel, most: int) -> int:
-    """Return no workers where the batch is made in a few percent of the step, else the fewest that are near the best."""
+    """Return 0 if making the batch takes a few percent of the step, else the fewest workers that are near the best."""
     workers = find_workers(model, most)
     return 0 if _simulate_loader(model, 0) <= NEAR * _simulate_loader(model, workers) else workers
 
@@ -278,7 +279,7 @@ def _simulate_loader(model: LoopModel, workers: int, prefetch: int = 2) -> float
 
 
 def _choose_prefetch(model: LoopModel, workers: int, inputs: Inputs) -> int:
-    """Return the least prefetch whose simulated step is near that of the most that fits into memory."""
+    """Return the least prefetch factor whose simulated step is near that of the greatest factor that fits into memory."""
     if workers == 0:
         return 2
     room = inputs.free_bytes * inputs.max_memory_util
@@ -291,7 +292,7 @@ def _choose_prefetch(model: LoopModel, workers: int, inputs: Inputs) -> int:
 
 
 def _range_batch_size(batch_size: int, ahead: int, inputs: Inputs) -> tuple[int, int]:
-    """Return from a quarter of the batch to four times it, as far as memory has room for what is made ahead."""
+    """Return a quarter to four times the batch size, limited by the memory for batches made ahead."""
     low = max(1, batch_size // 4)
     item_bytes = inputs.batch_bytes / max(batch_size, 1)
     room = inputs.free_bytes * inputs.max_memory_util
@@ -300,7 +301,7 @@ def _range_batch_size(batch_size: int, ahead: int, inputs: Inputs) -> tuple[int,
 
 
 def _simulate_now(source: Any, model: LoopModel) -> int | None:
-    """Return the step with the loader's own arguments, None for a dataset."""
+    """Return the simulated step in ns with the loader's present arguments, None for a dataset."""
     workers = getattr(source, "num_workers", None)
     if workers is None:
         return None

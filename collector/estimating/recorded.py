@@ -1,4 +1,4 @@
-"""What a recorded run says of its batches and steps, in the form that an estimate is made from."""
+"""The batches and steps of a recorded run, as the input of an estimate."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _COLUMNS = ("stage", "kind", "loader", "epoch", "batch", "duration_ns", "cpu_ns"
 
 
 def read_loop(run: Run) -> Observed:
-    """Read the loader of the first rank that works most. UsageError if none was recorded, or no step."""
+    """Read the busiest loader of the first rank. UsageError if no loader or no step was recorded."""
     rank = run.rank()
     name = run.manifest.name
     rows = _read_work(rank)

@@ -1,11 +1,11 @@
-"""A discrete-event simulator of PyTorch's DataLoader and the loop that it feeds.
+"""A discrete-event simulator of PyTorch's DataLoader and its training loop.
 
-Index batches go to the workers in turn; `workers × prefetch` are asked for at the start, and one more each time that a
-batch is received. Batches are delivered in order (or the first that is ready), and a worker makes one at a time. A job
-is a part that waits and a part that needs a processor; who else runs stretches the processor part, as
-`collector.estimating.model` says. Batch and step times are replayed in the order in which they were recorded.
+Index batches go to the workers in turn; `workers × prefetch` are requested at the start, and one more after each
+received batch. Batches are delivered in order (or as soon as ready), and a worker makes one batch at a time. A job has
+waiting time and processor time; other running threads stretch the processor time, as in `collector.estimating.model`.
+Batch and step times are replayed in their recorded order.
 
-Not modelled: the pin-memory thread, the time to pickle and move a batch beyond what its worker recorded, caches.
+Not modelled: the pin-memory thread, the time to pickle and move a batch beyond its worker's record, caches.
 """
 
 from __future__ import annotations
@@ -24,12 +24,13 @@ _KEPT = 64
 MAX_STEPS = 240
 MOST_WORKERS = 8
 MOST_WORKERS_PER_CORE = 4
-"""No more workers are proposed than this, or than four per core where that is more: each takes memory and a process."""
+"""At most MOST_WORKERS, or four per core if that is more, are proposed: each worker takes memory and a process."""
 
 
 @dataclass(frozen=True)
 class Simulated:
-    """Mean step and mean wait for data, without `extra_ns`, once the pipeline has filled; `steps_ns` one by one."""
+    """The mean step and mean data wait in ns, without `extra_ns`, after the pipeline has filled; `steps_ns` lists all
+    steps."""
 
     step_ns: float
     wait_ns: float
@@ -37,12 +38,12 @@ class Simulated:
 
 
 def simulate(model: LoopModel, count: int | None = None) -> Simulated:
-    """Run the model for `count` steps and average those after the warm-up. A model without batches never waits."""
+    """Simulate `count` steps and average those after the warm-up. A model without batches never waits."""
     return part(_keep_latest)(model, count)
 
 
 def _keep_latest() -> Callable[[LoopModel, int | None], Simulated]:
-    """The rules of one judgement ask for the same models again and again."""
+    """Return `simulate` with a cache: the rules of one judgement simulate the same models again and again."""
     return lru_cache(maxsize=_KEPT)(_simulate)
 
 
@@ -60,7 +61,8 @@ def _simulate(model: LoopModel, count: int | None) -> Simulated:
 
 
 class _Stretches:
-    """How much longer the processor parts of batches and steps take, by how many workers are busy beside a step or none."""
+    """The stretches of batches' and steps' processor time, by the number of busy workers, with and without a running
+    step."""
 
     def __init__(self, model: LoopModel) -> None:
         self._processors = Processors(max(model.cores, 0.01), model.sharing.slowdown)
@@ -95,7 +97,7 @@ def _share_busy(jobs: Sequence[Job]) -> float:
 
 
 def _find_step_customer(steps: Sequence[Job]) -> Customer:
-    """Return the threads of the step and the part of the time that they can run."""
+    """Return the step's threads and the share of time in which they are runnable."""
     wall = sum(job.wall_ns for job in steps)
     if not wall:
         return Customer(0.0)
@@ -103,7 +105,7 @@ def _find_step_customer(steps: Sequence[Job]) -> Customer:
 
 
 def _simulate_in_process(model: LoopModel, count: int, stretches: _Stretches) -> Simulated:
-    """Without workers each batch is made between two steps."""
+    """Simulate a loader without workers: each batch is made between two steps."""
     batch, step = stretches.find(1, False)[0], stretches.find(0, True)[1]
     waits = [_extend(model.batches[number % len(model.batches)], batch) for number in range(count)]
     owns = [_extend(model.steps[number % len(model.steps)], step) for number in range(count)]
@@ -116,7 +118,7 @@ def _extend(job: Job, stretch: float) -> float:
 
 
 def _simulate_uncontended(model: LoopModel, count: int) -> Simulated:
-    """Without contention and in order, every time follows from earlier ones: no events are needed."""
+    """Simulate without contention, in order: every time follows from earlier ones, so no events are needed."""
     window = model.workers * model.prefetch
     batches, steps = [job.wall_ns for job in model.batches], [job.wall_ns for job in model.steps]
     receive = model.receive
@@ -139,7 +141,7 @@ def _simulate_uncontended(model: LoopModel, count: int) -> Simulated:
 
 
 def _find_left(model: LoopModel, number: int, now: float, free: float, received: list[float]) -> float:
-    """Return what the worker that made a batch has left of a later one that it makes now, of those it was asked for."""
+    """Return the time in ns that a batch's worker still needs at `now` for the later batch that it is making."""
     window = model.workers * model.prefetch
     for later in range(number + model.workers, number + window, model.workers):
         start = max(free, received[later - window] if later >= window else 0.0)
@@ -162,7 +164,7 @@ def _average(asked: list[float], received: list[float], ends: list[float]) -> Si
 
 
 class _Running:
-    """A job under way: what is left of it, and its share that needs a processor."""
+    """A job in progress: its remaining time, and the share that needs a processor."""
 
     __slots__ = ("batch", "left_ns", "share")
 
@@ -173,7 +175,7 @@ class _Running:
 
 
 class _Contended:
-    """The general case: jobs go on side by side, slower while others want the same processors."""
+    """The general case: jobs run side by side, and slow each other down on shared processors."""
 
     def __init__(self, model: LoopModel, count: int, stretches: _Stretches) -> None:
         self.model = model
@@ -201,7 +203,7 @@ class _Contended:
         return _average(self.asked[: self.count], self.received[: self.count], self.ends)
 
     def _send(self) -> None:
-        """Ask the next worker in turn; out of order, one that has room."""
+        """Request a batch from the next worker in turn; out of order, from a worker with room."""
         workers = self.model.workers
         if not self.model.in_order:
             for _ in range(workers):
@@ -232,7 +234,7 @@ class _Contended:
             self._go_on()
 
     def _advance(self) -> None:
-        """Move to the next time that a job ends."""
+        """Advance to the next end of a job."""
         workers = [job for job in self.busy if job is not None]
         batch, step = self.stretches.find(len(workers), self.step is not None)
         running = workers if self.step is None else [*workers, self.step]
@@ -258,7 +260,7 @@ class _Contended:
             self._go_on()
 
     def _go_on(self) -> None:
-        """Go from receiving a batch to the step, and from the step to asking for a batch."""
+        """Advance the training thread: from receiving a batch to the step, and from the step to requesting a batch."""
         if self.receives:
             self.receives = False
             self.received.append(self.now)
@@ -271,10 +273,11 @@ class _Contended:
 
 
 def bound_workers(cores: float, cpu_frac: float) -> int:
-    """Return the most workers to propose: as many as the cores can feed, if each needs that share of one.
+    """Return the greatest number of workers to propose: as many as the cores can serve if each uses `cpu_frac` of a
+    core.
 
-    Workers that compute beyond the cores only take turns, and take processors from the step and from others; those
-    that wait for storage are bounded by what a host stands.
+    More computing workers would only take turns, and take processors from the step and from other programs. Workers
+    that wait for storage are limited by what a host can bear.
     """
     fed = int(cores / max(cpu_frac, 0.01) + 0.25)
     return max(1, min(fed, max(MOST_WORKERS, int(MOST_WORKERS_PER_CORE * cores))))

@@ -1,6 +1,6 @@
-"""`profiler-run`: record a training script without changing it, and benchmark it in several processes.
+"""`profiler-run`: record a training script without changing it, or benchmark it in several processes.
 
-Must not import torch: the script decides when that is loaded.
+Must not import torch: the script decides when to load torch.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run as a command. The script's own exit codes and exceptions pass through."""
+    """Run the command. The script's own exit codes and exceptions pass through."""
     from collector.launch.command import run_command
 
     return run_command(sys.argv[1:] if arguments is None else list(arguments))

@@ -1,4 +1,4 @@
-"""`python -m collector.launch …`: the same as `profiler-run …`, for launchers that want a module."""
+"""`python -m collector.launch …`: the same as `profiler-run …`, for launchers that need a module."""
 
 import sys
 

@@ -1,7 +1,7 @@
-"""Begin to record when the script imports torch, or marks a range or a stage without it.
+"""Begin recording when the script imports torch, or when it marks a range or a stage without torch.
 
-Not before: a script may set what torch reads while it is imported (CUDA_VISIBLE_DEVICES, OMP_NUM_THREADS), and one that
-does neither must not wait seconds for it.
+An earlier start would harm. A script may set variables that torch reads during its import (CUDA_VISIBLE_DEVICES,
+OMP_NUM_THREADS), and a script without torch must not wait seconds for the import.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ OPTIONS_VARIABLE = "PROFILER_OPTIONS"
 PATH_VARIABLE = "PROFILER_OUTPUT_PATH"
 KINETO_LEVEL_VARIABLE = "KINETO_LOG_LEVEL"
 ERRORS_ONLY = "99"
-"""Kineto prints lines of its own at any lower level whenever a window opens or closes."""
+"""At any lower level, Kineto prints its own lines whenever a window opens or closes."""
 DEFAULT_PATH = "profiler_output"
 _LONGEST_LINE = 600
 _is_active = False
@@ -37,7 +37,7 @@ _log = logging.getLogger("stepscope")
 
 @dataclass(frozen=True)
 class Settings:
-    """Where to record, and the options that were understood. Of a run that goes to a `url`, `output_path` is its spool."""
+    """The output path and the valid options of a recording. For a run with a `url`, `output_path` is the local folder."""
 
     output_path: Path
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -52,10 +52,10 @@ class Settings:
 def read_settings(
     output: str | None, options: str | None, environment: Mapping[str, str], *, probe: bool = False
 ) -> Settings:
-    """Read the command line's words, else the environment's; `probe` switches that option on.
+    """Read the settings from the command line, else from the environment; `probe` switches that option on.
 
-    An option that is not understood is reported and left out, the others count: a training of weeks must neither fail
-    for a comma nor end without a record, and what is on by default is cheap.
+    An invalid option is reported and left out; the others are kept. A training of weeks must neither fail for a comma
+    nor end without a record, and the defaults are cheap.
     """
     place = output or environment.get(PATH_VARIABLE) or DEFAULT_PATH
     url = place if is_url(place) else ""
@@ -93,7 +93,7 @@ def _is_understood(name: str, value: Any, where: str) -> bool:
 
 
 def activate(settings: Settings) -> ImportWatch:
-    """Record this process to `settings.output_path` from the moment it imports torch, or marks a range or a stage."""
+    """Record this process to `settings.output_path` from the moment when it imports torch, or marks a range or a stage."""
     global _is_active
     _is_active = True
     os.environ.setdefault(KINETO_LEVEL_VARIABLE, ERRORS_ONLY)
@@ -116,7 +116,7 @@ def activate(settings: Settings) -> ImportWatch:
 
 
 def activate_from_environment() -> None:
-    """Do so in a script that was started by plain `python`, if PROFILER_OUTPUT_PATH is set and nothing records yet."""
+    """Do as `activate` in a script started by plain `python`, if PROFILER_OUTPUT_PATH is set and nothing records yet."""
     inherits = getattr(multiprocessing.process.current_process(), "_inheriting", False)
     if _is_active or inherits or not os.environ.get(PATH_VARIABLE):
         return
@@ -141,7 +141,7 @@ def _start(settings: Settings) -> None:
 
 
 def _wait_for_others() -> None:
-    """In a benchmark, begin together with its other processes: now, and again at the first range."""
+    """In a benchmark, wait for the other processes: now, and again at the first range."""
     from collector.launch.barrier import BEGIN, MARK, find_barrier, hold
 
     barrier = find_barrier()
@@ -161,7 +161,7 @@ def _say_if_unused(watch: ImportWatch) -> None:
 
 
 def _report(text: str) -> None:
-    """Say something in one line, however much it repeats of what was given."""
+    """Print a message in one line, shortened if it quotes long input."""
     line = " ".join(text.split())
     short = line if len(line) <= _LONGEST_LINE else f"{line[: _LONGEST_LINE // 2]} … {line[-_LONGEST_LINE // 2 :]}"
     print(f"profiler-run: {short}", file=sys.stderr)

@@ -1,9 +1,8 @@
 """Hold the processes of a benchmark until all are ready, so that they run at the same time.
 
-A folder is the barrier: a process that is ready puts a file there and waits until as many are there as were started,
-not counting those that have ended. There are two places to wait: where a process begins to be recorded (the slow start
-of Python and torch is behind it), and at its first range, where scripts have loaded what they need. The first that
-times out lets all go on.
+The barrier is a folder. A ready process puts a file there and waits until all started processes have a file, except
+those that have ended. There are two barriers: at the start of recording (after the slow start of Python and torch), and
+at the first range (after scripts have loaded their data). The first process that times out lets all go on.
 """
 
 from __future__ import annotations
@@ -23,12 +22,12 @@ BEGIN, MARK = "begin", "mark"
 _GONE, _OPEN = "gone", "open"
 _LOOK_S = 0.005
 _MOST = (1 << 20, TIMEOUT_S)
-"""The most processes, and the longest that they may wait."""
+"""The greatest number of processes, and the longest wait in seconds."""
 
 
 @dataclass(frozen=True)
 class Barrier:
-    """The barrier of `processes` processes, as the process `name` sees it."""
+    """The barrier for `processes` processes, used by the process `name`."""
 
     folder: str
     name: str
@@ -36,11 +35,11 @@ class Barrier:
     timeout_s: float = TIMEOUT_S
 
     def encode(self) -> str:
-        """Return it as the value of the environment variable that hands it to a process."""
+        """Return the barrier as the value of the environment variable for a process."""
         return json.dumps(asdict(self))
 
     def wait(self, place: str) -> str:
-        """Wait here until the others are here too; return what went wrong, empty if nothing did."""
+        """Wait until all processes are at this barrier; return a description of a failure, empty if there was none."""
         deadline = time.monotonic() + self.timeout_s
         try:
             self._put(place)
@@ -55,7 +54,7 @@ class Barrier:
         return ""
 
     def leave(self) -> bool:
-        """Say that the process has ended; return whether it did before it was ready."""
+        """Record that the process has ended; return whether it ended before it was ready."""
         self._put(_GONE)
         return not any((Path(self.folder) / f"{place}.{self.name}").exists() for place in (BEGIN, MARK))
 
@@ -76,13 +75,13 @@ class Barrier:
 
 
 def make_room(output: Path) -> Scratch:
-    """Make a folder for the barrier of a benchmark. OSError passes through."""
+    """Make the barrier folder of a benchmark. OSError passes through."""
     output.mkdir(parents=True, exist_ok=True)
     return make_scratch(output, ".start-")
 
 
 def find_barrier() -> Barrier | None:
-    """Return the barrier that this process was given, once; None if it is in no benchmark."""
+    """Return the barrier in this process's environment, only on the first call; None outside a benchmark."""
     text = os.environ.pop(VARIABLE, "")
     try:
         barrier = Barrier(**json.loads(text)) if text else None
@@ -92,7 +91,7 @@ def find_barrier() -> Barrier | None:
 
 
 def _is_sound(barrier: Barrier) -> bool:
-    """Say whether a training may wait there: the variable may be of anybody."""
+    """Return whether a training may wait at this barrier: anybody may have set the variable."""
     numbers = (barrier.processes, barrier.timeout_s)
     if not all(
         isinstance(number, (int, float)) and 0 <= number <= most for number, most in zip(numbers, _MOST, strict=True)
@@ -103,7 +102,7 @@ def _is_sound(barrier: Barrier) -> bool:
 
 
 def hold(barrier: Barrier, place: str) -> None:
-    """Wait at a place of the barrier, and say on stderr what went wrong there."""
+    """Wait at the barrier, and report a failure on stderr."""
     problem = barrier.wait(place)
     if problem:
         print(f"profiler-run: {problem}", file=sys.stderr)

@@ -37,7 +37,7 @@ docs/record.md, docs/gate.md and docs/jobs.md say more."""
 
 
 def run_command(arguments: Sequence[str]) -> int:
-    """Run the command; return an exit code, or let what the script raises pass."""
+    """Run the command; return an exit code. The script's exceptions pass through."""
     given = _parse(arguments)
     try:
         if given.against is not None:
@@ -81,7 +81,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def _add_options(parser: argparse.ArgumentParser) -> set[str]:
-    """Add the options; return the names of those that a value follows."""
+    """Add the options; return the names of those that take a value."""
     add, bench = parser.add_argument, parser.add_argument_group("benchmark").add_argument
     many: dict[str, Any] = {"type": _from(1), "metavar": "N"}
     any_number: dict[str, Any] = {"type": _from(0), "metavar": "N"}
@@ -127,7 +127,7 @@ def _add_pair_options(parser: argparse.ArgumentParser) -> tuple[argparse.Action,
 
 
 def _find_pair_problem(given: argparse.Namespace, has_program: bool) -> str:
-    """Say what of the options for pairs does not fit the others; "" if they do."""
+    """Return why the options for pairs conflict with the others; "" if they do not."""
     if given.against is None:
         extra = {"--pairs": given.pairs, "--max-slowdown": given.max_slowdown}
         extra |= {"--junit": given.junit, "--markdown": given.markdown}
@@ -139,7 +139,7 @@ def _find_pair_problem(given: argparse.Namespace, has_program: bool) -> str:
 
 
 def _split(arguments: Sequence[str], valued: set[str]) -> tuple[list[str], list[str], bool]:
-    """Split into our own words and the program's: nothing after its name is ours, whatever it looks like."""
+    """Split the arguments into our own and the program's: every word after the program's name belongs to the program."""
     position = 0
     while position < len(arguments) and arguments[position].startswith("-"):
         word = arguments[position]
@@ -150,13 +150,13 @@ def _split(arguments: Sequence[str], valued: set[str]) -> tuple[list[str], list[
 
 
 def _part_ranks(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Part our words from the `--local_rank=N` that deepspeed and older launchers put before a script's arguments."""
+    """Separate our words from the `--local_rank=N` that deepspeed and older launchers put before a script's arguments."""
     ranks = [word for word in words if word.startswith(("--local_rank=", "--local-rank="))]
     return [word for word in words if word not in ranks], ranks
 
 
 def _from(least: int) -> Callable[[str], int]:
-    """Return what reads a whole number that is at least this."""
+    """Return a parser for whole numbers of at least `least`."""
 
     def read(text: str) -> int:
         if not text.lstrip("+-").isdecimal() or int(text) < least:

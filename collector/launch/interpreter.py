@@ -1,4 +1,4 @@
-"""`profiler-run python train.py`: read the interpreter's own command line, as people write it out of habit."""
+"""`profiler-run python train.py`: parse the interpreter's own command line, which people write out of habit."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _VALUED = ("-W", "-X", "--check-hash-based-pycs")
 
 @dataclass(frozen=True)
 class Interpreter:
-    """A Python with flags of its own, and what it is to run."""
+    """A Python with its flags, and the program that it runs."""
 
     path: str
     flags: tuple[str, ...]
@@ -28,13 +28,14 @@ class Interpreter:
 
     @property
     def is_this(self) -> bool:
-        """Whether this process is the same, so that it can run the program itself."""
+        """Whether this process is the same interpreter, so that it can run the program itself."""
         # Not the same file: the interpreters of two environments may be links to one.
         return not self.flags and Path(self.path).parent == Path(sys.executable).parent
 
 
 def read_interpreter(program: Program) -> Interpreter | None:
-    """Return what the program runs if it is a Python; None if it is none. UsageError if that is no script or module."""
+    """Return the interpreter in a command line, None if the command is no Python. UsageError if it runs no script or
+    module."""
     if program.is_module or not _NAME.fullmatch(Path(program.name).name) or _is_script(program.name):
         return None
     path = shutil.which(program.name)
@@ -54,7 +55,7 @@ def read_interpreter(program: Program) -> Interpreter | None:
 
 
 def run_elsewhere(interpreter: Interpreter, own_words: Sequence[str]) -> None:
-    """Become that interpreter, recording there with the same options. UsageError if it has no profiler-run."""
+    """Replace this process by that interpreter, recording with the same options. UsageError if it has no profiler-run."""
     found = subprocess.run([interpreter.path, "-c", "import collector.launch"], capture_output=True)
     if found.returncode:
         raise UsageError(
@@ -67,5 +68,5 @@ def run_elsewhere(interpreter: Interpreter, own_words: Sequence[str]) -> None:
 
 
 def _is_script(name: str) -> bool:
-    """Whether this is a file of Python that only happens to be named like an interpreter."""
+    """Return whether this is a Python file that only has an interpreter's name."""
     return os.path.isfile(name) and not os.access(name, os.X_OK)

@@ -1,7 +1,8 @@
-"""Below torchrun, `accelerate launch` and deepspeed: the launcher itself is not recorded, the workers that it starts are.
+"""Under torchrun, `accelerate launch` and deepspeed, the launcher itself is not recorded; its workers are.
 
-Their command is wrapped, `script.py …` becomes `-m collector.launch … script.py …`, so that no file has to be put where
-every Python process would load it. Each launcher's own parser says where its arguments end: nobody else can know.
+The workers' command is wrapped: `script.py …` becomes `-m collector.launch … script.py …`. So no file must be installed
+where every Python process would load it. Each launcher's own parser finds the end of its arguments: no other code can
+know.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ _OWN_MODULE, _OWN_COMMAND = "collector.launch", "profiler-run"
 
 @dataclass(frozen=True)
 class Workers:
-    """What a launcher will start. `unrecorded` names the option by which it starts no Python, empty if it starts one."""
+    """The command of a launcher's workers. `unrecorded` is the option that starts a program other than Python, empty
+    for Python."""
 
     script: str
     arguments: tuple[str, ...]
@@ -31,10 +33,10 @@ class Workers:
 
 @dataclass(frozen=True)
 class Launcher:
-    """`command` is its name, `modules` are the same for `python -m`, the first of them is the one that is run.
+    """A launcher: `command` is its name; `modules` are its names for `python -m`, of which the first is run.
 
-    `first` are the words that its workers' command begins with; other sub-commands start no workers. `parse` reads
-    the words after them; SystemExit passes through when the launcher does not like them.
+    `first` are the words that begin the sub-command that starts workers. `parse` reads the words after them; SystemExit
+    passes through when the launcher rejects the words.
     """
 
     command: str
@@ -45,7 +47,7 @@ class Launcher:
 
 
 def find_launcher(program: Program) -> Launcher | None:
-    """Return the launcher that this program is, by its name."""
+    """Return the launcher with the program's name, None for another program."""
     for launcher in LAUNCHERS:
         if program.name in launcher.modules if program.is_module else Path(program.name).name == launcher.command:
             return launcher
@@ -53,10 +55,10 @@ def find_launcher(program: Program) -> Launcher | None:
 
 
 def wrap_workers(launcher: Launcher, program: Program, own_words: Sequence[str]) -> Program:
-    """Return the launcher's command with its workers' command wrapped, unless it is so already.
+    """Return the launcher's command with the workers' command wrapped, unless it is wrapped already.
 
-    `own_words` are the options for profiler-run there. Workers that are no Python stay as they are: a line on stderr
-    says so. UsageError if the launcher is not installed.
+    `own_words` are the options for profiler-run in the workers. Workers other than Python stay unchanged, with a line
+    on stderr. UsageError if the launcher is not installed.
     """
     # The command's own module takes no sub-command where `python -m` names the module of one.
     name = program.name if program.is_module else launcher.modules[0]
@@ -78,14 +80,14 @@ def wrap_workers(launcher: Launcher, program: Program, own_words: Sequence[str])
 
 
 def read_workers(launcher: Launcher, program: Program) -> Workers:
-    """Return what the launcher's command will start. UsageError if it is not installed, or starts no workers."""
+    """Return the workers that the launcher's command starts. UsageError if it is not installed, or starts no workers."""
     if importlib.util.find_spec(launcher.modules[0].partition(".")[0]) is None:
         raise UsageError(f"{launcher.command} is not installed in the Python of profiler-run ({sys.executable})")
     return launcher.parse(list(_strip_first(launcher, program)))
 
 
 def _strip_first(launcher: Launcher, program: Program) -> tuple[str, ...]:
-    """Return the words behind the sub-command that starts workers. UsageError for another sub-command."""
+    """Return the words after the sub-command that starts workers. UsageError for another sub-command."""
     first = () if program.is_module else launcher.first
     if program.arguments[: len(first)] != first:
         begin = " ".join((launcher.command, *first))

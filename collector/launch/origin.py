@@ -1,6 +1,6 @@
-"""In a process that runs the base of a pair: what it loads from the user's checkout instead of from its own.
+"""In a run of a pair's base: find the modules that were loaded from the user's checkout instead of the base's.
 
-That would be compared with itself, and nothing in the figures would show it.
+Such modules would be compared with themselves, and the figures would not show it.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ from collector.edge import log_failure
 from collector.server import SERVER
 
 VARIABLE = "STEPSCOPE_BASE"
-"""JSON: `from` is the user's checkout, `to` that of the base, `note` the file for the modules that came from the former."""
+"""JSON: `from` is the user's checkout, `to` the base's, `note` the file that lists modules loaded from the user's
+checkout."""
 _OWN = ("collector", SERVER)
 
 
 def watch_origin(environment: Mapping[str, str]) -> None:
-    """Note at the end of this process which modules came from the user's checkout, if it runs a base."""
+    """At the end of a base's process, write the list of modules that came from the user's checkout."""
     text = environment.get(VARIABLE, "")
     if not text:
         return

@@ -1,4 +1,4 @@
-"""The Profiler that `profiler-run` makes: it gives way to one of the script's own, and waits for the tables at the end."""
+"""The Profiler of `profiler-run`: a Profiler in the script replaces it, and at the end it waits for the tables."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collector.session.profiler import Profiler, say
 
 
 class LaunchedProfiler(Profiler):
-    """A Profiler that nobody holds: it ends with the process."""
+    """A Profiler without an owner: it ends with the process."""
 
     def _give_way(self, to: Path) -> bool:
         self._state = "analysed"

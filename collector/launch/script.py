@@ -1,4 +1,4 @@
-"""Run a script or a module as Python itself would: `__main__`, sys.argv, sys.path, exit codes, tracebacks."""
+"""Run a script or a module as Python does: `__main__`, sys.argv, sys.path, exit codes, tracebacks."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ from typing import Any
 from collector.format.schema.errors import UsageError
 
 MODULE_FOLDER_VARIABLE = "STEPSCOPE_MODULE_FOLDER"
-"""Where a module is looked for first, in place of the current folder: in pairs the base's code lies elsewhere."""
+"""The folder that is searched first for a module, instead of the current folder: in pairs the base's code is elsewhere.
+"""
 
 
 @dataclass(frozen=True)
 class Program:
-    """What the user wants to run: a file, or a module's name; `arguments` are what it gets after its own name."""
+    """The user's program: a file, or a module's name; `arguments` are the words after the name."""
 
     name: str
     is_module: bool
@@ -34,10 +35,10 @@ class Program:
 
 
 def run_program(program: Program) -> None:
-    """Run it in this process as `__main__`, for good: what it leaves behind stays until the process ends.
+    """Run the program in this process as `__main__`; its state stays until the process ends.
 
-    Whatever it raises passes through, its traceback without the frames of this package. Raises UsageError if there is
-    no such program.
+    All its exceptions pass through, without this package's frames in the traceback. Raises UsageError if the program
+    does not exist.
     """
     if program.is_module:
         main, code = _load_module(program)
@@ -90,7 +91,7 @@ def _load_module(program: Program) -> tuple[ModuleType, CodeType]:
 
 
 def _find_main_spec(name: str) -> ModuleSpec:
-    """Find a module to run; of a package, its `__main__`."""
+    """Find the module to run; for a package, its `__main__`."""
     try:
         spec = importlib.util.find_spec(name)
     except (ImportError, ValueError) as error:
@@ -122,15 +123,15 @@ def _compile(source: bytes, path: str) -> CodeType:
 
 
 def _set_first_path(folder: str) -> None:
-    """Put the script's folder where Python puts it: first, in place of that of `profiler-run`."""
+    """Put the script's folder first on sys.path, as Python does, in place of `profiler-run`'s folder."""
     if not getattr(sys.flags, "safe_path", False):
         sys.path[0] = folder
 
 
 def _hide_own_frames(error: BaseException) -> None:
-    """Let the interpreter's report of this error begin in the user's code.
+    """Make the interpreter's traceback of this error begin in the user's code.
 
-    The interpreter must still get the error itself: only so does it end as it would have, by a signal for Ctrl-C.
+    The interpreter must still receive the same error, so that the process ends as without us: by a signal for Ctrl-C.
     """
     inner = error.__traceback__
     while inner is not None and Path(inner.tb_frame.f_code.co_filename).parent == Path(__file__).parent:

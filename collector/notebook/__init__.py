@@ -1,4 +1,5 @@
-"""What an opened run answers with in a script or a notebook: frames, printed tables, figures, HTML, traces.
+"""The outputs of an opened run in a script or notebook: frames, printed tables, figures, HTML, traces.
 
-May import `collector.format` and `collector.traces.writing`, and asks the server by `collector.server`. Must not import torch.
+May import `collector.format` and `collector.traces.writing`, and uses the server through `collector.server`. Must not
+import torch.
 """

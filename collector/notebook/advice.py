@@ -1,4 +1,4 @@
-"""What the pages say of a run, as a value: what it is bound by, what to change, and what that would gain."""
+"""The advice on a run, as a value: its bottleneck, the changes to make, and their expected gain."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Advice:
-    """The verdict on a rank and its suggestions, the best first, with the fields that `report --json` has of each.
+    """The verdict on a rank and its suggestions, best first, with the fields of `report --json`.
 
-    `silence` says why there are none. It is shown as text by print() and as a list that unfolds in a notebook.
+    `silence` is the reason if there are none. print() shows text; a notebook shows a list that unfolds.
     """
 
     verdict: str

@@ -1,4 +1,4 @@
-"""Figures of a run for a notebook, as Plotly figures."""
+"""Plotly figures of a run for a notebook."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ _NOTHING = {
 def build_figure(rank: RankRun, kind: str, title: str) -> Any:
     """Return a `plotly.graph_objects.Figure`: steps, phases, operators, queues or stages.
 
-    OptionError for another kind, UsageError if plotly is not installed, TableMissingError where the run has no such
-    table. A table without rows to draw is a figure that says so.
+    OptionError for another kind, UsageError if plotly is not installed, TableMissingError if the run lacks the table.
+    For a table without rows, the figure shows a message.
     """
     if kind not in _BUILDERS:
         raise OptionError(f"there is no figure {kind!r}; choose from {', '.join(_BUILDERS)}")
@@ -54,7 +54,7 @@ def build_figure(rank: RankRun, kind: str, title: str) -> Any:
 
 
 def _draw_steps(figure: Any, rank: RankRun) -> None:
-    """Draw every step as a column of its phases; of a run that only infers, every batch."""
+    """Draw every step as a column of its phases; for an inference run, every batch."""
     rows = read_step_rows(rank, ("kind", "step", *(phase.column for phase in PHASES)))
     steps = train_steps(rows.steps)
     for phase in PHASES:
@@ -66,7 +66,7 @@ def _draw_steps(figure: Any, rank: RankRun) -> None:
 
 
 def _draw_phases(figure: Any, rank: RankRun) -> None:
-    """Draw the mean step, over the steps that every average covers, as its phases."""
+    """Draw the phases of the mean step, over the averaged steps."""
     rows = read_step_rows(rank, (*SELECTED_COLUMNS, *(phase.column for phase in PHASES)))
     steps, noun = rows.steps, rows.noun
     means = [phase.mean_ns / 1e6 for phase in summarize_phases(steps)]

@@ -1,4 +1,4 @@
-"""All that a rank recorded as one table of spans: operators, kernels, steps, phases, ranges, stages."""
+"""All recorded spans of a rank in one table: operators, kernels, steps, phases, ranges, stages."""
 
 from __future__ import annotations
 
@@ -43,16 +43,17 @@ SCHEMA = pa.schema(
         ("launched_by", pa.int64()),
     ]
 )
-"""Times in ns since the run's epoch. `operator_index` numbers the host operators by their start, from 0."""
+"""Times are in ns since the run's epoch. `operator_index` numbers the host operators by start, from 0."""
 OPTIONAL = frozenset({"parent_span_id", "device", "stream", "step", "operator_index", "launched_by"})
-"""Columns of whole numbers that many spans have no value in."""
+"""Integer columns that are null for many spans."""
 
 
 @dataclass(frozen=True)
 class SpanChoice:
-    """What to take: categories, None for all; work of the host, of devices, or both; a range of steps, both included.
+    """A selection of spans: categories, None for all; host work, device work, or both; a range of steps, both ends
+    included.
 
-    Of the DataLoader workers those of `workers`, None for all; their own numbers stay.
+    `workers` selects DataLoader workers, None for all; their numbers stay the same.
     """
 
     categories: tuple[str, ...] | None = None
@@ -62,7 +63,7 @@ class SpanChoice:
 
 
 def parse_choice(categories: Any, activities: Any, steps: Any) -> SpanChoice:
-    """Check a choice of spans. OptionError names what is not known."""
+    """Check a selection of spans. OptionError names an unknown value."""
     first = last = None
     if steps is not None:
         try:
@@ -86,7 +87,7 @@ def _check(what: str, given: Any, known: Sequence[str]) -> tuple[str, ...]:
 
 
 def build_spans(rank: RankRun, trace_id: str, choice: SpanChoice) -> pa.Table:
-    """Return the spans of a rank, as it is seen, in order of start; none for tables that it does not have.
+    """Return the spans of a rank, seen through its lens, sorted by start; missing tables give no spans.
 
     Raises TableBrokenError.
     """

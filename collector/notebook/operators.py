@@ -1,4 +1,4 @@
-"""One operator of a run by name, and what devices did step by step."""
+"""One operator of a run by name, and the device work of each step."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 OPERATOR_COLUMNS = ("name", "input_shapes", "count", "total_ns", "self_ns", "device_total_ns")
 _SUMS = ("count", "total_ns", "self_ns", "device_total_ns")
 DEVICE_WORK = ("kernel", "communication", "memcpy", "memset")
-"""Categories of what a device does. Other spans of a stream, such as annotations and waits, only name or delay work."""
+"""The categories of device work. Other spans of a stream, such as annotations and waits, only name or delay work."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Operator:
 
 
 def find_operator(operators: pa.Table, name: str) -> Operator:
-    """Sum up one operator. OptionError names the nearest one that there is."""
+    """Return the sums for one operator. OptionError names the nearest existing name."""
     names = operators["name"].cast(pa.string())
     rows = operators.filter(pc.equal(names, name))
     if not rows.num_rows:
@@ -56,10 +56,10 @@ def find_operator(operators: pa.Table, name: str) -> Operator:
 
 
 def sum_executions(spans: pa.Table) -> pa.Table:
-    """Return step, device, count, start, total_ns, busy_ns and wait_ns: what each device did for each step.
+    """Return step, device, count, start, total_ns, busy_ns and wait_ns: the work of each device in each step.
 
-    `spans` are those of devices, of which DEVICE_WORK counts. The total runs from the first start to the last end; busy
-    is the union of what ran, so the wait between is never negative.
+    `spans` are device spans; only DEVICE_WORK is included. The total runs from the first start to the last end; busy is
+    the union of the work's times, so the remaining wait is never negative.
     """
     is_work = pc.is_in(spans["cat"].cast(pa.string()), pa.array(DEVICE_WORK))
     known = spans.filter(pc.and_(is_work, pc.and_(pc.is_valid(spans["step"]), pc.greater(spans["dur"], 0))))

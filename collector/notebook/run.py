@@ -1,6 +1,6 @@
-"""An opened run as scripts and notebooks hold it: its tables, and what it prints, draws and writes of them.
+"""An opened run for scripts and notebooks: its tables, and methods to print, draw and export them.
 
-What a call needs beyond the text of tables is imported where it is asked for.
+Modules other than those for text tables are imported only when needed.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ _TRACKED = "stepscope/"
 
 
 class Run(files.Run):
-    """A run directory: `manifest`, `ranks`, `rank(r)`; `table` and `frame` read the first rank unless one is given.
+    """A run directory: `manifest`, `ranks`, `rank(r)`; `table` and `frame` read the first rank unless a rank is given.
 
-    With a `redactor` neither the manifests nor the tables of its ranks hold a name of the user's.
+    With a `redactor`, manifests and tables of its ranks contain none of the user's names.
     """
 
     def __repr__(self) -> str:
@@ -56,12 +56,12 @@ class Run(files.Run):
     def spans(
         self, rank: int | None = None, *, categories: Any = None, activities: Any = None, steps: Any = None
     ) -> pd.DataFrame:
-        """Return all that a rank recorded as one frame of spans, in order of start; times are ns since the run's epoch.
+        """Return all recorded spans of a rank as one frame, sorted by start; times are ns since the run's epoch.
 
         Columns: trace_id, span_id, parent_span_id, start, end, dur, cat, name, process, thread, device, stream, step,
-        operator_index (of host operators, by start), launched_by; numbers that may be absent are Int64. `categories` is
-        one or some of `collector.notebook.frames.CATEGORIES`, `activities` "cpu", "device" or both, `steps` a number or
-        (first, last). OptionError names what is not known, TableBrokenError the damaged file.
+        operator_index (of host operators, by start), launched_by; nullable integers are Int64. `categories` is one or
+        several of `collector.notebook.frames.CATEGORIES`, `activities` "cpu", "device" or both, `steps` a number or
+        (first, last). OptionError names an unknown value, TableBrokenError the damaged file.
 
         >>> run.spans(categories="kernel").groupby("name").dur.sum()
         """
@@ -72,7 +72,7 @@ class Run(files.Run):
     def operator(self, name: str, rank: int | None = None) -> Operator:
         """Return count, total and mean of one operator of the detailed windows, and the same for each input shape.
 
-        OptionError names the nearest operator if there is none of that name. Raises as `RankRun.table` does.
+        OptionError names the nearest operator if none has that name. Raises as `RankRun.table` does.
 
         >>> print(run.operator("aten::mm"))
         """
@@ -81,7 +81,8 @@ class Run(files.Run):
         return find_operator(self.rank(rank).table("operators", OPERATOR_COLUMNS), name)
 
     def statistics(self, rank: int | None = None) -> Statistics:
-        """Return totals by stage and kind of time, with counters, and the true wall time; also of a run without steps.
+        """Return totals by stage and kind of time, with counters, and the wall time of the run; also for a run without
+        steps.
 
         Raises as `RankRun.table` does.
 
@@ -92,9 +93,9 @@ class Run(files.Run):
         return sum_statistics(self.rank(rank), self.manifest.name)
 
     def suggestions(self, rank: int | None = None) -> Advice:
-        """Return what bounds the run, what to change and the step that is predicted then, as its pages say it.
+        """Return the bottleneck of the run, the changes to make and the predicted step time, as on its pages.
 
-        It can be printed, shown in a notebook, and iterated over. Raises as `RankRun.table` does.
+        The result can be printed, shown in a notebook, and iterated over. Raises as `RankRun.table` does.
 
         >>> print(run.suggestions())
         """
@@ -103,9 +104,9 @@ class Run(files.Run):
         return Advice(*server.diagnose(self, self.rank(rank).rank))
 
     def metrics(self, rank: int | None = None) -> dict[str, float]:
-        """Return the mean, median and p99 step, the mean of each phase, the share of data wait and the number of steps as
-        flat numbers for a tracker, over the steps that every page averages. Times are seconds. Raises as `RankRun.table`
-        does.
+        """Return flat numbers for a tracker: mean, median and p99 step, the mean of each phase, the share of data wait,
+        and the number of steps, over the steps that every page averages. Times are in seconds. Raises as
+        `RankRun.table` does.
 
         >>> mlflow.log_metrics(run.metrics())  # or wandb.log(…), or add_scalar(name, value) for each
         """
@@ -128,11 +129,12 @@ class Run(files.Run):
     def write_trace(
         self, path: str | os.PathLike[str], ranks: Sequence[int] | None = None, workers: Sequence[int] | None = None
     ) -> int:
-        """Write the spans of all ranks, or some, as a trace for Perfetto or chrome://tracing; return its events.
+        """Write the spans of all or some ranks as a trace for Perfetto or chrome://tracing; return the number of
+        events.
 
-        Of the DataLoader workers all or those of the numbers given, which they keep. `profiler-server import` gives
-        the same run again. A path that ends in .gz is compressed. RunNotFoundError or OptionError for a rank or worker
-        that is not there; OutputError if the file cannot be written, and nothing is there then.
+        `workers` selects DataLoader workers by number; the numbers stay the same. `profiler-server import` restores the
+        same run from the trace. A path that ends in .gz is compressed. RunNotFoundError or OptionError for a rank or
+        worker that does not exist; OutputError if the file cannot be written, and then no file is left.
         """
         from collector.notebook.writing import write_run
 
@@ -151,7 +153,7 @@ class Run(files.Run):
         return sum_executions(self._build_spans(rank, activities="device"))
 
     def print_summary(self, rank: int | None = None) -> None:
-        """Print what the run is, its steps and its operators."""
+        """Print a summary of the run, its steps and its operators."""
         one = self.rank(rank)
         manifest = self.manifest
         state = f"{self.state}, recovered" if self.is_recovered else self.state
@@ -168,20 +170,20 @@ class Run(files.Run):
         self._print("steps", summaries.describe_steps, rank, summaries.STEP_COLUMNS)
 
     def print_operators(self, rank: int | None = None) -> None:
-        """Print the operators of the detailed windows and, where there are any, those of the device."""
+        """Print the operators of the detailed windows, and the device operators if there are any."""
         self._print("operators", summaries.describe_operators, rank, ("name", "count", "total_ns", "self_ns"))
         if self.rank(rank).status("kernels").state == "there":
             print()
             self._print("kernels", summaries.describe_kernels, rank, ("name", "count", "total_ns"))
 
     def print_host_operators(self, rank: int | None = None) -> None:
-        """Print the host operators of the first detailed step in the order in which they began."""
+        """Print the host operators of the first detailed step, in order of their start."""
         operators = pc.field("category") == "operator"
         columns = ("name", "step", "start_ns", "duration_ns")
         self._print("slices", summaries.describe_host_operators, rank, columns, operators)
 
     def print_each_step(self, rank: int | None = None) -> None:
-        """Print every training step with its phases, the first 1,000 of them."""
+        """Print every training step with its phases, at most the first 1,000."""
         self._print("steps", summaries.describe_each_step, rank, summaries.STEP_COLUMNS)
 
     def print_device_operators(self, rank: int | None = None) -> None:
@@ -205,7 +207,7 @@ class Run(files.Run):
         columns: Sequence[str],
         where: pc.Expression | None = None,
     ) -> None:
-        """Print a table, or a plain line where it is not there. Raises TableBrokenError, NewerSchemaError."""
+        """Print a table, or a plain line if it is missing. Raises TableBrokenError, NewerSchemaError."""
         one = self.rank(rank)
         try:
             print(describe(one.table(table, columns, where)), end="")
@@ -216,9 +218,9 @@ class Run(files.Run):
 def open_run(path: str | Path, base_dir: str | Path | None = None) -> Run:
     """Open the run at a path: the directory that holds `profiler/`, or `profiler/` itself.
 
-    With a `base_dir` also by its id or name below that folder, as the commands do. Raises RunNotFoundError if there is
-    none, or if several have the name, which it lists; LinkedRunError if a link lies inside; NewerSchemaError or
-    TableBrokenError if its manifest cannot be read.
+    With a `base_dir`, the path may also be a run's id or name below that folder, as in the commands. Raises
+    RunNotFoundError if no run matches or if several have the name, which the message lists; LinkedRunError if a link
+    lies inside; NewerSchemaError or TableBrokenError if the manifest cannot be read.
 
     >>> collector.open_run("digits", base_dir="runs")
     """

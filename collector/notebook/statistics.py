@@ -1,4 +1,4 @@
-"""Totals of a rank: what each stage did, by kind of time, against the true wall time of the run."""
+"""Totals of a rank: the time of each stage by kind of time, relative to the run's wall time."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ _SCHEMA = pa.schema(
 
 @dataclass(frozen=True)
 class Statistics:
-    """`wall_ns` is the time from the start of the recording to its end, or to the last sign of life.
+    """Totals of a rank. `wall_ns` is the time from the start of the recording to its end, or to its last heartbeat.
 
     `table` has a row for each stage and kind of time (work, input_wait, output_wait, setup, cleanup), summed over its
-    replicas; `wall_frac` is the mean share of the wall time that a replica spent so. `loader` is null for stages of
-    the script's own, `cpu_ns` and `bytes` where nobody counted them. Where some batches were looked into only, `cpu_ns`
-    is extended to all of them.
+    replicas; `wall_frac` is this time's mean share of the wall time per replica. `loader` is null for the script's own
+    stages; `cpu_ns` and `bytes` are null if not measured. If `cpu_ns` was measured for some batches only, it is
+    extrapolated to all.
     """
 
     name: str
@@ -54,7 +54,7 @@ class Statistics:
     table: pa.Table
 
     def frame(self) -> pd.DataFrame:
-        """Return the table as a pandas frame; whole numbers that may be absent are Int64."""
+        """Return the table as a pandas frame; nullable integers are Int64."""
         return make_frame(self.table, ("loader", "cpu_ns", "bytes"))
 
     def __str__(self) -> str:
@@ -90,7 +90,7 @@ def _spell(row: dict[str, Any]) -> tuple[str, ...]:
 
 
 def sum_statistics(rank: RankRun, name: str) -> Statistics:
-    """Sum what a rank recorded. Raises as `RankRun.table` does, but for a table that is not there."""
+    """Sum the recorded times of a rank. Raises as `RankRun.table`, but a missing table is no error."""
     manifest = rank.manifest
     ended_ns = manifest.ended_unix_ns or manifest.heartbeat_unix_ns
     wall_ns = max(ended_ns - manifest.started_unix_ns, 0)
@@ -144,7 +144,7 @@ def _sum_stages(rank: RankRun, wall_ns: int) -> pa.Table:
 
 
 def _extend_counted(sums: pa.Table) -> pa.Array:
-    """Return the processor time of all rows, where that of some was counted: cheap samples are looked into now and then."""
+    """Return the processor time, extrapolated to all batches of a row if only some were measured."""
     whole, counted_of, counted = (
         sums[f"{name}_sum"].cast(pa.float64()) for name in ("duration_ns", "counted_of_ns", "cpu_ns")
     )

@@ -1,4 +1,4 @@
-"""Tables of a run as text for a terminal: steps, device operators, host operators."""
+"""Text tables of a run for a terminal: steps, device operators, host operators."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _NAME_WIDTH = 60
 
 
 def describe_steps(steps: pa.Table) -> str:
-    """Return the figures of the steps that an average covers and of their phases, in ms; of a run that only infers, of its batches."""
+    """Return the figures of the averaged steps and their phases, in ms; for an inference run, of its batches."""
     counted = count_as_steps(steps)
     table, noun = counted.steps, counted.noun
     summary = summarize_steps(table)
@@ -60,7 +60,7 @@ def _spell_times(label: str, times: Distribution) -> tuple[str, ...]:
 
 
 def describe_kernels(kernels: pa.Table) -> str:
-    """Return the mean and count of each device operator, the longest mean first."""
+    """Return the mean and count of each device operator, longest mean first."""
     rows = _sum_by(kernels, "name", ("count", "total_ns"))
     rows.sort(key=lambda row: (-row["mean_ns"], row["name"]))
     nothing = "No device operators were recorded: nothing ran on a device inside a detailed window."
@@ -69,7 +69,7 @@ def describe_kernels(kernels: pa.Table) -> str:
 
 
 def describe_operators(operators: pa.Table) -> str:
-    """Return count, total and mean of each host operator of the detailed windows, the longest self time first."""
+    """Return count, total and mean of each host operator in detailed windows, longest self time first."""
     rows = _sum_by(operators, "name", ("count", "total_ns", "self_ns"))
     rows.sort(key=lambda row: (-row["self_ns"], row["name"]))
     columns = {"name": "name", "count": "count", "total ms": "total_ns", "self ms": "self_ns", "mean µs": "mean_ns"}
@@ -78,9 +78,9 @@ def describe_operators(operators: pa.Table) -> str:
 
 
 def describe_host_operators(slices: pa.Table) -> str:
-    """Return the host operators of one step in the order in which they first began, numbered from 1.
+    """Return the host operators of one step, numbered from 1 in order of their first start.
 
-    `slices` are those of category `operator`, of every detailed step; the first such step is shown.
+    `slices` has the category `operator` of all detailed steps; the first such step is used.
     """
     first = pc.min(slices["step"]).as_py()
     of_step = slices.filter(pc.equal(slices["step"], first)).select(["name", "start_ns", "duration_ns"])
@@ -95,7 +95,7 @@ def describe_host_operators(slices: pa.Table) -> str:
 
 
 def describe_each_step(steps: pa.Table) -> str:
-    """Return each training step with its phases, in ms; of a run that only infers, each batch."""
+    """Return each training step with its phases, in ms; for an inference run, each batch."""
     counted = count_as_steps(steps)
     columns = {counted.noun: "step", "total": "duration_ns", **{phase.label: phase.column for phase in PHASES}}
     rows = train_steps(counted.steps).select([*columns.values()]).to_pylist()
@@ -103,7 +103,7 @@ def describe_each_step(steps: pa.Table) -> str:
 
 
 def describe_executions(executions: pa.Table) -> str:
-    """Return total, busy and wait of each device and step; `executions` is from `operators.sum_executions`."""
+    """Return total, busy and wait for each device and step; `executions` is from `operators.sum_executions`."""
     columns = {"step": "step", "device": "device", "executions": "count"}
     columns |= {f"{name} ms": f"{name}_ns" for name in ("total", "busy", "wait")}
     nothing = "No device work was recorded: nothing ran on a device inside a detailed window."
@@ -111,7 +111,7 @@ def describe_executions(executions: pa.Table) -> str:
 
 
 def describe_ranges(ranges: pa.Table) -> str:
-    """Return count, items, host and device time of the ranges by path, the longest host time first."""
+    """Return count, items, host and device time of the ranges by path, longest host time first."""
     rows = _sum_by(ranges, "path", ("failed", "duration_ns", "device_ns", "total_items"))
     rows.sort(key=lambda row: -row["duration_ns"])
     columns = {"name": "path", "count": "rows", "failed": "failed"}
@@ -121,14 +121,16 @@ def describe_ranges(ranges: pa.Table) -> str:
 
 
 def _sum_by(table: pa.Table, key: str, columns: Sequence[str]) -> list[Row]:
-    """Sum columns for each value of a key, in no certain order; with the number of `rows`, and the mean if counted."""
+    """Sum columns for each value of a key, in no certain order; add the number of `rows`, and the mean if there is a
+    count."""
     sums = table.group_by(key, use_threads=False).aggregate([*((name, "sum") for name in columns), ([], "count_all")])
     rows = sums.rename_columns({**{f"{name}_sum": name for name in columns}, "count_all": "rows"}).to_pylist()
     return [{**row, "mean_ns": row["total_ns"] / max(row["count"], 1)} if "count" in row else row for row in rows]
 
 
 def _render(title: str, columns: Mapping[str, str], rows: Sequence[Row], nothing: str, most: int = _MOST_ROWS) -> str:
-    """Return rows as a table below its title, and how many are left out; `nothing` for no row. `columns` are keys by label."""
+    """Return a table below its title, with the number of omitted rows; `nothing` if there are no rows. `columns` maps
+    labels to keys."""
     if not rows:
         return f"{nothing}\n"
     cells = [[_spell(label, key, row[key]) for label, key in columns.items()] for row in rows[:most]]
@@ -149,7 +151,7 @@ def _name_rows(noun: str) -> str:
 
 
 def lay_out(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Lay a table out in columns: names to the left, figures to the right."""
+    """Return a table in aligned columns: names to the left, figures to the right."""
     widths = [max(len(row[at]) for row in (header, *rows)) for at in range(len(header))]
     left = {at for at, name in enumerate(header) if name in ("", "name")}
     lines = []

@@ -1,6 +1,6 @@
-"""Write spans as a trace that Perfetto and chrome://tracing load.
+"""Write spans as a trace for Perfetto and chrome://tracing.
 
-The server's export puts everything at the same place, and adds what it works out: counters, windows, overlap.
+The server's export uses the same rows, and adds computed data: counters, windows, overlap.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ _PLACE = ("trace_id", "process", "thread")
 
 
 def write_trace(spans: Any, path: str | os.PathLike[str]) -> int:
-    """Write spans, as `Run.spans` makes them or a part of them, as a trace; return how many events it has.
+    """Write spans from `Run.spans`, or some of them, as a trace; return its number of events.
 
     Takes a pandas frame or an Arrow table. A path that ends in .gz is compressed. OptionError for a frame that lacks
-    start, dur or name, OutputError for a path that cannot be written; then nothing is there.
+    start, dur or name; OutputError for a path that cannot be written, and then no file is left.
 
     >>> collector.write_trace(run.spans(categories="kernel", steps=(10, 12)), "kernels.json.gz")
     """
@@ -50,7 +50,7 @@ def write_trace(spans: Any, path: str | os.PathLike[str]) -> int:
 
 
 def write_run(run: Run, path: str | os.PathLike[str], ranks: Sequence[int], workers: Sequence[int] | None) -> int:
-    """Write ranks of a run, of their workers some or all, with their tables for an import. Raises as `write_trace`."""
+    """Write ranks of a run, with all or some workers, and include their tables for an import. Raises as `write_trace`."""
     opened = [run.rank(rank) for rank in dict.fromkeys(ranks)]
     chosen = None if workers is None else check_numbers("worker", list_workers(opened), workers)
     choice = SpanChoice(workers=None if chosen is None else tuple(chosen))
@@ -97,7 +97,7 @@ def _read_frame(spans: Any) -> pa.Table:
 
 
 def _name_threads(writer: EventWriter, table: pa.Table) -> tuple[Int64s, Int64s]:
-    """Give every process and every thread of it a number and a name; return those of each span."""
+    """Give every process and thread a number and a name in the trace; return both numbers for each span."""
     lanes = _find_lanes(table)
     encoded = [_encode(table[name]) for name in _PLACE]
     # Numbers are joined, not texts: a name may hold any separator.
@@ -120,8 +120,8 @@ def _name_threads(writer: EventWriter, table: pa.Table) -> tuple[Int64s, Int64s]
 
 
 def _find_lanes(table: pa.Table) -> Int64s:
-    """Return 0 for spans that nest on their thread, and a lane for each that only overlaps what runs there: a viewer
-    drops those that stand on one row with it."""
+    """Return a lane for each span: 0 if it nests on its thread, another if it overlaps without nesting. On one row, a
+    viewer drops such overlapping spans."""
     lanes = np.zeros(table.num_rows, np.int64)
     keys = pc.binary_join_element_wise(
         pc.fill_null(table["process"], ""), pc.fill_null(table["thread"], ""), "\0"

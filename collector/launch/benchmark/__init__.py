@@ -1,4 +1,4 @@
-"""The benchmark: N processes on each of M devices, a folder each, and what they measured together."""
+"""The benchmark: N processes on each of M devices, a folder for each process, and their joint figures."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ _LOOK_S = 0.02
 
 @dataclass(frozen=True)
 class Benchmark:
-    """What to run. `gpus` None is one if there is one; `warmup` batches are left out at both ends."""
+    """The settings of a benchmark. `gpus` None means one GPU if there is one; `warmup` batches are left out at both
+    ends."""
 
     program: Program
     output: Path
@@ -45,7 +46,7 @@ class Benchmark:
 
 @dataclass(frozen=True)
 class Worker:
-    """A process of the benchmark that has been started."""
+    """A started process of the benchmark."""
 
     folder: Path
     process: subprocess.Popen[bytes]
@@ -53,7 +54,8 @@ class Worker:
 
 
 def run_benchmark(benchmark: Benchmark) -> int:
-    """Run it, write its files and say how it went; 1 if a process failed. Raises OutputError, UsageError or RunError."""
+    """Run the benchmark, write its files and print the result; return 1 if a process failed. Raises OutputError,
+    UsageError or RunError."""
     baseline = read_mean(benchmark.baseline) if benchmark.baseline else None
     places = choose_places(benchmark.gpus, os.environ)
     if benchmark.gpus and places == (CPU,):
@@ -76,7 +78,7 @@ def run_benchmark(benchmark: Benchmark) -> int:
 
 
 def compare_only(output: Path, baseline: Path) -> int:
-    """Print the speed-up of a benchmark that was run before, and keep it there.
+    """Print the speed-up of an earlier benchmark, and write it to the benchmark's folder.
 
     Raises RunNotFoundError, TableBrokenError or OutputError.
     """
@@ -94,7 +96,7 @@ def _compare(mean: Tree, baseline: Tree, place: Path | None) -> None:
 
 
 def _hold_clocks(benchmark: Benchmark, places: tuple[Place, ...], stack: ExitStack) -> str:
-    """Hold the clocks if that is asked for; return how it went, for the meta data."""
+    """Lock the GPU clocks if requested; return the outcome, for the metadata."""
     gpus = [place.visible for place in places if place.is_gpu]
     if not benchmark.maximize_clocks:
         return "not asked for"
@@ -136,7 +138,7 @@ def _start(benchmark: Benchmark, place: Place, barrier: Barrier) -> Worker:
 
 
 def _wait_for(workers: list[Worker]) -> None:
-    """Wait until all have ended; let the others not wait for one that ended before it was ready."""
+    """Wait until all processes have ended; release the others from the barrier if one ended before it was ready."""
     running = list(workers)
     while running:
         for worker in [worker for worker in running if worker.process.poll() is not None]:
@@ -147,14 +149,14 @@ def _wait_for(workers: list[Worker]) -> None:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End a process that still runs because the benchmark was broken off."""
+    """Stop a process that still runs after the benchmark was interrupted."""
     if process.poll() is None:
         process.terminate()
         process.wait()
 
 
 def _measure_all(benchmark: Benchmark, workers: list[Worker], since_unix_ns: int) -> tuple[list[Measured], list[Tree]]:
-    """Measure those that ended well; say of each other one why it has no results."""
+    """Measure the processes that ended well; for each other process, report why it has no results."""
     measured: list[Measured] = []
     failed: list[Tree] = []
     for worker in workers:

@@ -1,4 +1,4 @@
-"""How much faster a benchmark is than an earlier one, how sure that is, and what makes the two unlike."""
+"""The speed-up of a benchmark over an earlier one, its uncertainty, and the differences between the two."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _STATS = "data_stats_minus_warmup_all_procs"
 
 @dataclass(frozen=True)
 class _Figure:
-    """A mean, the square of its relative standard error, and the degrees of freedom of that; 0 where unknown."""
+    """A mean, the square of its relative standard error, and that error's degrees of freedom; 0 where unknown."""
 
     value: float
     error_squared: float = 0.0
@@ -41,11 +41,12 @@ def read_mean(folder: Path) -> Tree:
 
 
 def compare_benchmarks(baseline: Tree, run: Tree) -> Tree:
-    """Return the speed-up per range and metric of those that both have, with 95 %, and why the two may not be comparable.
+    """Return the speed-up for each common range and metric with its 95 % interval, and why the two may not be
+    comparable.
 
-    Of times it is baseline / run of the means without warm-up; of throughput, a rate, it is run / baseline. The
-    interval is that of the ratio of two means: of the means of the processes where both have several, which run apart
-    from each other, else of the batches. What scatters from one start of the benchmark to the next is in neither.
+    For times the speed-up is baseline / run of the means without warm-up; for throughput, a rate, it is run / baseline.
+    The interval is that of the ratio of two means. It uses the means of processes, which run independently, if both
+    benchmarks have several; otherwise the batches. Variation between starts of the benchmark is not included.
     """
     ranges: Tree = {}
     intervals: Tree = {}
@@ -60,7 +61,7 @@ def compare_benchmarks(baseline: Tree, run: Tree) -> Tree:
 
 
 def format_speed_up(speed_up: Tree) -> str:
-    """Return what `compare_benchmarks` found as a table for a terminal."""
+    """Return the result of `compare_benchmarks` as a table for a terminal."""
     if not speed_up["ranges"]:
         return "The two benchmarks have no range in common."
     rows = [("range", "metric", "speed-up", "95 %", "")]
@@ -84,7 +85,8 @@ def _format_interval(interval: Any) -> tuple[str, str]:
 
 
 def _read_pair(before: Tree, after: Tree, metric: str) -> tuple[_Figure | None, _Figure | None]:
-    """Read a metric of both with the same kind of error: of processes if both have several, else of batches."""
+    """Read a metric of both benchmarks with the same kind of error: over processes if both have several, else over
+    batches."""
     for by_process in (True, False):
         old, new = (_read_figure(figures, metric, by_process) for figures in (before, after))
         if old is None or new is None or (old.freedom and new.freedom):
@@ -93,7 +95,7 @@ def _read_pair(before: Tree, after: Tree, metric: str) -> tuple[_Figure | None, 
 
 
 def _read_figure(metrics: Tree, metric: str, by_process: bool) -> _Figure | None:
-    """Read a metric with its error; a rate has its parts beside it. None where there is no such figure, or 0."""
+    """Read a metric with its error; a rate uses the values listed beside it. None if the figure is missing or 0."""
     figures = metrics.get(metric)
     if not isinstance(figures, dict):
         figures = {"mean": figures, "process_means": metrics.get(f"{metric}_per_process")}
@@ -112,7 +114,7 @@ def _read_figure(metrics: Tree, metric: str, by_process: bool) -> _Figure | None
 
 
 def _find_interval(ratio: float, old: _Figure, new: _Figure) -> list[float] | None:
-    """Return what holds the ratio with 95 %; None where nothing was repeated."""
+    """Return the 95 % interval of the ratio; None without repetitions."""
     if not old.freedom or not new.freedom:
         return None
     margin = quantile_of_t(min(old.freedom, new.freedom)) * math.sqrt(old.error_squared + new.error_squared)

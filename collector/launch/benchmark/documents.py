@@ -35,7 +35,7 @@ _METHOD = {"measurement_unit": "milliseconds", "std": "population", "percentiles
 
 
 class Span(NamedTuple):
-    """From the start of the first kept batch of a range to the end of the last, since the epoch."""
+    """The time from the start of a range's first kept batch to the end of its last, in ns since the epoch."""
 
     start_ns: int
     end_ns: int
@@ -44,7 +44,7 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True)
 class Measured:
-    """What one process measured; `spans` are of each range that is a batch."""
+    """The measurements of one process; `spans` has an entry for each range that is a batch."""
 
     name: str
     document: Tree
@@ -55,7 +55,7 @@ class Measured:
 def measure_process(folder: Path, arguments: Sequence[str], warmup: int, since_unix_ns: int = 0) -> Measured:
     """Read the run in a process's folder and write its benchmark.json. OSError passes through.
 
-    RunError if there is no run, or only one that is older than `since_unix_ns`.
+    RunError if there is no run, or only a run older than `since_unix_ns`.
     """
     run = Run(folder)
     if not run_file(folder).exists() or not run.ranks or run.manifest.created_unix_ns < since_unix_ns:
@@ -76,7 +76,7 @@ def measure_process(folder: Path, arguments: Sequence[str], warmup: int, since_u
 
 
 def build_mean(measured: Sequence[Measured], failed: Sequence[Tree], warmup: int) -> Tree:
-    """Return benchmark_mean.json: means over the processes that ended well, and how the others failed."""
+    """Return benchmark_mean.json: means over the processes that ended well, and the failures of the others."""
     documents = {one.name: one.document for one in measured}
     together = join_spans([one.spans for one in measured])
     warnings = [f"{name}: {text}" for name, own in documents.items() for text in own["meta"]["warnings"]]
@@ -101,7 +101,7 @@ def build_mean(measured: Sequence[Measured], failed: Sequence[Tree], warmup: int
 
 
 def _summarize_processes(measured: Sequence[Measured], together: Mapping[str, tuple[float | None, float]]) -> Tree:
-    """Return the statistics over the samples of all processes, the mean of each process, and the throughput."""
+    """Return the statistics over all samples of all processes, the mean of each process, and the throughput."""
     stats = summarize_samples(sample for one in measured for sample in one.samples)
     own = [one.document["data_stats_minus_warmup"] for one in measured]
     for path, metrics in stats.items():
@@ -115,7 +115,7 @@ def _summarize_processes(measured: Sequence[Measured], together: Mapping[str, tu
 
 
 def measure_spans(calls: Calls, epoch_unix_ns: int) -> dict[str, Span]:
-    """Return the span of the kept batches, per range that is a batch."""
+    """Return the time span of the kept batches, for each range that is a batch."""
     found: dict[str, Span] = {}
     for call in calls.kept:
         start_ns = epoch_unix_ns + call.start_ns
@@ -127,9 +127,10 @@ def measure_spans(calls: Calls, epoch_unix_ns: int) -> dict[str, Span]:
 
 
 def join_spans(several: Sequence[Mapping[str, Span]]) -> dict[str, tuple[float | None, float]]:
-    """Return items per second of all processes by the wall clock, and the share of the time in which all ran batches.
+    """Return the items per second of wall time over all processes, and the share of time in which all of them ran
+    batches.
 
-    What a process does between its batches lowers the first figure, and so does one that ends later than the others.
+    Work between batches lowers the throughput, and so does a process that ends later than the others.
     """
     found = {}
     for path in dict.fromkeys(path for spans in several for path in spans):
@@ -167,7 +168,7 @@ def _describe_batches(calls: Calls) -> Tree:
 
 
 def _count_batches(calls: Calls, rank: RankRun) -> Tree:
-    """Count the batches. The warnings are those of the run, but for its training steps, and those on the warm-up."""
+    """Count the batches. Warnings: those of the run, except on its training steps, and those on the warm-up."""
     total, kept = sum(call.is_counted for call in calls.batches), len(calls.kept)
     return {
         "source": calls.source,
@@ -200,7 +201,7 @@ def _describe_run(run: Run, rank: RankRun, arguments: Sequence[str]) -> Tree:
 
 
 def _read_gpu_metrics(rank: RankRun) -> Tree:
-    """Return time (ms since the run's epoch) and value of every figure of every GPU that was sampled."""
+    """Return times (ms since the run's epoch) and values of every sampled figure of every GPU."""
     try:
         rows = rank.table("resources", ("start_ns", "source", "metric", "value")).to_pylist()
     except RunError:

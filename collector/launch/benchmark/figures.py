@@ -1,6 +1,6 @@
-"""The ranges of a run as a tree of calls, which of its batches count, and the figures of benchmark.json. Milliseconds.
+"""The ranges of a run as a tree of calls, its kept batches, and the figures of benchmark.json in milliseconds.
 
-A script without ranges of its own still has batches: its training steps.
+In a script without ranges, the training steps are the batches.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ _PERCENTILES = {"percentile_16": 16, "percentile_84": 84, "percentile_95": 95}
 
 @dataclass(frozen=True, eq=False)
 class Call:
-    """One call of a range, a row of `ranges`. `path` is the names from the outermost on, without batch numbers."""
+    """One call of a range, a row of `ranges`. `path` lists the names from the outermost range inwards, without batch
+    numbers."""
 
     name: str
     path: str
@@ -44,7 +45,8 @@ class Call:
 
     @property
     def is_counted(self) -> bool:
-        """Whether it has a part in means: it did not fail, and is not the batch that only says that the data has ended."""
+        """Whether means include the call: it did not fail, and is not the final batch that only finds the data
+        exhausted."""
         return not self.failed and not (self.batch is not None and self.total_items == 0)
 
     @property
@@ -52,7 +54,7 @@ class Call:
         return [child for child in self.children if child.batch is not None]
 
     def walk(self) -> Iterator[Call]:
-        """Yield this call and all inside of it."""
+        """Yield this call and all calls inside it."""
         yield self
         for child in self.children:
             yield from child.walk()
@@ -60,7 +62,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Calls:
-    """The outermost calls of a run; of its batches `warmup` are left out at both ends."""
+    """The outermost calls of a run; `warmup` batches are left out at both ends."""
 
     roots: tuple[Call, ...]
     warmup: int
@@ -68,13 +70,13 @@ class Calls:
 
     @cached_property
     def batches(self) -> list[Call]:
-        """Every batch, in order of time."""
+        """All batches in time order."""
         found = [call for root in self.roots for call in root.walk() if call.batch is not None]
         return sorted(found, key=lambda call: call.start_ns)
 
     @cached_property
     def kept(self) -> frozenset[Call]:
-        """The batches that are left: batch i of the n that count is kept iff i + 1 > w and i + 1 + w <= n."""
+        """The batches without warm-up: of n counted batches, batch i is kept iff i + 1 > w and i + 1 + w <= n."""
         by_path: dict[str, list[Call]] = defaultdict(list)
         for call in self.batches:
             if call.is_counted:
@@ -83,7 +85,7 @@ class Calls:
 
 
 class Sample(NamedTuple):
-    """One figure of one call, and the items that it stands for."""
+    """One figure of one call, and the number of its items."""
 
     path: str
     metric: str
@@ -92,7 +94,7 @@ class Sample(NamedTuple):
 
 
 def read_calls(rank: RankRun, warmup: int) -> Calls:
-    """Read the ranges of a run, or where it has none its training steps. RunError if there is neither."""
+    """Read the ranges of a run, or its training steps if it has no ranges. RunError if it has neither."""
     try:
         rows = rank.table("ranges").to_pylist()
     except RunError:
@@ -109,7 +111,7 @@ def read_calls(rank: RankRun, warmup: int) -> Calls:
 
 
 def build_calls(rows: list[dict[str, Any]]) -> tuple[Call, ...]:
-    """Build the tree of the rows of `ranges`, each level in order of time."""
+    """Build the tree of calls from rows of `ranges`, each level in time order."""
     columns = [name for name in Call.__dataclass_fields__ if name != "children"]
     inside: dict[tuple[Any, Any] | None, list[dict[str, Any]]] = defaultdict(list)
     known = {(row.get("process"), row["id"]) for row in rows}
@@ -127,17 +129,17 @@ def build_calls(rows: list[dict[str, Any]]) -> tuple[Call, ...]:
 
 
 def build_data(calls: Calls) -> Tree:
-    """Return the tree of every call; a batch is a child named `<range>_<batch_idx>`, a repeated name gets `#2`, `#3` …"""
+    """Return the tree of all calls; a batch is a child named `<range>_<batch_idx>`, a repeated name gets `#2`, `#3` …"""
     return _describe(_wrap(calls), calls.kept)
 
 
 def build_means(calls: Calls) -> Tree:
-    """Return the same tree with all batches of a range in one: means over those that count."""
+    """Return the same tree with all batches of a range merged: means over the counted batches."""
     return _average([_wrap(calls)], calls.kept)
 
 
 def collect_samples(calls: Calls) -> list[Sample]:
-    """Return what is measured without the warm-up: batches that are kept, what is in them, and what is in no batch."""
+    """Return the samples without warm-up: kept batches, calls inside them, and calls outside any batch."""
     return [
         Sample(call.path, metric, value, items)
         for call, items in _walk_kept(calls.roots, calls.kept, 0)
@@ -147,7 +149,7 @@ def collect_samples(calls: Calls) -> list[Sample]:
 
 
 def summarize_samples(samples: Iterable[Sample]) -> dict[str, Tree]:
-    """Return the statistics per range and metric. The standard deviation is that of the population."""
+    """Return the statistics per range and metric. The standard deviation is the population's."""
     groups: dict[tuple[str, str], list[Sample]] = defaultdict(list)
     for sample in samples:
         groups[sample.path, sample.metric].append(sample)
@@ -164,7 +166,7 @@ def summarize_samples(samples: Iterable[Sample]) -> dict[str, Tree]:
 
 
 def average_trees(trees: Sequence[Tree]) -> Tree:
-    """Return the mean of each number over the trees that have it."""
+    """Return the mean of each number over the trees that contain it."""
     mean: Tree = {}
     for key in dict.fromkeys(key for tree in trees for key in tree):
         values = [tree[key] for tree in trees if tree.get(key) is not None]
@@ -174,7 +176,7 @@ def average_trees(trees: Sequence[Tree]) -> Tree:
 
 
 def _wrap(calls: Calls) -> Call:
-    """Return a call around the outermost ones; its time is theirs."""
+    """Return a call around the outermost calls; its time is the sum of their times."""
     known = [call.device_ns for call in calls.roots if call.device_ns is not None]
     total = sum(call.duration_ns for call in calls.roots)
     return Call("", "", 0, total, sum(known) if known else None, children=calls.roots)
@@ -207,7 +209,7 @@ def _average(calls: list[Call], kept: frozenset[Call]) -> Tree:
 
 
 def _free_name(name: str, taken: Iterable[str]) -> str:
-    """Return the name, or with a number the first that is not taken: by another call, or by a figure."""
+    """Return the name, with a number appended if another call or figure has it."""
     key, number = name, 2
     while key in taken:
         key, number = f"{name}#{number}", number + 1
@@ -215,7 +217,7 @@ def _free_name(name: str, taken: Iterable[str]) -> str:
 
 
 def _measure(call: Call, kept: frozenset[Call]) -> Tree:
-    """Return the times of a call and, where batches are in it, the totals with and without the warm-up."""
+    """Return the times of a call; if it contains batches, also the totals with and without warm-up."""
     cpu, gpu = call.duration_ns / NS_PER_MS, None if call.device_ns is None else call.device_ns / NS_PER_MS
     figures: Tree = {"cpu_time": cpu, "gpu_time": gpu}
     if call.batch is None and not call.batches:
@@ -232,7 +234,7 @@ def _measure(call: Call, kept: frozenset[Call]) -> Tree:
 
 
 def _measure_batches(call: Call, kept: frozenset[Call]) -> Tree:
-    """Return the totals of a call with batches in it, less those that are warm-up or do not count."""
+    """Return the totals of a call that contains batches, minus warm-up and uncounted batches."""
     dropped = [batch for batch in call.batches if batch not in kept]
     left = [batch for batch in call.batches if batch in kept]
     items = sum(batch.total_items or 0 for batch in left)
@@ -253,7 +255,7 @@ def _measure_batches(call: Call, kept: frozenset[Call]) -> Tree:
 
 
 def _walk_kept(calls: Iterable[Call], kept: frozenset[Call], items: int) -> Iterator[tuple[Call, int]]:
-    """Yield what is measured without the warm-up, each with the items that it stands for."""
+    """Yield the calls without warm-up, each with its number of items."""
     for call in calls:
         if call.failed or (call.batch is not None and call not in kept):
             continue

@@ -1,7 +1,8 @@
-"""The devices of a benchmark, and their clocks. Asks the driver, never CUDA: a context would take memory from the processes.
+"""The devices of a benchmark, and their clocks. Queries the driver, not CUDA: a CUDA context would take memory from the
+processes.
 
-A process of its own holds the clocks, `main` below. It lets go when its standard input ends, which the kernel sees to
-when the process that started it dies, however it dies.
+A separate process locks the clocks (`main` below). It unlocks them when its standard input ends; the kernel closes that
+input even if the parent process is killed.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _DRIVER = Path("/proc/driver/nvidia/gpus")
 
 @dataclass(frozen=True)
 class Place:
-    """A device of the benchmark. `label` ends the folders' names; `visible` is CUDA_VISIBLE_DEVICES for it."""
+    """A device of the benchmark. `label` is the suffix of its folders; `visible` is its CUDA_VISIBLE_DEVICES value."""
 
     label: str
     visible: str
@@ -38,7 +39,8 @@ CPU = Place("cpu", "")
 
 
 def choose_places(wanted: int | None, environment: Mapping[str, str]) -> tuple[Place, ...]:
-    """Return so many GPUs, by default one; the CPU if none is wanted or there is none. UsageError for more than there are."""
+    """Return the wanted number of GPUs, by default one; the CPU if 0 are wanted or none exists. UsageError if too few
+    exist."""
     found = find_gpus(environment)
     if wanted == 0 or not found:
         return (CPU,)
@@ -49,7 +51,7 @@ def choose_places(wanted: int | None, environment: Mapping[str, str]) -> tuple[P
 
 
 def find_gpus(environment: Mapping[str, str]) -> tuple[str, ...]:
-    """Return what CUDA_VISIBLE_DEVICES may be set to for each GPU that this process may use."""
+    """Return the CUDA_VISIBLE_DEVICES value of each GPU that this process may use."""
     count = _count_gpus()
     visible = environment.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
@@ -76,7 +78,7 @@ def _count_gpus() -> int:
 
 @contextmanager
 def hold_clocks(devices: Sequence[str]) -> Iterator[str]:
-    """Hold the clocks while the block runs. Yields what went wrong, empty if nothing did."""
+    """Lock the clocks during the block. Yields a description of a failure, empty if there was none."""
     guard = subprocess.Popen(
         [sys.executable, "-c", _HOLD, *devices],
         stdin=subprocess.PIPE,
@@ -93,7 +95,7 @@ def hold_clocks(devices: Sequence[str]) -> Iterator[str]:
 
 
 def main(devices: Sequence[str]) -> int:
-    """Set the clocks, say so, wait for the end of standard input, and set them back."""
+    """Lock the clocks, report it, wait for the end of standard input, and restore the clocks."""
     try:
         import pynvml
     except ImportError:

@@ -1,10 +1,10 @@
-"""Pairs of runs of two versions of a program, each pair in an order drawn by lot, and the gate's verdict on them.
+"""Pairs of runs of two versions of a program, each pair in random order, and the gate's verdict on them.
 
-The verdict is the server's, asked in a process.
+The server computes the verdict, in a process of its own.
 
-The code of the base lies in a checkout of its own; everything else is the same for both sides: the current folder, the
-arguments, the environment. So what a script reads by a relative path is there for both, tracked by git or not, and both
-get the same input. What git does not track is not beside the base's code.
+The base's code is in a checkout of its own. Everything else is the same for both sides: the current folder, the
+arguments, the environment. So both sides find files at relative paths, tracked by git or not, and both get the same
+input. Files that git does not track are missing next to the base's code.
 """
 
 from __future__ import annotations
@@ -47,16 +47,16 @@ USUAL_PAIRS = 5
 CANNOT_TELL = 2
 LOG_LINES = 20
 PATIENCE_S = 10.0
-"""How long a script that is to end gets for it, before it is asked less kindly."""
+"""How long a script has to end after the first signal, before it is killed."""
 
 
 class Failed(Exception):
-    """The pairs cannot be judged; the text says why."""
+    """The pairs cannot be judged; the message is the reason."""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What a run recorded: its steps, and their median."""
+    """The number of steps of a run, and their median in ns."""
 
     steps: int
     median_ns: float
@@ -65,7 +65,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Pairs:
-    """What to record. `against` is a git revision or a folder; the last three are for the gate."""
+    """The settings of a comparison. `against` is a git revision or a folder; the last three fields are for the gate."""
 
     program: Program
     count: int
@@ -79,7 +79,7 @@ class Pairs:
 
 @dataclass(frozen=True)
 class Side:
-    """One of the two versions, and how it is started."""
+    """One of the two versions, and its command."""
 
     name: str
     words: tuple[str, ...]
@@ -87,9 +87,9 @@ class Side:
 
 
 def run_pairs(pairs: Pairs) -> int:
-    """Record the pairs and print the verdict. 0: not slower, 1: slower, 2: not known, and stderr says why.
+    """Record the pairs and print the verdict. Return 0: not slower, 1: slower, 2: unknown, with the reason on stderr.
 
-    Raises UsageError or OutputError where nothing can be recorded.
+    Raises UsageError or OutputError if nothing can be recorded.
     """
     _check_gate(pairs)
     script = find_script(pairs.program)
@@ -133,10 +133,10 @@ def _compare(pairs: Pairs, base: Checkout, script: Placed, output: Path) -> int:
 
 
 def draw_order(pairs: int) -> list[bool]:
-    """Return for each pair whether the base comes first: by lot, and not in all pairs alike.
+    """Return for each pair whether the base runs first: at random, but not the same in all pairs.
 
-    Then it is chance alone which side gets what drifts, warms up or comes and goes on the host, and the chance of a false
-    alarm is known whatever that is. Turns by a rule share it out less fairly: what comes and goes may keep step with them.
+    Drift, warm-up and changing load on the host then hit either side by chance alone, and the chance of a false alarm
+    is known whatever they are. Fixed turns are less fair: a periodic load may keep step with them.
     """
     lot = random.SystemRandom()  # no seed that a user sets decides it
     while True:
@@ -155,7 +155,7 @@ def _build_sides(program: Program, base: Checkout, script: Placed) -> tuple[Side
 
 
 def _record(pairs: Pairs, side: Side, folder: Path, base: Checkout) -> Measured:
-    """Record one run. Raises Failed if it does not end well, with the end of what it printed."""
+    """Record one run. Raises Failed with the end of its output if it does not end well."""
     with _removed_at_failure(folder):
         # In a session of its own, so that a Ctrl-C comes from here, once, and whatever it started can be ended.
         process = start_recording(folder, pairs.options, side.words, side.environment, own_session=True)
@@ -179,7 +179,7 @@ def _record(pairs: Pairs, side: Side, folder: Path, base: Checkout) -> Measured:
 
 @contextmanager
 def _removed_at_failure(folder: Path) -> Iterator[None]:
-    """Make a folder for a run; nothing of it is left if the block raises."""
+    """Make a folder for a run; remove it if the block raises."""
     made = make_run_folder(folder)
     try:
         yield
@@ -189,7 +189,7 @@ def _removed_at_failure(folder: Path) -> Iterator[None]:
 
 
 def _measure(folder: Path) -> Measured:
-    """Return what a run recorded. Raises Failed if that is no step."""
+    """Return the measurements of a run. Raises Failed if the run has no steps."""
     from collector.format.rank import read_step_rows
     from collector.format.run import open_run
     from collector.format.steps import summarize_steps
@@ -208,7 +208,7 @@ def _measure(folder: Path) -> Measured:
 
 
 def _end(process: subprocess.Popen[bytes], first: signal.Signals) -> None:
-    """End a process: as the user asked, then with all of its group."""
+    """Stop a process with the user's signal, then kill its process group."""
     process.send_signal(first)
     for number in (signal.SIGTERM, signal.SIGKILL):
         try:
@@ -223,7 +223,7 @@ def _end(process: subprocess.Popen[bytes], first: signal.Signals) -> None:
 
 
 def _remove(folder: Path, made: Made) -> None:
-    """Remove what a run left, also where its recorder process still writes the last of it."""
+    """Remove the files of a run, even while its recorder process still writes the last of them."""
     deadline = time.monotonic() + PATIENCE_S
     while folder.exists() and time.monotonic() < deadline:
         with suppress(OSError):  # not empty again
@@ -262,7 +262,7 @@ def _judge(output: Path, pairs: Pairs) -> int:
 
 
 def _write_undecided(pairs: Pairs, reason: str) -> None:
-    """Write why there is no verdict to the files that were asked for; stderr has said it."""
+    """Write the reason for a missing verdict to the requested files; stderr has it already."""
     junit, markdown = (path and path.expanduser().absolute() for path in (pairs.junit, pairs.markdown))
     try:
         server.write_undecided(reason, junit, markdown)
@@ -271,7 +271,7 @@ def _write_undecided(pairs: Pairs, reason: str) -> None:
 
 
 def _check_gate(pairs: Pairs) -> None:
-    """Raise UsageError for what the gate would refuse when everything is recorded."""
+    """Raise UsageError now for options that the gate would refuse after the recordings."""
     if missing := server.find_missing_package():
         raise UsageError(f"the verdict needs {missing}; install the server with: pip install 'stepscope[server]'")
     if pairs.max_slowdown is not None:
@@ -282,7 +282,7 @@ def _check_gate(pairs: Pairs) -> None:
 
 
 def _make_output(given: str | None) -> Path:
-    """Make the folder for the runs. UsageError if it holds some, so that no older one is judged with the new ones."""
+    """Make the folder for the runs. UsageError if it holds runs already, so that old and new runs are not mixed."""
     if given is not None and is_url(given):
         raise UsageError(f"{given} is a URL; pairs are recorded to a folder of this machine")
     output = Path(given or Path(DEFAULT_PATH) / f"pairs-{datetime.now():%Y%m%d-%H%M%S}").expanduser().absolute()
@@ -298,7 +298,7 @@ def _make_output(given: str | None) -> Path:
 
 
 def _leave_output(output: Path) -> None:
-    """Remove the folders in which there is no run. Those that ended stay: a comparison of hours is not lost."""
+    """Remove folders without a run. Complete runs stay, so that a comparison of hours is not lost."""
     folders = [output / BASE, output / NEW, output]
     folders += [output.parent] if output.parent.name == DEFAULT_PATH else []
     for folder in folders:

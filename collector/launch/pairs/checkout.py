@@ -1,7 +1,9 @@
-"""The code of the base: a git revision in a worktree of its own or a second checkout, and what makes Python load it.
+"""The code of the base: a git revision in its own worktree, or a second checkout, and the settings with which Python
+loads it.
 
-The script is that of the other checkout, so what lies beside it is imported from there, too. So is what Python finds by
-a folder of the user's checkout: on PYTHONPATH, by an editable install, or, for a module, by the current folder.
+The script runs from the base's checkout, so its neighbouring modules are imported from there. Folders of the user's
+checkout on Python's path are replaced too: from PYTHONPATH, from an editable install, or, for a module, the current
+folder.
 """
 
 from __future__ import annotations
@@ -26,15 +28,15 @@ from collector.launch.script import MODULE_FOLDER_VARIABLE, Program
 
 NOTE_FILE = "borrowed.txt"
 BASE, NEW = "base", "new"
-"""The folders of the runs of each side, below that of a comparison."""
+"""The folder names for each side's runs, below the comparison's folder."""
 _CACHES = ("__pycache__", "node_modules", "venv", DEFAULT_PATH)
 
 
 @dataclass(frozen=True)
 class Checkout:
-    """`root` is the user's checkout, `code` the base's; both are real paths. `commit` is empty for a folder.
+    """The two checkouts, as real paths: `root` is the user's, `code` the base's. `commit` is empty for a folder.
 
-    `note_file` is where processes of the base say what they took from the user's checkout.
+    `note_file` is written by processes of the base: the modules loaded from the user's checkout.
     """
 
     root: Path
@@ -44,11 +46,11 @@ class Checkout:
     commit: str = ""
 
     def place(self, path: Path) -> Path:
-        """Return where a path of the user's checkout is in that of the base."""
+        """Return the path in the base that corresponds to a path of the user's checkout."""
         return self.code / path.relative_to(self.root)
 
     def describe_tree(self) -> str:
-        """Name what the base is compared with."""
+        """Return a name for the code that the base is compared with."""
         head = ask_git(self.root, "rev-parse", "--short", "HEAD")
         if head is None:
             return str(self.root)
@@ -56,9 +58,10 @@ class Checkout:
         return f"the working tree ({head}{changed})"
 
     def list_notes(self, outputs: Collection[Path] = ()) -> list[str]:
-        """Say what a user should know of the base's code: that it is no other, and what is not beside it.
+        """Return notes on the base's code for the user: that it equals the user's, and which files are missing beside
+        it.
 
-        What is ignored is not named, nor are `outputs`, the files and folders that a comparison writes itself.
+        Ignored files are not named, nor are `outputs`, the comparison's own files and folders.
         """
         if not self.commit:
             return []
@@ -77,7 +80,7 @@ class Checkout:
         return notes
 
     def read_state(self) -> str:
-        """Return what changes when a Python file of the user's checkout that git tracks does."""
+        """Return a hash that changes when a tracked Python file of the user's checkout changes."""
         answers = (ask_git(self.root, *words) for words in (("rev-parse", "HEAD"), ("diff", "HEAD", "--", "*.py")))
         return hashlib.sha256("\n".join(map(str, answers)).encode("utf-8", "surrogateescape")).hexdigest()
 
@@ -94,7 +97,7 @@ class Checkout:
 
 
 def _is_written(path: Path, outputs: Collection[Path]) -> bool:
-    """Say whether this comparison writes a path, or all that is in it, or an earlier one has written it."""
+    """Return whether this comparison or an earlier one writes the path, or everything in it."""
     if path in outputs or ((path / NEW).is_dir() and any(path.glob(f"{BASE}/{BASE}-*/"))):
         return True
     if not any(output.is_relative_to(path) for output in outputs):
@@ -103,7 +106,7 @@ def _is_written(path: Path, outputs: Collection[Path]) -> bool:
 
 
 def find_root(path: Path) -> Path:
-    """Return the checkout that a file or folder belongs to; without git the current folder, or that of the file."""
+    """Return the checkout of a file or folder; without git the current folder, or the file's folder."""
     folder = path if path.is_dir() else path.parent
     top = ask_git(folder, "rev-parse", "--show-toplevel")
     if top:
@@ -114,10 +117,10 @@ def find_root(path: Path) -> Path:
 
 @contextmanager
 def open_base(against: str, path: Path) -> Iterator[Checkout]:
-    """Give the checkout in which the base's code lies while the block runs; `path` is what is to be run from it.
+    """Provide the base's checkout during the block; `path` is the program to run from it.
 
-    A word that names a revision is that, also where a folder has the name: `./name` is the folder. UsageError if it is
-    neither, or if there is no such script.
+    `against` is a revision if git knows it, even if a folder has the same name; `./name` is the folder. UsageError if
+    it is neither, or if the script does not exist there.
     """
     root = find_root(path)
     is_word = bool(against) and not against.startswith("-")
@@ -149,13 +152,13 @@ def _require(base: Checkout, path: Path) -> Checkout:
 
 
 def _name_some(names: list[str], most: int = 4) -> str:
-    """Name the first few, and how many more there are."""
+    """Return the first few names, and the number of the others."""
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 @dataclass(frozen=True)
 class Placed:
-    """The script or module that a command line runs, and which of its words names it; `path` is real, for a module the
+    """The script or module in a command line, and the position of its word; `path` is a real path, for a module the
     current folder."""
 
     position: int
@@ -165,7 +168,7 @@ class Placed:
 
 
 def find_script(program: Program) -> Placed:
-    """Find what is run, below an interpreter or a launcher. Raises UsageError if there is none."""
+    """Find the script or module that an interpreter or launcher runs. Raises UsageError if there is none."""
     interpreter = read_interpreter(program)
     inner = program if interpreter is None else interpreter.program
     launcher = find_launcher(inner)
@@ -181,7 +184,7 @@ def find_script(program: Program) -> Placed:
 
 
 def place_words(program: Program, script: Placed, base: Checkout) -> list[str]:
-    """Return the words of the command with the script of the base in place of the user's."""
+    """Return the command's words with the user's script replaced by the base's."""
     words = program.words
     if not script.is_module:
         words[script.position] = str(base.place(script.path))
@@ -189,7 +192,7 @@ def place_words(program: Program, script: Placed, base: Checkout) -> list[str]:
 
 
 def place_environment(environment: Mapping[str, str], script: Placed, base: Checkout) -> dict[str, str]:
-    """Return the environment in which Python finds the base's code before the user's."""
+    """Return an environment in which Python finds the base's code before the user's."""
     entries = [entry for entry in environment.get("PYTHONPATH", "").split(os.pathsep) if entry]
     placed = [_place_entry(Path(entry), base) or entry for entry in entries]
     placed += [folder for folder in _find_editable(base) if folder not in placed]
@@ -203,7 +206,8 @@ def place_environment(environment: Mapping[str, str], script: Placed, base: Chec
 
 
 def _place_entry(folder: Path, base: Checkout) -> str:
-    """Return where a folder of the user's checkout is in the base; "" for one that is elsewhere or not there."""
+    """Return the base's folder for a folder of the user's checkout; "" if the folder is elsewhere or missing in the
+    base."""
     real = Path(os.path.realpath(folder))
     if not real.is_relative_to(base.root) or real.is_relative_to(os.path.realpath(sys.prefix)):
         return ""
@@ -212,7 +216,7 @@ def _place_entry(folder: Path, base: Checkout) -> str:
 
 
 def _find_editable(base: Checkout) -> Iterator[str]:
-    """Yield the base's folders that stand for those by which editable installs find the user's packages."""
+    """Yield the base's folders for the user's folders that editable installs put on Python's path."""
     given = {os.path.realpath(entry) for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry}
     # The first entry is where this process was started from; the base's script has its own.
     found = [Path(entry) for entry in sys.path[1:] if entry and os.path.realpath(entry) not in given]
@@ -226,7 +230,7 @@ def _find_editable(base: Checkout) -> Iterator[str]:
 
 
 def read_borrowed(environment: Mapping[str, str]) -> str:
-    """Return the modules that a run of the base took from the user's checkout, as text; "" for none."""
+    """Return, as text, the modules that a base's run loaded from the user's checkout; "" for none."""
     text = environment.get(VARIABLE, "")
     if not text:
         return ""

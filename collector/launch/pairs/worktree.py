@@ -1,7 +1,7 @@
-"""A worktree for the base, beside the user's checkout: added, and removed whatever happens to the process that uses it.
+"""A git worktree for the base, outside the user's checkout: added, and removed however its process ends.
 
-A process of its own removes it, `main` below, when its standard input ends: the kernel sees to that when the process
-that started it dies, however it dies.
+A separate process removes it (`main` below) when its standard input ends; the kernel closes that input even if the
+parent process is killed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _LOCAL = (
     *("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_PREFIX", "GIT_NAMESPACE"),
     *("GIT_OBJECT_DIRECTORY", "GIT_ALTERNATE_OBJECT_DIRECTORIES"),
 )
-"""Set where a hook of git runs: they would name the user's index instead of that of our worktree."""
+"""Variables that git sets for hooks: they would make git use the user's index instead of our worktree's."""
 _SETTINGS = ("-c", "core.hooksPath=/dev/null", "-c", "advice.detachedHead=false", "-c", "core.fsmonitor=false")
 _PATIENCE_S = 30.0
 # Not by `-m`: Python warns of a module that its package has imported, and a warning may be an error where the user says so.
@@ -31,7 +31,7 @@ _GUARD = "import sys; from collector.launch.pairs.worktree import main; sys.exit
 
 
 def ask_git(folder: Path, *words: str) -> str | None:
-    """Return what git answers in a folder; None if it refuses, takes too long, or is not installed."""
+    """Return git's output in a folder; None if git fails, takes too long, or is not installed."""
     try:
         done = _run(folder, words, _PATIENCE_S)
     except (OSError, subprocess.TimeoutExpired):
@@ -40,7 +40,7 @@ def ask_git(folder: Path, *words: str) -> str | None:
 
 
 def add_worktree(root: Path, place: Path, commit: str) -> None:
-    """Check a commit out to a folder beside the user's checkout. Raises UsageError with git's reason."""
+    """Check out a commit to a folder outside the user's checkout. Raises UsageError with git's reason."""
     done = _run(root, ("worktree", "add", "--quiet", "--detach", str(place), commit), None)
     if done.returncode:
         lines = done.stderr.decode("utf-8", "replace").strip().splitlines() or ["git gives no reason"]
@@ -48,9 +48,9 @@ def add_worktree(root: Path, place: Path, commit: str) -> None:
 
 
 def remove_worktree(root: Path, place: Path) -> None:
-    """Have git remove a worktree, and remove what git keeps of one that was added half. Others are left as they are.
+    """Remove a worktree with git, and git's records of a half-added one. Other worktrees stay.
 
-    What is left of its files goes with the scratch folder that they lie in.
+    Remaining files are removed with their scratch folder.
     """
     _run(root, ("worktree", "remove", "--force", "--force", str(place)), None)
     common = ask_git(root, "rev-parse", "--git-common-dir")
@@ -84,7 +84,7 @@ def _run(folder: Path, words: tuple[str, ...], timeout_s: float | None) -> subpr
 
 @contextmanager
 def guard_worktree(root: Path, name: str) -> Iterator[Path]:
-    """Yield a path of that name at which a worktree of `root` may be made; it is gone when the block ends."""
+    """Yield a path with that name for a worktree of `root`; the worktree is removed when the block ends."""
     scratch = make_scratch()
     place = scratch.path / name
     guard = subprocess.Popen(
@@ -103,7 +103,7 @@ def guard_worktree(root: Path, name: str) -> Iterator[Path]:
 
 
 def main(root: str, place: str, made: str) -> int:
-    """Wait for the end of standard input, then remove the worktree and the scratch folder around it, which was `made`."""
+    """Wait for the end of standard input, then remove the worktree and the scratch folder around it, given by `made`."""
     sys.stdin.read()
     with tolerated():
         remove_worktree(Path(root), Path(place))
