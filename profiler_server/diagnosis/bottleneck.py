@@ -1,6 +1,7 @@
-"""What limits the steps: the part of a data pipeline that holds them up, of a DataLoader and of the user's own.
+"""What limits the steps: the stage of a data pipeline that holds them up. The pipeline is a DataLoader's or the user's
+own.
 
-The verdict and every page measure it here, so that they agree.
+The verdict and every page use this module, so that they agree.
 """
 
 from __future__ import annotations
@@ -37,12 +38,12 @@ def find_bottleneck(
     load: WorkerLoad | None = None,
     regular_frac: float | None = None,
 ) -> Bottleneck:
-    """Name the stage that limits the step, by MindInsight's rules.
+    """Return the stage that limits the step, by MindInsight's rules.
 
-    `work_ns` is work per batch of each stage, `wait_frac` the share of the step spent waiting for data, `regular_frac`
-    the same of steps that do not begin an epoch, None where that is not known. The limiting stage has a full queue before
-    it and an empty one after it; before the first queue are the worker stages, of which the one with the most work is
-    named. `load` tells what holds up batches that are ready.
+    `work_ns` is the work per batch of each stage. `wait_frac` is the share of the step spent waiting for data.
+    `regular_frac` is the same share over steps that do not begin an epoch, None if unknown. The limiting stage has a
+    full queue before it and an empty queue after it. If the first queue is empty, the worker stage with the most work
+    is returned. `load` is used to explain a wait for batches that are ready.
     """
     if wait_frac < limits.MODERATE_WAIT_FRAC:
         return Bottleneck(None, "The step hardly waits for data: every stage keeps up.")
@@ -68,7 +69,7 @@ def find_bottleneck(
 
 
 def _waits_at_starts(wait_frac: float, regular_frac: float) -> bool:
-    """Say whether the starts of epochs have most of the wait, and the other steps alone are not highly input-bound."""
+    """Return whether epoch starts hold most of the wait, and the other steps alone are not highly input-bound."""
     if regular_frac < limits.MODERATE_WAIT_FRAC:
         return True
     return regular_frac < limits.HIGH_WAIT_FRAC and regular_frac < (1.0 - limits.LATE_WAIT_FRAC) * wait_frac
@@ -80,7 +81,8 @@ def _say_idle(busy_frac: float) -> str:
 
 
 def _find_own_stage(slowest: str | None, stages: Sequence[str], own: OwnMaking | None) -> Bottleneck:
-    """Name the longest stage of a loader without workers, unless what was timed explains too little of the wait."""
+    """Return the longest stage of a loader without workers, or no stage if the timed stages explain too little of the
+    wait."""
     if own is None or own.timed_ns >= limits.TIMED_WAIT_FRAC * own.wait_ns:
         why = "There are no worker processes: each stage holds up the step for as long as it runs."
         return Bottleneck(slowest, why, "making")
@@ -97,10 +99,10 @@ _DOING = {"read": "reading", "transform": "transforming", "collate": "collating"
 
 
 def _are_workers_late(first: Readiness, last: Readiness, load: WorkerLoad | None) -> bool:
-    """Say whether the step waits for batches that the workers have not finished.
+    """Return whether the step waits for batches that the workers have not finished.
 
-    A queue also lacks a batch that is finished and on its way, so that alone does not blame workers: either the wait
-    ends with the work on the batch, or they are busy.
+    A queue also lacks a batch that is finished and on its way, so a missing batch alone does not blame the workers. In
+    addition, either the wait must end when the batch is finished, or the workers must be busy.
     """
     lacks = _is_late(first) and _is_late(last)
     if load is None:
@@ -114,15 +116,15 @@ def _are_workers_late(first: Readiness, last: Readiness, load: WorkerLoad | None
 
 
 def _is_late(queue: Readiness) -> bool:
-    """Say whether batches are missing often, or what the step waits for are the few that are."""
+    """Return whether batches are missing often, or the few missing batches cause most of the wait."""
     return queue.not_ready_frac > limits.EMPTY_QUEUE_FRAC or queue.late_wait_frac > limits.LATE_WAIT_FRAC
 
 
 def _explain_ready(slowest: str | None, load: WorkerLoad | None) -> Bottleneck:
-    """Say what the step waits for although the next batch is ready.
+    """Explain why the step waits although the next batch is ready.
 
-    A batch is handed over by the worker that made it, which may be in the middle of the next one. A stage that keeps
-    the workers computing holds up batches that are done; workers that wait do not, and then it is receiving itself.
+    The worker that made a batch also sends it, and may already be busy with the next batch. A stage that keeps the
+    workers computing delays finished batches. Workers that wait do not delay them: then receiving is the limit.
     """
     if load is not None and load.queued_frac >= QUEUED_FRAC:
         if slowest is not None and load.busy_frac >= limits.WORKERS_BUSY_FRAC and (load.cpu_frac or 0.0) > CAPPED_NEED:
@@ -150,10 +152,10 @@ def _say(queue: Readiness) -> str:
 
 
 def find_own_bottleneck(stages: Sequence[OwnStage]) -> Bottleneck:
-    """Name the stage of the user's own that the others wait for: the busiest, if it works at least half of its time and
-    nothing after it holds it up.
+    """Return the stage of the user's own pipeline that the other stages wait for.
 
-    Where all stages wait for room in their output, whoever takes the results is the limit, and no stage is named.
+    It is the busiest stage, if it works at least half of its time and no later stage holds it up. If all stages wait
+    for room in their output, the consumer of the results is the limit, and no stage is named.
     """
     if not stages:
         return Bottleneck(None, "No stage was recorded.")
@@ -190,8 +192,8 @@ def _explain_own(stages: Sequence[OwnStage], limit: OwnStage, busy: float) -> li
 
 @dataclass(frozen=True)
 class Demand:
-    """What the steps ask of a loader: batches per step, and the part of the step that waits for them, of the mean step and
-    of a regular one, which takes `regular_ns`."""
+    """What the steps demand of a loader: batches per step, and the share of the step spent waiting for them. The share
+    is given for the mean step and for a regular step, which takes `regular_ns`."""
 
     fetches: float
     regular_ns: float
@@ -200,7 +202,7 @@ class Demand:
 
 
 def measure_demand(feed: Feed, selection: StepSelection) -> Demand:
-    """Measure it for steps of which some are in the average."""
+    """Measure the demand of steps, some of which are in the average."""
     kept, regular = selection.kept, selection.regular
     mean_ns, regular_ns = (float(selection.duration_ns[chosen].mean()) for chosen in (kept, regular))
     return Demand(
@@ -219,7 +221,7 @@ def find_limit(
     batches: BatchTimes | None,
     host: HostLoad | None,
 ) -> Bottleneck:
-    """Name what limits the steps. `host` is the load while they ran, `batches` what the work on a batch took."""
+    """Return what limits the steps. `host` is the load while the steps ran, `batches` the work on each batch."""
     work = {stage: float(values.mean()) for stage, values in batches.stages_ns.items()} if batches else {}
     paid_ns = (loader.num_workers if loader else 0) * demand.regular_ns
     busy_frac = sum(work.values()) * demand.fetches / paid_ns if paid_ns else 0.0
@@ -232,7 +234,7 @@ def find_limit(
 
 
 def read_limit(rank: RankRun, number: int | None) -> Bottleneck:
-    """Measure the limit of the steps that the loader of this number feeds. Raises as `RankRun.table` does."""
+    """Return the limit of the steps that the loader with this number feeds. Raises as `RankRun.table` does."""
     rows = read_step_rows(rank).steps
     train, selection = train_steps(rows), select_steps(rows)
     feed = next((feed for feed in read_feeds(rank, train) if feed.loader == number), None)
@@ -247,7 +249,7 @@ def read_limit(rank: RankRun, number: int | None) -> Bottleneck:
 
 
 def read_readiness(rank: RankRun, loader: Loader | None, steps: pa.Table) -> tuple[Readiness, ...]:
-    """Return how often the next batch was there in these steps; empty where that was not sampled."""
+    """Return how often the next batch was ready in these steps; empty if readiness was not sampled."""
     samples = read_or(None, read_queues, rank)
     if samples is None or loader is None or not samples.num_rows:
         return ()

@@ -1,4 +1,4 @@
-"""How well the clocks of several ranks agree, and who was waited for in a collective, in sentences for pages."""
+"""Sentences for pages on how well the clocks of several ranks agree, and which rank a collective waited for."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ _LACKS: Mapping[Lack, str] = {
 
 
 def describe_clocks(clocks: Sequence[RankClock]) -> str:
-    """Say whose clock counts, how well the others agree with it, and which cannot be compared; nothing for one rank."""
+    """Describe which clock is the reference, how well the others agree with it, and which cannot be compared; empty for
+    one rank."""
     if len(clocks) < 2:
         return ""
     parts = [_describe_agreement(clocks), _describe_shifts(clocks), *_describe_unknown(clocks)]
@@ -77,7 +78,8 @@ def _describe_unknown(clocks: Sequence[RankClock]) -> list[str]:
 
 
 def describe_meeting(meeting: Meeting, is_whole: bool) -> str:
-    """Say who came last to a collective, and how well that is known. `is_whole` says that all ranks were asked."""
+    """Describe which rank came last to a collective, and how certain that is. `is_whole` means that all ranks were
+    read."""
     count, spread = len(meeting.arrivals), format_duration(meeting.spread_ns)
     which = f"{count:,} ranks" if is_whole else f"the {count:,} ranks shown here"
     last = [entry.rank for entry in meeting.arrivals if meeting.spread_ns - entry.late_ns <= meeting.sure_ns]

@@ -1,4 +1,4 @@
-"""Facts that follow from the other facts of a rank: what is simulated, tested by statistics, or named from samples."""
+"""Facts derived from the other facts of a rank: simulations, statistical tests, and functions named from samples."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ V = TypeVar("V")
 
 
 def derive(case: Case) -> Case:
-    """Return the case with the facts that follow from its others."""
+    """Return the case with its derived facts added."""
     return replace(
         case,
         steps=_derive_steps(case.steps),
@@ -59,7 +59,7 @@ def _derive_steps(steps: Steps) -> Steps:
 
 
 def _name_cause(steps: Steps, stalls: Ints, usual_ns: float) -> str:
-    """Return what held most of the stalled steps, "" where that has no name."""
+    """Return what held the training thread in most of the stalled steps, "" if it has no name."""
     starts, durations = read_column(steps.rows, "start_ns"), steps.selection.duration_ns
     causes = StepCauses(steps.interruptions, starts, starts + durations, steps.selection.kept)
     found = [causes.find(int(at), float(durations[at]) - usual_ns) for at in stalls[:_MOST_LOOKED_AT]]
@@ -81,10 +81,10 @@ def _choose(case: Case) -> Choices:
 
 
 def choose_workers(case: Case) -> Choice:
-    """Return the smallest number of workers within 3 % of the best, as `collector.estimate` proposes it.
+    """Return the smallest number of workers within 3 % of the best, as `collector.estimate` does.
 
-    A simulation that does not reproduce the run as it is chooses nothing: then as many as make a batch in the time of
-    a step, W = S / (T − D), the work on a batch over the step without its wait for data.
+    If the simulation does not reproduce the run, the number is W = S / (T − D) instead: the work on a batch, over the
+    step without its wait for data.
     """
     loop = case.loading.loop
     most = bound_workers(case.host.cores, case.loading.cpu_need)
@@ -102,7 +102,8 @@ def _choose_prefetch(model: LoopModel) -> int:
 
 
 def _find_fewer(case: Case, workers: int) -> int | None:
-    """Return how many workers, no more than there are cores, make the step as short as more of them do that compute."""
+    """Return how many workers make the step as short as more workers would, None if no number does. The result is at
+    most the number of cores."""
     loop, most = case.loading.loop, max(1, int(case.host.cores))
     if workers <= case.host.cores or not loop.trusted or case.loading.cpu_need <= CAPPED_NEED:
         return None
@@ -112,9 +113,10 @@ def _find_fewer(case: Case, workers: int) -> int | None:
 
 
 def _find_spared_ns(case: Case) -> float:
-    """Return how long a step queues for a processor that the workers hold.
+    """Return how long a step queues for a processor that the workers hold, ns.
 
-    It is no more than the training thread was seen to queue, nor than a step beside no workers is shorter.
+    The result is at most the time that the training thread queued. It is also at most the time that a step without
+    workers is shorter.
     """
     load, loop = case.host.load, case.loading.loop
     if load is None or not load.queued_frac or not loop.trusted or not loop.model.workers:
@@ -124,7 +126,7 @@ def _find_spared_ns(case: Case) -> float:
 
 
 class _Asked(dict[K, V]):
-    """Values that are measured when they are asked for, once: naming what few rules look at takes long."""
+    """Values that are measured at their first use and kept, because naming functions is slow and few rules need it."""
 
     def __init__(self, measure: Callable[[K], V]) -> None:
         self._measure = measure
@@ -135,7 +137,7 @@ class _Asked(dict[K, V]):
 
 
 def name_samples(stacks: Stacks, loader: int | None, keeps_tracebacks: bool) -> Sampled:
-    """Return what the samples show, of the stages those of this loader."""
+    """Return the functions that the samples show; stages are those of this loader."""
     through, whole = stacks.count_through("forward", *_KEEPS_TRACEBACK) if keeps_tracebacks else (0, 0)
     tracebacks = SampledShare(whole, through / whole, *bound_share(through, whole)) if whole >= LEAST_SAMPLES else None
     return Sampled(

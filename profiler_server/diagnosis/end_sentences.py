@@ -1,4 +1,4 @@
-"""How a job ended or stands still, in sentences: the first line of every page and report of such a job."""
+"""Sentences on how a job ended or stands still: the first line of every page and report of such a job."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from profiler_server.format import format_bytes, shorten_middle
 
 _LONGEST = 120
 _SOURCE = re.compile(r"\[\S+\.(cc|cpp|h):\d+\]")
-"""A place in the sources of gloo or PyTorch, which its errors begin with."""
+"""A file and line in the source of gloo or PyTorch, at the start of their error messages."""
 _MEMORY = " The log of the system tells whether its memory was full."
 
 
@@ -54,7 +54,7 @@ def name_title(end: End) -> str:
 
 @singledispatch
 def describe_end(end: End) -> str:
-    """Say how a job ended, or how it stands still."""
+    """Describe how a job ended, or how it stands still."""
     raise TypeError(end)
 
 
@@ -65,7 +65,7 @@ def _describe_hang(end: Hang) -> str:
 
 @describe_end.register
 def describe_standing(end: Standing) -> str:
-    """Say how a job that records stands still."""
+    """Describe how a job that is still recording stands still."""
     size = end.stop.bytes if end.stop is not None else None
     return describe_live_hang(end, format_bytes(size) if size else "")
 
@@ -111,7 +111,7 @@ def _describe_killed(end: Killed) -> str:
 
 @describe_end.register
 def describe_stop(end: Stop) -> str:
-    """Say which rank the others waited for when a job hung or was killed, and where it was."""
+    """Describe which rank the others waited for when a job hung or was killed, and where that rank was."""
     first = end.missing[0]
     who = format_ranks_named([place.rank for place in end.missing]).capitalize()
     waits = "1 rank was" if len(end.waiting) == 1 else f"{len(end.waiting):,} ranks were"
@@ -149,7 +149,8 @@ def _describe_severed(end: Severed) -> str:
 
 @dataclass(frozen=True)
 class AttemptLine:
-    """One attempt of a job. `text` says how it ended, "" for one that records or ended well; `is_this` marks the run at hand."""
+    """One attempt of a job. `text` is how the attempt ended, "" if it still records or ended well. `is_this` marks the
+    current run."""
 
     number: int
     path: Path
@@ -160,7 +161,7 @@ class AttemptLine:
 
 
 def list_attempt_lines(run: Run) -> tuple[AttemptLine, ...]:
-    """Return the attempts of the job that a run is of, in order; nothing for a job that was started once."""
+    """Return all attempts of a run's job, in order; empty for a job that was started once."""
     found = []
     for attempt in list_attempts(run.path):
         each = Run(attempt.path, run.redactor)
@@ -174,7 +175,7 @@ def list_attempt_lines(run: Run) -> tuple[AttemptLine, ...]:
 
 
 def say_attempts(lines: Sequence[AttemptLine]) -> str:
-    """Say which attempt of its job a run is, and how the others ended; "" for a job that was started once."""
+    """Describe which attempt of its job a run is, and how the others ended; "" for a job that was started once."""
     own = next((line for line in lines if line.is_this), None)
     if own is None:
         return ""
@@ -183,7 +184,7 @@ def say_attempts(lines: Sequence[AttemptLine]) -> str:
 
 
 def spell_reports(lines: Sequence[AttemptLine]) -> list[str]:
-    """Return a line for each other attempt that failed: the command that reports it."""
+    """Return the report command of each other attempt that failed, one line each."""
     return [
         f"Attempt {line.number}: profiler-server report {shlex.quote(str(line.path))}"
         for line in lines
@@ -192,9 +193,9 @@ def spell_reports(lines: Sequence[AttemptLine]) -> list[str]:
 
 
 def say_first(run: Run, has_steps: bool) -> str:
-    """Say what the first line of a run must say: how its job ended or stands still; "" for one that did neither.
+    """Return the first line of a run's page: how its job ended or stands still, "" for neither.
 
-    Of an attempt without a step that is how the attempts before it ended: their failure is the job's.
+    For an attempt without a step, the line describes how the earlier attempts ended, because the job failed in them.
     """
     end = find_end(run)
     told = describe_end(end) if end is not None else ""
@@ -203,7 +204,7 @@ def say_first(run: Run, has_steps: bool) -> str:
 
 
 def recall_standstills(ranks: Iterable[RankRun]) -> str:
-    """Say when a job stood still that got on, and where it was; "" where it did not."""
+    """Describe when and where a job stood still before it went on; "" if it never did."""
     found: list[Standstill] = []
     for rank in itertools.islice(ranks, MOST_RANKS):
         with contextlib.suppress(RunError):
@@ -212,7 +213,7 @@ def recall_standstills(ranks: Iterable[RankRun]) -> str:
 
 
 def _tell_end(end: End | None, steps: int) -> str:
-    """Return `ended after 60 steps: rank 0, RuntimeError: …`; "" for an attempt that records or ended well."""
+    """Return `ended after 60 steps: rank 0, RuntimeError: …`; "" for an attempt that still records or ended well."""
     if end is None or isinstance(end, Standing):
         return ""
     told = end.steps if isinstance(end, (Raised, Killed, CutOff, Severed)) else steps

@@ -54,7 +54,7 @@ def diagnose(run: Run, rank: int) -> Diagnosis:
 
 @derived()
 def _judge_run(run: Run, rank: int) -> Diagnosis:
-    """Judge a rank; how the job ended or stands still is said before what its steps are bound by."""
+    """Judge a rank. The sentence begins with how the job ended or stands still, if it did."""
     found = _judge_steps(run, rank)
     end = say_first(run, has_steps=count_ended(run) > 0)
     stood = recall_standstills(run.read_rank(number) for number in run.ranks)
@@ -79,7 +79,7 @@ def _judge_steps(run: Run, rank: int) -> Diagnosis:
 
 
 def _judge_pipeline(rank: RankRun) -> Diagnosis:
-    """Judge a rank without steps: a pipeline of the user's own is known by its stages, and else nothing is."""
+    """Judge a rank without steps: its own pipeline's stages bound it, or the kind is unknown."""
     why = _explain_no_steps(rank)
     stages = read_or(None, read_stages, rank, None)
     own = () if stages is None else read_or((), summarize_own, select_own(stages))
@@ -107,10 +107,10 @@ def _explain_no_steps(rank: RankRun) -> str:
 
 
 def judge(case: Case) -> Diagnosis:
-    """Apply every rule to a case and order what they say.
+    """Apply every rule to a case and order the findings.
 
-    Under 20 steady steps no step time is predicted. A run of the collector has more of them within seconds, so its rules
-    wait for those; a trace of a few steps is all that there is, so its rules say what they see.
+    No step time is predicted from fewer than 20 steady steps. A run of the collector has 20 steps within seconds, so
+    its rules wait for them. A trace of a few steps never gets more, so its rules report what they find.
     """
     steady = case.steps.steady
     heard = Heard([], [_ask_for_steps(case, steady)], [])
@@ -141,7 +141,7 @@ def judge(case: Case) -> Diagnosis:
 
 
 def _find_leads(case: Case, findings: Findings, claims: Sequence[Claim]) -> list[Suggestion]:
-    """Return what saves more of the run between its steps than any change to the step would, if there is one."""
+    """Return the suggestions that save more between the steps than any change to the step would save."""
     if not claims:
         return []
     most = max(1.0 - claim.step_ns / case.steps.mean_ns for claim in claims)
@@ -160,7 +160,7 @@ def _explain_silence(case: Case, steady: int) -> str:
 
 @dataclass(frozen=True)
 class Heard:
-    """What the rules said of a case: findings, what they lacked, and one line for each rule that failed."""
+    """The result of all rules on a case: findings, missing signals, and one line for each rule that failed."""
 
     findings: Findings
     abstained: list[Abstention]
@@ -168,7 +168,7 @@ class Heard:
 
 
 def hear_rules(case: Case) -> Heard:
-    """Ask every rule. One that fails says nothing, and takes none of the others with it."""
+    """Run every rule. A rule that fails returns nothing and does not stop the others."""
     found = find_rules()
     heard = Heard([], [], [*found.failures])
     start = Fixed(case.loading.loop.model, case.steps.mean_ns, {})
@@ -185,7 +185,7 @@ def hear_rules(case: Case) -> Heard:
 
 
 def _edge(what: str, failures: list[str]) -> Edge:
-    """Return an edge that puts a failure into one line: a rule is code that may meet data nobody thought of."""
+    """Return a guard that turns an exception of a rule into one line, because a rule may meet unexpected data."""
 
     def tell(error: Exception) -> None:
         _log.warning("%s: %r", what, error, exc_info=error)
@@ -209,7 +209,7 @@ def _write_notes(case: Case, findings: Findings, claims: Sequence[Claim], doubte
 
 
 def _write_sightings(case: Case, findings: Findings, steady: int) -> list[Suggestion]:
-    """Write out what would be claimed, were there more steps to be sure of the gain."""
+    """Return suggestions without a gain, for a run that has too few steps to predict one."""
     why = f"A step time is predicted from {MIN_STEPS} steady steps on; the trace has {steady}."
     claims = [claim for claim in rank_claims(case, findings) if not claim.instead_of]
     notes = [write_note(rule, finding, why=why) for rule, finding in findings if finding.what_if is None]
@@ -227,7 +227,7 @@ def _ask_for_steps(case: Case, steady: int) -> Abstention:
 
 @dataclass(frozen=True)
 class Room:
-    """The rules that there are, and one line for each module of the room that could not be imported."""
+    """All rules found, and one line for each rule module that could not be imported."""
 
     rules: tuple[Rule, ...]
     failures: tuple[str, ...]
@@ -235,7 +235,7 @@ class Room:
 
 @cache
 def find_rules() -> Room:
-    """Return every rule by its name: those of each module of the room that has RULES."""
+    """Return all rules by name, from every module of `rules` that defines RULES."""
     found = search_room(room, "RULES")
     failures = (f"The rules in {file.name} cannot be imported and are left out: {file.reason}" for file in found.broken)
     rules = sorted((rule for module in found.modules for rule in module.RULES), key=lambda rule: rule.id)

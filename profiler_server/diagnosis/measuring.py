@@ -1,4 +1,4 @@
-"""Measure a rank once for all rules: from its tables to a `Case`."""
+"""Measures a rank once for all rules: from its tables to a `Case`."""
 
 from __future__ import annotations
 
@@ -50,14 +50,15 @@ _log = logging.getLogger("stepscope")
 T = TypeVar("T")
 MOST_PEERS = 64
 _TRACE_CORES = 4
-"""Cores of a host that a trace says nothing of: few, so that no gain is promised that needs many."""
+"""Cores assumed for a host that a trace does not describe. The number is low, so that no gain is promised that needs
+many cores."""
 
 
 def measure_case(run: Run, rank: RankRun) -> Case | None:
-    """Measure one rank, None if it has no step to judge by.
+    """Measure one rank; None if it has no step to judge.
 
     A run that only infers is judged by its evaluation batches. Raises TableMissingError, TableBrokenError or
-    NewerSchemaError if the steps cannot be read; a damaged table beside them counts as one that was not collected.
+    NewerSchemaError if the steps cannot be read. Any other damaged table is treated as not collected.
     """
     manifest = rank.manifest
     rows = count_as_steps(_drop_empty(rank.table("steps")))
@@ -95,7 +96,7 @@ def measure_case(run: Run, rank: RankRun) -> Case | None:
 
 
 def _derive(rank: RankRun, case: Case) -> Case:
-    """Return the case with what follows from its facts; whatever goes wrong in that, the other facts stand."""
+    """Return the case with its derived facts. If deriving fails, the measured facts are kept."""
     found = [case]
     with Edge(lambda error: _log.warning("What follows from the facts of %s is left out: %r", rank.folder, error)):
         found.append(derive(case))
@@ -107,7 +108,7 @@ def _ask_device(rank: RankRun, measure: Callable[[RankRun], T | None]) -> T | No
 
 
 def _take(kind: type[T], entry: Any) -> T:
-    """Return what the rules read of an entry of the manifest, or of the selection of steps."""
+    """Return the fields of a manifest entry, or of the step selection, that the rules read."""
     return kind(**{field.name: getattr(entry, field.name) for field in fields(kind)})  # type: ignore[arg-type]
 
 
@@ -119,7 +120,7 @@ def _name_samples(rank: RankRun, loading: Loading) -> Sampled | None:
 
 
 def _drop_empty(rows: pa.Table) -> pa.Table:
-    """Leave out rows of no length, such as steps of a trace that lost its durations: they say nothing of a step."""
+    """Drop rows of zero length, such as steps of a trace that lost its durations."""
     return rows.filter(pc.greater(rows["duration_ns"], 0))
 
 
@@ -197,7 +198,7 @@ def _measure_loading(
 
 
 def _leave_sampling(feed: Feed, sampler: SamplerTimes | None) -> Feed:
-    """Return the feed without the time in the sampler: no worker can take that from the training thread."""
+    """Return the feed without the sampler's time, because no worker can take that work from the training thread."""
     if sampler is None:
         return feed
     sampled_ns = (sampler.batch_ns * feed.fetches).astype(np.int64)
@@ -205,12 +206,13 @@ def _leave_sampling(feed: Feed, sampler: SamplerTimes | None) -> Feed:
 
 
 def _find_reader(watched: Loader | None) -> Loader | None:
-    """Return a watched input that the training thread reads by itself: a loader without workers in all but name."""
+    """Return a watched input that the training thread reads by itself. Such an input works like a loader without
+    workers."""
     return watched if watched is not None and watched.reads_ahead is False else None
 
 
 def _assume_loader(manifest: RankManifest) -> Loader | None:
-    """Return a loader to model a trace that shows one without workers: its wait is the time to make a batch."""
+    """Return a loader that models a trace of a loader without workers. Its wait is the time to make a batch."""
     return Loader(0, "", "map") if manifest.facts.get("data_loader") == "single_process" else None
 
 
@@ -222,10 +224,10 @@ def _read_batches(rank: RankRun, loader: Loader) -> BatchTimes | None:
 
 
 def _read_host(run: Run, rank: RankRun, start_ns: int, end_ns: int) -> HostLoad | None:
-    """Return the load between two times. `others` counts only what the cores of this run lost to other programs.
+    """Return the load between two times. `others` counts only cores that other programs took from this run.
 
-    The other ranks of the run on this host are not other programs, and what fits on cores that the run may not use
-    disturbs nobody.
+    Other ranks of the run on this host are not other programs. Programs on cores that the run may not use disturb
+    nothing.
     """
     load = read_or(None, summarize_host, rank, start_ns, end_ns)
     if load is None:
@@ -253,7 +255,7 @@ def _count_cores(rank: RankRun, host: str, start_ns: int, end_ns: int) -> float:
 
 
 def _read_loads(run: Run, rank: RankRun, train: pa.Table, selection: StepSelection) -> list[HostLoad | None]:
-    """Return the load while all steps ran, and during the first and the last sixth of the regular ones."""
+    """Return the load while all steps ran, and during the first and the last sixth of the regular steps."""
     starts = read_integers(train, "start_ns")
     ends = starts + selection.duration_ns
     parts = np.array_split(np.flatnonzero(selection.regular), DRIFT_PARTS)
@@ -267,7 +269,7 @@ def _read_held_clock(rank: RankRun, train: pa.Table) -> HeldClock | None:
 
 
 def _read_replay(rank: RankRun) -> Replayed | None:
-    """Return the replay of a rank with a device; whatever goes wrong in it, the other facts stand."""
+    """Return the replay of a rank with a device; None if the replay fails, so that the other facts are kept."""
     found: list[Replayed | None] = [None]
     with Edge(lambda error: _log.warning("The window of %s cannot be replayed: %r", rank.folder, error)):
         found.append(replay_rank(rank) if rank.manifest.devices else None)
@@ -275,7 +277,7 @@ def _read_replay(rank: RankRun) -> Replayed | None:
 
 
 def _find_cores(manifest: RankManifest, host: HostLoad | None) -> Cores:
-    """Say what cores there are and who uses them. Training on processors asks for one core per thread."""
+    """Return how many cores there are and who uses them. Training on processors asks for one core per thread."""
     unknown = _TRACE_CORES if manifest.is_trace else 1
     usable = manifest.usable_cores or float(manifest.cpu_count or unknown)
     training = 1.0 if manifest.devices else float(manifest.torch_threads or 1)
@@ -283,7 +285,7 @@ def _find_cores(manifest: RankManifest, host: HostLoad | None) -> Cores:
 
 
 def _read_transforms(rank: RankRun, loader: Loader | None) -> tuple[tuple[str, float], ...]:
-    """Return the transforms by their share of all transform work, the longest first."""
+    """Return the transforms with their share of all transform work, longest first."""
     if loader is None or not find_files(rank.folder, "stages"):
         return ()
     stages = read_or(None, read_stages, rank, loader.id)
@@ -291,7 +293,7 @@ def _read_transforms(rank: RankRun, loader: Loader | None) -> tuple[tuple[str, f
 
 
 def _measure_ranks(run: Run, own: int, facts: Mapping[str, Any]) -> Ranks:
-    """Set the ranks side by side as the Ranks page does."""
+    """Compare the ranks as the Ranks page does."""
     if len(run.ranks) < 2:
         return Ranks(run.manifest.world_size, (), ddp=read_ddp(facts), parallel_devices=count_parallel_devices(facts))
     ranks = summarize_ranks(run)
@@ -309,7 +311,7 @@ def _measure_ranks(run: Run, own: int, facts: Mapping[str, Any]) -> Ranks:
 
 
 def _find_culprit(run: Run, verdict: RankVerdict, ranks: Sequence[int]) -> NamedFunction | None:
-    """Return the function that most of what makes a rank late goes to; None where another rank spends that phase in it."""
+    """Return the function that takes most of a rank's delay; None if another rank spends that phase in it too."""
     if not isinstance(verdict, Slow):
         return None
     slow = verdict.comparison.latest

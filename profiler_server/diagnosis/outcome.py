@@ -1,11 +1,12 @@
-"""What became of advice: of what an earlier run was told, what the later one took, and whether the step is as predicted.
+"""The outcome of advice: what an earlier run suggested, what the later run followed, and whether the step is as
+predicted.
 
-A suggestion counts as taken where the later run has the settings that it asked for, and the earlier one had not; one that
-asks for other code, where its rule no longer speaks, and both the step and the work that it is about are clearly shorter.
-A rank that was slow is mended where none is slow any more, and evaluation is less where less of it was recorded.
+A suggestion with settings counts as followed if the later run has those settings and the earlier run had not. A
+suggestion of other code counts as followed if its rule is now silent, and the step and the work in question are clearly
+shorter. A slow rank counts as mended if no rank is slow any more. Evaluation counts as reduced if less of it was
+recorded.
 
-A prediction is judged by the phases that its advice speaks of: what another change saves meanwhile is no merit of it, and
-no fault.
+A prediction is judged only by the phases that its advice covers. Other changes count neither for it nor against it.
 """
 
 from __future__ import annotations
@@ -54,9 +55,9 @@ class Taken:
 
 @dataclass(frozen=True)
 class LessEvaluation:
-    """Advice to evaluate less that was followed: training and evaluation together, and the evaluation alone, in ns.
+    """Followed advice to evaluate less. Times in ns are for training with evaluation, and for evaluation alone.
 
-    All are for as many steps as the earlier run has, each as long as it was there.
+    All times are for the step count of the earlier run, with each step as long as in its own run.
     """
 
     rule: str
@@ -70,9 +71,10 @@ class LessEvaluation:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What the later run took of the earlier one's advice; `step` is the mean step of both, `phases` are its parts.
+    """What the later run followed of the earlier run's advice. `step` compares the mean step of both runs, `phases` its
+    phases.
 
-    `evaluation` and `mended` are advice that promises no step time; `mended` are titles about a rank that was slow.
+    `evaluation` and `mended` are advice that promises no step time. `mended` holds titles about a slow rank.
     """
 
     step: Difference
@@ -83,12 +85,13 @@ class Outcome:
 
     @property
     def judged(self) -> Taken | None:
-        """The prediction that the later run can judge: of several that were taken at once none is told from the others."""
+        """The prediction that the later run can judge; None if several were followed at once, since they cannot be
+        separated."""
         return self.taken[0] if len(self.taken) == 1 else None
 
     @property
     def besides(self) -> tuple[Difference, ...]:
-        """The phases that clearly changed though the judged advice does not speak of them, the most changed first."""
+        """The phases that clearly changed although the judged advice does not cover them, the most changed first."""
         return tuple(sorted(self._find_besides(), key=lambda part: -abs(part.change_ns)))
 
     def _find_besides(self) -> Iterator[Difference]:
@@ -99,14 +102,14 @@ class Outcome:
 
     @property
     def is_alone(self) -> bool:
-        """Say whether no other phase became clearly shorter: else something else was changed as well."""
+        """Whether no other phase became clearly shorter. If one did, something else was changed as well."""
         return all(part.change_ns > 0 for part in self.besides)
 
     @property
     def measured_ns(self) -> float:
-        """The step to set beside the prediction: without what other phases became shorter, where one clearly did.
+        """The step to compare with the prediction, without the time that other phases clearly saved.
 
-        What became clearly longer is counted, as it may be what the change costs.
+        Time that other phases clearly added stays in, because it may be a cost of the change.
         """
         if self.is_alone:
             return self.step.b_ns
@@ -116,13 +119,13 @@ class Outcome:
 
     @property
     def is_in_range(self) -> bool | None:
-        """Say whether the measured step lies in the range that was shown; None where no single prediction is judged."""
+        """Whether the measured step lies in the predicted range; None if no single prediction is judged."""
         taken = self.judged
         return None if taken is None else taken.low_ns <= self.measured_ns <= taken.high_ns
 
     @property
     def error_frac(self) -> float | None:
-        """Predicted over measured step, less 1; None where no single prediction is judged."""
+        """Predicted step over measured step, less 1; None if no single prediction is judged."""
         taken = self.judged
         return None if taken is None or self.measured_ns <= 0 else taken.predicted_ns / self.measured_ns - 1.0
 
@@ -132,9 +135,10 @@ def _is_spoken(taken: Taken | None, part: Difference) -> bool:
 
 
 def judge_outcome(before: Run, after: Run) -> Outcome | None:
-    """Set the advice given to the first rank of a run beside what a later run measured.
+    """Compare the advice to the first rank of a run with the measurements of a later run.
 
-    None where none of it was taken, or the two do not train the same model. Raises as `compare_ranks` and `diagnose` do.
+    None if no advice was followed, or the runs do not train the same model. Raises as `compare_ranks` and `diagnose`
+    do.
     """
     ranks = before.rank(), after.rank()
     compared = compare_ranks(*ranks)
@@ -160,9 +164,8 @@ def judge_outcome(before: Run, after: Run) -> Outcome | None:
 
 @dataclass(frozen=True)
 class _Seen:
-    """What the later run shows: the rules that still speak, its loaders beside those before, the pages that show less
-    work, the phases that are clearly shorter, and whether a rank that was slow is no more.
-    """
+    """Evidence in the later run: the rules that still fire, its loaders paired with the earlier loaders, the pages that
+    show less work, the phases that are clearly shorter, and whether no rank is slow any more."""
 
     later: Set[str]
     loaders: list[tuple[Loader, Loader]]
@@ -171,7 +174,7 @@ class _Seen:
     is_even: bool
 
     def shows(self, entry: Suggestion) -> bool:
-        """Say whether a suggestion was followed."""
+        """Return whether a suggestion was followed."""
         if entry.rule in _ABOUT_ONE_RANK:
             return self.is_even
         if entry.predicted_step_ns is None:
@@ -196,7 +199,7 @@ def _take(entry: Suggestion) -> Taken:
 
 
 def _is_even(before: Run, after: Run) -> bool:
-    """Say whether the later run has as many ranks, and its verdict names none as slow."""
+    """Return whether the later run has as many ranks and no slow rank."""
     if before.manifest.world_size != after.manifest.world_size or len(after.ranks) < len(before.ranks):
         return False
     verdict = judge_run(after, summarize_ranks(after))
@@ -204,7 +207,8 @@ def _is_even(before: Run, after: Run) -> bool:
 
 
 def _judge_evaluation(entry: Suggestion, ranks: tuple[RankRun, RankRun]) -> LessEvaluation | None:
-    """Return what came of evaluating less, where the later run does: per step, in runs that are comparably long."""
+    """Return the effect of less evaluation, per step, if the later run evaluates less and the runs are of similar
+    length."""
     if entry.rule != _EVALUATION or entry.saved_per_step_frac <= 0.0:
         return None
     (steps, trained_ns, evaluated_ns), (later_steps, _, later_ns) = (_sum_kinds(rank) for rank in ranks)
@@ -219,7 +223,7 @@ def _judge_evaluation(entry: Suggestion, ranks: tuple[RankRun, RankRun]) -> Less
 
 
 def _sum_kinds(rank: RankRun) -> tuple[int, float, float]:
-    """Return the number of training steps, their time, and that of the evaluation batches, ns."""
+    """Return the number of training steps, the time of training steps in ns, and the time of evaluation batches in ns."""
     rows = rank.table("steps", ("kind", "duration_ns"))
     kinds = rows["kind"].cast(pa.string()).to_numpy(zero_copy_only=False)
     durations_ns = read_integers(rows, "duration_ns")
@@ -228,7 +232,7 @@ def _sum_kinds(rank: RankRun) -> tuple[int, float, float]:
 
 
 def find_outcome(before: Run, after: Run) -> Outcome | None:
-    """Return the outcome as `judge_outcome` does, None also where a run cannot be read, or a rule fails on it."""
+    """Return the outcome as `judge_outcome` does; None also if a run cannot be read or a rule fails on it."""
     found: list[Outcome | None] = [None]
     with Edge(lambda error: _log.warning("%s is not set beside %s: %r", after.path, before.path, error)):
         found.append(judge_outcome(before, after))
@@ -236,9 +240,9 @@ def find_outcome(before: Run, after: Run) -> Outcome | None:
 
 
 def _find_shortened(ranks: tuple[RankRun, RankRun], compared: Comparison) -> frozenset[str]:
-    """Return the pages that show work which the later run clearly has less of, where its step is clearly faster.
+    """Return the pages whose work clearly shrank in the later run, if its step is clearly faster.
 
-    Workers that keep up silence the rules about what they do, so of the loader it is the work itself that must be less.
+    Workers that keep up silence the rules about their work, so for the loader the work itself must shrink.
     """
     if not (compared.step.is_clear and compared.step.change_ns < 0):
         return frozenset()
@@ -249,12 +253,12 @@ def _find_shortened(ranks: tuple[RankRun, RankRun], compared: Comparison) -> fro
 
 
 def _sum_work(rank: RankRun) -> float:
-    """Return the work on a batch, ns; 0 where it was not recorded."""
+    """Return the work on a batch, ns; 0 if it was not recorded."""
     return sum(stage.mean_ns for stage in read_or((), summarize_stages, rank))
 
 
 def _pair_loaders(before: tuple[Loader, ...], after: tuple[Loader, ...]) -> Iterator[tuple[Loader, Loader]]:
-    """Pair each loader with the one of the same data set in the later run, in order."""
+    """Pair each loader with the later run's loader of the same data set, in order."""
     left = list(after)
     for loader in before:
         same = next((other for other in left if other.dataset == loader.dataset), None)
@@ -271,7 +275,7 @@ def _is_set(settings: Mapping[str, int | bool], pairs: list[tuple[Loader, Loader
 
 
 def say_outcome(found: Outcome) -> tuple[str, ...]:
-    """Return what became of the advice, a sentence for each suggestion that was taken."""
+    """Return the outcome of the advice, one sentence for each suggestion that was followed."""
     lines = [] if found.evaluation is None else [_say_evaluation(found.evaluation)]
     lines += [
         f"“{title}”: no rank is slow any more; the step takes {_say_change(found.step)}." for title in found.mended
@@ -310,7 +314,7 @@ def _say_error(error_frac: float) -> str:
 
 
 def _say_besides(found: Outcome) -> str:
-    """Name what changed besides, in sentences that follow another; "" where nothing did."""
+    """Return sentences on what else changed, to append to others; "" if nothing did."""
     shorter = [part for part in found.besides if part.change_ns < 0]
     longer = [part for part in found.besides if part.change_ns > 0]
     said = f" {_list_changes(shorter)} shorter as well, which this advice did not speak of; " if shorter else ""

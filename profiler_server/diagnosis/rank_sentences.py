@@ -1,4 +1,4 @@
-"""What the ranks of a job have in common and where one of them differs, in sentences for pages and the report."""
+"""Sentences for pages and the report on what the ranks of a job share and where a rank differs."""
 
 from __future__ import annotations
 
@@ -43,7 +43,8 @@ _CAUSE_WORDS = {
 def describe_ranks(
     ranks: Sequence[RankFigures], rows: Sequence[CollectiveRow], verdict: RankVerdict, slow_call: SlowCall | None
 ) -> list[str]:
-    """Say which rank is slow, which collective costs most, and how much of the step the ranks are held in collectives."""
+    """Describe which rank is slow, which collective costs most, and how much of the step the ranks are held in
+    collectives."""
     noun = find_noun(ranks)
     lines = (
         describe_straggler(verdict, noun),
@@ -57,14 +58,14 @@ def describe_ranks(
 
 
 def describe_unread(ranks: int) -> str:
-    """Say that a job has more ranks than are looked at; empty where all are."""
+    """Return a note that only some ranks of a job are read; empty if all are."""
     if ranks <= MOST_RANKS:
         return ""
     return f"Only the first {MOST_RANKS:,} of {ranks:,} ranks are looked at: whether one beyond them is slow is not known here."
 
 
 def describe_held(ranks: Sequence[RankFigures]) -> str:
-    """Say for how much of the step the ranks are held in collectives, and which one most; nothing if none is."""
+    """Describe how much of the step collectives hold the ranks, and which rank is held most; empty if none is."""
     held = {rank.rank: rank.phases_ns["communication"] / rank.step_ns for rank in ranks if rank.steps and rank.step_ns}
     if not any(held.values()):
         return ""
@@ -77,7 +78,8 @@ def describe_held(ranks: Sequence[RankFigures]) -> str:
 
 
 def describe_slowest_collective(rows: Sequence[CollectiveRow]) -> str:
-    """Name the collective that takes longest in the detailed windows, and how much of that is waiting for another rank."""
+    """Describe the collective that takes longest in the detailed windows, and how much of it is waiting for another
+    rank."""
     totals: dict[str, list[int]] = {}
     for row in rows:
         total = totals.setdefault(row.name, [0, 0, 0, 0])
@@ -93,7 +95,8 @@ def describe_slowest_collective(rows: Sequence[CollectiveRow]) -> str:
 
 
 def describe_slow_call(call: SlowCall | None, noun: str = "step") -> str:
-    """Say which collective is slow when all ranks have come, and what it takes at the speed of the others; "" for none."""
+    """Describe a collective that is slow although all ranks have arrived, and its expected time at the others' speed;
+    "" for none."""
     if call is None:
         return ""
     group = f" of group {shorten_middle(call.group, 32)}" if call.group else ""
@@ -106,14 +109,14 @@ def describe_slow_call(call: SlowCall | None, noun: str = "step") -> str:
 
 
 def describe_straggler(verdict: RankVerdict, noun: str = "step") -> str:
-    """Say which rank the others wait for, how long and why; or that they take turns, or are alike."""
+    """Describe which rank the others wait for, how long and why; or that the ranks take turns or are alike."""
     return " ".join(filter(None, (_describe_usual(verdict, noun), _describe_pause(verdict, noun))))
 
 
 def describe_headline(verdict: RankVerdict, noun: str = "step") -> str:
-    """Say who or what holds the job up, which comes before what one rank is bound by; "" where nothing does.
+    """Describe who or what holds the job up, which comes before what one rank is bound by; "" if nothing does.
 
-    Turns that are not made by one phase may be chance: of those the Ranks page tells.
+    Turns without one dominant phase may be chance, so only the Ranks page shows them.
     """
     if verdict.culprits or isinstance(verdict, UnevenWork) or (isinstance(verdict, Turns) and verdict.is_one_phase):
         return describe_straggler(verdict, noun)
@@ -121,7 +124,7 @@ def describe_headline(verdict: RankVerdict, noun: str = "step") -> str:
 
 
 def _describe_pause(verdict: RankVerdict, noun: str) -> str:
-    """Say which rank the others waited for in a few steps, "" for none."""
+    """Describe which rank the others waited for in a few steps; "" for none."""
     if verdict.comparison is None or (pause := verdict.comparison.pause) is None:
         return ""
     text = (
@@ -191,7 +194,7 @@ def _say_shorter(verdict: HeavyStage | UnevenWork) -> str:
 
 
 def _say_behind(comparison: RankComparison, noun: str) -> str:
-    """Say by how much the latest rank is behind."""
+    """Describe how far the latest rank is behind."""
     others = "the median of the others" if comparison.latest.others > 1 else "the other"
     return f"{others} by {format_share(comparison.latest.late_frac)} of the {noun}"
 
@@ -248,7 +251,7 @@ def _name_others(count: int) -> str:
 
 
 def describe_evidence(verdict: RankVerdict, noun: str = "step") -> str:
-    """Say how often the rank came last, what mending it gains, and how well that is known; nothing without ranks."""
+    """Describe how often the rank came last, what mending it gains, and how certain that is; empty without ranks."""
     comparison = verdict.comparison
     return "" if comparison is None or comparison.is_hidden else " ".join(_list_evidence(verdict, comparison, noun))
 
@@ -292,7 +295,7 @@ def _plural(noun: str) -> str:
 
 
 def name_causes(causes: Sequence[Cause]) -> str:
-    """Return what a rank does longer than the others, as a part of a sentence."""
+    """Return what takes a rank longer than the others, as a phrase."""
     if not causes:
         return "what it does in that time was not seen"
     first = causes[0]
@@ -307,7 +310,7 @@ def _name_cause(name: str) -> str:
 
 
 def describe_communication(ranks: Sequence[RankFigures], rows: Sequence[CollectiveRow], verdict: RankVerdict) -> str:
-    """Say who waited for whom in the collectives that were listed, and what the step's communication phase covers."""
+    """Describe who waited for whom in the listed collectives, and what the communication phase of the step covers."""
     parts = []
     comparison = verdict.comparison
     late: dict[int, int] = {}

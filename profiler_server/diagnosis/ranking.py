@@ -1,4 +1,4 @@
-"""Turn findings into claims about a step time, and put them in an order that does not contradict itself."""
+"""Turns findings into claims about a step time, and orders the claims without contradictions."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ _TIERS = {
 
 
 def is_worth_saying(case: Case, claim: Claim) -> bool:
-    """Say whether even a poor version of the fix pays, and the doubt is smaller than the gain.
+    """Return whether even a poor version of the fix pays, and the doubt is smaller than the gain.
 
-    A doubtful fix is said too, with less confidence, while the step starves for a stage that is known, or where what it
-    shortens takes a large part of the step: then silence would be the wrong answer.
+    A doubtful fix also passes, with less confidence, if the step starves for a known stage, or if the fix shortens a
+    large share of the step. Silence would be wrong in both cases.
     """
     pays = claim.least_gain_ns >= max(MIN_GAIN_FRAC * case.steps.mean_ns, MIN_GAIN_NS)
     return pays and (is_sure(case, claim) or (claim.feeds and case.loading.is_starved) or _takes_much(case, claim))
@@ -52,20 +52,20 @@ def _takes_much(case: Case, claim: Claim) -> bool:
 
 
 def is_sure(case: Case, claim: Claim) -> bool:
-    """Say whether the gain is worth it after all doubt."""
+    """Return whether the gain is large enough after all doubt."""
     return claim.sure_gain_ns >= find_min_gain_ns(case)
 
 
 @dataclass(frozen=True)
 class Fixed:
-    """The loop after some changes: its model, its predicted step, and what those changes can save at most."""
+    """The loop after some changes: its model, its predicted step, and the most that those changes can save."""
 
     model: LoopModel
     step_ns: float
     touched: Mapping[str, float]
 
     def find_floor_ns(self, case: Case, what_if: WhatIf) -> float:
-        """Return the part of the mean step that neither these changes nor another one shortens."""
+        """Return the ns of the mean step that neither these changes nor the new change shortens."""
         touched = {**self.touched}
         for part, part_ns in what_if.touches.items():
             touched[part] = max(touched.get(part, 0.0), part_ns)
@@ -75,8 +75,9 @@ class Fixed:
 def make_claim(case: Case, rule: Rule, finding: Finding, now: Fixed) -> Claim:
     """Predict the step after the change on top of others, with its range.
 
-    This is the one place where a step time is promised. It is never less than what the change leaves as it is. Its lower
-    end may be, by as much as the rest of the training thread's work gains where a part of it goes, and is never nothing.
+    Step times are promised only here. The prediction is never below the time that the change leaves untouched. The low
+    end of the range may be below that time, because the rest of the thread's work may speed up. The low end is never
+    zero.
     """
     what_if, now_ns, loop = finding.what_if, now.step_ns, case.loading.loop
     assert what_if is not None
@@ -113,10 +114,10 @@ def make_claim(case: Case, rule: Rule, finding: Finding, now: Fixed) -> Claim:
 
 
 def _find_fed_step(case: Case, what_if: WhatIf, now: Fixed, changed: LoopModel, doubt: Doubt) -> FedStep | None:
-    """Return what the probe says of the step after a change to loading; None where it cannot tell.
+    """Return the step that the probe predicts after a change to loading; None if the probe does not apply.
 
-    It ran beside workers as busy as they were, so it says nothing of changes that leave them less to do; nor does it of a
-    step that another change has made shorter.
+    The probe ran beside equally busy workers. It does not apply to a change that gives workers less to do, nor to a
+    step that another change has shortened.
     """
     if case.input_free is None or not what_if.feeds or now.touched or len(what_if.touches) > 1:
         return None
@@ -126,9 +127,8 @@ def _find_fed_step(case: Case, what_if: WhatIf, now: Fixed, changed: LoopModel, 
 def split_findings(
     case: Case, findings: Sequence[tuple[Rule, Finding]]
 ) -> tuple[list[tuple[Rule, Finding]], list[tuple[Rule, Finding]]]:
-    """Return the findings whose step time can be predicted, and the changes to loading that the simulation is too far
-    off to predict.
-    """
+    """Split findings into those with a predictable step time, and loading changes that the simulation is too inaccurate
+    to predict."""
     believed: list[tuple[Rule, Finding]] = []
     doubted: list[tuple[Rule, Finding]] = []
     is_near = limits.LEAST_CHECK_FRAC <= case.loading.loop.check <= limits.MOST_CHECK_FRAC
@@ -139,15 +139,15 @@ def split_findings(
 
 
 def say_misfit(case: Case) -> str:
-    """Say why the step time of a change to loading is not predicted."""
+    """Explain why the step time of a loading change is not predicted."""
     check = format_share(case.loading.loop.check)
     return f"Simulating the run as it is gives {check} of its measured step: too far off to predict a step time."
 
 
 def rank_claims(case: Case, findings: Sequence[tuple[Rule, Finding]]) -> list[Claim]:
-    """Apply the best fix to the model, judge the others again, and go on while something is gained.
+    """Apply the best fix to the model, judge the others again, and repeat while something is gained.
 
-    What is worth saying alone, but gains nothing on top of those, is kept at the end as an alternative.
+    A fix that pays alone but gains nothing on top of the others goes to the end, as an alternative.
     """
     left = [(rule, finding) for rule, finding in findings if finding.what_if is not None]
     now = Fixed(case.loading.loop.model, case.steps.mean_ns, {})
@@ -196,7 +196,7 @@ def _choose(claims: Sequence[Claim], now_ns: float) -> Claim:
 
 
 def write_suggestion(case: Case, claim: Claim) -> Suggestion:
-    """Write a claim out for the pages and the report."""
+    """Convert a claim to a suggestion for the pages and the report."""
     finding = claim.finding
     gain = (case.steps.mean_ns - claim.step_ns) / case.steps.mean_ns if case.steps.mean_ns else 0.0
     sure = is_sure(case, claim)
@@ -222,7 +222,7 @@ def write_suggestion(case: Case, claim: Claim) -> Suggestion:
 
 
 def _say_basis(case: Case, claim: Claim) -> str:
-    """Say what the prediction takes for granted and how it was made."""
+    """Describe the assumptions of the prediction and how it was made."""
     finding = claim.finding
     assumption = finding.text.assumption
     assumed = f"The prediction holds if {assumption}. " if assumption else ""
@@ -257,9 +257,9 @@ def _say_doubt(case: Case) -> str:
 
 
 def write_note(rule: Rule, finding: Finding, severity: Severity | None = None, why: str = "") -> Suggestion:
-    """Write out a finding that claims no step time, with the severity of its rule unless another is given.
+    """Convert a finding without a step time to a suggestion. `severity` replaces that of the rule.
 
-    Whoever shows it says that no step time is predicted; `why` adds the reason.
+    Pages state that no step time is predicted; `why` adds the reason.
     """
     return Suggestion(
         rule=rule.id,

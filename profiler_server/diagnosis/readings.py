@@ -1,6 +1,6 @@
-"""What waits and queues say, in plain words: XProf's for the wait, MindInsight's rules for the queues.
+"""Waits and queues in plain words: XProf's terms for the wait, MindInsight's rules for the queues.
 
-Every reading of one pipeline is made from the same bottleneck, so that no two of them contradict each other.
+All readings of a pipeline come from the same bottleneck, so that they do not contradict each other.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from profiler_server.format import format_duration, format_number_of, format_sha
 
 Tone = Literal["good", "watch", "bad", "plain"]
 STAGE_WORDS = {"send": "receiving batches", "pin": "pinning", "h2d": "host-to-device copies"}
-"""What a stage of a DataLoader is called in a sentence, where not by its own name."""
+"""Names of DataLoader stages in sentences, for stages whose own name does not fit."""
 
 
 @dataclass(frozen=True)
 class Reading:
-    """One finding in plain words. `tone` says how it is marked."""
+    """One finding in plain words. `tone` is how the page marks it."""
 
     tone: Tone
     title: str
@@ -36,7 +36,7 @@ class Reading:
 
 @dataclass(frozen=True)
 class Pipeline:
-    """What the readings are made from: the two queues of a loader, who waits, and what limits the step."""
+    """Input of the readings: the two queues of a loader, who waits, and what limits the step."""
 
     host: QueueSummary | None
     device: QueueSummary | None
@@ -48,10 +48,10 @@ class Pipeline:
 def judge_wait(
     wait_frac: float, has_steps: bool, noun: str = "step", limit: Bottleneck | None = None, source: str = "data"
 ) -> Reading:
-    """Say how input-bound the run is by the share of the step, or of another noun, that waits for data.
+    """Describe how input-bound the run is, by the share of the step (or another `noun`) that waits for data.
 
-    `source` is what is waited for, where that is one loader of several.
-    A step that waits for batches that are ready is not input-bound: then it is said what it waits for.
+    `source` names the loader if there are several. A step that waits although batches are ready is not input-bound:
+    then the reading states the cause of the wait.
     """
     if not has_steps:
         return Reading("plain", "No step was recorded", "The waits show after the first training step.")
@@ -76,7 +76,7 @@ _READY_TITLES = {
 
 
 def read_queues_plainly(pipeline: Pipeline) -> tuple[Reading, ...]:
-    """Read the queues by MindInsight's rules; none without a queue."""
+    """Describe the queues by MindInsight's rules; empty without a queue."""
     last = pipeline.device or pipeline.host
     depths = () if last is None else (_read_depths(pipeline, last),)
     return (*depths, *_read_order(pipeline.readiness))
@@ -106,7 +106,7 @@ def _read_depths(pipeline: Pipeline, last: QueueSummary) -> Reading:
 
 
 def _read_filled(pipeline: Pipeline, last: QueueSummary) -> Reading:
-    """Read a queue that is seldom empty; what the step waits for is then one late batch, or receiving them."""
+    """Describe a queue that is seldom empty. The step then waits for one late batch, or for receiving batches."""
     queue = "pin queue" if pipeline.device else "worker queue"
     text = f"The {queue} was empty in only {format_share(last.empty_frac)} of the requests."
     if not last.empty_frac:
@@ -121,7 +121,8 @@ def _read_filled(pipeline: Pipeline, last: QueueSummary) -> Reading:
 
 
 def _read_order(readiness: Sequence[Readiness]) -> tuple[Reading, ...]:
-    """Say where batches were ready but not the next one in order: a queue that is not empty then misleads."""
+    """Describe requests that found later batches ready but not the next in order. A queue depth above zero misleads
+    then."""
     held = max((entry.held_up_frac for entry in readiness), default=0.0)
     if held < MODERATE_WAIT_FRAC:
         return ()
@@ -130,7 +131,7 @@ def _read_order(readiness: Sequence[Readiness]) -> tuple[Reading, ...]:
 
 
 def read_watched(watched: Loader, wait_frac: float, noun: str = "step") -> Reading:
-    """Say who makes the items of an iterable that the script watches, and whether that holds the step up."""
+    """Describe who makes the items of a watched iterable, and whether that holds the step up."""
     name = f"“{shorten_middle(watched.dataset, 60)}”"
     if wait_frac < MODERATE_WAIT_FRAC:
         return Reading("good", "The watched input keeps up", f"The {noun} hardly waits for {name}.")
@@ -147,7 +148,7 @@ def read_watched(watched: Loader, wait_frac: float, noun: str = "step") -> Readi
 
 
 def read_input_free(free: InputFreeStep, estimate_ns: float, noun: str = "step") -> Reading:
-    """Say what the probe measured, beside what the mean step less its data wait would be."""
+    """Describe the step that the probe measured, beside the mean step less its data wait."""
     received = "" if free.receiving_ns is None else f", {format_duration(free.receiving_ns)} of it receiving the batch"
     text = (
         f"{format_duration(free.step_ns)} ({format_duration(free.low_ns)} – {format_duration(free.high_ns)}){received}: "
@@ -158,7 +159,7 @@ def read_input_free(free: InputFreeStep, estimate_ns: float, noun: str = "step")
 
 
 def read_bottleneck(limit: Bottleneck) -> Reading:
-    """Name the stage that limits the step, or say what else does, or that nothing does."""
+    """Describe the stage or other cause that limits the step, or state that nothing does."""
     if limit.cause == "processor":
         return Reading("watch", "Limited by the processors", limit.reason)
     if limit.cause == "epoch_start":

@@ -1,4 +1,4 @@
-"""The verdict: what a rank is bound by, how sure that is, and the one sentence that says it."""
+"""The verdict: what a rank is bound by, how certain that is, and the sentence for it."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ _PARTS: dict[BoundKind, tuple[str, ...]] = {bound: list_bound_by(bound) for boun
 
 
 def find_bound(case: Case) -> BoundBy:
-    """Return what bounds the step. The confidence is the share of stretches of the run that agree by themselves.
+    """Return what bounds the step. The confidence is the share of stretches of the run that agree when judged alone.
 
-    A stretch has 25 steps or more, so that events that come now and then are in most of them. Fewer than twenty steps,
-    or times of a device that were not recorded, lower the confidence.
+    A stretch has at least 25 steps, so that occasional events are in most stretches. Fewer than twenty steps, or
+    missing device times, lower the confidence.
     """
     kept = np.flatnonzero(case.steps.selection.kept)
     phases = np.stack([read_column(case.steps.rows, f"{name}_ns")[kept] for name in PHASE_NAMES]).astype(np.float64)
@@ -59,7 +59,7 @@ _INPUT_KINDS: dict[str, BoundKind] = {"receiving": "receive", "processor": "proc
 
 
 def _say_confidence(steps: int, agreeing: int, unseen: bool, noun: str = "step") -> str:
-    """Say how sure the verdict is, and why."""
+    """Describe how certain the verdict is, and why."""
     if steps < MIN_STEPS:
         return f"unsure: {format_number_of(steps, noun)} only"
     if unseen:
@@ -87,9 +87,10 @@ def _judge(case: Case, sums: Floats) -> tuple[BoundKind, float]:
 
 
 def _judge_device(case: Case, shares: dict[BoundKind, float]) -> None:
-    """With device times, host phases only say where the thread waited: idle time decides what overhead is.
+    """Adjust the shares for device times: host phases then only show where the thread waited, and idle time decides the
+    overhead.
 
-    In a trace a step lasts until its device work is done: a wait for data beside that holds nobody up.
+    In a trace a step lasts until its device work is done, so a wait for data during device work delays nothing.
     """
     device = case.device.shares
     if device is None:
@@ -107,7 +108,7 @@ def _judge_device(case: Case, shares: dict[BoundKind, float]) -> None:
 
 
 def say_limit(case: Case, bound: BoundBy) -> str:
-    """Return what the rank is bound by as a sentence with figures; who or what holds its job up comes first."""
+    """Return a sentence with figures on what the rank is bound by, after what holds its job up."""
     job = describe_headline(case.ranks.verdict, case.steps.noun)
     return " ".join(filter(None, (job, _SENTENCES[bound.kind](case, bound))))
 
@@ -119,7 +120,7 @@ def say_verdict(
     notes: Sequence[Suggestion],
     leads: Sequence[Suggestion] = (),
 ) -> str:
-    """Return the verdict as some sentences with figures; `leads` come before the claims."""
+    """Return the verdict in a few sentences with figures; `leads` come before the claims."""
     sentence = say_limit(case, bound)
     # What the verdict is about already is not said twice.
     told = [note for note in notes if note.severity != "info" and (bound.kind, note.rule) != ("receive", "ipc_bound")]
@@ -146,7 +147,7 @@ def say_verdict(
 
 
 def _say_nothing(case: Case) -> str:
-    """Say that no change pays, and from which gain on one would have been said."""
+    """Return a sentence that no change pays, with the least gain that would be reported."""
     least_frac = find_min_gain_ns(case) / case.steps.mean_ns
     if least_frac >= 1.0:
         nouns = "batches" if case.steps.noun == "batch" else f"{case.steps.noun}s"
@@ -163,7 +164,7 @@ def _say_nothing(case: Case) -> str:
 
 
 def _capitalise(text: str) -> str:
-    """Start a sentence with the text, unless that begins with code."""
+    """Capitalise the first letter, unless the text begins with code."""
     return text[:1].upper() + text[1:] if text.split(" ")[0].isalpha() else text
 
 
@@ -227,7 +228,7 @@ def _say_compute(case: Case, bound: BoundBy) -> str:
 
 
 def _say_compiling(case: Case) -> str:
-    """Say how much of the step goes to functions that are compiled again; "" where that is little."""
+    """Describe how much of the step goes to functions that are compiled again; "" if little."""
     again = case.steps.interruptions.of_kind("recompile")
     share = measure_stalls(case, again, read_column(case.steps.rows, "duration_ns"))
     if share < BOUND_FRAC:
@@ -236,7 +237,7 @@ def _say_compiling(case: Case) -> str:
 
 
 def _say_crowding(case: Case) -> str:
-    """Say how much of the step is spent in the queue for processors that the workers use; "" where that is little."""
+    """Describe how much of the step the training thread queues for processors that the workers use; "" if little."""
     load = case.host.load
     if load is None or (load.queued_frac or 0.0) < CROWDED_FRAC or load.workers <= load.others:
         return ""
@@ -258,13 +259,14 @@ def _say_overhead(case: Case, bound: BoundBy) -> str:
 
 
 def _prepares_little(case: Case) -> bool:
-    """Say whether preparing the batch adds next to nothing to what lies outside: then the share is that of the rules."""
+    """Return whether preparing the batch adds almost nothing to the time outside the known calls, so that the rules'
+    share applies."""
     phases = case.steps.phases_ns
     return phases["h2d"] < LITTLE_FRAC * (phases["gap"] + phases["tail"])
 
 
 def _say_idle(case: Case, bound: BoundBy) -> str:
-    """Say how long the device is idle, as the Device page has it, and how much of the step it waits for a late host."""
+    """Describe how long the device is idle, as on the Device page, and how much of the step it waits for a late host."""
     waits = f"waits {format_share(bound.share_frac)} of the step for its next kernel to be launched"
     device = case.device.summary
     if device is None or not device.total_ns:

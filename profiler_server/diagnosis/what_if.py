@@ -1,6 +1,6 @@
-"""What-ifs: changes to the model of the loop, or to a replayed window, whose step time the diagnosis then predicts.
+"""What-ifs: changes to the loop model or to a replayed window, for which the diagnosis predicts a step time.
 
-Times of the model may be scaled to a quiet host, so a change takes a share of them, never measured nanoseconds.
+The model's times may be scaled to a quiet host, so a change takes a share of them, never measured nanoseconds.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from profiler_server.words.phrases import find_dominant, name_call, spell_functi
 
 TIMELINE = Evidence("timeline", "", "Host and device side by side")
 _COMPUTED_PARTS = ("anomaly", "outside", "stalls", "gc", "python", "caches")
-"""Parts of a step in which the training thread computes something that is no operator."""
+"""Pieces of a step in which the training thread computes outside operators."""
 _PHASES_OF = {
     "outside": ("gap", "tail"),
     "communication": ("communication", "backward"),
     "caches": ("forward", "backward", "optimizer"),
 }
-"""The phases in which a part of the step lies that is no phase itself."""
+"""The phases that contain a piece of the step that is no phase itself."""
 _HOST_PHASES = frozenset({"data_wait", "gap", "tail"})
-"""Phases that say how long they take where a device computes: the others end before what they have launched."""
+"""Phases whose length is meaningful with a device. Other phases end before the work that they launched."""
 
 
 def feed(case: Case, change: Callable[[LoopModel], LoopModel], spared_ns: float = 0.0) -> WhatIf:
-    """Return the what-if of a change to how batches are made: at most the wait for data goes, and what else is spared."""
+    """Return the what-if of a change to how batches are made. It saves at most the wait for data and `spared_ns`."""
     spared = {"processors": spared_ns} if spared_ns else {}
     return WhatIf(change, {"data_wait": case.data_wait_ns, **spared}, feeds=True)
 
@@ -52,7 +52,7 @@ def set_workers(case: Case, workers: int) -> WhatIf:
 
 
 def scale_stages(case: Case, batches: BatchTimes, stages: tuple[str, ...], factor: float) -> WhatIf:
-    """Return the what-if of stages that take `factor` of their time, batch for batch; at best nothing of it is left."""
+    """Return the what-if of stages that take `factor` of their time in every batch; the best case removes them."""
     taken = sum(batches.stages_ns[stage] for stage in stages if stage in batches.stages_ns) / batches.total_ns
 
     def leave(left: float) -> Callable[[LoopModel], LoopModel]:
@@ -72,9 +72,9 @@ def scale_stages(case: Case, batches: BatchTimes, stages: tuple[str, ...], facto
 
 
 def shorten_step(case: Case, part: str, part_ns: float, saved_frac: float) -> WhatIf:
-    """Return the what-if of a part of the step, outside of the wait for data, of which a share is saved.
+    """Return the what-if that saves a share of a piece of the step outside the wait for data.
 
-    Parts are parts of the step as it was measured, so what several changes save adds up.
+    Pieces are of the measured step, so the savings of several changes add up.
     """
     own_ns = case.loading.loop.own_ns
     saved = saved_frac * (min(part_ns / own_ns, 1.0) if own_ns > 0 else 0.0)
@@ -90,7 +90,7 @@ def shorten_step(case: Case, part: str, part_ns: float, saved_frac: float) -> Wh
 
 
 def also(first: WhatIf, second: WhatIf) -> WhatIf:
-    """Return the what-if of both changes, which shorten different parts of the step."""
+    """Return the what-if of both changes, which shorten different pieces of the step."""
 
     def both(change: Callable[[LoopModel], LoopModel]) -> Callable[[LoopModel], LoopModel]:
         return lambda model: second.change(change(model))
@@ -106,32 +106,32 @@ def also(first: WhatIf, second: WhatIf) -> WhatIf:
 
 
 def shorten_phases(case: Case, phases: tuple[str, ...], saved_frac: float) -> WhatIf:
-    """Return the what-if of phases of which a share is saved."""
+    """Return the what-if that saves a share of some phases."""
     spent = {phase: case.steps.phases_ns[phase] for phase in phases}
     return replace(shorten_step(case, "phases", sum(spent.values()), saved_frac), touches=spent)
 
 
 def shorten_kernels(case: Case, share: float, saved_frac: float) -> WhatIf:
-    """Return the what-if of kernels, a share of the device's computing, of which a share is saved."""
+    """Return the what-if that saves a share of kernels, which are `share` of the device's computing."""
     shares = case.device.shares
     busy = shares.compute if shares is not None else 0.0
     return shorten_step(case, "kernels", share * busy * case.loading.loop.own_ns, saved_frac)
 
 
 def save_replayed(case: Case, part: str, gain: Gain) -> WhatIf:
-    """Return the what-if of a change that saves a share of the step, as a replay of the recorded window gives it."""
+    """Return the what-if of a change whose saved share of the step comes from a replay of the recorded window."""
     step_ns = case.steps.mean_ns
     saved = shorten_step(case, part, gain.frac * step_ns, 1.0)
     return replace(saved, touches={part: gain.high_frac * step_ns})
 
 
 def bound_gain(gain: Gain) -> tuple[float, float]:
-    """Return the range of a replayed gain as shares of the usual one."""
+    """Return the lowest and the highest replayed gain, each as a share of the usual gain."""
     return (gain.low_frac / gain.frac, gain.high_frac / gain.frac) if gain.frac > 0 else (0.0, 1.0)
 
 
 def name_shortened(case: Case, what_if: WhatIf | None) -> tuple[str, ...]:
-    """Return the phases that a change makes shorter, in their order; empty where it may be any."""
+    """Return the phases that a change makes shorter, in order; empty if any phase may be."""
     parts = () if what_if is None else tuple(what_if.touches)
     found = {phase for part in parts for phase in _PHASES_OF.get(part, (part,))}
     known = tuple(phase.name for phase in PHASES if phase.name in found)
@@ -140,9 +140,9 @@ def name_shortened(case: Case, what_if: WhatIf | None) -> tuple[str, ...]:
 
 
 def mend_ranks(case: Case, part: str) -> WhatIf:
-    """Return the what-if of slow ranks that are in time: of every rank the step is that of the job without their delay.
+    """Return the what-if of mended slow ranks: on every rank the step becomes that of the job without their delay.
 
-    All of it is saved in one part of this rank's step.
+    All savings are booked to one piece of this rank's step.
     """
     verdict = case.ranks.verdict
     assert verdict.comparison is not None
@@ -152,9 +152,9 @@ def mend_ranks(case: Case, part: str) -> WhatIf:
 
 
 def bound_by_job(case: Case, what_if: WhatIf, saved_ns: float) -> float:
-    """Return what the job gains of so much less time in the step of this rank: all of it, where nothing else is known.
+    """Return what the job gains if the step of this rank shrinks by `saved_ns`; all of it if nothing else is known.
 
-    The other ranks run the same code, so the change shortens theirs by the same share of what they spend in the phases.
+    The other ranks run the same code, so the change saves them the same share of their time in those phases.
     """
     phases = name_shortened(case, what_if)
     spent_ns = sum(case.steps.phases_ns[phase] for phase in phases)
@@ -164,23 +164,24 @@ def bound_by_job(case: Case, what_if: WhatIf, saved_ns: float) -> float:
 
 
 def save_each_step(part: str, saved_ns: float, most_ns: float = math.inf) -> WhatIf:
-    """Return the what-if of so much less time in each step of the job, of at most `most_ns` in a part of this rank's."""
+    """Return the what-if that saves `saved_ns` in each step of the job, at most `most_ns` of it in one piece of this
+    rank's step."""
     most_ns = min(MOST_OF_DELAY * saved_ns, max(most_ns, saved_ns))
     return WhatIf(lambda model: replace(model, extra_ns=model.extra_ns - saved_ns), {part: most_ns}, is_of_job=True)
 
 
 def drop_extra(case: Case, saved_ns: float) -> WhatIf:
-    """Return the what-if of waits for data at the start of epochs that cost so much less per step."""
+    """Return the what-if of waits at epoch starts that cost `saved_ns` less per step."""
     return feed(case, lambda model: replace(model, extra_ns=model.extra_ns - saved_ns))
 
 
 def sum_recorded_ns(case: Case) -> int:
-    """Return the recorded time: what pages and report count what lies between the steps as a share of."""
+    """Return the recorded time, ns: the base of shares for time between the steps on pages and in the report."""
     return sum(int(read_column(rows, "duration_ns").sum()) for rows in (case.steps.rows, case.steps.other_rows))
 
 
 def measure_garbage_outside(case: Case) -> float:
-    """Return the time per mean step of collections by which steps are longer outside of training than without one."""
+    """Return the mean time per step by which garbage collections lengthen its gap and tail, ns."""
     kept = case.steps.selection.kept
     gc_ns, gap_ns, tail_ns = (read_column(case.steps.rows, name)[kept] for name in ("gc_ns", "gap_ns", "tail_ns"))
     outside = gap_ns + tail_ns
@@ -192,7 +193,8 @@ def measure_garbage_outside(case: Case) -> float:
 
 
 def sum_in_steps(case: Case, found: Interruptions) -> Floats:
-    """Return for each training step how long what began within it (or before the next) held the thread, ns."""
+    """Return for each training step how long interruptions that began in it, or before the next step, held the thread,
+    ns."""
     starts = read_column(case.steps.rows, "start_ns")
     at = starts.searchsorted(found.start_ns, side="right") - 1
     inside = at >= 0
@@ -200,10 +202,10 @@ def sum_in_steps(case: Case, found: Interruptions) -> Floats:
 
 
 def measure_stalls(case: Case, found: Interruptions, spent_ns: Ints) -> float:
-    """Return the share of the mean step that goes with what held the thread.
+    """Return the share of the mean step that would go with the interruptions.
 
-    `spent_ns` is what may be longer for it in each step: in those that it holds, as much as exceeds the median of the
-    others goes with it, and at least the thing itself. Steps that the mean leaves out do not count.
+    `spent_ns` is the time in each step that the interruptions may lengthen. In interrupted steps the excess over the
+    other steps' median goes, and at least the interruption itself. Steps outside the average do not count.
     """
     kept = case.steps.selection.kept
     spent_ns, held_ns = spent_ns[kept], sum_in_steps(case, found)[kept]
@@ -215,14 +217,14 @@ def measure_stalls(case: Case, found: Interruptions, spent_ns: Ints) -> float:
 
 
 def find_min_gain_ns(case: Case) -> float:
-    """Return what a fix must gain after all doubt, more on a host that others use."""
+    """Return what a fix must gain after all doubt, ns; more on a host that others use."""
     return max(
         (MIN_GAIN_FRAC + CONTENTION_WEIGHT * case.loading.loop.contention_frac) * case.steps.mean_ns, MIN_GAIN_NS
     )
 
 
 def blame_function(case: Case, batches: BatchTimes, found: Finding, part: Part | None) -> Finding:
-    """Return the finding on a stage with the function that is most of it, which is then what is taken away."""
+    """Return the finding with the function that takes most of the stage. The what-if then removes that function."""
     culprit = find_dominant(part)
     if culprit is None or part is None:
         return found
@@ -239,25 +241,25 @@ def blame_function(case: Case, batches: BatchTimes, found: Finding, part: Part |
 
 
 def bound_removal(entry: NamedFunction) -> tuple[float, float]:
-    """Return the part of the gain that can be expected of taking a function away, with the error of its share."""
+    """Return the lowest and the highest share of the promised gain to expect from removing a function."""
     low, high = entry.low_frac / entry.share_frac, entry.high_frac / entry.share_frac
     return CERTAIN_LOSS * low, CERTAIN_GAIN * high
 
 
 def say_idle_share(case: Case) -> str:
-    """Return the share of the steps in which nothing runs on the device, as its page has it."""
+    """Return the share of the steps in which the device is idle, as the Device page shows it."""
     return format_share(case.device.summary.idle_frac if case.device.summary is not None else None)
 
 
 def ask_for_window(case: Case, rule: str) -> Abstention:
-    """Say that a rule needs a detailed window in which calls are linked to the work that they launched."""
+    """Return an abstention: the rule needs a detailed window that links calls to the work that they launched."""
     imported = "Trace with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]."
     how = imported if case.is_imported else 'Record with Profiler(window="auto").'
     return Abstention(rule, "which call launched which work of the device", how)
 
 
 def look_for(case: Case, rule: str, sighting: str = "") -> Sighting | Abstention | None:
-    """Return what the window shows under a name (that of the rule, if none is given); None for nothing of it."""
+    """Return what the window shows under a name, by default the rule's; None if nothing."""
     if not case.device.is_used:
         return None
     replay = case.device.replay
@@ -279,13 +281,13 @@ def predict(case: Case, finding: Finding, part: str, gain: Gain) -> Finding:
 
 
 def predict_or(case: Case, finding: Finding, part: str, change: str) -> Finding:
-    """Return a finding with the prediction of a replay where there is one, else as it is."""
+    """Return a finding with the prediction of a replay, or unchanged if there is none."""
     gain = case.device.find_gain(change)
     return finding if gain is None else predict(case, finding, part, gain)
 
 
 def _doubt_recording(case: Case, gain: Gain) -> Gain:
-    """Lower the low end of a gain: steps of a window are longer than others, and all of that may lie in what is saved."""
+    """Lower the low end of a gain: window steps are longer than others, and all of the excess may lie in the saving."""
     replay = case.device.replay
     if replay is None or not replay.steps or not case.steps.mean_ns:
         return gain

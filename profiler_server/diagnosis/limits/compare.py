@@ -1,39 +1,41 @@
-"""The comparison of runs, and the gate: what runs can be compared, and which change is named as the cause."""
+"""Limits of the comparison of runs and of the gate: which runs can be compared, and which change is named as the cause."""
 
 from __future__ import annotations
 
 CAUSE_FRAC = 0.25
-"""A phase is named as the cause where it makes up so much of the change of the step, or of all phases."""
+"""A phase is named as the cause if its change is at least this share of the step's change, or of all phases' changes.
+"""
 
 WHOLE_LOOP_FRAC = 0.05
-"""The change of the whole loop is said where it is so much of the loop more, or less, than that of the step."""
+"""The change of the whole loop is reported if it differs from the step's change by at least this much."""
 
 MEDIAN_FRAC = 0.01
-"""The median step is said where it changed by so much the other way than the mean."""
+"""The median step is reported if it changed by at least this much in the opposite direction of the mean."""
 
 STEPS_RATIO = 2.0
-"""So many times the steps is worth a caution: a short run is mostly warm-up."""
+"""Runs whose step counts differ by this factor get a caution, because a short run is mostly warm-up."""
 
 LEAST_LIKE = 5
-"""Earlier runs of the program that are needed to know the scatter for a single pair."""
+"""Earlier runs of the program that must exist before their scatter is used to judge a single pair."""
 
 COMPARED_STEPS = 10
-"""Of a run with fewer steps no median is compared."""
+"""The median of a run with fewer steps is not compared."""
 
 WITNESS_FRAC = 0.5
-"""Processor time is said beside an undecided median where runs scatter at most so much in it of what they do in that."""
+"""Processor time is reported beside an undecided median if its scatter from run to run is at most this share of the
+median's."""
 
 LEAST_RUNS = 3
-"""Fewer runs on a side say nothing about the scatter from run to run."""
+"""Runs per side below which the scatter from run to run is unknown."""
 
 LEAST_PAIRS = 5
-"""With fewer even pairs that all agree might do so by chance more often than is stated."""
+"""Even pairs below which agreement of all pairs could be chance more often than stated."""
 
 MOST_CORRELATED = 0.8
-"""Steps of a run that depend more on the one before give no interval,"""
+"""Steps with a correlation above this from step to step give no interval."""
 
 LEAST_EFFECTIVE_STEPS = 20
-"""and neither do fewer steps than this, counted as if they were independent."""
+"""Steps below which there is no interval, counted as if they were independent."""
 
 BUSY_FRAC = 0.25
-"""A host is named from this share of its usable cores in use by other programs."""
+"""A host is named if other programs use at least this share of its usable cores."""

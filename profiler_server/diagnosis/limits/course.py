@@ -1,34 +1,34 @@
-"""The rules on the course of a run: how it starts, and what changes in it."""
+"""Limits of the rules on the course of a run: how it starts, and what changes during it."""
 
 from __future__ import annotations
 
 MIN_RESTARTS = 2
-"""Restarts of the workers from which they are said to be restarted in every epoch."""
+"""Restarts of the workers from which the rule says that they restart in every epoch."""
 
 EVALUATION_FRAC = 0.12
 """Share of evaluation in the time of training and evaluation."""
 
 JITTER_FRAC = 1.0
-"""Steps vary much when the tenth that are slowest and the tenth that are fastest lie apart by so many usual steps."""
+"""Steps vary much if the slowest tenth and the fastest tenth differ by this many usual steps."""
 
 WARM_UP_FRAC, WARM_UP_NS = 0.10, 10e9
-"""Share of the recorded training, and time, that the first steps took beyond the usual."""
+"""Excess of the first steps over usual ones: as a share of the recorded training, and in ns."""
 
 DRIFT_FRAC, DRIFT_STEPS = 0.15, 60
-"""Growth of the usual step from the first sixth of the run to the last, and the steps that it takes to tell."""
+"""Growth of the usual step from the first sixth of the run to the last, and the least steps to detect it."""
 
 DRIFT_PARTS, DRIFT_RISES = 6, 4
-"""Parts of the run that are compared, and how often one must be longer than the one before it."""
+"""Number of sections of the run that are compared, and how many must be longer than the one before."""
 
 SHIFT_FRAC, SHIFT_STEPS = 0.10, 100
-"""Growth of the usual step at one step of the run, and the steps that it takes to tell it from chance."""
+"""Growth of the usual step at one step of the run, and the least steps to separate it from chance."""
 
 SHIFT_HELD_FRAC = 0.8
-"""Part of the run before that step, and of the run after it, that is as short, or as long, as the whole of it."""
+"""Share of the run before the shift, and of the run after it, that must lie on its own side of the shift."""
 
 SHIFT_FILLS = 2.0
-"""How many times the batches that the loader holds must have been used before that step: until the batches made ahead
-are used up, steps are shorter than they will be."""
+"""Multiple of the loader's prefetched batches that must be used up before the shift. Until then steps are shorter than
+later ones."""
 
 GROWN_FRAC, GROWN_BYTES = 0.10, 64 << 20
 """Growth of the process's memory after the first fifth of the run."""

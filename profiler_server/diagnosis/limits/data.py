@@ -1,78 +1,78 @@
-"""What is measured of a loader, and the doubt about what is simulated from that."""
+"""Limits of what is measured of a loader, and the uncertainty of simulations."""
 
 from __future__ import annotations
 
 FED_FRAC = 0.1
-"""A loader feeds the steps when it gave a batch to at least this share of them; one used now and then does not."""
+"""A loader feeds the steps if it gave a batch to at least this share of them."""
 
 LATE_RATIO, LATE_NS = 5.0, 1_000_000.0
-"""A request of which it was not seen whether its batch was ready lacked it when it took so many times as long as usual,
-and that much longer."""
+"""Where readiness was not recorded, a request lacked its batch if it took this many times the usual time, and this many
+ns longer."""
 
 PROBED_STEPS = 4
-"""Fewer steps say too little of their mean."""
+"""Probed steps below which their mean is not used."""
 
 PROBED_FRAC = 0.03
-"""The range is no narrower than this part of the step: other steps of the run, on another minute of the host, differ."""
+"""Least width of the range, as a share of the step: other steps, in another minute of the host, differ this much."""
 
 QUEUES_FROM = 1.05
-"""Computing that takes so many times its processor time has queued for a processor."""
+"""Computing has queued for a processor if it takes this many times its processor time."""
 
 LEAST_CORES = 0.02
-"""What used fewer cores than this says nothing of how long it queued."""
+"""Cores in use below which the queueing time is not estimated."""
 
 ROUNDED_CORES = 0.15
-"""Samples of some seconds are as far off: a program that never waits is not taken for two because of that."""
+"""Error of samples over some seconds, in cores: a program that never waits is not mistaken for two because of it."""
 
 LEAST_BATCHES = 20
-"""So many batches on each side of a comparison."""
+"""Least batches on each side of a comparison."""
 
 CROWDED_RATIO = 1.4
-"""Workers that read at once must differ by this factor before the rates of few and of many are compared."""
+"""Ratio by which the number of reading workers must differ before the rates of few and of many are compared."""
 
 LEAST_FETCHES = 20
-"""Of fewer batches whose making was seen nothing is told of when they were made."""
+"""Batches with recorded work below which their timing is not judged."""
 
 RECEIVED_FETCHES, FEW_FETCHES = 10, 3
-"""Receiving is measured on so many batches; where fewer were taken over from idle workers, so few of those will do."""
+"""Batches needed to measure receiving, and the least from idle workers if there are fewer."""
 
 SOON_NS = 1_000_000
-"""A worker that begins its next batch so soon after it sent one computes while that is taken over."""
+"""A worker that begins its next batch within this time of sending one computes while that batch is received."""
 
 STAGE_CPU_NS = 50_000.0
-"""A stage that took less processor time for a batch does not tell how long it queued for a processor."""
+"""Processor time of a stage per batch below which its queueing time is not estimated."""
 
 MODEL_ERROR = 0.08
-"""Assumed error of a prediction, of the gain or of the step left, whichever is smaller: nine in ten errors on the grid of
-loops (docs/accuracy.md) are below 10 %, and half of them below 3 %."""
+"""Assumed error of a prediction, as a share of the gain or of the remaining step, whichever is smaller. On the grid of
+loops (docs/accuracy.md) nine in ten errors are below 10 %, and half are below 3 %."""
 
 CONTENTION_ERROR = 0.25
-"""How much of that a host adds, per share of its cores that other programs take: their load may differ next time.
-Assumed, not measured."""
+"""Error added per share of the host's cores that other programs take, because their load may differ next time. Assumed,
+not measured."""
 
 OTHERS_ERROR, OTHERS_LEAST = 0.3, 0.05
-"""What others ask for may differ next time by this share, and by so many cores of it at least where there are any."""
+"""The load of other programs may differ next time by this share, and by at least this many cores if there is any."""
 
 DELAY_ERROR = 0.25
-"""Half width of the delay for a processor over the computed one: our choice, near what runs of the grid showed."""
+"""Error of the computed delay for a processor, as a share of it: our choice, close to runs of the grid."""
 
 SLOWDOWN_ERROR = 0.1
-"""By so much all processors together may be slower than one alone where the run has not shown it."""
+"""Assumed slowdown of all processors together against one alone, if the run has not shown it."""
 
 FED_STEP_FRAC = 0.03
-"""A change leaves no wait for data to speak of when its step is within this of one whose batches are made in no time."""
+"""A change removes the wait for data if its step is within this share of the step with batches made in no time."""
 
 SLOWER_BATCHES = 1.1
-"""The batches of another run may take so many times as long: half of the errors on the grid of loops are far below."""
+"""Batches of another run may take this many times as long: half of the errors on the grid of loops are far below."""
 
 LEAST_KEPT = 0.3
-"""The most by which recorded times are shortened so that the model reproduces the run: to this share."""
+"""Least factor by which recorded times are shortened so that the model reproduces the run."""
 
 NEAR_FRAC = 0.02
-"""The model reproduces the run when its step is within this of the measured one; else it is fitted."""
+"""The model reproduces the run if its step is within this share of the measured one; otherwise the model is fitted."""
 
 DELAYS = (0.5, 1.5)
-"""What the delay for a processor may be of the computed one."""
+"""Range of the delay for a processor, as multiples of the computed delay."""
 
 USUAL_RECEIVE_NS = 1_000_000.0
-"""A batch of one to three tensors takes 0.6 to 1.9 ms to take over from a worker (docs/accuracy.md)."""
+"""Time to take over a batch of one to three tensors from a worker: 0.6 to 1.9 ms were measured (docs/accuracy.md)."""

@@ -1,107 +1,112 @@
-"""What facts decide by, and what a change must gain: every rule stands on these."""
+"""Limits of facts, and what a change must gain. All rules use them."""
 
 from __future__ import annotations
 
 INPUT_WAIT_FRAC = 0.08
-"""A rule about loading speaks above this share of waiting: over XProf's 5 %, so that noise alone does not reach it."""
+"""Rules on loading apply above this share of waiting. XProf's limit is 5 %; this is higher, so that noise does not
+reach it."""
 
 STARVED_WAIT_FRAC = 0.10
-"""From here the slow stage gets a suggestion, even one of lower confidence: the share that bounds a step."""
+"""From this share of waiting the slow stage gets a suggestion even at lower confidence. The same share bounds a step.
+"""
 
 LATE_FRAC = 0.15
 """Batches count as late when the next one was missing in more than this share of the requests."""
 
 QUEUED_FRAC = 0.25
-"""The training thread lacks a processor when it queues for one for this share of its time."""
+"""The training thread lacks a processor if it queues for one for this share of its time."""
 
 COMPUTING_FRAC = 0.20
-"""Workers that need a processor for less than this share of their work wait, for storage mostly."""
+"""Workers mostly wait, usually for storage, if they need a processor for less than this share of their work."""
 
 COMPUTED_READ_FRAC = 0.50
-"""Reading computes, as Python and decoding do, when opening files and moving their bytes explain less than this share of it."""
+"""Reading computes (Python, decoding) if opening files and moving their bytes explain less than this share of it."""
 
 CAPPED_NEED = 0.5
-"""Workers compute, rather than wait, when they need a processor for more than this share of their work."""
+"""Workers compute rather than wait if they need a processor for more than this share of their work."""
 
 CAPPED_DEMAND_FRAC = 0.9
-"""From this share of the usable cores in use no processor is left for more workers."""
+"""From this share of the usable cores in use there is no processor for more workers."""
 
 NOISY_FRAC = 0.25
 """Other programs disturb a run when they take more than this share of the cores."""
 
 BUSIER_FRAC = 0.10
-"""The host got busier during a run when others took this share of the cores more at its end, or work waited for
-processors this share of its time longer."""
+"""The host got busier during a run if other programs took this share of the cores more at its end, or if work waited
+for processors this share of its time longer."""
 
 IN_MEMORY_NS = 30_000.0
-"""A sample that takes less than this comes from memory: worker processes do not pay."""
+"""A sample that takes less than this comes from memory, so worker processes do not pay."""
 
 UNEVEN_SPREAD = 0.5
-"""Batches are uneven when their times vary by more than this share of their mean."""
+"""Batches are uneven if the spread of their times exceeds this share of their mean,"""
 
 UNEVEN_LOAD_FRAC = 0.7
-"""And the median batch would load the workers less than this."""
+"""and if the median batch would load the workers less than this."""
 
 COPY_BYTES_PER_NS = 4.0
-"""What is pickled today must first be copied into a tensor; one core copies at least this fast."""
+"""Pickled data must first be copied into a tensor; one core copies at least this many bytes per ns."""
 
 STORAGE_YIELD_FRAC = 0.25
-"""The storage is the limit when more workers add less than this share of what they should to the bytes per second."""
+"""The storage is the limit if more workers raise the bytes per second by less than this share of the expected increase.
+"""
 
 DISPATCH_FRAC = 0.15
-"""The host launches, rather than runs Python, when it spends this share of the step in operators."""
+"""The host launches, rather than runs Python, if it spends this share of the step in operators."""
 
 MIN_ACCUMULATED = 1.9
 """Backwards per update from which gradients are accumulated."""
 
 LEAST_OF_DELAY, MOST_OF_DELAY = 0.6, 1.25
-"""How much of the measured delay of a slow rank is saved by mending it. Less than all: a mended rank varies like the
-others and is sometimes the last. Or more: one that overloaded its host slowed down the other ranks on it, too."""
+"""Share of a slow rank's measured delay that mending it saves, at least and at most. Less than all, because a mended
+rank varies and is sometimes last. More than all, because a rank that overloaded its host also slowed other ranks there.
+"""
 
 MIN_STEPS = 20
-"""Steady steps from which a step time is predicted."""
+"""Least number of steady steps for predicting a step time."""
 
 MIN_GAIN_FRAC = 0.05
-"""Share of the step that a change must gain after all doubt."""
+"""Share of the step that a change must gain after all doubt,"""
 
 MIN_GAIN_NS = 500_000.0
-"""And this much time, whatever the step."""
+"""and the least gain in ns, whatever the step."""
 
 CONTENTION_WEIGHT = 0.25
-"""The share that must be gained grows by this, times the share of the cores that other programs use."""
+"""Increase of the least gain per share of the cores that other programs use."""
 
 LARGE_PART_FRAC = 0.20
-"""A change of uncertain gain is suggested all the same when what it shortens takes at least this share of the step."""
+"""A change of uncertain gain is still suggested if it shortens something that takes at least this share of the step."""
 
 MOST_ERROR_FRAC = 0.03
-"""A replay of the unchanged window that is further from its measured time predicts nothing."""
+"""A replay of the unchanged window predicts nothing if it differs more than this from the measured time."""
 
 DOMINANT_FRAC = 0.5
-"""A function dominates a phase or a stage from this share of it on."""
+"""A function dominates a phase or stage from this share of it."""
 
 SHIFT_CHANCE = 0.001
-"""Of so many runs without a change, one is said to have one, if blocks do not depend on each other."""
+"""Chance that a run without a change is reported to have one, if blocks do not depend on each other."""
 
 NAMED_FRAC = 0.15
-"""A function is named beside another one from this share of a phase or stage on."""
+"""A function is named beside another one from this share of a phase or stage."""
 
 CERTAIN_LOSS, CERTAIN_GAIN = 0.5, 1.05
-"""Of the gain that the share of a function promises: a call can seldom be left out altogether, and costs what it costs."""
+"""Least and most of the gain that a function's share promises. A call can seldom be left out altogether; the excess is
+measuring error."""
 
 MANY_BUCKETS, SMALL_BUCKET_BYTES = 8, 1 << 20
-"""Gradients go out in many small pieces from so many buckets on that hold less than this each."""
+"""Gradients go out in many small pieces from this many buckets, if each holds fewer bytes than this."""
 
 LEAST_SPLIT_BYTES = 4 << 20
-"""One bucket for all gradients is worth splitting from this size on."""
+"""A single bucket for all gradients is worth splitting from this size."""
 
 SYNCED_FRAC = 0.95
-"""Every backward reduces the gradients, if this share of them does."""
+"""Every backward counts as reducing the gradients if at least this share does."""
 
 BEHIND_FRAC = 0.03
-"""A rank that is late by a smaller share of the step is not named, nor is a cause that costs less; ranks whose computing
-varies by less have no unlike inputs."""
+"""A rank that is late by a smaller share of the step is not named, nor is a cheaper cause. Ranks whose computing varies
+by less have no unlike inputs."""
 
 MOST_FRAC = 0.5
-"""Most of something: steps that are covered by collectives, steps in which a rank is last, what a rank is late by that its
-data, its checkpoints or its long waits explain, waiting that a few waits make up, calls and steps that a rank has
-of what is usual, messages of other sizes."""
+"""Half: the limit for "most". Used for steps covered by collectives, steps in which a rank is last, delay explained by
+data, checkpoints or long waits, waiting in a few waits, calls and steps against the usual number, and messages of other
+sizes."""

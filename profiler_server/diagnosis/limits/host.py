@@ -1,40 +1,40 @@
-"""The rules on threads, the host, its clocks and recording itself."""
+"""Limits of the rules on threads, the host, its clocks and recording itself."""
 
 from __future__ import annotations
 
 COMPUTE_FRAC = 0.60
-"""Threads, and where they run, matter from this share of computing on."""
+"""Threads and their placement matter from this share of computing."""
 
 SPARE_THREADS = 4
-"""More threads are suggested from this many free cores per thread on: fewer would not surely be faster, and the workers
-need them."""
+"""More threads are suggested from this many free cores per thread. Fewer would not surely be faster, and workers need
+cores."""
 
 BUSY_THREADS_FRAC = 0.8
-"""Threads that use less than this share of what they could have do not compute, and more of them would not either."""
+"""Threads that use less than this share of their cores do not compute, and more threads would not either."""
 
 PARALLEL_FRAC = 0.5
-"""Part of forward and backward that is assumed to run on all threads."""
+"""Share of forward and backward that is assumed to run on all threads."""
 
 WORKER_CORES = 1.5
-"""A worker on more cores than this computes with threads of its own."""
+"""A worker that uses more cores than this computes with threads of its own."""
 
 PYTHON_CORES = 0.15
 """Share of a core from which other Python threads of the training process matter."""
 
 THROTTLED_FRAC = 0.05
-"""Share of the time that the control group is stopped."""
+"""Share of the time in which the control group is stopped."""
 
 MEMORY_STALL_FRAC = 0.10
 """Share of the time in which something waits for memory."""
 
 THREADS_COMPUTE_FRAC = 0.30
-"""More threads than cores matter when computing is at least this share of the step."""
+"""More threads than cores matter if computing takes at least this share of the step."""
 
 CLOCK_LOST_FRAC = 0.05
 """Share of a device's clock that is lost to heat, over all samples."""
 
 RECORDING_FRAC = 0.03
-"""Share of the step that recording takes from which it is said."""
+"""Share of the step taken by recording from which the rule reports it."""
 
 RECORDING_LARGE_FRAC = 0.10
-"""From here recording changes what it measures."""
+"""Share of the step from which recording changes what it measures."""

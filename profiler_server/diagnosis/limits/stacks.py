@@ -1,22 +1,22 @@
-"""Which functions are named from stacks that were sampled."""
+"""Limits for naming functions from sampled stacks."""
 
 from __future__ import annotations
 
 LEAST_SAMPLES = 30
-"""Of fewer samples of a stage nothing is named, of a phase only what is surely most of it."""
+"""Samples below which no function of a stage is named, and of a phase only one that surely takes most of it."""
 
 SURE_NAME_FRAC = 0.6
-"""That is what takes at least so much of it by the low end of its share: six samples of six do. A stage makes few and
-long batches, so its samples are not as independent."""
+"""A function surely takes most of a phase if the low end of its share is at least this: six samples of six are enough.
+A stage makes few, long batches, so its samples are less independent."""
 
 LOOP_FRAC = 0.6
-"""A function that is on the stack for so much of every phase is part of the loop."""
+"""A function on the stack for this share of every phase belongs to the loop."""
 
 ALWAYS_FRAC = 0.9
-"""A function that is on the stack for so much of all samples is always there."""
+"""A function on the stack for this share of all samples is always there."""
 
 LEAST_OF_PHASE = 3
-"""A phase with fewer samples does not tell the loop; such phases do so together."""
+"""Phases with fewer samples are combined to find the loop."""
 
 NEARLY_ALL_FRAC = 0.8
-"""Work of the user is named from inside of the function that so much of it runs in."""
+"""The user's work is named inside the innermost function that contains this share of it."""

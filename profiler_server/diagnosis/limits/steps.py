@@ -1,46 +1,46 @@
-"""Which steps stand out, and what is told of how steady they are."""
+"""Limits for steps that stand out, and for how steady the steps are."""
 
 from __future__ import annotations
 
 EXCESS_FRAC = 0.25
-"""A step is an outlier when it exceeds the median by this share of it,"""
+"""A step is an outlier if it exceeds the median by this share of it,"""
 
 DEVIATIONS = 6.0
-"""and by so many robust deviations (1.4826 × MAD)."""
+"""and by this many robust deviations (1.4826 × MAD)."""
 
 BULK_RATIO = 2.0
-"""So is one that takes twice as long as nine steps in ten: where the usual steps spread widely, as behind a slow
-loader, six deviations lie beyond anything that a reader of the chart would call usual."""
+"""A step that takes this many times as long as nine steps in ten is an outlier, too. If the usual steps spread widely,
+as behind a slow loader, six deviations would be too much."""
 
 LEAST_USUAL = 10
-"""Fewer steps have no usual length to stand out from."""
+"""Steps below which there is no usual length."""
 
 FAR_RATIO = 8.0
-"""The longest step must be so many times as long as nineteen of twenty are before anything is cut."""
+"""Charts are cut only if the longest step takes this many times as long as nineteen of twenty steps."""
 
 CUT_RATIO = 4.0
-"""Then steps that are so many times as long as those are cut."""
+"""A chart is then cut above this many times the length of nineteen of twenty steps."""
 
 LEAST_BLOCK = 5
-"""Steps of a block: the median of so many is not moved by a single stall."""
+"""Least steps of a block: a single stall does not move a median of this many."""
 
 LEAST_BLOCKS = 16
-"""Fewer blocks cannot tell a change from chance, or were needed because every step depends on those before it."""
+"""Blocks below which a change cannot be separated from chance."""
 
 MOST_DEPENDENCE = 0.25
-"""Correlation of a block with the next, the change itself taken out, up to which blocks count as independent."""
+"""Correlation of neighbouring blocks, without the change itself, up to which blocks count as independent."""
 
 TREND_STEPS = 40
-"""Fewer averaged steps have no first and last quarter to compare."""
+"""Averaged steps below which the first and the last quarter are not compared."""
 
 CARRIED_STEPS = 10
-"""Of fewer steps nobody asks which one carries a phase."""
+"""Steps below which no single step is named as carrying a phase."""
 
 CARRIED_FRAC = 0.5
-"""A phase is carried by one step when more than this part of its time over all steps lies in that step."""
+"""One step carries a phase if it holds more than this share of the phase's time over all steps."""
 
 NOTED_FRAC = 0.005
-"""Of a phase with a smaller share of the step nobody asks who carries it."""
+"""Share of the step below which a phase is not checked for a step that carries it."""
 
 WORTH_FRAC = 0.01
-"""So much of the recorded time lies between epochs before it is said: each change of them takes some microseconds."""
+"""Share of the recorded time between epochs from which it is reported: each change of epoch takes some microseconds."""

@@ -1,87 +1,89 @@
-"""Who waits for whom in a job. A share (`_FRAC`) is of the mean step unless its sentence says otherwise."""
+"""Limits on who waits for whom in a job. A share (`_FRAC`) is of the mean step unless its sentence says otherwise."""
 
 from __future__ import annotations
 
 CLEAR_FRAC = 0.8
-"""So much of something that it alone is named: a phase of what is longer, a rank of the long waits or of the steps before
-and behind a change, and of the pauses for garbage (TraceML names a cause from here on)."""
+"""Share from which a single cause is named: a phase of the excess, or a rank of the long waits, of the steps around a
+change, or of the garbage pauses (TraceML names a cause from here)."""
 
 LEAST_MEETINGS = 10
-"""Fewer steps or collectives tell neither who is late, nor turns, a handover, unlike inputs, or another job."""
+"""Steps or collectives below which nothing is concluded: no late rank, turns, handover, unlike inputs, or another job.
+"""
 
 EXPLAINED_FRAC = 0.7
-"""Collectives in which the ranks are held for a smaller share of their communication are not where they wait."""
+"""If collectives hold the ranks for a smaller share of their communication, the ranks wait elsewhere."""
 
 LEAST_RANKS = 4
-"""Fewer ranks have no deviation of the others; there the difference must be sure step by step."""
+"""Ranks below which the others have no deviation; the difference must then be certain step by step."""
 
 OUTLYING_DEVIATIONS = 5.0
-"""From so many robust deviations of the others on, a rank is no longer one of them."""
+"""Robust deviations from which a rank differs from the others."""
 
 LEAST_DEVIATION_FRAC = 0.005
-"""Ranks that are alike to the microsecond deviate by nothing: their deviation counts as this share of the step at least."""
+"""Least deviation assumed, as a share of the step, because nearly equal ranks deviate by nothing."""
 
 SURE_ERRORS = 3.0
-"""Standard errors from which a difference is no longer put down to chance."""
+"""Standard errors from which a difference is not chance."""
 
 LONG_DEVIATIONS = 10.0
-"""A wait is long if it lies so many robust deviations over the usual one."""
+"""A wait is long if it exceeds the usual wait by this many robust deviations."""
 
 LEAST_LONG = 5
-"""Fewer long waits do not tell whose they are: they are single ones."""
+"""Long waits below which no rank is blamed for them."""
 
 ROTATING_ENTROPY = 0.8
-"""Of who comes last, 1 for all ranks equally often: from here the ranks take turns."""
+"""Entropy of which rank comes last, 1 if all are last equally often, from which the ranks take turns."""
 
 LARGE_WAIT_FRAC = 0.1
-"""Waits of this share of the step are no chance, and a rank that is behind by it may hand over to another."""
+"""Waits of this share of the step are not chance. A rank that is this far behind may hand over to another."""
 
 OUTLYING_WAIT = 1.5
-"""The last of very many ranks is late by chance alone: turns that wait less are named from so many times that wait on."""
+"""With very many ranks the last is late by chance alone. Turns with short waits are reported from this multiple of that
+chance wait."""
 
 MORE_THAN_WORK_FRAC = 0.2
-"""One phase makes the turns if it is so much more of what is longer than of the work: a rank without a processor is held
-up anywhere."""
+"""One phase causes the turns if its share of the excess is this much above its share of the work. A rank without a
+processor is delayed in every phase."""
 
 LEAST_CAUSE_FRAC = 0.05
-"""A smaller share of what is longer is no cause."""
+"""Share of the excess below which a phase is no cause."""
 
 UNEVEN_CORRELATION = 0.9
-"""Forward and backward that grow and shrink together, on some ranks and not on others, have inputs of unlike lengths."""
+"""Correlation of forward and backward from which some ranks have inputs of unlike lengths."""
 
 LEAST_PAUSE_FRAC = 0.02
-"""A collection of garbage that is shorter is no pause."""
+"""Share of the step below which a garbage collection is no pause."""
 
 APART_PAUSES = 1.5
-"""Ranks collect garbage apart where so many times more steps have a pause than one rank has."""
+"""Ranks collect garbage at different steps if this many times more steps have a pause than one rank has pauses."""
 
 LEAST_GAIN_FRAC = 0.01
-"""Collecting garbage together is not advised for less, and a slow collective that costs less is not named."""
+"""Least gain for advising a common garbage collection, and least cost for naming a slow collective."""
 
 LISTED_LAST_FRAC = 0.7
-"""From this share of the listed collectives on, the rank that comes last is named."""
+"""Share of the listed collectives from which the rank that comes last is named."""
 
 SEEN_BEHIND_FRAC = 0.001
-"""A rank that is behind by less is not named: its share would read 0.0 %."""
+"""A rank that is behind by less is not named, because its share would be shown as 0.0 %."""
 
 STILL_NS = 10**9
-"""Ranks that waited for less were not hung when something else ended them."""
+"""Waits below which ranks were not hung when something else ended them."""
 
 SETTLES_S = 10.0
-"""How long the recorder of a process that is gone may take to write what it knows of the end."""
+"""Time that the recorder of a dead process may need to write how the process ended, s."""
 
 MOST_DISCREPANCY = 0.05
-"""A model of a job whose steps differ more from the measured ones says nothing about them."""
+"""Largest error of a job's modelled steps against the measured steps. A model with a larger error is not used."""
 
 WORST_PERCENT = 3
-"""The ranks that slow a job down most, which are mended together."""
+"""Percentage of ranks mended together: those that slow the job down most."""
 
 LEAST_WEIGHED_STEPS = 5
-"""Fewer steps in common are no model of a job."""
+"""Common steps below which a job is not modelled."""
 
 LEAST_LOSS_FRAC = 0.005
-"""Ranks that are not alike cost the step something from this share of it on."""
+"""Share of the step from which unlike ranks cost something."""
 
 FILLING_NS = 50_000
-"""Two clocks agree as well as that: a transfer that lies further before the first or behind the last computation only fills
-its step."""
+"""Error of two clocks. A transfer that lies further before the first or after the last computation only fills its step.
+"""

@@ -1,33 +1,33 @@
-"""What is told of a trace and of samples: gaps, launches, clocks, and loops over rows."""
+"""Limits for traces and samples: gaps, launches, clocks, and loops over rows."""
 
 from __future__ import annotations
 
 KERNEL_WAIT_NS = 30_000
-"""A gap between kernels that is shorter, and no late launch, is the device's own (HTA)."""
+"""A shorter gap between kernels, without a late launch, is the device's own (HTA)."""
 
 LONG_DELAY_NS = 100_000
-"""Work that begins so long after the end of its launch is late."""
+"""Work that begins this long after the end of its launch is late."""
 
 LONG_CALL_NS = 50_000
 """A launch that takes longer is slow."""
 
 CLOCK_SAMPLES = 10
-"""Of fewer samples of a clock nothing is told."""
+"""Samples of a clock below which it is not judged."""
 
 MEMORY_SAMPLES = 24
-"""Of fewer samples of the memory of a process it is not told how that went."""
+"""Samples of a process's memory below which its growth is not judged."""
 
 LEAST_ROWS = 16
-"""Rows that a loop goes over: fewer may be the heads, experts or scales of a model, whose layers differ."""
+"""Least rows of a loop: fewer may be the heads, experts or scales of a model with unlike layers."""
 
 OF_ROWS_FRAC = 0.75
-"""Operators that are called at least so often for each row belong to the loop; a condition may leave some rows out."""
+"""Operators called at least this often per row belong to the loop; a condition may skip some rows."""
 
 CALL_NS, PYTHON_NS = 2_000, 500
-"""What one call of an operator costs the host beside its arithmetic, and the Python around it."""
+"""Host time of one operator call beside its arithmetic, and of the Python around the call."""
 
 LEAST_SEEN_FRAC = 0.5
-"""Of what a window shows of the loop beside its work: each call is longer there by what recording it costs."""
+"""Share of the loop's recorded time beside its work that is real: recording lengthens each call."""
 
 LARGE_CALL_NS = 30_000
-"""Where the arithmetic is not known, a call of the loop that takes longer is taken to work for the rest of it."""
+"""If the arithmetic is unknown, the time of a call above this counts as work."""
