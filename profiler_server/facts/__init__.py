@@ -1,4 +1,4 @@
-"""What rules, sentences and pages read: frozen types, with the units in their names.
+"""Frozen types with the facts that rules, sentences and pages read. Field names contain the units.
 
-They may import thresholds and the model of a loop. They measure nothing: no file, no rank, no cache.
+They may import thresholds and the loop model. They measure nothing: no file, no rank, no cache.
 """

@@ -1,4 +1,4 @@
-"""One rank of a run as the rules see it, what a rule is, what it returns, and the claim that is made of that."""
+"""A rank as the rules see it, the type of a rule, its result, and the claim made from that result."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from profiler_server.facts.steps import AnomalyWork, Sampled, Steps, read_column
 
 @dataclass(frozen=True)
 class Evidence:
-    """Where a user can see it: a page, and the query that opens the right place of it."""
+    """Where the user can see a fact: a page, and the query that opens it at the right position."""
 
     page: str
     query: str
@@ -28,7 +28,7 @@ STEPS_PAGE = Evidence("steps", "", "The average, phase by phase")
 
 @dataclass(frozen=True)
 class Abstention:
-    """A rule that could not be judged: which signal is missing and how to collect it."""
+    """A rule that could not be judged: the missing signal and how to collect it."""
 
     rule: str
     missing: str
@@ -37,7 +37,7 @@ class Abstention:
 
 @dataclass(frozen=True)
 class Overhead:
-    """What recording took of the training thread, and how that was measured."""
+    """The cost of recording on the training thread, and how it was measured."""
 
     training_thread_ns_per_step: float
     share_frac: float | None
@@ -46,7 +46,7 @@ class Overhead:
 
 @dataclass(frozen=True)
 class RankNotes:
-    """What the manifest says of a rank, as far as rules read it; `is_trace` says that nothing but a trace is known."""
+    """The manifest entries of a rank that rules read. `is_trace` means that only a trace is known."""
 
     rank: int
     is_trace: bool
@@ -59,10 +59,13 @@ class RankNotes:
 
 @dataclass(frozen=True)
 class Case:
-    """One rank of a run as the rules see it. `loading` is that of the loader that the steps wait for longest; where
-    several feed them, `other_loadings` are the others. `stacks` is None where none were sampled. `anomaly` is what anomaly
-    detection did, None where it was off or not seen; `input_free` is None where no probe measured the step whose batch is
-    ready. `subnormals` and `products` are what the probe found out about the processor's arithmetic."""
+    """A rank of a run as the rules see it. `loading` is for the loader that the steps wait for longest;
+    `other_loadings` are the other loaders that feed them.
+
+    `stacks` is None if none were sampled. `anomaly` is the work of anomaly detection, None if it was off or not seen.
+    `input_free` is None if no probe measured the step with a ready batch. `subnormals` and `products` are the probe's
+    results on the processor's arithmetic.
+    """
 
     manifest: RankNotes
     steps: Steps
@@ -83,17 +86,17 @@ class Case:
 
     @property
     def is_imported(self) -> bool:
-        """Say whether the rank was read from a trace, and is not a whole run of Stepscope."""
+        """Whether the rank was imported from a trace, and is not a full Stepscope run."""
         return self.manifest.is_trace
 
     @property
     def shows_no_workers(self) -> bool:
-        """Say whether the trace has the iterator of a loader without workers; a trace knows no more of its loader."""
+        """Whether the trace has the iterator of a loader without workers; a trace knows no more of its loader."""
         return self.facts.get("data_loader") == "single_process"
 
     @property
     def data_wait_ns(self) -> float:
-        """The wait for the loader in the mean step: the most that any change to it can save."""
+        """The wait for the loader in the mean step, ns: the most that a change to the loader can save."""
         mean_ns = self.loading.mean_wait_ns
         if not self.is_imported:
             return mean_ns
@@ -101,10 +104,10 @@ class Case:
 
     @property
     def transfer_ns(self) -> float:
-        """Communication that holds the mean step, the wait for slower ranks taken out.
+        """Communication that holds the mean step, without the wait for slower ranks, ns.
 
-        A rank that comes early is held until the last one is there; only what the least held rank spends is transfer: in
-        each step by itself, because the ranks may take turns.
+        An early rank is held until the last rank arrives, so only the time of the rank that is held least is transfer.
+        It is taken per step, because the ranks may take turns.
         """
         comparison = self.ranks.verdict.comparison
         known = comparison.transfer_ns if comparison is not None else None
@@ -125,7 +128,7 @@ class Case:
 
     @property
     def needless_syncs_frac(self) -> float:
-        """Share of the reductions of gradients that accumulating them without would save, 0 where nothing is known."""
+        """Share of the gradient reductions that accumulating without synchronising would save, 0 if unknown."""
         ddp, backwards = self.ranks.ddp, self.backwards_per_update
         if ddp is None or self.ranks.world_size < 2 or not ddp.syncs_all or backwards < MIN_ACCUMULATED:
             return 0.0
@@ -138,20 +141,20 @@ class Case:
 
     @property
     def lacks_processors(self) -> bool:
-        """Say whether the processors that the run may use are all in use, or the training thread queues for one."""
+        """Whether all processors that the run may use are in use, or the training thread queues for one."""
         load = self.host.load
         queued_frac = load.queued_frac or 0.0 if load is not None else 0.0
         return queued_frac >= QUEUED_FRAC or self.demand_frac >= CAPPED_DEMAND_FRAC
 
     @property
     def is_capped(self) -> bool:
-        """Say whether there is a worker per core, they compute rather than wait, and no processor is left for more."""
+        """Whether there is a worker per core, the workers compute rather than wait, and no processor is free."""
         busy = self.loading.cpu_need > CAPPED_NEED and self.demand_frac >= CAPPED_DEMAND_FRAC
         return busy and self.loading.loop.model.workers >= int(self.host.cores)
 
     @property
     def demand_frac(self) -> float:
-        """Cores in use while steps ran over those that can be used; estimated from the work where it was not sampled."""
+        """Cores in use while steps ran over usable cores, estimated from the work if not sampled."""
         load, loop = self.host.load, self.loading.loop
         if load is not None and load.in_use is not None:
             return load.in_use / self.host.cores
@@ -172,18 +175,18 @@ EFFORTS: tuple[Effort, ...] = ("flag", "argument", "code", "format", "semantics"
 
 
 SIMULATED_GAIN = (0.9, 1.05)
-"""The part of a simulated gain to expect of a change that sets an argument: all of it, but for the error of the model."""
+"""Share of a simulated gain to expect from changing an argument: nearly all, apart from the model's error."""
 
 
 @dataclass(frozen=True)
 class WhatIf:
-    """A change to the model of the loop, and the most that it can save of the mean step.
+    """A change to the loop model, and the most that it can save of the mean step.
 
-    `touches` names each part of the step that the change can shorten, with the time of that part as measured: nothing
-    else becomes shorter. `feeds` says that only making and receiving batches changes. `best` is the change where all goes
-    that it is about, for one whose extent is up to the user: its step is the lower end of the range. `eases` says that
-    the training thread has less to compute, which leaves its caches to the rest of the step. `is_of_job` says that the
-    change is known to shorten the step of every rank by as much.
+    `touches` maps each piece of the step that the change can shorten to its measured time; nothing else gets shorter.
+    `feeds` means that only making and receiving batches changes. `best` is the full version of a change whose extent is
+    up to the user: its step is the lower end of the range. `eases` means that the training thread computes less, which
+    leaves its caches to the rest of the step. `is_of_job` means that the change shortens the step of every rank by the
+    same time.
     """
 
     change: Callable[[LoopModel], LoopModel]
@@ -196,10 +199,10 @@ class WhatIf:
 
 @dataclass(frozen=True)
 class Text:
-    """What is said of a finding: what was measured and at which threshold it is said, what to do, and the code to copy.
+    """The texts of a finding: the measurement, the threshold, the advice, and the code to copy.
 
-    `fix` is the change in a few words ("num_workers 2 → 6"). `assumption` is what the prediction takes for granted
-    ("transforms took half as long"), where reaching it is up to the user.
+    `fix` is the change in a few words ("num_workers 2 → 6"). `assumption` is what the prediction assumes ("transforms
+    took half as long") if reaching it is up to the user.
     """
 
     title: str
@@ -213,15 +216,14 @@ class Text:
 
 @dataclass(frozen=True)
 class Finding:
-    """What a rule found. The prediction is made from `what_if` by the diagnosis, the same way for every rule.
+    """The result of a rule. The diagnosis makes the prediction from `what_if`, in the same way for every rule.
 
-    `evidence` is where it can be seen: the average step, unless a rule says otherwise.
-    `what_if` None claims no step time. `gain_range` bounds the part of the simulated gain that can be expected: a step
-    time is predicted by a rule that is sure of its fix, a range by one that is not. `severity` is set by rules that claim
-    nothing. `settings` are the arguments of the DataLoader that the change sets, empty for a change to other code. `saved_per_step_frac` is what a change between
-    the steps saves of the run, as a share of its steps: changes to the step that save less come after it. `otherwise` is
-    the fact that is stated where the change gains too little to be suggested; `basis` says how the prediction was made,
-    where the tier does not.
+    `evidence` is where the user can see it: the average step by default. `what_if` None claims no step time.
+    `gain_range` bounds the share of the simulated gain to expect: a sure fix predicts a step time, an unsure fix a
+    range. `severity` is set by rules that claim no step time. `settings` are the DataLoader arguments to set, empty for
+    other code. `saved_per_step_frac` is the saving between the steps, as a share of the steps: step changes that save
+    less are listed after it. `otherwise` is the fact to state if the change gains too little. `basis` is how the
+    prediction was made, if the tier does not show it.
     """
 
     text: Text
@@ -238,11 +240,12 @@ class Finding:
 
 @dataclass(frozen=True)
 class Rule:
-    """One rule. Rules with the same `knob` turn the same thing, so only the best of them is shown with its gain.
+    """One rule. Rules with the same `knob` change the same setting, so only the best of them is shown with its gain.
 
-    `muted_when_input_bound` silences rules on what the device or the update does while the loop starves. `stage` is that
-    of the data pipeline that the rule is about ("loader" for how the loader fetches): it is said without a prediction if that stage starves the step and no
-    change is known to gain. `about` is its sentence in the list of rules, where its judge has no docstring of its own.
+    `muted_when_input_bound` silences rules on the device or the update while the loop starves. `stage` is the stage of
+    the data pipeline that the rule covers ("loader" for how the loader fetches). If that stage starves the step and no
+    change is known to gain, the finding is shown without a prediction. `about` is the rule's sentence in the list of
+    rules, if its judge has no docstring.
     """
 
     id: str
@@ -256,11 +259,11 @@ class Rule:
 
 @dataclass(frozen=True)
 class Claim:
-    """A finding with the step time that it predicts, alone or (where `after` is set) on top of that fix.
+    """A finding with its predicted step time, alone or on top of the fix `after`.
 
-    `least_gain_ns` is what a poor version of the fix gains, `sure_gain_ns` what the predicted one gains after all doubt
-    about the measurement. `feeds` says that the fix only changes how batches are made, `is_probed` that the probe measured
-    the step which is left then.
+    `least_gain_ns` is the gain of a poor version of the fix. `sure_gain_ns` is the gain of the predicted version after
+    all doubt about the measurement. `feeds` means that the fix only changes how batches are made. `is_probed` means
+    that the probe measured the step that remains.
     """
 
     rule: Rule

@@ -22,8 +22,8 @@ COLLECTING, STARVED, BETWEEN, SAVING = "garbage", "no_processor", "between", "ch
 
 @dataclass(frozen=True)
 class Cause:
-    """One part of the step that was longer: a phase; `garbage` for garbage collection within phases, `no_processor`
-    for time in which the training process had none, `between` for what lies between steps, `checkpoint` for saving."""
+    """One cause that made the step longer: a phase, or `garbage` for collections within phases, `no_processor` for time
+    without a processor, `between` for time between steps, `checkpoint` for saving."""
 
     name: str
     excess_ns: float
@@ -32,9 +32,10 @@ class Cause:
 
 @dataclass(frozen=True)
 class Garbage:
-    """Garbage collection that stops one rank after the other. `chance` is that of a pause on one rank in one step.
+    """Garbage collection that stops one rank after the other. `chance` is the chance of a pause on one rank in one
+    step.
 
-    Pauses of all ranks at the same step would make the mean step `gain_ns` shorter.
+    If all ranks paused at the same step, the mean step would be `gain_ns` shorter.
     """
 
     pause_ns: float
@@ -44,10 +45,10 @@ class Garbage:
 
 @dataclass(frozen=True)
 class Pause:
-    """A few `steps` in which the others waited so long for one rank that it is most of all waiting.
+    """A few `steps` in which the others waited for one rank so long that they hold most of all waiting.
 
-    The longest of `count` was `waited_ns` for `rank`, for what that did in `step`. Without all of them the mean step would
-    be `mean_ns` shorter.
+    There are `count` waits. The longest was `waited_ns`, for `rank` in `step`, because of `causes`. Without all of them
+    the mean step would be `mean_ns` shorter.
     """
 
     rank: int
@@ -66,10 +67,10 @@ Source = Literal["collectives", "steps"]
 class LateRank:
     """The rank that comes latest to the meetings of the ranks, slow or not.
 
-    `own_ns` is its mean step outside of collectives, `others_ns` the median of the `others` that it is set beside;
-    `late_frac` is the difference against the whole step. `phase` is the phase that exceeds the others' median by most.
-    `gain_ns` is what the step gains at most if the rank were in time, and those that are slow as well; `causes` is what it
-    did longer than the others, the longest first.
+    `own_ns` is its mean step outside of collectives, `others_ns` the median of the `others` that it is compared with.
+    `late_frac` is the difference over the whole step. `phase` is the phase with the largest excess over the others'
+    median. `gain_ns` is the most that the step gains if this rank and all slow ranks are in time. `causes` are what
+    took this rank longer than the others, longest first.
     """
 
     rank: int
@@ -85,21 +86,22 @@ class LateRank:
 
     @property
     def waits_for_data(self) -> bool:
-        """Say whether the rank is late most of all because it waits for its data."""
+        """Whether the rank is late mainly because it waits for its data."""
         excess_ns = self.phase_ns - self.phase_others_ns
         return self.phase == "data_wait" and excess_ns >= MOST_FRAC * (self.own_ns - self.others_ns)
 
 
 @dataclass(frozen=True)
 class RankComparison:
-    """What ranks that were set beside each other tell, whatever the verdict. `source` is what the meetings are.
+    """The comparison of ranks, whatever the verdict. `source` is the kind of meetings.
 
-    `blame_ns` is how much shorter the mean step gets at most with a rank alone in time, `last_frac` in which share of the
-    steps each is the last. `least_frac` is the least slowdown of a rank, as a share of the step, that would be named.
-    `residual_ns` is the 50th and the 95th percentile of the error of the lateness. `left_out` are ranks that have too
-    little in common with the others. `is_hidden` says that nothing tells working from waiting. `transfer_ns` is what the
-    rank that waits least is held in the mean step, in each step by itself. Of a pipeline of several `stages` each rank is
-    set beside those of its own stage. `pause` is a wait of a few steps that is in none of the other figures.
+    `blame_ns` is for each rank the most that the mean step shortens if that rank alone were in time. `last_frac` is for
+    each rank the share of the steps in which it is last. `least_frac` is the least slowdown, as a share of the step,
+    that would be named. `residual_ns` is the 50th and the 95th percentile of the error of the lateness. `left_out` are
+    ranks with too little in common with the others. `is_hidden` means that working and waiting cannot be separated.
+    `transfer_ns` is the mean over steps of the time that collectives hold the rank that waits least in the step. In a
+    pipeline of several `stages` each rank is compared within its own stage. `pause` is a wait of a few steps that no
+    other figure includes.
     """
 
     latest: LateRank
@@ -121,7 +123,7 @@ class RankComparison:
 
     @property
     def others(self) -> int:
-        """How many ranks wait for one that is late."""
+        """The number of ranks that wait for a late rank."""
         return len(self.blame_ns) - 1
 
     def share(self, time_ns: float) -> float:
@@ -140,22 +142,25 @@ class _NotCompared(_NamesNobody):
 
 @dataclass(frozen=True)
 class NotJudged(_NotCompared):
-    """Fewer than two ranks have figures in common."""
+    """Verdict: fewer than two ranks have figures in common."""
 
     left_out: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
 class Apart(_NotCompared):
-    """The ranks were not in their collectives together: each needs another time for the same ones."""
+    """Verdict: the ranks were not in their collectives together, because each needs another time for the same ones."""
 
     lasted_ns: Mapping[int, int]
 
 
 @dataclass(frozen=True)
 class Strangers(_NotCompared):
-    """`ranks` were not in the collectives of `others`: their messages have other sizes (`by` is bytes), or one side left
-    them at other moments than the other, however the clocks are set (times)."""
+    """Verdict: `ranks` were not in the collectives of `others`.
+
+    `by` is bytes if their messages have other sizes. It is times if the two sides left at different moments, however
+    the clocks are set.
+    """
 
     ranks: tuple[int, ...]
     others: tuple[int, ...]
@@ -164,21 +169,22 @@ class Strangers(_NotCompared):
 
 @dataclass(frozen=True)
 class Alike(_NamesNobody):
-    """No rank holds the others up by more than would be named."""
+    """Verdict: no rank holds the others up by enough to be named."""
 
     comparison: RankComparison
 
 
 @dataclass(frozen=True)
 class Unsure(_NamesNobody):
-    """A rank is behind by so much that it would be named, and noise may explain it."""
+    """Verdict: a rank is far enough behind to be named, but noise may explain it."""
 
     comparison: RankComparison
 
 
 @dataclass(frozen=True)
 class Stretch:
-    """The steps from `first` to `last`, in which a rank is late by `late_ns` in the mean; in the others it is in time."""
+    """The steps from `first` to `last`, in which a rank is late by `late_ns` on average. In the other steps it is in
+    time."""
 
     first: int
     last: int
@@ -188,10 +194,11 @@ class Stretch:
 
 @dataclass(frozen=True)
 class Slow:
-    """The latest rank holds the others up, by more than noise explains, and so do those that are `also_slow`.
+    """Verdict: the latest rank holds the others up by more than noise explains, and so do the ranks in `also_slow`.
 
-    Where only long waits now and then tell that, `longest` is for how many of how many of these it was the last.
-    `stretch` is the part of the run in which the one slow rank is late, None where that has no clear begin or end.
+    If only occasional long waits show it, `longest` is the number of long waits in which the rank was last, and the
+    number of all long waits. `stretch` is the section of the run in which the single slow rank is late, None without a
+    clear begin or end.
     """
 
     comparison: RankComparison
@@ -210,7 +217,8 @@ class Slow:
 
 @dataclass(frozen=True)
 class Handover:
-    """Up to `step` the others waited for one rank, from there on for another; by how much in the mean of these steps."""
+    """Verdict: up to `step` the others waited for one rank, and after it for another. The ns are means over those
+    steps."""
 
     comparison: RankComparison
     step: int
@@ -227,10 +235,10 @@ class Handover:
 
 @dataclass(frozen=True)
 class Turns:
-    """The ranks come last by turns. `gain_ns` is what a step would be shorter if they came together.
+    """Verdict: the ranks come last in turns. A step would be `gain_ns` shorter if they came together.
 
-    `causes` are what the last one does longer than the others; `is_one_phase` says that one phase is most of that, by more
-    than a want of processors explains. `entropy_frac` is 1 where all come last equally often.
+    `causes` are what takes the last rank longer than the others. `is_one_phase` means that one phase is most of that,
+    by more than a lack of processors explains. `entropy_frac` is 1 if all ranks come last equally often.
     """
 
     comparison: RankComparison
@@ -243,7 +251,7 @@ class Turns:
 
 @dataclass(frozen=True)
 class HeavyStage:
-    """The stage of a pipeline that computes longest, and the mean of the other stages; times are of the mean step.
+    """Verdict: the pipeline stage that computes longest, and the mean of the other stages; times per mean step.
 
     With the same work in all stages the mean step would be `gain_ns` shorter.
     """
@@ -258,7 +266,8 @@ class HeavyStage:
 
 @dataclass(frozen=True)
 class UnevenWork:
-    """Within the stages of a pipeline one micro-batch takes longer than another: alike, the step were `gain_ns` shorter."""
+    """Verdict: within pipeline stages some micro-batches take longer than others. With equal ones the step would be
+    `gain_ns` shorter."""
 
     comparison: RankComparison
     gain_ns: float
@@ -266,12 +275,13 @@ class UnevenWork:
 
 
 RankVerdict = NotJudged | Apart | Strangers | Alike | Unsure | Slow | Handover | Turns | HeavyStage | UnevenWork
-"""Who waits for whom in a job: one answer, with whom it names (`culprits`) and what the mean step gains (`gain_ns`)."""
+"""Who waits for whom in a job: one verdict, with the ranks that it names (`culprits`) and the gain of the mean step
+(`gain_ns`)."""
 
 
 @dataclass(frozen=True)
 class Ddp:
-    """Settings of the first DistributedDataParallel. A count is 0, and `bucket_bytes` empty, where it was not noted."""
+    """Settings of the first DistributedDataParallel. An unrecorded count is 0, an unrecorded `bucket_bytes` is empty."""
 
     backend: str
     device_type: str
@@ -285,24 +295,24 @@ class Ddp:
 
     @property
     def has_tiny_buckets(self) -> bool:
-        """Say whether gradients go out in many small pieces: each costs a round trip."""
+        """Whether gradients go out in many small pieces, each of which costs a round trip."""
         count = len(self.bucket_bytes)
         return count >= MANY_BUCKETS and sum(self.bucket_bytes) < count * SMALL_BUCKET_BYTES
 
     @property
     def has_one_bucket(self) -> bool:
-        """Say whether all gradients go out together, when the backward is over: nothing hides that."""
+        """Whether all gradients go out together after the backward, when nothing hides their transfer."""
         return len(self.bucket_bytes) == 1 and self.bucket_bytes[0] >= LEAST_SPLIT_BYTES
 
     @property
     def syncs_all(self) -> bool:
-        """Say whether (nearly) every backward reduces the gradients."""
+        """Whether (nearly) every backward reduces the gradients."""
         return self.backwards > 0 and self.synced_backwards >= SYNCED_FRAC * self.backwards
 
 
 @dataclass(frozen=True)
 class Peer:
-    """Another rank of the run: what its mean step is made of."""
+    """Another rank of the run, with the phases of its mean step."""
 
     rank: int
     phases_ns: Mapping[str, float]
@@ -310,11 +320,11 @@ class Peer:
 
 @dataclass(frozen=True)
 class Ranks:
-    """The other ranks of the run, as far as they were read, and who waits for whom, as the Ranks page says it.
+    """The other ranks of the run that were read, and who waits for whom, as on the Ranks page.
 
-    `ddp` is None where DistributedDataParallel was not seen, `parallel_devices` those of nn.DataParallel. `is_sharded` says
-    that the ranks scatter gradients and gather parameters, as FSDP and DeepSpeed's ZeRO do. `culprit` is the function that
-    is most of what makes the slow rank late, where that is no part of the others' step.
+    `ddp` is None if DistributedDataParallel was not seen. `parallel_devices` are the devices of nn.DataParallel.
+    `is_sharded` means that the ranks scatter gradients and gather parameters, as FSDP and DeepSpeed's ZeRO do.
+    `culprit` is the function that takes most of the slow rank's delay, if the others' step does not contain it.
     """
 
     world_size: int
@@ -331,9 +341,10 @@ class Ranks:
         return comparison is not None and comparison.stages > 1
 
     def bound_gain_ns(self, phases: tuple[str, ...], saved_frac: float) -> float:
-        """Return what the job gains at most where a rank, and the others like it, spend this share less of some phases.
+        """Return the most that the job gains if a rank, and ranks like it, spend this share less of some phases, ns.
 
-        It waits on for what a slow rank still does. On a slow rank the change is about the delay, or about what all do.
+        The job still waits for a slow rank's other work. On a slow rank the change shortens its delay or the work that
+        all ranks do.
         """
         verdict = self.verdict
         if not isinstance(verdict, Slow) or verdict.comparison.is_hidden or self.is_pipeline:

@@ -1,4 +1,4 @@
-"""How the steps are fed: what batches cost, which stage is late, and the loop as the simulator is given it.
+"""How the steps are fed: the cost of batches, the late stage, and the loop model for the simulator.
 
 Times are ns; `*_ns` per step are means.
 """
@@ -32,11 +32,11 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Readiness:
-    """What the training thread found when it asked for a batch. Shares are of the samples.
+    """The queue's state when the training thread asked for a batch. Shares are of the samples.
 
-    A queue that is not empty can still lack the batch that is next in order: `held_up_frac` counts those samples
-    where later batches were done and waited for an earlier one. `late_wait_frac` is the share of all waiting for data
-    that fell into steps which lacked their batch, 0 where that is not known.
+    A queue that is not empty can still lack the next batch in order: `held_up_frac` is the share of samples in which
+    later batches waited for an earlier one. `late_wait_frac` is the share of all waiting for data in steps that lacked
+    their batch, 0 if unknown.
     """
 
     queue: str
@@ -48,9 +48,8 @@ class Readiness:
 
 @dataclass(frozen=True)
 class Receiving:
-    """Mean time to take over a batch from a worker that is idle, and how much longer it takes from one that makes the
-    next, if that goes on for so long: when the next is made, the interpreter is free.
-    """
+    """`idle_ns` is the mean time to take over a batch from an idle worker. `held_ns` is the extra time if the worker
+    already makes its next batch and works at least that long; once the batch is made, the interpreter is free."""
 
     idle_ns: float
     held_ns: float
@@ -58,12 +57,12 @@ class Receiving:
 
 @dataclass(frozen=True)
 class BatchTimes:
-    """Work on each batch, in the order in which the batches were asked for; every array has one value per batch.
+    """Work on each batch, in request order; every array has one value per batch.
 
-    `cpu_ns` is None where no stage said how much of its time was on a processor. `stretch` is how many times longer
-    than its processor time such work took, because others held the processors. `bytes` is the size of a batch, 0 where
-    that is not known. `held_ns` is how long a batch holds its worker: sending goes on beside the next batch, but for its
-    processor time; None where it is all of it. `receiving` is what taking a batch over costs the training thread.
+    `cpu_ns` is None if no stage recorded its processor time. `stretch` is the work's duration over its processor time,
+    because others held the processors. `bytes` is the size of a batch, 0 if unknown. `held_ns` is how long a batch
+    holds its worker, None if for all of its work: sending continues beside the next batch, except for its processor
+    time. `receiving` is the training thread's cost of taking a batch over.
     """
 
     stages_ns: Mapping[str, Floats]
@@ -82,9 +81,9 @@ class BatchTimes:
         return min(1.0, float(self.cpu_ns.sum() / self.total_ns.sum()))
 
     def without_sampling(self, batch_ns: float) -> BatchTimes:
-        """Return the same where choosing the samples of a batch takes so long within the request for one.
+        """Return the same work, without `batch_ns` of sample choosing within each request.
 
-        It does so after the batch was received, and is none of that.
+        The choosing comes after the batch was received, and is not receiving.
         """
         if self.receiving is None:
             return self
@@ -92,14 +91,15 @@ class BatchTimes:
         return replace(self, receiving=replace(self.receiving, idle_ns=left_ns))
 
     def share(self, stage: str) -> float:
-        """Return the part of all work that the stage took, 0 for a stage that is not there."""
+        """Return the share of all work that the stage took, 0 for an absent stage."""
         whole = float(self.total_ns.sum())
         return float(self.stages_ns[stage].sum()) / whole if whole and stage in self.stages_ns else 0.0
 
 
 @dataclass(frozen=True)
 class Crowding:
-    """Reading by few workers at once (a third of the batches) and by many: how many read, and bytes per second of all."""
+    """Reading by few workers at once (a third of the batches) and by many: the number of workers, and their total bytes
+    per second."""
 
     few: float
     many: float
@@ -108,15 +108,15 @@ class Crowding:
 
     @property
     def yield_frac(self) -> float:
-        """Part of what more workers should add to the rate that they did add: 1 for storage that keeps up, 0 for none."""
+        """The rate increase from more workers over the expected increase: 1 if the storage keeps up, 0 for no increase."""
         return (self.many_bytes_per_s / self.few_bytes_per_s - 1.0) / (self.many / self.few - 1.0)
 
 
 @dataclass(frozen=True)
 class Reading:
-    """Means per batch, of the batches that were looked into. None is what was not recorded, or what too few batches tell.
+    """Means per batch, over the inspected batches. None is not recorded, or too few batches.
 
-    `first_ns` and `later_ns` are reading in the first epoch and in the later ones.
+    `first_ns` and `later_ns` are reading times in the first epoch and in later epochs.
     """
 
     read_ns: float
@@ -133,9 +133,9 @@ class Reading:
 
 @dataclass(frozen=True)
 class SamplerTimes:
-    """Means of one sampler: `batch_ns` for each batch after the first of an epoch, `first_ns` for that one.
+    """Means of one sampler: `first_ns` for the first batch of an epoch, `batch_ns` for each later batch.
 
-    The longest call is left out: on a busy machine, it may have been interrupted for as long as all others took.
+    The longest call is left out, because a busy machine may have interrupted it for very long.
     """
 
     kind: str
@@ -146,10 +146,10 @@ class SamplerTimes:
 
 @dataclass(frozen=True)
 class InputFreeStep:
-    """The mean step whose batches were ready, with the workers at work beside it; the range is that of its mean.
+    """The mean step with ready batches while the workers work, and the range of that mean.
 
-    `cost_ns` is how long the training was held back for it in all, `receiving_ns` the part of the step in which it took over
-    a batch that was ready, None where those steps are not at hand.
+    `cost_ns` is the total delay of the training for the measurement. `receiving_ns` is the time in the step to take
+    over a ready batch, None if those steps are not available.
     """
 
     step_ns: float
@@ -170,13 +170,13 @@ Cause = Literal["none", "making", "overhead", "receiving", "processor", "epoch_s
 
 @dataclass(frozen=True)
 class Bottleneck:
-    """The stage that limits the step, None where no stage does. `cause` says what kind of limit it is.
+    """The stage that limits the step, None if no stage does. `cause` is the kind of limit:
 
-    "making": batches are late. "overhead": the DataLoader's own work per batch is more than that of the stages.
-    "receiving": they are ready, but the step waits to receive them. "processor": they are
-    ready, but the training thread waits for a core. "epoch_start": only the first steps of epochs wait. "none": the step
-    hardly waits. `made_frac` is the share of the
-    requests whose batch the workers had finished, None where that is not known.
+    "making": batches are late. "overhead": the DataLoader's own work per batch exceeds that of the stages. "receiving":
+    batches are ready, but the step waits to receive them. "processor": batches are ready, but the training thread waits
+    for a core. "epoch_start": only the first steps of epochs wait. "none": the step hardly waits.
+
+    `made_frac` is the share of the requests whose batch the workers had finished, None if unknown.
     """
 
     stage: str | None
@@ -189,10 +189,10 @@ class Bottleneck:
 class MeasuredLoop:
     """The model of the loop as it ran, and how well it reproduces the run.
 
-    `own_ns` is the part of a regular step that is no wait for data, as measured; times of the model may be scaled.
-    `fetches` is batches per step; a time of the model is per batch. `check` is simulated over measured step;
-    between 0.9 and 1.1 the simulator is trusted. `assumed` says that the processor share of the work is a guess.
-    `contention_frac` is the part of the processors that other programs took while work wanted them.
+    `own_ns` is the measured time of a regular step without the data wait; times of the model may be scaled. `fetches`
+    is batches per step; a time of the model is per batch. `check` is simulated over measured step; between 0.9 and 1.1
+    the simulator is trusted. `assumed` means that the processor share of the work is a guess. `contention_frac` is the
+    share of the processors that other programs took while work wanted them.
     """
 
     model: LoopModel
@@ -210,7 +210,7 @@ class MeasuredLoop:
 
 @dataclass(frozen=True)
 class LoaderArguments:
-    """One DataLoader of the run: the arguments that advice refers to, as the manifest has them."""
+    """The arguments of a DataLoader that advice refers to, as the manifest has them."""
 
     id: int
     dataset: str
@@ -231,7 +231,7 @@ class LoaderArguments:
 
 @dataclass(frozen=True)
 class Choice:
-    """A number of workers, and how it was found in words that follow a colon."""
+    """A number of workers, and how it was found, in words to follow a colon."""
 
     workers: int
     reason: str
@@ -239,10 +239,10 @@ class Choice:
 
 @dataclass(frozen=True)
 class Choices:
-    """Arguments that the simulation proposes, each None where the run gives no reason to ask for it.
+    """Arguments that the simulation proposes, each None if the run gives no reason for it.
 
-    `fewer_workers` than there are make a step that is as short, `prefetch` is the least depth within 3 % of the best.
-    `spared_ns` is how long a step queues for a processor that the workers hold: less work of theirs gives it back.
+    With `fewer_workers` the step is as short. `prefetch` is the least depth within 3 % of the best. `spared_ns` is how
+    long a step queues for a processor that the workers hold; less work of the workers saves it.
     """
 
     workers: Choice | None = None
@@ -253,11 +253,11 @@ class Choices:
 
 @dataclass(frozen=True)
 class Loading:
-    """How the steps are fed by one DataLoader; `loader` is None for a run without any. `watched` is the iterable that
-    the script gave to `collector.watch` in its place.
+    """How one DataLoader feeds the steps; `loader` is None for a run without any. `watched` is the iterable that the
+    script gave to `collector.watch` instead.
 
-    `wait_ns` is the wait for its batches in a regular step, `mean_wait_ns` in the mean step. `batches` is None where
-    its work was not recorded.
+    `wait_ns` is the wait for its batches in a regular step, `mean_wait_ns` in the mean step. `batches` is None if its
+    work was not recorded.
     """
 
     loader: LoaderArguments | None
@@ -275,7 +275,7 @@ class Loading:
 
     @property
     def name(self) -> str:
-        """The loader as the user may know it: its number and its dataset."""
+        """The loader's number and dataset, by which the user may know it."""
         if self.watched is not None:
             return self.watched.dataset
         return f"DataLoader {self.loader.id} ({self.loader.dataset})" if self.loader is not None else "the loader"
@@ -290,13 +290,13 @@ class Loading:
 
     @property
     def is_starved(self) -> bool:
-        """Say whether the step waits for data and it is known for what, or batches are late: silence is no answer."""
+        """Whether the step waits for data for a known reason, or batches are late. Such a run must get an answer."""
         late = self.bottleneck.stage is not None or self.not_ready_frac > LATE_FRAC
         return self.wait_frac >= STARVED_WAIT_FRAC and late
 
     @property
     def batch_ns(self) -> float:
-        """Work on one batch, all stages."""
+        """Work on one batch over all stages, ns."""
         jobs = self.loop.model.batches
         if self.batches is not None:
             return float(self.batches.total_ns.mean())
@@ -304,32 +304,32 @@ class Loading:
 
     @property
     def cpu_frac(self) -> float:
-        """Part of the work on a batch that needs a processor; all of it where that is not known."""
+        """Share of the work on a batch that needs a processor; all of it if unknown."""
         known = self.batches.cpu_frac if self.batches is not None else None
         return 1.0 if known is None else known
 
     @property
     def batch_samples(self) -> float:
-        """Samples in a batch, 0 where that is not known."""
+        """Samples in a batch, 0 if unknown."""
         if self.batches is not None:
             return self.batches.samples
         return float(self.loader.batch_size or 0) if self.loader is not None else 0.0
 
     @property
     def is_in_memory(self) -> bool:
-        """Say whether samples are so cheap to make that fetching them one by one is most of the cost."""
+        """Whether samples are so cheap to make that fetching them one by one is most of the cost."""
         samples = self.batch_samples
         return samples >= 8 and 0 < self.batch_ns / samples < IN_MEMORY_NS
 
     @property
     def takes_whole_batches(self) -> bool:
-        """Say whether samples in memory can be fetched by one index operation per batch."""
+        """Whether samples in memory can be fetched by one index operation per batch."""
         loader = self.loader
         return loader is not None and loader.style == "map" and loader.batch_size is not None and self.is_in_memory
 
     @property
     def is_uneven(self) -> bool:
-        """Say whether a few slow batches hold up, in order, those of workers that are fast enough for the median one."""
+        """Whether a few slow batches hold up later ones, although the workers are fast enough for the median batch."""
         loader, batches = self.loader, self.batches
         if loader is None or batches is None or not loader.num_workers or not loader.in_order:
             return False
@@ -339,17 +339,17 @@ class Loading:
 
     @property
     def is_slow_for_few(self) -> bool:
-        """Say whether other workers could go on while one of them makes a slow batch: the work is not slow as such."""
+        """Whether other workers could go on while one makes a slow batch: not all batches are slow."""
         return self.is_uneven and self.loader is not None and self.loader.num_workers > 1
 
     @property
     def median_batch_ns(self) -> float:
-        """The median work on a batch, 0 where it was not recorded."""
+        """The median work on a batch, ns; 0 if not recorded."""
         return float(np.median(self.batches.total_ns)) if self.batches is not None else 0.0
 
     @property
     def is_capped_by_storage(self) -> bool:
-        """Say whether workers that read at once, and wait, get hardly more bytes together than fewer of them."""
+        """Whether more workers that read at once, and wait, hardly get more bytes together than fewer."""
         reading = self.reading
         if reading is None or reading.crowding is None or reading.cpu_frac is None:
             return False
@@ -357,7 +357,7 @@ class Loading:
 
     @property
     def read_need(self) -> float | None:
-        """Cores that reading keeps busy; where it is most of the work, waiting for a processor is left out."""
+        """Cores that reading keeps busy; if reading is most of the work, without waiting for a processor."""
         cpu_frac = self.reading.cpu_frac if self.reading is not None else None
         if cpu_frac is None or self.batches is None or self.batches.share("read") < COMPUTED_READ_FRAC:
             return cpu_frac
@@ -365,7 +365,7 @@ class Loading:
 
     @property
     def computes_to_read(self) -> bool:
-        """Say whether reading keeps a processor busy with something else than opening files and moving their bytes."""
+        """Whether reading uses a processor for more than opening files and moving their bytes."""
         reading = self.reading
         if reading is None or reading.bytes is None or self.read_need is None or self.read_need <= CAPPED_NEED:
             return False
@@ -374,14 +374,14 @@ class Loading:
 
     @property
     def cpu_need(self) -> float:
-        """Cores that one worker keeps busy, waiting for a processor left out; 1 where that is not known."""
+        """Cores that one worker keeps busy, without waiting for a processor; 1 if unknown."""
         jobs = self.loop.model.batches
         wall = sum(job.wall_ns for job in jobs)
         return sum(job.wall_ns * job.cores for job in jobs) / wall if wall else 1.0
 
     @property
     def not_ready_frac(self) -> float:
-        """How often the next batch was missing from the queue that the training thread takes from."""
+        """Share of requests whose batch was missing from the queue that the training thread reads."""
         if self.readiness:
             return self.readiness[-1].not_ready_frac
         return 1.0 if self.is_input_bound else 0.0

@@ -1,4 +1,4 @@
-"""What steps run on: the devices and what they did, a window replayed, and the processors of the host."""
+"""The hardware under the steps: devices and their work, a replayed window, and the processors of the host."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from profiler_server.diagnosis.limits.facts import BUSIER_FRAC, DISPATCH_FRAC, M
 
 @dataclass(frozen=True)
 class DeviceTimes:
-    """TraceLens's accounting over the span of the steps; the four parts sum to the total."""
+    """TraceLens's accounting over the span of the steps; the four components sum to the total."""
 
     total_ns: int
     computation_ns: int
@@ -22,7 +22,7 @@ class DeviceTimes:
 
 @dataclass(frozen=True)
 class IdleCauses:
-    """HTA's causes of the gaps before kernels."""
+    """HTA's causes of the gaps before kernels, each with its time or share."""
 
     host_wait: int
     kernel_wait: int
@@ -31,7 +31,7 @@ class IdleCauses:
 
 @dataclass(frozen=True)
 class DeviceSummary(DeviceTimes):
-    """The times, from the first to the last work, and shares of the steps; `steps_ns` is the time of all of those."""
+    """Times from the first to the last work, and shares of the steps. `steps_ns` is the time of all these steps."""
 
     linked_only: DeviceTimes
     utilization_frac: float | None
@@ -43,21 +43,20 @@ class DeviceSummary(DeviceTimes):
 
     @property
     def whole_ns(self) -> int:
-        """The time that shares are of: that of the steps, or from the first to the last work where that is longer."""
+        """The base of the shares, ns: the time of the steps, or from the first to the last work if that is longer."""
         return max(self.steps_ns, self.total_ns)
 
     @property
     def idle_frac(self) -> float | None:
-        """The share of the steps in which nothing runs, before the first and after the last work too."""
+        """The share of the steps in which the device is idle, including before its first and after its last work."""
         active_ns = self.total_ns - self.idle_ns
         return 1.0 - active_ns / self.whole_ns if self.whole_ns else None
 
 
 @dataclass(frozen=True)
 class HeldClock:
-    """`held_frac` is the share of samples in which heat or the hardware held the clock of `gpu` down; `clock_hz` its
-    median then, `usual_hz` the highest that it had otherwise.
-    """
+    """`held_frac` is the share of samples in which heat or the hardware held the clock of `gpu` down. `clock_hz` is the
+    median clock in those samples, `usual_hz` the highest in the others."""
 
     gpu: str
     held_frac: float
@@ -67,13 +66,13 @@ class HeldClock:
 
     @property
     def lost_frac(self) -> float:
-        """Share of the clock that was lost, over all samples."""
+        """Share of the clock lost, over all samples."""
         return self.held_frac * max(1.0 - self.clock_hz / self.usual_hz, 0.0) if self.usual_hz else 0.0
 
 
 @dataclass(frozen=True)
 class Gain:
-    """Share of the window that a change saves: what a poor version of it saves, the usual one, and the best."""
+    """Share of the window that a change saves: of a poor version, the usual version, and the best version."""
 
     low_frac: float
     frac: float
@@ -82,9 +81,9 @@ class Gain:
 
 @dataclass(frozen=True)
 class Sighting:
-    """Something that a window has, per step: how often, and the time of it. `examples` name the most costly ones.
+    """A pattern in a window, per step: its count and its time. `examples` name the most costly cases.
 
-    `gain` is what its absence would save, None where the replay is not believed. `figures` are further numbers.
+    `gain` is the saving without the pattern, None if the replay is not trusted. `figures` are further numbers.
     """
 
     count: float
@@ -96,7 +95,7 @@ class Sighting:
 
 @dataclass(frozen=True)
 class Replayed:
-    """The replay of a window. `gains` are those of changes by name, `seen` what was found in it by rule."""
+    """The replay of a window. `gains` are by name of the change, `seen` are the patterns found, by rule."""
 
     steps: int
     left_out: int
@@ -117,8 +116,8 @@ class Replayed:
 
 @dataclass(frozen=True)
 class Subnormals:
-    """Of some numbers of one kind: how many are subnormal, and the time of multiplying all of them, as they are and with
-    the subnormal ones flushed to zero. The times are 0 where they were not measured."""
+    """Subnormal numbers of one kind: how many of `count`, and the time to multiply all, as they are and with the
+    subnormal ones flushed to zero. The times are 0 if not measured."""
 
     group: str
     count: int
@@ -132,14 +131,14 @@ class Subnormals:
 
     @property
     def slower(self) -> float:
-        """How many times longer the multiplication takes than with them flushed; 1 where that was not measured."""
+        """The time of the multiplication over its time with numbers flushed; 1 if not measured."""
         return self.plain_ns / self.flushed_ns if self.plain_ns and self.flushed_ns else 1.0
 
 
 @dataclass(frozen=True)
 class Products:
-    """Products with the model's largest matrices, in float32 and in bfloat16; `linear_frac` of its parameters are in
-    matrices."""
+    """Products with the model's largest matrices, in float32 and in bfloat16. `linear_frac` is the share of its
+    parameters in matrices."""
 
     instructions: str
     rows: int
@@ -156,9 +155,9 @@ class Products:
 
 @dataclass(frozen=True)
 class MemoryGrowth:
-    """Resident memory of the training process along the run, without its first fifth: the median of each sixth, in order.
+    """Resident memory of the training process, after the first fifth of the run: the median of each sixth, in order.
 
-    `elapsed_ns` lies between the middles of the first and the last.
+    `elapsed_ns` is the time between the middles of the first and the last sixth.
     """
 
     levels_bytes: tuple[float, ...]
@@ -170,24 +169,24 @@ class MemoryGrowth:
 
     @property
     def is_steady(self) -> bool:
-        """Say whether every sixth adds at least a quarter of its even share: a cache that fills stops at some point."""
+        """Whether every sixth adds at least a quarter of its even share: a filling cache stops growing at some point."""
         least = 0.25 * self.grown_bytes / (len(self.levels_bytes) - 1)
         return all(after - before > max(least, 0.0) for before, after in pairwise(self.levels_bytes))
 
 
 @dataclass(frozen=True)
 class HostLoad:
-    """Cores in use on average while steps ran. `others` is what other programs took, never negative.
+    """Cores in use on average while steps ran. `others` is the use by other programs, never negative.
 
-    `stretch` is how many times longer work on a processor took than it would alone: time on a processor plus time in
-    the queue for one, over the former. Of the workers where there are any, else of the process; None where not sampled.
-    `queued_frac` is the share of its time that the training thread waited for a processor, `workers_queued_frac` the
-    same of all workers together. `usable` are the cores in use of those that the run may use, None where only the whole
-    machine was sampled; then `others_anywhere` counts others on cores, too, that the run may not use.
-    `throttled_frac` is the share of its control group's periods that ended in a stop, `throttled_cores` the processors
-    stopped on average, `memory_stall_frac` the share of time in which something in it waited for memory, and
-    `system_stall_frac` that of the whole system, where only that was sampled; `busiest_worker` is cores of one worker,
-    `main_thread` those of the main thread, `python_threads` those of other Python threads of the process.
+    `stretch` is (processor time + queueing time) / processor time: of the workers if there are any, else of the
+    process; None if not sampled. `queued_frac` is the share of its time that the training thread waited for a
+    processor, `workers_queued_frac` the same for all workers together. `usable` is the use of cores that the run may
+    use, None if only the whole machine was sampled; then `others_anywhere` includes other programs on cores that the
+    run may not use. `throttled_frac` is the share of the control group's periods that ended in a stop,
+    `throttled_cores` the processors stopped on average. `memory_stall_frac` is the share of time in which something in
+    the group waited for memory, `system_stall_frac` the same for the whole system if only that was sampled.
+    `busiest_worker` is cores of one worker, `main_thread` of the main thread, `python_threads` of the process's other
+    Python threads.
     """
 
     process: float | None
@@ -210,13 +209,13 @@ class HostLoad:
 
     @property
     def in_use(self) -> float | None:
-        """Cores in use of those that the run may use, as far as the samples tell those from the others."""
+        """Use of the cores that the run may use, as far as the samples separate them from other cores."""
         return self.system if self.usable is None else self.usable
 
 
 @dataclass(frozen=True)
 class DeviceShares:
-    """What a device does in the detailed steps, as shares of them; `unfed` is the idle part that a late host makes."""
+    """The device's activity in the detailed steps, as shares of them. `unfed` is idle time caused by a late host."""
 
     compute: float
     communication: float
@@ -226,7 +225,7 @@ class DeviceShares:
 
 @dataclass(frozen=True)
 class DeviceEntry:
-    """One accelerator, as the driver describes it."""
+    """One accelerator, as its driver describes it."""
 
     kind: str
     compute_capability: str | None = None
@@ -234,10 +233,11 @@ class DeviceEntry:
 
 @dataclass(frozen=True)
 class Device:
-    """The devices of the rank and what they did; `dispatch_frac` is the share of the step that the host is in operators.
+    """The devices of the rank and their work. `dispatch_frac` is the share of the step that the host spends in
+    operators.
 
-    `replay` is that of the last detailed window, None where there is none or no launch is known. `memory_peak_frac` is
-    the most that was held of a device's memory.
+    `replay` is of the last detailed window, None if there is none or no launch is known. `memory_peak_frac` is the most
+    of a device's memory that was in use.
     """
 
     entries: tuple[DeviceEntry, ...]
@@ -250,7 +250,7 @@ class Device:
 
     @property
     def is_used(self) -> bool:
-        """Say whether steps run on a device beside the host: CUDA, ROCm, XPU, MTIA and the like."""
+        """Whether steps run on a device beside the host: CUDA, ROCm, XPU, MTIA and the like."""
         return any(entry.kind not in ("cpu", "mps") for entry in self.entries)
 
     @property
@@ -262,9 +262,9 @@ class Device:
 
     @property
     def shares(self) -> DeviceShares | None:
-        """The device's times as shares of the whole steps, not only of the time from its first to its last work.
+        """The device's times as shares of the whole steps, not only from its first to its last work.
 
-        Before its first and after its last work of a step the device is idle because nothing was launched yet.
+        Before its first and after its last work of a step the device is idle because nothing was launched.
         """
         device = self.summary
         if device is None or not device.total_ns or device.utilization_frac is None:
@@ -283,20 +283,20 @@ class Device:
         )
 
     def find_gain(self, change: str) -> Gain | None:
-        """Return what a change saves of the replayed window; None where that is not known, or the replay not believed."""
+        """Return the saving of a change in the replayed window; None if unknown or the replay is not trusted."""
         return self.replay.gains.get(change) if self.replay is not None and self.replay.is_valid else None
 
     @property
     def is_dispatching(self) -> bool:
-        """Say whether the host spends its time launching, as far as is known: else an idle device waits for Python."""
+        """Whether the host spends its time launching, as far as known. Otherwise an idle device waits for Python."""
         return self.dispatch_frac is None or self.dispatch_frac >= DISPATCH_FRAC
 
 
 @dataclass(frozen=True)
 class Host:
-    """The processors: `cores` that the run may use, and how they were used while steps ran, None where not sampled.
+    """The processors: `cores` that the run may use, and their load while steps ran, None if not sampled.
 
-    `load.others` is what other programs took of those cores. `first` and `last` are the load during the first and the
+    `load.others` is the use of those cores by other programs. `first` and `last` are the loads during the first and the
     last sixth of the steps.
     """
 
@@ -307,12 +307,12 @@ class Host:
 
     @property
     def others_frac(self) -> float:
-        """Share of the cores that other programs took, 0 where that was not sampled."""
+        """Share of the cores that other programs took, 0 if not sampled."""
         return self.load.others / self.cores if self.load is not None and self.cores else 0.0
 
     @property
     def got_busier(self) -> bool:
-        """Say whether the processors were busier with others, or waited for longer, at the end than at the start."""
+        """Whether others used the processors more, or work waited longer for them, at the end than at the start."""
         if self.first is None or self.last is None:
             return False
         taken = (self.last.others - self.first.others) / self.cores

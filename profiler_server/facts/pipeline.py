@@ -1,4 +1,4 @@
-"""What the stages and queues of a data pipeline did: of a DataLoader, and of the user's own."""
+"""The activity of the stages and queues of a data pipeline, a DataLoader's or the user's own."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ class QueueSummary:
 
 @dataclass(frozen=True)
 class StageSummary:
-    """Shares are of the replicas' wall time, or of the steps for what the training process runs; `mean_ns` is work per batch. `loader` is None for a stage of the user's."""
+    """Shares are of the replicas' wall time, or of the steps for stages in the training process. `mean_ns` is work per
+    batch. `loader` is None for a stage of the user's."""
 
     name: str
     replicas: int
@@ -35,7 +36,7 @@ class StageSummary:
 
 @dataclass(frozen=True)
 class OwnStage:
-    """One stage of the user's: the queues that it takes from and puts into, as far as it waited for them."""
+    """A stage of the user's, with the queues that it reads and writes, as far as it waited for them."""
 
     summary: StageSummary
     inputs: tuple[str, ...]
@@ -50,8 +51,8 @@ class OwnStage:
 class Making:
     """How far the workers were behind the step.
 
-    `made_frac` is the share of the requests whose batch was finished before it was asked for, `unmade_wait_frac` the
-    share of all waiting that passed before the batch was finished; the rest was spent on receiving it.
+    `made_frac` is the share of the requests whose batch was already finished. `unmade_wait_frac` is the share of all
+    waiting before the batch was finished; the rest was receiving.
     """
 
     made_frac: float
@@ -60,7 +61,7 @@ class Making:
 
 @dataclass(frozen=True)
 class OwnMaking:
-    """Batches that the training process makes itself: the mean wait for one, and the part of it that stages were timed."""
+    """Batches that the training process makes itself: the mean wait for a batch, and the timed stages in that wait."""
 
     wait_ns: float
     timed_ns: float
@@ -68,11 +69,10 @@ class OwnMaking:
 
 @dataclass(frozen=True)
 class WorkerLoad:
-    """How much of their time the workers work, and how much of that they need a processor (None: not recorded).
+    """The share of time that the workers work, and the share of the work that needs a processor (None: not recorded).
 
-    Waiting for a processor that others hold is not counted as work. `queued_frac` is the share of its time that the
-    training thread waits for a processor. `making` and, without workers, `own` are None where fetches and work cannot be
-    compared.
+    Waiting for a processor that others hold is not work. `queued_frac` is the share of its time that the training
+    thread waits for a processor. `making`, and `own` without workers, are None if requests and work cannot be compared.
     """
 
     busy_frac: float

@@ -1,4 +1,4 @@
-"""The ranks of a job side by side, as pages and sentences read them."""
+"""The ranks of a job side by side, as pages and sentences use them."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from profiler_server.facts.job import RankVerdict
 from profiler_server.facts.machine import DeviceTimes
 
 MOST_RANKS = 4_096
-"""Ranks that are set side by side, from the first."""
+"""The most ranks that are compared: the first ones."""
 
 
 @dataclass(frozen=True)
 class RankFigures:
-    """One rank. Means are over the steps of its average, batches (`noun`) where it only infers; `own_ns` is the step
-    without being held in collectives.
+    """One rank. Means are over the steps of its average, or over batches (`noun`) if it only infers. `own_ns` is the
+    step without the time held in collectives.
 
-    `noise_ns` is the standard error of `own_ns`. `starved_frac` is the share of its time that the training process was
-    ready to run and had no processor. `reason` says why a rank has no figures, which are 0 then.
+    `noise_ns` is the standard error of `own_ns`. `starved_frac` is the share of its time in which the training process
+    was ready to run and had no processor. `reason` is why a rank has no figures, which are 0 then.
     """
 
     rank: int
@@ -40,14 +40,14 @@ class RankFigures:
 
 
 def find_noun(ranks: Sequence[RankFigures]) -> str:
-    """Return what the steps of the ranks are called: batches where all of them only infer."""
+    """Return the noun for the steps of the ranks: batch if all of them only infer."""
     nouns = {rank.noun for rank in ranks if rank.steps}
     return "batch" if nouns == {"batch"} else "step"
 
 
 @dataclass(frozen=True)
 class RankGrid:
-    """A figure by rank (row) and stretch of `size` steps from `first` on (column); not a number where it is not known."""
+    """A figure by rank (row) and by group of `size` steps from `first` (column); NaN if unknown."""
 
     ranks: tuple[int, ...]
     first: npt.NDArray[np.int64]
@@ -57,11 +57,11 @@ class RankGrid:
 
 @dataclass(frozen=True)
 class CollectiveRow:
-    """The calls of one name by one rank. `wait_ns` is None where no other rank's calls match; `late` counts the calls
-    for which this rank came last.
+    """The calls of one name by one rank. `wait_ns` is None if no other rank's calls match. `late` is the number of
+    calls in which this rank came last.
 
-    Bandwidths are over the transfers, None where the sizes are not known. Where no other rank's calls match they are
-    over the rank's own time, which holds its waits, and so are the least that they can be.
+    Bandwidths are over the transfer time, None if the sizes are unknown. Without matching calls they are over the
+    rank's own time, which includes its waits, and are lower bounds.
     """
 
     rank: int
@@ -82,8 +82,8 @@ Clock = Literal["one", "aligned", "unknown"]
 
 @dataclass(frozen=True)
 class Collectives:
-    """The collectives of all ranks. `clock_residual_ns` is how well aligned clocks agree; `in_windows` says that all were
-    seen in detailed windows, and none was timed outside of them."""
+    """The collectives of all ranks. `clock_residual_ns` is the error of the aligned clocks. `in_windows` means that all
+    were recorded in detailed windows only."""
 
     rows: tuple[CollectiveRow, ...]
     clock: Clock = "one"
@@ -93,9 +93,9 @@ class Collectives:
 
 @dataclass(frozen=True)
 class SlowCall:
-    """The call that takes most too long. It is the `number`-th of that name and group in a step, from 1, of `count`.
+    """The call with the largest excess time: the `number`-th of its name and group in a step, from 1, of `count`.
 
-    `transfer_ns` is its median over the steps, and `expected_ns` what it takes at most at the speed of the others.
+    `transfer_ns` is its median over the steps, `expected_ns` its longest expected time at the speed of the others.
     """
 
     group: str
@@ -116,15 +116,14 @@ class SlowCall:
 class JobSlowdown:
     """What-if figures of a job. Each S is a ratio of mean step times to those of the ideal job, 1 for no slowdown.
 
-    `slowdown` is S, `waste_frac` 1 - 1/S; `discrepancy_frac` is the measured mean step over the modelled one, less 1.
-    `by_operation`, `by_rank` and `by_stage` are S with only that part as it was measured. `worker_share` (M_W) and
-    `stage_share` (M_S) say which part of the loss would be gone with the worst 3 % of the ranks, or the last stage,
-    mended. `mend_rank_gain_ns` is what the mean step would gain if that rank alone were as the ideal one, None where ranks meet
-    once in each step: the verdict measures it there, by how late each of them comes.
-    `even_stages_frac` is the share of the mean step that goes where all stages have the same work, and `even_work_frac`
-    where all micro-batches of a stage have. `method` is
-    replay (of every operation) or steps (one synchronisation per step). `stages` are the ranks of each stage of a
-    pipeline. `reason` says why the figures are absent.
+    `slowdown` is S, `waste_frac` 1 - 1/S. `discrepancy_frac` is the measured mean step over the modelled one, less 1.
+    `by_operation`, `by_rank` and `by_stage` are S if only that operation, rank or stage stays as measured.
+    `worker_share` (M_W) and `stage_share` (M_S) are the shares of the loss that mending the worst 3 % of the ranks, or
+    the last stage, would remove. `mend_rank_gain_ns` is the gain of the mean step if that rank alone were ideal. It is
+    None if ranks meet once in each step, where the verdict measures the gain by each rank's lateness.
+    `even_stages_frac` is the share of the mean step saved with equal work in all stages, `even_work_frac` with equal
+    micro-batches in each stage. `method` is replay (of every operation) or steps (one synchronisation per step).
+    `stages` are the ranks of each pipeline stage. `reason` is why the figures are absent.
     """
 
     slowdown: float | None = None
@@ -145,7 +144,7 @@ class JobSlowdown:
 
 @dataclass(frozen=True)
 class Example:
-    """Ranks, the one that is waited for first; `step` is None where no step is known in which all of them met."""
+    """Ranks, with the rank that is waited for first. `step` is None if no known step has all of them in a meeting."""
 
     ranks: tuple[int, ...]
     step: int | None
@@ -153,7 +152,7 @@ class Example:
 
 @dataclass(frozen=True)
 class Ended:
-    """How a job ended, or stands still; `is_hang` says that its dumps or a status tell that, and nothing was recorded."""
+    """How a job ended or stands still. `is_hang` means that its dumps or a status show a hang, without a recording."""
 
     title: str
     sentence: str
@@ -162,8 +161,9 @@ class Ended:
 
 @dataclass(frozen=True)
 class Compared:
-    """What two ranks or more tell together. `own_ns` is what each works in the mean step; `devices` are those that were
-    read so far, and `pending` counts the others. `standstills` says when the job stood still and got on."""
+    """Results that need at least two ranks. `own_ns` is the own work of each rank in the mean step. `devices` are the
+    devices read so far; `pending` is the number not yet read. `standstills` describes when the job stood still and went
+    on."""
 
     verdict: RankVerdict
     own_ns: Mapping[int, float]
@@ -178,10 +178,10 @@ class Compared:
 
 @dataclass(frozen=True)
 class JobFacts:
-    """All that the Ranks page shows. `query` is that of its address, `numbers` are all ranks that have a folder.
+    """All content of the Ranks page. `query` is that of its address, `numbers` are all ranks with a folder.
 
-    `ranks` are those of `wanted` that were read so far, `is_whole` says that these are all; `compared` is None where no two
-    can be. `status` is what NCCL's status tells of a job without a fault.
+    `ranks` are the members of `wanted` read so far; `is_whole` means that all were read. `compared` is None if no two
+    ranks can be compared. `status` is NCCL's status of a job without a fault.
     """
 
     query: Mapping[str, str]

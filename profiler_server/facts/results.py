@@ -1,4 +1,4 @@
-"""What is said of a rank, as pages and `report --json` have it: what bounds it, what to change, its operators.
+"""The results for a rank, as on pages and in `report --json`: what bounds it, what to change, its operators.
 
 Field names are the keys of `report --json` (see docs/format.md): times are ns, shares are fractions, absent is None.
 """
@@ -14,15 +14,15 @@ from profiler_server.facts.case import Abstention, Evidence
 BoundKind = Literal[
     "input", "receive", "processor", "transfer", "launch", "compute", "communication", "overhead", "pipeline", "unknown"
 ]
-"""`receive` and `processor`: the step waits for batches that are ready, to receive them or for a free processor.
-`pipeline`: a run without steps, whose own pipeline is limited by a stage."""
+"""`receive`: the step waits to receive batches that are ready. `processor`: it waits for a free processor although
+batches are ready. `pipeline`: a run without steps, limited by a stage of the user's own pipeline."""
 
 
 @dataclass(frozen=True)
 class BoundBy:
-    """What the run is bound by. `stage` is the data stage to blame where the kind is input, receive or pipeline.
+    """What the run is bound by. `stage` is the limiting data stage if the kind is input, receive or pipeline.
 
-    `confidence` says in words how sure that is, and why.
+    `confidence` describes in words how certain that is, and why.
     """
 
     kind: BoundKind
@@ -36,10 +36,10 @@ class BoundBy:
 class Suggestion:
     """A claim about a step time that a re-run can check. `rule` is a stable id.
 
-    `measured` and `threshold` are sentences with figures; `change` is the code to copy; predictions are step times,
-    None where the rule makes no claim. `settings` are the arguments of the DataLoader that it asks for, with their values.
-    `fix` is the change in a few words. `shortens` names the phases that the change makes shorter, empty where it may be any.
-    `saved_per_step_frac` is what a change between the steps saves of the run, as a share of its steps.
+    `measured` and `threshold` are sentences with figures. `change` is the code to copy. Predictions are step times,
+    None if the rule makes no claim. `settings` are the DataLoader arguments to set, with their values. `fix` is the
+    change in a few words. `shortens` names the phases that get shorter, empty if any may. `saved_per_step_frac` is the
+    saving of a change between the steps, as a share of the steps.
     """
 
     rule: str
@@ -61,11 +61,11 @@ class Suggestion:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """Everything that the rules have to say of one rank. `sentence` is the verdict as the Overall page shows it.
+    """The results of all rules for one rank. `sentence` is the verdict on the Overall page.
 
-    `end` is the part of it that comes first where the job stands still or did not end well, `limit` the one that says what
-    the rank is bound by, without what to change. `silence` says why there is no suggestion, empty where there is one; `warnings` what could not be judged by a fault
-    of ours, one line each.
+    `end` is its beginning if the job stands still or did not end well. `limit` is the sentence on what the rank is
+    bound by, without what to change. `silence` is why there is no suggestion, empty if there is one. `warnings` are
+    results missing because of an error in Stepscope, one line each.
     """
 
     bound_by: BoundBy

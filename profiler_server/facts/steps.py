@@ -1,4 +1,4 @@
-"""The steps of a rank: which of them count, what holds them up, and the functions that they run in.
+"""The steps of a rank: which count, what holds them up, and the functions that run in them.
 
 Times are ns; `*_ns` per step are means.
 """
@@ -22,11 +22,11 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class NamedFunction:
-    """A function and its share of the samples of a phase or stage; `low_frac` to `high_frac` holds it in 95 of 100 cases.
+    """A function and its share of the samples of a phase or stage; `low_frac` to `high_frac` is the 95 % interval.
 
-    `caller` is the function of the user's that calls a library, empty for code of the user's own. `file` and `line` are
-    where the user's code was seen most often. `is_own_line` says that the line itself is meant, with what it calls that is
-    not written in Python: of the loop and of methods of a data set each line counts for itself.
+    `caller` is the user's function that calls a library, empty for the user's own code. `file` and `line` are where the
+    user's code was seen most often. `is_own_line` means the line itself, with everything that it calls outside Python:
+    lines of the loop and of data set methods are counted separately.
     """
 
     function: str
@@ -50,7 +50,7 @@ class NamedFunction:
 
 @dataclass(frozen=True)
 class Part:
-    """What ran in a phase or a stage: how often it was sampled, and what is named of it, the longest first."""
+    """The functions that ran in a phase or stage: the number of samples, and the named functions, longest first."""
 
     name: str
     samples: int
@@ -58,15 +58,15 @@ class Part:
 
     @property
     def dominant(self) -> NamedFunction | None:
-        """The function that takes most of it, if one does."""
+        """The function that takes most of the phase or stage; None if no function does."""
         first = self.functions[0] if self.functions else None
         return first if first is not None and first.share_frac >= DOMINANT_FRAC else None
 
 
 @dataclass(frozen=True)
 class OwnWork:
-    """The share of a phase's samples in the user's own code, outside of modules and calls of torch, with the bounds that hold
-    it in 95 of 100 cases. `functions` are what is named of it, with their shares of the work, the largest first."""
+    """The share of a phase's samples in the user's own code, outside of modules and torch calls, with its 95 %
+    interval. `functions` are named functions with their shares of the work, largest first."""
 
     samples: int
     share_frac: float
@@ -80,7 +80,7 @@ Kind = Literal["checkpoint", "validation", "between", "compile", "recompile", "r
 
 @dataclass(frozen=True)
 class Held:
-    """One thing that holds the training thread; `reason` is PyTorch's for a compilation, "" else."""
+    """Something that holds the training thread. `reason` is PyTorch's for a compilation, otherwise ""."""
 
     kind: Kind
     name: str
@@ -88,7 +88,7 @@ class Held:
 
     @property
     def label(self) -> str:
-        """What it is in a few words: "checkpoint (torch.save)"."""
+        """A label in a few words: "checkpoint (torch.save)"."""
         if self.kind == "compile":
             return f"compilation of {self.name}"
         if self.kind == "recompile":
@@ -102,10 +102,10 @@ class Held:
 
 @dataclass(frozen=True)
 class Interruptions:
-    """Each row is one time that something of `held` held the thread: `which` is its place there, `row` that in its table.
+    """Each row is one interruption of the thread: `which` is its index in `held`, `row` its index in its table.
 
-    `depth` is how deep a range was nested; rows are in order of their start. Passes of validation lie between steps, and
-    so does what is between epochs.
+    `depth` is the nesting depth of a range. Rows are in order of their start. Passes of validation and changes of epoch
+    lie between steps.
     """
 
     held: tuple[Held, ...]
@@ -124,7 +124,7 @@ class Interruptions:
 
 @dataclass(frozen=True)
 class HeldSum:
-    """How often something held the thread and for how long; `longest_at_ns` is when it did so longest."""
+    """How often something held the thread, and for how long. `longest_at_ns` is when the longest began."""
 
     held: Held
     count: int
@@ -137,9 +137,9 @@ NOTHING = Interruptions((), *(np.zeros(0, np.int64),) * 4)
 
 
 def sum_interruptions(found: Interruptions) -> tuple[HeldSum, ...]:
-    """Sum all but what the user marked by name, the longest in all first.
+    """Sum the interruptions by name, except those that the user marked, longest total first.
 
-    A range inside of another of the list counts for both. The reason is that of the longest.
+    Nested ranges both count. The reason is that of the longest interruption.
     """
     places: dict[tuple[Kind, str], list[int]] = {}
     for place, held in enumerate(found.held):
@@ -160,7 +160,7 @@ def _sum_rows(found: Interruptions, rows: Ints) -> HeldSum | None:
 
 @dataclass(frozen=True)
 class CompileEvents:
-    """Events of one kind. `function` is the one with the most of them, `reason` its most frequent, in one line."""
+    """Events of one kind. `function` has the most events, `reason` is its most frequent reason in one line."""
 
     count: int = 0
     duration_ns: int = 0
@@ -171,7 +171,7 @@ class CompileEvents:
 
 @dataclass(frozen=True)
 class Logged:
-    """The library that took longest; `step_ns` is its mean per training step, calls between the steps included."""
+    """The logging library that took longest. `step_ns` is its mean per training step, calls between steps included."""
 
     name: str
     calls: int
@@ -181,9 +181,10 @@ class Logged:
 
 @dataclass(frozen=True)
 class Shift:
-    """A change at the place `at` of the steps given; `before_ns` and `after_ns` are the medians on both sides.
+    """A change at index `at` of the given steps. `before_ns` and `after_ns` are the medians on both sides.
 
-    `held_frac` is the smaller part, of the blocks before and of those after, that lie on their side of the middle.
+    `held_frac` is the share of blocks on their own side of the middle value, before or after the change, whichever is
+    smaller.
     """
 
     at: int
@@ -199,7 +200,8 @@ class Shift:
 
 @dataclass(frozen=True)
 class SlowConvolutions:
-    """Convolutions for which no library has code: their share of the operators' time, and what of theirs float32 saves."""
+    """Convolutions for which no library has code: their share of the operators' time, and the share of their time that
+    float32 saves."""
 
     share_frac: float = 0.0
     saved_frac: float = 0.0
@@ -207,7 +209,7 @@ class SlowConvolutions:
 
 @dataclass(frozen=True)
 class LoopedPhase:
-    """A phase of the mean step, and what is saved of it with one call for all rows: surely, and at most."""
+    """A phase of the mean step, and the time saved by one call for all rows: certainly, and at most."""
 
     phase: str
     low_ns: float
@@ -216,10 +218,10 @@ class LoopedPhase:
 
 @dataclass(frozen=True)
 class LoopedRows:
-    """A loop over the `rows` rows of a tensor, in which a step calls operators `calls` times, most often those of `names`.
+    """A loop over the `rows` rows of a tensor, which calls operators `calls` times a step, most often those in `names`.
 
-    `is_free`: no row needs the result of another, as far as can be told: they are the samples of a batch, or are gathered by
-    lists of numbers. `holds_batches`: every call works on whole batches, so what it goes over is time or space.
+    `is_free`: no row seems to need another row's result, because the rows are samples of a batch or gathered by lists
+    of numbers. `holds_batches`: every call works on whole batches, so the loop is over time or space.
     """
 
     rows: int
@@ -232,8 +234,8 @@ class LoopedRows:
 
 @dataclass(frozen=True)
 class AnomalyWork:
-    """Per step: the nodes of the backward, of each of which the forward keeps a traceback, and the time of looking for
-    NaN after each of them."""
+    """Per step: the number of backward nodes, for each of which the forward keeps a traceback, and the time to check
+    for NaN after each node."""
 
     nodes: float
     checks_ns: float
@@ -241,7 +243,7 @@ class AnomalyWork:
 
 @dataclass(frozen=True)
 class SampledShare:
-    """A share of so many samples; `low_frac` to `high_frac` holds it in 95 of 100 cases."""
+    """A share from `samples` samples; `low_frac` to `high_frac` is the 95 % interval."""
 
     samples: int
     share_frac: float
@@ -251,10 +253,9 @@ class SampledShare:
 
 @dataclass(frozen=True)
 class Sampled:
-    """What ran where stacks were sampled: by the phases taken together, by the stages of the loader that the steps wait for,
-    and by phase what of it is the user's own. `tracebacks` is what keeping tracebacks takes of the forward, None where too
-    few samples tell.
-    """
+    """What ran where stacks were sampled: by combined phases, by stages of the loader that the steps wait for, and the
+    user's own work by phase. `tracebacks` is the share of the forward spent on keeping tracebacks, None with too few
+    samples."""
 
     phases: Mapping[tuple[str, ...], Part]
     stages: Mapping[tuple[str, ...], Part]
@@ -268,9 +269,10 @@ COMPUTING = ("forward", "backward", "optimizer")
 
 @dataclass(frozen=True)
 class ChosenSteps:
-    """Training steps as arrays of equal length in time order, and what each is: `StepSelection`, as far as rules read it.
+    """Training steps as equal-length arrays in time order, with the kind of each: the fields of `StepSelection` that
+    rules read.
 
-    `kept` are those that the average covers; `regular` leaves out the first of each epoch, too.
+    `kept` are the steps in the average; `regular` also leaves out the first step of each epoch.
     """
 
     step: Ints
@@ -289,10 +291,10 @@ def read_column(rows: pa.Table, name: str) -> Ints:
 
 @dataclass(frozen=True)
 class Steps:
-    """The training steps and what they are made of, as means over the steps of the average.
+    """The training steps and their composition, as means over the steps of the average.
 
     `rows` are training steps, aligned with `selection`; `other_rows` are the others. `regular_phases_ns` leave out the
-    first steps of an epoch.
+    first steps of epochs.
     """
 
     rows: pa.Table
@@ -305,24 +307,24 @@ class Steps:
     compiles: Mapping[str, CompileEvents]
     logged: Logged | None = None
     noun: str = "step"
-    """What a step is called: batch, where the run only infers."""
+    """The noun for a step: batch if the run only infers."""
     micro_batches: int = 1
     """Batches whose gradients the usual step accumulates."""
     slow_convolutions: SlowConvolutions = field(default_factory=SlowConvolutions)
     operator_fracs: Mapping[str, float] = field(default_factory=dict)
-    """Share of each phase in operators, as the detailed steps show it; empty where there are none."""
+    """Share of each phase spent in operators, from the detailed steps; empty without any."""
     looped: LoopedRows | None = None
-    """A loop of Python over the rows of a tensor, as the detailed steps show it."""
+    """A Python loop over the rows of a tensor, found in the detailed steps."""
     stalled: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
-    """Places of the regular steps that are much longer than usual."""
+    """Indices of the regular steps that are much longer than usual."""
     stall_cause: str = ""
-    """What held most of those, if it has a name."""
+    """What held most of the stalled steps, "" if it has no name."""
     shift: Shift | None = None
-    """Where the regular steps became longer or shorter for good, None where they did not."""
+    """Where the regular steps became longer or shorter for good, None if they did not."""
 
     @property
     def steady(self) -> int:
-        """How many steps are regular: no warm-up, not in a window, not the first of an epoch."""
+        """Number of regular steps: no warm-up, not in a window, not the first of an epoch."""
         return int(self.selection.regular.sum())
 
     def share(self, *names: str) -> float:
@@ -330,6 +332,6 @@ class Steps:
         return sum(self.phases_ns[name] for name in names) / self.mean_ns if self.mean_ns else 0.0
 
     def find_growth(self, before: Ints, after: Ints) -> dict[str, float]:
-        """Return by how many ns the median of each phase grew from some steps, by their places, to others."""
+        """Return the growth of each phase's median in ns, from the steps at indices `before` to those at `after`."""
         values = {name: read_column(self.rows, f"{name}_ns") for name in PHASE_NAMES}
         return {name: float(np.median(times[after]) - np.median(times[before])) for name, times in values.items()}

@@ -71,7 +71,7 @@ def _count_ahead(case: Case) -> int:
 
 
 def _takes_other_batches(case: Case, before: Ints, after: Ints) -> bool:
-    """Say whether steps do other work after the change: batches of another size, or another number of them."""
+    """Return whether steps do other work after the change: batches of another size, or another number of batches."""
     columns = ("samples", "forwards", "backwards")
     values = (read_column(case.steps.rows, name) for name in columns)
     return any(np.median(counts[before]) != np.median(counts[after]) for counts in values)
@@ -99,7 +99,8 @@ def _judge_jitter(case: Case) -> Finding | None:
 
 
 def _read_own(case: Case) -> Floats:
-    """Return regular steps without their wait for data and garbage collection, and without those that something held."""
+    """Return the durations of regular steps without checkpoint, validation or compilation, less data wait and garbage
+    collection, ns."""
     rows, selection = case.steps.rows, case.steps.selection
     known = read_column(rows, "data_wait_ns") + read_column(rows, "gc_ns")
     held = case.steps.interruptions.of_kind("checkpoint", "validation", "compile", "recompile").start_ns
@@ -159,9 +160,10 @@ def _judge_worker_restart(case: Case) -> Finding | None:
 
 
 def _measure_restarts(case: Case, restarts: Mask, workers: int) -> Floats:
-    """Return for each restart how much longer its epoch's first steps wait for data than steps usually do, ns.
+    """Return for each restart how much longer the first steps of its epoch wait for data than usual steps, ns.
 
-    Each worker is late with its first batch. The first batch has to be made even by a worker that lives.
+    After a restart each worker is late with its first batch. Even a running worker has to make the first batch of an
+    epoch, so the work on one batch is subtracted.
     """
     kept = np.flatnonzero(case.steps.selection.kept)
     waits = read_column(case.steps.rows, "data_wait_ns")[kept]
@@ -211,9 +213,9 @@ def _judge_warm_up(case: Case) -> Finding | None:
 
 
 def _choose_less(passes: int) -> tuple[str, float]:
-    """Return a way to evaluate less, by its entry, and the part of the evaluation that is left.
+    """Return a way to evaluate less, as the name of its text, and the share of the evaluation that remains.
 
-    That is every fifth pass where there are five, every second one where there are two, else half of the samples.
+    That is every fifth pass if there are five, every second pass if there are two, else half of the samples.
     """
     if passes < 2:
         return "validation_share.samples", 0.5

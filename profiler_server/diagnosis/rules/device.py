@@ -131,7 +131,7 @@ def _judge_needless_checkpointing(case: Case) -> Finding | Abstention | None:
 
 @dataclass(frozen=True)
 class _Seen:
-    """What a window may show: without it the replayed step is shorter, in the part named."""
+    """A pattern that a window may show. Without it the replayed step is shorter, in the named piece of the step."""
 
     id: str
     knob: str

@@ -148,9 +148,10 @@ def _judge_threads_over_cores(case: Case) -> Finding | None:
 
 
 def _stop_queueing(case: Case, taken_frac: float) -> WhatIf | None:
-    """Return the what-if of the main thread's waits for a processor that no one else takes; None where they are unknown.
+    """Return the what-if that removes the main thread's waits for a processor; None if they are unknown.
 
-    The other threads wait as well, and who waits for them spins: what is saved in all is known within a wide range.
+    The other threads also queue, and a thread that waits for them spins. The total saving is therefore known only
+    within a wide range.
     """
     load = case.host.load
     if load is None or load.queued_frac is None:

@@ -33,7 +33,7 @@ from profiler_server.words.phrases import (
 
 
 def _choose_readers(case: Case) -> Choice | None:
-    """Return how many workers would make the batches of the training thread; None where moving them costs as much."""
+    """Return how many workers should make the batches of the training thread; None if moving the batches costs as much."""
     return case.loading.choices.workers if case.loading.batch_ns >= 3 * limits.SEND_NS else None
 
 
@@ -68,7 +68,7 @@ def _judge_no_workers(case: Case) -> Finding | None:
 
 
 def _say_no_processor(case: Case) -> Finding:
-    """State the fact: who sees a wait for data and num_workers=0 thinks of workers first."""
+    """Return a finding without advice: a user who sees a data wait and num_workers=0 thinks of workers first."""
     cores = case.host.cores
     processors = "one processor is" if cores == 1 else f"{cores:g} processors are"
     text = describe(case, "no_workers.no_processor", processors=processors, busy_frac=min(case.demand_frac, 1.0))
@@ -260,8 +260,10 @@ def _blame_sending(case: Case, batches: BatchTimes, send_ns: float) -> Finding:
 
 
 def _find_freeing(case: Case) -> float:
-    """Return how long the step takes to free the batch before: objects that were unpickled go one by one, where the loop
-    takes its next batch over, which is a line of its own that is in no operator.
+    """Return how long the step takes to free the previous batch, ns.
+
+    Unpickled objects are freed one by one on the line of the loop that receives the next batch, outside of any
+    operator.
     """
     culprit = find_dominant(find_in_phases(case, "h2d"))
     if case.device.is_used or culprit is None or not culprit.is_own_line:

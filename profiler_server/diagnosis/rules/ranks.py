@@ -259,7 +259,7 @@ def _judge_no_sync_missing(case: Case) -> Finding | None:
 
 
 def _drop_reductions(case: Case) -> WhatIf:
-    """Return the what-if of reductions that are left out; on processors they also slow the backward that hides them."""
+    """Return the what-if of omitted reductions. On processors the reductions also slow the backward that hides them."""
     what_if = shorten_step(case, "communication", case.transfer_ns, case.needless_syncs_frac)
     if not _reduces_on_processors(case):
         return what_if
@@ -310,7 +310,7 @@ def _judge_bucket_size(case: Case) -> Finding | Abstention | None:
 
 
 def _describe_replayed(case: Case, seen: Sighting, gain: Gain) -> Finding | None:
-    """Judge buckets that the window shows: joined ones are sent later, so only the replay knows what they save."""
+    """Judge buckets that the window shows. Joined buckets are sent later, so only the replay gives their saving."""
     if gain.frac < MIN_GAIN_FRAC:
         return None
     figures = seen.figures

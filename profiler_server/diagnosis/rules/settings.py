@@ -51,7 +51,7 @@ def _judge_anomaly_mode(case: Case) -> Finding:
 
 @dataclass(frozen=True)
 class _Cost:
-    """What anomaly detection takes of a step: at the least, usually, and at most."""
+    """The cost of anomaly detection per step: least, usual and most, ns."""
 
     least_ns: float
     usual_ns: float
@@ -61,7 +61,7 @@ class _Cost:
 
 
 def _measure_anomaly(case: Case) -> _Cost | None:
-    """Add up tracebacks and checks: sampled and recorded where they were, tracebacks else by the number of operators."""
+    """Return the cost of tracebacks and checks. Tracebacks without samples are estimated from the number of operators."""
     forward_ns, backward_ns = case.steps.phases_ns["forward"], case.steps.phases_ns["backward"]
     work = case.anomaly
     checks_ns = min(work.checks_ns if work is not None else 0.0, backward_ns)
@@ -91,10 +91,10 @@ def _measure_anomaly(case: Case) -> _Cost | None:
 
 
 def _bound(seen: SampledShare) -> tuple[float, float, float]:
-    """Return the least, usual and largest share of a phase that goes with tracebacks, by how many samples lie in them.
+    """Return the least, usual and largest share of a phase that tracebacks cost, from the number of samples in them.
 
-    Keeping and freeing them costs the other samples: in two measured programs the forward without them took 6 % of what it
-    took with them, where the samples left 16 and 26 %.
+    Keeping and freeing tracebacks also slows the other samples. In two measured programs the forward without tracebacks
+    took 6 % of its time with them, while samples outside of tracebacks were 16 and 26 %.
     """
     return 0.8 * seen.low_frac, 1.0 - 0.4 * (1.0 - seen.share_frac), 1.0 - 0.15 * (1.0 - seen.high_frac)
 
@@ -129,7 +129,7 @@ def _judge_needless_grad(case: Case) -> Finding | Abstention | None:
 
 
 def _judge_training(case: Case) -> Finding | None:
-    """Look for parameters with gradients that no optimizer updates, such as those of a teacher or a frozen backbone."""
+    """Judge parameters with gradients that no optimizer updates, such as those of a teacher or a frozen backbone."""
     found = case.facts.get("unused_gradients")
     noted = [found.get(name) for name in ("parameters", "updated")] if isinstance(found, Mapping) else []
     counts = [count for count in noted if isinstance(count, int) and count >= 0]
@@ -198,10 +198,10 @@ _COMPUTED = ("forward", "backward")
 def _judge_bf16_unused(case: Case) -> Finding | None:
     """Training on processors multiplies in float32, although this one multiplies bfloat16 faster (needs the probe).
 
-    Say it where the model's own products were faster in bfloat16, conversions included.
+    The finding needs the model's own products to be faster in bfloat16, conversions included.
 
-    Source: the probe. It times products with up to two of the model's largest weight matrices (2,048 a side at most, with 256
-    rows). What bfloat16 saves of them is taken of half of forward and backward: not all of that is products.
+    Source: the probe. It times products with up to two of the model's largest weight matrices (2,048 a side at most,
+    with 256 rows). The saving applies to half of forward and backward, because not all of their work is products.
     """
     products = case.products
     if products is None or products.is_autocast or case.device.is_used:
@@ -235,7 +235,7 @@ def _judge_float64(case: Case) -> Finding | None:
 
 
 def _count_parameters(case: Case) -> tuple[int, int]:
-    """Return how many trained parameters are float64, and how many there are; 0, 0 where that was not recorded."""
+    """Return the number of trained float64 parameters, and of all trained parameters; 0, 0 if not recorded."""
     double = whole = 0
     optimizers = case.facts.get("optimizers")
     for entry in optimizers if isinstance(optimizers, list) else ():
@@ -252,17 +252,17 @@ _PHASES_OF = {
     "gradients": ("backward", "optimizer"),
     "states": ("optimizer",),
 }
-"""What computes with each kind of number."""
+"""The phases that compute with each kind of number."""
 _WORDS = {"parameters": "parameters", "gradients": "gradients", "states": "states of the optimizer"}
 
 
 def _judge_subnormals(case: Case) -> Finding | None:
     """Numbers so close to zero that the processor computes with them many times more slowly (needs the probe).
 
-    Say it where multiplying copies of them was slow.
+    The finding needs a slow multiplication of copies of those numbers.
 
-    Source: the probe. It counts the subnormal among up to 327,680 numbers of each kind, and multiplies them by 0.75, as they
-    are and flushed to zero. What that saves of them is taken of three quarters of the phases that use such numbers.
+    Source: the probe. It counts the subnormal numbers among up to 327,680 of each kind. It multiplies them by 0.75, as
+    they are and flushed to zero. The saving applies to three quarters of the phases that use such numbers.
     """
     slow = [group for group in case.subnormals if _is_slow(group)]
     if case.device.is_used or not slow:

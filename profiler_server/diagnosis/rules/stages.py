@@ -24,7 +24,7 @@ from profiler_server.words.phrases import (
 
 
 def _find_awaited(case: Case, stage: str) -> BatchTimes | None:
-    """Return the work on batches where the steps wait for this stage of it."""
+    """Return the work on each batch, if the steps wait for this stage of it."""
     awaits = case.loading.is_input_bound and case.loading.bottleneck.stage == stage
     return case.loading.batches if awaits else None
 
@@ -34,7 +34,10 @@ _DOING = {"read": "reading", "transform": "transforms", "collate": "collating"}
 
 
 def _judge_slow(case: Case, stage: str, entry: str, seen: str = ".", left_frac: float = 0.5) -> Finding | None:
-    """Name the stage that the steps wait for; `seen` follows its share of the work, `left_frac` is left of it then."""
+    """Return a finding on the stage that the steps wait for.
+
+    `seen` is text to follow its share of the work. `left_frac` is the share of the stage that remains after the fix.
+    """
     batches = _find_awaited(case, stage)
     if batches is None:
         return None
@@ -219,7 +222,7 @@ def _judge_workers_take_processors(case: Case) -> Finding | Abstention | None:
 
 
 def _say_files(case: Case, stage: str) -> str:
-    """Say how many files a sample lies in, where it is in several small ones."""
+    """Describe how many files hold one sample, if there are several small files."""
     reading = case.loading.reading
     if stage != "read" or reading is None or not reading.files or not reading.samples or reading.bytes is None:
         return ""

@@ -53,7 +53,7 @@ def _judge_checkpoint_stall(case: Case) -> Finding | None:
 
 
 def _find_step(case: Case, most: HeldSum) -> tuple[Evidence, ...]:
-    """Point at the step that the longest one lies in."""
+    """Return the step that contains the longest interruption, as evidence."""
     starts = read_column(case.steps.rows, "start_ns")
     at = int(starts.searchsorted(most.longest_at_ns, side="right")) - 1
     if at < 0:
@@ -129,9 +129,11 @@ def _judge_periodic_stall(case: Case) -> Finding | None:
 
 
 def _find_culprit(case: Case, phase: str, excess_ns: float) -> NamedFunction | None:
-    """Return the function that most of the phase goes to, if the stalls are most of the phase, and it is in the stalls.
+    """Return the function that takes most of the phase, if the stalls are most of the phase and the function runs in
+    them.
 
-    Functions are known of the whole phase: one that takes more of it than all other steps do runs in the stalls.
+    Functions are known only for the whole phase. A function that takes more of it than all other steps do must run in
+    the stalls.
     """
     stalled_frac = min(excess_ns / max(case.steps.phases_ns[phase], 1.0), 1.0)
     culprit = find_dominant(find_in_phases(case, phase))
@@ -140,7 +142,7 @@ def _find_culprit(case: Case, phase: str, excess_ns: float) -> NamedFunction | N
 
 
 def _is_known(case: Case, excess_ns: float) -> bool:
-    """Say whether the stalls are checkpoints or recompilations that were seen: the rules about those know more."""
+    """Return whether the stalls are recorded checkpoints or recompilations, which have better rules."""
     kinds: tuple[Kind, ...] = ("checkpoint", "recompile")
     return any(
         float(case.steps.interruptions.of_kind(kind).duration_ns.sum()) >= limits.EXPLAINED_FRAC * excess_ns
@@ -158,7 +160,7 @@ def _find_period(numbers: Ints) -> int | None:
 
 
 def _are_alike(excess: Floats) -> bool:
-    """Say whether most stalls are about as long: what disturbs a run from outside comes at even distances by chance."""
+    """Return whether most stalls are about equally long: disturbances from outside may be evenly spaced by chance."""
     middle = float(np.median(excess))
     alike = (excess * limits.ALIKE_FACTOR >= middle) & (excess <= middle * limits.ALIKE_FACTOR)
     return float(alike.mean()) >= 0.75
@@ -201,10 +203,10 @@ def _judge_gc_pauses(case: Case) -> Finding | None:
 
 
 def _stop_collecting(case: Case, gc_ns: Ints, outside_ns: float) -> WhatIf:
-    """Return the what-if, which shortens what lies outside of training as far as the collections lie there.
+    """Return the what-if of no collections. It shortens the time outside of training by the collections there.
 
-    Less work there would take those away, too: both together save them once. The same holds of collections while the
-    training thread makes its batches.
+    Less work outside of training removes the same collections, so both changes together save them only once. The same
+    is true of collections while the training thread makes its batches.
     """
     mean_ns = float(gc_ns[case.steps.selection.kept].mean())
     waiting_ns = min(_measure_waiting(case, gc_ns) * mean_ns, mean_ns - outside_ns)
@@ -216,9 +218,9 @@ def _stop_collecting(case: Case, gc_ns: Ints, outside_ns: float) -> WhatIf:
 
 
 def _measure_waiting(case: Case, gc_ns: Ints) -> float:
-    """Return the share of the collections that lies in the wait for data of a loader without workers.
+    """Return the share of the collections in the wait for data of a loader without workers.
 
-    It is by how much the wait grows with the time of the collections (least squares), 0 where that is always the same.
+    The share is the growth of the wait per time of the collections (least squares), 0 if that time is constant.
     """
     loop, regular = case.loading.loop, case.steps.selection.regular
     if loop.model.workers or not loop.model.batches:
@@ -230,7 +232,8 @@ def _measure_waiting(case: Case, gc_ns: Ints) -> float:
 
 
 def _measure_cold(case: Case, gc_ns: Ints, mean_ns: float) -> float:
-    """Return by how much the mean step is longer because a collection lies in the one before, where steps differ in that."""
+    """Return how much a collection lengthens the mean step after it, ns; 0 if every step, or no step, follows a
+    collection."""
     regular = np.flatnonzero(case.steps.selection.regular)
     after = gc_ns[np.maximum(regular - 1, 0)] > 0
     if not after.any() or after.all():

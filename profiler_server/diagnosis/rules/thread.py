@@ -56,7 +56,7 @@ def _judge_logging_stall(case: Case) -> Finding | None:
 
 
 def _has_a_rule(case: Case, outside_ns: float) -> bool:
-    """Say whether another rule names most of this time: `logging_stall`, or `gc_pauses`."""
+    """Return whether another rule covers most of this time: `logging_stall` or `gc_pauses`."""
     logged = case.steps.logged
     if logged is not None and logged.step_ns >= limits.LOGGED_FRAC * outside_ns:
         return True
@@ -159,9 +159,10 @@ def _judge_python_in_step(case: Case) -> Finding | Abstention | None:
 
 
 def _measure(case: Case, phase: str, work: OwnWork) -> _Part:
-    """Take the operators off that the work calls by itself: none to all of them, and usually those of no module.
+    """Return the user's work without the operators that it calls: none to all of them, usually those outside of
+    modules.
 
-    Collections of garbage that run within it are another rule's.
+    Garbage collections in that work belong to another rule.
     """
     spent_ns = case.steps.phases_ns[phase] * _leave_garbage(case)
     operators, inside = case.steps.operator_fracs.get(phase, 0.0), 1.0 - work.share_frac
@@ -173,7 +174,7 @@ def _measure(case: Case, phase: str, work: OwnWork) -> _Part:
 
 
 def _leave_garbage(case: Case) -> float:
-    """Return the part of the computing phases in which no garbage is collected."""
+    """Return the share of the computing phases without garbage collection."""
     spent_ns = sum(case.steps.phases_ns[phase] for phase in COMPUTING)
     collected_ns = float(read_column(case.steps.rows, "gc_ns")[case.steps.selection.kept].mean())
     inside_ns = max(collected_ns - measure_garbage_outside(case), 0.0)
@@ -295,7 +296,7 @@ def _judge_optimizer_loop(case: Case) -> Finding | Abstention | None:
 def _find_saved(case: Case, optimizers: Sequence[Any]) -> tuple[float, float, float]:
     """Return the share of the update that fused optimizers save: usually, at least and at most.
 
-    A fused update costs something for each tensor and each parameter, while a loop costs as much as its operators take.
+    A fused update has a cost per tensor and per parameter. A loop costs as much as its operators take.
     """
     sizes = _read_sizes(case, optimizers)
     if sizes is None:
@@ -315,7 +316,7 @@ def _find_saved(case: Case, optimizers: Sequence[Any]) -> tuple[float, float, fl
 
 
 def _limit_saved(case: Case, optimizers: Sequence[Any]) -> float:
-    """Return the share of the update that loops over the tensors can take at most."""
+    """Return the largest possible share of the update in loops over tensors."""
     sizes = _read_sizes(case, optimizers)
     if sizes is None:
         return 1.0
@@ -325,7 +326,7 @@ def _limit_saved(case: Case, optimizers: Sequence[Any]) -> float:
 
 
 def _read_sizes(case: Case, optimizers: Sequence[Any]) -> tuple[float, float] | None:
-    """Return how many tensors and parameters all optimizers update, None where that does not tell what it takes."""
+    """Return how many tensors and parameters all optimizers update; None if the numbers do not determine the cost."""
     entries = [entry for entry in optimizers if isinstance(entry, Mapping)]
     tensors, parameters = ([_read_count(entry.get(name)) for entry in entries] for name in ("tensors", "parameters"))
     if case.device.is_used or min(tensors + parameters, default=0.0) <= 0:
@@ -334,12 +335,12 @@ def _read_sizes(case: Case, optimizers: Sequence[Any]) -> tuple[float, float] | 
 
 
 def _read_count(value: object) -> float:
-    """Return a number that was noted, 0 for what is none."""
+    """Return a recorded number, 0 if the value is no number."""
     return float(value) if isinstance(value, int) and not isinstance(value, bool) else 0.0
 
 
 def _read_optimizers(case: Case) -> list[Mapping[str, Any]]:
-    """Return the optimizer that a window shows to loop, where its settings were not recorded."""
+    """Return the optimizer whose loop a window shows, if the settings of optimizers were not recorded."""
     replay = case.device.replay
     seen = replay.seen.get("update_loops") if replay is not None else None
     names = [_STEP.fullmatch(name) for name in seen.examples] if seen is not None else []
@@ -347,7 +348,7 @@ def _read_optimizers(case: Case) -> list[Mapping[str, Any]]:
 
 
 def _loops(case: Case, optimizer: Mapping[str, Any]) -> bool:
-    """Say whether the optimizer runs its Python loop. Left to itself, PyTorch takes foreach on a CUDA device only."""
+    """Return whether the optimizer runs its Python loop. By default PyTorch uses foreach on CUDA devices only."""
     if optimizer.get("name") not in (*_FUSED, *_FOREACH) or optimizer.get("fused"):
         return False
     if optimizer.get("name") == "SGD" and optimizer.get("momentum") is False and not case.device.is_used:
