@@ -1,15 +1,15 @@
-"""The entry of `profiler-server`: the package is there without the libraries that the server needs."""
+"""The entry of `profiler-server`, which also works without the libraries that the server needs."""
 
 from __future__ import annotations
 
 import sys
 
 _NEEDED = ("duckdb", "fastapi", "jinja2", "multipart", "python_multipart", "rich", "starlette", "typer", "uvicorn")
-"""What the extra `server` of pyproject.toml installs, by the names of its modules."""
+"""The modules that the extra `server` of pyproject.toml installs."""
 
 
 def main() -> None:
-    """Run the command line, or say what to install with exit code 2."""
+    """Run the command line. If libraries are missing, print what to install and exit with code 2."""
     try:
         from profiler_server import cli
 

@@ -19,7 +19,8 @@ BAD_INPUT = 2
 
 
 class _BareFlags:
-    """Shows a flag in the help without a type, which reads as if it took a value. Mixed into a command's class."""
+    """Shows a flag in the help without a type, so that it does not seem to take a value. A mix-in for a command's
+    class."""
 
     def get_params(self, ctx: Any) -> list[Any]:
         params: list[Any] = super().get_params(ctx)  # type: ignore[misc]
@@ -30,7 +31,8 @@ class _BareFlags:
 
 
 class _Command(_BareFlags, TyperCommand):
-    """A sub-command. An option whose metavar ends with … takes all words up to the next option, as a shell expands them."""
+    """A sub-command. An option whose metavar ends with … takes all words up to the next option, as a shell expands
+    them."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         greedy = {
@@ -47,7 +49,7 @@ class _Group(_BareFlags, TyperGroup):
 
 
 def _repeat_options(words: list[str], greedy: set[str]) -> list[str]:
-    """Put the name of a greedy option before each of its words: `--against x y` becomes `--against x --against y`."""
+    """Repeat a greedy option before each of its words: `--against x y` becomes `--against x --against y`."""
     found: list[str] = []
     option = ""
     for word in words:
@@ -133,7 +135,7 @@ def serve_runs(
 
 
 def choose_upload_limit(settings: Settings, limit_mib: int | None) -> int:
-    """Return the limit in bytes: what was asked for, else the default on this machine alone and 0 on a network."""
+    """Return the upload limit in bytes: the requested limit, else the default on loopback and 0 on a network."""
     if limit_mib is not None:
         return limit_mib << 20
     from profiler_server.store.mirror import find_mirror
@@ -154,13 +156,13 @@ def print_version() -> None:
 
 
 def register_commands() -> None:
-    """Add every module of the commands' room, with its example below its help."""
+    """Register every module of the commands room, with its example below its help."""
     for module in search_room(commands, "command").modules:
         app.command(module.NAME, cls=_Command, epilog=f"Example: {module.EXAMPLE}")(module.command)
 
 
 def main() -> None:
-    """Run the command line; what Stepscope raises on purpose becomes one line and exit code 2."""
+    """Run the command line. A Stepscope error becomes one line and exit code 2."""
     register_commands()
     try:
         app()

@@ -1,6 +1,6 @@
-"""How the two commands begin: with a word in plain English where another package is in the place of ours.
+"""The start of both commands, with a plain message if another package shadows `collector`.
 
-They cannot begin in `collector`, because that name may be taken by another distribution.
+They cannot start in `collector`, because another distribution may own that name.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def run_server() -> int:
 
 
 def find_shadow() -> str:
-    """Say what stands in the place of our `collector`; empty if it is ours."""
+    """Return a message on what shadows our `collector`; empty if nothing does."""
     try:
         import collector
     except ImportError as error:

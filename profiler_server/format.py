@@ -1,4 +1,4 @@
-"""Figures for the screen: the only place that makes milliseconds, percent and mebibytes."""
+"""Figures for the screen: the only module that formats milliseconds, percent and mebibytes."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def format_duration(value_ns: float | None) -> str:
 
 
 def choose_time_unit(peak_ns: float) -> tuple[float, str]:
-    """Return the ns in the unit that suits a figure whose greatest time is `peak_ns`, and the unit's name."""
+    """Return a time unit for a figure whose greatest time is `peak_ns`: its length in ns, and its name."""
     if peak_ns == 0 or not math.isfinite(peak_ns):
         return 1e6, "ms"
     return next(((size, unit) for size, unit in _TIME_UNITS if abs(peak_ns) >= 0.9995 * size), _TIME_UNITS[-1])
 
 
 def choose_byte_unit(peak_bytes: float) -> tuple[float, str]:
-    """Return the bytes in the binary unit that suits a figure of that greatest size, and the unit's name."""
+    """Return a binary unit for a figure whose greatest size is `peak_bytes`: its length in bytes, and its name."""
     return next(((float(size), unit) for size, unit in _BYTE_UNITS if abs(peak_bytes) >= size), (1.0, "B"))
 
 
@@ -50,22 +50,22 @@ def format_share(value_frac: float | None) -> str:
 
 
 def format_change(change_frac: float) -> str:
-    """Return a relative change as percent with its sign, `+3.0 %`; none where it rounds to zero."""
+    """Return a relative change as percent with its sign, `+3.0 %`; without a sign if it rounds to zero."""
     text = f"{100.0 * change_frac:+.1f} %"
     return text[1:] if text[1:] == "0.0 %" else text.replace("-", "−")
 
 
 def format_difference(change_ns: float) -> str:
-    """Return a change of a time with its sign, `+1.20 ms`, `−340 µs`; none of none."""
+    """Return a change of a time with its sign, `+1.20 ms`, `−340 µs`; without a sign if it is zero."""
     sign = "+" if change_ns > 0 else "−" if change_ns < 0 else ""
     return sign + format_duration(abs(change_ns))
 
 
 def format_shares(values_frac: Sequence[float], firm: Collection[int] = ()) -> tuple[str, ...]:
-    """Return the parts of a whole as percent with one decimal, rounded so that what is shown adds up to the whole.
+    """Return the shares of a whole as percent with one decimal, rounded so that they add up to the whole.
 
-    The parts at the places `firm` are rounded as they are where they stand alone, as far as the others can make up
-    for it: a share that is read on several pages shall read the same.
+    Shares at the indices `firm` are rounded as if they stood alone, if the others can absorb the difference. A share on
+    several pages is then the same everywhere.
     """
     exact = [1000.0 * value for value in values_frac]
     tenths = [math.floor(value) for value in exact]
@@ -80,11 +80,11 @@ def format_shares(values_frac: Sequence[float], firm: Collection[int] = ()) -> t
 
 
 _QUOTED_PHASES = ("data_wait", "h2d", "communication")
-"""Phases whose share of the step also stands alone on some pages."""
+"""Phases whose share of the step is also shown alone on some pages."""
 
 
 def format_phase_shares(shares_frac: Mapping[str, float]) -> dict[str, str]:
-    """Return the share of each phase of a step, as `format_shares` does; the same on every page."""
+    """Return the share of each phase of a step, as `format_shares` does; equal on every page."""
     firm = [index for index, name in enumerate(shares_frac) if name in _QUOTED_PHASES]
     shown = format_shares(tuple(shares_frac.values()), firm)
     return {
@@ -94,7 +94,7 @@ def format_phase_shares(shares_frac: Mapping[str, float]) -> dict[str, str]:
 
 
 def describe_micro_batches(count: int, noun: str = "step") -> str:
-    """Return a sentence on gradient accumulation, empty where a step has one batch."""
+    """Return a sentence on gradient accumulation, empty if a step has one batch."""
     if count < 2:
         return ""
     return (
@@ -131,7 +131,7 @@ def format_rate(value_per_s: float | None, unit: str) -> str:
 
 
 def shorten_middle(name: str, limit: int = 60) -> str:
-    """Shorten a long name in the middle, where kernel names differ least; it keeps no sign that turns text round."""
+    """Shorten a long name in the middle, where kernel names differ least. Characters that reverse text are removed."""
     name = name.translate(_TURNS)
     if len(name) <= limit:
         return name
@@ -140,22 +140,22 @@ def shorten_middle(name: str, limit: int = 60) -> str:
 
 
 def clean_name(name: str, limit: int = 100) -> str:
-    """Return a name of the user's as it may stand in a terminal or in XML: bounded, and without signs that steer either."""
+    """Return a user's name for a terminal or XML: bounded, and without control characters of either."""
     return shorten_middle("".join(letter if letter.isprintable() else "?" for letter in name), limit)
 
 
 def format_cores(cores: float) -> str:
-    """Return how many processors a process may use: a container's quota may be a part of one."""
+    """Return the number of processors that a process may use; a container's quota may be a fraction of a processor."""
     return f"{cores:g} usable {'core' if cores == 1 else 'cores'}"
 
 
 def format_steps(numbers: Iterable[int], limit: int = 6) -> str:
-    """Return step numbers as runs, `1–9, 12`; what is past `limit` runs is counted."""
+    """Return step numbers as ranges, `1–9, 12`; ranges beyond `limit` are only counted."""
     return format_runs(find_runs(numbers), limit)
 
 
 def say_cut(steps: Sequence[int], durations_ns: Sequence[int], noun: str) -> str:
-    """Say in a sentence that follows another which steps leave a chart at its top; steps and durations are not empty."""
+    """Return a sentence, to append to another, on which steps leave a chart at its top; the lists are not empty."""
     longest = max(range(len(steps)), key=lambda at: durations_ns[at])
     name, length = f"{noun} {steps[longest]:,}", format_duration(durations_ns[longest])
     if len(steps) == 1:
@@ -164,7 +164,7 @@ def say_cut(steps: Sequence[int], durations_ns: Sequence[int], noun: str) -> str
 
 
 def find_runs(numbers: Iterable[int]) -> list[tuple[int, int]]:
-    """Return the first and the last of each run of numbers without a gap."""
+    """Return the first and the last number of each range without a gap."""
     runs: list[tuple[int, int]] = []
     for number in sorted(set(numbers)):
         if runs and number == runs[-1][1] + 1:
@@ -175,7 +175,7 @@ def find_runs(numbers: Iterable[int]) -> list[tuple[int, int]]:
 
 
 def format_runs(runs: Sequence[tuple[int, int]], limit: int = 6) -> str:
-    """Return runs of numbers, first and last of each, as `format_steps` does."""
+    """Return ranges of numbers, given as first and last, as `format_steps` does."""
     shown = ", ".join(f"{first:,}" if first == last else f"{first:,}–{last:,}" for first, last in runs[:limit])
     left_out = sum(last - first + 1 for first, last in runs[limit:])
     return f"{shown} and {left_out:,} more" if left_out else shown

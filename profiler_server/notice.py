@@ -1,4 +1,4 @@
-"""What a page is: the contract between `profiler_server/pages/*.py` (plug-ins), the web room and the templates."""
+"""The type of a page: the contract between `profiler_server/pages/*.py` (plug-ins), the web room and the templates."""
 
 from __future__ import annotations
 
@@ -24,13 +24,15 @@ class Notice:
 
 @dataclass(frozen=True)
 class Page:
-    """One page of a run. A module of `profiler_server/pages` that declares one as PAGE is found; nothing lists it.
+    """One page of a run. A page module of `profiler_server/pages` declares it as PAGE; no list names it.
 
-    `slug` is the last part of the URL `/runs/{id}/{slug}`, empty for Overall. `key` is the key after `g`.
-    `build` returns a frozen dataclass, whose fields are the names that `template` uses, nothing more and nothing less. It
-    is given the PageRequest, or what `ask` of a module `asking` beside the page makes of that: a page that is built from
-    facts alone knows nothing of runs and files.
-    `follows_steps` says that the page shows the steps of the filter only; one that does not says so above.
+    `slug` is the last segment of the URL `/runs/{id}/{slug}`, empty for Overall. `key` is the shortcut key after `g`.
+
+    `build` returns a frozen dataclass with exactly the fields that `template` uses. Its argument is the PageRequest, or
+    the result of `ask` in a module `asking` beside the page: a page built from facts alone knows nothing of runs and
+    files.
+
+    `follows_steps` means that the page shows only the steps of the filter. Other pages show a note at their top.
     """
 
     slug: str

@@ -1,4 +1,4 @@
-"""What a page is asked for, and why a part of it has nothing to show."""
+"""The request for a page, and notices for sections that have nothing to show."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class PageRequest:
-    """What a page is built from. `query` is the URL's query, already bounded in size and number."""
+    """The input of a page. `query` is the URL's query, already bounded in size and number."""
 
     run: Run
     run_id: str
@@ -31,7 +31,7 @@ class PageRequest:
     ranks: tuple[int, ...]
     query: Mapping[str, str]
     steps: StepRange | None = None
-    """The filter of the pages, None for all steps. It lies inside of what the rank recorded at least in part."""
+    """The step filter of the pages, None for all steps. It overlaps the recorded steps of the rank."""
 
     @property
     def rank_run(self) -> RankRun:
@@ -39,12 +39,12 @@ class PageRequest:
 
     @property
     def chosen_steps(self) -> RankRun:
-        """Return the rank seen through the filter; what its tables hold of other steps is not there."""
+        """Return the rank with only the filtered steps in its tables."""
         return self.rank_run.through(self.steps)
 
 
 def explain_absence(rank: RankRun, table: str, title: str, remedy: str = "") -> Notice | None:
-    """Return why a table of a rank cannot be shown, None if it can. `title` and `remedy` are for one that is not there.
+    """Return why a table of a rank cannot be shown, None if it can. `title` and `remedy` are for a missing table.
 
     Raises TableMissingError, TableBrokenError or NewerSchemaError if the rank's own manifest cannot be read.
     """
@@ -63,7 +63,7 @@ def explain_absence(rank: RankRun, table: str, title: str, remedy: str = "") -> 
 
 
 def choose_remedy(rank: RankRun, table: str, remedy: str) -> str:
-    """Return the code that would fill a table: `remedy` sets its option, which helps only where that was off."""
+    """Return the code that would fill a table. `remedy` sets its option, which helps only if the option was off."""
     if table in _OPTIONAL:
         return remedy if rank.status(table).state == "off" and not rank.manifest.is_trace else ""
     window = next((signal for signal in rank.manifest.signals if signal.name == "window"), None)
@@ -83,7 +83,7 @@ def _infers(rank: RankRun) -> bool:
 
 
 def explain_nothing(rank: RankRun, table: str) -> str:
-    """Return the text shown where a table was never written, or holds no row; "" for a table without one."""
+    """Return the text for a table that was never written or has no row; "" for a table without such a text."""
     manifest = rank.manifest
     if manifest.is_trace and table in _OPTIONAL:
         return _NEVER_IN_TRACE
@@ -94,7 +94,7 @@ def explain_nothing(rank: RankRun, table: str) -> str:
 
 
 def explain_import(rank: RankRun, table: str) -> Notice | None:
-    """Return why an imported trace lacks a table that the profiler which wrote it could have filled, and how.
+    """Return why an imported trace lacks a table that its profiler could have filled, and how to fill it.
 
     None for a run that Stepscope recorded, and for a table that no trace can fill.
     """
@@ -147,11 +147,11 @@ _NOTHING = {
     "queues": "No queue of a DataLoader or of your own was watched in this run.",
     "stages": "No DataLoader and no stage of your own was used in this run.",
 }
-"""The text shown where a table was never written, or holds no row."""
+"""The text for a table that was never written or has no row."""
 
 
 def explain_delay(delay: NotReady) -> Notice:
-    """Return the notice in the place of a result that is not there yet."""
+    """Return the notice for a result that is not ready yet."""
     return (
         Notice("pending", "Being computed …", delay.reason)
         if delay.pending
@@ -160,7 +160,7 @@ def explain_delay(delay: NotReady) -> Notice:
 
 
 def build_part(title: str, make: Callable[[], T | Notice | NotReady]) -> tuple[T | None, Notice | None]:
-    """Make one part of a page, or a notice in its place: whatever goes wrong in it, the other parts stand."""
+    """Build one section of a page, or a notice if it fails, so that the other sections remain."""
     try:
         made = make()
     except RunError as error:
@@ -174,5 +174,5 @@ def build_part(title: str, make: Callable[[], T | Notice | NotReady]) -> tuple[T
 
 
 def find_remedy(error: RunError) -> str:
-    """Return the command that mends what an error tells of, empty if there is none."""
+    """Return the command that repairs the cause of an error, empty if there is none."""
     return error.remedy if isinstance(error, TableBrokenError) else ""

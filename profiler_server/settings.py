@@ -1,4 +1,4 @@
-"""How one server runs. Defaults live here and nowhere else."""
+"""The settings of a server. Defaults are only here."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ IMPORT_MEMORY_BYTES = 600 << 20
 LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "::1")
 WILDCARD_HOSTS = ("0.0.0.0", "::", "")
 TOKEN_FORM = re.compile(r"[A-Za-z0-9._~-]{16,256}")
-"""What passes through an address, a header and a cookie as it stands, and is too long to be guessed."""
+"""The form of a token: safe in an address, a header and a cookie, and too long to be guessed."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """`allowed_hosts` are further names under which browsers may ask for the server, such as a proxy's.
+    """`allowed_hosts` are further host names that browsers may use for the server, such as a proxy's.
 
-    `upload_limit_bytes` is the most that a browser may send to be imported; 0 takes nothing. `import_memory_bytes` is the most
-    that the process of such an import may hold.
-    `otlp_endpoint` is where OpenTelemetry metrics are sent, empty for nowhere.
-    Without a `token` a server on loopback answers to all who reach it, and one on a network to nobody.
+    `upload_limit_bytes` is the largest upload from a browser; 0 refuses all. `import_memory_bytes` is the memory limit
+    of the process that imports an upload. `otlp_endpoint` is the receiver of OpenTelemetry metrics, empty for none.
+
+    Without a `token` a server on loopback answers everyone who reaches it, and a server on a network answers nobody.
     """
 
     base_dir: Path
@@ -44,7 +44,7 @@ class Settings:
 
 
 def is_loopback_host(host: str) -> bool:
-    """Say whether an address is of this machine alone: `localhost`, ::1, or any of 127.0.0.0/8."""
+    """Return whether an address is of this machine only: `localhost`, ::1, or any of 127.0.0.0/8."""
     if host == "localhost":
         return True
     try:

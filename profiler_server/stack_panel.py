@@ -1,4 +1,4 @@
-"""The panel on which functions run in a phase or a stage, as two pages show it."""
+"""The panel with the functions of a phase or a stage, used by two pages."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class FunctionRow:
 
 @dataclass(frozen=True)
 class StackPart:
-    """A phase or a stage. `lead` names what takes most, or says why nothing is named. `is_open` unfolds it."""
+    """A phase or a stage. `lead` names the function that takes most, or says why none is named. `is_open` unfolds it."""
 
     label: str
     samples: str
@@ -56,7 +56,7 @@ class StackPart:
 
 @dataclass(frozen=True)
 class StackPanel:
-    """Either parts, or a notice that says why there are none."""
+    """The sections of the panel, or a notice on why there are none."""
 
     notice: Notice | None
     parts: tuple[StackPart, ...]

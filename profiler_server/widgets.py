@@ -1,4 +1,5 @@
-"""What several pages are made of: figures, parts of a time, choices, small tables. `macros.html` and `strip.html` draw them."""
+"""Shared elements of pages: figures, components of a time, choices, small tables. `macros.html` and `strip.html` draw
+them."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from profiler_server.format import format_duration, format_shares
 
 @dataclass(frozen=True)
 class Stat:
-    """A named figure, and what it is; `page` is the page that explains it. A `pending` one is being computed."""
+    """A named figure and its meaning. `page` is the page that explains it. A `pending` figure is being computed."""
 
     label: str
     value: str
@@ -21,9 +22,9 @@ class Stat:
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a time: `color` is a category, `share_frac` fills its bar.
+    """A component of a time: `color` is a category, `share_frac` fills its bar.
 
-    `carrier` is the step that carries most of it, None where no single one does.
+    `carrier` is the step that holds most of it, None if no single step does.
     """
 
     label: str
@@ -37,7 +38,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Link:
-    """A choice: `query` is the whole query of the page behind it."""
+    """A choice: `query` is the full query of the page behind it."""
 
     label: str
     query: Mapping[str, str]
@@ -46,9 +47,9 @@ class Link:
 
 @dataclass(frozen=True)
 class TextTable:
-    """A table of formatted text, of which `left_out` rows are not shown.
+    """A table of formatted text; `left_out` is the number of rows not shown.
 
-    `bars` is a percent per row, `spans_ns` its place on the timeline, empty for none.
+    `bars` is a percentage per row, `spans_ns` its range on the timeline, empty for none.
     """
 
     title: str
@@ -61,7 +62,7 @@ class TextTable:
 
 
 def build_parts(words: Iterable[tuple[str, str, str]], values_ns: Iterable[float], whole_ns: float) -> tuple[Part, ...]:
-    """Build the parts of a whole from the label, the colour and the meaning of each, and its time."""
+    """Build the components of a whole from their labels, colours and meanings, and their times in ns."""
     values = list(values_ns)
     fractions = [value / whole_ns if whole_ns else 0.0 for value in values]
     return tuple(

@@ -1,7 +1,7 @@
-"""Sub-commands of `profiler-server`, one file each, which declares NAME, EXAMPLE and `command`; nothing lists them.
+"""Sub-commands of `profiler-server`, one file each, which declares NAME, EXAMPLE and `command`. No list names them.
 
-What takes long to import is imported where it is used: `--help` and a wrong argument must answer at once. Must not
-import another command; what several share stands here.
+Slow imports are made where they are used, so that `--help` and a wrong argument answer at once. Must not import another
+command; shared code is in this file.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ RunName = Annotated[str, typer.Argument(metavar="RUN", help="Path of a run, or i
 
 
 def read_base_dir(place: str) -> Path:
-    """Return the folder of a base directory: of a URL, the one that mirrors it. Raises UsageError for a URL that cannot be listed."""
+    """Return the folder of a base directory; for a URL, its local mirror. Raises UsageError for a URL that cannot be
+    listed."""
     from collector.storage.urls import is_url
 
     if not is_url(place):
@@ -46,7 +47,7 @@ BaseDir = Annotated[
 
 
 def find_base_dir(given: Path | None, context: typer.Context) -> Path | None:
-    """Return the base directory given to the sub-command, or else before it."""
+    """Return the base directory given after the sub-command, or else before it."""
     return given or (context.obj if isinstance(context.obj, Path) else None)
 
 
@@ -69,7 +70,7 @@ def find_run(name: str, base_dir: Path | None) -> Run:
 
 
 def find_runs(words: list[str], base_dir: Path | None) -> list[Run]:
-    """Open the runs that words name: each a run, or a folder with runs below it. Raises as `find_run` does."""
+    """Open the runs that words name: each word is a run, or a folder with runs below it. Raises as `find_run` does."""
     from collector.format.run import open_run
 
     found: list[Run] = []
@@ -82,7 +83,7 @@ def find_runs(words: list[str], base_dir: Path | None) -> list[Run]:
 
 
 def list_runs_below(word: str) -> tuple[Path, ...] | None:
-    """Return the paths of the runs in a folder that is none itself; None for what is no such folder."""
+    """Return the paths of the runs in a folder; None if the path is a run or no folder of runs."""
     from collector.format.finding import scan_base
     from collector.format.schema import layout
 
@@ -93,7 +94,7 @@ def list_runs_below(word: str) -> tuple[Path, ...] | None:
 
 
 def find_run_path(name: str, base_dir: Path | None) -> Path:
-    """Return where a run lies, even if its run.json is damaged or gone. Raises RunNotFoundError."""
+    """Return the path of a run, even if its run.json is damaged or gone. Raises RunNotFoundError."""
     from collector.format.schema import layout
 
     path = Path(name).expanduser().resolve()
@@ -105,9 +106,10 @@ def find_run_path(name: str, base_dir: Path | None) -> Path:
 
 
 def find_workers(jobs: int | None, dask: str | None, choose: Callable[[], int], most: int) -> Workers:
-    """Return who does tasks: a cluster, so many processes, or as many as `choose` returns, at most `most`.
+    """Return the workers for tasks: a Dask cluster, `jobs` processes, or as many processes as `choose` returns, at most
+    `most`.
 
-    Raises UsageError where both are given, or for a cluster that does not answer.
+    Raises UsageError if both are given, or if a cluster does not answer.
     """
     from collector.traces.workers import Cluster, Here, Processes
 
@@ -124,7 +126,7 @@ def find_workers(jobs: int | None, dask: str | None, choose: Callable[[], int], 
 
 @contextmanager
 def show_progress(title: str) -> Iterator[Callable[[float], None]]:
-    """Yield a function that takes the share done. It draws a bar on a terminal, and nothing into a pipe."""
+    """Yield a function that takes the share done. It draws a bar on a terminal, and nothing in a pipe."""
     if not sys.stderr.isatty():
         yield lambda share: None
         return

@@ -76,7 +76,7 @@ def command(
 
 
 def check_pair(words: list[str]) -> None:
-    """Raise UsageError for what is not two runs."""
+    """Raise UsageError unless the words name two runs."""
     if len(words) != 2:
         raise UsageError(f"compare takes two runs, A and B, or RUN… --against RUN…; {len(words)} were given")
     folder = next((word for word in words if list_runs_below(word)), None)
@@ -89,8 +89,7 @@ def check_pair(words: list[str]) -> None:
 
 @contextlib.contextmanager
 def tell_documents(junit: Path | None, markdown: Path | None) -> Iterator[None]:
-    """Write why there is no verdict to the files that were asked for, should the block fail: a CI system shall not find
-    none there, or that of an earlier build."""
+    """If the block fails, write the reason to the requested files, so that a CI system finds no missing or older file."""
     try:
         yield
     except StepscopeError as error:
@@ -120,7 +119,7 @@ def print_documents(documents: dict[str, Any], as_json: bool) -> None:
 
 
 def judge_words(new: list[str], old: list[str], base: Path | None, rank: int | None, limit: float) -> Verdict:
-    """Judge the runs that some words name against others. Of a single pair, other runs of the base directory help."""
+    """Judge the named new runs against the old ones. For a single pair, other runs of the base directory are used too."""
     from profiler_server.analysis.compare.gate import find_like, judge
     from profiler_server.analysis.compare.run_times import read_times
 
@@ -133,7 +132,7 @@ def judge_words(new: list[str], old: list[str], base: Path | None, rank: int | N
 
 
 def read_all(base: Path, rank: int | None) -> list[RunTimes]:
-    """Read the runs of a base directory, the nearest of many; those that cannot be read are left out."""
+    """Read the runs of a base directory, or the nearest if there are many. Unreadable runs are left out."""
     from collector.format.finding import scan_base
     from collector.format.run import open_run
     from profiler_server.analysis.compare.run_times import read_times
@@ -146,7 +145,7 @@ def read_all(base: Path, rank: int | None) -> list[RunTimes]:
 
 
 def parse_share(text: str) -> float:
-    """Read a share such as 3%, 3 or 0.03 (below 1 without a percent sign). Raises UsageError for another text."""
+    """Read a share such as 3%, 3 or 0.03 (below 1 without a percent sign). Raises UsageError for any other text."""
     number = text.strip().removesuffix("%").strip()
     try:
         value = float(number)
@@ -158,7 +157,7 @@ def parse_share(text: str) -> float:
 
 
 def write_documents(verdict: Verdict, junit: Path | None, markdown: Path | None) -> None:
-    """Write the files that were asked for. Raises OutputError if one cannot be written."""
+    """Write the requested files. Raises OutputError if a file cannot be written."""
     from profiler_server.report.gate import render_junit, render_markdown
 
     for path, render_file in ((junit, render_junit), (markdown, render_markdown)):
@@ -171,7 +170,7 @@ def write_documents(verdict: Verdict, junit: Path | None, markdown: Path | None)
 
 
 def describe(found: Comparison) -> dict[str, Any]:
-    """Return the comparison as plain data, the judgement of each line included."""
+    """Return the comparison as plain data, including the judgement of each line."""
 
     def line(d: Difference) -> dict[str, Any]:
         return {**dataclasses.asdict(d), "change_ns": d.change_ns, "is_clear": d.is_clear, "is_unsure": d.is_unsure}

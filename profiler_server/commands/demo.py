@@ -41,7 +41,7 @@ def command(
 
 
 def name_output(base: Path) -> Path:
-    """Return the first of demo-1, demo-2, … that is free below base, which is made."""
+    """Make `base`, and return the first free path of demo-1, demo-2, … below it."""
     try:
         base.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -53,7 +53,7 @@ def name_output(base: Path) -> Path:
 
 
 def record(output: Path, steps: int | None) -> None:
-    """Train in a process of its own, so that this one never imports torch. Raises UsageError if it fails."""
+    """Train in a separate process, so that this process never imports torch. Raises UsageError if it fails."""
     more = [] if steps is None else ["--steps", str(steps)]
     done = subprocess.run([sys.executable, "-m", "collector.demo", str(output), *more])
     if done.returncode:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 NAME = "import"
 _LIMITS = ReadLimits()
 _IMPORT_FRAC = 0.97
-"""Of the time that the command takes; the rest reads what the Ranks page needs of very many ranks."""
+"""Share of the command's time for importing; reading for the Ranks page of very many ranks takes the rest."""
 EXAMPLE = "profiler-server import trace.json.gz --summary-base-dir runs"
 
 
@@ -88,7 +88,7 @@ def tell_ended(number: int) -> None:
 
 
 def keep_ranks(run: Run, workers: Workers) -> None:
-    """Read the ranks of a run of very many as its first page would."""
+    """Read the ranks of a very large run in advance, for its first page."""
     from profiler_server.derive.stamps import FEW_RANKS
 
     if len(run.ranks) <= FEW_RANKS:
@@ -101,7 +101,7 @@ def keep_ranks(run: Run, workers: Workers) -> None:
 
 
 def tell_result(run: Run) -> None:
-    """Say what was imported, why its job hung if it did, and what its traces lack."""
+    """Print what was imported, why its job hung if it did, and what its traces lack."""
     from profiler_server.analysis.ranks.ending import find_end
     from profiler_server.diagnosis.end_sentences import describe_end
 
@@ -117,9 +117,9 @@ def tell_result(run: Run) -> None:
 
 
 def choose_name(base: Path, traces: list[Path], name: str | None) -> str:
-    """Return the name of the run below base: the one given, else one that no other files have, such as the traces.
+    """Return the name of the run below `base`: the given name, else a name made from the traces that no other run has.
 
-    Raises UsageError for a name that is no name of a folder, OutputError for that of a run.
+    Raises UsageError for a name that cannot be a folder name, OutputError for the name of an existing run.
     """
     from profiler_server.store.traces import UNSAFE, find_free_name, name_run
 
@@ -133,7 +133,7 @@ def choose_name(base: Path, traces: list[Path], name: str | None) -> str:
 
 
 def choose_workers(traces: list[Path], jobs: int | None, dask: str | None) -> Workers:
-    """Return who reads the files. Raises UsageError where both are given, or a cluster that does not answer."""
+    """Return the workers that read the files. Raises UsageError if both are given, or if a cluster does not answer."""
     from collector.traces.importing import list_files
     from collector.traces.workers import choose_jobs
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 NAME = "report"
 EXAMPLE = "profiler-server report runs/digits"
 PATIENCE_S = 30.0
-"""How long runs of a base directory that were never read are read for the history."""
+"""Time limit for reading new runs of a base directory for the history, s."""
 
 
 def command(
@@ -85,8 +85,8 @@ def command(
 
 
 def find_history(run: Run, base_dir: Path) -> dict[str, Any] | None:
-    """Return the last change of level in the runs of this script below a base directory; None where there is none, or
-    too many runs that were never read."""
+    """Return the last change of level in this script's runs below a base directory. None if there is none, or if too
+    many runs were never read."""
     from profiler_server.analysis.change_points import find_last_change
     from profiler_server.report.building import report_history
     from profiler_server.store.catalog import Catalog
@@ -102,7 +102,7 @@ def find_history(run: Run, base_dir: Path) -> dict[str, Any] | None:
 
 
 def choose_readers(run: Run, jobs: int | None, dask: str | None) -> Workers:
-    """Return who reads the ranks of a run, and have them read what pages keep of very many as well."""
+    """Return the workers that read the ranks of a run. They also cache what pages need of very many ranks."""
     from collector.format.stored_files import LENDERS
     from collector.traces.workers import Here, count_processes
     from profiler_server.derive.many import READER_BYTES, choose_processes

@@ -27,12 +27,12 @@ LIMIT_S = 5.0
 BATCH_ROWS = 10_000
 _PRINTED = "printed rows"
 _ASKING = ("SELECT", "EXPLAIN", "PRAGMA", "MULTI")
-"""Kinds of statement that only read; MULTI is what PIVOT is made of."""
+"""Kinds of statement that only read; PIVOT becomes MULTI."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """The most rows to print and the longest that a query may take, None for any."""
+    """The most rows to print, and the longest time of a query, None for no limit."""
 
     rows: int | None
     time_s: float | None
@@ -82,7 +82,7 @@ def command(
 
 
 def require_question(connection: duckdb.DuckDBPyConnection, query: str) -> None:
-    """Raise OptionError unless there is one statement that reads: of several, all but the last would run without a word."""
+    """Raise OptionError unless the query is a single reading statement: of several, only the last would show a result."""
     try:
         statements = connection.extract_statements(query)
         kinds = {statement.type.name for statement in statements}
@@ -97,7 +97,7 @@ def require_question(connection: duckdb.DuckDBPyConnection, query: str) -> None:
 
 
 def explain(error: duckdb.Error, connection: duckdb.DuckDBPyConnection) -> str:
-    """Return what is wrong with a query in a line; for a table that is not there, the tables that are."""
+    """Return the error of a query in one line; for a missing table, list the existing tables."""
     import duckdb
 
     text = str(error).splitlines()[0]
@@ -109,7 +109,7 @@ def explain(error: duckdb.Error, connection: duckdb.DuckDBPyConnection) -> str:
 
 
 def print_table(connection: duckdb.DuckDBPyConnection, query: str, limits: Limits) -> bool:
-    """Print the rows in a frame of lines; return whether some were left out."""
+    """Print the rows as a framed table; return whether rows were left out."""
     most = limits.rows or SHOWN_ROWS
     with _ending(connection, limits.time_s):
         found = connection.sql(query)
@@ -122,7 +122,8 @@ def print_table(connection: duckdb.DuckDBPyConnection, query: str, limits: Limit
 
 
 def print_csv(connection: duckdb.DuckDBPyConnection, query: str, limits: Limits) -> bool:
-    """Print the rows as CSV; return whether some were left out. What the reader of a pipe takes is not counted as time."""
+    """Print the rows as CSV; return whether rows were left out. Time in which the reader of a pipe blocks is not
+    counted."""
     from profiler_server.store.sql import write_rows
 
     left_s = limits.time_s
@@ -146,7 +147,7 @@ def print_csv(connection: duckdb.DuckDBPyConnection, query: str, limits: Limits)
 
 @contextmanager
 def _ending(connection: duckdb.DuckDBPyConnection, after_s: float | None) -> Iterator[None]:
-    """Interrupt what the connection does in the block when it takes too long."""
+    """Interrupt the connection if the block takes too long."""
     if after_s is None:
         yield
         return

@@ -81,9 +81,9 @@ class BatchTimes:
         return min(1.0, float(self.cpu_ns.sum() / self.total_ns.sum()))
 
     def without_sampling(self, batch_ns: float) -> BatchTimes:
-        """Return the same work, without `batch_ns` of sample choosing within each request.
+        """Return the same work, with receiving shortened by the `batch_ns` of choosing samples.
 
-        The choosing comes after the batch was received, and is not receiving.
+        Choosing runs within the request, after the batch was received.
         """
         if self.receiving is None:
             return self

@@ -22,7 +22,7 @@ class DeviceTimes:
 
 @dataclass(frozen=True)
 class IdleCauses:
-    """HTA's causes of the gaps before kernels, each with its time or share."""
+    """Idle time by HTA's causes of the gaps before kernels, ns."""
 
     host_wait: int
     kernel_wait: int

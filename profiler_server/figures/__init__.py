@@ -1,4 +1,4 @@
-"""What pages draw: charts as Plotly dicts, and bars that the server lays out itself.
+"""The drawings of pages: charts as Plotly dicts, and bars laid out by the server.
 
 Must not import analysis or pages: figures take plain numbers.
 """

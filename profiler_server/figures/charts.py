@@ -1,7 +1,7 @@
-"""Charts as plain dicts that follow Plotly's schema, with what a reader without the chart needs beside them.
+"""Charts as plain dicts of Plotly's schema, with a table for readers without the chart.
 
-Draws nothing: `frontend/static/js/figure.js` does, and swaps the light colours of PALETTE for the dark ones.
-Series are in ns on the way in and in one scaled unit on the axis.
+`frontend/static/js/figure.js` draws them, and replaces the light colours of PALETTE by the dark ones. Series enter in
+ns, and the axis has one scaled unit.
 """
 
 from __future__ import annotations
@@ -22,30 +22,31 @@ Figure = dict[str, Any]
 Size = Literal["short", "medium", "tall"]
 
 NEUTRALS = {"ink": ("#1b1f24", "#e6edf3"), "ground": ("#ffffff", "#0f1216")}
-"""The colours of text, for a line that is no category (the whole step), and of the page."""
+"""The colours of text and of the page's ground; text colour is for a line that is no category, such as the whole step.
+"""
 
 LEGEND_ABOVE: Mapping[str, str | float] = {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom"}
 PIE_ORDER = ("compute", "backward", "overlap", "host")
-"""The colours of what is computed: in those of waiting, copying and updating a slice would seem to be that."""
+"""Colours of computing slices. Colours of waiting, copying and updating are left out, because they would mislead."""
 PIE_COLORS = {"communication": "communication", "copy": "copy", "optimizer": "optimizer"}
-"""Slices that are a category of every page have its colour."""
+"""The page-wide colours of slices that are categories."""
 OUTSIDE_FRAC = 0.03
-"""A hatched slice that is smaller has no share beside it."""
+"""Share below which a hatched slice shows no percentage."""
 PIE_HATCHES = ("", "/", "x", ".", "-", "|")
 DRAWN_POINTS = 1_000
-"""Most points of one line; a longer series is decimated, and zooming asks the server for the rest."""
+"""Most points of one line. A longer series is decimated, and zooming fetches the rest from the server."""
 MARKED_POINTS = 2
-"""A line of so few points is no line: the points are shown."""
+"""Number of points up to which a line also shows its points."""
 SHADED_LIMIT = 100
 BINNED_BARS = 240
-"""Most columns of a stacked chart; more steps than that are shown as means of equal runs of steps."""
+"""Most columns of a stacked chart. More steps are shown as means of equally long groups of steps."""
 
 
 @dataclass(frozen=True)
 class Chart:
-    """A figure for a page. `caption` is a sentence; `columns` and `rows` are its data as a table, already formatted.
+    """A figure for a page. `caption` is a sentence. `columns` and `rows` are its data as a formatted table.
 
-    `source` is the name under which the server redraws the chart for a range of steps, empty where it shows all.
+    `source` is the name under which the server redraws the chart for a range of steps, empty if the chart shows all.
     """
 
     id: str
@@ -62,7 +63,7 @@ class Chart:
 class Line:
     """One line in ns (or in `y_title`'s unit).
 
-    Of the kinds, area fills to zero, band to the line before it; points and ticks are not joined, and ticks stay apart
+    `kind` area fills to zero, band fills to the previous line. Points and ticks are not joined; ticks stay separate
     where points would merge into a line.
     """
 
@@ -76,10 +77,10 @@ class Line:
 
 @dataclass(frozen=True)
 class Axes:
-    """What the axes say. `shaded` are stretches of x.
+    """The settings of both axes. `shaded` are ranges of x.
 
-    `unit` time scales ns to one unit, bytes scales bytes; any other is shown as it is. `y_peak` is the greatest value that
-    need be seen, in that of the series: what is greater leaves the picture at its top, and the caption must say so.
+    `unit` time scales ns to one unit, bytes scales bytes; any other is shown unchanged. `y_peak` is the largest value
+    to show, in the series' unit. Larger values leave the picture at its top, and the caption must mention that.
     """
 
     x_title: str = "step"
@@ -94,7 +95,7 @@ class Axes:
 
 @dataclass(frozen=True)
 class Slice:
-    """One slice of a pie or bar of a bar chart. `color` is a category of PALETTE, empty for the next free one."""
+    """A slice of a pie or a bar of a bar chart. `color` is a category of PALETTE, empty for the next free colour."""
 
     label: str
     value: float
@@ -104,7 +105,7 @@ class Slice:
 
 @dataclass(frozen=True)
 class Stack:
-    """Parts that add up, one array per part, for the same `x`. Order is from the bottom."""
+    """Components that add up, one array each, for the same `x`. Order is from the bottom."""
 
     x: Numbers
     parts: Mapping[str, Numbers]
@@ -113,7 +114,7 @@ class Stack:
 
 
 def decimate(x: Numbers, y: Numbers, limit: int = DRAWN_POINTS) -> tuple[Numbers, Numbers]:
-    """Return at most `limit` points in order that keep the least and the greatest value of every equal run of points."""
+    """Return at most `limit` points in order, keeping the least and the greatest value of every group of equal length."""
     if len(y) <= limit or limit < 2:
         return x, y
     runs = limit // 2
@@ -128,7 +129,7 @@ def decimate(x: Numbers, y: Numbers, limit: int = DRAWN_POINTS) -> tuple[Numbers
 
 
 def average_runs(values: Numbers, limit: int = BINNED_BARS) -> Numbers:
-    """Return the means of at most `limit` runs of equal length (the last may be shorter), in order."""
+    """Return the means of at most `limit` groups of consecutive values of equal length (the last may be shorter)."""
     if len(values) <= limit:
         return values.astype(np.float64)
     starts = np.arange(0, len(values), run_length(len(values), limit))
@@ -137,7 +138,7 @@ def average_runs(values: Numbers, limit: int = BINNED_BARS) -> Numbers:
 
 
 def run_length(count: int, limit: int = BINNED_BARS) -> int:
-    """Return how many values `average_runs` puts into one."""
+    """Return how many values each mean of `average_runs` covers."""
     return max(1, -(-count // limit))
 
 
@@ -153,7 +154,7 @@ def build_lines(x: Numbers, lines: Sequence[Line], axes: Axes | None = None, poi
 
 
 def build_stack(stack: Stack, axes: Axes | None = None) -> Figure:
-    """Build stacked columns, one per step, or one per run of steps where there are more than BINNED_BARS."""
+    """Build stacked columns, one per step, or one per group of steps if there are more than BINNED_BARS."""
     axes = axes or Axes()
     total = np.sum([*stack.parts.values()], axis=0) if stack.parts else np.zeros(1)
     # A column of several steps is lower than the longest of them.
@@ -187,7 +188,7 @@ def build_stack(stack: Stack, axes: Axes | None = None) -> Figure:
 def build_pie(slices: Sequence[Slice], center: str = "") -> Figure:
     """Build a ring of slices in the given order, with `center` written in its middle.
 
-    Where the colours begin anew, a hatch tells the slices from the ones before.
+    When the colours repeat, a hatch marks the repeated ones.
     """
     given = [slice_.color or PIE_COLORS.get(slice_.label, "") for slice_ in slices]
     places = np.cumsum([not color for color in given]) - 1  # among those that have no colour of their own
@@ -229,7 +230,7 @@ def build_pie(slices: Sequence[Slice], center: str = "") -> Figure:
 
 
 def _tell_apart(labels: Sequence[str]) -> list[str]:
-    """Number labels that stand more than once: Plotly would add their slices up."""
+    """Number duplicate labels, because Plotly would add their slices up."""
     seen: dict[str, int] = {}
     told = []
     for label in labels:
@@ -264,7 +265,7 @@ def build_bars(slices: Sequence[Slice], axes: Axes | None = None) -> Figure:
 
 
 def build_depths(x: Numbers, depths: Numbers, capacity: float, x_title: str = "step") -> Figure:
-    """Build a queue's depth over the steps with its capacity as a dashed line and every zero marked."""
+    """Build a queue's depth over the steps, with its capacity as a dashed line and a mark at every zero."""
     drawn_x, drawn = decimate(x, depths)
     zeros = drawn_x[drawn == 0]
     lines = [
@@ -278,7 +279,7 @@ def build_depths(x: Numbers, depths: Numbers, capacity: float, x_title: str = "s
 
 
 def plain_text(text: str) -> str:
-    """Return text that Plotly shows as it is, not as its own little HTML, and of a bounded length."""
+    """Return bounded text that Plotly shows literally, not as its HTML subset."""
     return html.escape(shorten_middle(text, 120), quote=False)
 
 
@@ -337,7 +338,7 @@ def _axis_layout(axes: Axes, unit: str, scale: float) -> Figure:
 
 
 def complete_figure(data: list[Figure], layout: Figure) -> Figure:
-    """Complete a figure; its meta carries the colours of the dark ground by those of the light one."""
+    """Complete a figure. Its meta maps the light colours to the dark ones."""
     return {"data": data, "layout": {**layout, "meta": {"dark": dict([*PALETTE.values(), *NEUTRALS.values()])}}}
 
 
@@ -356,7 +357,7 @@ def _ends(x: Numbers) -> Numbers:
 
 
 def _listed(values: Numbers, digits: int = 5) -> list[float | int | None]:
-    """Return numbers as JSON knows them, with as many significant digits as a screen can show; NaN is null."""
+    """Return numbers for JSON, with as many significant digits as a screen can show; NaN becomes null."""
     if values.dtype.kind in "iu":
         return list(values.tolist())
     return [None if value != value else float(f"{value:.{digits}g}") for value in values.tolist()]

@@ -1,4 +1,4 @@
-"""A flame graph, the callers on top: boxes placed in percent of the width, so that no inline style is needed."""
+"""A flame graph with the callers on top. Boxes are in percent of the width, so that no inline style is needed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class FlameBox:
 
 @dataclass(frozen=True)
 class Flame:
-    """Boxes below one that is the whole; `sentence` says what the picture is."""
+    """Boxes below one box for the whole; `sentence` describes the picture."""
 
     boxes: tuple[FlameBox, ...]
     height: int
@@ -35,7 +35,7 @@ class Flame:
 
 @dataclass(frozen=True)
 class Flaming:
-    """What is drawn of one function: how deep it lies, and where its samples begin and end along the whole."""
+    """One function to draw: its depth, and the start and number of its samples along the whole."""
 
     label: str
     place: str
@@ -46,7 +46,7 @@ class Flaming:
 
 
 def build_flame(title: str, nodes: Sequence[Flaming], whole: int) -> Flame:
-    """Lay out functions below a box for the whole, which is called by the title."""
+    """Lay out functions below a box for the whole, which is labelled with the title."""
     boxes = [FlameBox(percent(0, 1), 0, percent(1, 1), "whole", title, f"{title}: {whole:,} samples")]
     boxes += [_build_box(node, whole) for node in nodes]
     depth = 1 + max((node.depth + 1 for node in nodes), default=0)

@@ -1,6 +1,6 @@
-"""A heat map as a small picture: one row per rank, one column per stretch of steps.
+"""A heat map as a small picture: one row per rank, one column per group of steps.
 
-Plotly's own heat map sets inline styles, which the content policy forbids; a picture is also less to send.
+Plotly's heat map sets inline styles, which the content policy forbids. A picture is also smaller.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from profiler_server.figures.charts import Numbers
 from profiler_server.figures.strips import Tick, percent
 
 _RED = (214, 40, 46)
-"""Readable on the light and on the dark ground; how opaque it is says how long."""
+"""The colour of times, readable on the light and on the dark ground; its opacity shows the length."""
 _VIOLET = (140, 80, 230)
-"""The same for what is beyond the scale."""
+"""The colour of times beyond the scale."""
 _PALEST, _FULL = 10, 255
 HIGH_PERCENTILE = 99.5
-"""What is longer than this percentile has the full colour, so that one long step does not pale all others."""
+"""Percentile from which times get the full colour, so that a single long step does not pale all others."""
 LEAST_RED = 1.25
-"""What is under so many times the median never has the full colour: noise alone shall not look like trouble."""
+"""Multiple of the median below which no time gets the full colour, so that noise does not look like trouble."""
 OUTLYING_RATIO, OUTLYING_PERCENTILE = 4.0, 75.0
-"""A cell is beyond the scale when it is so many times what three quarters of the cells are at most."""
+"""A cell is beyond the scale if it exceeds this multiple of this percentile of the cells."""
 OUTLYING_COLUMNS_FRAC = 0.05
-"""Where more columns than this, and more than one, hold such cells, they are no exceptions and belong on the scale."""
+"""If more than this share of the columns, and more than one, have such cells, the cells stay on the scale."""
 MOST_LABELS = 16
 
 
 @dataclass(frozen=True)
 class HeatLabel:
-    """The name of a row and where its middle is, as an SVG length."""
+    """The name of a row and the SVG position of its middle."""
 
     text: str
     y: str
@@ -43,8 +43,8 @@ class HeatLabel:
 
 @dataclass(frozen=True)
 class Heat:
-    """`image` is the address of the picture, to be stretched without smoothing; `low_ns` and `high_ns` are the ends of its
-    scale, `most_ns` is the largest value. `beyond` counts the cells that are far beyond the scale, in a colour of their own.
+    """`image` is the picture's address; it is stretched without smoothing. `low_ns` and `high_ns` are the ends of its
+    scale, `most_ns` the largest value. `beyond` is the number of cells far beyond the scale, which have another colour.
     """
 
     image: str
@@ -58,7 +58,7 @@ class Heat:
 
 
 def build_heat(x: Numbers, rows: Sequence[str], values_ns: Numbers) -> Heat:
-    """Build the picture of times in ns: `values_ns` has a row for each name and a column for each x. NaN stays empty."""
+    """Build the picture of times in ns. `values_ns` has a row per name and a column per x. NaN stays empty."""
     beyond = _find_beyond(values_ns)
     known = values_ns[np.isfinite(values_ns) & ~beyond]
     low, high = (float(known.min()), float(np.percentile(known, HIGH_PERCENTILE))) if len(known) else (0.0, 0.0)
@@ -73,7 +73,7 @@ def build_heat(x: Numbers, rows: Sequence[str], values_ns: Numbers) -> Heat:
 
 
 def _find_beyond(values_ns: Numbers) -> Mask:
-    """Return which cells are so large, and in so few columns, that a scale with them would make all others alike."""
+    """Return a mask of the few cells that are so large that a scale with them would make all others alike."""
     known = np.isfinite(values_ns)
     if not known.any():
         return known
@@ -95,7 +95,7 @@ def _build_ticks(x: Numbers, count: int = 8) -> tuple[Tick, ...]:
 
 
 def _encode_png(alpha: Numbers, beyond: Mask) -> str:
-    """Return a red picture with this opacity (0 to 255), violet where cells are beyond the scale, as a data address."""
+    """Return a data address of a red PNG with this opacity (0 to 255), violet where cells are beyond the scale."""
     height, width = alpha.shape
     pixels = np.empty((height, width, 4), np.uint8)
     pixels[..., :3] = np.where(beyond[..., None], _VIOLET, _RED)

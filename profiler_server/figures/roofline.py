@@ -1,4 +1,4 @@
-"""A roofline: what operators achieve over their arithmetic intensity, below the roofs of their device; log-log."""
+"""A roofline: the speed of operators over their arithmetic intensity, below the roofs of their device; log-log."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LEAST_SIZE, MOST_SIZE = 7.0, 34.0
 
 @dataclass(frozen=True)
 class RoofPoint:
-    """One operator. `share_frac` sets the area of its mark; `text` shows on hover."""
+    """One operator. `share_frac` sets the area of its mark; `text` is shown on hover."""
 
     label: str
     intensity: float

@@ -1,4 +1,4 @@
-"""Bars in a strip of time, placed in percent of its width: SVG attributes, so that no inline style is needed."""
+"""Bars in a time strip, in percent of its width, as SVG attributes, so that no inline style is needed."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from collector.format.phases import PHASE_COLORS, PHASE_LABELS
 from profiler_server.format import choose_time_unit, format_duration, format_share
 
 LABEL_MIN_FRAC = 0.085
-"""Least part of the strip that has room for a bar's duration; its name needs more."""
+"""Least share of the strip that has room for a bar's duration; its name needs more."""
 NAME_CHARACTER_FRAC = 0.0088
-"""Part of the strip that one character takes at the least supported page width."""
+"""Share of the strip that one character takes at the least supported page width."""
 
 
 @dataclass(frozen=True)
 class Bar:
-    """One bar. `x` and `width` are SVG percentages, `color` a category, `text` stands inside, `title` shows on hover."""
+    """One bar. `x` and `width` are SVG percentages, `color` is a category, `text` is inside, `title` is shown on hover."""
 
     x: str
     width: str
@@ -37,7 +37,7 @@ class Tick:
 
 @dataclass(frozen=True)
 class Strip:
-    """Bars that fill the width, with the axis below and a sentence that says the same."""
+    """Bars that fill the width, with the axis below and a sentence with the same content."""
 
     bars: tuple[Bar, ...]
     ticks: tuple[Tick, ...]
@@ -61,7 +61,7 @@ def build_strip(stretches: Sequence[tuple[str, float, float]], whole_ns: float) 
 
 
 def build_lane(stretches: Iterable[tuple[str, float, float]], whole_ns: float) -> tuple[Bar, ...]:
-    """Return the bars of the stretches without text, for a row that is labelled beside it."""
+    """Return the bars of the stretches without text, for a row with a label beside it."""
     return tuple(_build_bar(phase, start, length, whole_ns, "") for phase, start, length in stretches if length > 0)
 
 

@@ -1,4 +1,4 @@
-"""A waterfall: how one total becomes another, part by part, each with its noise."""
+"""A waterfall: how one total becomes another, change by change, each with its noise."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from profiler_server.figures.charts import Figure, complete_figure, plain_text
 from profiler_server.format import choose_time_unit
 
 LEAST_CUT_FRAC = 0.4
-"""The axis begins above zero where all that happens lies above so much of the total: small changes must be seen."""
+"""The axis begins above zero if all changes lie above this share of the total, so that small changes are visible."""
 ROOM_FRAC = 0.35
-"""Space below the lowest level, as a part of the height that the changes take."""
+"""Space below the lowest level, as a share of the height of the changes."""
 
 LABEL_FRAC = 0.02
-"""Space between a bar and its label, as a part of the height of the picture."""
+"""Space between a bar and its label, as a share of the picture's height."""
 
 
 @dataclass(frozen=True)
 class Fall:
-    """One part of the change in ns. `noise_ns` is None where it is unknown; `text` stands at the bar."""
+    """One component of the change, ns. `noise_ns` is None if unknown; `text` is at the bar."""
 
     label: str
     change_ns: float
@@ -30,7 +30,7 @@ class Fall:
 
 
 def find_base_ns(start_ns: float, falls: Sequence[Fall]) -> float:
-    """Return where the axis of a waterfall begins: at zero, or below the lowest level and whisker."""
+    """Return where the axis of a waterfall begins, ns: at zero, or below the lowest level and whisker."""
     reaches = _list_reaches(list_levels(start_ns, falls), falls)
     lowest, highest = min(low for low, _ in reaches), max(high for _, high in reaches)
     begin = lowest - ROOM_FRAC * max(highest - lowest, 0.02 * highest)
@@ -38,7 +38,7 @@ def find_base_ns(start_ns: float, falls: Sequence[Fall]) -> float:
 
 
 def list_levels(start_ns: float, falls: Sequence[Fall]) -> list[float]:
-    """Return the totals before the first part, and after each."""
+    """Return the totals before the first change, and after each."""
     levels = [start_ns]
     for fall in falls:
         levels.append(levels[-1] + fall.change_ns)
@@ -46,7 +46,7 @@ def list_levels(start_ns: float, falls: Sequence[Fall]) -> list[float]:
 
 
 def _list_reaches(levels: Sequence[float], falls: Sequence[Fall]) -> list[tuple[float, float]]:
-    """Return the lowest and the highest place of each part, its whisker included; it stands at the end of the change."""
+    """Return the lowest and the highest level of each change, including its whisker at the end of the change."""
     ends = zip(levels, levels[1:], falls, strict=False)
     return [
         (min(begin, end - (fall.noise_ns or 0.0)), max(begin, end + (fall.noise_ns or 0.0)))
@@ -55,7 +55,7 @@ def _list_reaches(levels: Sequence[float], falls: Sequence[Fall]) -> list[tuple[
 
 
 def build_waterfall(start_ns: float, end_ns: float, falls: Sequence[Fall], names: tuple[str, str, str]) -> Figure:
-    """Draw the parts between two totals. `names` are the first total's, the last one's and the axis' title."""
+    """Draw the changes between two totals. `names` are of the first total, the last total, and the axis."""
     levels = list_levels(start_ns, falls)
     tops = [high for _, high in _list_reaches(levels, falls)]
     scale, unit = choose_time_unit(max(*levels, end_ns))
@@ -125,7 +125,7 @@ def _draw_falls(levels: Sequence[float], falls: Sequence[Fall], scale: float, un
 
 
 def _draw_labels(falls: Sequence[Fall], tops: Sequence[float], scale: float, base: float) -> Figure:
-    """Return the texts above bar and whisker: those that Plotly puts at a bar lie on its whisker."""
+    """Return texts above bar and whisker, because Plotly's own bar texts lie on the whisker."""
     room = LABEL_FRAC * (max(tops) / scale - base)
     return {
         "type": "scatter",

@@ -1,4 +1,4 @@
-"""What monitoring systems are told of the runs: figures read once, shown by Prometheus and by OpenTelemetry.
+"""Figures of runs for monitoring systems: read once, exported to Prometheus and OpenTelemetry.
 
 Must not import pages or the web.
 """

@@ -1,4 +1,4 @@
-"""The figures of runs that record, or ended a short while ago: one reading for every system that is told of them."""
+"""The figures of runs that record or ended recently: one reading for all monitoring systems."""
 
 from __future__ import annotations
 
@@ -30,22 +30,22 @@ from profiler_server.store.catalog import Catalog
 from profiler_server.store.headline import RunEntry
 
 RECENT_STEPS = 50
-"""Steps of each rank, from its last, that the means are over; warm-up, detailed windows and standstills are not among them."""
+"""Number of last steps of each rank in the means, without warm-up, detailed windows and standstills."""
 MOST_RUNS = 100
 MOST_RANKS = 16_384
-"""Ranks of a run that are read, from the first."""
+"""The most ranks of a run that are read: the first ones."""
 READ_LIMIT_S = 0.25
-"""After so long the ranks that were not read are told as they were read before; they are read in the background."""
+"""Time after which the remaining ranks get their previous figures; they are read again in the background."""
 LATE_LIMIT_S = 2.0
-"""For so long ranks that were read before are read again in the background: a job of thousands keeps no core busy."""
+"""Time limit for reading old ranks again in the background, so that a job of thousands of ranks keeps no core busy."""
 ENDED_WITHIN_S = 15 * 60.0
 REFRESH_S = 5.0
-"""Whoever asks sooner than that after another gets the same figures."""
+"""Time for which a reading is reused for all requests."""
 LIST_S = 10.0
-"""How old the list of runs may be; with thousands it takes longer to make than a scrape may."""
+"""Longest age of the list of runs. Listing thousands of runs takes longer than a scrape may."""
 LONGEST_LABEL = 200
 FEW_RANKS = 8
-"""So many ranks of each run are read however long it takes."""
+"""Number of ranks of each run that are read regardless of time."""
 _COLUMNS = (
     "kind",
     "step",
@@ -61,9 +61,8 @@ _STEPS_LOST = "steps_lost"
 
 @dataclass(frozen=True)
 class RankGauges:
-    """The last steps of one rank. `own_ns` is the mean step without being held in collectives, `between_ns` what lies
-    between steps; None without a step.
-    """
+    """The last steps of one rank. `own_ns` is the mean step without the time held in collectives, `between_ns` the time
+    between steps; None without a step."""
 
     rank: int
     state: RunState
@@ -78,8 +77,8 @@ class RankGauges:
 
 @dataclass(frozen=True)
 class RunGauges:
-    """One run. `label` is its id, printable, bounded and unlike that of any other run. Of `ranks` that left a folder the
-    figures are of `ranks_read`: the others cannot be read, or were not yet.
+    """One run. `label` is its id as a printable, short and unique text. `ranks` is the number with a folder; the
+    figures are of `ranks_read`, because other ranks cannot be read or are not read yet.
 
     Means are over the last 50 steps of each rank, then over the ranks. `slowdown_ratio` is the own work of the slowest
     rank over the median of the others; None with one rank.
@@ -98,7 +97,7 @@ class RunGauges:
     slowest_rank: int | None = None
     slowdown_ratio: float | None = None
     standing_s: float = 0.0
-    """How long it stands still, 0 where it gets on."""
+    """Time for which the run has stood still, s; 0 if it makes progress."""
 
     @property
     def data_wait_frac(self) -> float | None:
@@ -106,7 +105,7 @@ class RunGauges:
 
 
 class Gauges:
-    """Reads the gauges of a catalog, at most once in five seconds. Safe to use from several threads."""
+    """The gauges of a catalog, read at most once in five seconds. Safe to use from several threads."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
@@ -120,10 +119,10 @@ class Gauges:
         self._late: list[RankRun] = []
 
     def read(self) -> tuple[RunGauges, ...]:
-        """Return the runs that record or ended within fifteen minutes, the newest 100 of them.
+        """Return the newest 100 runs that record or ended within fifteen minutes.
 
-        A list that is too old is made again in the background: a new run is told of the next time. So are ranks read that
-        this answer had no time for.
+        An old list is rebuilt in the background, so a new run appears in a later answer. Ranks that this answer had no
+        time for are read in the background too.
         """
         with self._lock:
             if time.monotonic() - self._read_s > REFRESH_S:
@@ -136,7 +135,8 @@ class Gauges:
             return self._gauges
 
     def _catch_up(self, ranks: Sequence[RankRun]) -> None:
-        """Read ranks for a while, and all that were never read, so that the next answer knows them; let it not wait."""
+        """Read old ranks for a limited time, and all ranks that were never read, for the next answer. Run in the
+        background."""
         until_s = time.monotonic() + LATE_LIMIT_S
         for rank in ranks:
             if time.monotonic() > until_s and _read_rank.find(_read_rank.ask(rank)) is not None:
@@ -181,7 +181,7 @@ class Gauges:
         return replace(_sum_up(entry, ranks), standing_s=standing.for_ns / 1e9 if standing is not None else 0.0)
 
     def _read_ranks(self, entry: RunEntry, until_s: float) -> list[RankGauges]:
-        """Read the ranks in turns: where the last reading had to stop, this one begins."""
+        """Read the ranks in turns, starting where the last reading stopped."""
         run = Run(entry.path)
         numbers = entry.headline.ranks[:MOST_RANKS]
         begin = self._turns[entry.path] % max(len(numbers), 1)
@@ -199,7 +199,7 @@ class Gauges:
 
 
 def _may_be_live(entry: RunEntry, now_ns: int) -> bool:
-    """Say whether a run may have ended lately, by one look at the time of a file."""
+    """Return whether a run may have ended recently, judged by the time of one file."""
     if entry.state == "imported" or not entry.headline.ranks:
         return False
     if entry.state == "recording":
@@ -216,7 +216,7 @@ def _find_changed_ns(path: str) -> int:
 
 
 def _renew(rank: RankRun, known: RankGauges | None) -> RankGauges | None:
-    """Return gauges of a rank that recorded, with what it does now: a process that dies changes no file."""
+    """Return the gauges of a recording rank with its current state, because a process that dies changes no file."""
     try:
         return replace(known, state=rank.state) if known is not None and known.state == "recording" else known
     except RunError:
@@ -273,7 +273,7 @@ def _read_steps(rank: RankRun, manifest: RankManifest, state: RunState) -> RankG
 
 
 def _mark_warm_up(steps: pa.Table) -> Mask:
-    """Mark the training steps of a run's warm-up, where these steps are its first."""
+    """Mark the training steps of a run's warm-up, if these steps are its first."""
     selection = select_steps(steps)
     is_first = len(selection.step) > 0 and int(selection.step[0]) <= 1
     return selection.warm_up if is_first else np.zeros(len(selection.step), np.bool_)
@@ -301,8 +301,10 @@ def _sum_up(entry: RunEntry, ranks: Sequence[RankGauges]) -> RunGauges:
 
 
 def _find_slowest(timed: Sequence[RankGauges]) -> tuple[int | None, float | None]:
-    """Return the rank with most work of its own, and that over the median of the others; what all of them do between
-    steps keeps none waiting. None where nothing tells working from waiting."""
+    """Return the rank with most own work, and the ratio of its work to the median of the others.
+
+    Work between steps that all ranks do keeps no rank waiting. None if working and waiting cannot be separated.
+    """
     if len(timed) < 2 or not any((rank.phases_ns or {})["communication"] for rank in timed):
         return None, None
     least = min(rank.between_ns or 0.0 for rank in timed)
@@ -318,7 +320,7 @@ def _find_state(states: Sequence[RunState]) -> RunState:
 
 
 def make_label(run_id: str) -> str:
-    """Return an id as a label. One that had to be changed gets a digest, so that no two runs are one series."""
+    """Return an id as a label. A changed id gets a digest, so that no two runs share a series."""
     text = "".join(letter if letter.isprintable() else "?" for letter in run_id)
     if text == run_id and len(text) <= LONGEST_LABEL:
         return text

@@ -1,4 +1,4 @@
-"""The metrics that gauges become: name, unit, meaning and values of each, once for every system; the text of Prometheus."""
+"""The metrics made from gauges: name, unit, meaning and values, for all systems; and the Prometheus text."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from profiler_server.fleet.gauges import RunGauges
 _PREFIX = "stepscope_"
 STATES = ("recording", "complete", "crashed")
 Values = Iterator[tuple[Mapping[str, str], float]]
-"""Labels beside that of the run, and a value in base units (seconds, ratios)."""
+"""Labels besides the run's, and a value in base units (seconds, ratios)."""
 
 
 @dataclass(frozen=True)
 class Metric:
-    """`name` is without the prefix, `labels` are those beside `run`; `unit` is "s", "1" or what is counted."""
+    """`name` has no prefix. `labels` are those besides `run`. `unit` is "s", "1" or the thing counted."""
 
     name: str
     unit: str
@@ -26,7 +26,7 @@ class Metric:
 
 
 def _plain(read: Callable[[RunGauges], float | int | None], scale: float = 1.0) -> Callable[[RunGauges], Values]:
-    """Return what gives a figure without further labels, and nothing where it is not known."""
+    """Return a function that yields a figure without further labels, or nothing if it is unknown."""
 
     def values(run: RunGauges) -> Values:
         value = read(run)
@@ -80,7 +80,7 @@ METRICS: tuple[Metric, ...] = (
 
 
 def render_metrics(runs: Iterable[RunGauges]) -> tuple[bytes, str]:
-    """Return the metrics of some runs, and their media type. UsageError if prometheus_client is not installed."""
+    """Return the metrics of some runs, and their media type. Raises UsageError if prometheus_client is not installed."""
     try:
         from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
         from prometheus_client.core import GaugeMetricFamily

@@ -21,7 +21,7 @@ log = logging.getLogger("stepscope")
 
 
 def find_address(endpoint: str) -> str:
-    """Return where metrics are sent; an address without a path gets that of the protocol. UsageError for no address."""
+    """Return the URL for metrics; without a path it gets the protocol's default. Raises UsageError for an invalid URL."""
     try:
         parts = urlsplit(endpoint)
         is_address = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
@@ -42,7 +42,7 @@ def check_installed() -> None:
 
 
 class Telemetry:
-    """Sends what `read` returns to an OTLP receiver, every 15 s, until it is closed. Says once when it gets no answer."""
+    """A sender of gauges from `read` to an OTLP receiver, every 15 s until closed. It warns once if there is no answer."""
 
     def __init__(self, endpoint: str, read: Read, interval_s: float = INTERVAL_S) -> None:
         from opentelemetry.sdk.metrics import MeterProvider
@@ -59,7 +59,7 @@ class Telemetry:
             meter.create_observable_gauge(PREFIX + metric.name, [callback], metric.unit, metric.meaning)
 
     def close(self) -> None:
-        """Send what is there for the last time, and stop."""
+        """Send the current gauges a last time, and stop."""
         self._provider.shutdown(timeout_millis=SEND_LIMIT_S * 1e3)
 
     def _make_callback(self, metric: Metric) -> Callable[[Any], Iterable[Any]]:

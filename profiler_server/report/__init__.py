@@ -1,6 +1,6 @@
-"""The report of a run: everything that the pages say, as one object for programs, and as text for a terminal.
+"""The report of a run: the content of all pages, as one object for programs and as text for a terminal.
 
-Must not import pages or the web room: it is made without a browser.
+Must not import pages or the web room: no browser is needed.
 """
 
 from profiler_server.report.building import ALONE, Reporting, build_report, is_empty

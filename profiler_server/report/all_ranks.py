@@ -1,4 +1,4 @@
-"""What the report says of all ranks together: who holds the job up, by what, and why it hangs."""
+"""The report on all ranks together: who holds the job up, by what, and why it hangs."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _NOTHING: Mapping[str, Any] = {
     "left_out": (),
     "also_slow": (),
 }
-"""What is listed of ranks that were not compared, and have no verdict."""
+"""The keys of the report for ranks that were not compared and have no verdict."""
 
 KINDS: Mapping[type[End], str] = {
     Hang: "hang",
@@ -70,7 +70,7 @@ KINDS: Mapping[type[End], str] = {
 
 
 def report_end(end: End | None) -> dict[str, Any] | None:
-    """Return how the job ended, or how it stands still: its kind, a sentence, and what is known of it; null for neither."""
+    """Return how the job ended or stands still: its kind, a sentence, and known details; null for neither."""
     if end is None:
         return None
     is_told = isinstance(end, (Hang, Standing, Stop))  # by other keys of the report
@@ -79,7 +79,7 @@ def report_end(end: End | None) -> dict[str, Any] | None:
 
 
 def report_attempts(run: Run) -> list[dict[str, Any]]:
-    """List the attempts of the job that the run is of; none for a job that was started once."""
+    """List the attempts of the run's job; empty for a job that was started once."""
     return [
         {
             "attempt": line.number,
@@ -93,9 +93,9 @@ def report_attempts(run: Run) -> list[dict[str, Any]]:
 
 
 def report_hang(end: End | None) -> dict[str, Any] | None:
-    """Return why the job hangs, by dumps of its collectives or while it records, or hung when it was killed.
+    """Return why the job hangs, or hung when it was killed, from dumps of its collectives or from the recording.
 
-    Null where none tells of one.
+    Null if no hang is known.
     """
     if isinstance(end, Standing):
         return _report_standing(end)
@@ -142,7 +142,7 @@ def report_judgement(run: Run, warnings: list[str]) -> dict[str, Any] | None:
 
 
 def list_verdict(verdict: RankVerdict) -> dict[str, Any]:
-    """Return a verdict as the keys of `report --json` have it: what another verdict would hold is null or empty."""
+    """Return a verdict with the keys of `report --json`; keys of other verdicts are null or empty."""
     comparison = verdict.comparison
     found: dict[str, Any] = {
         **_NOTHING,
@@ -195,7 +195,7 @@ def _list_latest(verdict: RankVerdict, comparison: RankComparison) -> dict[str, 
 
 
 def report_slow_call(run: Run) -> dict[str, Any] | None:
-    """Return the collective that is slow beside the others of its group; null where there is none."""
+    """Return the collective that is slow beside others of its group; null if there is none."""
     found: list[dict[str, Any]] = []
     with Edge(lambda error: None):  # the judgement reads the same, and warns
         ranks = summarize_ranks(run)
@@ -206,7 +206,7 @@ def report_slow_call(run: Run) -> dict[str, Any] | None:
 
 
 def report_what_if(run: Run, warnings: list[str]) -> dict[str, Any] | None:
-    """Return what unlike ranks cost the job; null for one rank, and with a warning where no model meets the steps."""
+    """Return what unlike ranks cost the job; null for one rank, and with a warning if no model fits the steps."""
     ranks = summarize_ranks(run)
     found = recall_what_if(run, ranks)
     if found is None:

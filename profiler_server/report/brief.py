@@ -20,9 +20,9 @@ from profiler_server.report.text import NOTHING_PAYS
 
 
 def write_brief(run: Run, rank: int | None = None) -> list[str]:
-    """Return two or three lines on a rank, the first by default; how its job ended or stands still first.
+    """Return two or three lines on a rank, the first rank by default, starting with how its job ended or stands still.
 
-    RunError if it cannot be judged.
+    Raises RunError if it cannot be judged.
     """
     if not run.ranks:
         raise RunError(f"{run.path} holds no rank yet")
@@ -51,7 +51,7 @@ def _judge(run: Run, rank: int) -> Diagnosis:
 
 
 def _explain(error: Exception) -> str:
-    """Return the message of an error of ours, and of any other its type, too."""
+    """Return the message of a Stepscope error; for any other error, its type too."""
     return str(error) if isinstance(error, StepscopeError) else f"{type(error).__name__}: {error}"
 
 

@@ -50,12 +50,12 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _PASSIVE = ("wait", "send")
 _RANKS_FRAC = 0.85
-"""Of the time that a report takes; the rest sets the ranks beside each other."""
+"""Share of a report's time for reading ranks; comparing the ranks takes the rest."""
 
 
 @dataclass(frozen=True)
 class Reporting:
-    """Who reads the ranks, None for this process, and who is told the share that is done."""
+    """How ranks are read: `workers` is None for this process. `on_progress` gets the share done."""
 
     workers: Workers | None = None
     on_progress: Callable[[float], None] = lambda share: None
@@ -65,10 +65,11 @@ ALONE = Reporting()
 
 
 def build_report(run: Run, rank: int | None = None, how: Reporting = ALONE) -> dict[str, Any]:
-    """Return the object that `report --json` prints: all ranks, with the verdict and the suggestions of the first, or one.
+    """Return the object that `report --json` prints: all ranks, with verdict and suggestions of the first, or a single
+    rank.
 
-    A part that cannot be read, or fails, is absent and named in `warnings`. Raises RunNotFoundError, TableBrokenError or
-    NewerSchemaError if the manifests cannot be read.
+    A section that cannot be read, or fails, is absent and named in `warnings`. Raises RunNotFoundError,
+    TableBrokenError or NewerSchemaError if the manifests cannot be read.
     """
     warnings: list[str] = []
     chosen = run.ranks if rank is None else (run.rank(rank).rank,)
@@ -137,14 +138,14 @@ def _report_ranks(run: Run, ranks: Sequence[int], warnings: list[str], how: Repo
 
 
 def report_alone(task: tuple[Path, int]) -> tuple[dict[str, Any], list[str]]:
-    """Report one rank of a run for another process; return the report, and what it warns of."""
+    """Report one rank of a run in another process; return the report and its warnings."""
     warnings: list[str] = []
     return _report_rank(RankRun(*task), warnings), warnings
 
 
 def _report_rank(rank: RankRun, warnings: list[str]) -> dict[str, Any]:
     def read(what: str, build: Callable[[], T]) -> T | None:
-        """Build a part of the report; one that cannot be read, or fails, is left out and named in a warning."""
+        """Build a section of the report. A section that cannot be read, or fails, is left out and named in a warning."""
         made: list[T] = []
         with Edge(lambda error: warnings.append(_spell_failure(rank.rank, what, error))):
             made.append(build())
@@ -173,7 +174,7 @@ def _report_rank(rank: RankRun, warnings: list[str]) -> dict[str, Any]:
 
 
 def _report_stacks(rank: RankRun) -> dict[str, Any] | None:
-    """Return the functions of each phase and of each stage; null where no stacks were sampled."""
+    """Return the functions of each phase and of each stage; null if no stacks were sampled."""
     stacks = read_stacks(rank)
     if stacks is None:
         return None
@@ -188,7 +189,7 @@ def _report_stacks(rank: RankRun) -> dict[str, Any] | None:
 
 
 def _report_loaders(rank: RankRun) -> list[dict[str, Any]]:
-    """List the DataLoaders, first those that feed the steps: the first is the one that the steps wait for longest."""
+    """List the DataLoaders, those that feed the steps first, and of those the one with the longest wait first."""
     feeding = find_feeding_loaders(rank)
     order = {number: place for place, number in enumerate(feeding)}
     loaders = sorted(rank.manifest.loaders, key=lambda loader: (order.get(loader.id, len(order)), loader.id))
@@ -216,7 +217,8 @@ def _spell_warning(rank: int, error: RunError) -> str:
 
 
 def is_empty(report: dict[str, Any]) -> bool:
-    """Say whether damage left nothing to report: no rank has a step, an operator, a queue or a stage, and of no attempt an end is known."""
+    """Return whether damage left nothing to report: no rank has a step, operator, queue or stage, and no attempt has a
+    known end."""
     parts = ("operators", "kernels", "queues", "stages")
     has_rank = any(rank["steps"]["count"] or any(rank[part] for part in parts) for rank in report["ranks"])
     return not has_rank and report["end"] is None and not report["attempts"]
@@ -232,7 +234,7 @@ def _report_steps(steps: pa.Table | None, noun: str = "step") -> dict[str, Any]:
 
 
 def _report_slow_steps(rank: RankRun, steps: pa.Table | None) -> dict[str, list[dict[str, Any]]]:
-    """List the slow steps with their cause, and what held the training thread."""
+    """List the slow steps with their cause, and the interruptions of the training thread."""
     found = read_interruptions(rank)
     outliers = list_outliers(steps, interruptions=found).shown if steps is not None else ()
     whole_ns = sum_recorded(rank.table("steps", ("duration_ns",))) if steps is not None else 0
@@ -264,7 +266,7 @@ def _report_outlier(outlier: Outlier) -> dict[str, Any]:
 
 
 def _report_phases(phases: Sequence[PhaseShare]) -> list[dict[str, Any]]:
-    """Round the means so that they still sum to the rounded mean step: each takes what the ones before it left."""
+    """Round the phase means so that they still sum to the rounded mean step, carrying each rounding error on."""
     rows, exact, given = [], 0.0, 0
     for phase in phases:
         exact += phase.mean_ns
@@ -294,7 +296,8 @@ def _report_diagnosis(run: Run, ranks: Sequence[int], warnings: list[str]) -> di
 
 
 def report_history(since: str, change: LevelChange) -> dict[str, Any]:
-    """Return a change of level as plain data: `since` is the run that begins it, `before` and `after` numbers of runs."""
+    """Return a change of level as plain data: `since` is the first run after it, `before` and `after` are numbers of
+    runs."""
     return {"since": since, **spell_out(change)}
 
 

@@ -1,7 +1,7 @@
-"""The verdict of the gate as text, as one object, as Markdown for a pull request and as JUnit XML for CI systems.
+"""The gate's verdict as text, as an object, as Markdown for a pull request and as JUnit XML for CI systems.
 
-There is no one schema of JUnit XML. What is written here is valid by that of Jenkins' xUnit plugin and by the older one of
-Ant's task, which asks for an order, a time, a host and a date; GitLab and the reporters of GitHub read the same.
+JUnit XML has no single schema. The output is valid by the schema of Jenkins' xUnit plugin, and by the older one of
+Ant's task, which asks for an order, a time, a host and a date. GitLab and the GitHub reporters read the same.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def render_verdict(verdict: Verdict) -> str:
 
 
 def _count_runs(verdict: Verdict) -> str:
-    """Say in brackets how many runs were judged, and which rank of them; "" where none could be read."""
+    """Return how many runs were judged and on which rank, in brackets; "" if none could be read."""
     if not verdict.new:
         return ""
     is_pair = verdict.new == verdict.base == 1
@@ -52,18 +52,18 @@ def _count_runs(verdict: Verdict) -> str:
 
 
 def build_undecided(reason: str) -> Verdict:
-    """Return the verdict on runs that could not be read, so that a CI system is told why too."""
+    """Return the verdict on runs that could not be read, so that a CI system also gets the reason."""
     cleaned = "".join(letter if letter.isprintable() or letter == "\n" else "?" for letter in reason)
     return Verdict("unknown", f"{cleaned.rstrip('.')}.", 0, 0)
 
 
 def describe_verdict(verdict: Verdict) -> dict[str, Any]:
-    """Return the verdict as plain data: shares are fractions, times ns, what is not known null."""
+    """Return the verdict as plain data: shares are fractions, times ns, unknown values null."""
     return {**dataclasses.asdict(verdict), "alpha": ALPHA, "exit_code": EXIT_CODES[verdict.kind]}
 
 
 def render_markdown(verdict: Verdict) -> str:
-    """Return the verdict as Markdown. Names come from the runs, so nothing in them may become markup."""
+    """Return the verdict as Markdown. Names come from the runs, so they are escaped."""
     lines = [f"**{name_case(verdict).capitalize()}: {_WORDS[verdict.kind]}.** {_plain(verdict.reason)}"]
     if pairs := _list_pairs(verdict):
         lines += ["", "| median of | base | new | change |", "|---|---:|---:|---:|"]
@@ -77,7 +77,7 @@ def render_markdown(verdict: Verdict) -> str:
 
 
 def list_lines(verdict: Verdict) -> list[str]:
-    """Return all that the verdict says, a line each."""
+    """Return all sentences of the verdict, one line each."""
     pairs = [f"{name}: {base}, {new}, {change}" for name, base, new, change in _list_pairs(verdict)]
     parts = [f"{name}: {change}" for name, change in _list_parts(verdict)]
     return [verdict.reason, *pairs, *parts, *verdict.cautions]
@@ -88,7 +88,7 @@ def name_case(verdict: Verdict) -> str:
 
 
 def _list_pairs(verdict: Verdict) -> list[tuple[str, str, str, str]]:
-    """Return a line for each pair: both names, both medians with digits enough to work out the change again, the change."""
+    """Return a line for each pair: both names, both medians with enough digits to recompute the change, and the change."""
     if not verdict.pairs:
         return []
     size_ns, unit = choose_time_unit(max(max(pair.base_ns, pair.new_ns) for pair in verdict.pairs))
@@ -108,17 +108,17 @@ def _list_parts(verdict: Verdict) -> list[tuple[str, str]]:
 
 
 def _plain(text: str) -> str:
-    """Escape what Markdown, or HTML in it, would read as markup."""
+    """Escape characters that Markdown, or HTML in it, would read as markup."""
     marked = "".join(f"\\{letter}" if letter in "\\`*_{}[]|#!~" else letter for letter in text)
     return escape(" ".join(marked.split()))
 
 
 def render_junit(verdict: Verdict) -> str:
-    """Return the verdict as a JUnit test suite of one case: a slowdown is a failure, and the text of one that passes is
-    the suite's output. The time is that of all steps that were compared, the figures are fractions.
+    """Return the verdict as a JUnit test suite of one case. A slowdown is a failure; the text of a passing verdict is
+    the suite's output. The time is that of all compared steps; figures are fractions.
 
-    An undecided one is an error, which in JUnit is a test that could not be carried out: as little a failure as the exit
-    code 2 is a 1, and shown as clearly. A skipped one would be green in many CI systems while the command has failed.
+    An undecided verdict is an error, in JUnit a test that could not be carried out: the exit code is 2, not 1. A
+    skipped case would be green in many CI systems although the command has failed.
     """
     text = escape("\n".join(list_lines(verdict)))
     tag = {"slower": "failure", "unknown": "error"}.get(verdict.kind, "")

@@ -1,6 +1,6 @@
-"""What `report --json` holds of each part that is computed elsewhere: these keys in this order, and no other.
+"""The keys of `report --json` for objects that are computed elsewhere: these keys in this order, and no others.
 
-A field that a part gets is no key before it is named here.
+A new field of such an object is no key until this list names it.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 VERSION = 1
-"""The `schema_version` of a report; raised when a reader of the last version would misread a report."""
+"""The `schema_version` of a report. It is raised when a reader of the last version would misread a report."""
 
 _TIMES = "total_ns computation_ns exposed_communication_ns exposed_copy_ns idle_ns"
 _COST = "training_thread_ns_per_step share_frac how"
@@ -68,7 +68,7 @@ PARTS: Mapping[str, str] = {
 
 
 def pick(value: Any) -> Any:
-    """Return a value as plain data: of each part the keys that are named here."""
+    """Return a value as plain data, with only the keys listed here."""
     if isinstance(value, Mapping):
         return {key: pick(inner) for key, inner in value.items()}
     if isinstance(value, (list, tuple)):
@@ -78,7 +78,7 @@ def pick(value: Any) -> Any:
 
 
 def spell_out(value: Any, name: str = "") -> Any:
-    """Return a value as the report has it: its keys are texts, and times, by the end of their names, whole ns."""
+    """Return a value as in the report: keys are texts. Values whose names end in a time unit are whole ns."""
     value = pick(value)
     is_time = name.endswith(("_ns", "_ns_per_step"))
     if isinstance(value, Mapping):

@@ -40,14 +40,14 @@ from profiler_server.words.phrases import spell_function, spell_share
 _MOST_HELD, _MOST_SLOW = 5, 5
 _MOST_LINES = 3
 _LEAST_FRAC = 0.05
-"""What takes less of a phase has no line in the text."""
+"""Share of a phase below which a function has no line in the text."""
 _MOST_DESCRIBED = 4
-"""Of more ranks a report on a terminal describes a few: the rest would push its suggestions out of sight."""
+"""The most ranks that a report on a terminal describes in full. More would push its suggestions out of sight."""
 NOTHING_PAYS = "No change was found that would surely pay."
 
 
 def render_text(report: dict[str, Any], run: Run, rank: int | None = None) -> str:
-    """Return the report of a run, or of one rank, ending in a newline; from the run comes what the object lacks."""
+    """Return the report of a run, or of one rank, ending in a newline. `run` provides what the object lacks."""
     head = report["run"]
     created = head["created"][:19].replace("T", " ")
     state = f"{head['state']}, recovered" if head["is_recovered"] else head["state"]
@@ -72,7 +72,7 @@ def render_text(report: dict[str, Any], run: Run, rank: int | None = None) -> st
 
 
 def say_verdict(run: Run, rank: int | None = None) -> str:
-    """Return what a rank, the first by default, is bound by, and how sure that is."""
+    """Return what a rank, the first by default, is bound by, and how certain that is."""
     found = _diagnose(run, rank)
     if found is None:
         return "What the run is bound by cannot be said; the warnings say why."
@@ -81,7 +81,7 @@ def say_verdict(run: Run, rank: int | None = None) -> str:
 
 
 def explain_silence(run: Run, rank: int | None = None) -> str:
-    """Return why there is no suggestion, empty where there is one."""
+    """Return why there is no suggestion, empty if there is one."""
     found = _diagnose(run, rank)
     return found.silence if found else "The run could not be judged."
 
@@ -94,7 +94,7 @@ def _diagnose(run: Run, rank: int | None) -> Diagnosis | None:
 
 
 def render_history(history: dict[str, Any] | None) -> str:
-    """Return the history as a sentence; "" where there is none."""
+    """Return the history as a sentence; "" for none."""
     if history is None:
         return ""
     word = "slower" if history["change_frac"] > 0 else "faster"
@@ -107,7 +107,7 @@ def render_history(history: dict[str, Any] | None) -> str:
 
 
 def _render_ranks(ranks: list[dict[str, Any]], run: Run) -> list[str]:
-    """Describe ranks: all of a few, of many the first and those that the others wait for."""
+    """Describe all ranks if there are few. If there are many, describe the first and those that the others wait for."""
     if len(ranks) <= _MOST_DESCRIBED:
         return [_render_rank(each, run) for each in ranks]
     culprits: tuple[int, ...] = ()
@@ -143,7 +143,7 @@ def _render_rank(rank: dict[str, Any], run: Run) -> str:
 
 
 def _render_stacks(report: Mapping[str, Any] | None, phase_shares: Mapping[str, str]) -> list[str]:
-    """Return a line for each function that takes a good part of a phase or stage; `phase_shares` are those of the step."""
+    """Return a line for each function with a large share of a phase or stage; `phase_shares` are shares of the step."""
     if report is None:
         return []
     lines = []
@@ -175,14 +175,15 @@ def _render_probe(rank: dict[str, Any], noun: str) -> list[str]:
 
 
 def _render_attempts(run: Run, verdict: str) -> str:
-    """Say which attempt of its job the run is, and where those that failed are reported; nothing for the only one."""
+    """Describe which attempt of its job the run is, and which commands report failed attempts; empty for a single
+    attempt."""
     lines = list_attempt_lines(run)
     said = say_attempts(lines)
     return "\n".join(filter(None, ("" if said in verdict else said, *spell_reports(lines))))
 
 
 def _render_comparison(run: Run) -> str:
-    """Say which rank is behind, who waits for whom, and what the collectives take; nothing for one rank."""
+    """Describe which rank is behind, who waits for whom, and what the collectives take; empty for one rank."""
     lines: list[str] = []
     with Edge(lambda error: lines.append(f"The ranks cannot be compared: {type(error).__name__}: {error}"[:200])):
         ranks = summarize_ranks(run)
@@ -193,7 +194,7 @@ def _render_comparison(run: Run) -> str:
 
 
 def _render_evaluation(rank: dict[str, Any], run: Run) -> list[str]:
-    """Say what the evaluation between the training steps took; nothing for a run that only infers."""
+    """Describe what the evaluation between the training steps took; empty for a run that only infers."""
     rows = read_step_rows(run.rank(rank["rank"]))
     found = None if rows.infers else summarize_evaluation(rows.every)
     if found is None:

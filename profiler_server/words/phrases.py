@@ -1,8 +1,8 @@
-"""The texts of advice, sentences that several rules share, and the functions that they name.
+"""The texts of advice, sentences that several rules share, and the names of functions in them.
 
-What a rule says is written in `texts/*.txt`, an entry for each rule and for each case of it: `drift`, `worker_restart.remade`.
-An entry has the texts of the one before its dot, but for those of its own. Code begins in the line below its name. Fields
-are figures that the rule gives, facts of the case and limits, each with its format: `{limits.DRIFT_FRAC:share}`.
+The texts of a rule are in `texts/*.txt`, an entry for each rule and for each of its cases: `drift`,
+`worker_restart.remade`. An entry inherits the texts of the entry before its dot. Code begins in the line below its
+name. Fields are figures from the rule, facts of the case and limits, each with its format: `{limits.DRIFT_FRAC:share}`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ OPERATORS_PAGE = Evidence("operators", "", "Operators of the detailed window")
 FUNCTIONS = Evidence("steps", "", "The functions of each phase")
 _MOST_SAID = 2
 AROUND_ACTING = "around the forward without gradients"
-"""Where the gap of a step lies that acts on what its model says."""
+"""The gap of a step that acts on its model's output, in words."""
 
 
 _FORMATS: Mapping[str, Callable[[Any], str]] = {
@@ -62,7 +62,7 @@ class _Formatter(string.Formatter):
 
 @cache
 def read_texts() -> Mapping[str, Mapping[str, str]]:
-    """Return the texts of each entry by their names."""
+    """Return the texts of each entry, by entry and text name."""
     found: dict[str, dict[str, str]] = {}
     for path in sorted(Path(__file__).with_name("texts").glob("*.txt")):
         for entry in re.split(r"^## ", path.read_text("utf-8"), flags=re.MULTILINE)[1:]:
@@ -73,12 +73,12 @@ def read_texts() -> Mapping[str, Mapping[str, str]]:
 
 
 def _read(text: str) -> str:
-    """Return code as it stands, and prose in one line."""
+    """Return code unchanged, and prose joined into one line."""
     return textwrap.dedent(text).strip() if text.startswith("\n") else re.sub(r"\s*\n\s*", " ", text.strip())
 
 
 def describe(case: Case, entry: str, **given: object) -> Text:
-    """Return the texts of an entry with these figures in them."""
+    """Return the texts of an entry, filled with these figures."""
     steps = case.steps
     values = {
         "case": case,
@@ -100,7 +100,7 @@ def describe(case: Case, entry: str, **given: object) -> Text:
 
 
 def write_loader(loader: LoaderArguments, **changes: Any) -> str:
-    """Return the DataLoader call of the run with some arguments changed, ready to copy."""
+    """Return the run's DataLoader call with some arguments changed, ready to copy."""
     now: dict[str, Any] = {
         "batch_size": loader.batch_size,
         "shuffle": loader.shuffle,
@@ -121,7 +121,7 @@ def write_loader(loader: LoaderArguments, **changes: Any) -> str:
 
 
 def say_wait(case: Case) -> str:
-    """Return the sentence that most rules about loading measure, over the mean step as every page shows it."""
+    """Return the sentence on the wait for data in the mean step, which most loading rules use and every page shows."""
     of_loader = f"batches of {case.loading.name}" if case.other_loadings else "data"
     wait_ns, step_ns = case.data_wait_ns, case.steps.mean_ns
     share = format_share(wait_ns / step_ns)
@@ -129,7 +129,7 @@ def say_wait(case: Case) -> str:
 
 
 def say_many_workers(case: Case, workers: int) -> str:
-    """Say, in a sentence that follows another, why more workers than cores are right; "" where there are not more."""
+    """Return a sentence, to append to another, on why more workers than cores are right; "" if there are not more."""
     if case.is_imported or workers <= case.host.cores or case.loading.cpu_need > CAPPED_NEED:
         return ""
     return (
@@ -139,7 +139,7 @@ def say_many_workers(case: Case, workers: int) -> str:
 
 
 def say_ready(case: Case) -> str:
-    """Return how often the next batch was there, as a part of a sentence: by the work on it where that is known."""
+    """Return how often the next batch was ready, as a phrase. It is based on the work on the batch if known."""
     made_frac = case.loading.bottleneck.made_frac
     if made_frac is not None:
         return (
@@ -149,7 +149,7 @@ def say_ready(case: Case) -> str:
 
 
 def acts_in_steps(case: Case) -> bool:
-    """Say whether the usual step calls a model without gradients before it trains one, to act on what that says."""
+    """Return whether the usual step calls a model without gradients before it trains a model, to act on the output."""
     rows, regular = case.steps.rows, case.steps.selection.regular
     if "no_grad_forwards" not in rows.column_names or not regular.any():
         return False
@@ -158,17 +158,17 @@ def acts_in_steps(case: Case) -> bool:
 
 
 def say_input_limit(case: Case) -> str:
-    """Return the limit that rules about loading share, as the start of a sentence."""
+    """Return the threshold that loading rules share, as the start of a sentence."""
     return f"More than {format_share(INPUT_WAIT_FRAC)} of the {case.steps.noun} waits for data"
 
 
 def find_in_phases(case: Case, *phases: str) -> Part | None:
-    """Return what ran in phases of the training thread, taken together; None where no stacks were sampled."""
+    """Return the functions that ran in some phases of the training thread together; None if no stacks were sampled."""
     return case.stacks.phases[phases] if case.stacks is not None else None
 
 
 def find_in_stage(case: Case, stage: str) -> Part | None:
-    """Return what ran in a stage of the loader that the steps wait for."""
+    """Return the functions that ran in a stage of the loader that the steps wait for."""
     if case.stacks is None or case.loading.loader is None:
         return None
     found = case.stacks.stages[(stage,)]
@@ -182,7 +182,7 @@ def find_dominant(part: Part | None) -> NamedFunction | None:
 
 
 def say_functions(part: Part | None, whole: str) -> str:
-    """Return a sentence, after another one, on what takes the most; "" where nothing is named."""
+    """Return a sentence, to append to another, on the functions that take the most; "" if none is named."""
     said = [entry for entry in (part.functions if part is not None else ())[:_MOST_SAID] if _is_worth_saying(entry)]
     if not said:
         return ""
@@ -198,12 +198,12 @@ def _is_worth_saying(entry: NamedFunction) -> bool:
 
 
 def name_call(entry: NamedFunction) -> str:
-    """Return the function in a title or an advice: by its name, or by the line where that alone is known."""
+    """Return the function's name for a title or an advice, or its line if only the line is known."""
     return f"what {entry.place} does" if entry.is_own_line else spell_call(entry)
 
 
 def name_parts(entry: NamedFunction) -> dict[str, object]:
-    """Return what texts say of a function: its name in a sentence, its call as code, what it is and where."""
+    """Return the fields that texts use for a function: its name in a sentence, its call as code, its kind and position."""
     call = name_call(entry)
     return {
         "call": call,
@@ -214,12 +214,12 @@ def name_parts(entry: NamedFunction) -> dict[str, object]:
 
 
 def spell_call(entry: NamedFunction) -> str:
-    """Return the function as it is called: `accuracy()`; a script is none."""
+    """Return the call of a function, `accuracy()`; a script is not called."""
     return entry.function if entry.function.endswith((".py", ")")) else f"{entry.function}()"
 
 
 def spell_function(entry: NamedFunction) -> str:
-    """Say which function it is, and where: `accuracy() at train.py:88`."""
+    """Return a function with its position: `accuracy() at train.py:88`."""
     if entry.is_own_line:
         return f"{entry.function} itself at {entry.place}"
     if entry.caller:
@@ -228,5 +228,5 @@ def spell_function(entry: NamedFunction) -> str:
 
 
 def spell_share(entry: NamedFunction) -> str:
-    """Return its share with the error of counting: `61 ± 9 %`. A share from samples has no more digits than these."""
+    """Return the function's share with its counting error: `61 ± 9 %`. A share from samples has no more digits."""
     return f"{round(100 * entry.share_frac)} ± {max(round(100 * entry.error_frac), 1)} %"
