@@ -1,4 +1,4 @@
-"""The Accounting page: this trace as other tools would count it, with the reason for each difference, and the proof."""
+"""The Accounting page: this trace's figures as other tools count them, the reason for each difference, and the proof."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _MEMSET = "To HTA, setting memory is no computation."
 
 @dataclass(frozen=True)
 class Figure:
-    """One figure of one tool; `exact` is it to the nanosecond, `differs` from ours."""
+    """One figure of one tool; `exact` is its value to the nanosecond, `differs` means different from ours."""
 
     text: str
     exact: str
@@ -41,7 +41,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Compared:
-    """One figure as every tool counts it; `reason` says why they differ, empty where they agree."""
+    """One figure as every tool counts it; `reason` is why the tools differ, empty if they agree."""
 
     label: str
     figures: tuple[Figure, ...]
@@ -105,7 +105,7 @@ def compare_devices(accounts: Sequence[DeviceAccount]) -> Comparison:
 
 
 def _shorten(reason: str, accounts: Sequence[DeviceAccount], field: str) -> str:
-    """Leave the sentences about tools that agree out of a reason."""
+    """Return the reason without the sentences on tools that agree."""
     different = {account.tool for account in accounts if getattr(account, field) != getattr(accounts[0], field)}
     fewer = {account.tool for account in accounts if account.events != accounts[0].events}
     kept = []
@@ -124,7 +124,7 @@ def _blame(accounts: Sequence[DeviceAccount], field: str) -> list[str]:
 
 
 def _show(value: int | None, ours: int | None) -> Figure:
-    """Show a figure; one that differs by less than its digits show is followed by the difference."""
+    """Format a figure. If it differs by less than its digits show, the difference follows."""
     if value is None:
         return Figure(ABSENT, "", False)
     exact, text = f"{value:,} ns", format_duration(value)
@@ -145,7 +145,7 @@ def _compare(label: str, values: Sequence[int | None], reason: str) -> Compared:
 
 @dataclass(frozen=True)
 class AccountingPage:
-    """`sentence` says whether everything adds up; the comparisons are None where there is nothing to compare."""
+    """`sentence` is whether everything adds up; the comparisons are None if there is nothing to compare."""
 
     notice: Notice | None
     sentence: str
@@ -155,11 +155,11 @@ class AccountingPage:
     steps: Comparison | None
     device: Comparison | None
     completeness: str = ""
-    """What the trace lacks, or that it is complete; empty where nobody looked."""
+    """What the trace lacks, or that it is complete; empty if it was not checked."""
 
 
 def build(request: PageRequest) -> AccountingPage:
-    """Build the page; what cannot be read is a notice."""
+    """Build the page; an unreadable section becomes a notice."""
     rank = request.rank_run
     found, notice = build_part(
         "This rank cannot be accounted for",

@@ -33,7 +33,7 @@ PROPOSED = 3
 
 @dataclass(frozen=True)
 class Together:
-    """The field in which ranks are chosen, and what is said of their clocks. `most` is how many may be chosen."""
+    """The field for choosing ranks, and a sentence on their clocks. `most` is how many may be chosen."""
 
     text: str
     most: int
@@ -43,7 +43,7 @@ class Together:
 
 @dataclass(frozen=True)
 class Chosen:
-    """The ranks that are shown together, none for a page of one rank; `clocks` as the viewer reads them."""
+    """The ranks shown together, empty for a page of one rank; `clocks` is in the viewer's format."""
 
     together: Together | None
     ranks: tuple[int, ...] = ()
@@ -51,7 +51,7 @@ class Chosen:
 
 
 def read_chosen(request: PageRequest) -> Chosen:
-    """Read `?ranks=5,0,3`. A rank that the page is of comes first: its clock counts, and the totals are its own."""
+    """Read `?ranks=5,0,3`. The page's own rank comes first: its clock is the reference, and the totals are its own."""
     if len(request.ranks) < 2:
         return Chosen(None)
     text = request.query.get("ranks", "").strip()
@@ -71,7 +71,7 @@ def read_chosen(request: PageRequest) -> Chosen:
 
 
 def show_first(request: PageRequest, chosen: Chosen) -> PageRequest:
-    """Return the request for the first of the ranks that are shown together."""
+    """Return the request for the first of the ranks shown together."""
     return replace(request, rank=chosen.ranks[0]) if chosen.ranks else request
 
 
@@ -82,7 +82,7 @@ DEVICE_WORK = ("kernel", "memcpy", "memset", "communication")
 
 @dataclass(frozen=True)
 class TimelinePage:
-    """Context of timeline.html. `data` is what the viewer starts from; `first_tile` the query of the tile it needs first."""
+    """Context of timeline.html. `data` is the viewer's initial data; `first_tile` the query of its first tile."""
 
     notice: Notice | None
     partial: Notice | None
@@ -97,7 +97,7 @@ class TimelinePage:
 
 
 def build(request: PageRequest) -> TimelinePage:
-    """Build the page; a large timeline that is not prepared yet is prepared while the page says so.
+    """Build the page; a large timeline is prepared in the background, and the page shows that.
 
     `?ranks=5,0,3` shows those ranks below each other on the clock of the first.
     """
@@ -151,7 +151,7 @@ def _show_failure(page: TimelinePage, rank: RankRun, error: Exception, advice: s
 
 
 def _open_step(page: TimelinePage, rank: RankRun, asked: str) -> TimelinePage:
-    """Let the viewer begin at a training step of the address, or say that the rank has no such step."""
+    """Open the viewer at the training step in the address, or report that the rank has no such step."""
     if not asked:
         return page
     span = _find_step(rank, int(asked)) if asked.isascii() and asked.isdigit() and len(asked) <= 15 else None
@@ -163,7 +163,8 @@ def _open_step(page: TimelinePage, rank: RankRun, asked: str) -> TimelinePage:
 
 
 def _find_step(rank: RankRun, number: int) -> tuple[int, int] | None:
-    """Return begin and end of a training step with a margin, in ns since the run's epoch; None if it is not there."""
+    """Return begin and end of a training step with a margin, in ns since the run's epoch; None if there is no such
+    step."""
     if rank.status("steps").state != "there":
         return None
     steps = rank.table("steps", ("step", "kind", "start_ns", "duration_ns"))
@@ -177,7 +178,7 @@ def _find_step(rank: RankRun, number: int) -> tuple[int, int] | None:
 
 
 def _find_partial(rank: RankRun) -> Notice | None:
-    """Say what the timeline lacks: damaged tables, or slices of operators and kernels."""
+    """Return what the timeline lacks: damaged tables, or slices of operators and kernels."""
     broken = [table for table in MEASURED_TABLES if rank.status(table).state == "broken"]
     if broken:
         reason = f"Damaged: {', '.join(broken)}. The other tables of the run are shown."
@@ -206,7 +207,7 @@ def _explain_empty(rank: RankRun) -> Notice:
 
 
 def _count_slices(timeline: Timeline) -> Stat:
-    """Count the slices as Accounting does: what the timeline draws of steps, phases and busy time was no event."""
+    """Count the slices as Accounting does, without drawn steps, phases and busy time, which were no events."""
     index, over = timeline.index, f"over {format_duration(timeline.span_ns)}"
     drawn = sum(index.derived_rows)
     if not index.table_rows or not drawn:
@@ -243,7 +244,7 @@ def _sum_totals(timeline: Timeline) -> tuple[Stat, ...]:
 
 
 def _count_phased(rank: RankRun) -> tuple[Stat, ...]:
-    """Say up to which step phases are drawn, where they end before the steps do."""
+    """Return the last step with drawn phases, if later steps have none."""
     if rank.status("phases").state != "there" or rank.status("steps").state != "there":
         return ()
     every = rank.table("steps", ("step", "kind"))
@@ -256,7 +257,7 @@ def _count_phased(rank: RankRun) -> tuple[Stat, ...]:
 
 
 def _read_operators(rank: RankRun) -> tuple[OperatorRow, ...]:
-    """Return the operators as every other page counts them, none where they cannot be read."""
+    """Return the operators as on every other page, empty if they cannot be read."""
     try:
         return summarize_operators(rank)
     except (TableMissingError, TableBrokenError):

@@ -1,4 +1,4 @@
-"""Answers: JSON, and errors in one description, shown as an HTML page or as the API's one JSON shape.
+"""Answers of the server: JSON, and errors in one description, as an HTML page or as the API's JSON shape.
 
 JSON: {"error": {"status", "kind", "message", "remedy", "detail"}}
 """
@@ -22,7 +22,7 @@ JsonError = dict[str, dict[str, str | int]]
 
 @dataclass(frozen=True)
 class ErrorView:
-    """What a person needs: what happened, why, and what to do. `detail` is raw and stands folded on a page."""
+    """An error for a person: what happened, why, and what to do. `detail` is raw and is folded on a page."""
 
     status: int
     kind: str
@@ -44,11 +44,11 @@ class ErrorView:
 
 
 class BadQueryError(errors.UsageError):
-    """A query that the server does not take: too long, or a value of the wrong kind."""
+    """An error for a query that the server rejects: too long, or a value of the wrong kind."""
 
 
 class NotInRunError(errors.RunNotFoundError):
-    """The run is there, but it has no such page or rank."""
+    """An error for a page or rank that an existing run does not have."""
 
 
 _OUT_OF_RANGE = (
@@ -116,7 +116,7 @@ _STATUS: dict[int, tuple[str, str, str]] = {
     507: ("disk_full", "The disk is full", "Free some space below the base directory, then try again."),
 }
 _PLAIN = {"Not Found": "There is nothing at this address", "Method Not Allowed": "The method is not allowed here"}
-"""What the framework says of an address, as a sentence."""
+"""The framework's messages on an address, as sentences."""
 _UNEXPECTED = (
     "This is a fault in Stepscope, or a damaged file of the run: `profiler-server recover` with the path of the run "
     "checks its files. The log of the server has the details."
@@ -124,7 +124,7 @@ _UNEXPECTED = (
 
 
 def describe_error(error: BaseException) -> ErrorView:
-    """Describe any error. An unexpected one gets status 500; its traceback is for the log, not for who asks."""
+    """Describe any error. An unexpected one gets status 500; its traceback goes to the log, not to the client."""
     for kind in type(error).__mro__:
         if kind in _DOMAIN:
             command = getattr(error, "remedy", "")
@@ -147,12 +147,12 @@ def _sentence(text: str) -> str:
 
 
 def send_json(value: Any, status: int = 200) -> Response:
-    """Send dataclasses, mappings, sequences and figures as JSON; not-a-number and infinity become null."""
+    """Send dataclasses, mappings, sequences and figures as JSON; NaN and infinity become null."""
     return Response(msgspec.json.encode(value), status, media_type="application/json")
 
 
 def refuse(path: str, status: int, cause: str, headers: Mapping[str, str] | None = None) -> Response:
-    """Refuse a request before any route sees it: in the API's one shape of errors, elsewhere as a line of text."""
+    """Refuse a request before routing: in the API with its JSON error, elsewhere with a line of text."""
     if path.startswith(API):
         return JSONResponse(describe_status(status, cause).to_json(), status, headers)
     return PlainTextResponse(cause + "\n", status, headers)

@@ -1,4 +1,4 @@
-"""Build the app: routers are found, errors become pages or JSON, every answer passes the guard."""
+"""Builds the app: routers are found, errors become pages or JSON, every answer passes the guard."""
 
 from __future__ import annotations
 
@@ -62,9 +62,9 @@ def create_app(settings: Settings) -> FastAPI:
 
 
 class _Compression:
-    """Gzip for pages and static text, not for loopback clients, whom it costs more than it saves.
+    """Gzip for pages and static text, except for loopback clients, where it takes longer than it saves.
 
-    Answers of the API pack themselves: tiles are typed arrays that gzip only delays.
+    API answers compress themselves: tiles are typed arrays, which gzip only delays.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -81,7 +81,7 @@ def _is_text(path: str) -> bool:
 
 
 class _Holding:
-    """Has the store of this app held while a request is answered."""
+    """Middleware that holds the app's store open while a request is answered."""
 
     def __init__(self, app: ASGIApp, store: Store) -> None:
         self._app = app
@@ -106,7 +106,7 @@ async def _run_services(app: FastAPI) -> AsyncIterator[None]:
 
 
 def _include_routers(app: FastAPI) -> None:
-    """Include the routes of all routers, longer paths first: an id may contain slashes, so the pattern `{id}/steps`
+    """Include the routes of all routers, longer paths first. An id may contain slashes, so the pattern `{id}/steps`
     would also match `{id}/tables/steps`."""
     routers: tuple[APIRouter, ...] = find_plugins(routes, "ROUTER")
     found = [route for router in routers for route in router.routes if isinstance(route, APIRoute)]
@@ -137,7 +137,7 @@ def _describe_validation(problems: Sequence[Any]) -> ErrorView:
 
 
 def _say_problem(problem: Mapping[str, Any]) -> str:
-    """Say what is wrong with a value, without the regular expression that it does not match."""
+    """Return what is wrong with a value, without the regular expression that it does not match."""
     if problem["type"] == "string_pattern_mismatch":
         return f"{str(problem['input'])[:40]!r} is not in the form that {API}/docs describes"
     return str(problem["msg"])

@@ -1,6 +1,6 @@
-"""What the server takes on at a time. A request sends a few KiB within seconds, read before any route sees it; an upload
-streams, is kept from standing still, and only some come at a time; whoever asks for heavy work while others are at it
-waits a while, then is told to come again."""
+"""Limits on concurrent work of the server. A request body is a few KiB and must arrive within seconds, before routing.
+An upload streams, must keep moving, and only a few run at a time. A request for heavy work waits a while if others do
+heavy work, then gets the answer to try again."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _WITHOUT_BODY = ("GET", "HEAD", "OPTIONS")
 
 
 class BodyTooLargeError(Exception):
-    """A body, or what its header announces, is longer than is taken."""
+    """An error for a body, or an announced length, over the limit."""
 
 
 class BodyLimit:
-    """ASGI middleware. A route gets a body whole, from memory, or never hears of the request."""
+    """ASGI middleware that gives a route the whole body from memory, or stops the request before the route."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -70,7 +70,7 @@ class BodyLimit:
 
 
 async def read_small(scope: Scope, receive: Receive) -> list[Message]:
-    """Read a whole body. Raises BodyTooLargeError, before anything is read if the header announces too much."""
+    """Read a whole body. Raises BodyTooLargeError, before reading if the header announces too much."""
     announced = Headers(scope=scope).get("content-length", "")
     if announced.isdecimal() and int(announced[:20]) > BODY_LIMIT_BYTES:
         raise BodyTooLargeError
@@ -94,7 +94,7 @@ def _replay(messages: Sequence[Message], receive: Receive) -> Receive:
 
 
 class SteadyUpload:
-    """Receives an upload as long as it moves: one that pauses or dribbles counts as broken off."""
+    """A reader of an upload that must keep moving: a paused or very slow upload counts as broken off."""
 
     def __init__(self, receive: Receive) -> None:
         self._receive = receive
@@ -122,9 +122,9 @@ MOST_SLOW = 16
 
 
 class Crowding:
-    """ASGI middleware. Downloads and searches share few places, so that pages keep threads to be made in.
+    """ASGI middleware with a few slots for downloads and searches, so that threads remain for pages.
 
-    Who takes an answer slowly gives its place back, as far as there is room for such: it needs no thread meanwhile.
+    A slow reader of an answer gives its slot back while it needs no thread, if there is room for such readers.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -150,7 +150,7 @@ class Crowding:
 
 
 class _Place:
-    """One of the few places, given back when the answer is sent or its reader turns out to be slow."""
+    """A slot, given back once the answer is sent or its reader turns out to be slow."""
 
     def __init__(self, crowding: Crowding) -> None:
         self._crowding = crowding

@@ -1,4 +1,4 @@
-"""Static files under addresses that change with their content, and templates: strict, escaped, with one set of filters."""
+"""Static files at addresses that change with their content, and templates: strict, escaped, with shared filters."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ def find_frontend() -> Path:
 
 
 class StaticFiles:
-    """One version for the whole tree: modules import each other by relative paths, so they must share a prefix."""
+    """The static files, with one version for the whole tree: modules import each other by relative paths, so they share
+    a prefix."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder.resolve()
@@ -49,7 +50,7 @@ class StaticFiles:
 
     @property
     def version(self) -> str:
-        """Return the hash of all static files, read again when one of them changed."""
+        """Return the hash of all static files, read again after a file changed."""
         with self._lock:
             if time.monotonic() - self._checked > CHECK_INTERVAL_S:
                 self._refresh()
@@ -57,7 +58,7 @@ class StaticFiles:
             return self._version
 
     def find(self, path: str) -> Path | None:
-        """Return the file of that path below the folder, None if there is none or it lies outside."""
+        """Return the file of that path below the folder, None if it is missing or outside."""
         if "\0" in path:
             return None
         try:
@@ -89,7 +90,7 @@ _AGES = ((86400 * 365, "y"), (86400 * 30, "mo"), (86400, "d"), (3600, "h"), (60,
 
 
 class Templates:
-    """Render a template by name. A name that the context lacks is an error, not an empty string."""
+    """A renderer of templates by name. A name that the context lacks is an error, not an empty string."""
 
     def __init__(self, folder: Path, links: Links) -> None:
         self.environment = jinja2.Environment(
@@ -125,7 +126,7 @@ def read_fields(context: Any) -> dict[str, Any]:
 
 
 def json_block(value: Any) -> Markup:
-    """Return a value as JSON that is safe inside `<script type="application/json">`; not-a-number becomes null."""
+    """Return a value as JSON that is safe inside `<script type="application/json">`; NaN becomes null."""
     text = msgspec.json.encode(value, enc_hook=_encode_array).decode()
     return Markup(text.translate(_ESCAPES))
 
@@ -138,7 +139,7 @@ def _encode_array(value: Any) -> Any:
 
 
 def format_age(unix_ns: int | None, now_ns: int | None = None) -> str:
-    """Return how long ago something was, `2 min`, `3 h`; n/a for None."""
+    """Return the age of a moment, `2 min`, `3 h`; n/a for None."""
     if unix_ns is None:
         return figures.ABSENT
     seconds = ((now_ns or time.time_ns()) - unix_ns) / 1e9
@@ -149,7 +150,7 @@ def format_age(unix_ns: int | None, now_ns: int | None = None) -> str:
 
 
 def format_clock(unix_ns: int | None) -> str:
-    """Return a moment as `2026-11-21 02:44:12 UTC`; n/a for None or a moment that no calendar has."""
+    """Return a moment as `2026-11-21 02:44:12 UTC`; n/a for None or a moment outside the calendar."""
     try:
         return figures.ABSENT if unix_ns is None else time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(unix_ns / 1e9))
     except (OverflowError, ValueError, OSError):

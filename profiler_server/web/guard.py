@@ -1,4 +1,4 @@
-"""What every request passes and every answer carries: host check, query bounds, security headers."""
+"""The checks of every request and the headers of every answer: host check, query bounds, security headers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ _HOST = re.compile(r"(?:\[(?P<v6>[0-9a-f:.]+)\]|(?P<name>[a-z0-9._-]+))(?::\d{1,
 
 
 class Hosts:
-    """What `Host` may say: loopback names, the bound address, this machine's name on a network, and those allowed."""
+    """The permitted values of `Host`: loopback names, the bound address, this machine's name on a network, and allowed
+    names."""
 
     def __init__(self, settings: Settings) -> None:
         own = () if settings.is_loopback else (socket.gethostname(),)
@@ -30,7 +31,8 @@ class Hosts:
         self._is_wildcard = settings.host in WILDCARD_HOSTS
 
     def take(self, scope: Mapping[str, Any], header: str) -> bool:
-        """Say whether a request names this server. One bound to every address has that which the client reached."""
+        """Return whether a request names this server. A server bound to every address permits the one that the client
+        reached."""
         host = strip_port(header)
         if host in self.names:
             return True
@@ -39,7 +41,7 @@ class Hosts:
 
 
 def strip_port(header: str) -> str:
-    """Return the host of `host:port` or `[::1]:port` in lower case; empty for what is neither."""
+    """Return the host of `host:port` or `[::1]:port` in lower case; empty for any other text."""
     found = _HOST.fullmatch(header.lower())
     return (found["v6"] or found["name"]) if found else ""
 
@@ -70,9 +72,12 @@ def is_loopback(scope: Scope) -> bool:
 
 
 class Guard:
-    """ASGI middleware. A page of another site can reach a server only under a name of its own: the host check answers
-    none of those (DNS rebinding), a request that changes something must come from our own pages, and one that another
-    site's page makes by itself, such as for an image, is refused before any work is done for it."""
+    """ASGI middleware against requests from other sites.
+
+    A page of another site can reach the server only under its own host name, which the host check refuses (DNS
+    rebinding). A request that changes something must come from our own pages. A request that another site's page makes
+    by itself, such as for an image, is refused before any work.
+    """
 
     def __init__(self, app: ASGIApp, settings: Settings) -> None:
         self._app = app
@@ -118,13 +123,13 @@ class Guard:
         return refuse_query(scope.get("query_string", b""))
 
     def _is_own_page(self, headers: Headers, scheme: str) -> bool:
-        """Say whether a request comes from our own page, or from no page at all; another port is another origin."""
+        """Return whether a request comes from our own page, or from no page at all; another port is another origin."""
         return headers.get("sec-fetch-site", "none") in ("same-origin", "none") and self._is_own_origin(headers, scheme)
 
     def _is_own_origin(self, headers: Headers, scheme: str) -> bool:
-        """Say whether a request names no origin but ours: that of a WebSocket says nothing else of the page it comes from.
+        """Return whether a request names no origin but ours. For a WebSocket the origin is the only sign of its page.
 
-        What a proxy says of the scheme is not believed, so under the names of proxies both schemes are our own.
+        The scheme that a proxy reports is not trusted, so both schemes are ours under the names of proxies.
         """
         origin, host = headers.get("origin"), headers.get("host", "").lower()
         schemes = ("http", "https") if host in self._proxied or strip_port(host) in self._proxied else (scheme,)
@@ -132,8 +137,8 @@ class Guard:
 
 
 def _is_embedded(headers: Headers, path: str) -> bool:
-    """Say whether a page of another site makes this request by itself. A link that one follows is no such request,
-    unless it leads to data of the API, some of which takes long to make."""
+    """Return whether a page of another site makes this request by itself. Following a link is not such a request,
+    unless it leads to API data, which may take long to make."""
     if headers.get("sec-fetch-site", "none") in ("same-origin", "none"):
         return False
     is_followed = headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") == "document"

@@ -1,4 +1,4 @@
-"""Every address of the server is made here."""
+"""The only module that makes addresses of the server."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Links:
         return f"/runs/{quote_id(run_id)}/{quote(slug)}{encode_query({'rank': rank, **query})}"
 
     def place(self, run_id: str, slug: str, rank: int | None, query: str) -> str:
-        """Return the address of a place on a page that is given as query text, such as a rule's evidence."""
+        """Return the address of a page with query text, such as a rule's evidence."""
         fields: dict[str, QueryValue] = {"rank": rank, **dict(parse_qsl(query.lstrip("?")))}
         return f"/runs/{quote_id(run_id)}/{quote(slug)}{encode_query(fields)}"
 
@@ -31,12 +31,12 @@ class Links:
         return "/compare" + encode_query({"a": a, "b": b})
 
     def api(self, run_id: str, *parts: str, **query: QueryValue) -> str:
-        """Return the address of a run in the API, or of a part of it."""
+        """Return the API address of a run, or of something below it."""
         tail = "".join(f"/{quote(part, safe='')}" for part in parts)
         return f"{API}/runs/{quote_id(run_id)}{tail}{encode_query(query)}"
 
     def api_root(self, *parts: str, **query: QueryValue) -> str:
-        """Return an address of the API that belongs to no run."""
+        """Return an API address that belongs to no run."""
         return API + "".join(f"/{quote(part, safe='')}" for part in parts) + encode_query(query)
 
     def static(self, path: str) -> str:
@@ -44,7 +44,7 @@ class Links:
 
 
 class KeptLinks(Links):
-    """The same addresses, where those of pages of one run keep the chosen rank and steps unless they name others."""
+    """Links whose pages of the current run keep the chosen rank and steps, unless other values are given."""
 
     def __init__(self, links: Links, run_id: str, rank: int | None, steps: str | None) -> None:
         super().__init__(links._static_version)
@@ -58,12 +58,12 @@ class KeptLinks(Links):
 
 
 def quote_id(run_id: str) -> str:
-    """Quote a run id for a path: its slashes stay, everything else that means something to a URL does not."""
+    """Quote a run id for a path: slashes stay, all other characters special to a URL are quoted."""
     return quote(run_id, safe="/")
 
 
 def encode_query(query: Mapping[str, QueryValue]) -> str:
-    """Return `?a=1&b=2`, or nothing when no value is set."""
+    """Return `?a=1&b=2`, empty if no value is set."""
     given = [(name, _to_text(value)) for name, value in query.items() if value is not None]
     return "?" + urlencode(given) if given else ""
 

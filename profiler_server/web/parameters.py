@@ -1,4 +1,4 @@
-"""What most routes of the API take: which run, which rank, and the rank itself, opened."""
+"""Parameters of most API routes: the run, the rank, and the opened rank."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ Workers = Annotated[str | None, Query(max_length=200, description="DataLoader wo
 
 
 def refuse_unknown_names(request: Request) -> None:
-    """Refuse parameters that a route of the API does not have: a misspelt filter would answer with everything.
+    """Refuse parameters that an API route does not have, because a misspelt filter would return everything.
 
-    Raises BadQueryError, which names them and those that there are.
+    Raises BadQueryError, which names the wrong parameters and the valid ones.
     """
     route = request.scope.get("route")
     if not isinstance(route, APIRoute) or not route.path.startswith(API):
@@ -55,14 +55,14 @@ def check_page(page: int, pages: int) -> None:
 def select_page(
     rows: pa.Table, selection: Selection, search_in: tuple[str, ...]
 ) -> tuple[SelectedRows, dict[str, Any]]:
-    """Return one page of rows, and what an answer says of it. Raises BadQueryError for a page past the last one."""
+    """Return one page of rows, and its paging fields for the answer. Raises BadQueryError for a page past the last one."""
     found = select_rows(rows, selection, search_in)
     check_page(selection.page, found.pages)
     return found, {"matched": found.matched, "page": found.page, "pages": found.pages}
 
 
 def open_rank(run_id: RunId, services: ServicesOf, rank: Rank = None) -> RankRun:
-    """Open the rank that a request asks for. Raises RunNotFoundError."""
+    """Open the requested rank. Raises RunNotFoundError."""
     return services.catalog.open(run_id).rank(rank)
 
 

@@ -1,7 +1,6 @@
-"""How long a connection may take to say what it wants, and to take the answer, and how many there may be. uvicorn waits for
-ever and takes all, so that a thousand clients which send or read a byte a minute would use up the descriptors and the
-memory of the process.
-"""
+"""Limits on connections: how long a client may take to send a request and to receive the answer, and how many clients
+there may be. uvicorn waits for ever and accepts all, so that a thousand clients at a byte a minute would use up the
+process's descriptors and memory."""
 
 from __future__ import annotations
 
@@ -17,15 +16,17 @@ HEAD_LIMIT_S = 10.0
 HEAD_LIMIT_BYTES = 32 << 10
 TAKE_LIMIT_S = 30.0
 SLOWEST_BYTES_PER_S = 4 << 10
-"""A client that takes less of its answer for so long is not waited for; a modem of 1998 took more."""
+"""Least speed of receiving an answer. A client that stays below it is dropped; a modem of 1998 was faster."""
 MOST_CONNECTIONS = 1000
 MOST_UNSENT_BYTES = 256 << 20
-"""What all clients together may leave in memory; the one that waits longest goes first."""
+"""Most unsent bytes of all clients in memory; above it the client that has waited longest is dropped."""
 
 
 class PatientProtocol(H11Protocol):
-    """HTTP/1.1 where the head of a request, and what is left of a body that was refused, arrive in time or never, and
-    where an answer is taken in time or dropped. Of more than `most_connections` the one goes that has kept us waiting longest."""
+    """HTTP/1.1 with time limits: on the head of a request, on the rest of a refused body, and on receiving an answer.
+
+    Above `most_connections`, the connection that has kept the server waiting longest is closed.
+    """
 
     _timer: asyncio.TimerHandle | None = None
     _taking: asyncio.TimerHandle | None = None
@@ -61,7 +62,8 @@ class PatientProtocol(H11Protocol):
         super().connection_lost(exc)
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse what is no HTTP. A body that turns out so has a request at work, whose answer has no place any more."""
+        """Refuse invalid HTTP. If a body turns out to be invalid, its request is already running, and its answer is
+        dropped."""
         if self.cycle is not None and not self.cycle.response_complete:
             self.cycle.disconnected = True
             self.cycle.message_event.set()
@@ -71,7 +73,7 @@ class PatientProtocol(H11Protocol):
             self.transport.close()
 
     def _watch(self) -> None:
-        """Run the timer exactly while the client has something to send that nobody else waits for."""
+        """Run the timer while, and only while, the client has something to send that no route waits for."""
         theirs = self.conn.their_state
         is_refused = theirs is h11.SEND_BODY and self.conn.our_state in (h11.DONE, h11.MUST_CLOSE)
         if theirs is not h11.IDLE and not is_refused:
@@ -91,7 +93,7 @@ class PatientProtocol(H11Protocol):
             self.transport.close()
 
     def _watch_taking(self) -> None:
-        """Look now and then how much the client has taken, until it has all."""
+        """Check regularly how much the client has received, until it has everything."""
         if self._taking is not None or not self.transport.get_write_buffer_size():
             return
         self._waiting[self] = None
@@ -128,8 +130,8 @@ class PatientProtocol(H11Protocol):
 
 
 def _count_unsent(transport: asyncio.Transport) -> int:
-    """Return the bytes that the other end has not confirmed, those in the system's buffer included where it says so: it
-    asks for more only when a third of it is free, which takes a slow reader minutes."""
+    """Return the bytes that the client has not confirmed, including the system's buffer if the system reports it. The
+    buffer asks for more only once a third is free, which takes a slow reader minutes."""
     queued = array("i", [0])
     with suppress(ImportError, AttributeError, OSError, ValueError):
         import fcntl

@@ -1,4 +1,4 @@
-"""The report of a run as one HTML file that needs no server, no network and no script."""
+"""The report of a run as one HTML file that needs no server, network or script."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ RANKS_SHOWN, ROWS_SHOWN, POINTS = 16, 30, 600
 
 @dataclass(frozen=True)
 class StepCurve:
-    """The length of the steps as the points of an SVG polyline in a box of 1000 × 100; `peak` is its greatest value."""
+    """The length of the steps as points of an SVG polyline in a box of 1000 × 100; `peak` is the greatest length."""
 
     points: str
     peak: str
@@ -43,23 +43,24 @@ class StepCurve:
 
 @dataclass(frozen=True)
 class RankView:
-    """One rank: its object of the report, with what is drawn of it."""
+    """One rank: its object of the report, with its drawings."""
 
     data: dict[str, Any]
     total: str
     strip: Strip | None
     parts: tuple[tuple[str, str, str, str], ...]
-    """Of each phase: label, colour, mean, share."""
+    """Label, colour, mean and share of each phase."""
     curve: StepCurve | None
 
     @property
     def measure(self) -> Measure:
-        """Where the self time of operators is counted: on the device if any of them worked on one."""
+        """Return where the self time of operators is measured: on the device if any operator used one."""
         return "device" if any(row["device_self_ns"] for row in self.data["operators"]) else "host"
 
 
 def render_report(run: Run, redact: bool = False, rank: int | None = None, how: Reporting = ALONE) -> str:
-    """Return the file, of one rank where that is given. With `redact` it holds no name that the user gave. Raises as `build_report` does."""
+    """Return the report file, for one rank if given. With `redact` it has no name given by the user. Raises as
+    `build_report` does."""
     shown = redact_run(run) if redact else run
     report = build_report(shown, rank, how)
     sentence, silence = say_verdict(shown, rank), explain_silence(shown, rank)
@@ -84,7 +85,7 @@ def render_report(run: Run, redact: bool = False, rank: int | None = None, how: 
 
 
 def _hide_path(part: Any, path: str) -> Any:
-    """Return a part of the report in which messages about files do not name their folder."""
+    """Return a section of the report with the folder removed from messages about files."""
     if isinstance(part, dict):
         return {name: _hide_path(entry, path) for name, entry in part.items()}
     if isinstance(part, (list, tuple)):
@@ -93,7 +94,7 @@ def _hide_path(part: Any, path: str) -> Any:
 
 
 def _embed_styles() -> str:
-    """Return the style sheets as an address that holds them, so that the file is whole."""
+    """Return the style sheets as a data address, so that the file is self-contained."""
     folder = find_frontend() / "static/css"
     text = "\n".join((folder / f"{name}.css").read_text("utf-8") for name in STYLES)
     # Without the script that sets a theme, the system's wish decides.
@@ -129,7 +130,7 @@ def _view_rank(rank: RankRun, data: dict[str, Any]) -> RankView:
 
 
 def _draw_curve(numbers: Any, durations: Any) -> StepCurve | None:
-    """Draw the steps, or the means of equal runs of them where there are many."""
+    """Draw the steps, or means of equal groups if there are many."""
     if len(durations) < 2:
         return None
     values = average_runs(durations, POINTS)

@@ -1,6 +1,5 @@
-"""Pages and data of runs that have ended: each carries an ETag, is not made again while nothing changed, and is not even
-sent again to who has it.
-"""
+"""Caching of pages and data of ended runs. Each answer has an ETag. It is not made again while nothing changed, and not
+sent again to a client that has it."""
 
 from __future__ import annotations
 
@@ -26,21 +25,22 @@ from profiler_server.web.links import API
 
 _BELOW = (f"{API}/runs/", "/runs/")
 _CACHE_CONTROL = "private, no-cache"
-"""A browser keeps the answer for this user alone, and asks each time whether it still holds."""
+"""Browsers store the answer for this user only, and revalidate it each time."""
 LARGEST_KEPT_BYTES = 2 << 20
 PATIENCE_S = 10.0
-"""How long a request waits for another one that makes the same answer."""
+"""Time for which a request waits for another request that makes the same answer, s."""
 _MOST_PIECES = 64
 _OWN_TERMS = ("cache-control", "content-encoding", "etag", "set-cookie", "vary")
-"""Headers of an answer that says itself how long it holds, or that is not the same for everyone."""
+"""Headers of an answer that sets its own caching, or that differs between users."""
 
 RawHeaders = Sequence[tuple[bytes, bytes]]
 
 
 class Revalidation:
-    """ASGI middleware. `version` is of what the pages are made with; tags of another process are never taken for ours.
+    """ASGI middleware that answers revalidations. `version` covers the code that makes pages; tags of another process
+    never match.
 
-    It stands behind the token and the host check, so that nobody is told that what he may not see has not changed.
+    It comes after the token and the host check, so that only permitted clients learn that something is unchanged.
     """
 
     def __init__(self, app: ASGIApp, base_dir: Path, version: Callable[[], str]) -> None:
@@ -61,7 +61,8 @@ class Revalidation:
             await self._send(tag, scope, receive, send)
 
     async def _send(self, tag: str, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send what is kept; what another request is making is waited for, so that a crowd has a page made once."""
+        """Send the kept answer. If another request is making the answer, wait for it, so that a page is made once for
+        many."""
         making = self._making.get(tag)
         if making is not None:
             with suppress(asyncio.TimeoutError, TimeoutError):
@@ -96,7 +97,7 @@ async def _send_kept(kept: tuple[RawHeaders, bytes], scope: Scope, send: Send) -
 
 
 class _Tags:
-    """What an address answers with, as a tag that changes with the answer. Safe to use from several threads."""
+    """The tag of each address, which changes with its answer. Safe to use from several threads."""
 
     def __init__(self, base_dir: Path, version: Callable[[], str]) -> None:
         self._base_dir = base_dir
@@ -105,7 +106,7 @@ class _Tags:
         self._process = secrets.token_hex(8)
 
     def find(self, path: str, query: bytes) -> str | None:
-        """Return the tag of an address; None unless it is of runs that have ended."""
+        """Return the tag of an address; None unless all of its runs have ended."""
         runs = self._list_runs(path)
         stamps = [find_finished(run) for run in runs]
         if not stamps or None in stamps:
@@ -116,7 +117,7 @@ class _Tags:
         return f'W/"{digest.hexdigest()}"'
 
     def _list_runs(self, path: str) -> list[Path]:
-        """Return every run that the address may mean: ids hold slashes, so that which it is only its route decides."""
+        """Return every run that the address may name. Ids contain slashes, so only the route decides which run it is."""
         pieces = path.removeprefix(API).removeprefix("/runs/").split("/")
         found = []
         folder = self._base_dir
@@ -135,14 +136,14 @@ class _Tags:
 
 @dataclass(frozen=True)
 class _Keeping:
-    """Whether an answer may be kept, and what says that it is known if it was."""
+    """Whether to keep an answer, and the event to set once it is kept."""
 
     is_wanted: bool
     known: asyncio.Event
 
 
 class _Tagger:
-    """Sends an answer on, with its tag if it is whole: nothing of it is still being computed."""
+    """Passes an answer on, with its tag if the answer is complete: nothing in it is still being computed."""
 
     def __init__(self, tag: str, send: Send, keeping: _Keeping) -> None:
         self._tag, self._send, self._keeping = tag, send, keeping

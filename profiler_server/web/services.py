@@ -1,4 +1,4 @@
-"""What the routes share, made once per app."""
+"""Objects that the routes share, made once per app."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Services:
         self._lock = threading.Lock()
 
     def start_telemetry(self) -> Telemetry | None:
-        """Begin to send metrics, where the settings say so."""
+        """Start sending metrics, if the settings request it."""
         endpoint = self.settings.otlp_endpoint
         return Telemetry(endpoint, self._read_gauges) if endpoint else None
 
@@ -64,12 +64,12 @@ class Services:
 
     @property
     def pages(self) -> PageSet:
-        """Return the pages, found at first use: the run list is shown before pandas and DuckDB are imported."""
+        """Return the pages, found at first use, so that the run list is shown before pandas and DuckDB are imported."""
         with self._lock:
             return self._pages
 
     def warm_up(self, runs: Sequence[RunEntry]) -> None:
-        """Import the pages and have runs judged, which whoever has seen the list asks for next."""
+        """Import the pages and start judging runs, which a reader of the list opens next."""
         if "_pages" not in vars(self):
             self.store.background.start("pages", lambda: self.pages)
         for run in runs:
@@ -77,7 +77,7 @@ class Services:
                 self.diagnoses.peek(run)
 
     def find_version(self) -> str:
-        """Return what changes with any file that pages are drawn with."""
+        """Return a version that changes with any file used to draw pages."""
         return f"{self.static.version}-{self._templates_files.version}"
 
     def respond(self, template: str, shell: Shell, status: int = 200, **context: Any) -> HTMLResponse:
@@ -88,7 +88,7 @@ class Services:
 
 
 def find_services(request: Request) -> Services:
-    """Return the services of the app that the request came to."""
+    """Return the services of the request's app."""
     services: Services = request.app.state.services
     return services
 

@@ -1,4 +1,4 @@
-"""Bind the port, say the address, then load the app: a browser that is quick waits in the socket's queue."""
+"""Binds the port, prints the address, then loads the app: an early browser waits in the socket's queue."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _LARGE_BYTES = 1 << 20
 
 
 def serve(settings: Settings, say: Callable[[str], None]) -> None:
-    """Serve until interrupted. Raises UsageError, before anything else is done, when the server cannot start."""
+    """Serve until interrupted. Raises UsageError, before anything else, if the server cannot start."""
     settings = ensure_token(settings)
     check_base_dir(settings)
     check_telemetry(settings)
@@ -42,9 +42,9 @@ def serve(settings: Settings, say: Callable[[str], None]) -> None:
 
 
 def leave_background() -> None:
-    """End the process here if work goes on in the background: the results only save time.
+    """End the process at once if background work is running, whose results would only save time.
 
-    Its threads are in Arrow's code, and Python aborts when one of them comes back while it takes itself down.
+    Its threads are in Arrow's code, and Python aborts if such a thread returns during shutdown.
     """
     if is_working():
         sys.stdout.flush()
@@ -53,7 +53,7 @@ def leave_background() -> None:
 
 
 def ensure_token(settings: Settings) -> Settings:
-    """Return the settings, with a new token if others reach the server and none was given. Raises UsageError."""
+    """Return the settings, with a new token if the server is on a network and has none. Raises UsageError."""
     if settings.token and not TOKEN_FORM.fullmatch(settings.token):
         raise UsageError("--token takes 16 to 256 letters, digits and . _ ~ -; leave it out and one is made at start")
     if settings.token or not settings.asks_for_token:
@@ -62,7 +62,7 @@ def ensure_token(settings: Settings) -> Settings:
 
 
 def describe_start(settings: Settings, port: int) -> list[str]:
-    """Return what is said at start: the link to open, and on a network who can read the runs and under which names."""
+    """Return the messages at start: the link to open, and on a network who can read the runs and under which names."""
     link = f"?token={settings.token}" if settings.token else ""
     mirror = find_mirror(settings.base_dir)
     place = mirror.url if mirror is not None else settings.base_dir.resolve()
@@ -78,7 +78,7 @@ def describe_start(settings: Settings, port: int) -> list[str]:
 
 
 def raise_descriptor_limit() -> int:
-    """Let this process open as many files as it may, within reason, and return how many that are."""
+    """Raise the limit of open files, within reason, and return the new limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MOST_DESCRIPTORS)
     if soft != resource.RLIM_INFINITY and soft >= most:
@@ -90,9 +90,9 @@ def raise_descriptor_limit() -> int:
 
 
 def return_large_blocks() -> None:
-    """Have glibc give blocks of a megabyte back when they are freed.
+    """Make glibc return blocks of a megabyte or more to the system when they are freed.
 
-    It would keep those of up to 32 MiB for the thread that had them, so that arrays of one request stay for weeks.
+    By default it keeps blocks of up to 32 MiB for their thread, so that arrays of one request stay for weeks.
     """
     if sys.platform == "linux":
         with suppress(OSError, AttributeError):  # another C library
@@ -128,7 +128,7 @@ def _run(settings: Settings, listener: socket.socket) -> None:
 
 
 def check_base_dir(settings: Settings) -> None:
-    """Raise UsageError if the base directory is not there or cannot be listed."""
+    """Raise UsageError if the base directory is missing or cannot be listed."""
     base = settings.base_dir
     try:
         next(base.iterdir(), None)
@@ -143,14 +143,14 @@ def check_base_dir(settings: Settings) -> None:
 
 
 def check_telemetry(settings: Settings) -> None:
-    """Raise UsageError if metrics are to be sent to what is no address, or without OpenTelemetry."""
+    """Raise UsageError if the metrics address is invalid or OpenTelemetry is missing."""
     if settings.otlp_endpoint:
         telemetry.find_address(settings.otlp_endpoint)
         telemetry.check_installed()
 
 
 def open_socket(settings: Settings) -> socket.socket:
-    """Bind and listen. Raises UsageError that names a free port when this one is in use."""
+    """Bind and listen. Raises UsageError with a free port if the wanted port is in use."""
     try:
         return _listen(settings.host, settings.port)
     except (OSError, OverflowError) as error:
@@ -164,7 +164,7 @@ def open_socket(settings: Settings) -> socket.socket:
 
 
 def find_free_port(settings: Settings) -> int:
-    """Return a free port above the wanted one, or any that the system gives; 0 if it gives none."""
+    """Return a free port above the wanted one, or any free port; 0 if there is none."""
     wanted = (*range(settings.port + 1, min(settings.port + PORTS_TRIED, 65536)), 0)
     return next((found for port in wanted if (found := _probe(settings.host, port))), 0)
 
@@ -178,7 +178,7 @@ def _probe(host: str, port: int) -> int | None:
 
 
 def with_free_port(settings: Settings) -> Settings:
-    """Return the settings, with a free port in the place of one that is in use."""
+    """Return the settings, with a free port if the wanted one is in use."""
     try:
         _listen(settings.host, settings.port).close()
     except OSError:

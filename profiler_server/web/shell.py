@@ -1,4 +1,4 @@
-"""What stands around every page: run, navigation, ranks, suggestions. Templates see it as `shell`."""
+"""The frame of every page: run, navigation, ranks, suggestions. Templates know it as `shell`."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ STATE_LABELS: dict[str, str] = {
     "imported": "Imported",
 }
 _TELL_THE_END = ("", "ranks")
-"""Pages whose first line says how the job ended."""
+"""Pages whose first line is how the job ended."""
 
 
 @dataclass(frozen=True)
 class PageSet:
-    """The pages in the order of the navigation, and the modules that gave none."""
+    """The pages in the order of the navigation, and the modules that failed to load."""
 
     pages: tuple[Page, ...]
     broken: tuple[BrokenPlugin, ...]
@@ -53,7 +53,8 @@ def find_pages(package: ModuleType) -> PageSet:
 
 
 def find_asking(module: ModuleType) -> Callable[[Any], Any]:
-    """Return what a page is given of a request: all of it, or the facts that a module `asking` beside the page asks for."""
+    """Return the function that makes a page's argument from a request: the identity, or `ask` of a module `asking`
+    beside the page."""
     name = f"{module.__name__}.asking"
     if not hasattr(module, "__path__") or find_spec(name) is None:
         return lambda request: request
@@ -62,7 +63,7 @@ def find_asking(module: ModuleType) -> Callable[[Any], Any]:
 
 @dataclass(frozen=True)
 class NavItem:
-    """`key` is the key after `g`; a broken page has `broken` set and leads to the reason."""
+    """`key` is the shortcut key after `g`. A broken page has `broken` set and links to the reason."""
 
     title: str
     href: str
@@ -73,7 +74,7 @@ class NavItem:
 
 @dataclass(frozen=True)
 class KeptQuery:
-    """The part of a query that survives navigation."""
+    """The query values that navigation keeps."""
 
     rank: int | None
     steps: str | None
@@ -81,10 +82,10 @@ class KeptQuery:
 
 @dataclass(frozen=True)
 class StepFilter:
-    """The filter of the pages as it is typed, empty for all steps; `error` says why what was typed is not used.
+    """The step filter as typed, empty for all steps; `error` is why the typed text is not used.
 
-    `is_followed` says that the page at hand shows these steps only. `noun` is what a step is called, batch where the
-    run only infers.
+    `is_followed` means that the current page shows only these steps. `noun` is the noun for a step, batch if the run
+    only infers.
     """
 
     text: str = ""
@@ -100,7 +101,7 @@ class StepFilter:
 
 @dataclass(frozen=True)
 class RunView:
-    """The run that a page shows; `overhead` and `warnings` are of the chosen rank. `path` is quoted for a command."""
+    """The run that a page shows. `overhead` and `warnings` are of the chosen rank. `path` is quoted for a command."""
 
     id: str
     path: str
@@ -110,15 +111,15 @@ class RunView:
     warnings: tuple[Warn, ...]
     windows: int
     is_assembled: bool = False
-    """Its recorder has finished: there is nothing left that a recovery could assemble."""
+    """Whether its recorder has finished, so that recovery has nothing left to assemble."""
     recorded_until_unix_ns: int | None = None
     flush_s: float | None = None
     stands_still: str = ""
-    """How the job stands still while it records, a sentence; empty where it gets on."""
+    """How the job stands still while it records, as a sentence; empty if it makes progress."""
     damage: str = ""
-    """What is wrong with the manifest of the rank; empty where it can be read."""
+    """The error in the rank's manifest; empty if it can be read."""
     job_state: ListState | None = None
-    """How the job ended where that was not well, whatever became of the rank."""
+    """How the job ended if it did not end well, whatever happened to the rank."""
     is_job_recovered: bool = False
 
     @property
@@ -128,7 +129,7 @@ class RunView:
 
 @dataclass(frozen=True)
 class Panel:
-    """The suggestions; `failure` says why there are none. `pending` is a panel that another will take the place of."""
+    """The suggestions; `failure` is why there are none. A `pending` panel will be replaced."""
 
     diagnosis: Diagnosis | None
     failure: str = ""
@@ -137,7 +138,7 @@ class Panel:
 
 @dataclass(frozen=True)
 class OutcomeView:
-    """Sentences about the advice of the run `earlier` that was taken, none where none was; `pending` until that is known."""
+    """Sentences about advice of the run `earlier` that was followed, empty if none was; `pending` until known."""
 
     earlier: str
     sentences: tuple[str, ...] = ()
@@ -146,7 +147,7 @@ class OutcomeView:
 
 @dataclass(frozen=True)
 class Shell:
-    """`path` and `query` are those of the request; `here()` makes the same address with parts of the query changed."""
+    """`path` and `query` are those of the request; `here()` returns the same address with changed query values."""
 
     title: str
     path: str = "/"
@@ -159,27 +160,27 @@ class Shell:
     panel: Panel | None = None
     steps: StepFilter = StepFilter()
     outcome: OutcomeView | None = None
-    """What became of the advice that the run before was given; on the Overall page only."""
+    """The outcome of the previous run's advice; on the Overall page only."""
     track_records: Mapping[str, str] = field(default_factory=dict)
-    """For each rule how often its predictions were right in this base directory, a sentence."""
+    """For each rule, a sentence on how often its predictions were right in this base directory."""
     links: Links | None = None
-    """Links that keep the rank and the steps of the request, None where there are none."""
+    """Links that keep the rank and the steps of the request, None without any."""
 
     @property
     def notes(self) -> tuple[Warn, ...]:
-        """The warnings of the rank, without how it ended where the page begins with how the job did."""
+        """Return the rank's warnings. The warning on how it ended is left out if the page begins with the job's end."""
         found = self.panel.diagnosis if self.panel is not None else None
         is_told = found is not None and bool(found.end) and self.slug in _TELL_THE_END
         warnings = self.run.warnings if self.run is not None else ()
         return tuple(warning for warning in warnings if not (is_told and warning.code == "ended_by"))
 
     def here(self, **changes: QueryValue) -> str:
-        """Return this page's address with values of the query set, or removed by None."""
+        """Return this page's address with changed query values; None removes a value."""
         return quote_id(self.path) + encode_query({**self.query, **changes})
 
 
 def build_run_view(run: Run, run_id: str, rank: int) -> RunView:
-    """Describe a run, and what is wrong with the manifest of the rank where that is damaged."""
+    """Describe a run, and the error in the rank's manifest if it is damaged."""
     path = shlex.quote(str(run.path))
     try:
         ranked = run.rank(rank)
@@ -206,7 +207,7 @@ def build_run_view(run: Run, run_id: str, rank: int) -> RunView:
 
 
 def build_nav(pages: PageSet, links: Links, run_id: str, current: str, kept: KeptQuery) -> tuple[NavItem, ...]:
-    """List the pages of a run, those that failed to load behind the others."""
+    """List the pages of a run, with failed pages last."""
     items = [
         NavItem(page.title, links.page(run_id, page.slug, kept.rank, steps=kept.steps), page.key, page.slug == current)
         for page in pages.pages

@@ -1,6 +1,5 @@
-"""Who may ask: where others reach the port, a request brings the server's token. A browser brings it once, in the link
-that the server printed, and then as a cookie; a program as `Authorization: Bearer`.
-"""
+"""Access control: on a network, a request needs the server's token. A browser sends it once, in the link that the
+server printed, and then as a cookie. A program sends it as `Authorization: Bearer`."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ _REFUSAL = "This server asks for a token, which this request does not bring"
 
 
 class TokenGate:
-    """ASGI middleware. `answer` makes the page or the JSON of a refusal. A network server without a token is shut."""
+    """ASGI middleware. `answer` makes the page or JSON of a refusal. A network server without a token refuses everyone."""
 
     def __init__(
         self, app: ASGIApp, settings: Settings, answer: Callable[[Request, Exception], Awaitable[Response]]
@@ -64,7 +63,7 @@ def _is_page(request: Request) -> bool:
 
 
 def _name_cookie(scope: Scope) -> str:
-    """Return a name with the port in it: browsers send a cookie to every port of a host."""
+    """Return a cookie name with the port in it, because browsers send a cookie to every port of a host."""
     server = scope.get("server")
     return f"stepscope-token-{server[1] if server else 0}"
 

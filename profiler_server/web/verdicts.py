@@ -1,4 +1,4 @@
-"""Diagnoses for the run list and the pages, and what became of the advice of an earlier run: kept until a file changes."""
+"""Diagnoses for the run list and the pages, and outcomes of earlier advice, kept until a file changes."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ if TYPE_CHECKING:
 
 
 RESTED_S = 30.0
-"""A run that records changes every second; the list, which follows it, has it judged no more often than this, and so do
-the pages of one of very many ranks."""
+"""Least time between judgements of a recording run, which changes every second: for the list, and for the pages of one
+of very many ranks."""
 log = logging.getLogger(__name__)
 
 
 class Diagnoses:
-    """Judge runs at most once per state of their files; in the background where a list needs many."""
+    """Diagnoses of runs, made at most once per state of their files; in the background if a list needs many."""
 
     def __init__(self) -> None:
         self._list = Background()
-        """Apart from what pages wait for: a rank with millions of slices must not hold up the list."""
+        """Separate from the pages' background work: a rank with millions of slices must not hold up the list."""
 
     def judge(self, run: Run, rank: int) -> Panel:
-        """Return the diagnosis of a rank. A run that cannot be judged gives a panel that says why."""
+        """Return the diagnosis of a rank, or for a run that cannot be judged a panel with the reason."""
         asked = _judge.ask(run, rank)
         known = _judge.find(asked)
         if known is not None and known.stamp == asked.stamp:
@@ -54,9 +54,9 @@ class Diagnoses:
         return Panel(None, f"{much} are read in the background; what they tell appears here.", True)
 
     def find(self, entry: RunEntry) -> Panel | None:
-        """Return the diagnosis of a run's first rank if it is known, None where it has to be made.
+        """Return the diagnosis of a run's first rank if known, else None.
 
-        That of a run which records may be `RESTED_S` old.
+        The diagnosis of a recording run may be `RESTED_S` old.
         """
         if not entry.headline.ranks:
             return Panel(None, "This run has no rank folder.")
@@ -71,7 +71,7 @@ class Diagnoses:
         return None
 
     def peek(self, entry: RunEntry) -> Panel | None:
-        """Return the diagnosis of a run's first rank if it is known; else have it made and return None."""
+        """Return the diagnosis of a run's first rank if known; otherwise start making it and return None."""
         found = self.find(entry)
         if found is None:
             asked = _judge.ask(Run(entry.path), entry.headline.ranks[0])
@@ -100,7 +100,7 @@ def _judge(run: Run, rank: int) -> Panel:
 
 
 class Outcomes:
-    """Set runs beside the ones that they try to improve; in the background where a page would wait."""
+    """Comparisons of runs with the runs that they try to improve; in the background if a page would wait."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
@@ -108,7 +108,7 @@ class Outcomes:
         self._judged = derived()(self._judge)
 
     def peek(self, run_id: str) -> OutcomeView | None:
-        """Return what became of the advice of the run before, or that it is being judged; None where there is no such run."""
+        """Return the outcome of the previous run's advice, or that it is being judged; None if there is no such run."""
         earlier = self._catalog.find_baseline(run_id)
         if earlier is None:
             return None
@@ -124,7 +124,8 @@ class Outcomes:
         return OutcomeView(earlier, pending=True) if work is not None else None
 
     def say(self, before: Run, after: Run) -> tuple[str, ...]:
-        """Return what a later run took of any other's advice, in sentences; none where a run is too large to judge at once."""
+        """Return which advice of any other run a later run followed, in sentences; empty if a run is too large to judge
+        at once."""
         from profiler_server.diagnosis.outcome import say_outcome  # the rules take long to import
 
         found = self._find(before, after)
@@ -141,10 +142,10 @@ class Outcomes:
         return find_outcome(before, after)
 
     def _judge(self, before: Run, after: Run, earlier: str, run_id: str) -> tuple[str, ...]:
-        """Return what became of the advice of the run before, in sentences, and note it.
+        """Return the outcome of the previous run's advice, in sentences, and record it in the ledger.
 
-        What another machine measured says nothing of a prediction, so that is not noted; nor is a run in which more was
-        changed than the advice speaks of.
+        An outcome from another machine says nothing about a prediction, so it is not recorded. Neither is a run with
+        more changes than the advice.
         """
         from profiler_server.diagnosis.outcome import say_outcome
 
@@ -160,5 +161,5 @@ class Outcomes:
         return say_outcome(found)
 
     def say_track_records(self) -> Mapping[str, str]:
-        """Return for each rule of which the ledger knows a case how often it was right here."""
+        """Return for each rule with a case in the ledger how often it was right here."""
         return {rule: say_track_record(found) for rule, found in self._ledger.summarize().items()}

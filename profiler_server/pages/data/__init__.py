@@ -1,4 +1,4 @@
-"""The Data pipeline page: how full the queues were at each step, and what each stage did to fill them."""
+"""The Data pipeline page: how full the queues were at each step, and the work of each stage that filled them."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ REMEDY = 'Profiler("runs/my-run", data_pipeline=True)'
 
 @dataclass(frozen=True)
 class DataContext:
-    """What `data.html` shows: one of the two tabs, or neither where `notice` says why.
+    """The context of `data.html`: one of the two tabs, or neither if `notice` gives a reason.
 
-    Where only the pipeline was not collected, the step interval still shows what the steps waited for.
+    If only the pipeline was not collected, the step interval still shows what the steps waited for.
     """
 
     tabs: tuple[Link, ...]
@@ -37,7 +37,7 @@ class DataContext:
 
 
 def build(request: PageRequest) -> DataContext:
-    """Build the page. What cannot be read is a notice."""
+    """Build the page; an unreadable section becomes a notice."""
     query = request.query
     problems: list[str] = []
     tab = query.get("tab", "interval")
@@ -73,7 +73,7 @@ def build(request: PageRequest) -> DataContext:
 
 
 def _find_notice(rank: RankRun) -> Notice | None:
-    """Return why nothing can be shown. A run without workers has no queue table, and is shown all the same."""
+    """Return why nothing can be shown. A run without workers has no queue table, and is still shown."""
     for table in ("queues", "stages", "steps"):
         status = rank.status(table)
         if status.state == "off":
@@ -116,7 +116,7 @@ def _list_tabs(tab: str, kept: Mapping[str, str], noun: str = "step") -> tuple[L
 
 
 def _list_loaders(rank: RankRun, chosen: int | None, tab: str) -> tuple[Link, ...]:
-    """Link the loaders where there are several, such as one for training and one for evaluation."""
+    """Link the loaders if there are several, such as one for training and one for evaluation."""
     loaders = rank.manifest.loaders
     if len(loaders) < 2:
         return ()

@@ -1,4 +1,4 @@
-"""What the two tabs of the Data pipeline page read once: steps, queues, stages and the loader that feeds the steps."""
+"""The facts that both tabs of the Data pipeline page share: steps, queues, stages and the loader that feeds the steps."""
 
 from __future__ import annotations
 
@@ -61,9 +61,9 @@ QUEUE_LABELS: Mapping[str, str] = {HOST_QUEUE: "Worker queue", DEVICE_QUEUE: "Pi
 
 @dataclass(frozen=True)
 class StepWaits:
-    """Training steps in order: what each waited for. `kept` are those that means are taken over.
+    """The waits of training steps, in order. `kept` are the steps in the means.
 
-    Where several loaders feed a step, `data_wait_ns` is the wait for one of them.
+    If several loaders feed a step, `data_wait_ns` is the wait for one of them.
     """
 
     steps: Ints
@@ -73,11 +73,11 @@ class StepWaits:
     selection: StepSelection
     is_one_of_several: bool = False
     is_of_others: bool = False
-    """That the steps take their batches from other loaders, so that none is listed."""
+    """Whether the steps take their batches from other loaders only, so that no step is listed."""
 
     @property
     def wait_frac(self) -> float:
-        """Return the part of the mean step that was spent waiting for data."""
+        """Return the share of the mean step spent waiting for data."""
         return self._share(self.data_wait_ns)
 
     @property
@@ -95,9 +95,9 @@ class StepWaits:
 
 
 class PipelineFacts:
-    """Reads of one rank for one loader, each done when first asked for. Raises as `RankRun.table` does.
+    """The readings of one rank for one loader, each made at first use. Raises as `RankRun.table` does.
 
-    `workers` are those whose rows `chosen_rows` has, None for all; everything else is of all workers.
+    `workers` selects the rows of `chosen_rows`, None for all; every other reading covers all workers.
     """
 
     def __init__(self, rank: RankRun, loader: int | None, workers: frozenset[int] | None = None) -> None:
@@ -120,12 +120,12 @@ class PipelineFacts:
 
     @property
     def noun(self) -> str:
-        """Return what a step is called: of a run that only infers, batches stand for steps."""
+        """Return the noun for a step: batch in a run that only infers."""
         return self._rows.noun
 
     @cached_property
     def waits(self) -> StepWaits:
-        """Return the waits of the steps; no steps for a pipeline that trains nothing."""
+        """Return the waits of the steps; no steps for a pipeline without training."""
         train = train_steps(self._steps)
         numbers, wait, h2d, duration = (
             read_integers(train, name) for name in ("step", "data_wait_ns", "h2d_ns", "duration_ns")
@@ -142,12 +142,12 @@ class PipelineFacts:
 
     @property
     def tells_waits(self) -> bool:
-        """Say whether it is known how long the steps wait for data."""
+        """Return whether the steps' waits for data are known."""
         return tells_waits(self.rank.manifest.is_trace, int(self.waits.data_wait_ns.sum()))
 
     @cached_property
     def samples(self) -> pa.Table:
-        """Return the queue samples of the loader and of the user's own queues; none where nothing was sampled."""
+        """Return the queue samples of the loader and of the user's own queues; empty if nothing was sampled."""
         samples = queues.read_queues(self.rank)
         if self.noun != "step":
             samples = queues.renumber_samples(samples, read_integers(self._steps, "start_ns"))
@@ -162,17 +162,17 @@ class PipelineFacts:
 
     @cached_property
     def stage_rows(self) -> pa.Table:
-        """Return what the stages of the loader did."""
+        """Return the rows of the loader's stages."""
         return self._all_rows.filter(pc.is_valid(self._all_rows["loader"]))
 
     @cached_property
     def chosen_rows(self) -> pa.Table:
-        """Return what the stages of the loader did in the chosen workers, and outside of all workers."""
+        """Return the rows of the loader's stages in the chosen workers, and outside of all workers."""
         return self.stage_rows if self.workers is None else keep_workers(self.stage_rows, self.workers)
 
     @cached_property
     def own_rows(self) -> pa.Table:
-        """Return what the user's own stages did."""
+        """Return the rows of the user's own stages."""
         return select_own(self._all_rows)
 
     @cached_property
@@ -186,7 +186,7 @@ class PipelineFacts:
 
     @cached_property
     def queue_keys(self) -> tuple[QueueKey, ...]:
-        """Return the queues in the order in which a batch passes them."""
+        """Return the queues in the order that a batch passes them."""
         passed = [name for stage in self.own_stages for name in (*stage.inputs, *stage.outputs)]
         places = {name: place for place, name in reversed(list(enumerate(passed)))}
         keys = queues.list_queues(self.samples)
@@ -209,12 +209,12 @@ class PipelineFacts:
 
     @cached_property
     def bottleneck(self) -> Bottleneck:
-        """Return what limits the steps, as the verdict has it."""
+        """Return what limits the steps, as in the verdict."""
         return read_limit(self.rank, self.loader_id)
 
     @cached_property
     def readings(self) -> tuple[Reading, ...]:
-        """Return what the queues say, and what limits the step."""
+        """Return the readings of the queues, and of the limit of the step."""
         host, device = self._find_queue(HOST_QUEUE), self._find_queue(DEVICE_QUEUE)
         pipeline = Pipeline(host, device, self.waits.wait_frac, self.readiness, self.bottleneck)
         limits = [] if self.own_bottleneck is None else [read_bottleneck(self.own_bottleneck)]
@@ -236,5 +236,5 @@ class PipelineFacts:
 
 
 def label_queue(key: QueueKey) -> str:
-    """Return what a queue is called on the page."""
+    """Return the label of a queue on the page."""
     return QUEUE_LABELS.get(key.name, key.name) if key.loader is not None else key.name

@@ -32,7 +32,7 @@ STAGE_HINTS: Mapping[str, str] = {
 }
 LOW_EMPTY_FRAC = 0.3
 OWN_LIMIT = 24
-"""Most of the user's own stages, and queues, that the graph draws; the totals list all."""
+"""The most own stages, and the most own queues, in the graph; the totals list all."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,8 @@ class Share:
 
 @dataclass(frozen=True)
 class StageBox:
-    """One stage. `work` is the time that `per` one batch or step takes; a stage that was not measured has no shares and says why in `note`."""
+    """One stage. `work` is the time for one batch or step (`per`). An unmeasured stage has no shares, and its `note`
+    gives the reason."""
 
     name: str
     label: str
@@ -61,7 +62,7 @@ class StageBox:
 
 @dataclass(frozen=True)
 class Lane:
-    """The stages that one kind of process runs one after the other."""
+    """The stages that one kind of process runs in sequence."""
 
     title: str
     note: str
@@ -71,7 +72,7 @@ class Lane:
 
 @dataclass(frozen=True)
 class QueueBox:
-    """One queue. `fill` is its usage in percent, `query` opens its depth over time, or closes it when it is open."""
+    """One queue. `fill` is its usage in percent. `query` opens its depth over time, or closes it if it is open."""
 
     name: str
     label: str
@@ -86,7 +87,7 @@ class QueueBox:
 
 
 def build_graph(facts: PipelineFacts, open_queue: str) -> tuple[Lane | QueueBox, ...]:
-    """Build the pipeline from left to right; lanes and queues that the loader does not have are left out."""
+    """Build the pipeline from left to right, without lanes and queues that the loader lacks."""
     boxes = {
         key.name: _build_queue(key, row, open_queue) for key, row in facts.queues.items() if key.loader is not None
     }
@@ -113,7 +114,7 @@ def build_graph(facts: PipelineFacts, open_queue: str) -> tuple[Lane | QueueBox,
 
 
 def build_own_graph(facts: PipelineFacts, open_queue: str) -> tuple[Lane | QueueBox, ...]:
-    """Build the user's own stages, each followed by the queues that it fills; empty where there are none."""
+    """Build the user's own stages, each followed by the queues that it fills; empty if there are none."""
     keys = [key for key in facts.queues if key.loader is None][:OWN_LIMIT]
     boxes = {key.name: _build_queue(key, facts.queues[key], open_queue) for key in keys}
     nodes: list[Lane | QueueBox] = []
@@ -146,7 +147,7 @@ def _build_stages(facts: PipelineFacts, names: Sequence[str]) -> tuple[StageBox,
 
 
 def _derive_stage(facts: PipelineFacts, name: str) -> StageSummary | None:
-    """Take host-to-device and the step from the phases of the steps, where no row of a stage says more."""
+    """Return host-to-device or the step from the step phases, if its stage rows have no more detail."""
     waits = facts.waits
     count = int(waits.selection.kept.sum())
     if name not in ("h2d", "step") or not count:

@@ -1,4 +1,4 @@
-"""The tab Step interval: how deep the queues were when each step asked, how long it waited, and what that means."""
+"""The tab Step interval: the queue depths at each request of a step, the waits, and their meaning."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from profiler_server.widgets import Stat
 
 
 def chart_depths(samples: pa.Table, key: QueueKey, chart_id: str) -> Chart:
-    """Chart every sample of a queue; those that found it empty are marked."""
+    """Chart every sample of a queue; samples of an empty queue are marked."""
     trace = trace_over_time(samples, key)
     seconds = trace.starts_ns / 1e9
     empty = trace.depths == 0
@@ -66,7 +66,8 @@ UNKNOWN_WAITS = (
 
 @dataclass(frozen=True)
 class QueueInterval:
-    """One queue by step. `role` says which side it is, `empty` is the count in words, `query` opens its depth over time."""
+    """One queue by step. `role` is its side, `empty` the count of empty samples in words, `query` opens its depth over
+    time."""
 
     title: str
     role: str
@@ -80,7 +81,7 @@ class QueueInterval:
 
 @dataclass(frozen=True)
 class IntervalView:
-    """Everything that the tab shows. `no_queue` says why there is no queue, empty where there is one."""
+    """The content of the tab. `no_queue` is why there is no queue, empty if there is one."""
 
     verdict: Reading
     figures: tuple[Stat, ...]
@@ -92,7 +93,7 @@ class IntervalView:
 
 
 def build_interval(facts: PipelineFacts, with_pipeline: bool = True) -> IntervalView:
-    """Build the tab; the steps know their waits even where the pipeline was not collected.
+    """Build the tab; the waits of the steps are known even if the pipeline was not collected.
 
     Raises as `RankRun.table` does.
     """
@@ -191,7 +192,8 @@ def _chart_by_step(facts: PipelineFacts, key: QueueKey, number: int) -> Chart:
 
 
 def _count_empty(summary: QueueSummary) -> str:
-    """Count over requests, as the share does: a step that accumulates gradients makes several."""
+    """Return the count of empty samples over requests, the base of the share: a step that accumulates gradients makes
+    several requests."""
     empty = round(summary.empty_frac * summary.samples)
     return f"empty in {format_count(empty)} of {format_number_of(summary.samples, 'request')}"
 
@@ -212,7 +214,7 @@ def _describe_depths(key: QueueKey, summary: QueueSummary) -> tuple[Stat, ...]:
 
 
 def _describe_readiness(facts: PipelineFacts, key: QueueKey) -> tuple[Stat, ...]:
-    """Say how often the next batch in order was not ready, which is not the same as an empty queue."""
+    """Describe how often the next batch in order was not ready, which differs from an empty queue."""
     note = "of the requests. Batches come in order, and one that is ready early waits outside of the queue."
     return tuple(
         Stat("Next not ready", format_share(entry.not_ready_frac), note)

@@ -1,4 +1,4 @@
-"""The tab Data processing: the stage graph, one queue over time, what each worker did, and the slow parts by name."""
+"""The tab Data processing: the stage graph, one queue over time, the work of each worker, and the slow items by name."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ WORKER_LIMIT = 64
 
 @dataclass(frozen=True)
 class Segment:
-    """A stretch of a worker's bar: `start` and `width` in percent of the longest worker's wall time."""
+    """A section of a worker's bar: `start` and `width` are percentages of the longest worker's wall time."""
 
     kind: str
     start: float
@@ -155,7 +155,7 @@ class Segment:
 
 @dataclass(frozen=True)
 class WorkerBar:
-    """One worker: its bar, and the same as text. `number` is that of a DataLoader worker, by which it can be chosen."""
+    """One worker: its bar, and the same as text. `number` is that of a DataLoader worker, for choosing it."""
 
     label: str
     number: int | None
@@ -170,7 +170,7 @@ def build_workers(replicas: list[ReplicaTimes]) -> tuple[WorkerBar, ...]:
 
 
 def build_own_replicas(facts: PipelineFacts) -> tuple[WorkerBar, ...]:
-    """Return a bar for each replica of the user's own stages, as long as the longest of them."""
+    """Return a bar for each replica of the user's own stages, scaled to the longest replica."""
     rows = []
     for stage in facts.own_stages:
         of_stage = facts.own_rows.filter(pc.equal(facts.own_rows["stage"].cast(pa.string()), stage.name))
@@ -202,7 +202,8 @@ def _build_worker(row: ReplicaTimes, longest_ns: int, label: str, number: int | 
 
 @dataclass(frozen=True)
 class WorkerChoice:
-    """Which workers the tables cover: `text` as it is typed, empty for all; `sentence` says what is of all workers."""
+    """The workers in the tables: `text` is the user's input, empty for all; `sentence` names the figures over all
+    workers."""
 
     text: str
     sentence: str
@@ -210,7 +211,7 @@ class WorkerChoice:
 
 @dataclass(frozen=True)
 class QueuePanel:
-    """One queue over time, with who fills it and who empties it."""
+    """One queue over time, with the stages before and after it."""
 
     label: str
     before: str
@@ -220,7 +221,7 @@ class QueuePanel:
 
 @dataclass(frozen=True)
 class ProcessingView:
-    """Everything that the tab shows. Empty tuples and None are parts that the run does not have."""
+    """The content of the tab. Empty tuples and None are elements that the run does not have."""
 
     lead: Reading
     graph: tuple[Lane | QueueBox, ...]
@@ -310,12 +311,12 @@ def _count_replicas(stage: OwnStage) -> str:
 
 
 def has_loop(facts: PipelineFacts) -> bool:
-    """Say whether there is a DataLoader or a training step to draw."""
+    """Return whether there is a DataLoader or a training step to draw."""
     return facts.loader is not None or bool(len(facts.waits.steps)) or not facts.own_stages
 
 
 def list_arguments(loader: Loader) -> tuple[tuple[str, str], ...]:
-    """Return the arguments of a DataLoader as its call would have them."""
+    """Return the arguments of a DataLoader as in its call."""
     iterable = (
         "IterableDataset: every worker yields every sample, unless __iter__ splits them by get_worker_info()"
         if loader.style == "iterable"

@@ -1,4 +1,4 @@
-"""The Device page: what each step's time went to, how busy each device was, and how host and device kept step."""
+"""The Device page: the composition of step time, how busy each device was, and how host and device worked together."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ MOVE_REMEDY = "model = model.to(device)\nfor batch in loader:\n    batch = batch
 
 @dataclass(frozen=True)
 class DevicePage:
-    """The breakdown is None without device work, the critical path without a launch that is linked to its work. `linked_only` says that the accounts leave out device work without a known launch, as `?linked=1` asks."""
+    """The breakdown is None without device work, the critical path without a launch linked to its work. `linked_only`
+    means that the accounts leave out device work without a known launch, as `?linked=1` requests."""
 
     breakdown: Breakdown | None
     breakdown_notice: Notice | None
@@ -47,7 +48,7 @@ class DevicePage:
 
 
 def build(request: PageRequest) -> DevicePage:
-    """Build the page. What cannot be read is a notice; the rest of the page stands."""
+    """Build the page; an unreadable section becomes a notice, and the other sections remain."""
     rank = request.rank_run
     linked_only = request.query.get("linked") == "1"
     absence = _explain(rank)
@@ -77,7 +78,8 @@ def build(request: PageRequest) -> DevicePage:
 
 
 def _explain_nothing(rank: RankRun) -> Notice:
-    """Say why a rank that recorded operators has no device work: it had no device, or one that showed none."""
+    """Explain why a rank with recorded operators has no device work: it had no device, or none of its work was
+    recorded."""
     names = dict.fromkeys(device.name for device in rank.manifest.devices if device.kind not in ("cpu", "mps"))
     if not names:
         return Notice("empty", "No device work", NO_DEVICE, MOVE_REMEDY)

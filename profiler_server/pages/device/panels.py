@@ -1,4 +1,4 @@
-"""One panel per device: its accounts, its streams, and how the host launched its work."""
+"""One panel per device: its accounts, its streams, and the host's launches of its work."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from profiler_server.widgets import Part, Stat, build_parts
 
 @dataclass(frozen=True)
 class LaunchQueue:
-    """The launch queue from its first to its last change; of the times and lengths there are as many as are drawn."""
+    """The launch queue from its first to its last change. The times and lengths are reduced to the points drawn."""
 
     mean: float
     most: int
@@ -48,7 +48,7 @@ class LaunchQueue:
 
 @dataclass(frozen=True)
 class DeviceMeasures:
-    """One device. `unlinked` are pieces of work without a known launch; the busiest stream is the first."""
+    """One device. `unlinked` is the amount of work without a known launch; the busiest stream is the first."""
 
     device: int
     summary: DeviceSummary
@@ -62,7 +62,7 @@ class DeviceMeasures:
 
 @derived(file="device-measures")
 def measure_devices(rank: RankRun) -> tuple[DeviceMeasures, ...]:
-    """Return the measures of each device that did anything."""
+    """Return the measures of each device with any activity."""
     work = read_device_work(rank)
     if work is None or not len(work):
         return ()
@@ -110,9 +110,8 @@ _OUTSIDE = ("Idle around", "idle", "nothing runs yet before the first work of th
 
 @dataclass(frozen=True)
 class DevicePanel:
-    """One device. `linked` says how much of the work has a known launch, and what the choice of it changes; `covers` is
-    what the accounts add up to.
-    """
+    """One device. `linked` describes how much of the work has a known launch, and the effect of the choice. `covers` is
+    the total of the accounts."""
 
     title: str
     facts: tuple[Stat, ...]
@@ -126,7 +125,7 @@ class DevicePanel:
 
 
 def build_panels(rank: RankRun, linked_only: bool) -> tuple[DevicePanel, ...] | NotReady:
-    """Build a panel for each device that did anything. Raises as `RankRun.table` does."""
+    """Build a panel for each device with any activity. Raises as `RankRun.table` does."""
     devices = measure_devices.peek(rank)
     if isinstance(devices, NotReady):
         return devices
@@ -187,7 +186,7 @@ def _describe_base(summary: DeviceSummary, times: DeviceTimes) -> str:
 
 
 def _list_accounts(times: DeviceTimes, steps_ns: int) -> tuple[Part, ...]:
-    """List what the device did as shares of the steps, as all figures of the page are."""
+    """Return the device's activity as shares of the steps, like all figures of the page."""
     whole_ns = max(steps_ns, times.total_ns)
     words = [(label, color, meaning) for _, label, color, meaning in _PARTS]
     values = [int(getattr(times, field)) for field, *_ in _PARTS]

@@ -1,4 +1,4 @@
-"""What a step's time goes to: its eight categories, stacked per step, and what is on its critical path."""
+"""The composition of step time: its eight categories, stacked per step, and its critical path."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ TABLE_STEPS = 200
 
 @dataclass(frozen=True)
 class Breakdown:
-    """`sentence` says which steps there are; `total` is the mean step, which the parts sum to.
+    """`sentence` names the steps; `total` is the mean step, which the categories sum to.
 
-    `is_on_device` says that a device, or a call to one, had any of it.
+    `is_on_device` means that a device, or a call to a device, had any of it.
     """
 
     sentence: str
@@ -56,7 +56,7 @@ class Breakdown:
 
 
 def build_breakdown(rank: RankRun) -> Breakdown | NotReady | None:
-    """Build the breakdown; None without a step in detail. Raises as `RankRun.table` does."""
+    """Build the breakdown; None without a detailed step. Raises as `RankRun.table` does."""
     categories = list_categories.peek(rank)
     if isinstance(categories, NotReady):
         return categories
@@ -134,7 +134,7 @@ _NAME_LENGTH = 60
 
 @dataclass(frozen=True)
 class CriticalTable:
-    """`total` is the mean step, which the parts sum to; `sentence` says which steps there are."""
+    """`total` is the mean step, which the categories sum to; `sentence` names the steps."""
 
     sentence: str
     total: str
@@ -142,7 +142,7 @@ class CriticalTable:
 
 
 def build_critical(rank: RankRun) -> CriticalTable | NotReady | None:
-    """Build the table; None where no launch is linked to its work. Raises as `RankRun.table` does."""
+    """Build the table; None if no launch is linked to its work. Raises as `RankRun.table` does."""
     path = find_critical_path.peek(rank)
     if path is None or isinstance(path, NotReady):
         return path

@@ -1,4 +1,4 @@
-"""The Memory and resources page: who used processors, memory, disk and GPU while steps ran, and what took device memory."""
+"""The Memory and resources page: use of processors, memory, disk and GPU while steps ran, and of device memory."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MEMORY_REMEDY = 'Profiler("runs/my-run", memory=True, window=(10, 3))  # three s
 
 @dataclass(frozen=True)
 class MemoryPage:
-    """Each part is there, or a notice says why it is not."""
+    """Each section, or a notice on why it is absent."""
 
     host: HostView | None
     host_notice: Notice | None
@@ -31,7 +31,8 @@ class MemoryPage:
 
 
 def build(request: PageRequest) -> MemoryPage:
-    """Build the page. The filter of steps narrows the samples, `?device=` picks one, `?at_ns=` a moment of its memory."""
+    """Build the page. The step filter narrows the samples, `?device=` selects a device, `?at_ns=` a moment of its
+    memory."""
     rank = request.rank_run
     scale = _read_scale(rank)
     chosen = (request.steps.first, request.steps.last) if request.steps else None
@@ -84,7 +85,7 @@ def _explain_empty(resources: Resources) -> Notice | None:
 
 
 def explain_no_gpu(rank: RankRun) -> Notice:
-    """Say why there are no figures of a GPU: there is none, or it could not be asked."""
+    """Explain why there are no GPU figures: there is no GPU, or it could not be read."""
     signal = next((entry for entry in rank.manifest.signals if entry.name == "gpu"), None)
     if signal is not None:
         return Notice("off", "The GPU was not sampled", signal.reason, "pip install nvidia-ml-py")

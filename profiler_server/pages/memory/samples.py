@@ -1,4 +1,4 @@
-"""What was sampled of the machine while the steps ran: processors, memory of the processes, disks, GPUs."""
+"""The machine's samples while the steps ran: processors, memory of the processes, disks, GPUs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ class Drawn:
 
 @dataclass(frozen=True)
 class Look:
-    """What a chart of series says. `unit` is that of the axis, `write` makes a cell of its table, `top` a dashed line."""
+    """The texts and units of a chart of series. `unit` is the axis's, `write` formats a table cell, `top` is a dashed
+    line."""
 
     id: str
     title: str
@@ -45,7 +46,7 @@ class Look:
 
 
 def draw_series(look: Look, drawn: Sequence[Drawn], x_title: str) -> Chart:
-    """Draw series over the steps; each is decimated by itself, the table shows means of equal stretches."""
+    """Draw series over the steps. Each is decimated by itself; the table shows means of equal sections."""
     first = min(float(entry.series.x[0]) for entry in drawn)
     last = max(float(entry.series.x[-1]) for entry in drawn)
     lines = [
@@ -70,7 +71,7 @@ def draw_series(look: Look, drawn: Sequence[Drawn], x_title: str) -> Chart:
 
 
 def _tabulate(drawn: Sequence[Drawn], first: float, last: float, write: Write) -> tuple[tuple[str, ...], ...]:
-    """Return the mean of each series in equal stretches of the axis, empty where it has no sample."""
+    """Return the mean of each series in equal sections of the axis, empty if a section has no sample."""
     count = min(TABLE_ROWS, max(len(entry.series.x) for entry in drawn))
     edges = np.linspace(first, np.nextafter(last, np.inf), count + 1)
     columns = []
@@ -88,7 +89,7 @@ MOST_GPUS = 8
 
 @dataclass(frozen=True)
 class GpuView:
-    """`rows` hold the name of a GPU, the mean of each metric over the chosen steps, of its memory the peak."""
+    """`rows` hold a GPU's name and the mean of each metric over the chosen steps; for memory, the peak."""
 
     rows: tuple[tuple[str, ...], ...]
     charts: tuple[Chart, ...]
@@ -97,7 +98,7 @@ class GpuView:
 
 @dataclass(frozen=True)
 class Metric:
-    """How one metric is shown; `scale` turns its unit into that of the screen."""
+    """The display of one metric; `scale` converts its unit to the screen's."""
 
     name: str
     title: str
@@ -137,7 +138,7 @@ _CAUSES = {"power": "power limit", "heat": "too hot", "other": "hardware slowdow
 
 
 def view_gpus(manifest: RankManifest, resources: Resources) -> GpuView | None:
-    """Lay out what was sampled of the GPUs, None where nothing was."""
+    """Lay out the GPU samples, None if there are none."""
     sources = [entry.source for metric in METRICS for entry in resources.pick(metric.name, "gpu ")]
     if not sources:
         return None
@@ -185,7 +186,7 @@ def _draw(metric: Metric, resources: Resources, devices: Sequence[Device] | obje
 
 
 def _find_top(metric: Metric, devices: tuple[Device, ...], shown: int) -> tuple[str, float] | None:
-    """Return the capacity of the GPU's memory, where one line of it holds for all that are shown."""
+    """Return the GPU memory's capacity, if a single line is right for all GPUs shown."""
     sizes = {device.memory_bytes for device in devices if device.memory_bytes}
     return ("capacity", float(sizes.pop())) if metric.name == "memory_bytes" and shown and len(sizes) == 1 else None
 
@@ -193,12 +194,12 @@ def _find_top(metric: Metric, devices: tuple[Device, ...], shown: int) -> tuple[
 MOST_WORKERS = 8
 USERS = {"process": "Training process", "workers": "Workers together", "system": "Whole machine"}
 BUSY_FRAC = 0.9
-"""From this share of the machine's cores on, processors are said to be the limit."""
+"""Share of the machine's cores from which processors are named as the limit."""
 
 
 @dataclass(frozen=True)
 class HostView:
-    """`sentence` says who used the processors; `charts` are of processors, `memory_charts` of memory and disks."""
+    """`sentence` names the users of the processors. `charts` are of processors, `memory_charts` of memory and disks."""
 
     sentence: str
     stats: tuple[Stat, ...]
@@ -209,7 +210,7 @@ class HostView:
 
 
 def view_host(manifest: RankManifest, resources: Resources) -> HostView | None:
-    """Lay the samples out; None where there are none in the chosen steps."""
+    """Lay out the host samples; None if the chosen steps have none."""
     if not resources.series:
         return None
     cores = _group(resources, "cpu_cores")
@@ -226,7 +227,7 @@ def view_host(manifest: RankManifest, resources: Resources) -> HostView | None:
 
 
 def _group(resources: Resources, metric: str) -> Mapping[str, Series]:
-    """Return the metric of the process, of all workers together, and of the machine, as far as they are there."""
+    """Return the metric's series for the process, for all workers together, and for the machine, where available."""
     found = {
         "process": resources.find("process", metric),
         "workers": sum_series(resources.pick(metric, "worker "), "workers"),
@@ -240,7 +241,7 @@ def _count_workers(resources: Resources) -> int:
 
 
 def describe_cores(cores: Mapping[str, Series], usable: float, workers: int) -> str:
-    """Say who used the processors, and whether they were the limit."""
+    """Describe who used the processors, and whether processors were the limit."""
     if "process" not in cores:
         return "The use of the processors was not sampled in these steps."
     used = [f"training used {_cores(cores['process'].mean)}"]

@@ -1,4 +1,4 @@
-"""Device memory in the detailed windows: the curve, the change by operator, and the blocks alive at a moment."""
+"""Device memory in the detailed windows: the curve, the change by operator, and the live blocks at a moment."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ MS = 1e6
 
 @dataclass(frozen=True)
 class MomentView:
-    """The blocks alive at a moment. `is_peak` says that nobody chose it; `t0` and `t1` frame it on the timeline."""
+    """The live blocks at a moment. `is_peak` means that no moment was chosen. `t0` and `t1` bound it on the timeline."""
 
     title: str
     sentence: str
@@ -157,7 +157,7 @@ def _draw(rank: RankRun, trace: MemoryTrace, row: int) -> Chart:
 
 
 def _find_other_steps(rank: RankRun, trace: MemoryTrace) -> list[tuple[float, float]]:
-    """Return every other step of the windows as stretches of the chart's axis."""
+    """Return every other step of the windows, as ranges of the chart's axis."""
     scale = read_scale(rank)
     first, last = int(trace.start_ns[0]), int(trace.start_ns[-1])
     inside = (scale.end_ns > first) & (scale.start_ns < last) & (scale.number % 2 == 1)
@@ -178,7 +178,7 @@ def _tabulate(trace: MemoryTrace, origin: int) -> tuple[tuple[str, ...], ...]:
 
 
 def _find_window(rank: RankRun, at_ns: int, origin: int) -> str:
-    """Say how far into which window a moment is: "12.0 ms into the window of steps 10–12"."""
+    """Return the position of a moment in its window: "12.0 ms into the window of steps 10–12"."""
     begun = [window for window in rank.manifest.windows if window.start_ns <= at_ns]
     if not begun:
         return f"{format_duration(at_ns - origin)} after the first event"

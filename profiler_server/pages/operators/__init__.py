@@ -44,14 +44,14 @@ NOUNS: Mapping[str, str] = {name: label.lower() for name, label in LABELS.items(
     "host": "operators",
     "roofline": "operators",
 }
-"""What the rows of a group are called."""
+"""The nouns for the rows of each group."""
 
 _WINDOW_REASON = "Operators come from a detailed window of a few steps, and this run has none so far."
 
 
 @dataclass(frozen=True)
 class Head:
-    """The head of a column. `sorted` is aria-sort's value; `query` sorts by it, or turns the order round."""
+    """The head of a column. `sorted` is aria-sort's value; `query` sorts by it, or reverses the order."""
 
     column: Column
     sorted: str
@@ -60,7 +60,8 @@ class Head:
 
 @dataclass(frozen=True)
 class Grid:
-    """One page of a table. `summary` says how many rows matched, `hidden` what the search form must keep."""
+    """One page of a table. `summary` describes how many rows matched; `hidden` are the values that the search form must
+    keep."""
 
     heads: tuple[Head, ...]
     rows: tuple[Row, ...]
@@ -75,7 +76,7 @@ class Grid:
 
 @dataclass(frozen=True)
 class OperatorsContext:
-    """What `operators.html` shows. `grid` is None where `notice` says why."""
+    """The context of `operators.html`. `grid` is None if `notice` gives a reason."""
 
     state: PageState
     tabs: tuple[Link, ...]
@@ -90,7 +91,7 @@ class OperatorsContext:
 
 
 def build(request: PageRequest) -> OperatorsContext:
-    """Build the page. What cannot be read is a notice; the rest of the page stands."""
+    """Build the page; an unreadable section becomes a notice, and the other sections remain."""
     state = parse_state(request.query, SORTABLE)
     try:
         return _build(request.rank_run, state)
@@ -164,7 +165,7 @@ def _define(rank: RankRun, group: GroupTable, name: str) -> str:
 
 
 def _list_tabs(rank: RankRun, state: PageState) -> tuple[Link, ...]:
-    """Link the groups; a module view only where the trace names modules."""
+    """Link the groups. The module view is linked only if the trace names modules."""
     try:
         modules = has_modules(rank)
     except RunError:
@@ -207,7 +208,7 @@ def _describe_coverage(rank: RankRun, group: GroupTable) -> str:
 
 
 def _lacks_operators(rank: RankRun) -> bool:
-    """Say whether all that the table of operators holds is device work that no operator launched."""
+    """Return whether the operator table only has device work that no operator launched."""
     names = rank.table("operators", ["name"])["name"].unique().to_pylist()
     return bool(names) and all(name.startswith(NO_OPERATOR) for name in names)
 
@@ -262,7 +263,7 @@ def _summarize(selected: SelectedRows, rows: int, state: PageState) -> str:
 
 
 def _list_executions(rank: RankRun, state: PageState) -> tuple[DeviceStep, ...]:
-    """List the device executions by step beside the kernels; they are an addition, so the table stands without."""
+    """List the device executions by step for the kernels. They are optional: a failure leaves the table."""
     if state.group != "kernels":
         return ()
     try:

@@ -40,7 +40,7 @@ class _Part:
 
 
 def build_chart(group: GroupTable, state: PageState, nouns: str) -> Chart | None:
-    """Build the chart of a group; None where no time was spent. `nouns` is what its rows are called."""
+    """Build the chart of a group; None if no time was spent. `nouns` is the plural noun for its rows."""
     if state.group == "modules":
         group = _cut_modules(group)
     parts = _largest(group, GROUPS[state.group].name, time_column(group, state.group))
@@ -86,7 +86,7 @@ def _build_slice(part: _Part, state: PageState) -> Slice:
 
 
 def _tell_which(known: int, nouns: str) -> str:
-    """Return of which rows the chart is, where so many have a name."""
+    """Return which rows the chart covers, in words; `known` is the number of named rows."""
     if known == 1:
         return f"the only {nouns.removesuffix('s')}"
     if known <= TOP:
@@ -95,9 +95,9 @@ def _tell_which(known: int, nouns: str) -> str:
 
 
 def _cut_modules(group: GroupTable) -> GroupTable:
-    """Sum modules up to the deepest level that has no more of them than the chart shows, so that few are Other.
+    """Sum modules down to the deepest level that fits the chart, so that few modules are in Other.
 
-    On the level below, those of one class are one part if all then fit.
+    Modules of one class on the next level are merged if all then fit.
     """
     paths = group.rows["module"].to_pylist()
     depth = 1
@@ -115,12 +115,12 @@ def _cut(path: str, depth: int) -> str:
 
 
 def _join_class(path: str, depth: int) -> str:
-    """Take the number of the instance from a module below a depth, such as Linear_7: all of one class are one then."""
+    """Remove the instance number from modules below a depth, such as Linear_7, so that each class is merged."""
     return _INSTANCE.sub("_*", path) if path.count(SEPARATOR) >= depth else path
 
 
 def time_column(group: GroupTable, name: str) -> str:
-    """Return the column whose values sum to the whole without counting anything twice."""
+    """Return the column whose values sum to the whole without double counting."""
     if name == "kernels":
         return "total_ns"
     return "device_self_ns" if group.measure == "device" else "self_ns"
@@ -151,7 +151,7 @@ def _count_names(group: GroupTable, name: str) -> int:
 
 
 def _describe(part: _Part, chart: str) -> str:
-    """Return what stands at a part: the pie writes shares itself, the bars' axis shows times."""
+    """Return the text at a slice or bar: the pie shows shares by itself, the bars' axis shows times."""
     return format_duration(part.time_ns) if chart == "pie" else format_share(part.share_frac)
 
 
@@ -161,7 +161,7 @@ _COLORS = {"compute": "compute", "memory": "copy"}
 
 
 def build_roofline_chart(rank: RankRun, group: GroupTable) -> Chart | None:
-    """Draw the operators that compute anything, the longest first; None where none does."""
+    """Draw the operators with any arithmetic, longest first; None if there are none."""
     rows = group.rows.filter(pc.greater(group.rows["flops"], 0.0)).sort_by([("time_ns", "descending")])
     shown = rows.slice(0, POINTS).to_pylist()
     if not shown:
@@ -184,7 +184,7 @@ def build_roofline_chart(rank: RankRun, group: GroupTable) -> Chart | None:
 
 
 def explain_roof(rank: RankRun, group: GroupTable) -> str:
-    """Say which roofs are drawn and where their figures come from, or why there are none."""
+    """Describe which roofs are drawn and the source of their figures, or why there are none."""
     covered = format_share(pc.sum(group.rows["share_frac"]).as_py() or 0.0)
     side = "device" if group.measure == "device" else "host"
     counted = (
@@ -195,7 +195,7 @@ def explain_roof(rank: RankRun, group: GroupTable) -> str:
 
 
 def explain_nothing(rank: RankRun) -> Notice:
-    """Say why no operator has a place in the roofline."""
+    """Explain why no operator is in the roofline."""
     shapes = rank.table("operators", ("input_shapes",))["input_shapes"]
     if shapes.null_count == len(shapes):
         reason = "Operations and bytes are computed from the shapes of inputs, and this trace was taken without them."
@@ -228,7 +228,7 @@ def _list_peaks(part: Part) -> list[tuple[str, float]]:
 
 
 def _list_roofs(rows: pa.Table, part: Part) -> list[RoofLine]:
-    """List a roof for each precision that occurs; those of one height share a line."""
+    """List a roof for each precision in use; roofs of equal height share a line."""
     used = set(rows["precision"].to_pylist())
     heights: dict[float, list[str]] = {}
     for name in ("fp32", "tf32", "fp16", "bf16"):
@@ -269,7 +269,7 @@ LEAST_SHARE_FRAC = 0.002
 
 @dataclass(frozen=True)
 class ModuleTree:
-    """`left_out` says in a sentence what is not shown, empty for nothing."""
+    """`left_out` is a sentence on what is not shown, empty for nothing."""
 
     lines: tuple[ModuleNode, ...]
     on_device: bool
@@ -277,7 +277,7 @@ class ModuleTree:
 
 
 def build_tree(rank: RankRun, state: PageState) -> ModuleTree | None:
-    """Build the tree of the module tab; None on other tabs, or where no module holds another."""
+    """Build the tree of the module tab; None on other tabs, or if no module holds another."""
     if state.group != "modules":
         return None
     nodes = build_module_tree(rank, state.steps)

@@ -1,4 +1,4 @@
-"""The rows of the Operators page, with what is open below them: members, shapes, steps."""
+"""The rows of the Operators page, with the opened details below them: members, shapes, steps."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ Kind = Literal[
 
 @dataclass(frozen=True)
 class Column:
-    """One column: `name` in the group's table, `label` on the page, `hint` what it means.
+    """One column: `name` in the group's table, `label` on the page, `hint` its meaning.
 
-    The names of kernels are shown without what most of them have in common.
+    Kernel names are shown without the text that most of them share.
     """
 
     name: str
@@ -44,15 +44,15 @@ class Column:
 
     @property
     def falls_first(self) -> bool:
-        """Say whether the first click shows the greatest value first."""
+        """Return whether the first click sorts the greatest value first."""
         return self.kind not in ("name", "text", "order")
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One value as shown. `whole` is the text before it was shortened, `bar` the percent of a bar, None for no bar.
+    """One value as shown. `whole` is the full text, `bar` the percentage of a bar, None for no bar.
 
-    `query` is the page's query that shows what the value names, None for no link.
+    `query` opens what the value names on this page, None for no link.
     """
 
     kind: Kind
@@ -113,7 +113,7 @@ _ROOFLINE = (
 
 
 def list_columns(group: str, measure: Measure) -> tuple[Column, ...]:
-    """Return the columns of a group in order; the first name is what a row is called."""
+    """Return the columns of a group in order; the first is the row's name."""
     times = _DEVICE if measure == "device" else _HOST
     if group == "types":
         return (Column("type", "Type", "name"), Column("operators", "Operators", "count"), _CALLS, *times)
@@ -133,7 +133,7 @@ SORTABLE: Mapping[str, tuple[str, ...]] = {
     group: tuple({column.name: None for measure in ("host", "device") for column in list_columns(group, measure)})
     for group in GROUPS
 }
-"""Columns that a group can be sorted by, whichever side is measured."""
+"""Columns that a group can be sorted by, for time on the host or on the device."""
 
 
 def build_cell(column: Column, value: Any, bar_whole: float = 1.0) -> Cell:
@@ -172,7 +172,7 @@ DETAIL_LIMIT = 30
 
 @dataclass(frozen=True)
 class OperatorDetail:
-    """Where the time of one operator went."""
+    """The time of one operator by shape, by step, and by stack."""
 
     shapes: TextTable
     steps: TextTable
@@ -248,10 +248,10 @@ _OPERATOR_GROUPS = ("operators", "host")
 
 @dataclass(frozen=True)
 class Row:
-    """One row. `toggle` is the query that opens or closes it, None for a row that holds nothing more.
+    """One row. `toggle` is the query that opens or closes it, None for a row without details.
 
-    `level` is 1 for an operator below its type. `search` is what the timeline looks for. `note` says, on the last
-    row below a type, how many are left out.
+    `level` is 1 for an operator below its type. `search` is the search text for the timeline. `note`, on the last row
+    below a type, is how many rows are left out.
     """
 
     cells: tuple[Cell, ...]
@@ -265,7 +265,7 @@ class Row:
 
 @dataclass(frozen=True)
 class RowBuilder:
-    """What every row of a table shares. `top_share_frac` fills a bar."""
+    """The data that all rows of a table share. `top_share_frac` fills a bar."""
 
     rank: RankRun
     state: PageState
@@ -274,7 +274,7 @@ class RowBuilder:
     top_share_frac: float
 
     def build(self, rows: pa.Table) -> tuple[Row, ...]:
-        """Build the rows of one page of the group, with what the URL opens."""
+        """Build the rows of one page of the group, with the rows that the URL opens."""
         key = GROUPS[self.state.group].name
         built: list[Row] = []
         opened_key = self.state.type if self.state.group in _MEMBER_GROUPS else self.state.operator
@@ -325,7 +325,7 @@ class RowBuilder:
         return rows
 
     def _build_cells(self, values: Mapping[str, Any]) -> tuple[Cell, ...]:
-        """Build the cells of a row; a column that means nothing for it, such as how many operators it holds, is blank."""
+        """Build the cells of a row. A column that does not apply to it, such as the number of operators, is blank."""
         return tuple(
             build_cell(column, values[column.name], self.top_share_frac)
             if column.name in values

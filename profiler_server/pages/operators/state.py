@@ -1,4 +1,4 @@
-"""The state of the Operators page, which is all in its URL."""
+"""The state of the Operators page, which is entirely in its URL."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from profiler_server.analysis.selection import Selection
 ChartKind = Literal["pie", "bar"]
 PAGE_SIZES = (25, 50, 100)
 NAME_LIMIT = 120
-"""Longest name that a link carries as it is."""
+"""Longest name that a link contains unshortened."""
 
 DEFAULT_SORT = {"host": "order"}
-"""Column that a group is sorted by at first where it is not the share; the only one that rises."""
+"""First sort column of a group, if not the share; the only one in rising order."""
 
 _STEPS = re.compile(r"(\d{1,12})(?:-(\d{1,12}))?")
 
 
 @dataclass(frozen=True)
 class PageState:
-    """What the URL asks for. `type` and `operator` are the opened rows, as `shorten_key` writes them.
+    """The request in the URL. `type` and `operator` are the opened rows, as `shorten_key` writes them.
 
-    `problems` are sentences about arguments that were not understood, and what is shown instead.
+    `problems` are sentences about invalid arguments, and what is shown instead.
     """
 
     group: str = "types"
@@ -47,7 +47,7 @@ class PageState:
         return Selection(self.sort, self.descending, self.search, self.page, self.size)
 
     def query(self, **changes: str | int | bool) -> dict[str, str]:
-        """Return the query of a link to this state with changes, without what is the default anyway."""
+        """Return the query of a link to this state with changes, without default values."""
         target = replace(self, **changes)  # type: ignore[arg-type]
         query = {
             "group": target.group if target.group != "types" else "",
@@ -67,13 +67,13 @@ class PageState:
 
 
 def default_sort(group: str) -> tuple[str, bool]:
-    """Return the column that a group is sorted by at first, and whether it falls."""
+    """Return the first sort column of a group, and whether it falls."""
     column = DEFAULT_SORT.get(group)
     return (column, False) if column else ("share_frac", True)
 
 
 def parse_state(query: Mapping[str, str], sortable: Mapping[str, Iterable[str]]) -> PageState:
-    """Read the URL. What is not understood is reported and falls back to the default; `sortable` is columns per group."""
+    """Read the URL. Invalid arguments are reported and replaced by defaults; `sortable` is columns per group."""
     problems: list[str] = []
     group = _choose(query, "group", tuple(GROUPS), "types", problems)
     sort, descending = _parse_sort(query.get("sort", ""), group, tuple(sortable[group]), problems)
@@ -93,7 +93,7 @@ def parse_state(query: Mapping[str, str], sortable: Mapping[str, Iterable[str]])
 
 
 def parse_steps(text: str, problems: list[str]) -> StepRange | None:
-    """Read `12` or `10-12`. Anything else is reported and covers every step."""
+    """Read `12` or `10-12`. Any other text is reported, and every step is covered."""
     if not text:
         return None
     match = _STEPS.fullmatch(text.strip())
@@ -107,14 +107,14 @@ def parse_steps(text: str, problems: list[str]) -> StepRange | None:
 
 
 def shorten_key(name: str) -> str:
-    """Return what stands for a name in a link: the name, or a digest of a long one."""
+    """Return the key of a name in a link: the name, or a digest of a long name."""
     if len(name) <= NAME_LIMIT:
         return name
     return "~" + hashlib.blake2b(name.encode("utf-8", "replace"), digest_size=8).hexdigest()
 
 
 def find_key(key: str, names: Iterable[str | None]) -> str | None:
-    """Return the name that a key of `shorten_key` stands for, None if there is none."""
+    """Return the name with this key of `shorten_key`, None if there is none."""
     if not key:
         return None
     return next((name for name in names if name is not None and (name == key or shorten_key(name) == key)), None)

@@ -1,4 +1,4 @@
-"""The Overall page: what the run is bound by, what one step is made of, and a card for every part of it."""
+"""The Overall page: what the run is bound by, the composition of a step, and a card for each section."""
 
 from __future__ import annotations
 
@@ -75,9 +75,10 @@ RECORD_REMEDY = 'from collector import Profiler\n\nwith Profiler("runs/my-run"):
 
 @dataclass(frozen=True)
 class MeanStep:
-    """The mean step as a strip with its parts; `sentence` says which steps it is the mean of and how they were taken.
+    """The mean step as a strip with its phases; `sentence` is which steps it is the mean of, and how they were
+    measured.
 
-    `beside` says what the mean step does not hold, "" where that is little.
+    `beside` is the time that the mean step does not hold, "" if little.
     """
 
     noun: str
@@ -91,7 +92,7 @@ class MeanStep:
 
 @dataclass(frozen=True)
 class Panel(Generic[T]):
-    """Either the body of a card, or a notice that says why there is none."""
+    """The body of a card, or a notice on why there is none."""
 
     body: T | None
     notice: Notice | None
@@ -99,8 +100,8 @@ class Panel(Generic[T]):
 
 @dataclass(frozen=True)
 class OverallPage:
-    """`attempts` are those of the job, none where it was started once. `step` is empty with a notice where no step was
-    recorded; every card has its own state."""
+    """`attempts` are those of the job, empty if it was started once. `step` is empty with a notice if no step was
+    recorded. Every card has its own state."""
 
     attempts: tuple[AttemptLink, ...]
     stats: Panel[tuple[Stat, ...]]
@@ -114,7 +115,7 @@ class OverallPage:
 
 @dataclass(frozen=True)
 class AttemptLink:
-    """One attempt of the job; `run_id` leads to it, and `text` says how it ended."""
+    """One attempt of the job; `run_id` links to it, and `text` is how it ended."""
 
     number: int
     run_id: str
@@ -124,7 +125,7 @@ class AttemptLink:
 
 @dataclass(frozen=True)
 class Steps:
-    """The steps of the rank, read once: training, or the batches of an inference run in their place."""
+    """The steps of the rank, read once: training, or in an inference run its batches."""
 
     table: pa.Table
     phases: tuple[PhaseShare, ...]
@@ -133,7 +134,7 @@ class Steps:
 
 
 def build(request: PageRequest) -> OverallPage:
-    """Build the page. A part that cannot be read shows why; the others are not affected."""
+    """Build the page. A section that cannot be read shows the reason; the other sections are unaffected."""
     rank, whole = request.chosen_steps, request.rank_run
     read = build_panel("The steps cannot be read", lambda: _read_steps(rank))
 
@@ -170,7 +171,7 @@ def _list_attempts(request: PageRequest) -> tuple[AttemptLink, ...]:
 
 
 def _name_attempt(request: PageRequest, path: Path) -> str:
-    """Return the id of another attempt, whose folder lies below that of this run, or above it."""
+    """Return the run id of another attempt, whose folder is below or above this run's folder."""
     base = request.run.path
     for _ in range(0 if request.run_id == BASE_ID else request.run_id.count("/") + 1):
         base = base.parent
@@ -182,7 +183,7 @@ def _list_probe(rank: RankRun, steps: Steps) -> Iterator[Fact]:
 
 
 def build_panel(title: str, make: Callable[[], T | Notice]) -> Panel[T]:
-    """Build one part of the page; whatever goes wrong in it becomes a notice of that title."""
+    """Build one section of the page; any failure becomes a notice with that title."""
     return Panel(*build_part(title, make))
 
 
@@ -232,7 +233,7 @@ def _list_stats(rank: RankRun, steps: Steps) -> tuple[Stat, ...]:
 
 
 def _describe_device(rank: RankRun) -> Stat:
-    """Say how busy the device was. A damaged table costs this figure only."""
+    """Describe how busy the device was. A damaged table loses only this figure."""
     if rank.status("job_operations").state == "there":
         return Stat("Device", ABSENT, "the trace does not name it", None)
     if not rank.manifest.devices and rank.status("kernels").state != "there":
@@ -253,7 +254,7 @@ def _describe_device(rank: RankRun) -> Stat:
 
 
 def _describe_cost(cost_ns: float | None, mean_ns: float | None, noun: str) -> str:
-    """Say what the cost is a part of: the mean step that stands in the same row."""
+    """Describe the cost as a share of the mean step in the same row."""
     if cost_ns is None:
         return "was not measured"
     share = f", {format_share(cost_ns / mean_ns)} of the mean {noun}" if mean_ns else ""
@@ -291,7 +292,7 @@ _MOST_TRIGGERS = 5
 
 
 def _describe_modes(steps: Steps, manifest: RankManifest) -> str:
-    """Say how many steps the figures are the mean of, and which mode gave them."""
+    """Describe how many steps the figures are the mean of, and in which mode they were recorded."""
     selection = select_steps(steps.table)
     kept, noun = int(selection.kept.sum()), steps.noun
     of = f"{format_count(kept)} of " if kept < steps.summary.count else ""

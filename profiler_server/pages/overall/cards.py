@@ -1,4 +1,4 @@
-"""The cards of the Overall page. Each is built by itself, so that one that fails leaves the others as they are."""
+"""The cards of the Overall page. Each is built separately, so that a failed card leaves the others."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ OPERATORS_SHOWN = 5
 
 @dataclass(frozen=True)
 class StepsCard:
-    """The step along the run in small."""
+    """A small chart of the step along the run."""
 
     chart: Chart
     sentence: str
@@ -47,9 +47,9 @@ class StepsCard:
 
 @dataclass(frozen=True)
 class OperatorsCard:
-    """`measure` says whose time it is: of the device where there is one, else of the host.
+    """`measure` is the side of the time: the device if there is one, else the host.
 
-    `top` are operators by name, with their self time in ns and its part of that of all.
+    `top` are operators by name, with their self time in ns and its share of all self time.
     """
 
     chart: Chart
@@ -59,7 +59,7 @@ class OperatorsCard:
 
 @dataclass(frozen=True)
 class TimelineCard:
-    """Totals of the detailed windows, M41's four, as the Timeline page has them: operators are those of the host."""
+    """Totals of the detailed windows: the same four figures as on the Timeline page. Operators are those of the host."""
 
     figures: tuple[Stat, ...]
     covered: str
@@ -115,7 +115,7 @@ def _slice_types(types: Sequence[TypeRow], on_device: bool) -> list[Slice]:
 
 
 def build_timeline_card(rank: RankRun) -> TimelineCard:
-    """Sum what the timeline holds. Raises TableBrokenError or NewerSchemaError."""
+    """Sum the content of the timeline. Raises TableBrokenError or NewerSchemaError."""
     operators = summarize_operators(rank)
     kinds = (
         rank.table("tracks", ("kind",)).column("kind").cast(pa.string())
@@ -143,7 +143,7 @@ DATA_REMEDY = 'Profiler("runs/my-run", data_pipeline=True)'
 
 @dataclass(frozen=True)
 class DataCard:
-    """`limiting` is the stage that limits the step, None where none does."""
+    """`limiting` is the stage that limits the step, None if no stage does."""
 
     sentence: str
     queues: tuple[QueueSummary, ...]
@@ -154,9 +154,9 @@ class DataCard:
 def read_data_card(
     rank: RankRun, loader: int | None, wait_frac: float | None, steps: pa.Table | None = None, noun: str = "step"
 ) -> DataCard | Notice:
-    """Build the card of one loader (all of them for None), or say why there is none. Raises as `RankRun.table` does.
+    """Build the card of one loader (all for None), or return why there is none. Raises as `RankRun.table` does.
 
-    `wait_frac` is the share of the step that waits for data, None where there are no steps to tell; `steps` are its rows.
+    `wait_frac` is the share of the step that waits for data, None without steps; `steps` are its rows.
     """
     watched = next((entry for entry in rank.manifest.loaders if entry.id == loader and entry.watched), None)
     if watched is not None and wait_frac is not None:

@@ -1,4 +1,4 @@
-"""The facts of a run as sentences: where and how it ran, what was collected, how its loaders were set."""
+"""The facts of a run as sentences: where and how it ran, what was collected, the settings of its loaders."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _BESIDE_FRAC = 0.05
 
 @dataclass(frozen=True)
 class Fact:
-    """A fact of the run; `code` is set in a type of fixed width."""
+    """A fact of the run; `code` is shown in a fixed-width font."""
 
     label: str
     value: str
@@ -45,15 +45,15 @@ class Fact:
 def list_facts(
     run: RunManifest, rank: RankManifest, ranks: int, used: frozenset[int] = frozenset()
 ) -> tuple[Fact, ...]:
-    """Return what is known of the run, in the order of what one asks first; values come from the run and are bounded.
+    """Return the known facts of the run, most wanted first; values come from the run and are bounded.
 
-    `ranks` is how many of its ranks are here.
+    `ranks` is the number of its ranks in this directory.
     """
     return tuple(fact for fact in _facts(run, rank, ranks, used) if fact.value)
 
 
 def list_interruption_facts(rank: RankRun) -> Iterator[Fact]:
-    """Yield what torch.compile did, and what held the training up longest."""
+    """Yield the compilations of torch.compile, and the longest interruptions of the training."""
     compiled = summarize_compiles(rank)
     texts = [
         _describe_compiles(compiled[kind], noun)
@@ -68,7 +68,7 @@ def list_interruption_facts(rank: RankRun) -> Iterator[Fact]:
 
 
 def list_probe_facts(rank: RankRun, steps: pa.Table, phases: Sequence[PhaseShare], noun: str) -> Iterator[Fact]:
-    """Yield the step whose batch is ready, where a probe measured it, beside what the phases make of it."""
+    """Yield the step with a ready batch, if a probe measured it, beside the estimate from the phases."""
     free = read_probe(rank.manifest.facts, steps)
     if free is not None and phases:
         estimate_ns = sum(phase.mean_ns for phase in phases if phase.name != "data_wait")
@@ -84,7 +84,7 @@ def list_trace_facts(rank: RankRun) -> Iterator[Fact]:
 
 
 def describe_between(rank: RankRun, noun: str) -> str:
-    """Say how long nothing of a step ran between epochs, where that is five percent of the recorded time or more."""
+    """Describe the time between epochs that no step covers; "" below the reporting limit."""
     total_ns = int(read_between(rank).duration_ns.sum())
     recorded_ns = sum_recorded(rank.table("steps", ("duration_ns",))) if total_ns else 0
     if not recorded_ns or total_ns < _BESIDE_FRAC * recorded_ns:
@@ -104,7 +104,7 @@ def _describe_held(entry: HeldSum) -> str:
 
 
 def read_used_devices(rank: RankRun) -> frozenset[int]:
-    """Return the devices that kernels ran on; empty where none were recorded."""
+    """Return the devices that kernels ran on; empty if none were recorded."""
     try:
         return frozenset(rank.table("kernels", ("device",))["device"].unique().to_pylist()) - {None}
     except RunError:
@@ -149,7 +149,7 @@ def _describe_cores(rank: RankManifest) -> str:
 
 
 def _list_devices(devices: Sequence[Device], used: frozenset[int]) -> Iterator[Fact]:
-    """Yield one fact for all devices that are alike; a trace lists those of the whole machine, of which some were used."""
+    """Yield one fact for each group of equal devices; a trace lists all of the machine's, of which only some were used."""
     mine = [device for device in devices if device.index in used]
     if mine and len(mine) < len(devices):
         yield Fact("Devices", f"{len(mine)} of {len(devices)} GPUs used")

@@ -1,6 +1,6 @@
-"""The Ranks page: the ranks of a run side by side, which of them is behind and why, and who waited for whom.
+"""The Ranks page: all ranks side by side, which rank is behind and why, and who waited for whom.
 
-It is made of facts alone; `asking.py` asks a run for them.
+It is made of facts alone; `asking.py` reads them from a run.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ profiler = Profiler("runs/my-run")"""
 
 @dataclass(frozen=True)
 class Comparison:
-    """Everything that the page shows of two ranks or more. `notes` say what is missing from it; `example` are the ranks
-    that its link shows on one timeline."""
+    """The content for two or more ranks. `notes` are what is missing; `example` are the ranks of the link to one
+    timeline."""
 
     sentence: str
     tone: str
@@ -66,9 +66,9 @@ class Comparison:
 
 @dataclass(frozen=True)
 class RanksPage:
-    """Either a comparison, or a notice that says why there is nothing to compare, with the collectives of the one rank.
+    """A comparison, or a notice on why there is none, with the collectives of the single rank.
 
-    `progress` says how many of very many ranks are read so far; empty when all are.
+    `progress` is how many of very many ranks are read so far; empty once all are.
     """
 
     notice: Notice | None
@@ -78,8 +78,8 @@ class RanksPage:
 
 
 def build(job: JobFacts) -> RanksPage:
-    """Build the page. `?sort=-own` sorts the ranks by a column, falling with a dash; `?map=wait` chooses what the map
-    shows, `?host=` the ranks of one host, and `?page=` a part of very many."""
+    """Build the page. `?sort=-own` sorts the ranks by a column, falling with a dash. `?map=wait` selects the figure of
+    the map, `?host=` the ranks of one host, `?page=` a page of very many ranks."""
     end, ranks = job.end, job.ranks
     if end is not None and (end.is_hang or (job.is_whole and job.compared is None)):
         return RanksPage(Notice("failed", end.title, end.sentence), None)
@@ -99,7 +99,7 @@ def build(job: JobFacts) -> RanksPage:
 
 
 def _show_so_far(job: JobFacts) -> RanksPage:
-    """Show the ranks that were read, without a verdict: one that was not may be the one that all wait for."""
+    """Show the ranks read so far, without a verdict: an unread rank may be the one that all wait for."""
     progress = f"{len(job.ranks):,} of {job.wanted:,} ranks are read."
     if job.compared is None:
         return RanksPage(Notice("pending", "The ranks are being read …", _LATER), None, progress=progress)
@@ -108,7 +108,7 @@ def _show_so_far(job: JobFacts) -> RanksPage:
 
 
 def _lay_out(job: JobFacts, found: Compared, order: Order, figure: str) -> Comparison:
-    """Lay out what stands on the page before all ranks are read, too."""
+    """Lay out the content that does not need all ranks."""
     noun = find_noun(job.ranks)
     return Comparison(
         sentence=_LATER,
@@ -167,7 +167,7 @@ def _compare(job: JobFacts, found: Compared) -> Comparison:
 
 
 def _choose_drawn(order: Order) -> list[RankFigures]:
-    """Return the ranks that stand beside each other in the charts: of very many in another order they would lie apart."""
+    """Return the ranks to draw side by side; empty for very many ranks in another order, which would not be neighbours."""
     apart = order.pages > 1 and order.sort.removeprefix("-") != "rank"
     return [] if apart else sorted(order.shown, key=lambda rank: rank.rank)
 

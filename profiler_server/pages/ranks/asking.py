@@ -1,6 +1,6 @@
-"""What the Ranks page shows, asked of a run: who waits for whom, what collectives tell, and device times as far as they are read.
+"""The facts of the Ranks page, read from a run: who waits for whom, the collectives, and the device times read so far.
 
-Large traces are read in the background, and the page shows what is known by then.
+Large traces are read in the background, and the page shows what is known so far.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ PATIENCE_S = 1.0
 
 
 def ask(request: PageRequest) -> JobFacts:
-    """Return what is known of the ranks of a run by now."""
+    """Return the facts of the run's ranks known so far."""
     run, end = request.run, find_end(request.run)
     job = JobFacts(
         query=request.query,
@@ -60,7 +60,7 @@ def ask(request: PageRequest) -> JobFacts:
 
 
 def _prepare(run: Run, ranks: Sequence[RankSummary]) -> None:
-    """Make what is made of all ranks together, and is kept."""
+    """Compute the results over all ranks, which are cached."""
     judge_run(run, ranks)
     summarize_collectives(ranks)
     find_slow_call(ranks)
@@ -68,7 +68,7 @@ def _prepare(run: Run, ranks: Sequence[RankSummary]) -> None:
 
 
 def _look(run: Run, ranks: Sequence[RankSummary], query: Mapping[str, str]) -> Compared:
-    """Return what ranks tell before all are read: nothing of each other."""
+    """Return the results of ranks before all are read, without any comparison."""
     shown = order_ranks(ranks, NotJudged(), {}, {"sort": "rank", **query}).shown
     return Compared(NotJudged(), measure_own(ranks), grid_figure(run, ranks, _pick(ranks, shown), "own"))
 
@@ -97,8 +97,8 @@ def _pick(ranks: Sequence[RankSummary], shown: Sequence[RankFigures]) -> list[Ra
 
 
 def read_devices(run: Run, ranks: Sequence[RankFigures]) -> tuple[dict[int, DeviceTimes], int]:
-    """Return the device times of the ranks that have any, as far as they are known after at most PATIENCE_S, and how many
-    ranks are still being read: that goes on for the next request."""
+    """Return the device times of ranks with a device that are known after at most PATIENCE_S, and the number of ranks
+    still being read in the background."""
     wanted = [run.read_rank(rank.rank) for rank in ranks if rank.steps and rank.has_device]
     readers = find_store().part(_make_readers)
     started = {rank.rank: readers.start(rank.key, partial(read_device, rank)) for rank in wanted}
@@ -109,5 +109,5 @@ def read_devices(run: Run, ranks: Sequence[RankFigures]) -> tuple[dict[int, Devi
 
 
 def _make_readers() -> Background:
-    """Apart from what other pages wait for: this page waits a moment, and most ranks are read within it."""
+    """Readers apart from those of other pages: this page waits a moment, in which most ranks are read."""
     return Background(threads=2, head_start=False, most_waiting=2 * MOST_RANKS)

@@ -1,4 +1,4 @@
-"""The head of the page: its figures, the picture of who holds whom up, and what the job would take with ranks that are alike."""
+"""The head of the page: its figures, the picture of who holds whom up, and what equal ranks would save."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from profiler_server.figures.strips import percent
 from profiler_server.format import ABSENT, format_count, format_duration, format_number_of, format_share
 
 MOST_ROWS = 8
-"""Ranks and operations that are listed, the worst first."""
+"""The most ranks and operations listed, the worst first."""
 LEAST_GAIN_NS = 100_000.0
 DIGITS = 3
-"""Of a slowdown, as it is shown."""
+"""Significant digits of a slowdown."""
 _COMMUNICATION = "communication"
-"""The part of the work of ranks that meet once in a step."""
+"""The operation of ranks that meet once in a step."""
 _OTHER_LABELS = {BETWEEN: "Between steps"}
 Key = TypeVar("Key", int, str)
 
 
 @dataclass(frozen=True)
 class Stat:
-    """One figure of the head, and what it is."""
+    """One figure of the head, and its meaning."""
 
     label: str
     value: str
@@ -68,7 +68,7 @@ def list_stats(world_size: int, ranks: Sequence[RankFigures], found: Compared) -
 
 
 def _list_own(latest: LateRank, own_ns: Mapping[int, float], is_of_stage: bool) -> Iterator[Stat]:
-    """Say the own time of the slowest rank and of the others, as the table has them; of a pipeline those of its stage."""
+    """Yield the own time of the slowest rank and of the others, as in the table; in a pipeline, of its stage."""
     own = format_duration(own_ns.get(latest.rank, latest.own_ns))
     yield Stat(
         "Slowest rank in its stage" if is_of_stage else "Slowest rank",
@@ -88,7 +88,7 @@ def _span(values: np.ndarray) -> str:
 
 @dataclass(frozen=True)
 class HoldUp:
-    """Lengths are SVG percentages. `work` is of the others, who wait from there to the end, when the late rank comes."""
+    """Lengths are SVG percentages. `work` is the others' work, after which they wait for the late rank."""
 
     rank: int
     others: str
@@ -99,7 +99,7 @@ class HoldUp:
 
 
 def draw_hold_up(verdict: RankVerdict) -> HoldUp | None:
-    """Lay the picture out; None where no rank holds the others up, and where first one and then another does."""
+    """Lay out the picture; None if no rank, or first one rank and then another, holds the others up."""
     if not isinstance(verdict, Slow) or verdict.comparison.is_hidden:
         return None
     found, others = verdict.comparison.latest, verdict.comparison.others
@@ -118,7 +118,7 @@ def draw_hold_up(verdict: RankVerdict) -> HoldUp | None:
 
 @dataclass(frozen=True)
 class SlowdownRow:
-    """One rank, stage or kind of operation: how much slower the job is with it alone as measured, and what mending gains."""
+    """One rank, stage or operation: the job's slowdown if only it stays as measured, and the gain of mending it."""
 
     name: str
     slowdown: str
@@ -128,7 +128,7 @@ class SlowdownRow:
 
 @dataclass(frozen=True)
 class WhatIfView:
-    """The panel. `reason` says why there are no figures; the tables are empty then."""
+    """The panel. `reason` is why there are no figures; the tables are empty then."""
 
     sentence: str
     note: str
@@ -140,7 +140,7 @@ class WhatIfView:
 
 
 def view_what_if(found: JobSlowdown | None) -> WhatIfView | None:
-    """Lay the figures out; None for a run of one rank."""
+    """Lay out the figures; None for a run of one rank."""
     if found is None:
         return None
     if found.slowdown is None:
@@ -158,7 +158,7 @@ def view_what_if(found: JobSlowdown | None) -> WhatIfView | None:
 
 
 def say_slowdown(found: JobSlowdown) -> str:
-    """Say in a sentence how much of the step unlike ranks cost, and which rank to mend."""
+    """Return a sentence on how much of the step unlike ranks cost, and which rank to mend."""
     if found.slowdown is None or found.waste_frac is None:
         return ""
     if found.waste_frac < LEAST_LOSS_FRAC:
@@ -181,7 +181,7 @@ def say_slowdown(found: JobSlowdown) -> str:
 
 
 def _say_loss(slowdown: float, waste_frac: float, by_operation: Mapping[str, float]) -> str:
-    """Say what unlike ranks cost, apart from communication that takes now short and now long, which is no rank's fault."""
+    """Describe the cost of unlike ranks, without communication of varying length, which no rank causes."""
     whole = f"{format_share(waste_frac)} shorter (slowdown {slowdown:.2f})"
     varying = by_operation.get(_COMMUNICATION, 1.0)
     if varying - 1.0 < LEAST_LOSS_FRAC:
@@ -203,7 +203,7 @@ def _say_how(found: JobSlowdown) -> str:
 
 
 def _format_gain(gain_ns: float | None) -> str:
-    """A rank that is as fast as the ideal one, or faster, gains nothing."""
+    """Return the gain as text; a rank as fast as the ideal rank, or faster, gains nothing."""
     if gain_ns is None:
         return ABSENT
     return format_duration(gain_ns) if gain_ns >= LEAST_GAIN_NS else "nothing"
@@ -212,7 +212,8 @@ def _format_gain(gain_ns: float | None) -> str:
 def _list(
     figures: Mapping[Key, float] | None, name: Callable[[Key], str], gains: Mapping[Key, float]
 ) -> tuple[SlowdownRow, ...]:
-    """List the worst, those that read the same in order of their keys. What slows nothing down is one line for all."""
+    """List the worst entries; entries with equal text are in order of their keys. All entries without slowdown share
+    one line."""
     rows, rest = _choose_worst(figures or {})
     largest = max((value - 1.0 for _, value in rows), default=0.0)
     listed = tuple(

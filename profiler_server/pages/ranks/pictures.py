@@ -1,4 +1,4 @@
-"""The pictures of the page: what the mean step of each rank is made of, its device, and the map of ranks and steps."""
+"""The pictures of the page: the phases of each rank's mean step, its device, and the map of ranks and steps."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DEVICE_PARTS: Mapping[str, tuple[str, str]] = {
 
 
 def build_charts(ranks: Sequence[RankFigures], devices: Mapping[int, DeviceTimes]) -> tuple[Chart, ...]:
-    """Build the charts of the ranks that have steps; the device's only where there is device work."""
+    """Build the charts of ranks with steps; the device chart only if there is device work."""
     known = [rank for rank in ranks if rank.steps]
     if not known:
         return ()
@@ -69,7 +69,7 @@ def _draw_device(devices: Mapping[int, DeviceTimes]) -> Chart:
 
 
 def _draw_bars(stack: Stack) -> Figure:
-    """Draw a column per rank, apart from each other where there is room."""
+    """Draw a column per rank, with gaps if there is room."""
     x = stack.x
     axes = Axes(x_title="rank", x_range=(float(x[0]) - 0.5, float(x[-1]) + 0.5))
     figure = build_stack(stack, axes)
@@ -88,9 +88,9 @@ class Choice:
 
 @dataclass(frozen=True)
 class StepMap:
-    """A picture of the steps of the shown ranks; `data` is what its cells say when one points at them, -1 for nothing.
+    """A picture of the steps of the shown ranks. `data` holds the hover values of its cells, -1 for none.
 
-    `heat` is None where the chosen figure was not recorded, and the caption says so.
+    `heat` is None if the chosen figure was not recorded; the caption explains that.
     """
 
     title: str
@@ -103,7 +103,7 @@ class StepMap:
 
 @dataclass(frozen=True)
 class _Figure:
-    """What a position of the switch shows; `is_most` says that a cell of several steps is the most of them."""
+    """One figure of the switch; `is_most` means that a cell of several steps shows their maximum."""
 
     label: str
     what: str
@@ -140,17 +140,17 @@ FIGURES: Mapping[str, _Figure] = {
         is_most=True,
     ),
 }
-"""What the map can show, by the key of its switch; `grid_figure` of the analysis knows the same keys."""
+"""The figures of the map, by switch key; `grid_figure` of the analysis has the same keys."""
 
 
 def choose_figure(query: Mapping[str, str]) -> str:
-    """Return the figure that is asked for, own work for one that is not known."""
+    """Return the requested figure, own work if it is unknown."""
     asked = query.get("map", "")
     return asked if asked in FIGURES else "own"
 
 
 def build_map(grid: RankGrid | None, chosen: str, noun: str, shown: int, ranks: int) -> StepMap:
-    """Build the map of a figure for those of the ranks that are shown."""
+    """Build the map of a figure for the shown ranks."""
     figure = FIGURES[chosen]
     choices = tuple(Choice(key, entry.label) for key, entry in FIGURES.items())
     title = f"{figure.label}, {noun} by {noun}"

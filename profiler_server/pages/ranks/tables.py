@@ -1,4 +1,4 @@
-"""The tables of ranks, hosts and collectives: sorted by any column, those of one host alone, a part of very many at a time."""
+"""The tables of ranks, hosts and collectives: sorted by any column, filtered by host, and paged."""
 
 from __future__ import annotations
 
@@ -49,15 +49,16 @@ DEVICE_KEYS: Mapping[str, Callable[[DeviceTimes], int]] = {
     "exposed": lambda device: device.exposed_communication_ns,
     "idle": lambda device: device.idle_ns,
 }
-"""Shown as shares: windows of several steps are no figures to stand beside those of a mean step."""
+"""Shown as shares: times of multi-step windows are not comparable with times of a mean step."""
 
 
 @dataclass(frozen=True)
 class RankRow:
-    """One rank. `own_frac` is its own time against the longest, for the bar; `behind` how much longer than the others' median it is,
-    as a share of the step.
+    """One rank. `own_frac` is its own time over the longest, for the bar. `behind` is its excess over the others'
+    median, as a share of the step.
 
-    `blame` is how much later than the second last it came in the mean step, `last` in how many of the steps it was last.
+    `blame` is how much later than the second last rank it came in the mean step. `last` is in how many steps it was
+    last.
     """
 
     rank: int
@@ -82,9 +83,10 @@ class RankRow:
 
 @dataclass(frozen=True)
 class RankTable:
-    """`sort` is the column in effect, with a dash for falling; hosts, waits for data and device columns are shown where they tell something.
+    """`sort` is the current sort column, with a dash for falling. Columns of hosts, data waits and devices are shown
+    only if useful.
 
-    `host` is the one whose ranks alone are shown, "" for all; `page` of `pages` is shown of `total` ranks.
+    `host` is the single host shown, "" for all. Page `page` of `pages` is shown, of `total` ranks.
     """
 
     rows: tuple[RankRow, ...]
@@ -101,7 +103,7 @@ class RankTable:
 
 @dataclass(frozen=True)
 class Order:
-    """Which ranks are shown, in their order, as the query asks for it."""
+    """The ranks shown, in the order that the query requests."""
 
     shown: tuple[RankFigures, ...]
     sort: str
@@ -115,9 +117,9 @@ class Order:
 def order_ranks(
     ranks: Sequence[RankFigures], verdict: RankVerdict, devices: Mapping[int, DeviceTimes], query: Mapping[str, str]
 ) -> Order:
-    """Choose and sort the ranks. Of very many, those come first that hold the others up, unless it is asked otherwise.
+    """Choose and sort the ranks. Of very many, ranks that hold the others up come first by default.
 
-    An unknown column is reported, and the order is the usual one.
+    An unknown column is reported, and the default order is used.
     """
     sort, problem = query.get("sort", ""), ""
     name = sort.removeprefix("-")
@@ -154,7 +156,7 @@ def _find_key(name: str, verdict: RankVerdict, devices: Mapping[int, DeviceTimes
 
 
 def _measure_share(device: DeviceTimes | None, name: str) -> float | None:
-    """Return what share of the time from the first to the last work of a device goes to something."""
+    """Return the share of an activity in the time from the first to the last work of a device."""
     return DEVICE_KEYS[name](device) / device.total_ns if device is not None and device.total_ns else None
 
 
@@ -182,7 +184,7 @@ def list_rows(order: Order, ranks: Sequence[RankFigures], found: Compared) -> Ra
 
 @dataclass(frozen=True)
 class HostRow:
-    """The ranks of one host together. `blame_frac` is against the host with the most, for the bar."""
+    """The ranks of one host together. `blame_frac` is relative to the host with the most blame, for the bar."""
 
     host: str
     ranks: str
@@ -194,7 +196,7 @@ class HostRow:
 
 
 def list_hosts(ranks: Sequence[RankFigures], verdict: RankVerdict) -> tuple[HostRow, ...]:
-    """List the hosts by what their ranks cost the others, the first MOST_HOSTS; nothing for one host."""
+    """List the first MOST_HOSTS hosts by what their ranks cost the others; empty for one host."""
     by_host: dict[str, list[RankFigures]] = {}
     for rank in ranks:
         if rank.steps:
@@ -259,8 +261,8 @@ def _write(rank: RankFigures, value_ns: float) -> str:
 
 
 def _write_behind(rank: RankFigures, own_ns: float, comparison: RankComparison) -> str:
-    """Return how far a rank is from the median of the others of the slowest, as a share of the step: one yardstick for
-    all, and that of the sentences."""
+    """Return how far a rank is from the median that the slowest rank is compared with, as a share of the step. All
+    ranks, and the sentences, use the same median."""
     if not rank.steps or not comparison.step_ns:
         return ABSENT
     if rank.rank == comparison.latest.rank:
@@ -270,9 +272,9 @@ def _write_behind(rank: RankFigures, own_ns: float, comparison: RankComparison) 
 
 @dataclass(frozen=True)
 class CollectiveLine:
-    """One collective: of one rank, with sums over its calls, or of all `ranks`, with means of a call and medians of
-    bandwidths. `rank` is that one rank, or the one that came last most often. `wait_frac` is the part of its own time that
-    it waited, for the bar."""
+    """One collective: of one rank, with sums over its calls, or of all `ranks`, with means per call and medians of
+    bandwidths. `rank` is that rank, or the rank that came last most often. `wait_frac` is the share of waiting in its
+    own time, for the bar."""
 
     rank: int | None
     ranks: str
@@ -290,7 +292,7 @@ class CollectiveLine:
 
 @dataclass(frozen=True)
 class CollectiveTable:
-    """`in_windows` says that the calls were seen in detailed windows only."""
+    """`in_windows` means that the calls were recorded in detailed windows only."""
 
     sums: tuple[CollectiveLine, ...]
     rows: tuple[CollectiveLine, ...]
@@ -300,7 +302,7 @@ class CollectiveTable:
 
 
 def view_collectives(found: Collectives) -> CollectiveTable | None:
-    """Lay the collectives out, None where none were recorded. Those that took longest come first."""
+    """Lay out the collectives, longest first; None if none were recorded."""
     if not found.rows:
         return None
     by_name: dict[str, list[CollectiveRow]] = {}
@@ -318,7 +320,7 @@ def view_collectives(found: Collectives) -> CollectiveTable | None:
 
 
 def _view_calls(rows: Sequence[CollectiveRow], is_one: bool = False) -> CollectiveLine:
-    """Lay out a collective of one rank, or of all that called it; `count` is that of the rank with most."""
+    """Lay out a collective of one rank, or of all ranks that called it; `count` is the largest count of a rank."""
     last = max(rows, key=lambda row: row.late)
     counts = [row.count for row in rows]
     sized = sum(row.count for row in rows if row.bytes is not None)
@@ -347,7 +349,7 @@ def _divide(values: Sequence[int | None], by: int) -> float | None:
 
 
 def _format_speed(bytes_per_s: Iterable[float | None]) -> str:
-    """Return the median of the speeds that are known."""
+    """Return the median of the known speeds."""
     known = [speed for speed in bytes_per_s if speed is not None]
     return f"{format_bytes(median(known))}/s" if known else ABSENT
 

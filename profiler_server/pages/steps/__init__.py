@@ -1,4 +1,4 @@
-"""The Step trace page: what a step is made of, on average and one by one, and how it varies along the run."""
+"""The Step trace page: the composition of a step, on average and one by one, and its variation along the run."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ RECORD_REMEDY = 'from collector import Profiler\n\nwith Profiler("runs/my-run"):
 
 @dataclass(frozen=True)
 class Picker:
-    """The choice of a step. `step` is None for the average; `error` says what was wrong with the one asked for."""
+    """The choice of a step. `step` is None for the average; `error` is why the requested step is invalid."""
 
     step: int | None
     first: int
@@ -60,7 +60,7 @@ class Picker:
 
 @dataclass(frozen=True)
 class Trace:
-    """Everything that the page shows of a rank with steps. `start_ns` and `end_ns` are the shown step's, if one is."""
+    """The content of the page for a rank with steps. `start_ns` and `end_ns` are those of the shown step, if any."""
 
     noun: str
     nouns: str
@@ -86,7 +86,7 @@ class Trace:
 
 @dataclass(frozen=True)
 class StepsPage:
-    """Either a trace, or a notice that says why there is none; `window_control` while the run records."""
+    """A trace, or a notice on why there is none; `window_control` exists while the run records."""
 
     notice: Notice | None
     trace: Trace | None
@@ -94,7 +94,7 @@ class StepsPage:
 
 
 def build(request: PageRequest) -> StepsPage:
-    """Build the page. `?step=` picks one step; without it, or with a bad number, the average is shown."""
+    """Build the page. `?step=` selects one step; without it, or with an invalid number, the average is shown."""
     try:
         page = _build(request.chosen_steps, request.query.get("step", ""))
         return replace(page, window_control=view_window_control(request.run, request.rank_run))
@@ -151,7 +151,7 @@ def _find_graph(rank: RankRun, data: StepData, step: int | None) -> StepGraph:
 
 
 def pick_step(data: StepData, wanted: str) -> Picker:
-    """Read the number of a step. One that is no number, or of no recorded step, gives an error and the average."""
+    """Read the number of a step. An invalid or unrecorded number gives an error and the average."""
     numbers = data.selection.step
     first, last = int(numbers[0]), int(numbers[-1])
     if wanted in ("", "avg"):

@@ -1,4 +1,4 @@
-"""The steps of a rank and their charts: the step with its band, its phases stacked, and the phases by what they have in common."""
+"""The steps of a rank and their charts: the step with its band, its stacked phases, and groups of similar phases."""
 
 from __future__ import annotations
 
@@ -32,9 +32,11 @@ from profiler_server.format import form_plural, format_count, format_duration, s
 
 @dataclass(frozen=True)
 class StepData:
-    """`every` is the table as recorded; `steps` what the page counts as steps: training, or all batches of inference.
+    """`every` is the table as recorded. `steps` are the rows that the page treats as steps: training, or all batches of
+    inference.
 
-    `selection` and `column` cover the rows from `inside`'s first up to its second only, the whole being judged all the same.
+    `selection` and `column` cover only the rows from `inside`'s first to before its second. The steps are judged over
+    all rows.
     """
 
     every: pa.Table
@@ -70,15 +72,15 @@ def read_step_data(rank: RankRun) -> StepData:
 
 
 def narrow(data: StepData, first: int, last: int) -> StepData:
-    """Return the same steps seen from `first` to `last` only, both included."""
+    """Return the same steps, restricted to `first` to `last`, both included."""
     begin, end = np.searchsorted(data.selection.step, (first, last + 1)).tolist()
     return StepData(data.every, data.steps, data.infers, (begin, end))
 
 
 SMALL_CHART_POINTS = 600
-"""Most points of one line of a chart that takes half of the width, or holds many lines."""
+"""Most points of one line in a chart of half width, or with many lines."""
 TABLE_ROWS = 40
-"""Most rows of the table beside a chart; more steps than that are shown as means of equal runs of steps."""
+"""Most rows of the table beside a chart. More steps are shown as means of equal groups of steps."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +111,7 @@ CHART_NAMES = ("duration", "phases", *LINE_CHARTS)
 
 
 def build_charts(data: StepData) -> tuple[Chart, ...]:
-    """Build every chart of the page for all steps; a chart whose phases never occur is left out."""
+    """Build every chart of the page for all steps, without charts whose phases never occur."""
     numbers = data.selection.step
     charts = [_duration_chart(data), _phases_chart(data)]
     for name, plan in LINE_CHARTS.items():
@@ -122,7 +124,7 @@ def build_charts(data: StepData) -> tuple[Chart, ...]:
 
 
 def build_figure(name: str, data: StepData) -> Figure:
-    """Build the figure of one chart. `name` is one of CHART_NAMES; KeyError otherwise."""
+    """Build the figure of one chart. `name` is one of CHART_NAMES; raises KeyError otherwise."""
     numbers = data.selection.step
     if name == "duration":
         return _duration_figure(data)
@@ -136,7 +138,7 @@ def build_figure(name: str, data: StepData) -> Figure:
 
 
 def _choose_axes(data: StepData, lines: Sequence[Line] = ()) -> Axes:
-    """Return axes on which the usual steps can be read: of `lines`, for none of the whole step."""
+    """Return axes on which the usual steps are readable: of `lines`, or of the whole step if `lines` is empty."""
     axes = Axes(x_title=data.noun, x_range=_span(data.selection.step))
     beyond = find_beyond(data.selection)
     if beyond is None:
@@ -152,7 +154,7 @@ def _say_cut(data: StepData) -> str:
 
 
 def _span(numbers: Ints) -> tuple[float, float] | None:
-    """Return the range that all charts share, so that one step stands below the other."""
+    """Return the x range that all charts share, so that a step is at the same position in all."""
     return (float(numbers[0]) - 0.5, float(numbers[-1]) + 0.5) if len(numbers) else None
 
 
@@ -172,7 +174,7 @@ def _duration_figure(data: StepData) -> Figure:
 
 
 def _find_stretches(numbers: Ints) -> list[tuple[float, float]]:
-    """Return the stretches of consecutive numbers, half a step wider at both ends."""
+    """Return the ranges of consecutive numbers, half a step wider at both ends."""
     breaks = np.flatnonzero(np.diff(numbers) > 1) + 1
     return [(float(run[0]) - 0.5, float(run[-1]) + 0.5) for run in np.split(numbers, breaks) if len(run)]
 
@@ -213,7 +215,7 @@ def _chart(
 
 
 def _tabulate(numbers: Ints, columns: Sequence[Ints], how: str) -> tuple[tuple[str, ...], ...]:
-    """Return one row per step, or per run of steps with the mean (or the greatest) of each column."""
+    """Return one row per step, or per group of steps with the mean (or the greatest) of each column."""
     size = run_length(len(numbers), TABLE_ROWS)
     rows = []
     for start in range(0, len(numbers), size):

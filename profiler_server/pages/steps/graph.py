@@ -13,18 +13,18 @@ from profiler_server.figures import PHASE_COLORS, Bar, Strip, build_lane, build_
 from profiler_server.format import format_duration, format_phase_shares, format_share, shorten_middle
 
 MOST_STREAMS = 12
-"""Most rows of collectives; a run has few process groups, so more would be noise."""
+"""Most rows of collectives; a run has few process groups, so more rows would be noise."""
 
 NOTHING = "–"
 
 
 @dataclass(frozen=True)
 class PhaseRow:
-    """One phase of the graph. `present` is False for a phase that did not occur; p50 and p95 are over all averaged steps,
-    where those are enough for them.
+    """One phase of the graph. `present` is False if the phase did not occur. p50 and p95 are over all averaged steps,
+    if there are enough.
 
-    `carrier` is the step that carries most of the phase's mean, None where no single one does. `span_ns` is where the
-    phase lies on the timeline, None for the average or where only its length is known.
+    `carrier` is the step that holds most of the phase's mean, None if no single step does. `span_ns` is the phase's
+    position on the timeline, None for the average or if only its length is known.
     """
 
     label: str
@@ -43,7 +43,7 @@ class PhaseRow:
 
 @dataclass(frozen=True)
 class StreamRow:
-    """The collectives of one process group, drawn on the step's time."""
+    """The collectives of one process group, on the step's time axis."""
 
     label: str
     bars: tuple[Bar, ...]
@@ -52,7 +52,7 @@ class StreamRow:
 
 @dataclass(frozen=True)
 class GraphView:
-    """The graph. `note` says what the order of the bars means; `total` and `share` are the foot of the table."""
+    """The graph. `note` explains the order of the bars; `total` and `share` are the foot of the table."""
 
     title: str
     strip: Strip
@@ -64,7 +64,7 @@ class GraphView:
 
 
 def view_graph(graph: StepGraph, spread: Sequence[PhaseSpread], title: str) -> GraphView:
-    """Lay out a graph. Shares are of the step that it shows; the percentiles beside them are of all averaged steps."""
+    """Lay out a graph. Shares are of the shown step; the percentiles beside them are of all averaged steps."""
     whole = graph.duration_ns
     stretches = [(s.phase, s.start_ns, s.duration_ns) for s in graph.stretches]
     by_name = {row.name: row for row in spread}
@@ -133,7 +133,7 @@ def _view_stream(name: str, group: Sequence[CollectiveStretch], whole: float) ->
 
 
 def _explain_early_update(graph: StepGraph) -> str:
-    """Say why a part of the parameter update comes before the backward, which surprises whoever looks for it after."""
+    """Explain why some of the parameter update comes before the backward, which readers do not expect."""
     first = {stretch.phase: stretch.start_ns for stretch in reversed(graph.stretches)}
     if first.get("optimizer", 0.0) >= first.get("backward", 0.0):
         return ""

@@ -1,4 +1,5 @@
-"""The words and tables beside the graph: what the average covers, percentiles, outliers, evaluation, the two points, windows."""
+"""Texts and tables beside the graph: the average's coverage, percentiles, outliers, evaluation, the two points,
+windows."""
 
 from __future__ import annotations
 
@@ -41,7 +42,7 @@ from profiler_server.widgets import Stat
 
 @dataclass(frozen=True)
 class WindowControl:
-    """What was asked for last. `can_order` is False where windows are off; `is_awaited` until the window was taken."""
+    """The last window order. `can_order` is False if windows are off; `is_awaited` is True until the window was taken."""
 
     sentence: str
     can_order: bool
@@ -49,7 +50,7 @@ class WindowControl:
 
 
 def view_window_control(run: Run, rank: RankRun) -> WindowControl | None:
-    """Return the form, or None when nobody is recording any more."""
+    """Return the form, or None once nothing records any more."""
     if rank.state != "recording":
         return None
     signal = next((entry for entry in rank.manifest.signals if entry.name == "window"), None)
@@ -99,7 +100,7 @@ WINDOW_ROWS = 20
 
 @dataclass(frozen=True)
 class Coverage:
-    """Which steps the average covers, and each group that is left out with the reason."""
+    """The steps in the average, and each group left out with the reason."""
 
     sentence: str
     left_out: tuple[str, ...]
@@ -107,7 +108,7 @@ class Coverage:
 
 @dataclass(frozen=True)
 class OutlierTable:
-    """`rows` are slow steps, each with why it was slow."""
+    """`rows` are slow steps, each with its cause."""
 
     sentence: str
     rows: tuple[tuple[Outlier, str], ...]
@@ -124,7 +125,7 @@ class EvaluationView:
 
 @dataclass(frozen=True)
 class Points:
-    """What was taken as forward start and backward end, how that was found, and how to set it by hand."""
+    """The calls taken as forward start and backward end, how they were found, and how to set them by hand."""
 
     forward_start: str
     backward_end: str
@@ -133,7 +134,7 @@ class Points:
 
 
 def describe_coverage(data: StepData) -> Coverage:
-    """Say which steps are averaged, and why the others are not."""
+    """Describe which steps are averaged, and why the others are not."""
     selection, noun = data.selection, data.noun
     kept = selection.step[selection.kept]
     total = len(selection.step)
@@ -166,7 +167,7 @@ def list_percentiles(duration: Distribution | None) -> tuple[Stat, ...]:
 
 
 def explain_spread(duration: Distribution | None, data: StepData) -> str:
-    """Say what the figures of the distribution are over, and which of them there are not."""
+    """Describe the base of the distribution's figures, and which figures are missing."""
     if duration is None:
         return ""
     if duration.count == 1:
@@ -189,7 +190,7 @@ def list_steadiness(data: StepData) -> tuple[Stat, ...]:
 
 
 def describe_outliers(data: StepData, interruptions: Interruptions = NOTHING) -> OutlierTable:
-    """Say where outliers begin, and list the slowest of them in order with their cause."""
+    """Describe the outlier limit, and list the slowest outliers in order with their cause."""
     outliers, noun = list_outliers(data.steps, OUTLIER_ROWS, interruptions), data.noun
     if outliers.limit_ns is None:
         return OutlierTable(f"Outliers are looked for from {LEAST_USUAL} {data.nouns} on.", ())
@@ -210,7 +211,7 @@ def describe_outliers(data: StepData, interruptions: Interruptions = NOTHING) ->
 
 
 def describe_device_phases(found: DevicePhases | None) -> str:
-    """Say what the parts of a step took on the device, "" where that was not measured."""
+    """Describe the device time of each phase, "" if not measured."""
     if found is None:
         return ""
     parts = ", ".join(f"{PHASE_LABELS[name].lower()} {format_duration(mean)}" for name, mean in found.means_ns)
@@ -218,7 +219,7 @@ def describe_device_phases(found: DevicePhases | None) -> str:
 
 
 def describe_evaluation(summary: EvaluationSummary | None) -> EvaluationView | None:
-    """Describe evaluation batches that lie between training steps; None if there are none."""
+    """Describe evaluation batches between training steps; None if there are none."""
     if summary is None:
         return None
     spread = summary.duration_ns
@@ -236,7 +237,7 @@ def describe_evaluation(summary: EvaluationSummary | None) -> EvaluationView | N
 
 
 def describe_points(manifest: RankManifest) -> Points:
-    """Say what begins the forward and ends the backward. Values come from the run, so they may be missing."""
+    """Describe the calls that begin the forward and end the backward. They come from the run, so they may be missing."""
     source = {
         None: "not recorded",
         "automatic": "found automatically: the outermost module that is called, and the autograd engine",

@@ -1,4 +1,4 @@
-"""Routes by subject. Each module here that declares `ROUTER`, a FastAPI router, is found; nothing lists it.
+"""Routes by subject. Each module that declares `ROUTER`, a FastAPI router, is found; no list names it.
 
 The modules do not import each other.
 """

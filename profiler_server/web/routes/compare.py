@@ -1,4 +1,4 @@
-"""Two runs side by side: where the step changed, and whether that is more than noise."""
+"""Two runs side by side: where the step changed, and whether the change exceeds the noise."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from profiler_server.web.shell import Shell
 ROUTER = APIRouter(tags=["runs"])
 CHOICES = 500
 FIRST_LOOK_S = 0.3
-"""How long the page waits for runs that were never read: they can be chosen by the name of their folder."""
+"""Time for which the page waits for runs that were never read. Such runs can be chosen by the name of their folder."""
 # What the bars of a part are drawn in; operators are host work.
 CATEGORIES = {phase.label: phase.color for phase in PHASES}
 RunOf = Annotated[str, Query(max_length=1000, description="The run's path below the base directory.")]
@@ -36,7 +36,7 @@ Rank = Annotated[int | None, Query(ge=0, le=LARGEST_RANK, description="Rank of b
 
 @dataclass(frozen=True)
 class Line:
-    """One part of the step; the shares are of the longest part shown, for the bars."""
+    """One phase of the step; the shares are of the longest phase shown, for the bars."""
 
     part: Difference
     category: str
@@ -46,9 +46,9 @@ class Line:
 
 @dataclass(frozen=True)
 class CompareView:
-    """The context of `compare.html`; `sentence` is empty and `notice` set where there is nothing to compare.
+    """The context of `compare.html`. `sentence` is empty and `notice` set if there is nothing to compare.
 
-    `outcome` says what became of A's advice in B.
+    `outcome` describes whether B followed A's advice, and its effect.
     """
 
     a: str
@@ -120,7 +120,7 @@ def _build_view(services: Services, a: str, b: str) -> CompareView:
 
 
 def draw_waterfall(found: Comparison) -> Chart | None:
-    """Draw how the mean step of A becomes that of B, the greatest change first; None where nothing changed."""
+    """Draw how the mean step of A becomes that of B, greatest change first; None if nothing changed."""
     changed = sorted((part for part in found.phases if part.shown_ns), key=lambda part: -abs(part.change_ns))
     if not changed:
         return None

@@ -1,6 +1,6 @@
-"""Make runs of trace files: of those that a browser sends, and of those that lie below the base directory.
+"""Makes runs from trace files, uploaded by a browser or found below the base directory.
 
-The guard in front of all routes refuses what comes from a page of another site.
+The guard in front of all routes refuses requests from pages of other sites.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from profiler_server.web.uploads.receiving import Receiver, TooLargeError, find_
 
 @dataclass(frozen=True)
 class ImportStatus:
-    """An import, with the address of its run once there is one; `ahead` imports come before it."""
+    """An import, with the address of its run once it exists; `ahead` is the number of imports before it."""
 
     id: str
     state: str
@@ -44,7 +44,8 @@ ROUTER = APIRouter(prefix="/api/v1", tags=["runs"])
 
 @ROUTER.post("/imports", summary="Import trace files: multipart/form-data, one file per rank", status_code=202)
 async def start_import(request: Request, services: ServicesOf) -> ImportStatus:
-    """Answer once all is received; ask for the state until it is done. 403 where uploads are off, 413 for too much."""
+    """Receive an upload and start its import. Poll the import's state until it is done. 403 if uploads are off, 413 for
+    too much."""
     limit = services.settings.upload_limit_bytes
     if not limit:
         raise HTTPException(403, "This server takes no uploads; start it with --upload-limit to allow them.")
@@ -78,7 +79,7 @@ async def _take(request: Request, services: Services, boundary: bytes, limit: in
 
 @ROUTER.get("/imports/{import_id}", summary="How an import goes")
 def read_import(import_id: str, services: ServicesOf) -> ImportStatus:
-    """Answer 404 for one that this server did not start, or has forgotten."""
+    """Return the state of an import. 404 for an import that this server did not start, or no longer remembers."""
     job = services.imports.find(import_id)
     if job is None:
         raise HTTPException(404, "This server knows no such import.")
@@ -87,7 +88,7 @@ def read_import(import_id: str, services: ServicesOf) -> ImportStatus:
 
 @ROUTER.delete("/imports/{import_id}", summary="Cancel an import that waits or runs")
 def cancel_import(import_id: str, services: ServicesOf) -> ImportStatus:
-    """Answer 404 for one that is not known, 409 for one that has ended. What was sent is removed."""
+    """Cancel an import and remove its upload. 404 for an unknown import, 409 for an ended one."""
     job = services.imports.cancel(import_id)
     if job is None:
         read_import(import_id, services)
@@ -97,7 +98,7 @@ def cancel_import(import_id: str, services: ServicesOf) -> ImportStatus:
 
 @ROUTER.get("/traces", summary="Traces below the base directory that no run was made of")
 def list_traces(services: ServicesOf) -> tuple[TraceOffer, ...]:
-    """Answer with what can be imported: one entry per run, with its files."""
+    """List what can be imported: one entry per run, with its files."""
     catalog = services.catalog
     return list_offers(catalog.list_runs(), catalog.base_dir, services.imports)
 
@@ -109,7 +110,7 @@ def import_listed(
         list[str], Body(embed=True, min_length=1, max_length=JSON_LIMIT, description="The files of one listed entry.")
     ],
 ) -> ImportStatus:
-    """Start the import; `/api/v1/imports/{id}` tells how it goes. 403 where uploads are off, 404 for any other file."""
+    """Start an import; `/api/v1/imports/{id}` returns its state. 403 if uploads are off, 404 for any other file."""
     if not services.settings.upload_limit_bytes:
         raise HTTPException(403, "This server imports nothing; start it with --upload-limit to allow it.")
     catalog = services.catalog

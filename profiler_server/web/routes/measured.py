@@ -1,4 +1,4 @@
-"""What was measured of a run: its queues, stages and workers, its ranks side by side, its memory at a moment."""
+"""Measurements of a run: its queues, stages and workers, its ranks side by side, its memory at a moment."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SampleColumn = Literal["step", "start_ns", "depth", "-step", "-start_ns", "-dept
 
 @ROUTER.get("/queues", tags=["data pipeline"], summary="Queues with mean depth, usage and empty share")
 def list_queues(rank: RankOf, loader: Loader = None) -> Response:
-    """Answer with an empty list for a run without queues, such as one with num_workers=0."""
+    """List the queues; empty for a run without queues, such as one with num_workers=0."""
     samples = queues.read_queues(rank)
     rows = []
     for key in queues.list_queues(samples):
@@ -55,7 +55,7 @@ def list_samples(
     page: PageNumber = 1,
     size: Annotated[int, Query(ge=1, le=10_000)] = 1000,
 ) -> Response:
-    """Answer 400 where the run has no queue of that name."""
+    """List the samples of a queue. 400 if the run has no queue of that name."""
     samples = queues.read_queues(rank)
     key = _find_queue(queues.list_queues(samples), name, loader)
     samples = queues.of_queue(samples, key)
@@ -68,7 +68,7 @@ def list_samples(
 
 @ROUTER.get("/stages", tags=["data pipeline"], summary="Stages, workers and transforms of the data pipeline")
 def list_stages(rank: RankOf, loader: Loader = None, workers: Workers = None) -> Response:
-    """Answer with what some workers did, or all; what other processes did is always there."""
+    """List the stages of some workers, or of all. Stages of other processes are always included."""
     stages = read_stages(rank, loader)
     chosen = choose_workers((rank,), workers)
     if chosen is not None:
@@ -103,7 +103,8 @@ _LATEST_NS = 2**62
     summary="Mean step, phases, device times and collectives of every rank; the slowest",
 )
 def compare_ranks(run_id: RunId, services: ServicesOf) -> Response:
-    """Times are ns. `straggler` is null with fewer than two ranks; `reason` says why a rank has no figures."""
+    """Compare the ranks. Times are ns. `straggler` is null with fewer than two ranks; `reason` is why a rank has no
+    figures."""
     run = services.catalog.open(run_id)
     ranks = summarize_ranks(run)
     verdict = list_verdict(judge_run(run, ranks))
@@ -138,7 +139,7 @@ def describe_memory(
     at_ns: Annotated[int | None, Query(ge=0, le=_LATEST_NS, description="Moment; the peak by default.")] = None,
     most: Annotated[int, Query(ge=0, le=10_000, description="Most blocks that are listed, the largest first.")] = 100,
 ) -> Response:
-    """Answer 400 for a device without allocations, 404 where none were recorded."""
+    """Describe the memory of a device. 400 for a device without allocations, 404 if none were recorded."""
     traces = read_memory(rank)
     chosen = [trace for trace in traces if device is None or trace.device == device]
     if device is not None and not chosen:

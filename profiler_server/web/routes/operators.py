@@ -45,7 +45,7 @@ def list_operators(
     steps: Steps = "",
     format: Annotated[Literal["json", "csv"], Query(description="csv holds every row that matches.")] = "json",
 ) -> Response:
-    """Answer 404 where the run has no detailed window, 400 for a column that the group does not have."""
+    """List the operators. 404 if the run has no detailed window, 400 for a column that the group does not have."""
     table = GROUPS[group].tabulate(rank, _parse_steps(steps))
     column, descending = _parse_sort(sort, group, table)
     if format == "csv":
@@ -78,7 +78,7 @@ def _parse_sort(text: str, group: str, table: GroupTable) -> tuple[str, bool]:
 
 
 def write_csv(rows: pa.Table) -> Iterator[bytes]:
-    """Yield a table as CSV, some rows at a time."""
+    """Yield a table as CSV, in batches of rows."""
     for at in range(0, max(rows.num_rows, 1), BATCH_ROWS):
         sink = io.BytesIO()
         pcsv.write_csv(guard_texts(rows.slice(at, BATCH_ROWS)), sink, pcsv.WriteOptions(include_header=not at))

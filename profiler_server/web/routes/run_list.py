@@ -1,4 +1,4 @@
-"""The list of runs, and the verdicts that are judged after it is shown."""
+"""The list of runs, and their verdicts, which are judged after the list is shown."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from profiler_server.web.uploads.offers import TraceOffer, list_offers
 
 ROUTER = APIRouter()
 FIRST_LOOK_S = 0.3
-"""How long the page waits for runs that were never read; the rest of them fills in behind it."""
+"""Time for which the page waits for runs that were never read; the remaining runs appear later."""
 VERDICT_LABELS = {
     "input": "Input",
     "receive": "Receiving",
@@ -47,7 +47,7 @@ profiler.analyse()"""
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a run is bound by, in a word, and the sentence behind it. `pending` while it is being judged."""
+    """What a run is bound by, as one word and as a sentence. `pending` while it is being judged."""
 
     label: str
     sentence: str
@@ -57,7 +57,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class RunLine:
-    """`change` is the change of level in the history of its script that the run begins."""
+    """`change` is the change of level, in the history of the run's script, that begins with the run."""
 
     run: RunEntry
     verdict: Verdict
@@ -66,9 +66,10 @@ class RunLine:
 
 @dataclass(frozen=True)
 class RunList:
-    """The context of `runs.html`; `quoted_dir` is the base directory for a command, `upload_limit_bytes` 0 for no upload.
+    """The context of `runs.html`. `quoted_dir` is the base directory quoted for a command. `upload_limit_bytes` is 0 if
+    uploads are off.
 
-    `upload_names` is the regular expression for names of trace files, `upload_suffixes` says the same in words.
+    `upload_names` is the regular expression for names of trace files, `upload_suffixes` the same in words.
     """
 
     lines: tuple[RunLine, ...]
@@ -131,7 +132,7 @@ def read_verdicts(
 
 
 def show_verdict(entry: RunEntry, find: Callable[[RunEntry], Panel | None]) -> Verdict:
-    """Return the verdict if `find` knows it, else one that is pending."""
+    """Return the verdict if `find` has it, else a pending one."""
     if not entry.is_read:
         return Verdict("", "", pending=True)
     try:

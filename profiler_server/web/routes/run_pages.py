@@ -1,5 +1,5 @@
-"""The pages of a run, `/runs/{id}/` and `/runs/{id}/{slug}`, where an id may itself contain slashes; and the one order that
-a page gives a run that records: a detailed window."""
+"""The pages of a run, `/runs/{id}/` and `/runs/{id}/{slug}`, where an id may contain slashes; and the order of a
+detailed window, the only order that pages send to a recording run."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 @ROUTER.get("/runs/{path:path}", include_in_schema=False)
 def show_page(path: str, request: Request, services: ServicesOf) -> Response:
-    """Show a page of a run. Raises RunNotFoundError if the path names none, or the run has no such page."""
+    """Show a page of a run. Raises RunNotFoundError if the path names no run, or the run has no such page."""
     query = dict(request.query_params)
     run_id, _, slug = path.rpartition("/")
     try:
@@ -59,7 +59,7 @@ def _is_run(services: Services, run_id: str) -> bool:
 
 @dataclass(frozen=True)
 class PageAddress:
-    """Where a request points: run, page, path and query."""
+    """The target of a request: run, page, path and query."""
 
     run_id: str
     slug: str
@@ -113,7 +113,7 @@ def _build_shell(services: Services, run: Run, at: PageAddress, rank: int, page:
 
 
 def choose_steps(rank: RankRun, text: str) -> tuple[StepRange | None, str]:
-    """Return the steps that a query asks for, None for all, and why what it asks for cannot be shown."""
+    """Return the steps that a query requests, None for all, and the reason if they cannot be shown."""
     if not text.strip():
         return None, ""
     chosen, there = parse_range(text), find_step_span(rank)
@@ -136,7 +136,7 @@ def _view_filter(rank: RankRun, steps: StepRange | None, problem: str, page: Pag
 
 
 def choose_rank(text: str | None, ranks: tuple[int, ...]) -> int:
-    """Return the rank that a query asks for, the first by default. Raises BadQueryError or RunNotFoundError."""
+    """Return the rank that a query requests, the first by default. Raises BadQueryError or RunNotFoundError."""
     if not ranks:
         raise RunNotFoundError("This run has no rank folder yet; it shows as soon as the first rank writes")
     if text is None or text == "":
@@ -173,7 +173,7 @@ def order_window(
     first: Annotated[int, Body(ge=0, le=MOST_FIRST, description="Step; one that has passed means the next.")],
     count: Annotated[int, Body(ge=1, le=MOST_STEPS, description="How many steps.")] = 3,
 ) -> WindowOrder:
-    """Ask for steps `first` and following on every rank. 409 if the run does not record, or takes no windows."""
+    """Order a detailed window of steps from `first` on every rank. 409 if the run does not record, or takes no windows."""
     return _order(services, run_id, WindowRequest(first, count))
 
 
@@ -185,7 +185,7 @@ def order_window_from_page(
     first: Annotated[int, Form(ge=0, le=MOST_FIRST)] = 0,
     rank: int | None = None,
 ) -> Response:
-    """Do the same for the form of the Step trace page, and go back there."""
+    """Order a window from the form of the Step trace page, and return to the page."""
     _order(services, run_id, WindowRequest(first, count))
     return RedirectResponse(services.links.page(run_id, "steps", rank) + "#window", 303)
 

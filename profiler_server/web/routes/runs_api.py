@@ -1,4 +1,4 @@
-"""Runs as data: all of them, and one with its ranks."""
+"""Runs as data: all runs, and one run with its ranks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ROUTER = APIRouter(prefix="/api/v1/runs", tags=["runs"])
 
 @dataclass(frozen=True)
 class RunItem:
-    """One run. Times are ns, shares are fractions, absent is null; `delta_frac` is against the run `previous_id`."""
+    """One run. Times are ns, shares are fractions, absent is null; `delta_frac` is relative to the run `previous_id`."""
 
     id: str
     name: str
@@ -42,14 +42,14 @@ class RunItem:
     previous_id: str | None
     delta_frac: float | None
     stands_still: str
-    """How the job stands still while it records, a sentence; empty where it gets on."""
+    """How the job stands still while it records, as a sentence; empty if it makes progress."""
     end: str
-    """How the job ended before its scripts were through, a sentence; empty until that is judged, and for all others."""
+    """How the job ended before its scripts finished, as a sentence; empty until judged, and for all other jobs."""
 
 
 @dataclass(frozen=True)
 class RunItems:
-    """A page of runs; `cut` says where the search for runs stopped, empty when it saw all."""
+    """A page of runs; `cut` is where the search for runs stopped, empty if it was complete."""
 
     runs: tuple[RunItem, ...]
     page: int
@@ -98,7 +98,7 @@ def _describe(services: Services, entry: RunEntry) -> RunItem:
 
 
 def _peek_end(services: Services, entry: RunEntry) -> str:
-    """Return how a job ended if that is known; else have it judged."""
+    """Return how a job ended if known; otherwise start judging it."""
     if entry.shown_state not in ("failed", "crashed"):
         return ""
     try:
@@ -110,7 +110,7 @@ def _peek_end(services: Services, entry: RunEntry) -> str:
 
 @dataclass(frozen=True)
 class TableItem:
-    """Whether a table is there, and if not, why."""
+    """Whether a table exists, and if not, why."""
 
     name: str
     state: str
@@ -119,7 +119,7 @@ class TableItem:
 
 @dataclass(frozen=True)
 class RankItem:
-    """One rank and its tables; `problem` says why the rest is empty when its manifest cannot be read."""
+    """One rank and its tables; `problem` is why the rest is empty if its manifest cannot be read."""
 
     rank: int
     state: RunState
@@ -130,7 +130,7 @@ class RankItem:
 
 @dataclass(frozen=True)
 class RunDetail:
-    """A run, and one of its ranks; `rank` is null where no rank has written yet."""
+    """A run, and one of its ranks; `rank` is null if no rank has written yet."""
 
     id: str
     state: RunState
@@ -141,7 +141,7 @@ class RunDetail:
 
 @dataclass(frozen=True)
 class Live:
-    """How far a rank is; `stamp` changes when new data is there."""
+    """The progress of a rank; `stamp` changes with new data."""
 
     state: RunState
     steps: int

@@ -1,4 +1,4 @@
-"""What the server says of itself: whether it answers, its metrics, its static files, and what its API can do."""
+"""Routes on the server itself: health, metrics, static files, and the description of the API."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def read_metrics(services: ServicesOf) -> Response:
 
 @ROUTER.get("/static/{version}/{path:path}", include_in_schema=False)
 def read_static(version: str, path: str, services: ServicesOf) -> FileResponse:
-    """Send a static file. An old version gets today's file, so that a page kept open does not break."""
+    """Send a static file. An old version gets the current file, so that an open page keeps working."""
     found = services.static.find(path)
     if found is None:
         raise HTTPException(404, f"There is no static file {path!r}")

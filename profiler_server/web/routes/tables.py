@@ -1,4 +1,4 @@
-"""The rows of a run's tables, paged, as JSON or CSV, and charts again, for the range of steps that a user zooms in on."""
+"""The rows of a run's tables, paged, as JSON or CSV; and charts redrawn for the range of steps that a user zooms in on."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Format = Annotated[Literal["json", "csv"], Query(description="JSON tells columns
 
 @dataclass(frozen=True)
 class Cut:
-    """The rows that are asked for, and how to write them."""
+    """The requested rows, and their output format."""
 
     page: int
     page_size: int
@@ -51,7 +51,8 @@ def read_table(
     format: Format = "json",
     workers: Workers = None,
 ) -> Response:
-    """Of the table `stages` the rows of some workers can be asked for; those of no worker are there all the same."""
+    """Return the rows of a table. `workers` selects rows of the table `stages`; rows outside of workers are always
+    included."""
     if name not in TABLES:
         raise HTTPException(404, f"There is no table {name[:60]!r}; there are {NAMES}")
     if workers and name != "stages":
@@ -95,7 +96,7 @@ def describe_columns(name: str) -> list[dict[str, Any]]:
 
 
 def write_json(head: dict[str, Any], rows: pa.Table) -> Iterator[bytes]:
-    """Yield an object that ends with `rows`, a batch at a time: as Python objects a million rows take gigabytes."""
+    """Yield an object that ends with `rows`, in batches, because a million rows as Python objects take gigabytes."""
     yield msgspec.json.encode(head)[:-1] + b',"rows":'
     opening = b"["
     for batch in rows.to_batches(BATCH_ROWS):
@@ -105,7 +106,7 @@ def write_json(head: dict[str, Any], rows: pa.Table) -> Iterator[bytes]:
 
 
 def write_csv(rows: pa.Table) -> Iterator[str]:
-    """Yield a table as CSV (RFC 4180), null as the empty field."""
+    """Yield a table as CSV (RFC 4180), with null as the empty field."""
     yield ",".join(rows.column_names) + "\r\n"
     for batch in rows.to_batches(BATCH_ROWS):
         text = io.StringIO()
@@ -122,7 +123,7 @@ def draw_chart(
     first: Annotated[int, Query(alias="from", ge=-LARGEST_STEP, le=LARGEST_STEP)] = 0,
     last: Annotated[int, Query(alias="to", ge=-LARGEST_STEP, le=LARGEST_STEP)] = LARGEST_STEP,
 ) -> Response:
-    """Return every single step where the range is short enough to draw them. A range without steps is an empty chart."""
+    """Return a chart, with every single step if the range is short enough. A range without steps gives an empty chart."""
     if name not in CHART_NAMES:
         raise BadQueryError(f"There is no chart {name!r}; there are: {', '.join(CHART_NAMES)}")
     return JSONResponse(build_figure(name, narrow(read_step_data(rank), first, last)))

@@ -52,13 +52,13 @@ Ns = Annotated[int, Query(ge=-_MOST_NS, le=_MOST_NS, description="Nanoseconds si
 
 @dataclass(frozen=True)
 class Asked:
-    """The timeline of a rank that a request asks: that of the page's stamp, or as the tables are now."""
+    """The requested timeline of a rank: that of the page's stamp, or of the current tables."""
 
     rank: RankRun
     stamp: str
 
     def answer(self, question: Callable[[Timeline], T]) -> T:
-        """Return what is found; files that turn out damaged are built again. 409 when the run has grown since."""
+        """Return the answer to a question; damaged files are built again. 409 if the run has grown since."""
         return find_timelines().ask(self.rank, question, self._open)
 
     def _open(self) -> Timeline:
@@ -79,7 +79,8 @@ TimelineOf = Annotated[Asked, Depends(find_asked)]
 
 @ROUTER.get("/meta", summary="Tracks, levels and the dictionary of a rank's timeline")
 def read_meta(rank: RankOf) -> Response:
-    """Answer 202 with `building`, a share of 1, while a large timeline is prepared, and once with why that failed."""
+    """Return the metadata. 202 with `building`, a share of 1, while a large timeline is prepared, and once with the
+    reason if that failed."""
     if not find_timelines().find_built(rank) and find_timelines().is_large(rank):
         failure = find_timelines().take_failure(rank)
         if failure is not None:
@@ -145,7 +146,8 @@ def read_area(
 
 @ROUTER.get("/critical", summary="The critical path of the recorded steps, piece by piece")
 def read_critical(timeline: TimelineOf) -> Response:
-    """Answer 202 with `pending`, a sentence, while the path of a large window is looked for. Empty where there is none."""
+    """Return the critical path. 202 with `pending`, a sentence, while the path of a large window is computed. Empty if
+    there is none."""
     path = find_critical_path.peek(timeline.rank)
     if isinstance(path, NotReady):
         return JSONResponse({"pending": path.reason}, 202, _FRESH)
@@ -154,7 +156,8 @@ def read_critical(timeline: TimelineOf) -> Response:
 
 @ROUTER.get("/clocks", summary="What puts the times of some ranks on the clock of the first")
 def read_clocks(run_id: RunId, services: ServicesOf, ranks: Together) -> Response:
-    """A time of a rank, in ns since the run's epoch, is at time + `shift` + `drift` · (time - `anchor`) of the first."""
+    """Return the clocks of ranks. A rank's time, in ns since the run's epoch, is time + `shift` + `drift` · (time -
+    `anchor`) on the first rank's clock."""
     run = services.catalog.open(run_id)
     clocks = align_ranks(summarize_some(run, choose_ranks(run.ranks, ranks, MOST_TOGETHER)))
     return JSONResponse({"clocks": [view_clock(clock) for clock in clocks], "sentence": describe_clocks(clocks)})
@@ -171,7 +174,7 @@ def read_meeting(
     length: Annotated[int, Query(ge=0, le=_MOST_NS)],
     ranks: Together,
 ) -> Response:
-    """`arrivals` is empty for a slice that is no collective of several ranks; times are since the origin of each rank."""
+    """Return the arrivals at a collective, empty for any other slice. Times are since the origin of each rank."""
     run = services.catalog.open(run_id)
     shown = choose_ranks(run.ranks, ranks, MOST_TOGETHER)
     found = timeline.answer(lambda opened: find_meeting_at(run, opened, start, length, shown))
@@ -197,7 +200,7 @@ def download(
         bool, Query(description="All times on the clock of the first rank; a process per rank.")
     ] = False,
 ) -> Response:
-    """Write the trace to a temporary file, then send it. `X-Left-Out` says what is not in it."""
+    """Write the trace to a temporary file, then send it. `X-Left-Out` is what the trace leaves out."""
     run = services.catalog.open(run_id)
     between = (begin, end) if begin is not None and end is not None else None
     part = Part(ranks, steps, detail, between, workers, one_clock)
@@ -224,13 +227,13 @@ def _refuse_too_large(run: Run, part: Part) -> None:
 
 
 def _name_trace(run: str, ranks: Sequence[int]) -> str:
-    """Return a name that every file system takes; that of a single rank ends in it."""
+    """Return a file name valid on every file system; for a single rank it ends in the rank."""
     safe = "".join(c if c.isascii() and (c.isalnum() or c in "-_.") else "_" for c in run)[:80]
     return f"{safe}-rank{ranks[0]}" if len(ranks) == 1 else safe
 
 
 def _send_packed(request: Request, body: bytes, headers: dict[str, str]) -> Response:
-    """Send bytes, packed with zstd for a client that takes it and is not on this machine: there it only delays."""
+    """Send bytes, compressed with zstd if the client accepts it and is on another machine; locally it only delays."""
     if not is_loopback(request.scope) and "zstd" in request.headers.get("accept-encoding", ""):
         packed = pa.Codec("zstd", 1).compress(body, asbytes=True)
         return Response(packed, media_type=MEDIA_TYPE, headers={**headers, "Content-Encoding": "zstd"})

@@ -1,4 +1,4 @@
-"""Trace files that a browser sends, or that lie below the base directory: imported by a process of its own.
+"""Trace files from a browser or below the base directory, imported by a separate process.
 
 Must not import a route.
 """

@@ -1,4 +1,4 @@
-"""Imports that run beside the server, each in a process of its own, so that pages stay quick."""
+"""Imports beside the server, each in a separate process, so that pages stay quick."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _LEFT_UPLOAD = Abandoned(waiting.FOLDER_NAME, _STALE_S)
 _LEFT_IMPORT = Abandoned(re.compile(rf"\..{{1,{_LONGEST_NAME}}}\.[0-9a-f]{{16}}", re.DOTALL), _STALE_S)
 _MKDIR_TRIES = 10
 MOST_TRIES = 3
-"""Servers that may die while they import an upload; then it counts as what kills them."""
+"""Number of servers that may die during an import of an upload, before the upload is taken as the cause."""
 log = logging.getLogger(__name__)
 
 State = Literal["waiting", "importing", "done", "failed", "cancelled"]
@@ -61,9 +61,10 @@ _DEADLY = f"{MOST_TRIES} servers ended while they imported this; try `profiler-s
 
 @dataclass(frozen=True)
 class Import:
-    """One import. `run_id` is there once it is done, `error` if it failed; `progress_frac` is of the files read.
+    """One import. `run_id` exists once it is done, `error` if it failed; `progress_frac` is the share of the files
+    read.
 
-    `paths` are files below the base directory, which stay where they are; empty for an upload.
+    `paths` are files below the base directory, which stay in their folder; empty for an upload.
     """
 
     id: str
@@ -80,9 +81,9 @@ class Import:
 
 
 class Imports:
-    """Start imports and remember how they went. Safe to use from several threads.
+    """The imports of a server, and their states. Safe to use from several threads.
 
-    `on_made` is called once a run is there, before the import says so.
+    `on_made` is called once a run exists, before the import is reported as done.
     """
 
     def __init__(
@@ -98,7 +99,7 @@ class Imports:
         self._is_closing = False
 
     def resume(self) -> None:
-        """Import what a server before this one accepted and did not come to; remove the scratch folder of one that died."""
+        """Import uploads that an earlier server accepted but did not import; remove a dead server's scratch folder."""
         for left in self._base_dir.glob(".*"):
             with suppress(OSError):
                 remove_tree(left, _LEFT_IMPORT, self._base_dir)
@@ -106,7 +107,7 @@ class Imports:
             self._accept(folder, files)
 
     def make_folder(self) -> Path:
-        """Make a folder for the files of one upload, beside the runs, so that a full disk is met before the import."""
+        """Make a folder for the files of one upload, beside the runs, so that a full disk is noticed before the import."""
         room = self._base_dir / UPLOAD_FOLDER
         for left in _list_names(room):  # of a server that was killed
             with suppress(OSError):
@@ -125,7 +126,7 @@ class Imports:
         remove_empty(folder.parent, self._base_dir)  # unless another upload is under way
 
     def start(self, folder: Path, files: Sequence[Path]) -> Import:
-        """Import the files of a folder that `make_folder` made; the folder is removed afterwards."""
+        """Import the files of a folder made by `make_folder`; the folder is removed afterwards."""
         waiting.accept(folder, files)
         return self._accept(folder, tuple(files))
 
@@ -136,7 +137,7 @@ class Imports:
         return job
 
     def start_below(self, files: Sequence[Path], name: str) -> Import:
-        """Import files that lie below the base directory. Ones that are under way already are not begun again."""
+        """Import files below the base directory. Files already being imported are not started again."""
         with self._lock:
             job = self._find_under_way(files)
             if job is None:
@@ -146,7 +147,7 @@ class Imports:
         return job
 
     def list_below(self) -> dict[Path, Import]:
-        """Return the latest import of each file below the base directory that had one."""
+        """Return the latest import of each file below the base directory that has been imported."""
         with self._lock:
             return {path: job for job in self._jobs.values() for path in job.paths}
 
@@ -155,13 +156,13 @@ class Imports:
             return self._jobs.get(job_id)
 
     def count_before(self, job: Import) -> int:
-        """Return how many imports come before one that waits."""
+        """Return how many imports are before a waiting one."""
         with self._lock:
             going = [other.id for other in self._jobs.values() if other.is_under_way]
         return going.index(job.id) if job.state == "waiting" and job.id in going else 0
 
     def cancel(self, job_id: str) -> Import | None:
-        """End an import that waits or runs and return it; None if there is none to end."""
+        """End a waiting or running import and return it; None if there is none to end."""
         with self._lock:
             job = self._jobs.get(job_id)
             if job is None or not job.is_under_way:
@@ -172,7 +173,7 @@ class Imports:
         return job
 
     def close(self) -> None:
-        """Stop what runs. Uploads that wait, and the one that runs, are imported by the server that comes next."""
+        """Stop the running import. The next server imports it and the waiting uploads."""
         with self._lock:
             self._is_closing = True
             pool, running = self._pool, self._running
@@ -232,7 +233,7 @@ class Imports:
         return replace(done, progress_frac=1.0)
 
     def _import(self, job: Import, files: tuple[Path, ...], name: str) -> str:
-        """Import in a process of its own; return what went wrong, empty for nothing."""
+        """Import in a separate process; return the error, empty if it succeeded."""
         with scratch_folder(f".{name[:_LONGEST_NAME]}.", self._base_dir) as scratch:
             return self._import_in(job, Work(files, self._base_dir / name, scratch))
 
@@ -260,7 +261,7 @@ class Imports:
                 self._running = None
 
     def _follow(self, job: Import, receiver: Connection, pid: int) -> str:
-        """Note how an import goes, until it says how it ended. Raises EOFError or MemoryLimitError."""
+        """Record the progress of an import until its process reports the end. Raises EOFError or MemoryLimitError."""
         while True:
             while not receiver.poll(WATCH_INTERVAL_S):
                 check_memory(pid, self._memory_bytes)
@@ -271,7 +272,7 @@ class Imports:
             self._note(replace(job, state="importing", progress_frac=value))
 
     def _note(self, job: Import) -> None:
-        """Note how a job goes; one that was cancelled stays so."""
+        """Record the state of a job; a cancelled job stays cancelled."""
         with self._lock:
             known = self._jobs.get(job.id)
             if known is not None and known.state != "cancelled":
@@ -285,6 +286,6 @@ def _list_names(folder: Path) -> list[str]:
 
 
 def _name_linked(paths: tuple[Path, ...]) -> str:
-    """Say which file was reached by a link, empty if none is: one may have come since the files were listed."""
+    """Return the file that was reached by a link, empty if none: a link may be new since the files were listed."""
     linked = next((path for path in paths if path.resolve() != path), None)
     return f"{linked.name} is reached by a link by now, and links are not followed" if linked else ""

@@ -1,4 +1,4 @@
-"""Traces below the base directory that no run was made of, each as the run that it would become."""
+"""Traces below the base directory without a run, each as the run that it would become."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from profiler_server.web.uploads.imports import Import, Imports
 class TraceOffer:
     """One trace, or the ranks of one job. `files` are paths below the base directory; `command` imports them.
 
-    `import_id` names the import that is under way, None if there is none; `error` is why the last one failed.
+    `import_id` names the running import, None if there is none; `error` is why the last import failed.
     """
 
     name: str
@@ -34,7 +34,7 @@ def list_offers(listing: Listing, base_dir: Path, imports: Imports) -> tuple[Tra
 
 
 def start_offered(files: Sequence[str], listing: Listing, base_dir: Path, imports: Imports) -> Import | None:
-    """Import an offer by its files; None if they are no offer of the listing, which holds nothing that is elsewhere."""
+    """Import an offer by its files; None if they are not an offer of the listing, which has no files from elsewhere."""
     for group in group_traces(listing.traces):
         paths = [trace.path for trace in group]
         if [_place(path, base_dir) for path in paths] == list(files):
@@ -59,7 +59,7 @@ def _describe(group: Sequence[TraceFile], base_dir: Path, known: Mapping[Path, I
 
 
 def _name_run(group: Sequence[TraceFile], base_dir: Path) -> str:
-    """Return the name of the run: that of the folder for the ranks of a job that has one of its own."""
+    """Return the name of the run. The ranks of a job with its own folder get the folder's name."""
     first = group[0].path
     return name_run(first.name if len(group) == 1 or first.parent == base_dir else first.parent.name)
 

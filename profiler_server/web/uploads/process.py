@@ -1,4 +1,4 @@
-"""The process of an import, and what it may take: a trace comes from anywhere, and a training may run on the same machine."""
+"""The process of an import, and its limits: a trace comes from anywhere, and a training may run on the same machine."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from collector.format.schema.errors import StepscopeError
 
 WATCH_INTERVAL_S = 0.05
 ADDRESS_LIMIT_BYTES = 16 << 30
-"""Against one request for tens of GiB, which would come between two looks; far above what is only reserved."""
+"""Limit against a single allocation of tens of GiB between two checks; far above memory that is only reserved."""
 _REPORT_INTERVAL_S = 0.2
 _NICENESS = 10
-"""Pages, and trainings on the same machine, go before an import; it takes one core at most for the same reason."""
+"""Niceness of an import: pages and trainings go first. It uses at most one core for the same reason."""
 log = logging.getLogger(__name__)
 
 
 class MemoryLimitError(StepscopeError):
-    """An import needs more memory than it may take."""
+    """An error for an import that needs more memory than its limit."""
 
 
 def bound_addresses() -> None:
-    """Bound the memory that this process can ask for, where the system knows such a limit."""
+    """Limit the address space of this process, if the system supports such a limit."""
     with suppress(ImportError, ValueError, OSError):
         import resource
 
@@ -38,13 +38,13 @@ def bound_addresses() -> None:
 
 
 def go_first() -> None:
-    """Where memory is full, have the system end this process rather than a training beside it."""
+    """If memory is full, make the system end this process rather than a training beside it."""
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000", "ascii")
 
 
 def check_memory(pid: int, limit_bytes: int) -> None:
-    """Raise MemoryLimitError if a process holds more than it may."""
+    """Raise MemoryLimitError if a process holds more memory than the limit."""
     if read_memory_bytes(pid) > limit_bytes:
         raise MemoryLimitError(
             f"the import needs more than the {limit_bytes >> 20:,} MiB of memory that it may take here; "
@@ -53,7 +53,7 @@ def check_memory(pid: int, limit_bytes: int) -> None:
 
 
 def read_memory_bytes(pid: int) -> int:
-    """Return how much memory a process holds that no other shares; 0 where that cannot be told."""
+    """Return the memory of a process that no other shares, in bytes; 0 if unknown."""
     try:
         _, resident, shared, *_ = Path(f"/proc/{pid}/statm").read_text("ascii").split()
         return (int(resident) - int(shared)) * os.sysconf("SC_PAGE_SIZE")
@@ -63,7 +63,7 @@ def read_memory_bytes(pid: int) -> int:
 
 @dataclass(frozen=True)
 class Work:
-    """What a process of its own imports: the files, where their run goes, and the folder that it works in."""
+    """The task of an import process: the files, the folder of their run, and its scratch folder."""
 
     files: tuple[Path, ...]
     target: Path
@@ -71,7 +71,7 @@ class Work:
 
 
 def import_files(work: Work, sender: Connection) -> None:
-    """Import trace files to a run. Runs in a process of its own; sends ("progress", share) and ("end", error)."""
+    """Import trace files to a run, in a separate process; sends ("progress", share) and ("end", error)."""
     bound_addresses()
     go_first()
     os.nice(_NICENESS)
@@ -100,14 +100,14 @@ def import_files(work: Work, sender: Connection) -> None:
 
 
 def block_signals() -> None:
-    """Keep Ctrl-C and the like, which reach all processes of a terminal or a service, from the processes that this thread
-    starts: the server says whether an import ends with it."""
+    """Block Ctrl-C and similar signals, which reach all processes of a terminal or a service, in processes that this
+    thread starts. The server decides whether an import ends."""
     resource_tracker.ensure_running()  # which lets signals through again where it starts its process
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
 
 
 def _end_with_parent() -> None:
-    """End this process with the server, whatever ends that: the next one imports the upload."""
+    """End this process with the server, however the server ends; the next server imports the upload."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()
@@ -115,7 +115,7 @@ def _end_with_parent() -> None:
 
 
 def _hide_folder(text: str, files: tuple[Path, ...]) -> str:
-    """Name files as the sender knows them, not where they lay for a moment."""
+    """Return text with the sender's names of files, not their temporary paths."""
     for path in files:
         text = text.replace(str(path), path.name)
     return text

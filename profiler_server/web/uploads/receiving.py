@@ -18,11 +18,11 @@ _HEADER_LIMIT = 8192
 
 
 class TooLargeError(UsageError):
-    """More was sent than the server takes."""
+    """An error for an upload over the server's limit."""
 
 
 class Receiver:
-    """Takes the pieces of one multipart body. Every part with a file name becomes a file below `folder`."""
+    """A receiver of one multipart body in pieces. Every section with a file name becomes a file below `folder`."""
 
     def __init__(self, folder: Path, boundary: bytes, limit_bytes: int) -> None:
         self.files: list[Path] = []
@@ -61,7 +61,7 @@ class Receiver:
             raise UsageError(f"the upload cannot be read: {error}") from None
 
     def finish(self) -> tuple[Path, ...]:
-        """Return the files in the order that they came in. Raises UsageError if there is none, or the body was cut."""
+        """Return the files in order of arrival. Raises UsageError if there is none, or the body was cut."""
         self._parser.finalize()
         if self._open is not None:
             raise UsageError("the upload broke off; send it again")
@@ -117,7 +117,7 @@ class Receiver:
 
 
 def clean_name(given: str) -> str:
-    """Return a file name that is safe. Raises UsageError for one that is no trace's."""
+    """Return a safe file name. Raises UsageError for a name that no trace has."""
     name = given.replace("\\", "/").rsplit("/", 1)[-1]
     if not is_trace_name(name):
         raise UsageError(f"{name[:80]!r} is not a trace's name; send {describe_suffixes()}")
@@ -133,7 +133,7 @@ def find_boundary(content_type: str) -> bytes:
 
 
 async def receive(pieces: AsyncIterator[bytes], receiver: Receiver) -> tuple[Path, ...]:
-    """Feed a body to a receiver. The disk is written on this thread: pieces are small and come slower than it writes."""
+    """Feed a body to a receiver. This thread writes to disk: pieces are small and arrive slower than the disk writes."""
     try:
         async for piece in pieces:
             if piece:

@@ -1,6 +1,5 @@
-"""Uploads that were accepted and not imported yet, as a list in the folder of each: a server that ends leaves them to the
-next, however it ends. Whoever imports one holds a lock on its list, so that two servers never import the same.
-"""
+"""Uploads that were accepted and not yet imported, as a list in each upload's folder. A server that ends, in any way,
+leaves them to the next one. An importing server locks the list, so that two servers never import the same upload."""
 
 from __future__ import annotations
 
@@ -26,7 +25,7 @@ _MOST_TRIES = 100
 
 
 def accept(folder: Path, files: Sequence[Path]) -> None:
-    """Note that these files, which lie below the folder, are to be imported."""
+    """Record that these files, which are below the folder, are to be imported."""
     names = [path.relative_to(folder).as_posix() for path in files]
     sync_tree(folder)
     replace_text(folder / ACCEPTED_FILE, msgspec.json.encode(names).decode(), durable=True)
@@ -34,7 +33,7 @@ def accept(folder: Path, files: Sequence[Path]) -> None:
 
 @contextmanager
 def claim(folder: Path) -> Iterator[bool]:
-    """Hold an upload while it is imported; gives False if another server does, or has imported it."""
+    """Lock an upload during its import; yields False if another server imports it or has imported it."""
     descriptor = _lock(folder / ACCEPTED_FILE)
     try:
         yield descriptor is not None
@@ -44,7 +43,7 @@ def claim(folder: Path) -> Iterator[bool]:
 
 
 def count_try(folder: Path) -> int:
-    """Note that an upload is about to be imported, and return how often that began and never came to an end."""
+    """Record that an import of an upload begins, and return how many imports of it began without an end."""
     tries = _read_tries(folder / _TRIES) + 1
     replace_text(folder / _TRIES, "." * tries)  # which writes through no link, and into no pipe
     return tries
@@ -58,20 +57,20 @@ def _read_tries(file: Path) -> int:
 
 
 def forget_tries(folder: Path) -> None:
-    """Let the tries so far not count: the server was ended, not the import."""
+    """Reset the count of tries, because the server was ended, not the import."""
     with suppress(OSError):
         remove_file(folder / _TRIES)
 
 
 def list_accepted(room: Path) -> list[tuple[Path, tuple[Path, ...]]]:
-    """Return the folders of the uploads that nobody imports, the oldest first, with their files."""
+    """Return the folders of uploads that no server imports, oldest first, with their files."""
     notes = [note for note in room.glob(f"*/{ACCEPTED_FILE}") if FOLDER_NAME.fullmatch(note.parent.name)]
     found = [entry for note in notes if (entry := _read_accepted(note)) is not None]
     return [(folder, files) for _, folder, files in sorted(found) if _is_free(folder)]
 
 
 def _read_accepted(note: Path) -> tuple[float, Path, tuple[Path, ...]] | None:
-    """Return time, folder and files of an upload; None for a list that is not ours, or damaged."""
+    """Return time, folder and files of an upload; None for a foreign or damaged list."""
     try:
         names = msgspec.json.decode(read_small_file(note), type=list[str])
         files = tuple(note.parent / name for name in names)
@@ -92,7 +91,7 @@ def _is_free(folder: Path) -> bool:
 
 
 def _lock(note: Path) -> int | None:
-    """Return a descriptor that holds the lock of a list, None if that is held elsewhere or the list is gone."""
+    """Return a descriptor that holds the lock of a list, None if another process holds it or the list is gone."""
     try:
         descriptor = os.open(note, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
