@@ -67,18 +67,27 @@ ROOMS = {
         ("tests/unit/analysis/steps", "tests/unit/format/test_steps.py"),
     ),
     "what_if": Room(
+        (*_list_files("profiler_server/analysis/what_if"), "profiler_server/facts/job.py"),
         (
-            "profiler_server/analysis/what_if/replay.py",
-            "profiler_server/analysis/what_if/steps.py",
+            "tests/unit/analysis/what_if",
+            "tests/golden/test_what_if.py",
+            "tests/golden/test_pipelines.py",
+            "tests/unit/diagnosis/test_stragglers.py",
+            "tests/unit/diagnosis/test_limits.py",
         ),
-        ("tests/unit/analysis/what_if", "tests/golden/test_what_if.py"),
     ),
-    "schedule": Room(
-        ("profiler_server/analysis/what_if/operations.py",),
-        ("tests/unit/analysis/what_if", "tests/golden/test_what_if.py"),
+    "ranks": Room(
+        _list_files("profiler_server/analysis/ranks"),
+        (
+            "tests/unit/analysis/ranks",
+            "tests/unit/pages/test_rank_maps.py",
+            "tests/unit/diagnosis/test_stragglers.py",
+            "tests/unit/diagnosis/test_limits.py",
+        ),
     ),
-    "gate": Room(
-        ("profiler_server/analysis/compare/run_statistics.py",), ("tests/unit/analysis/compare/test_run_statistics.py",)
+    "compare": Room(
+        _list_files("profiler_server/analysis/compare"),
+        ("tests/unit/analysis/compare", "tests/web/test_compare.py", "tests/unit/diagnosis/test_limits.py"),
     ),
     "benchmark": Room(
         (
