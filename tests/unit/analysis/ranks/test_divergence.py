@@ -227,6 +227,12 @@ def test_a_call_that_the_others_have_gone_past_too_says_nothing_of_a_rank_that_d
     assert write_brief(open_run(path))[0].startswith("Ranks 0, 1, 2 failed in communication")
 
 
+def test_a_call_of_a_step_that_a_window_lists_otherwise_says_nothing_either(tmp_path: Path) -> None:
+    path = build_job_of_ddp(tmp_path / "job", (), TRAINED, ())
+    edit_rank(path, 1, windows=(Window(31, 31, 0, 1),))
+    assert write_brief(open_run(path))[0].startswith("Ranks 0, 1, 2 failed in communication")
+
+
 def test_a_call_that_is_not_listed_but_counted_has_not_been_left_out(tmp_path: Path) -> None:
     """Of a long job the calls of some steps only are listed."""
     path = build_job_of_ddp(tmp_path / "job", (), TRAINED, ())
