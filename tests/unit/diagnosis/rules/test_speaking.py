@@ -145,6 +145,13 @@ def accumulate(peak: float) -> Case:
     return make.with_steps(make.with_device(base(), memory_peak_frac=peak), micro_batches=4)
 
 
+def make_on_half_a_core(workers: int) -> Case:
+    """A container that may use half a core, all of which making batches takes."""
+    case = make.with_loader(make.with_jobs(starving(), 100.0 * MS, 0.9), num_workers=workers)
+    case = make.with_load(make.with_model(case, workers=workers), system=0.5)
+    return replace(case, host=replace(case.host, cores=0.5))
+
+
 def convolve(setting: object) -> Case:
     return make.with_manifest(seeing("convolutions", share=0.9), facts={"cudnn_benchmark": setting})
 
@@ -172,6 +179,7 @@ CASES: Rows = {
         (lambda: make.with_loader(index(), style="iterable"), True),
         (lambda: make.with_batches(index(), 30.0 * MS), True),
     ),
+    "workers_capped_by_cores": ((lambda: make_on_half_a_core(1), True), (lambda: make_on_half_a_core(0), False)),
     "cold_cache": ((lambda: queue_to_read(0.2), True), (lambda: queue_to_read(0.9), False)),
     "shift": (
         (lambda: shift(0.375), True),
