@@ -13,10 +13,12 @@ from profiler_server.analysis.replay.critical import find_critical_path
 from profiler_server.analysis.replay.graph import Changes, Graph, measure_replay
 from profiler_server.analysis.replay.reading import replay_rank
 from profiler_server.analysis.replay.window import read_window
+from profiler_server.diagnosis.limits.replay import LONG_TURN_NS
 from tests.support.row_edits import write_rows
 from tests.support.traces import Event
 from tests.support.window_cases import wait_each_layer
 from tests.support.windows import Machine, Step, build_window, compute
+from tests.unit.diagnosis.edges.replay import takes_turns
 
 
 def build(path: Path, body: Step, **options: bool) -> Graph:
@@ -113,3 +115,10 @@ def test_a_wait_that_outlasts_the_steps_is_passed_before_their_end(tmp_path: Pat
     graph = build_graph(window)
     assert graph is not None
     assert (graph.chain < np.arange(len(graph))).all()
+
+
+@pytest.mark.parametrize(("gap_ns", "is_turn"), [(LONG_TURN_NS - 1, False), (LONG_TURN_NS, True)])
+def test_another_thread_may_go_on_for_some_last_steps_after_a_wait_that_is_long_or_just_so(
+    gap_ns: int, is_turn: bool
+) -> None:
+    assert takes_turns(gap_ns, 0.01) == is_turn
