@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -131,6 +132,9 @@ def test_the_sentence_names_the_phase_that_made_the_difference(tmp_path: Path) -
     )
     assert ", of it 22.3 ms data wait, noise within the runs ±" in summarize_comparison(compare_ranks(slow, fast))
     assert "B is slower by" in summarize_comparison(compare_ranks(fast, slow))
+    found = compare_ranks(fast, slow)
+    hardly = replace(found.step, a_ns=100.0, b_ns=100.75)
+    assert "B is slower by" in summarize_comparison(replace(found, step=hardly))
     mixed = build_rank(tmp_path / "mixed", RunPlan(phases_ms={**HEALTHY_STEP_MS, "data_wait": 0.7, "forward": 25.0}))
     assert ", data wait alone by 22.3 ms, noise within the runs ±" in summarize_comparison(compare_ranks(slow, mixed))
 
@@ -193,7 +197,7 @@ def test_a_median_that_changed_the_other_way_is_said_beside_the_mean(tmp_path: P
 LIKE = Likeness("train.py", "host", 1, 0, (32,), 1000)
 
 
-def build_with(path: Path, batch_size: int, parameters: int) -> Run:
+def build_with(path: Path, batch_size: int | None, parameters: int) -> Run:
     build_run(path, RunPlan(facts={"optimizers": [{"parameters": parameters}]}))
     file = layout.rank_file(path, 0)
     manifest = json.loads(file.read_text(encoding="utf-8"))
@@ -211,6 +215,9 @@ def test_another_batch_size_and_another_model_are_named_by_the_gate_and_by_compa
     assert compare_ranks(a.rank(), b.rank()).cautions == words
     assert judge([read_times(a)], [read_times(b)]).cautions == words
     assert judge([read_times(a)], [read_times(a)]).cautions == ("a was given twice",)
+    unsized = read_times(build_with(tmp_path / "c", None, 1000)).likeness
+    assert unsized.batch_sizes == ()
+    assert find_unlike([unsized, read_times(a).likeness]) == []
 
 
 def test_other_numbers_of_ranks_are_named_by_the_gate_and_the_rank_that_it_judges_where_they_are_alike(
