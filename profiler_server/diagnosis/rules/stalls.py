@@ -251,7 +251,7 @@ def _shorten_batches(
 
     def shorten(model: LoopModel) -> LoopModel:
         batches = tuple(Job(job.wall_ns * kept, job.cores) for job in model.batches)
-        return change(replace(model, batches=batches) if kept < 1.0 else model)
+        return change(replace(model, batches=batches))
 
     return shorten
 
