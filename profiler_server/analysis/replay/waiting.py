@@ -213,8 +213,9 @@ def find_stream_waits(window: Window, streams: tuple[Streams, ...]) -> Iterator[
         recorded = _find_recorded(own, waits, records)
         free = np.concatenate([[0.0], own.end_ns[:-1]])
         late = own.begin_ns - np.maximum(free, own.launch_ns) > NEAR_NS
-        for at in np.flatnonzero(late | (recorded > -np.inf)).tolist():
-            found = _find_source(own, at, float(recorded[at]), others) if recorded[at] > -np.inf else None
+        waited = np.isfinite(recorded)
+        for at in np.flatnonzero(late | waited).tolist():
+            found = _find_source(own, at, float(recorded[at]), others) if waited[at] else None
             if found is None and late[at]:
                 found = _find_ended(float(own.begin_ns[at]), others, AT_ONCE_NS)
             if found is not None:
