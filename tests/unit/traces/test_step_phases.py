@@ -113,3 +113,35 @@ def test_work_between_the_batches_of_an_inference_is_forward(tmp_path: Path) -> 
     assert phases["forward"] == 2 * (4_100 - 600 - 2_300)
     assert phases["h2d"] == 2 * 200
     assert phases["data_wait"] == 900
+
+
+def test_a_mark_without_a_length_parts_no_step(tmp_path: Path) -> None:
+    optimizer = "Optimizer.step#SGD.step"
+    events = [step(1, 0, 1_000), operator("aten::mm", 0, 900), annotation(optimizer, 950, 50)]
+    empty = annotation(optimizer, 100, 0)
+    assert _sum_phases([*events, empty], tmp_path / "t.json") == [{"forward": 950, "optimizer": 50}]
+
+
+def test_a_batch_is_prepared_until_the_training_thread_computes(tmp_path: Path) -> None:
+    loader, optimizer = "enumerate(DataLoader)#_Iter.__next__", "Optimizer.step#SGD.step"
+    events = [
+        step(1, 0, 1_000),
+        annotation(loader, 0, 100),
+        operator("aten::mm", 400, 100),
+    ]
+    events += [{**operator("aten::mm", 250, 50), "tid": 999}, annotation(optimizer, 900, 100)]
+    assert _sum_phases(events, tmp_path / "t.json") == [
+        {"data_wait": 100, "h2d": 300, "forward": 500, "optimizer": 100}
+    ]
+
+
+def test_updates_one_after_another_stay_apart_where_nothing_communicates(tmp_path: Path) -> None:
+    optimizer = "Optimizer.step#SGD.step"
+    events = [
+        step(1, 0, 1_000),
+        operator("aten::mm", 0, 400),
+        annotation(optimizer, 500, 100),
+        annotation(optimizer, 700, 200),
+    ]
+    rows = read_trace(write_trace(tmp_path / "t.json", events)).tables["phases"].to_pylist()
+    assert [row["duration_ns"] // 1000 for row in rows if row["phase"] == "optimizer"] == [100, 100, 200]
