@@ -23,7 +23,7 @@ from profiler_server.analysis.device.device import (
     summarize_device,
     summarize_work,
 )
-from profiler_server.analysis.device.slices import Texts
+from profiler_server.analysis.device.slices import Span, Texts, read_spans
 from profiler_server.facts.machine import DeviceSummary, DeviceTimes, IdleCauses
 from tests.support.must import must
 from tests.support.runs import RunPlan, build_run
@@ -255,6 +255,12 @@ def test_time_between_windows_is_nobodys(rank: RankRun) -> None:
     assert [part.start_ns.tolist() for part in split_windows(work, rank_of(rank))] == [[1000, 1200], [5000, 5300]]
     found = summarize_work(work, rank_of(rank))
     assert (found.total_ns, found.computation_ns, found.idle_ns) == (700, 400, 300)
+
+
+def test_a_window_reaches_over_the_steps_that_lie_in_it(rank: RankRun) -> None:
+    edit_manifest(rank.run_path, windows=tuple(Window(1, 1, at, at + 500) for at in (1000, 5000, 9000)))
+    starts, ends = np.array([900, 1000, 1200, 4900]), np.array([1000, 1200, 1400, 5100])
+    assert read_spans(rank_of(rank), starts, ends) == (Span(1000, 1400), Span(4900, 5100))
 
 
 def _make(*texts: str | None) -> Texts:
