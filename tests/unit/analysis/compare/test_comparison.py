@@ -61,7 +61,9 @@ def test_without_a_window_there_are_no_operators(tmp_path: Path) -> None:
 
 def test_one_step_is_too_few_to_tell(tmp_path: Path) -> None:
     rank = build_rank(tmp_path / "a", RunPlan(steps=1))
-    assert compare_ranks(rank, rank).step.noise_ns is None
+    found = compare_ranks(rank, rank)
+    assert found.step.noise_ns is None
+    assert {part.corrected_p for part in found.phases} == {None}
     assert measure_noise(np.array([1.0])) is None
 
 
