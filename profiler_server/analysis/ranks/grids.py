@@ -103,8 +103,8 @@ def _grid_samples(run: Run, ranks: Sequence[RankSummary], read: Callable[[RankRu
     count = (last - first) // size + 1
     rows = np.full((len(ranks), count), np.nan)
     for row, rank in zip(rows, ranks, strict=True):
-        if (values := found.get(rank.rank)) is not None and len(values.step):
-            np.fmax.at(row, (values.step - first) // size, values.value)
+        values = found.get(rank.rank, _NOTHING)
+        np.fmax.at(row, (values.step - first) // size, values.value)
     return RankGrid(tuple(rank.rank for rank in ranks), np.arange(count, dtype=np.int64) * size + first, size, rows)
 
 

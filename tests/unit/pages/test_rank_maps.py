@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,8 @@ from collector.format import parts
 from collector.format.phases import PHASE_NAMES
 from collector.format.run import open_run
 from collector.format.schema import layout
-from profiler_server.analysis.ranks.grids import grid_steps
+from profiler_server.analysis.ranks.grids import grid_figure, grid_steps
+from profiler_server.analysis.ranks.ranks import summarize_ranks
 from profiler_server.analysis.ranks.together import read_track
 from profiler_server.pages.ranks.pictures import FIGURES, StepMap
 from tests.support.jobs import STEP_NS, JobPlan, write_job
@@ -64,6 +66,17 @@ def test_one_rank_that_was_sampled_is_no_comparison(tmp_path: Path) -> None:
     memory = draw(path, "memory")
     assert memory.heat is None
     assert "not recorded" in memory.caption
+
+
+def test_ranks_without_samples_or_steps_stay_empty(tmp_path: Path) -> None:
+    path = build_run(tmp_path / "run", RunPlan(ranks=4, operators=False))
+    write_memory(path, 0, GIB)
+    write_memory(path, 1, GIB)
+    first, second, unsampled, last = summarize_ranks(run := open_run(path))
+    ranks = (first, second, unsampled, replace(last, steps=0))
+    found = grid_figure(run, ranks, ranks, "memory")
+    assert found is not None
+    assert np.isfinite(found.values).any(axis=1).tolist() == [True, True, False, False]
 
 
 @pytest.mark.parametrize("figure", sorted({*FIGURES} - {"memory", "busy", "flops"}))
