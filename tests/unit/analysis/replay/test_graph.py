@@ -12,6 +12,7 @@ from profiler_server.analysis.replay.building import build_graph
 from profiler_server.analysis.replay.critical import find_critical_path
 from profiler_server.analysis.replay.graph import Changes, Graph, measure_replay
 from profiler_server.analysis.replay.reading import replay_rank
+from profiler_server.analysis.replay.sightings.operators import _read_product
 from profiler_server.analysis.replay.window import read_window
 from profiler_server.diagnosis.limits.replay import LONG_TURN_NS
 from tests.support.row_edits import write_rows
@@ -122,3 +123,18 @@ def test_another_thread_may_go_on_for_some_last_steps_after_a_wait_that_is_long_
     gap_ns: int, is_turn: bool
 ) -> None:
     assert takes_turns(gap_ns, 0.01) == is_turn
+
+
+@pytest.mark.parametrize(
+    ("sizes", "found"),
+    [
+        ([[8, 63], [63, 30]], (63, 30)),
+        ([[30], [8, 63], [63, 30]], (63, 30)),
+        ([[8, 63], [62, 30]], None),
+        ([["8", "many"], ["many", "few"]], None),
+    ],
+)
+def test_a_product_is_of_matrices_whose_sizes_are_numbers_that_fit(
+    sizes: list[list[object]], found: tuple[int, int] | None
+) -> None:
+    assert _read_product({"Input Dims": sizes, "Input type": ["c10::Half"] * len(sizes)}) == found
