@@ -9,7 +9,7 @@ import pytest
 
 from collector.format.run import Run
 from profiler_server.analysis.replay.reading import replay_rank
-from profiler_server.analysis.replay.sightings.buckets import fit_transfers
+from profiler_server.analysis.replay.sightings.buckets import Buckets, TransferFit, _Joining, fit_transfers
 from profiler_server.diagnosis.judging import diagnose
 from profiler_server.facts.machine import Sighting
 from profiler_server.facts.results import Suggestion
@@ -117,3 +117,15 @@ def test_waits_for_slower_ranks_do_not_count_as_transfer() -> None:
     assert fit is not None
     assert fit.latency_ns == pytest.approx(1000)
     assert fit.ns_per_byte == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(("waits_add_up", "length_ns"), [(True, 14_000.0), (False, 12_000.0)])
+def test_a_larger_bucket_waits_for_slower_ranks_as_long_as_the_one_of_its_parts_that_waits_longest(
+    waits_add_up: bool, length_ns: float
+) -> None:
+    """Three reductions with a latency of 1 µs and 1 ns for each byte, which wait 0, 1 and 5 µs for other ranks."""
+    bytes_of, length = np.array([1000, 2000, 3000], np.int64), np.array([2000, 4000, 9000], np.int64)
+    numbers = np.arange(3)
+    buckets = Buckets(numbers, numbers, bytes_of, length, np.zeros(3, np.int64))
+    joining = _Joining(1, (numbers,), TransferFit(1000.0, 1.0))
+    assert joining.list_lengths(buckets, 0.5, waits_add_up).tolist() == [length_ns]
