@@ -1,4 +1,5 @@
-"""`python -m collector.sidecar RANK_FOLDER PID [LOG]`: the process that trains, and the descriptor of its event log."""
+"""`python -m collector.sidecar RANK_FOLDER PID [LOG]`: PID is the training process, LOG the descriptor of its event
+log."""
 
 import sys
 from importlib.abc import MetaPathFinder
@@ -6,7 +7,8 @@ from typing import Any
 
 
 class _WithoutPandas(MetaPathFinder):
-    """Nothing here needs pandas, but pyarrow imports it where it can: 45 MB, and most of the time of the start."""
+    """An import hook that hides pandas from pyarrow. The sidecar does not need pandas, which costs 45 MB and most of
+    the start."""
 
     def find_spec(self, fullname: str, path: Any, target: Any = None) -> None:
         if fullname == "pandas":

@@ -1,5 +1,8 @@
-"""What a plug-in of `collector.sidecar.assemblers` is, and how those of one rank work together: one that raises takes no
-other's table away."""
+"""The base class of assemblers (the plug-ins of `collector.sidecar.assemblers`), and the group of all assemblers of a
+rank.
+
+An assembler that raises is switched off; the others go on.
+"""
 
 from __future__ import annotations
 
@@ -20,75 +23,79 @@ from collector.sidecar import assemblers as room
 
 
 class Assembler:
-    """Base of the plug-ins; a module declares `ASSEMBLER = <class>`. Must not import torch.
+    """Base class of the plug-ins that make tables; a module declares `ASSEMBLER = <class>`. Must not import torch.
 
-    Rows that were returned are written before `checkpoint()` is saved and `release()` is called. A new process that
-    takes over gets the saved checkpoint through `restore()` and must return the rows that come after it, no others.
+    Returned rows are written before `checkpoint()` is saved and `release()` is called. A new process that takes over
+    passes the saved checkpoint to `restore()`; the assembler must then return only the rows after that checkpoint.
     """
 
     revises: tuple[str, ...] = ()
-    """Tables whose rows `revise` may change at the end; the others are made one file without being held whole."""
+    """Tables whose rows `revise` may change at the end. The files of other tables are merged without loading a whole
+    table."""
     kept: tuple[str, ...] = ()
-    """Values of plain JSON that are all of the checkpoint, or a part: the names of attributes, without their underscore."""
+    """Names of attributes that `checkpoint` saves and `restore` sets, without the leading underscore. Their values are
+    plain JSON."""
 
     def __init__(self, rank_folder: Path, clock: Clock) -> None:
         self.rank_folder = rank_folder
         self.clock = clock
 
     def attach(self, log: Path) -> None:
-        """Use this for the event log of the training thread: it is in memory, and its file is a copy."""
+        """Use this event log of the training thread, which lies in shared memory; the log file in the run is only a
+        copy."""
 
     def follow(self, trainer: int) -> None:
-        """Get to know the process that trains, which has started this one, by its number."""
+        """Receive the process id of the training process, which started this process."""
 
     def listen(self, others: Mapping[str, Assembler]) -> None:
-        """Get to know the other assemblers by name, once, before anything is read."""
+        """Receive the other assemblers by name. Called once, before anything is read."""
 
     def poll(self) -> dict[str, pa.Table]:
         """Return the new rows of each table since the last call."""
         return {}
 
     def finish(self) -> dict[str, pa.Table]:
-        """Return the rest: nothing more will be recorded."""
+        """Return the last new rows of each table: recording has ended."""
         return self.poll()
 
     def describe(self) -> dict[str, Any]:
-        """Return fields of rank.json: lists are joined with those of other assemblers, mappings are merged."""
+        """Return fields for rank.json. Lists are joined with those of other assemblers, mappings are merged."""
         return {}
 
     def watch(self, table: str, rows: pa.Table) -> None:
-        """See rows that some assembler has just returned while the run records, to act on them."""
+        """React to rows that any assembler has just returned. Called only while the run records."""
 
     def derive(self, table: str, rows: pa.Table) -> dict[str, pa.Table]:
-        """Return rows that follow from those that some assembler has just returned; they are written with them."""
+        """Return further rows, computed from rows that any assembler has just returned. Both are written together."""
         return {}
 
     def revise(self, table: str, rows: pa.Table) -> pa.Table:
-        """Return the rows of a table as they are to stay, before its parts become one file."""
+        """Return the final rows of a table, before its files are merged into one."""
         return rows
 
     def checkpoint(self) -> dict[str, Any]:
-        """Return a small JSON state from which another process can go on after the rows returned so far."""
+        """Return a small JSON state. Another process can continue from it after the rows returned so far."""
         return {name: getattr(self, f"_{name}") for name in self.kept}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go on from what another process's checkpoint() returned."""
+        """Continue from the state that `checkpoint` returned in another process."""
         for name in self.kept:
             if name in state:
                 setattr(self, f"_{name}", state[name])
 
     def release(self) -> None:
-        """Free what the rows returned so far were made from: they are on disk."""
+        """Free the source data of the rows returned so far: the rows are on disk."""
 
 
 _log = logging.getLogger("stepscope")
 
 
 class Assembly:
-    """All assemblers that there are. `failed` says of each that was switched off why, by its name."""
+    """All assemblers of a rank. `failed` maps the name of each assembler that was switched off to the reason."""
 
     def __init__(self, rank_folder: Path, clock: Clock, log: Path | None, trainer: int) -> None:
-        """`log` is the event log in memory, where it is no file of the run; `trainer` as for a Recorder."""
+        """`log` is the event log in shared memory, None if the log is a file of the run. `trainer` is as for a
+        Recorder."""
         self.failed: dict[str, str] = {}
         self._assemblers: dict[str, Assembler] = {}
         for kind in find_plugins(room, "ASSEMBLER"):
@@ -102,45 +109,45 @@ class Assembly:
         self._tell("listen", self._assemblers)
 
     def poll(self) -> list[tuple[str, pa.Table]]:
-        """Return the new rows of the tables."""
+        """Return the new rows, as pairs of table name and rows."""
         return self._collect("poll")
 
     def watch(self, made: Iterable[tuple[str, pa.Table]]) -> None:
-        """Show every assembler rows that `poll` returned, to act on them."""
+        """Pass rows that `poll` returned to the `watch` method of every assembler."""
         for table, rows in made:
             self._tell("watch", table, rows)
 
     def finish(self) -> list[tuple[str, pa.Table]]:
-        """Return the rest: nothing more will be recorded."""
+        """Return the last new rows: recording has ended."""
         return self._collect("finish")
 
     def release(self) -> None:
-        """Let each free what the rows returned so far were made from: they are on the disk."""
+        """Let every assembler free the source data of the rows returned so far: the rows are on disk."""
         self._tell("release")
 
     def checkpoint(self) -> dict[str, dict[str, Any]]:
-        """Return by name the states from which another process can go on after the rows returned so far."""
+        """Return the state of each assembler, by name. Another process can continue from these states."""
         return {name: self._call(name, "checkpoint") or {} for name in list(self._assemblers)}
 
     def restore(self, states: Mapping[str, dict[str, Any]]) -> None:
-        """Go on from what another process's `checkpoint` returned."""
+        """Continue from the states that `checkpoint` returned in another process."""
         for name, state in states.items():
             if name in self._assemblers and state:
                 self._call(name, "restore", state)
 
     def may_revise(self, table: str) -> bool:
-        """Say whether an assembler may change rows of a table at the end."""
+        """Return whether any assembler may change rows of a table at the end."""
         return any(table in assembler.revises for assembler in self._assemblers.values())
 
     def revise(self, table: str, rows: pa.Table) -> pa.Table:
-        """Return the rows of a table as they are to stay."""
+        """Return the final rows of a table, after every assembler has revised the rows."""
         for name in list(self._assemblers):
             revised = self._call(name, "revise", table, rows)
             rows = rows if revised is None else revised
         return rows
 
     def describe(self) -> dict[str, Any]:
-        """Join what each says of the rank: lists one after the other, mappings into one, losses summed."""
+        """Return the rank.json fields of all assemblers: lists concatenated, mappings merged, `events_lost` summed."""
         fields: dict[str, Any] = {}
         for name in list(self._assemblers):
             for key, value in (self._call(name, "describe") or {}).items():
@@ -166,7 +173,7 @@ class Assembly:
             self._call(name, method, *args)
 
     def _call(self, name: str, method: str, *args: Any) -> Any:
-        """Call a method of an assembler; one that raises is switched off."""
+        """Call a method of an assembler and return its result; switch the assembler off if the method raises."""
         with self._shielded(name):
             return getattr(self._assemblers[name], method)(*args)
         return None
@@ -184,5 +191,5 @@ class Assembly:
 
 
 def lack_memory() -> OSError:
-    """Return the error of a process that the system gives no more memory."""
+    """Return the error of a process that gets no more memory from the system."""
     return OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))

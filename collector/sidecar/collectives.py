@@ -1,6 +1,6 @@
-"""Rows of `collectives` without a detailed window, from the calls that the training thread made.
+"""Rows of `collectives` for calls of the training thread outside of detailed windows.
 
-Of long runs only some steps are listed, the same ones on every rank: their calls are what the ranks have in common.
+In long runs only some steps are listed, the same steps on every rank, so that ranks can be compared.
 """
 
 from __future__ import annotations
@@ -17,16 +17,17 @@ from collector.sidecar.steps.calls import Call
 from collector.sidecar.steps.row_keeping import Done
 
 THIN_FROM = 50_000
-"""After so many calls every 16th step is listed, after 16 times as many every 256th, and so on."""
+"""Number of calls after which only every 16th step is listed. After 16 times as many calls it is every 256th, and so
+on."""
 _MOST_WAITING = 512
 _UNKNOWN = {"name": "(unknown)", "group": ""}
 _IN_BACKWARD = "DDP"
 _OF_TWO = ("send", "recv", "recv_anysource")
-"""What only two ranks of a group call."""
+"""Names of calls between only two ranks of a group."""
 
 
 class CollectiveRows:
-    """Takes the rows of `steps` as they are done."""
+    """A maker of rows of `collectives` from complete rows of `steps`."""
 
     def __init__(self, rank_folder: Path, clock: Clock) -> None:
         self._folder = rank_folder
@@ -34,12 +35,13 @@ class CollectiveRows:
         self._kinds: list[dict[str, Any]] = []
         self._indices: dict[str, int] = {}
         self._ended: dict[str, int] = {}
-        """Like `_indices`, but only what all ranks of a group call as often."""
+        """Number of ended calls by group, as in `_indices`, but only of calls that every rank of the group makes."""
         self._waiting: list[tuple[Call, dict[str, Any]]] = []
         self._usual: list[Call] = []
 
     def add(self, done: Done) -> None:
-        """Take in the calls that began in a row; those in a detailed window are listed from its trace."""
+        """Take in the calls that began in a row of `steps`. Calls in a detailed window are skipped: its trace lists
+        them."""
         if done.kind == "train":
             self._usual = list(done.row.calls)
         listed = is_listed(done.step, sum(self._indices.values())) and not done.row.detailed
@@ -54,19 +56,20 @@ class CollectiveRows:
                 self._waiting.append((call, {**kind, **row}))
 
     def take(self) -> list[dict[str, Any]]:
-        """Return the rows of the calls that are over; one that nobody has waited for yet comes later."""
+        """Return the rows of ended calls. A call that is still to be waited for comes later."""
         over = [entry for entry in self._waiting if not entry[0].is_open]
         waiting = [entry for entry in self._waiting if entry[0].is_open]
         self._waiting = waiting[-_MOST_WAITING:]
         return [self._describe(*entry) for entry in (*over, *waiting[:-_MOST_WAITING])]
 
     def finish(self) -> None:
-        """Nobody will wait for the others any more."""
+        """End all open calls: nothing will wait for them any more."""
         for call, _ in self._waiting:
             call.is_open = False
 
     def describe_next(self, ended: int, begun: Call | None) -> dict[str, Any]:
-        """Return the call that was begun, else what the step before called after so many: the next is likely the same."""
+        """Return the call that has begun, else the call at the same place in the step before: the next call is likely
+        the same."""
         call = begun or (self._usual[ended] if ended < len(self._usual) else None)
         if call is None:
             return {}
@@ -75,7 +78,8 @@ class CollectiveRows:
         return {"name": kind["name"], "bytes": call.bytes, "is_begun": begun is not None, "group": group}
 
     def describe_groups(self, calls: Sequence[Call]) -> list[dict[str, Any]]:
-        """Return the groups that collectives were called in, with how many have ended; `calls` are of the open row."""
+        """Return the process groups with collectives, and the number of ended calls in each. `calls` are the calls of
+        the open row."""
         if not self._kinds:
             self._find_kind(0)
         kinds = [self._find_kind(call.what) for call in calls]
@@ -94,15 +98,15 @@ class CollectiveRows:
 
     @property
     def backward_group(self) -> str | None:
-        """The group in which backwards reduce gradients without a call that is seen, None without one."""
+        """The process group in which backwards reduce gradients without a visible call, None if there is none."""
         return next((str(kind.get("group", "")) for kind in self._kinds if _IN_BACKWARD in str(kind["name"])), None)
 
     def count(self) -> int:
-        """Return how many calls the rows so far have ended."""
+        """Return the number of calls that ended in the rows so far."""
         return sum(self._indices.values())
 
     def checkpoint(self) -> dict[str, Any]:
-        """Return the calls so far by group. Those that wait are lost to a process that takes over."""
+        """Return the number of calls by group. Calls that are still open are lost to a process that takes over."""
         return {"collectives": dict(self._indices), "ended_calls": dict(self._ended)}
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -124,13 +128,14 @@ class CollectiveRows:
 
 
 def _is_of_all(kind: Mapping[str, Any]) -> bool:
-    """Say whether every rank of a group makes such a call; of DDP's reductions each rank reads as many as it has time for."""
+    """Return whether every rank of a group makes the same number of such calls. DDP's reductions are sampled, so they
+    differ."""
     name = str(kind["name"])
     return name not in _OF_TWO and _IN_BACKWARD not in name
 
 
 def is_listed(step: int, calls: int) -> bool:
-    """Say whether the calls of a step are listed, after so many calls before it."""
+    """Return whether the calls of a step are listed, given the number of calls before the step."""
     every, bound = 1, THIN_FROM
     while calls >= bound:
         every, bound = 16 * every, 16 * bound

@@ -1,4 +1,4 @@
-"""What a run says of what it does not cover: steps and input that were not seen, steps that were lost, tables not written."""
+"""Warnings of a run about what it does not cover: unseen steps and input, lost steps, tables that were not written."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NO_STEP_FOUND = "No training step was found: call profiler.step() after each ste
 
 
 def warn_of_lost_steps(ended: int, recorded: int) -> tuple[Warn, ...]:
-    """Return the warning of a run whose training thread ended more steps than it has rows, none of any other."""
+    """Return a warning if the training thread ended more steps than the run has rows, else nothing."""
     if recorded >= ended:
         return ()
     text = (
@@ -34,7 +34,7 @@ def warn_of_lost_steps(ended: int, recorded: int) -> tuple[Warn, ...]:
 
 
 def spell_problem(error: OSError, rank_folder: Path) -> str:
-    """Return what keeps the tables of a rank from being written, and what to do."""
+    """Return text on why the tables of a rank cannot be written, and what to do."""
     reason = error.strerror or str(error)
     where = error.filename or rank_folder
     remedy = spell_remedy(error)
@@ -43,7 +43,7 @@ def spell_problem(error: OSError, rank_folder: Path) -> str:
 
 
 def spell_remedy(error: OSError) -> str:
-    """Return what the user can do about an error of the system."""
+    """Return text on what the user can do about a system error."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return "Free space on the disk"
     if error.errno in (errno.EMFILE, errno.ENFILE):
@@ -57,7 +57,7 @@ def spell_remedy(error: OSError) -> str:
 
 GAP, DATA, H2D, TAIL = (PHASE_PLACES[name] for name in ("gap", "data_wait", "h2d", "tail"))
 UNSEEN_FRAC = 0.1
-"""Where no input is seen, and more than this of most steps passes outside of every known call, it may be input."""
+"""Share of a step outside of known calls above which unseen input is suspected, if most steps exceed it."""
 LEAST_STEPS = 5
 _INPUT = (
     "No input of the training was seen: no DataLoader, and nothing that the script marked. In {count} of {steps} steps, "
@@ -73,7 +73,7 @@ _BATCHES = (
 
 @dataclass
 class Seen:
-    """Of the training steps: how many, their length, their input; and how many lie outside of known calls for long."""
+    """Sums over the training steps: number, duration and input time. `gapped_steps` spent long outside of known calls."""
 
     steps: int = 0
     train_ns: int = 0
@@ -83,7 +83,8 @@ class Seen:
     called_batches: int = 0
 
     def add(self, durations_ns: Ints, phases_ns: Ints) -> None:
-        """Count training steps: an element each, and a row each with a column for each phase."""
+        """Add training steps. `durations_ns` has an element per step, `phases_ns` a row per step and a column per
+        phase."""
         outside_ns = phases_ns[:, (GAP, H2D, TAIL)].sum(1)
         self.steps += len(durations_ns)
         self.train_ns += int(durations_ns.sum())
@@ -91,12 +92,12 @@ class Seen:
         self.gapped_steps += int((outside_ns > UNSEEN_FRAC * durations_ns).sum())
 
     def add_batch(self, is_called: bool) -> None:
-        """Count an evaluation batch; `is_called` if only a call of the model says that it is one."""
+        """Add an evaluation batch. `is_called` is True if the batch is known only from a call of the model."""
         self.batches += 1
         self.called_batches += is_called
 
     def list_warnings(self, is_over: bool) -> tuple[Warn, ...]:
-        """Say what was not seen; whether there were steps at all is known when the recording `is_over`."""
+        """Return warnings about unseen steps and input. The warning about a run without steps needs `is_over`."""
         if is_over and not self.steps and not self.batches:
             return (Warn(STEPS_UNSEEN, NO_STEP_FOUND),)
         if not self.steps and self.called_batches > 1:

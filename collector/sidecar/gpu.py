@@ -11,7 +11,7 @@ from collector.sidecar.usage import Sample
 
 INSTALL = "Install nvidia-ml-py (`pip install nvidia-ml-py`) to see its power, utilisation, temperature and clock."
 POWER, HEAT, OTHER = 1, 2, 4
-"""Flags of the metric `throttle_flags`: what holds the clock of a GPU down."""
+"""Flags of the metric `throttle_flags`: the reasons for a lowered GPU clock."""
 # NVML's bits, the same under both of their names: limits in software, then those in hardware.
 _THROTTLING = {POWER: 0x04 | 0x80, HEAT: 0x20 | 0x40}
 # Set beside the bits above too: it says no more than that the hardware slows down.
@@ -20,10 +20,10 @@ _log = logging.getLogger("stepscope")
 
 
 class Gpus:
-    """The devices of one rank. `visible` is CUDA_VISIBLE_DEVICES of the trainer, None when it is not set.
+    """The GPUs of one rank. `visible` is CUDA_VISIBLE_DEVICES of the training process, None when it is not set.
 
-    CUDA numbers devices by speed and by what is visible, NVML by their place on the bus: the UUID that the trainer
-    noted decides, and where there is none the entries of CUDA_VISIBLE_DEVICES do.
+    CUDA numbers GPUs by speed and visibility, NVML by bus address. So a GPU is matched by the UUID in the notes of the
+    training process, or without a UUID by the entries of CUDA_VISIBLE_DEVICES.
     """
 
     def __init__(self, devices: Sequence[dict[str, Any]], visible: str | None, pid: int, library: Any = None) -> None:
@@ -44,7 +44,7 @@ class Gpus:
             self.signal = Signal("gpu", "unavailable", f"The GPU was not sampled: NVML says {error}.")
 
     def sample(self) -> Iterator[Sample]:
-        """Yield the figures of every device; one that a device does not have is left out."""
+        """Yield the metrics of every GPU. A metric that a GPU lacks is left out."""
         for index, handle in self._handles.items():
             for metric, read in self._readings(handle).items():
                 value = self._try(read)
@@ -70,7 +70,7 @@ class Gpus:
         }
 
     def _ask_reasons(self, handle: Any) -> int:
-        """Return NVML's bits that say why the clock is not at its highest; the call has had two names."""
+        """Return NVML's bits for the reasons of a lowered clock. The NVML call has two names, depending on the version."""
         nvml = self._library
         for name in ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons"):
             if hasattr(nvml, name):
@@ -88,7 +88,7 @@ class Gpus:
         return nvml.nvmlDeviceGetHandleByUUID(name)
 
     def _keep_used(self, found: dict[int, Any], pid: int) -> dict[int, Any]:
-        """Leave out devices of other ranks: those that the process has not opened, where NVML knows it by its number."""
+        """Leave out the GPUs of other ranks: those that this process has not opened, if NVML lists the process."""
         used = {}
         for index, handle in found.items():
             try:
@@ -101,13 +101,13 @@ class Gpus:
 
 
 def read_throttling(reasons: int) -> int:
-    """Return the flags of `throttle_flags` for NVML's bits. A GPU that idles, or was set to a clock, is not throttled."""
+    """Return the flags of `throttle_flags` for NVML's bits. An idle GPU, or a GPU with a set clock, is not throttled."""
     flags = sum(flag for flag, bits in _THROTTLING.items() if reasons & bits)
     return flags or (OTHER if reasons & _HARDWARE_SLOWDOWN else 0)
 
 
 def pick_visible(visible: str | None, index: int) -> str:
-    """Return the entry of CUDA_VISIBLE_DEVICES that CUDA numbers `index`: a number on the bus or a UUID."""
+    """Return entry number `index` of CUDA_VISIBLE_DEVICES: a GPU number or a UUID."""
     if visible is None:
         return str(index)
     entries = [entry.strip() for entry in visible.split(",")]

@@ -1,4 +1,4 @@
-"""The logs that the processes of a rank write, each followed until its writer has ended."""
+"""Followers of the logs that the processes of a rank write. Each log is read until its writer has ended."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ class Log(Protocol):
     ring: RecordReader
 
     def checkpoint(self) -> dict[str, Any]:
-        """Return `position`, where the next reader begins, and what else it must know."""
+        """Return the state for the next reader: `position`, where the next read begins, and anything else the reader
+        needs."""
 
 
 LogT = TypeVar("LogT", bound=Log)
@@ -26,10 +27,10 @@ Make = Callable[[RecordReader, dict[str, Any] | None], LogT]
 
 
 class LogFollower(Generic[LogT]):
-    """Follows every log of one kind. A log that is read to its end is removed once its rows are on disk.
+    """A follower of every log of one kind. A log that is read to its end is removed once its rows are on disk.
 
-    `pattern` and `fields` tell the kind. `make` gets the ring of a log, and what its `checkpoint` returned in an earlier
-    process. `number` puts those found at once in order; by default they go by their names.
+    `pattern` and `fields` define the kind. `make` takes the ring of a log and the `checkpoint` of an earlier process.
+    `number` orders logs that are found at once; the default order is by name.
     """
 
     def __init__(
@@ -47,11 +48,11 @@ class LogFollower(Generic[LogT]):
 
     @property
     def lost(self) -> int:
-        """Records that were overwritten before they were read."""
+        """Number of records that were overwritten before they were read."""
         return self._lost + sum(log.ring.lost for log in self._followed.values())
 
     def follow(self) -> Iterator[LogT]:
-        """Go through the logs that may have grown, new ones too. The caller must read each before it takes the next."""
+        """Yield each log that may have grown, new logs included. The caller must read a log before it takes the next."""
         self._find()
         for name, log in list(self._followed.items()):
             # Asked before the last read: what it wrote until then is there.

@@ -1,6 +1,6 @@
-"""The sidecar process: `python -m collector.sidecar RANK_FOLDER`. Started by the training process, outlives it.
+"""The sidecar process: `python -m collector.sidecar RANK_FOLDER`. The training process starts it, and it ends later.
 
-One recorder at a time: a lock on `rank_<r>/events/recorder.lock` that the kernel frees when its holder dies.
+One recorder runs at a time: it holds a lock on `rank_<r>/events/recorder.lock`, which the kernel frees when it dies.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ LOCK_FILE = "recorder.lock"
 
 @contextlib.contextmanager
 def hold_lock(rank_folder: Path, timeout_s: float = 0.0) -> Iterator[bool]:
-    """Hold the lock of a rank; gives False if another process still holds it after the time-out."""
+    """Hold the lock of a rank; yield False if another process still holds the lock after the time-out."""
     descriptor = open_inside(events_path(rank_folder) / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         yield _wait_for(descriptor, timeout_s)
@@ -43,7 +43,7 @@ def hold_lock(rank_folder: Path, timeout_s: float = 0.0) -> Iterator[bool]:
 
 
 def is_locked(rank_folder: Path) -> bool:
-    """Say whether somebody records this rank now."""
+    """Return whether a process records this rank now."""
     if not (events_path(rank_folder) / LOCK_FILE).exists():
         return False
     with hold_lock(rank_folder) as mine:
@@ -63,14 +63,14 @@ def _wait_for(descriptor: int, timeout_s: float) -> bool:
 
 FACT = "process_end"
 _EXIT_CODE = 49
-"""Place of `exit_code` in /proc/<pid>/stat behind the name: field 52 of proc_pid_stat(5)."""
+"""Index of `exit_code` among the fields of /proc/<pid>/stat after the name: field 52 of proc_pid_stat(5)."""
 _SIGNAL = 0x7F
 
 
 class ProcessWatch:
-    """Waits for the end of one process, on a thread of its own: what reads the log may be busy at that moment.
+    """A thread that waits for the end of one process, because the thread that reads the log may be busy at that moment.
 
-    Where the system has no pidfd, it only lets time pass.
+    Without pidfd in the system, `wait` only lets time pass.
     """
 
     def __init__(self, pid: int, is_running: bool) -> None:
@@ -84,16 +84,16 @@ class ProcessWatch:
                 self._thread.start()
 
     def wait(self, timeout_s: float) -> None:
-        """Return after that time, or once the process has ended."""
+        """Return after the time-out, or once the process has ended."""
         self._has_ended.wait(timeout_s)
 
     def join(self, timeout_s: float) -> None:
-        """Let the thread finish with a process that has ended; at once where there is none."""
+        """Wait for the thread to read how the process ended; return at once if there is no thread."""
         if self._thread is not None:
             self._thread.join(timeout_s)
 
     def describe(self) -> dict[str, Any]:
-        """Return the facts on the end of the process, none where it was not seen."""
+        """Return the facts on the end of the process, none if the end was not seen."""
         return {FACT: self._end} if self._end else {}
 
     def _watch(self, pidfd: int) -> None:
@@ -109,9 +109,9 @@ class ProcessWatch:
 
 
 def _read_status(pid: int) -> dict[str, int]:
-    """Return the signal or exit code of a process that its parent has not taken leave of; nothing of any other.
+    """Return the signal or exit code of an ended process that its parent has not reaped yet, else nothing.
 
-    Nothing of an exit code 0 either: whom the system does not show the field reads a 0 there.
+    Exit code 0 also gives nothing: the system shows 0 to a reader without permission.
     """
     with contextlib.suppress(OSError, ValueError, IndexError):
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()
@@ -125,15 +125,16 @@ def _read_status(pid: int) -> dict[str, int]:
 
 POLL_S = 0.2
 END_S = 0.5
-"""So long a process that is gone is waited for, so that the watching thread sees how it ended."""
+"""Time in seconds to wait for the watching thread to read how an ended process ended."""
 TAKEOVER_S = 30.0
 LOG_FILE = "sidecar.log"
 
 
 def start_sidecar(rank_folder: Path, log: int | None = None) -> subprocess.Popen[bytes]:
-    """Start the sidecar in a session of its own, so that a Ctrl-C for the training does not reach it. OSError if it cannot.
+    """Start the sidecar in a session of its own, where a Ctrl-C for the training does not reach it. Raise OSError if
+    impossible.
 
-    `log` is the descriptor of the event log, where it is in memory.
+    `log` is the descriptor of the event log, if the log is in shared memory.
     """
     environment = {
         **build_environment(),
@@ -181,12 +182,12 @@ def main(arguments: list[str]) -> int:
 
 
 def find_log(descriptor: int) -> Path:
-    """Return the path of an event log in memory, in the process that has the descriptor."""
+    """Return the path of an event log in shared memory, in the process that has the descriptor."""
     return Path(f"/proc/self/fd/{descriptor}")
 
 
 def record(recorder: Recorder) -> None:
-    """Poll until the training has finished, its process is gone, or somebody has removed the run."""
+    """Poll until the training has finished, its process is gone, or the run was removed."""
     recorder.flush()
     training = ProcessWatch(recorder.notes.pid, is_running(recorder.notes))
     while events_path(recorder.rank_folder).is_dir():
@@ -204,9 +205,10 @@ def record(recorder: Recorder) -> None:
 
 
 def finish_rank(rank_folder: Path, timeout_s: float = TAKEOVER_S, log: Path | None = None) -> bool:
-    """Finish what a sidecar that is gone has left; False if another process holds the rank. Does nothing if all is done.
+    """Finish the work of a sidecar that is gone; return False if another process holds the rank. Do nothing if all is
+    done.
 
-    `log` is the event log in memory, for the process that has it. OSError if the tables cannot be written.
+    `log` is the event log in shared memory, if this process has it. Raise OSError if the tables cannot be written.
     """
     if has_ended(rank_folder):
         return True  # there is nothing to lock any more
@@ -225,7 +227,7 @@ def finish_rank(rank_folder: Path, timeout_s: float = TAKEOVER_S, log: Path | No
 
 
 def has_ended(rank_folder: Path) -> bool:
-    """Say whether a recorder has finished this rank."""
+    """Return whether a recorder has finished this rank."""
     with contextlib.suppress(StepscopeError):
         manifest = read_manifest(rank_folder)
         return manifest is not None and manifest.ended_unix_ns is not None
@@ -233,7 +235,7 @@ def has_ended(rank_folder: Path) -> bool:
 
 
 def read_manifest(rank_folder: Path) -> RankManifest | None:
-    """Read rank.json; None if it is damaged or gone. NewerSchemaError for that of a newer version."""
+    """Read rank.json; return None if the file is damaged or gone. Raise NewerSchemaError for a file of a newer version."""
     path = rank_folder / RANK_FILE
     try:
         return decode_manifest(RankManifest, read_small_text(path), str(path))
@@ -242,15 +244,15 @@ def read_manifest(rank_folder: Path) -> RankManifest | None:
 
 
 def recover_run(run_path: Path) -> dict[int, str]:
-    """Make tables of what a run that was killed has left. Return one word per rank: recovered, complete, recording, lost.
+    """Make tables from the files of a killed run. Return one word per rank: recovered, complete, recording, lost.
 
-    A rank that is still recorded by a live process is left alone. OSError if the run cannot be listed.
+    A rank that a live process still records is left alone. Raise OSError if the run cannot be listed.
     """
     return {rank: recover_rank(rank_path(run_path, rank)) for rank in find_ranks(run_path)}
 
 
 def recover_rank(rank_folder: Path) -> str:
-    """Make tables of what one rank has left, as `recover_run`; return its word."""
+    """Make tables from the files of one rank of a killed run; return a word as `recover_run` does."""
     if has_ended(rank_folder):
         return "complete"
     try:
@@ -261,5 +263,5 @@ def recover_rank(rank_folder: Path) -> str:
 
 
 def is_running(notes: Notes) -> bool:
-    """Say whether the training process is alive; a number that was given to another process is not it."""
+    """Return whether the training process is alive. A later process with the same id is not the training process."""
     return is_alive(notes.pid, notes.pid_started)

@@ -1,4 +1,5 @@
-"""rank.json of a rank that is recorded: what the training process noted, what the assemblers say of it, what recording cost."""
+"""rank.json of a recorded rank: notes of the training process, descriptions of the assemblers, and the cost of
+recording."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ from collector.sidecar.coverage_warnings import STEPS_UNSEEN
 def build_manifest(
     notes: Notes, described: dict[str, Any], failed: dict[str, str], cpu_frac: float | None
 ) -> RankManifest:
-    """Make rank.json of what the trainer noted and what the assemblers describe."""
+    """Build rank.json from the notes of the training process and the descriptions of the assemblers."""
     signals = {name: Signal(name, **entry) for name, entry in notes.signals.items()}  # type: ignore[arg-type]
     signals |= {signal.name: signal for signal in read_signals(described)}
     signals |= {name: Signal(name, "failed", reason) for name, reason in failed.items()}
@@ -61,7 +62,7 @@ def read_signals(described: dict[str, Any]) -> list[Signal]:
 
 
 def _read_all(kind: Any, entries: Any) -> list[Any]:
-    """Make dataclasses of mappings, ignoring what they do not declare; what is one already stays."""
+    """Convert mappings to dataclasses, ignoring undeclared keys. Entries that are dataclasses already stay."""
     names = {entry.name for entry in dataclasses.fields(kind)}
     return [
         kind(**{key: value for key, value in entry.items() if key in names}) if isinstance(entry, dict) else entry
@@ -76,9 +77,9 @@ _MOST_ROWS = 5_000_000
 def measure_overhead(
     timed: dict[str, Any], described: dict[str, Any], windows: tuple[Window, ...], sidecar_cpu_frac: float | None
 ) -> Overhead:
-    """Return the cost of a step; without the times of the hooks only what is known otherwise.
+    """Return the cost of recording per step. Without hook timings, only the costs known otherwise are filled in.
 
-    `described` has the calls of all training steps in `cost`, and in `mean_step_ns` the mean step that readers are given.
+    `described` has the calls of all training steps in `cost`, and the mean step shown to readers in `mean_step_ns`.
     """
     stall, cost = sum(window.stall_ns for window in windows), described.get("cost", {})
     steps, hooks = cost.get("steps", 0), timed.get("hook_ns")
@@ -91,7 +92,7 @@ def measure_overhead(
 
 
 def find_mean_step(rank_folder: Path) -> float | None:
-    """Return the mean step as the pages and reports of the run give it, None without training steps."""
+    """Return the mean step as pages and reports show it, None without training steps."""
     files = parts.find_files(rank_folder, "steps")
     try:
         if sum(parts.count_rows(path) for path in files) > _MOST_ROWS:
@@ -103,7 +104,7 @@ def find_mean_step(rank_folder: Path) -> float | None:
 
 
 def _sum_hooks(calls: dict[str, float], hooks: dict[str, Any]) -> tuple[float, float | None, float | None]:
-    """Return the cost of the calls of a step and its bounds, which add up as independent errors do."""
+    """Return the cost of the hook calls of a step with its bounds. The errors add up as independent errors."""
     total, below, above = 0.0, 0.0, 0.0
     is_bounded = True
     for name, count in calls.items():

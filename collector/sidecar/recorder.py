@@ -1,7 +1,7 @@
-"""Record one rank: run the assemblers, write their rows as parts, keep rank.json true.
+"""Record one rank: run the assemblers, write their rows to files, keep rank.json up to date.
 
-The same recorder runs in the sidecar, inside analyse() when the sidecar is gone, and in recover; a lock keeps it one
-at a time. Whatever the disk does, it goes on with bounded memory.
+The same recorder runs in the sidecar, in analyse() when the sidecar is gone, and in recover. A lock allows one at a
+time. When the disk is slow or full, the recorder goes on with bounded memory.
 """
 
 from __future__ import annotations
@@ -37,31 +37,31 @@ from collector.sidecar.coverage_warnings import spell_problem
 from collector.sidecar.rank_manifest import build_manifest, find_mean_step, read_signals
 
 FLUSH_S = 3.0
-"""How often what is new is written to the disk, and waited for."""
+"""Seconds between two writes of new rows to the disk. Each write waits for the disk."""
 MOST_FLUSH_S = 30.0
 _FLUSHES_APART = 20.0
-"""A disk that takes long for it is left alone for so many times as long, up to MOST_FLUSH_S: the training needs it, too."""
+"""Factor for slow disks: the next write waits this many times the last write's duration, up to MOST_FLUSH_S."""
 MOST_PENDING_ROWS = 400_000
-"""Rows held while the disk is full, of all tables together; the oldest go first."""
+"""Most rows of all tables together that are held while the disk is full; the oldest rows are dropped first."""
 CHECKPOINT_FILE = "checkpoint.json"
 _EVENTS = Marked(re.compile(EVENTS_FOLDER), (NOTES_FILE, SAVED_FILE))
 _log = logging.getLogger("stepscope")
 
 
 class Recorder:
-    """Turns `events/` of one rank into tables. Call `poll` often, `finish` once."""
+    """The recorder that turns `events/` of one rank into tables. Call `poll` often, `finish` once."""
 
     def __init__(self, rank_folder: Path, log: Path | None = None, trainer: int = 0) -> None:
-        """Take over where the last recorder stopped. OSError or ValueError if the notes cannot be read.
+        """Continue where the last recorder stopped. Raise OSError or ValueError if the notes cannot be read.
 
-        `log` is the event log in memory, where it is no file of the run. `trainer` is the process that has started this
-        one to be recorded, 0 where there is none: its memory may be read.
+        `log` is the event log in shared memory, None if the log is a file of the run. `trainer` is the id of the
+        training process that started this process, else 0; the memory of that process may be read.
         """
         self.rank_folder = rank_folder
         self.notes = read_notes(rank_folder)
         self.problem: OSError | None = None
         self.process_end: dict[str, Any] = {}
-        """The facts on how the training process ended, once it has."""
+        """Facts on how the training process ended, empty while it runs."""
         self._log = log
         self._pending: dict[str, list[pa.Table]] = {}
         self._dropped = 0
@@ -80,13 +80,13 @@ class Recorder:
 
     @property
     def is_finished(self) -> bool:
-        """Whether the training thread has said that it records no more, as far as the notes and the log tell."""
+        """Whether the training thread has stopped recording, according to the notes and the log."""
         with contextlib.suppress(OSError):
             return bool(self.notes.finished) or is_finished(self._log or events_path(self.rank_folder) / WORDS_FILE)
         return False
 
     def poll(self) -> None:
-        """Take in what is new; write it when the last write is a while ago."""
+        """Take in new rows; write them if the last write is long enough ago."""
         made = self._assembly.poll()
         self._hold(made)
         self._assembly.watch(made)
@@ -94,9 +94,10 @@ class Recorder:
             self.flush()
 
     def finish(self, state: str) -> None:
-        """Take in the rest, write it, make one file of each table, and say how the rank ended.
+        """Take in the last rows, write them, merge the files of each table, and note how the rank ended.
 
-        Until the very end the last checkpoint stands, and what it was made from: who takes over makes the rest again.
+        The last checkpoint and its source data stay until the very end, so that a process that takes over can repeat
+        the rest.
         """
         self._hold(self._assembly.finish())
         self.problem = None
@@ -119,7 +120,7 @@ class Recorder:
                 remove_tree(events_path(self.rank_folder), _EVENTS)
 
     def _settle(self) -> bool:
-        """Leave one file of each table, which no loss of power takes away; False if the disk fails."""
+        """Merge the files of each table into one that survives a loss of power; return False if the disk fails."""
         try:
             parts.remove_parts(self.rank_folder, TABLES)
         except OSError as error:
@@ -128,13 +129,13 @@ class Recorder:
         return self.problem is None
 
     def _keeps_events(self) -> bool:
-        """Say whether what the tables were made from stays: it was asked for, or something could not be read from it."""
+        """Return whether `events/` is kept: the user asked for it, or something in it could not be read."""
         if self.notes.options.get("keep_events") or self._assembly.failed:
             return True
         return any(signal.state == "failed" for signal in read_signals(self._describe()))
 
     def flush(self) -> None:
-        """Write what is pending, then the checkpoint, then rank.json, all of it to the disk. What fails is `problem`."""
+        """Write pending rows, then the checkpoint, then rank.json, all to the disk. `problem` holds a failure."""
         begun = time.monotonic()
         self.problem = None
         self._anchor()
@@ -147,7 +148,7 @@ class Recorder:
         self._flush_s = min(max(FLUSH_S, _FLUSHES_APART * (self._flushed - begun)), MOST_FLUSH_S)
 
     def _anchor(self) -> None:
-        """Bring what the training process has made, which waits for no disk, to the disk: run.json and the folders."""
+        """Sync run.json and the folders to the disk. The training process made them, and waits for no disk."""
         if self._is_anchored:
             return
         self._is_anchored = True
@@ -158,12 +159,12 @@ class Recorder:
             sync_parents(self.rank_folder)
 
     def _sync_log(self) -> None:
-        """Bring the words that are in no row yet to the disk, and the emptiness of those that are."""
+        """Sync the words that are in no row yet to the disk, and the erasure of the words that are in rows."""
         with log_failure("the event log may not outlive a loss of power", level=logging.DEBUG):
             sync_file(events_path(self.rank_folder) / WORDS_FILE)
 
     def _save_notes(self) -> bool:
-        """Keep what the training process says: it changes its own file at any time, and waits for no disk."""
+        """Save a copy of the notes. The training process changes its own file at any time, and waits for no disk."""
         notes = self.read_notes()
         if notes == self._saved_notes:
             return True
@@ -176,7 +177,7 @@ class Recorder:
         return True
 
     def read_notes(self) -> Notes:
-        """Read again what the training process says."""
+        """Read the notes of the training process again."""
         try:
             self.notes = read_notes(self.rank_folder)
         except (OSError, ValueError) as error:
@@ -184,7 +185,7 @@ class Recorder:
         return self.notes
 
     def _hold(self, made: Iterable[tuple[str, pa.Table]]) -> None:
-        """Keep rows until they are written, as many as there is room for."""
+        """Keep rows until they are written; drop old rows beyond MOST_PENDING_ROWS."""
         for table, rows in made:
             self._pending.setdefault(table, []).append(rows)
             if table == "steps":
@@ -221,7 +222,7 @@ class Recorder:
         return self._try_replace(events_path(self.rank_folder) / CHECKPOINT_FILE, text)
 
     def _merge(self) -> None:
-        """Merge parts that the checkpoint knows; a new process must still be able to remove those it does not."""
+        """Merge the table files that the checkpoint lists. Other files stay, so that a new process can remove them."""
         for table, number in self._next_part.items():
             if number % parts.PARTS_PER_MERGE or self._merged.get(table) == number:
                 continue
@@ -232,7 +233,7 @@ class Recorder:
                 _log.warning("stepscope: the parts of %s stay as they are: %s", table, error)
 
     def _take_over(self) -> None:
-        """Go on after the last checkpoint; parts written after it are made again."""
+        """Continue after the last checkpoint. Table files written after it are made again."""
         try:
             saved = json.loads(read_small_text(events_path(self.rank_folder) / CHECKPOINT_FILE))
         except (OSError, ValueError):
@@ -267,7 +268,7 @@ class Recorder:
         self._try_replace(self.rank_folder / RANK_FILE, encode_manifest(manifest))
 
     def _try_replace(self, path: Path, text: str) -> bool:
-        """Write a small file to the disk; a full one keeps the old file and is False."""
+        """Write a small file to the disk. If the disk is full, keep the old file and return False."""
         try:
             replace_text(path, text, durable=True)
             return True

@@ -1,7 +1,7 @@
-"""Set aside the damaged files of a run and make them again from what is left beside them.
+"""Set aside the damaged files of a run, and make them again from the files that are left.
 
-The sources: `events/` for the tables of detailed windows and rank.json, the stretches in `phases` for `steps`, the
-notes of the ranks for run.json. What has no source left is lost, and said so.
+The sources are `events/` for the tables of detailed windows and rank.json, the rows of `phases` for `steps`, and the
+notes of the ranks for run.json. A file without a source is lost, and the result lists the loss.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ LOCK_S = 1.0
 
 
 def repair_manifest(run_path: Path) -> str:
-    """Make run.json again if it is damaged or gone. Return what was done, empty if it is whole.
+    """Make run.json again if it is damaged or gone. Return what was done, "" if run.json is whole.
 
-    Raises LinkedRunError if a link lies inside the run, TableBrokenError if there is no rank to make it from,
-    NewerSchemaError for a run of a newer version.
+    Raise LinkedRunError if a link lies inside the run, TableBrokenError if the run has no rank, NewerSchemaError for a
+    run of a newer version.
     """
     refuse_links(run_path)
     path = run_file(run_path)
@@ -87,13 +87,13 @@ def repair_manifest(run_path: Path) -> str:
 
 
 def mend_rank(rank_folder: Path) -> tuple[list[str], str]:
-    """Repair one rank and make its tables; return what was mended, and the word of `recover_run`."""
+    """Repair one rank and make its tables; return the repairs, and the word that `recover_run` gives."""
     mended = repair_rank(rank_folder)
     return list(mended), recover_rank(rank_folder)
 
 
 def repair_rank(rank_folder: Path) -> tuple[str, ...]:
-    """Repair the tables and rank.json of a rank, and return what was done, a sentence each; nothing while it records."""
+    """Repair the tables and rank.json of a rank. Return a sentence per repair, nothing while the rank records."""
     if not events_path(rank_folder).is_dir():  # an imported run: nobody records it
         return _repair_rank(rank_folder)
     with hold_lock(rank_folder, LOCK_S) as mine:
@@ -119,7 +119,7 @@ def _repair_rank(rank_folder: Path) -> tuple[str, ...]:
 
 
 def _restore(rank_folder: Path, table: str) -> str:
-    """Make one table again if it can be, and return what became of it."""
+    """Make one table again if possible; return a sentence on the result."""
     if table == "steps" and not parts.find_files(rank_folder, table):
         manifest = read_manifest(rank_folder)
         rows = rebuild_steps(rank_folder, manifest.windows if manifest else ())
@@ -136,7 +136,7 @@ def _find_broken(rank_folder: Path, table: str) -> list[Path]:
 
 
 def _is_broken(file: Path, table: str) -> bool:
-    """Read a file to its end, a batch at a time. One that a newer version wrote is not damaged."""
+    """Read a file to its end, a batch at a time, and return whether it is damaged. A file of a newer version is not."""
     try:
         parts.read_files([file], table, where=ds.scalar(False))
         with open_file(file, table) as source:
@@ -150,7 +150,7 @@ def _is_broken(file: Path, table: str) -> bool:
 
 
 def _rebuild_windows(rank_folder: Path) -> None:
-    """Read the traces of the detailed windows again, if they are still there, and keep the manifest otherwise."""
+    """Read the traces of the detailed windows again if they still exist. In rank.json only `windows` changes."""
     if not any(events_path(rank_folder).glob("window-*.note.json")):
         return
     before = read_manifest(rank_folder)
@@ -172,7 +172,7 @@ def _rebuild_windows(rank_folder: Path) -> None:
 
 
 def _repair_rank_manifest(rank_folder: Path) -> list[str]:
-    """Make rank.json again from the notes; without them the least that a rank has to say."""
+    """Make rank.json again from the notes; without notes, write the minimum. Return a sentence on the result."""
     path = rank_folder / RANK_FILE
     if path.exists():
         _set_aside(path)
@@ -189,7 +189,7 @@ def _repair_rank_manifest(rank_folder: Path) -> list[str]:
 
 
 def _find_state(rank_folder: Path) -> RunState:
-    """Return the state of a rank that has lost rank.json: a recorder leaves events/ until the tables are whole."""
+    """Return the state of a rank without rank.json. If `events/` is left, the recorder has not finished the tables."""
     if events_path(rank_folder).is_dir():
         return "crashed"
     path = run_file(rank_folder.parent.parent)
@@ -216,16 +216,16 @@ def _read_first_notes(run_path: Path, ranks: tuple[int, ...]) -> Notes | None:
 
 
 def _set_aside(file: Path, rank_folder: Path | None = None) -> None:
-    """Rename a damaged file; a part goes up beside the tables, where no compaction removes it."""
+    """Rename a damaged file. A file in a table's folder moves up beside the tables, where no merge removes it."""
     is_part = rank_folder is not None and file.parent != rank_folder
     target = file.parent.parent / f"{file.parent.name}.{file.name}" if is_part else file
     replace(file, target.with_name(target.name + BROKEN_SUFFIX))
 
 
 def rebuild_steps(rank_folder: Path, windows: Sequence[Window]) -> pa.Table | None:
-    """Return the rows of `steps` whose stretches are there, without samples; None if there are none.
+    """Return rows of `steps`, without samples, made from the rows of `phases`; None if `phases` has no rows.
 
-    A row with an update is a training step; one of a later step number than the row before it is, too.
+    A row with an update is a training step. So is a row with a higher step number than the row before.
     """
     try:
         stretches = parts.read_table(rank_folder, "phases").to_pandas()
@@ -271,7 +271,7 @@ def _name_kind(sums: Any, step: int) -> str:
 
 
 def _read_fetches(rank_folder: Path) -> dict[int, dict[str, int]]:
-    """Return the first fetch of each row: its loader, epoch, batch and samples."""
+    """Return loader, epoch, batch and samples of the first fetch of each row of `steps`."""
     try:
         fetches = parts.read_table(rank_folder, "fetches", ("index", "loader", "epoch", "batch", "samples")).to_pandas()
     except RunError:

@@ -1,4 +1,4 @@
-"""Python stacks of the training: the thread that reads them, and the number and words of each different one."""
+"""Python stacks of the training: the thread that samples stacks, and the number and text of each different stack."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from collector.frames.posting import TRAINER, Post
 from collector.frames.reading import Code, Place, StackReader
 
 MOST_STACKS = 4000
-"""Different ones that are told apart in a run; what comes after them is OTHER."""
+"""Most different stacks in a run; any further stack is OTHER."""
 MOST_PLACES = 50_000
 OTHER = "(other)"
 NOT_THEIRS = -1
-"""The number of a stack that is in code of ours, such as a clock."""
+"""Number of a stack that is in Stepscope's own code, such as a clock."""
 MOST_NUMBERS = 100_000
 UNDIVIDED = "fetch"
-"""Of a batch whose samples are not timed one by one: reading or transforming."""
+"""Stage of a batch whose samples are not timed one by one: reading or transforming."""
 INPUT_WAIT = "wait"
 _OUTER_FRAMES, _INNER_FRAMES = 40, 24
 _LEFT_OUT = "… (…:0)"
@@ -50,7 +50,7 @@ class Frame(NamedTuple):
 
 
 class Stack(NamedTuple):
-    """`text` is a line per frame, the outermost first. `entry` frames of it lie outside of the stage."""
+    """A stack as text: a line per frame, the outermost first. The first `entry` frames lie outside of the stage."""
 
     text: str
     stage: str | None
@@ -58,7 +58,7 @@ class Stack(NamedTuple):
 
 
 class StackBook:
-    """Gives each different stack a number."""
+    """A register that gives each different stack a number."""
 
     def __init__(self) -> None:
         self._frames: dict[Frame, int] = {}
@@ -71,7 +71,7 @@ class StackBook:
         return self._stacks[number]
 
     def number(self, reader: StackReader, places: Sequence[Place]) -> int:
-        """Return the number of a stack that was just read, the innermost frame first; NOT_THEIRS if it says nothing."""
+        """Return the number of a stack just read, the innermost frame first; NOT_THEIRS if the stack is of no use."""
         key = tuple(number for place in reversed(places) if (number := self._find(reader, place)) != _NO_FRAME)
         found = self._numbers.get(key)
         if found is None:
@@ -89,7 +89,7 @@ class StackBook:
         return len(self._stacks) - 1
 
     def forget(self) -> None:
-        """Look at what lies at each address again from here on."""
+        """Forget the known addresses, so that the code at each address is read again."""
         self._places.clear()
 
     def _find(self, reader: StackReader, place: Place) -> int:
@@ -113,7 +113,7 @@ class StackBook:
 
 
 def describe_stack(frames: Sequence[Frame]) -> Stack:
-    """Return what a stack says, without frames of ours and of the import system."""
+    """Return the text and stage of a stack, without frames of Stepscope and of the import system."""
     kept: list[str] = []
     stage, entry, is_timed = None, 0, False
     for frame in frames:
@@ -131,7 +131,7 @@ def describe_stack(frames: Sequence[Frame]) -> Stack:
 
 
 def _find_stage(frame: Frame, is_timed: bool) -> str | None:
-    """Return the stage that begins with a frame. The code that times stages is on the stack itself, where it times."""
+    """Return the stage that begins with a frame, None if none does."""
     if (frame.file.endswith(_FETCH[0])) and frame.name.endswith(_FETCH[1]):
         return "collate" if "collate_fn" in linecache.getline(frame.file, frame.line) else UNDIVIDED
     if not frame.is_ours:
@@ -151,23 +151,23 @@ def _clean(text: str) -> str:
 
 
 RATE_PER_S = 50.0
-"""Samples of the training thread, and of all workers together."""
+"""Samples per second of the training thread, and of all workers together."""
 MOST_CPU_FRAC = 0.005
-"""So much of the processors that the run may use is taken at most; where reading takes more there are fewer samples."""
+"""Largest share of the run's processors that sampling may use. If reading takes more, there are fewer samples."""
 MOST_SAMPLES = 20_000
-"""Held until they are taken away."""
+"""Most samples held until `take` is called."""
 MOST_WORKERS = 1_000
 _LOOK_S = 0.2
 _FORGET_S = 60.0
 _LEAST_WAIT_S = 0.002
 _LATENESS_WAITS = 10.0
 _CROWDED_WAIT_S = 0.1
-"""Where this thread wakes up late it waits longer, up to this."""
+"""Longest sleep between samples, in seconds, when this thread wakes up late."""
 _log = logging.getLogger("stepscope")
 
 
 class Sample(NamedTuple):
-    """`at_ns` is a perf_counter_ns reading, `stack` a number of the book."""
+    """One sampled stack. `at_ns` is a perf_counter_ns reading, `stack` a number of the StackBook."""
 
     at_ns: int
     replica: int
@@ -176,7 +176,7 @@ class Sample(NamedTuple):
 
 
 class StackSampler:
-    """Samples until `stop`. `take` may be called by another thread than the sampling one."""
+    """A thread that samples stacks until `stop`. Any thread may call `take`."""
 
     def __init__(self, offers: Offers, book: StackBook, processors: float = 1.0) -> None:
         self._budget_frac = MOST_CPU_FRAC * max(processors, 1.0)
@@ -194,20 +194,20 @@ class StackSampler:
 
     @property
     def refusal(self) -> str:
-        """Why no stack of the training thread can be read, "" if it can."""
+        """The reason why no stack of the training thread can be read, "" if stacks can be read."""
         return self._offers.refusal
 
     def start(self) -> None:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the sampling; what was sampled can still be taken."""
+        """End the sampling; `take` still returns the samples so far."""
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join(1.0)
 
     def take(self) -> list[Sample]:
-        """Return the samples since the last call, in the order of their times."""
+        """Return the samples since the last call, in time order."""
         taken, self._samples = self._samples, []
         return taken
 
@@ -229,14 +229,14 @@ class StackSampler:
                 self._sample_all()
 
     def _choose_wait(self, elapsed_s: float, used_at_start: float) -> float:
-        """Return how long to sleep: never the same, so that a rhythm of the training is not mistaken for its work."""
+        """Return how long to sleep. The time varies at random, so that samples do not follow a rhythm of the training."""
         used_s = time.thread_time() - used_at_start
         owed_s = used_s / self._budget_frac - elapsed_s - 1.0
         crowded_s = min(_LATENESS_WAITS * self._late_s, _CROWDED_WAIT_S)
         return max(random.uniform(0.5, 1.5) * max(1.0 / RATE_PER_S, crowded_s), min(owed_s, 1.0), _LEAST_WAIT_S)
 
     def _note_lateness(self, late_s: float) -> None:
-        """Remember how late this thread wakes up: where processors are scarce, the training feels each sample."""
+        """Note how late this thread wakes up. When processors are scarce, each sample slows the training."""
         self._late_s += (late_s - self._late_s) / 16
 
     def _look(self) -> None:
@@ -256,7 +256,7 @@ class StackSampler:
                 reader.forget()
 
     def _sample_all(self) -> None:
-        """Sample the training thread, and one of the workers in turn."""
+        """Sample the training thread, and one of the workers by turns."""
         if self._trainer is not None and not self._sample(*self._trainer):
             self._trainer = None
         while self._workers:
@@ -266,7 +266,7 @@ class StackSampler:
             del self._workers[self._turn]  # it is gone: the next one takes its turn
 
     def _sample(self, post: Post, reader: StackReader) -> bool:
-        """Take one sample; False if the process is gone."""
+        """Take one sample; return False if the process is gone."""
         at_ns = time.perf_counter_ns()
         try:
             places = reader.read()
@@ -283,6 +283,6 @@ class StackSampler:
 
 
 def _stay_behind() -> None:
-    """Let this thread never take a processor away when it wakes up: it waits for the end of a time slice."""
+    """Keep this thread from preempting another thread when it wakes up: it waits for the end of a time slice."""
     with contextlib.suppress(OSError, AttributeError):  # AttributeError: not on Linux
         os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))

@@ -1,7 +1,8 @@
 """One line on the stderr of the training, written by another process while the training stands still.
 
-A file that is opened anew has a position of its own: what the training writes next would overwrite the line. So where
-stderr is a regular file, as in `python train.py > job.log 2>&1`, the sidecar is given a duplicate, which shares the position.
+A file that is opened anew has its own position, so the training's next output would overwrite the line. If stderr is a
+regular file, as in `python train.py > job.log 2>&1`, the sidecar therefore inherits a duplicate that shares the
+position.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from contextlib import contextmanager, suppress
 
 _STDERR = 2
 _LONGEST = 2_000
-"""A pipe takes so much at once, or nothing."""
+"""Most bytes of a line: a pipe takes a write up to this size as a whole, or nothing."""
 
 
 def describe_terminal() -> list[int]:
-    """Return what tells the stderr of this process from any other file, empty where Python has none."""
+    """Return numbers that identify the stderr of this process among files, empty if Python has no stderr."""
     try:
         if sys.__stderr__ is None or sys.__stderr__.fileno() != _STDERR:
             return []
@@ -31,9 +32,9 @@ def describe_terminal() -> list[int]:
 
 @contextmanager
 def lend_log_file() -> Iterator[tuple[int, ...]]:
-    """Give a duplicate of stderr for a process that is to write to it, where it is a regular file; nothing otherwise.
+    """Yield a duplicate of stderr for another process to write to if stderr is a regular file, else nothing.
 
-    A pipe is not lent: its reader would wait for the end of that process too.
+    A pipe is not lent: its reader would also wait for the end of that process.
     """
     lent: list[int] = []
     with suppress(OSError):
@@ -47,11 +48,11 @@ def lend_log_file() -> Iterator[tuple[int, ...]]:
 
 
 def say_on_terminal(pid: int, terminal: list[int], text: str) -> bool:
-    """Write a line to the stderr of a process; False where it has none, another file in its place, or it is full.
+    """Write a line to the stderr of a process. Return False if stderr is missing, is another file now, or is full.
 
-    Other than a regular file that was lent, it is opened for this line alone: a descriptor that this process kept would hold
-    a pipe open after the training's end, and whoever reads it would wait. Nothing of it waits for a reader, and no terminal
-    is taken over.
+    A stderr that is no lent regular file is opened for this line alone: a descriptor kept here would hold a pipe open
+    after the training's end, and its reader would wait. The write never waits for a reader, and never takes over a
+    terminal.
     """
     line = "".join(letter if letter.isprintable() else " " for letter in text)[:_LONGEST] + "\n"
     path = f"/proc/{pid}/fd/{_STDERR}"

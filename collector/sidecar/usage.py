@@ -1,4 +1,4 @@
-"""What the machine, the training process and its workers used of processors, memory and disks, and where these were short."""
+"""Use of processors, memory and disks by the machine, the training process and its workers, and shortages of these."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _RESTS = ("collector.sidecar", "resource_tracker", "forkserver", "semaphore_trac
 
 
 class Sample(NamedTuple):
-    """One figure; `metric` is one of the table `resources`."""
+    """One value of a metric; `metric` is one of the table `resources`."""
 
     source: str
     metric: str
@@ -29,13 +29,14 @@ class Sample(NamedTuple):
 
 
 class Rates:
-    """Turns counters that only grow into what they grew by per second, source by source."""
+    """A converter from growing counters to their growth per second, for each source."""
 
     def __init__(self) -> None:
         self._before: dict[tuple[str, int, str], tuple[float, float]] = {}
 
     def grow(self, key: tuple[str, int, str], count: float) -> float | None:
-        """Return the growth per second since the last call with this key (source, process, metric), None at the first."""
+        """Return the growth per second since the last call with this key (source, process, metric), None at the first
+        call."""
         now, before = time.monotonic(), self._before.get(key)
         self._before[key] = (now, count)
         if before is None or now <= before[0]:
@@ -43,7 +44,7 @@ class Rates:
         return max(count - before[1], 0.0) / (now - before[0])
 
     def sample(self, source: str, pid: int, counters: Mapping[str, float | None]) -> Iterator[Sample]:
-        """Yield the growth of each counter that has one."""
+        """Yield the growth per second of each counter that has a value."""
         for metric, count in counters.items():
             rate = self.grow((source, pid, metric), count) if count is not None else None
             if rate is not None:
@@ -55,7 +56,7 @@ class Rates:
 
 
 class Processes:
-    """The trainer and its workers. A worker is known by the stage log that it writes; else by being a child."""
+    """The training process and its workers. A worker is a process that writes a stage log, else a child process."""
 
     def __init__(self, rank_folder: Path, trainer: int) -> None:
         self._events = events_path(rank_folder)
@@ -66,7 +67,8 @@ class Processes:
         self._rates = Rates()
 
     def sample(self) -> Iterator[Sample]:
-        """Yield what the trainer and each of its workers used since the last call; nothing when the trainer is gone."""
+        """Yield the use by the training process and each worker since the last call; nothing when the training process
+        is gone."""
         try:
             self._trainer = self._trainer or psutil.Process(self._pid)
             self._find_workers(self._trainer)
@@ -113,7 +115,8 @@ class Processes:
 
 
 class Machine:
-    """The whole machine: cores in use, also of those alone that the trainer may use, memory, what its disks read."""
+    """The whole machine: cores in use (also among the cores allowed to the training process), memory, and bytes read
+    from disks."""
 
     def __init__(self, trainer: int) -> None:
         self._trainer = trainer
@@ -135,7 +138,7 @@ def _count_busy_s(times: Any) -> float:
 
 
 def _read_usable_s(trainer: int) -> float | None:
-    """Return how long the processors were busy that the trainer may use, None where that is not known."""
+    """Return the busy seconds of the processors that the training process may use, None if unknown."""
     try:
         usable = os.sched_getaffinity(trainer)
         return sum(
@@ -146,7 +149,8 @@ def _read_usable_s(trainer: int) -> float | None:
 
 
 def name_workers(events: Path) -> dict[int, str]:
-    """Return the workers that write a stage log, by process id; those of further loaders say so."""
+    """Return names of the workers that write a stage log, by process id. The names for further loaders include the
+    loader."""
     names: dict[int, str] = {}
     for path in events.glob(RING_PATTERN):
         fields = path.stem.split("-")  # stages-<loader>-<epoch>-<worker>-<pid>-<time>
@@ -157,7 +161,7 @@ def name_workers(events: Path) -> dict[int, str]:
 
 
 def _read_command(child: psutil.Process) -> str:
-    """Return what a child runs; empty for one that is gone, or so new that its program is not in place yet."""
+    """Return the command of a child process; "" if the child is gone, or too new to have its program."""
     try:
         return " ".join(child.cmdline())
     except psutil.Error:
@@ -165,12 +169,12 @@ def _read_command(child: psutil.Process) -> str:
 
 
 def _may_be_worker(command: str) -> bool:
-    """Say whether a command is like a worker's: one that was forked runs the trainer's own."""
+    """Return whether a command may be a worker's. A forked worker has the command of the training process."""
     return "python" in command and not any(rest in command for rest in _RESTS)
 
 
 def _read_disk_bytes(process: psutil.Process) -> float | None:
-    """Return what a process had read from disks (not from the cache); None where the system does not tell."""
+    """Return the bytes that a process has read from disks (not from the cache); None if the system does not give them."""
     try:
         return float(process.io_counters().read_bytes)
     except (AttributeError, psutil.Error):
@@ -178,9 +182,9 @@ def _read_disk_bytes(process: psutil.Process) -> float | None:
 
 
 def _read_schedule(pid: int) -> dict[str, float]:
-    """Return how long the main thread has run, how long it could have but had no processor, and how often it was put on one.
+    """Return seconds running, seconds ready without a processor, and the number of times scheduled, of the main thread.
 
-    Empty where the system does not tell: it is Linux that does.
+    Empty outside of Linux.
     """
     try:
         ran_ns, waited_ns, times = Path(f"/proc/{pid}/schedstat").read_text(encoding="ascii").split()
@@ -194,12 +198,12 @@ def _read_schedule(pid: int) -> dict[str, float]:
 
 
 READ_AGAIN = 20
-"""Samples after which the notes are read again: threads come and go."""
+"""Number of samples after which the notes are read again, because threads come and go."""
 MOST_THREADS = 16
 
 
 class PythonThreads:
-    """Samples of the metric `python_threads_cores`, nothing where there are no such threads. Some 15 µs a thread."""
+    """Samples of the metric `python_threads_cores`, nothing without such threads. The cost is some 15 µs per thread."""
 
     def __init__(self, rank_folder: Path, pid: int, proc: Path = Path("/proc")) -> None:
         self._rank_folder = rank_folder
@@ -244,7 +248,7 @@ _PRESSURE = Path("/proc/pressure/memory")
 
 
 class Pressure:
-    """Samples of source `cgroup` and of `system`; nothing where the system tells nothing."""
+    """Samples of sources `cgroup` and `system`; nothing if the system gives no values."""
 
     def __init__(self, pid: int, root: Path = _ROOT, proc: Path = Path("/proc")) -> None:
         groups = find_groups(pid, root, proc)
@@ -285,9 +289,9 @@ class Pressure:
 
 
 def find_groups(pid: int, root: Path, proc: Path) -> list[Path]:
-    """Return the folders that may speak of a process's processors, the nearest first.
+    """Return the cgroup folders that may limit a process's processors, the nearest first.
 
-    In a container the path in /proc may be the host's, and the group's own folder is the root of the mount.
+    In a container the path in /proc may be the host's, and the cgroup's own folder is the root of the mount.
     """
     try:
         lines = (proc / str(pid) / "cgroup").read_text(encoding="utf-8", errors="surrogateescape").splitlines()
@@ -308,7 +312,7 @@ def find_groups(pid: int, root: Path, proc: Path) -> list[Path]:
 
 
 def read_counts(file: Path) -> dict[str, int]:
-    """Return the lines `name number` of a file, none where it cannot be read."""
+    """Return the lines `name number` of a file as a mapping, empty if the file cannot be read."""
     try:
         fields = [line.split() for line in file.read_text(encoding="ascii").splitlines()]
     except (OSError, ValueError):
@@ -317,7 +321,7 @@ def read_counts(file: Path) -> dict[str, int]:
 
 
 def read_stalled_us(file: Path) -> int | None:
-    """Return for how long at least one process has waited for memory, None where the kernel does not say."""
+    """Return the microseconds in which at least one process waited for memory, None if the kernel does not give them."""
     try:
         first = file.read_text(encoding="ascii").splitlines()[0].split()
     except (OSError, ValueError, IndexError):

@@ -1,4 +1,4 @@
-"""One file per group of tables; each declares ASSEMBLER. They run in the sidecar, in analyse() and in recover.
+"""One file per group of tables; each declares ASSEMBLER. Assemblers run in the sidecar, in analyse() and in recover.
 
 Must not import torch or each other.
 """

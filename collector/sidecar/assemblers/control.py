@@ -1,9 +1,9 @@
-"""Orders for a run that records: `profiler/control.json`, written by hand or by the web page, watched here.
+"""Orders for a run that records: `profiler/control.json`, written by hand or by the web page, is watched here.
 
     {"window": {"first": 500, "count": 5}}
 
-takes a detailed window of steps 500 to 504 on every rank; from the next step on if 500 has passed. The training thread
-never looks at the file: an order that is understood becomes one word in shared memory.
+takes a detailed window of steps 500 to 504 on every rank, or of the next five steps if step 500 has passed. The
+training thread never reads the file: a valid order becomes one word in shared memory.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _log = logging.getLogger("stepscope")
 
 
 class ControlAssembler(Assembler):
-    """Makes no table. A file that is not understood is a warning of the run until it is mended."""
+    """An assembler without a table. An invalid control file is a warning of the run until the file is corrected."""
 
     kept = ("stamp", "problem")
 
@@ -69,7 +69,7 @@ class ControlAssembler(Assembler):
         return changed
 
     def _obey(self) -> str:
-        """Read the file and pass the order on; return what is wrong with it."""
+        """Read the control file and pass its order on. Return what is wrong with the file, "" if nothing is."""
         try:
             request = read_control(self._run_path)
             if self._is_off:

@@ -1,4 +1,5 @@
-"""Mark logs to the tables `ranges`, `stages` and `queues`: what a script named itself, in all its processes."""
+"""Mark logs to the tables `ranges`, `stages` and `queues`: the names that a script gives to its own work, in every
+process."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ from collector.sidecar.assembler import Assembler
 from collector.sidecar.log_followers import LogFollower
 
 MOST_HELD = 10_000
-"""Ranges that wait for their device time; beyond that the oldest go without it."""
+"""Most ranges that wait for their device time; beyond this number the oldest ranges are written without a device time.
+"""
 _PROCESS_SHIFT = 40
 _OWN_LOADER = -1
 
@@ -28,7 +30,7 @@ Rows = dict[str, list[Row]]
 
 
 class MarkAssembler(Assembler):
-    """Reads every mark log of the rank."""
+    """The assembler that reads every mark log of the rank."""
 
     revises = ("ranges",)
 
@@ -58,7 +60,7 @@ class MarkAssembler(Assembler):
         return tables
 
     def revise(self, table: str, rows: pa.Table) -> pa.Table:
-        """Leave out the ranges that were dropped after their children had been written, children included."""
+        """Remove dropped ranges and their children, which had been written before the range was dropped."""
         if table != "ranges" or not self._dropped:
             return rows
         ids = rows["id"].to_numpy()
@@ -145,7 +147,7 @@ class MarkAssembler(Assembler):
             rows["ranges"].append(row)
 
     def _drop(self, number: int) -> None:
-        """Note a range that does not count; its rows on disk are removed when the parts become one file."""
+        """Note a dropped range. Its rows on disk are removed when the files of the table are merged."""
         self._dropped.add(number)
         self._held = {key: row for key, row in self._held.items() if row["parent"] != number}
 
@@ -165,7 +167,7 @@ class MarkAssembler(Assembler):
         }
 
     def _number_replica(self, log: _LogReader, name: str, span: StageSpan) -> int:
-        """Return the replica that the script named, else number the threads that run the stage."""
+        """Return the replica number that the script gave, else a number for the thread that runs the stage."""
         if span.replica >= 0:
             return span.replica
         known = self._replicas
@@ -189,7 +191,7 @@ class MarkAssembler(Assembler):
 
 
 class _LogReader:
-    """One mark log: its names, and its place among the processes of the rank."""
+    """A reader of one mark log, with the names in the log and the number of its process within the rank."""
 
     def __init__(self, ring: RecordReader, saved: dict[str, Any]) -> None:
         self.ring = ring
@@ -200,11 +202,11 @@ class _LogReader:
         return {"position": self.ring.position, "names": self.names, "process": self._process}
 
     def number(self, range_id: int) -> int:
-        """Return the number of a range that no other process of the rank uses."""
+        """Return a number for the range that is unique among all processes of the rank."""
         return int(self._process << _PROCESS_SHIFT) + range_id
 
     def path(self, name: int) -> list[str]:
-        """Return the names from the outermost range to this one."""
+        """Return the names of the ranges from the outermost to this range."""
         found: list[str] = []
         while name in self.names:
             name, text = self.names[name]
@@ -213,7 +215,7 @@ class _LogReader:
 
 
 def _find_time(path: Path) -> int:
-    """Return when a log was made: it stands in the name."""
+    """Return the creation time of a log, taken from its file name."""
     return int(path.stem.rpartition("-")[2])
 
 

@@ -1,4 +1,4 @@
-"""What the machine was doing: processor, memory, disk and GPU, of the system, the training process and its workers."""
+"""Use of processors, memory, disks and GPUs: by the whole machine, by the training process and by its workers."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from collector.sidecar.usage import Machine, Pressure, Processes, PythonThreads
 
 EVERY_S = 0.5
 LOOK_AGAIN = 20
-"""Samples after which the GPUs that the process has opened are looked for again."""
+"""Number of samples between two searches for the GPUs that the process has opened."""
 
 
 class ResourcesAssembler(Assembler):
-    """Samples on its own clock while it is polled; offline, from what a run has left, there is nothing to sample."""
+    """The assembler of resource samples, taken on its own clock while it is polled. Offline there is nothing to sample."""
 
     def __init__(self, rank_folder: Path, clock: Clock) -> None:
         super().__init__(rank_folder, clock)

@@ -1,4 +1,4 @@
-"""Python stacks to the table `stacks`: how often each was seen, by phase or by stage of the data pipeline."""
+"""Python stacks to the table `stacks`: the number of samples of each stack, by phase or by stage of the data pipeline."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from collector.sidecar.steps.steady import Steady
 
 _ROWS_PER_AGE = 50.0
 _LONGEST_SUM_S = 300.0
-"""Samples are summed over a fiftieth of what was recorded so far, at most over so long: then the sums are written."""
+"""Longest time in seconds between two writes of the sums. The usual time is a fiftieth of the recorded time."""
 
 
 class _Key(NamedTuple):
@@ -37,7 +37,8 @@ class _Key(NamedTuple):
     phase: str | None
     stack: int
     long_row: int = 0
-    """Samples of a step that the job may have stood still in are summed apart: no average covers it."""
+    """Start of a row of `steps` in which the job may have stood still, else 0. Averages leave such rows out, so sums
+    are separate."""
 
 
 class _Sum(NamedTuple):
@@ -47,7 +48,8 @@ class _Sum(NamedTuple):
 
 
 class StacksAssembler(Assembler):
-    """Samples in a thread of its own from the first poll on; offline, from what a run has left, there is nothing to read."""
+    """The assembler of stacks, sampled in a thread of its own from the first poll on. Offline there is nothing to
+    sample."""
 
     def __init__(self, rank_folder: Path, clock: Clock) -> None:
         super().__init__(rank_folder, clock)
@@ -73,7 +75,7 @@ class StacksAssembler(Assembler):
             self._sampler = StackSampler(offers, self._book, self._processors)
 
     def listen(self, others: Mapping[str, Assembler]) -> None:
-        """Hear of the rows of steps while they are made: the phases in them have times that no table keeps."""
+        """Subscribe to the rows of steps as they are made: only then are the times of the phases in a row available."""
         steps: Any = others.get("steps")
         if self._sampler is not None and steps is not None:
             steps.listeners.append(self._filer)
@@ -99,7 +101,7 @@ class StacksAssembler(Assembler):
         return self._build()
 
     def derive(self, table: str, rows: pa.Table) -> dict[str, pa.Table]:
-        """Return what the last rows of steps made known."""
+        """Return the stack rows whose phases are known from the latest rows of `steps`."""
         if not self._is_over or table != "steps":
             return {}
         self._count()
@@ -115,12 +117,12 @@ class StacksAssembler(Assembler):
         return {"signals": [{"name": "stacks", "state": "unavailable", "reason": refusal}]} if refusal else {}
 
     def find_newest(self, since_ns: int) -> str:
-        """Return the last stack of the training thread, "" if none was read since that time."""
+        """Return the text of the newest stack of the training thread, "" if none was read since `since_ns`."""
         newest = self._filer.find_newest(since_ns)
         return self._book[newest.stack].text if newest is not None else ""
 
     def _take_new(self) -> Iterable[Sample]:
-        """Return the new samples of the training thread; those of workers need no phase."""
+        """Return the new samples of the training thread. Samples of workers need no phase and are counted here."""
         new = self._sampler.take() if self._sampler is not None else []
         self._workers += [sample for sample in new if sample.replica != TRAINER]
         return [sample for sample in new if sample.replica == TRAINER]
@@ -162,14 +164,14 @@ class StacksAssembler(Assembler):
 
 
 LONG_TIMES = 4
-"""A row in which the job may have stood still is so many times as long as the one before."""
+"""A row in which the job may have stood still is at least this many times as long as the row before."""
 MOST_WAITING = 20_000
-"""Samples of one row that is not complete; the oldest go first."""
+"""Most samples held for a row that is not complete yet; the oldest samples are dropped first."""
 
 
 class Filed(NamedTuple):
-    """A sample with the kind of the row of steps, and the phase where that is known; `long_row` is the start of one that
-    the job may have stood still in, 0 for any other."""
+    """A sample, the kind of its row of `steps`, and its phase (None if unknown). `long_row` is the start of the row if
+    the job may have stood still in that row, else 0."""
 
     sample: Sample
     kind: str | None
@@ -178,10 +180,11 @@ class Filed(NamedTuple):
 
 
 class PhaseFiler:
-    """`see_row` and `see_steady` get the rows in time order; `more` gives the samples that were taken since."""
+    """A finder of the phase of each sample. `see_row` and `see_steady` take rows in time order; `more` returns new
+    samples."""
 
     def __init__(self, more: Callable[[], Iterable[Sample]], least_ns: int = 0) -> None:
-        """`least_ns` is the shortest standstill, 0 or less where there are none."""
+        """`least_ns` is the shortest standstill; 0 or less switches standstills off."""
         self._more = more
         self._least_ns = least_ns
         self._usual_ns = 0
@@ -193,7 +196,7 @@ class PhaseFiler:
         self._waiting.extend(self._more())
 
     def find_newest(self, since_ns: int) -> Sample | None:
-        """Return the last sample that waits for its row, None if it was taken before that time."""
+        """Return the newest sample that waits for its row, None if the sample is older than `since_ns`."""
         newest = self._waiting[-1] if self._waiting else None
         return newest if newest is not None and newest.at_ns >= since_ns else None
 
@@ -224,7 +227,7 @@ class PhaseFiler:
             self._filed.append(Filed(sample, "train", PHASE_NAMES[steady.labels[stretch]], long_rows[row]))
 
     def _find_long(self, start: int, end: int) -> int:
-        """Return the start of a row in which the job may have stood still, 0 for any other."""
+        """Return the start of the row if the job may have stood still in the row, else 0."""
         length, usual = end - start, self._usual_ns
         if 0 < self._least_ns <= length and length >= LONG_TIMES * usual:
             return start
@@ -232,7 +235,7 @@ class PhaseFiler:
         return 0
 
     def _take_between(self, start_ns: int, end_ns: int) -> list[Sample]:
-        """Return the samples of a row, and drop those before it: they lie in none."""
+        """Return the samples within a row, and drop earlier samples, which are in no row."""
         self.drain()
         waiting, found = self._waiting, []
         while waiting and waiting[0].at_ns < end_ns:

@@ -1,4 +1,4 @@
-"""Stage logs to the table `stages`: what each worker (and the pin thread) did with each batch, and what it waited for."""
+"""Stage logs to the table `stages`: the work and the waits of each worker (and the pin thread) for each batch."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from collector.sidecar.log_followers import LogFollower
 
 _KEPT_BATCHES = 4096
 _HERE = "batches here"
-"""Among the names of logs in a checkpoint."""
+"""Key in a checkpoint for batches that the training process made itself; the other keys are names of logs."""
 _SHORTEST_SEND_WAIT_NS = 20_000
-"""A shorter wait for the pipe is the scheduler's, and stays in the sending."""
+"""Shortest wait for the pipe that is recorded. A shorter wait is due to the scheduler and counts as sending."""
 
 
 class Row(NamedTuple):
-    """One row of `stages`, in the order of the columns of its declaration; times are still perf_counter_ns readings."""
+    """One row of `stages`, in the order of the declared columns. Times are perf_counter_ns readings."""
 
     stage: str
     replica: int
@@ -50,7 +50,7 @@ class Row(NamedTuple):
 
 
 class StageAssembler(Assembler):
-    """Reads every stage log of the rank."""
+    """The assembler that reads every stage log of the rank."""
 
     def __init__(self, rank_folder: Path, clock: Clock) -> None:
         super().__init__(rank_folder, clock)
@@ -61,7 +61,7 @@ class StageAssembler(Assembler):
         self._here = BatchesHere()
 
     def derive(self, table: str, rows: pa.Table) -> dict[str, pa.Table]:
-        """Make rows of batches that were not timed, of what their fetches took."""
+        """Return estimated stage rows for batches that were not timed, from the durations of their fetches."""
         if table != "fetches" or self._here.is_empty:
             return {}
         # What was written of those batches came before the end of their fetch, so it is there by now.
@@ -99,14 +99,14 @@ class StageAssembler(Assembler):
 
 
 class _Shares:
-    """How timed batches divided their work: what untimed ones are divided by."""
+    """The shares of work in timed batches, by which the work of untimed batches is divided."""
 
     def __init__(self) -> None:
         self.read_ns = 0
         self.parts_ns: dict[str, int] = {}
 
     def divide(self, work_ns: int) -> tuple[int, list[tuple[str, int]]]:
-        """Return the reading and each transform of so much work; together they are all of it."""
+        """Divide a duration of work into reading and each transform; the returned times sum to `work_ns`."""
         whole = self.read_ns + sum(self.parts_ns.values())
         if not whole:
             return work_ns, []
@@ -130,9 +130,9 @@ class _LogReader:
         return {"position": position, "names": self._names}
 
     def read(self, items: OrderedDict[tuple[int, ...], int], here: BatchesHere) -> list[Row]:
-        """Return the rows of the records since the last call. `items` remembers how many samples a batch has.
+        """Return the rows of the records since the last call. `items` keeps the number of samples of each batch.
 
-        `here` learns from what the training process made itself.
+        `here` takes the timed batches that the training process made itself.
         """
         rows: list[Row] = []
         records = self.ring.read().tolist()
@@ -157,7 +157,8 @@ class _LogReader:
         return rows
 
     def _place_batch(self, batch: Batch) -> Iterable[Row]:
-        """Lay the stages of a batch end to end: samples interleave them, so only their sums are known."""
+        """Return the stages of a batch as rows laid end to end. Samples interleave the stages, so only the sums are
+        known."""
         parts = [part for part in self._parts if part[:3] == batch[:3]]
         self._parts.clear()
         place = batch[:3]
@@ -238,7 +239,7 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass
 class _Division:
-    """What the timed batches of one loader took. `work_ns` of `fetch_ns` was the making of the batch."""
+    """Sums over the timed batches of one loader. `work_ns` is the share of `fetch_ns` in which the batch was made."""
 
     read_ns: int = 0
     collate_ns: int = 0
@@ -248,7 +249,7 @@ class _Division:
     fetch_ns: int = 0
 
     def spread(self, fetch_ns: Ints) -> tuple[list[tuple[str, str | None]], Ints]:
-        """Return the stages, and what each took of each of these fetches: an array of (fetches, stages)."""
+        """Return the stages, and the time of each stage in each fetch: an array of shape (fetches, stages)."""
         stages = [("read", None), *(("transform", name) for name in self.parts_ns), ("collate", None)]
         sums = np.array([self.read_ns, *self.parts_ns.values(), self.collate_ns], np.float64)
         share = min(self.work_ns / self.fetch_ns, 1.0) if self.fetch_ns else 1.0
@@ -258,7 +259,8 @@ class _Division:
 
 
 class BatchesHere:
-    """`learn` from the batches that were timed, `divide` the fetches of the others."""
+    """Batches made by the training process itself. `learn` takes timed batches, `divide` splits the fetches of untimed
+    batches."""
 
     def __init__(self) -> None:
         self._divisions: dict[int, _Division] = {}
@@ -270,7 +272,7 @@ class BatchesHere:
         return not self._divisions
 
     def learn(self, batch: Batch, parts: Iterable[tuple[str, int]]) -> None:
-        """Take in a batch that has rows of its own."""
+        """Add a timed batch, which has rows of its own, to the sums."""
         self._written[batch[:3]] = batch.done_ns - batch.picked_ns
         if len(self._written) > _MOST_OPEN:
             self._written.popitem(last=False)
@@ -283,7 +285,7 @@ class BatchesHere:
                 division.parts_ns[name] = division.parts_ns.get(name, 0) + part_ns
 
     def divide(self, fetches: pa.Table) -> list[dict[str, Any]]:
-        """Return columns of `stages`, of one loader each, for those fetches whose batch was not timed."""
+        """Return columns of `stages` for the fetches of untimed batches, one mapping per loader."""
         loaders, epochs, batches, starts, durations = (fetches[name].to_numpy() for name in _COLUMNS)
         samples = fetches["samples"].fill_null(0).to_numpy()
         keys = zip(loaders.tolist(), epochs.tolist(), batches.tolist(), durations.tolist(), strict=True)
@@ -317,7 +319,7 @@ class BatchesHere:
 
 
 def _lay_out(division: _Division, place: dict[str, Ints], starts: Ints, durations: Ints) -> dict[str, Any]:
-    """Lay the stages of each batch end to end, up to the end of its fetch."""
+    """Lay the stages of each batch end to end, so that the last stage ends with the fetch."""
     stages, taken = division.spread(durations)
     count = len(stages)
     begins = (starts + durations - taken.sum(1))[:, None] + np.cumsum(taken, 1) - taken

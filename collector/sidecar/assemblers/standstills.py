@@ -1,12 +1,12 @@
-"""Whether the training thread stands still: told in rank.json while it does, and on its terminal by one line.
+"""Detection of a training thread that stands still: noted in rank.json while it lasts, and in one line on the terminal.
 
-From the run itself follows how long nothing may happen: twenty of its usual steps, at most five minutes, twice the
-longest silence that it has got over without standing still, and half a minute at least. That is for ranks that wait for another one. Where
-nothing tells a hang from long work, twice as long must pass, or ten times: outside of the known calls a script may
-evaluate, save or download, and a process that computes, saves or compiles is at work.
+The limit for silence comes from the run itself: twenty of its usual steps (at most five minutes), twice the longest
+silence that was no standstill, and at least half a minute. This limit is for ranks that wait for another rank. Where a
+hang looks like long work, the limit is twice as long, or ten times: outside of the known calls a script may evaluate,
+save or download, and a process that computes, saves or compiles is at work.
 
-A standstill that the job got over stays in rank.json, so that no average covers its step. What comes again and again
-is how the run works, and is forgotten.
+A standstill that the job got over stays in rank.json, so that averages leave its step out. A regular silence belongs to
+the normal run, and is forgotten.
 """
 
 from __future__ import annotations
@@ -45,22 +45,24 @@ from collector.sidecar.steps.rows import UNKNOWN, Moment
 from collector.sidecar.terminal import say_on_terminal
 
 START_TIMES = 10
-"""Before the second step, which compiles, starts workers and fills caches."""
+"""Factor on the limit before the second step: the first step compiles, starts workers and fills caches."""
 STEPS = 20
 MOST_STEPS_NS = 300 * 10**9
 SILENCES = 2
 ALONE_TIMES, WORKING_TIMES = 2, 10
 HELD_NS = 5 * 10**9
-"""This process looks five times a second: where it did not for so long, the machine held it up, and the training too."""
+"""Longest gap between two looks of this process, which looks five times a second. After a longer gap the machine was
+held up."""
 BUSY_FRAC = 0.5
-"""Share of a processor from which the process computes."""
+"""Share of a processor above which the process is at work."""
 _NOTED_NS = 10 * 10**9
 _LOOK_S = 3.0
 _RECENT = 200
 
 
 class StandstillAssembler(Assembler):
-    """Makes no table. It looks at the end of the event log, and at the processor time of a process that stands still."""
+    """An assembler without a table. It reads the end of the event log, and the processor time of a process that stands
+    still."""
 
     def __init__(self, rank_folder: Path, clock: Clock) -> None:
         super().__init__(rank_folder, clock)
@@ -130,7 +132,7 @@ class StandstillAssembler(Assembler):
         }
 
     def _choose_kept(self) -> list[Standstill]:
-        """Return the longest standstills that the job got over, but for silences that come again and again."""
+        """Return the longest standstills that the job got over, without regular silences."""
         rare = [one for one in self._kept if not self._is_regular(one)]
         return sorted(rare, key=lambda one: -one.for_ns)[:MOST_KEPT]
 
@@ -138,7 +140,7 @@ class StandstillAssembler(Assembler):
         return sum(2 * silence_ns >= one.for_ns for silence_ns in self._silences_ns) >= REGULAR_TIMES
 
     def _see(self, moment: Moment | None, now_ns: int) -> None:
-        """Take in where the training thread is; None while nothing is recorded."""
+        """Take in the state of the training thread; `moment` is None while nothing is recorded."""
         before, self._moment = self._moment, moment
         since_last_ns = now_ns - (self._seen_ns or now_ns)
         self._seen_ns, self._held_ns = now_ns, self._held_ns + (since_last_ns if since_last_ns > HELD_NS else 0)
@@ -158,7 +160,7 @@ class StandstillAssembler(Assembler):
         return max(self._least_ns, min(usual_ns, MOST_STEPS_NS), SILENCES * self._longest_ns)
 
     def _end_silence(self) -> None:
-        """Keep a standstill that is over. Any other silence is what the run gets over, and so is one that is regular."""
+        """End a silence: keep a standstill. A silence that is no standstill, or that is regular, raises the limit."""
         if self._still_ns >= self._least_ns:
             self._silences_ns.append(self._still_ns)
         if self._found is None:
@@ -186,11 +188,11 @@ class StandstillAssembler(Assembler):
         return float(times.user + times.system)
 
     def _find_stack(self, moment: Moment) -> str:
-        """Return the newest stack of the training thread, "" where none was read since it stands."""
+        """Return the newest stack of the training thread, "" if none was read since the standstill began."""
         return "" if self._stacks is None else str(self._stacks.find_newest(moment.since))
 
     def _look(self) -> None:
-        """Ask the ranks whether the job stands still. It is said on the terminal once: one rank speaks for all."""
+        """Check all ranks for a standstill of the job. Only one rank writes the line to the terminal."""
         now_s = time.monotonic()
         if (self._has_spoken and self._found is not None) or now_s - self._looked_s < _LOOK_S:
             return
@@ -206,7 +208,7 @@ class StandstillAssembler(Assembler):
         self._has_spoken = True
 
     def _note(self, found: Standing) -> Standstill | None:
-        """Return what stays of a standstill once it is over, None where a rank is at work meanwhile."""
+        """Return the record to keep of a standstill, None if some rank is at work meanwhile."""
         moment = self._moment
         if moment is None or not is_standstill(found):
             return None

@@ -27,7 +27,7 @@ from collector.sidecar.steps.rows import COMMUNICATION, UNKNOWN, Moment
 from collector.sidecar.steps.steady import Ints, Steady, SteadyFeed
 
 STEPS_WITH_PHASES = 5_000
-"""So many steps keep where in time their phases lie; later ones only if they are detailed."""
+"""Number of steps whose phases keep their times; later steps keep these times only in detailed windows."""
 _FETCH_COLUMNS = ("step", "index", "loader", "epoch", "batch", "start_ns", "duration_ns", "samples")
 _QUEUE_COLUMNS = ("step", "start_ns", "loader", "word", "batch")
 
@@ -35,7 +35,7 @@ Rows = list[dict[str, Any]]
 
 
 class RowListener(Protocol):
-    """Who wants to know where in time the phases of every row lie."""
+    """A receiver of every row of `steps`, with the times of its phases."""
 
     def see_row(self, done: Done) -> None: ...
 
@@ -66,9 +66,9 @@ class StepsAssembler(Assembler):
         self._collectives = CollectiveRows(rank_folder, clock)
         self._last_moment: dict[str, Any] | None = None
         self.looked_ns = 0
-        """When the log was last read, a perf_counter_ns reading."""
+        """Time of the last read of the log, a perf_counter_ns reading."""
         self.listeners: list[RowListener] = []
-        """Told of each row when it is complete, in time order."""
+        """Receivers of each complete row, in time order."""
 
     def attach(self, log: Path) -> None:
         self._log_file = log
@@ -115,11 +115,11 @@ class StepsAssembler(Assembler):
         }
 
     def read_moment(self) -> Moment | None:
-        """Return where the training thread is, None while nothing is recorded."""
+        """Return the current state of the training thread, None while nothing is recorded."""
         return None if self._machine.is_paused else self._machine.find_moment()
 
     def _describe_moment(self) -> dict[str, Any] | None:
-        """Return where the training thread is, for a job that hangs or was killed; None without collectives."""
+        """Return the state of the training thread for a job that hangs or was killed; None without collectives."""
         moment = self._machine.find_moment()
         if moment is None or not (self._collectives.count() + moment.ended or moment.begun):
             return None
@@ -196,7 +196,7 @@ class StepsAssembler(Assembler):
         self._keep({"queues": list_queues(columns, words, self._capacities, self._with_pin_queue, self.clock)})
 
     def _may_skip(self) -> bool:
-        """Say whether steps that are all alike need no looking at each: nobody will want to know where phases lie."""
+        """Return whether similar steps may be processed together, because nothing needs the times of their phases."""
         return self._index >= STEPS_WITH_PHASES and self._data_pipeline is not None
 
     def _add_steady(self, steady: Steady) -> None:
@@ -299,7 +299,7 @@ class StepsAssembler(Assembler):
         ]
 
     def _look_for_loaders(self, needed: Set[int]) -> None:
-        """Read what the training process says of its loaders, once in a poll, if there is one that is not known."""
+        """Read the notes on loaders if a needed loader is unknown, at most once per poll."""
         if not self._has_looked and (self._data_pipeline is None or not needed <= self._capacities.keys()):
             self._has_looked = True
             self._read_loaders()

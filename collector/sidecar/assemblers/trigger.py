@@ -1,11 +1,11 @@
-"""Detailed windows that open by themselves: the steps are watched here, beside the training, as they become rows.
+"""Detailed windows that open by themselves. Steps are watched here, in the sidecar, as they become rows.
 
-The training thread takes them, between two steps, and closes them before the process ends. libkineto can take windows
-on a thread of its own too, but nothing can close such a window early: a process that ended while one was open died of
-SIGSEGV in the destructors of torch.
+The training thread opens a window between two steps, and closes it before the process ends. libkineto can also take
+windows on a thread of its own, but nothing can close such a window early: a process that ended with an open window died
+of SIGSEGV in the destructors of torch.
 
-`Profiler(triggers=False)` switches it off, and so does `window=None`. What a window was opened for is noted in
-rank.json, `facts` → `triggers`.
+`Profiler(triggers=False)` and `window=None` both switch triggers off. The reason for each window is noted in rank.json,
+`facts` → `triggers`.
 """
 
 from __future__ import annotations
@@ -28,12 +28,13 @@ from collector.ring.windows import Order, read_order, send_order
 from collector.sidecar.assembler import Assembler
 
 WARM_UP = 30
-"""Train steps that nothing is concluded from: compilation, caches and clocks settle."""
+"""Number of first training steps that are ignored while compilation, caches and clocks settle."""
 LONG_TIMES = 4.0
 LONG_LEAST_NS = 20_000_000
-"""A step this much longer than usual, at least, is worth the stall of a window."""
+"""Least excess of a step over the usual length. A smaller excess is not worth the stall of a window."""
 RECORD_TIMES = 1.5
-"""So many times the longest of the recent steps: a stall that comes every hundred steps is news only once."""
+"""An outlier is this many times as long as the longest recent step, so a stall every hundred steps opens one window
+only."""
 STARVED_FRAC = 0.5
 STARVED_STEPS = 30
 STARVED_LEAST_NS = 1_000_000_000
@@ -44,11 +45,12 @@ _RECENT = 200
 _LEAST_RECENT = 30
 _RENEW = 20
 _AFTER_WINDOW = 3
-"""Steps after a detailed one that carry the cost of closing it."""
+"""Number of steps after a detailed step that are ignored: they carry the cost of closing the window."""
 
 
 class Step(NamedTuple):
-    """What is looked at of a training step. `starts_loader` is whether the workers were started in it."""
+    """The values of a training step that the watch uses. `starts_loader` is True if its workers were started in the
+    step."""
 
     step: int
     duration_ns: int
@@ -59,9 +61,10 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True)
 class Finding:
-    """`trigger` is outlier, starvation or drift; `text` is half a sentence: "step 412 took 6.1× the median before it".
+    """A reason to open a window. `trigger` is outlier, starvation or drift.
 
-    A page judges by the median of the whole run, which nobody knows yet.
+    `text` is half a sentence, such as "step 412 took 6.1× the median before it". A page uses the median of the whole
+    run instead, which is not known yet.
     """
 
     trigger: str
@@ -78,7 +81,7 @@ class _Stretch:
 
 
 class StepWatch:
-    """Sees every training step once, in order."""
+    """A watch over all training steps, given once each and in order."""
 
     def __init__(self) -> None:
         self._seen = 0
@@ -94,7 +97,7 @@ class StepWatch:
         self._growing = False
 
     def see(self, step: Step) -> Finding | None:
-        """Take in a step; return what it shows, the most particular first."""
+        """Take in a step and return what it shows, the most specific finding first; None if the step is usual."""
         self._seen += 1
         if step.detailed:
             self._after_window = _AFTER_WINDOW
@@ -123,7 +126,7 @@ class StepWatch:
         return Finding("outlier", step.step, f"step {step.step} took {duration / usual:.1f}× the median before it")
 
     def _judge_wait(self, step: Step) -> Finding | None:
-        """One finding for a stretch of starved steps, however long it is."""
+        """Return one finding for a series of starved steps, however long the series is."""
         if step.data_wait_ns < STARVED_FRAC * step.duration_ns:
             self._starved, self._is_starved = _Stretch(), False
             return None
@@ -142,7 +145,7 @@ class StepWatch:
         return Finding("starvation", step.step, text)
 
     def _judge_drift(self, step: Step) -> Finding | None:
-        """Compare blocks of steps with the first one; two that are longer without overlap make a drift."""
+        """Compare blocks of steps with the first block. Two longer blocks without overlap make a drift."""
         self._block.append(step.duration_ns)
         self._block_ns += step.duration_ns
         if len(self._block) < BLOCK or self._block_ns < BLOCK_LEAST_NS:
@@ -164,12 +167,13 @@ MOST_WINDOWS = 5
 LEAST_APART_NS = 300_000_000_000
 _COLUMNS = ("kind", "step", "start_ns", "duration_ns", "data_wait_ns", "loader_start_ns", "detailed", "probed")
 _TAKEN_AFTER = 2
-"""Batches of steps that may come before the training thread has seen an order."""
+"""Number of batches of steps that may arrive before the training thread has read an order."""
 _log = logging.getLogger("stepscope")
 
 
 class TriggerAssembler(Assembler):
-    """Makes no table. At most one window in five minutes and five in a run; what was ordered by hand comes first."""
+    """An assembler without a table. It orders at most one window in five minutes and five in a run; orders by hand go
+    first."""
 
     kept = ("sent",)
 
@@ -208,7 +212,7 @@ class TriggerAssembler(Assembler):
         return {"facts": {"triggers": self._sent}} if self._sent else {}
 
     def _see_orders(self) -> None:
-        """Look for a new order by hand: until it is taken, one from here would replace it."""
+        """Look for a new order by hand. An order from here waits until that order is taken, and so never replaces it."""
         self._hold = max(self._hold - 1, 0)
         with contextlib.suppress(OSError):
             order = read_order(self._log_file)

@@ -1,7 +1,7 @@
-"""Detailed windows: from the Kineto traces that the window signal leaves in `events/` to tables.
+"""Detailed windows: the Kineto traces that the window signal leaves in `events/`, made into tables.
 
-Operators, kernels, slices, tracks, counters, memory and collectives. Steps and phases are not taken from the trace:
-the run's own are on the same clock, and the timeline draws them beside the window's slices.
+The tables are operators, kernels, slices, tracks, counters, memory and collectives. Steps and phases come from the
+run's own log, which uses the same clock; the timeline draws them beside the window's slices.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class WindowAssembler(Assembler):
         )
 
     def _renumber(self, tables: dict[str, pa.Table]) -> dict[str, pa.Table]:
-        """Make tracks and slices of several windows one numbering: a thread keeps its track, ids go on."""
+        """Renumber tracks and slices across windows: a thread keeps its track number, and slice ids continue."""
         tracks = tables["tracks"]
         keys = [
             "\0".join(map(str, row))

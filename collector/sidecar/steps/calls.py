@@ -1,4 +1,4 @@
-"""Calls of collectives as the word log tells them: what was called, how much was sent, and when it had been waited for."""
+"""Calls of collectives, read from the word log: the kind of each call, its bytes, and the end of the wait for it."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ _MOST_OPEN = 512
 
 @dataclass(slots=True)
 class Call:
-    """`end` is that of the last wait for it, `held` how long the training thread stood still for it. Times are ns.
+    """A call of a collective. Times are ns; `end` is the end of the last wait, `held` the time that the training thread
+    waited.
 
-    `is_open` while a wait is still to come. `what` is a place in the notes' list of collectives.
+    `is_open` is True while a wait is still to come. `what` is an index into the notes' list of collectives.
     """
 
     what: int
@@ -26,7 +27,7 @@ class Call:
 
 
 class CallLog:
-    """Makes calls of words, in order."""
+    """A builder of calls from words, given in order."""
 
     def __init__(self) -> None:
         self._span = (0, 0)
@@ -37,18 +38,18 @@ class CallLog:
 
     @property
     def awaited(self) -> Call | None:
-        """The call that the training thread is waiting for, as far as it was said before the wait."""
+        """The call that the training thread waits for, if the log named the call before the wait."""
         return self._waited_for.get(self._awaited)
 
     def hold(self, start: int, end: int) -> None:
-        """The training thread was in a collective: the one that it was waiting for, or one that follows."""
+        """Note that the training thread was in a collective: the awaited call, or a call that the next words describe."""
         self._span = start, end
         if self._awaited:
             self.wait(self._awaited)
             self._awaited = 0
 
     def feed(self, code: int, value: int) -> Call | None:
-        """Take in a word that tells of a call; return the call that it adds, if it does."""
+        """Take in a word about a call; return the call that it adds, None if it adds no call."""
         if code == codes.CALLED:
             return self.add(value)
         if code == codes.CALLED_BYTES:
@@ -62,13 +63,14 @@ class CallLog:
         return None
 
     def lose(self) -> None:
-        """Words are missing: what was waited for may have ended."""
+        """Note that words are missing: the awaited call may have ended."""
         self._awaited = 0
 
     def reduce(self, duration: int, held: int, left: int) -> None:
-        """A backward has reduced its gradients and was held for it until `left`, 0 for not at all.
+        """Note a backward's reduction of gradients. The backward waited for the reduction until `left`, 0 if it did not
+        wait.
 
-        When the reduction began follows, and what it was.
+        The next words give the kind of the reduction and its start.
         """
         self._reduction = 0, duration, held, left
 
@@ -77,7 +79,7 @@ class CallLog:
             self._reduction = start, *self._reduction[1:]
 
     def add(self, word: int) -> Call:
-        """Make the call that the word describes, of the last span or reduction."""
+        """Return the call that the word describes, made from the last span or reduction."""
         serial, is_open, what = unpack_call(word)
         if self._reduction is not None:
             start, duration, held, left = self._reduction
@@ -95,12 +97,12 @@ class CallLog:
         return call
 
     def measure(self, size: int) -> None:
-        """Give the last call its bytes."""
+        """Set the bytes of the last call."""
         if self._last is not None:
             self._last.bytes = size
 
     def wait(self, serial: int) -> None:
-        """The last span was the wait for a call."""
+        """Note that the last span was the wait for a call."""
         call = self._waited_for.pop(serial, None)
         if call is not None:
             start, end = self._span

@@ -1,4 +1,4 @@
-"""Tables made of columns: steps that all went alike, and what many steps have several of."""
+"""Tables built from columns: similar steps, and items of which a step has several."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from collector.sidecar.steps.steady import Ints, Steady
 
 
 def list_steps(steady: Steady, example: Mapping[str, Any], index: int, clock: Clock) -> pa.Table:
-    """Return rows of `steps`. What the example says holds for all, but for what is measured of each."""
+    """Return rows of `steps` for similar steps. The values of `example` hold for every row, except measured values."""
     count = len(steady)
     own = {
         "index": np.arange(index, index + count),
@@ -42,7 +42,7 @@ def list_steps(steady: Steady, example: Mapping[str, Any], index: int, clock: Cl
 
 
 def list_fetches(columns: Mapping[str, Ints], clock: Clock) -> pa.Table:
-    """Return rows of `fetches` from its columns: times as they were read, 0 where the samples are not known."""
+    """Return rows of `fetches` from columns. The columns hold clock readings, and 0 for unknown samples."""
     samples = columns["samples"]
     own = {"start_ns": clock.to_run(columns["start_ns"]), "samples": pa.array(samples, pa.int64(), mask=samples == 0)}  # type: ignore[arg-type]
     return build_table("fetches", {**columns, **own})
@@ -51,9 +51,9 @@ def list_fetches(columns: Mapping[str, Ints], clock: Clock) -> pa.Table:
 def list_queues(
     columns: Mapping[str, Ints], words: Ints, capacities: Mapping[int, int], with_pin_queue: Set[int], clock: Clock
 ) -> pa.Table:
-    """Return rows of `queues` from samples of them: the worker queue of each, and the pin queue where there is one.
+    """Return rows of `queues` from samples: one for the worker queue, and one for the pin queue if there is one.
 
-    A batch below 0 is one that the request has not brought yet.
+    A batch below 0 is a batch that the request has not brought yet.
     """
     queues = unpack_queues(words)
     batches, loaders = columns["batch"], columns["loader"]

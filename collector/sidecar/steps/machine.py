@@ -71,17 +71,18 @@ _CLOSES = {
     )
 }
 MOST_CALLS = 10_000
-"""Collectives of one row that are listed."""
+"""Most collectives that are listed in one row."""
 _STEP_CODES = (codes.STEP_ENDS_NEXT, codes.STEP_ENDED, codes.SPLIT_FETCHES, codes.SPLIT_UPDATES, codes.SPLIT_BACKWARDS)
 _HOLDS = {codes.DETAILED: "detailed", codes.PROBED: "probed"}
-"""What is said once and holds for every row until it is taken back."""
+"""Words that switch a flag on or off for all rows that follow."""
 _UPDATES = (codes.UPDATE_END, codes.SCALER_END, codes.BACKWARD_END)
 
 
 class StepMachine(RowKeeper):
-    """Feed words in order; `emit` is called with each row in time order. `state` is that at the start of the open row.
+    """The state machine from words to rows. Feed words in order; `emit` is called with each row in time order.
 
-    `device_times` are (step, place of the phase, ns); whoever takes them empties the list.
+    `state` is the state at the start of the open row. `device_times` are (step, index of the phase, ns); the reader of
+    the list empties it.
     """
 
     def __init__(self, emit: Callable[[Done], None], state: State | None = None) -> None:
@@ -112,7 +113,7 @@ class StepMachine(RowKeeper):
 
     @property
     def is_at_fetch(self) -> bool:
-        """Whether a fetch has just begun a row of a plain training, and nothing else is under way."""
+        """Whether a fetch has just begun a row of a plain training, and nothing else is in progress."""
         row, state = self._row, self.state
         if row is None or row.stretches or self._stack != [DATA] or self._closes_next is not None or self._gc_start:
             return False
@@ -124,7 +125,7 @@ class StepMachine(RowKeeper):
         return is_plain and row.start == self._at == self._fetch_start
 
     def skip_to(self, fetch: FetchStart) -> None:
-        """Go on as if a later fetch had begun the row: the steps between them were taken in otherwise."""
+        """Continue as if a later fetch had begun the row. The steps between were processed elsewhere."""
         self.state = self.state.moved(fetch.position, fetch.time)
         self.state.step, self.state.without_gradients = fetch.step, fetch.without_gradients
         self._row = Row(fetch.time, fetch.position)
@@ -135,7 +136,7 @@ class StepMachine(RowKeeper):
         self.position = fetch.following
 
     def count_steady_samples(self, loaders: Ints, epochs: Ints, samples: Ints) -> Ints:
-        """Return the samples that steps with one fetch each have used, which are taken in otherwise."""
+        """Return the samples used by each of several steps with one fetch each, which are processed elsewhere."""
         self._usual_fetches |= dict.fromkeys(loaders.tolist(), 1)
         if not self.state.ahead:
             return samples
@@ -143,7 +144,7 @@ class StepMachine(RowKeeper):
         return used
 
     def lose(self) -> None:
-        """Words are missing here: nothing that was open can be trusted to be open still."""
+        """Note that words are missing here: calls that were open may have ended."""
         self._stack.clear()
         self._calls.lose()
         self._closes_next = None
@@ -153,7 +154,7 @@ class StepMachine(RowKeeper):
             self._row.graphs = 1  # a forward with gradients may be among them
 
     def find_moment(self) -> Moment | None:
-        """Return where the training thread is at the end of the log, None before the first row."""
+        """Return the state of the training thread at the end of the log, None before the first row."""
         row = self._row
         if row is None:
             return None
@@ -164,7 +165,7 @@ class StepMachine(RowKeeper):
         return Moment(self.state.step, phase, row.previous, inside, since, row.calls, begun)
 
     def finish(self) -> None:
-        """The log ends here: close what is open."""
+        """Close the open row: the log ends here."""
         if self._row is None:
             return
         if self._row.counters.updates and not self.state.explicit:
@@ -375,7 +376,7 @@ class StepMachine(RowKeeper):
             self.row.calls.append(call)
 
     def _add_reduction(self, value: int) -> None:
-        """Count the communication of a backward; the part that the backward waited for is in the row already."""
+        """Add the hidden communication of a backward; the time that the backward waited is in the row already."""
         held = left = 0
         for phase, start, end in reversed(self.row.stretches):
             if phase == COMMUNICATION:

@@ -1,9 +1,9 @@
-"""Batches that were fetched before the step that trains on them: their samples count in a step.
+"""Batches that were fetched before the step that trains on them, so that their samples count in that step.
 
-A loop that reads ahead fetches one batch before its first step, and the next one in each step: the last step fetches
-none, and trains on the one that is left. Several batches that come first may as well be skipped, and which it is only
-the end of the epoch tells. So one batch is used by the next step, but several wait for steps that fetch none: either
-way each batch counts once.
+A loop that reads ahead fetches one batch before its first step and the next batch in each step; its last step fetches
+none, and trains on the remaining batch. A loop may instead skip several first batches; only the end of the epoch shows
+which of the two happened. So a single early batch is used by the next step, but several early batches wait for steps
+without a fetch. Either way each batch counts once.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ Ahead = tuple[Batch, ...]
 
 
 def push_early(ahead: Ahead, fetches: list[Fetch]) -> Ahead:
-    """Return what is ahead after fetches that no step uses yet.
+    """Return the unused batches after further fetches that no step uses yet.
 
-    Where batches of the same epoch are ahead already, these are batches that the loop has rejected.
+    If unused batches of the same epoch exist already, the new batches are ones that the loop has rejected.
     """
     newest = {fetch.loader: fetch.epoch for fetch in fetches}
     kept = tuple(batch for batch in ahead if batch.epoch == newest.get(batch.loader, batch.epoch))
@@ -41,9 +41,9 @@ def push_early(ahead: Ahead, fetches: list[Fetch]) -> Ahead:
 
 
 def drop_unused(ahead: Ahead, loader: int) -> Ahead:
-    """Return what is ahead after the epoch of a loader has ended outside of a step: several batches were skipped.
+    """Return the unused batches after a loader's epoch has ended outside of a step: several batches were skipped.
 
-    One may be used by the next step, which fetches the first batch of the next epoch.
+    A single batch may still be used by the next step, which fetches the first batch of the next epoch.
     """
     if sum(batch.loader == loader for batch in ahead) <= 1:
         return ahead
@@ -51,11 +51,11 @@ def drop_unused(ahead: Ahead, loader: int) -> Ahead:
 
 
 def use_batches(ahead: Ahead, row: Row, trains: bool, usual: dict[int, int]) -> tuple[Ahead, int]:
-    """Return what is still ahead after a step or a batch of evaluation, and the samples that it used.
+    """Return the batches still unused after a step or an evaluation batch, and the samples that it used.
 
-    A row uses as many batches as it fetches; the first of a group, as many as it has backwards for each update. One that
-    fetches none, or in which the epoch ends, uses as many as the one before: `usual` says how many, by loader, and is
-    brought up to date.
+    A row uses as many batches as it fetches. The first row of a group uses as many as it has backwards per update. A
+    row without a fetch, or in which the epoch ends, uses as many as the row before. `usual` holds that number by
+    loader, and is updated.
     """
     fetched: dict[int, list[Batch]] = {}
     for fetch in row.fetches:
@@ -85,7 +85,8 @@ def use_batches(ahead: Ahead, row: Row, trains: bool, usual: dict[int, int]) -> 
 
 
 def shift_samples(ahead: Ahead, loaders: Ints, epochs: Ints, samples: Ints) -> tuple[Ahead, Ints]:
-    """Do the same for consecutive steps with one fetch each; the samples are those that each used."""
+    """Do the same for consecutive steps with one fetch each: return the unused batches, and the samples used by each
+    step."""
     used, rest = samples.copy(), [batch for batch in ahead if batch.loader not in loaders]
     for loader in {batch.loader for batch in ahead} & set(loaders.tolist()):
         rows = np.flatnonzero(loaders == loader)

@@ -13,20 +13,20 @@ from collector.sidecar.steps.rows import UNKNOWN, Cut, Head, Row
 
 @dataclass
 class State:
-    """What outlives a row; enough to go on from the start of the open one."""
+    """The state that outlives a row, enough to continue from the start of the open row."""
 
     step: int = 0
     started: bool = False
     explicit: bool = False
     inferring: bool = False
-    """Models are called again and again, and nothing has trained: each call of the first one begins a batch."""
+    """Whether models are called repeatedly without training: each call of the first model begins a batch."""
     detailed: bool = False
     without_gradients: int = 0
-    """Forwards without gradients in the last training step: a teacher's, or none."""
+    """Number of forwards without gradients in the last training step, such as those of a teacher."""
     position: int = 1
     start: int | None = None
     ahead: Ahead = ()
-    """What was fetched for steps to come."""
+    """Batches that were fetched for later steps."""
     probed: bool = False
 
     def moved(self, position: int, start: int) -> State:
@@ -44,15 +44,16 @@ def decode_state(raw: dict[str, Any]) -> State:
 
 
 MOST_CUTS = 128
-"""Places in an open row that are remembered in case it has to be split."""
+"""Most cuts that an open row remembers, in case it has to be split."""
 SURE_FORWARDS = 8
-"""Forwards without gradients in a row, before anything has trained, from which they count as batches of inference."""
+"""Number of forwards without gradients in a row, before any training, from which each counts as a batch of inference.
+"""
 MOST_FORWARDS = 256
-"""The same for forwards with gradients; a loss over the calls of more than this many is split into batches wrongly."""
+"""The same number for forwards with gradients. A loss over more calls than this is split into batches wrongly."""
 
 
 class Done(NamedTuple):
-    """A complete row: `step` is its number, or the last one before it when `kind` is not train."""
+    """A complete row. `step` is its number; if `kind` is not train, the number of the last step before it."""
 
     row: Row
     kind: str
@@ -62,7 +63,7 @@ class Done(NamedTuple):
 
 
 class RowKeeper:
-    """The open row, and those that are closed: `emit` is called with each in time order."""
+    """The open row and its closing. `emit` is called with each closed row in time order."""
 
     def __init__(self, emit: Callable[[Done], None], state: State | None = None) -> None:
         self._emit = emit
@@ -87,7 +88,7 @@ class RowKeeper:
         self._close("startup", time)
 
     def _close_before_fetch(self, code: int, time: int) -> None:
-        """Close the row if it is no part of a training step: a fetch, or the start of a loader, comes next."""
+        """Close the row if it belongs to no training step. A fetch, or the start of a loader, comes next."""
         if not self.state.started:
             self._start(time)
             return
@@ -121,7 +122,7 @@ class RowKeeper:
         return "eval" if counters.forwards and not (counters.backwards or failed) else "rest"
 
     def _is_evaluation_without_loader(self) -> bool:
-        """Say whether the row holds forwards without gradients that the training steps do not have."""
+        """Return whether the row holds forwards without gradients that training steps do not have."""
         counters, state = self.row.counters, self.state
         if state.explicit or not state.step or state.without_gradients or counters.loader_start:
             return False
@@ -138,7 +139,7 @@ class RowKeeper:
                 self._close_head(row.cuts[MOST_CUTS // 2], "rest")
 
     def _close_head(self, cut: Cut, kind: str, step: int | None = None) -> None:
-        """Close what lies before the cut; the rest of the row stays open."""
+        """Close the row before the cut; the rest of the row stays open."""
         row = self.row
         rest = row.split(cut)
         if not rest.stretches:
@@ -147,7 +148,7 @@ class RowKeeper:
         self._finish_row(row, kind, cut.time, step, rest)
 
     def _close_at_update(self, step: int) -> None:
-        """End the step at its last update; what came after it begins the next row."""
+        """End the step at its last update; anything later begins the next row."""
         row = self.row
         if row.updates:
             cut = row.updates[-1]
@@ -157,7 +158,8 @@ class RowKeeper:
             self._close("train", self._at, step)
 
     def _split_at_last(self, last: int, name: str) -> None:
-        """Split at the last cuts of a kind: the steps up to that number ended there, one each."""
+        """Split the row at the last cuts of one kind. Each of these cuts ends one step; `last` is the number of the
+        last step."""
         while self.state.step < last and (cuts := getattr(self.row, name)):
             self._close_head(cuts[max(len(cuts) - (last - self.state.step), 0)], "train", self.state.step + 1)
 
@@ -169,7 +171,7 @@ class RowKeeper:
             self._close_head(updates[at], "train", self.state.step + 1)
 
     def _note_head(self, time: int) -> bool:
-        """Note that a model is called; return whether what lies before it may be the end of a batch."""
+        """Note the call of a model; return whether a batch may end before it."""
         counters, state = self.row.counters, self.state
         fed = counters.fetches + counters.stops + counters.loader_start
         if state.step or state.explicit or self._is_marked or fed or counters.backwards or counters.updates:
@@ -183,7 +185,7 @@ class RowKeeper:
         return len(self.row.heads) > 1
 
     def _tell_head(self, root: int) -> None:
-        """The call that was noted is one without gradients, of a module of this class."""
+        """Note that the last call is a forward without gradients, of the module class number `root`."""
         row = self.row
         if not row.heads:
             return
@@ -195,7 +197,7 @@ class RowKeeper:
             self._split_at_heads()
 
     def _split_at_heads(self) -> None:
-        """Nothing trains: every call of the model that was called first begins a batch."""
+        """Split the row at every call of the first model: nothing trains, so each call begins a batch."""
         self.state.inferring = True
         while len(heads := self.row.heads) > 1:
             cut = next((head.cut for head in heads[1:] if head.root == heads[0].root), None)
@@ -204,7 +206,7 @@ class RowKeeper:
             self._close_head(cut, "eval")
 
     def _close(self, kind: str, time: int, step: int | None = None, after: bool = False) -> None:
-        """Close the row; the next one begins with the word at hand (and the values that belong to it), or after it."""
+        """Close the row. The next row begins with the current word and its values, or `after` the word."""
         row = self.row
         position = self.position + 1 if after else self._values_from or self.position
         if time == row.start and step is None:
@@ -231,7 +233,7 @@ class RowKeeper:
         self.state = self.state.moved(following.position, following.start)
 
     def _count_samples(self, row: Row, kind: str) -> None:
-        """Count the samples that the row has used: of what was fetched ahead first."""
+        """Count the samples that the row used, taking batches fetched ahead first."""
         state = self.state
         if kind in ("train", "eval"):
             state.ahead, row.counters.samples = use_batches(state.ahead, row, kind == "train", self._usual_fetches)
@@ -239,7 +241,7 @@ class RowKeeper:
             state.ahead = drop_unused(state.ahead, row.stopped)
 
     def _drop_early_fetches(self, row: Row) -> Row:
-        """Take off the batches that were fetched before the step and for nothing in it; return the rest."""
+        """Split off the batches that were fetched before the step and not used in it; return the rest of the row."""
         counters = row.counters
         early = counters.fetches - max(counters.backwards, counters.forwards if not counters.backwards else 1)
         if early <= 0:

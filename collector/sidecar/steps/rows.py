@@ -1,4 +1,4 @@
-"""One row of `steps` while it grows: exclusive stretches of time, counters, and what time outside of any call is."""
+"""One row of `steps` while it grows: exclusive stretches of time, counters, and the phase of time outside of any call."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ GAP, DATA, H2D, TAIL = (PHASE_PLACES[name] for name in ("gap", "data_wait", "h2d
 FORWARD, BACKWARD, OPTIMIZER = (PHASE_PLACES[name] for name in ("forward", "backward", "optimizer"))
 COMMUNICATION = PHASE_PLACES["communication"]
 UNKNOWN = -1
-"""A stretch inside no known call; what stands on both sides of it will say what it was."""
+"""Phase of a stretch outside of known calls, until the calls on both sides decide its phase."""
 END = -2
-"""What follows the last stretch of a row."""
+"""End of the row, given in place of the phase that follows the last stretch."""
 ACTED = -3
-"""A stretch between a forward without gradients and the next forward: the loop's own in a row with a backward, as there it
-acts on what its model said, and a part of the forward in a row that only infers."""
+"""Phase of a stretch between a forward without gradients and the next forward. In a row with a backward, the loop acts
+on the model's output there, so the stretch is a gap. In a row of inference it belongs to the forward."""
 MOST_STRETCHES = 50_000
-"""A row with more of them (inference without a loader) keeps their sums only."""
+"""Most stretches that a row keeps. A row with more (inference without a loader) keeps only their sums."""
 
 
 class Stretch(NamedTuple):
@@ -42,7 +42,8 @@ class Fetch(NamedTuple):
 
 
 class FetchStart(NamedTuple):
-    """Where a fetch begins the row after step `step`: its time, the first word that belongs to it, the first after it."""
+    """The start of a row after step `step`, at a fetch: its time, its first word (`position`), and the word after the
+    start."""
 
     step: int
     without_gradients: int
@@ -54,7 +55,7 @@ class FetchStart(NamedTuple):
 
 
 class QueueSample(NamedTuple):
-    """`batch` is the one that the request brought, -1 while it is under way."""
+    """A sample of the queues at a request. `batch` is the batch that the request brought, -1 while the request is open."""
 
     start: int
     loader: int
@@ -90,10 +91,11 @@ _read_counters = operator.attrgetter(*_COUNTER_NAMES)
 
 
 class Moment(NamedTuple):
-    """Where the training thread is: `phase` of the innermost open call and of the last one before, UNKNOWN for none.
+    """The state of the training thread. `phase` is of the innermost open call, `previous` of the call before; UNKNOWN
+    for none.
 
-    `step` is the last complete one, `since` a time of the log, `calls` are the collectives of the open row; `begun` is
-    the one that is waited for, else the first that was begun there and not waited for to its end.
+    `step` is the last complete step, `since` a time of the log, `calls` are the collectives of the open row. `begun` is
+    the awaited collective, else the first begun collective whose wait has not ended.
     """
 
     step: int
@@ -106,12 +108,12 @@ class Moment(NamedTuple):
 
     @property
     def ended(self) -> int:
-        """How many collectives the open row has ended."""
+        """Number of collectives that have ended in the open row."""
         return sum(not call.is_open for call in self.calls)
 
 
 class Cut(NamedTuple):
-    """A place in a row where another row may turn out to have begun; `position` is that of its first word."""
+    """A point in a row where another row may turn out to begin. `position` is the log position of its first word."""
 
     time: int
     position: int
@@ -122,7 +124,7 @@ class Cut(NamedTuple):
 
 
 class Head(NamedTuple):
-    """The start of a forward that may turn out to begin a batch; `root` is the class that was called, if it is known."""
+    """The start of a forward that may turn out to begin a batch. `root` is the called class, if known."""
 
     cut: Cut
     root: int = UNKNOWN
@@ -130,7 +132,7 @@ class Head(NamedTuple):
 
 @dataclass
 class Row:
-    """`position` is the place in the log of the first word of the row. `previous` is the last known phase."""
+    """A row while it grows. `position` is the log position of its first word. `previous` is the last known phase."""
 
     start: int
     position: int
@@ -140,7 +142,7 @@ class Row:
     queues: list[QueueSample] = field(default_factory=list)
     previous: int = UNKNOWN
     graphs: int = 0
-    """Forwards with gradients since the last backward: what follows one may be its loss."""
+    """Number of forwards with gradients since the last backward. Time after such a forward may be its loss."""
     folded: list[int] = field(default_factory=lambda: [0] * len(PHASE_NAMES))
     folded_acted: int = 0
     forward_point: int | None = None
@@ -148,28 +150,28 @@ class Row:
     detailed: bool = False
     probed: bool = False
     cuts: list[Cut] = field(default_factory=list)
-    """Where a batch was asked for before it was known what the one before it was for."""
+    """Cuts at requests for a batch, made before the use of the previous batch was known."""
     updates: list[Cut] = field(default_factory=list)
     """Where updates ended."""
     passes: list[Cut] = field(default_factory=list)
     """Where backwards ended."""
     heads: list[Head] = field(default_factory=list)
-    """Where models were called, as long as nothing else has happened."""
+    """Calls of models, kept while the row holds nothing else."""
     calls: list[Call] = field(default_factory=list)
     """Collectives that began in the row."""
     counted: bool = True
-    """False where the user says that this batch is none."""
+    """False if the user excludes this batch."""
     grouped: bool = False
-    """Several batches were fetched as a group, for this step and those that follow."""
+    """Whether several batches were fetched as a group, for this step and the following steps."""
     stopped: int | None = None
     """The loader whose epoch ended last in the row."""
 
     def cut_here(self, time: int, position: int) -> Cut:
-        """Describe this moment. The stretch before it never grows any more."""
+        """Return a cut at the current time. The stretch before the cut no longer grows."""
         return Cut(time, position, len(self.stretches), len(self.fetches), len(self.queues), copy.copy(self.counters))
 
     def split(self, cut: Cut) -> Row:
-        """Keep what lies before the cut, and return the rest."""
+        """Keep the row up to the cut, and return the rest as another row."""
         rest = Row(
             cut.time,
             cut.position,
@@ -196,18 +198,19 @@ class Row:
         return rest
 
     def forget_cuts(self) -> None:
-        """Be split no more: what is remembered is used up, or cannot be trusted."""
+        """Forget all cuts, which are used up or unreliable: the row is not split any more."""
         self.cuts, self.updates, self.passes, self.heads = [], [], [], []
 
     def answer(self, asked: int, batch: int | None) -> None:
-        """Note which batch the request of that time brought. One that only found the end is no sample of the queue."""
+        """Note the batch that the request at time `asked` brought. A request that found the end is no sample of the
+        queue."""
         if self.queues and self.queues[-1].start == asked:
             sample = self.queues.pop()
             if batch is not None:
                 self.queues.append(sample._replace(batch=batch))
 
     def add(self, phase: int, start: int, end: int) -> None:
-        """Append a stretch; it joins the one before if that is of the same phase."""
+        """Append a stretch, or extend the last stretch if it has the same phase."""
         if end <= start:
             return
         last = self.stretches[-1] if self.stretches else None
@@ -225,12 +228,13 @@ class Row:
         return any(cuts and cuts[-1].stretches == count for cuts in (self.cuts, self.updates, self.passes))
 
     def find_communication_end(self) -> int | None:
-        """Return when the last collective was left, since the start of the row; None without one."""
+        """Return the end of the row's last communication stretch, in ns since the start of the row; None if there is
+        none."""
         ends = (stretch.end - self.start for stretch in reversed(self.stretches) if stretch.phase == COMMUNICATION)
         return next(ends, None)
 
     def resolve(self, following: int) -> None:
-        """Give the unknown stretches at the end to a phase, now that it is known what follows them."""
+        """Give the unknown stretches at the end a phase, once the following phase is known."""
         if following != COMMUNICATION:
             phase = ACTED if self._has_acted(following) else classify(self.previous, following)
             index, held = len(self.stretches) - 1, self._find_held()
@@ -245,11 +249,12 @@ class Row:
                 index -= 1
 
     def _has_acted(self, following: int) -> bool:
-        """Say whether what has passed lies between a forward without gradients and a call that is not about its result."""
+        """Return whether the last time lies between a forward without gradients and a call that does not use its
+        result."""
         return self.previous == FORWARD and not self.graphs and following in (FORWARD, OPTIMIZER)
 
     def _settle_acted(self) -> None:
-        """Give what follows forwards without gradients to a phase, by whether the row trains."""
+        """Give the stretches after forwards without gradients a phase, depending on whether the row trains."""
         phase = GAP if self.counters.backwards else FORWARD
         self.folded[phase] += self.folded_acted
         self.folded_acted = 0
@@ -258,11 +263,11 @@ class Row:
                 self.stretches[index] = Stretch(phase, start, end)
 
     def _find_held(self) -> int:
-        """Return which stretch may turn out to begin a row: until that is known, what it is depends on it."""
+        """Return the index of the stretch that may turn out to begin a row. Its phase depends on that."""
         return self.updates[-1].stretches if self.updates else -1
 
     def _resolve_held(self) -> None:
-        """Give what was held to a phase, by what stands beside it in the row as it is now."""
+        """Give the held stretch a phase from its neighbours in the row as it now is."""
         for index, (phase, start, end) in enumerate(self.stretches):
             if phase == UNKNOWN:
                 before = (known for known, _, _ in reversed(self.stretches[:index]) if known != COMMUNICATION)
@@ -270,7 +275,7 @@ class Row:
                 self.stretches[index] = Stretch(classify(next(before, UNKNOWN), next(after, END)), start, end)
 
     def settle(self) -> None:
-        """Resolve the rest and apply the points that the user named: the row is complete."""
+        """Complete the row: resolve the remaining stretches and apply the points that the user named."""
         self._settle_acted()
         self.resolve(END)
         self._resolve_held()
@@ -322,7 +327,7 @@ def _move(later: Cut, cut: Cut) -> Cut:
 
 
 def classify(previous: int, following: int) -> int:
-    """Return the phase of time that is inside no known call, from the calls around it (UNKNOWN: none yet)."""
+    """Return the phase of time outside of known calls, from the calls on both sides (UNKNOWN while not known)."""
     if following == END:
         return GAP if previous == UNKNOWN else TAIL
     if following == BACKWARD:
@@ -337,7 +342,7 @@ def classify(previous: int, following: int) -> int:
 
 
 def join_neighbours(stretches: list[Stretch]) -> list[Stretch]:
-    """Make one stretch of adjacent ones of the same phase."""
+    """Join adjacent stretches of the same phase."""
     joined: list[Stretch] = []
     for stretch in stretches:
         if joined and joined[-1].phase == stretch.phase:

@@ -1,9 +1,9 @@
-"""Steps that all went alike, taken in at once: what they have in common is asked of the state machine one time.
+"""Similar steps, processed together: the state machine is asked only once for what they have in common.
 
-Most steps of a training leave the same codes in the same order and differ in their times only. Which time is of which
-phase follows from the codes, so one step of a pattern is given to a machine of its own with stretches of 1, 2, 4, 8 …
-ns: the sum of each phase then says, bit by bit, which stretches are in it. For the steps themselves that leaves sums
-of columns, many times cheaper than to feed their words one by one.
+Most steps of a training write the same codes in the same order, and differ only in their times. The codes decide which
+time belongs to which phase. So one step of a pattern is given to a separate machine with stretches of 1, 2, 4, 8 … ns:
+the sum of each phase then shows, bit by bit, which stretches it contains. The steps themselves then need only sums of
+columns, which cost far less than feeding their words one by one.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from collector.sidecar.steps.rows import FetchStart
 Ints = npt.NDArray[np.int64]
 
 LEAST_STEPS = 6
-"""Fewer are not worth the looking."""
+"""Least number of similar steps that are processed together; fewer are not worth the effort."""
 MOST_STEPS = 256
-"""Nor more at once: steps among them that are not sound cost the others of their run the long way."""
+"""Most steps that are processed together: one unsound step sends the whole group through the slow machine."""
 MOST_WORDS = 1 << 16
-"""So many words are looked at together: it bounds the memory when the recorder is behind."""
+"""Most words that are processed together, which bounds the memory when the recorder is behind."""
 _MOST_TIMES = 40
 _MOST_PATTERNS = 64
 _SCRATCH_STEPS = 4
@@ -48,10 +48,10 @@ _COLLECTIONS = (codes.GC_START, codes.GC_END)
 
 @dataclass(frozen=True)
 class Pattern:
-    """The codes of a step, from its STEP_ENDS_NEXT on, and what they mean.
+    """The codes of a step, from its STEP_ENDS_NEXT on, and their meaning.
 
-    `timed` are the places of its times. `phases` has a row for each stretch between two times and a column for each
-    phase: 1 where the stretch is of the phase.
+    `timed` are the indexes of its timed codes. `phases` has a row for each stretch between two times and a column for
+    each phase: 1 if the stretch belongs to the phase.
     """
 
     codes: tuple[int, ...]
@@ -60,7 +60,7 @@ class Pattern:
     example: Done
 
     def place(self, code: int) -> int:
-        """Return where a code stands; ValueError if it does not."""
+        """Return the index of a code; raise ValueError if the pattern lacks it."""
         return self.codes.index(code)
 
     def __contains__(self, code: int) -> bool:
@@ -69,10 +69,10 @@ class Pattern:
 
 @dataclass(frozen=True)
 class Steady:
-    """Consecutive steps of one pattern, an element or a row each. Times are perf_counter_ns readings.
+    """Consecutive steps of one pattern, with an element or a row per step. Times are perf_counter_ns readings.
 
-    `edges` are where the stretches of each step begin, and the end of the last; `labels` are the phases of the stretches.
-    `example` is a step that only the pattern is true of: what it counts.
+    `edges` are the starts of the stretches of each step, and the end of the last stretch; `labels` are their phases.
+    `example` is the row of an artificial step of this pattern, which gives the counts.
     """
 
     example: Done
@@ -90,14 +90,14 @@ class Steady:
     queues: Ints | None
     collections: Ints
     used: Ints | None
-    """Samples of the batches that each step trained on; `samples` are those of the batch that it fetched."""
+    """Samples of the batches that each step trained on; `samples` are the samples of the batch that it fetched."""
 
     def __len__(self) -> int:
         return len(self.steps)
 
 
 class _Words:
-    """A stretch of the log by steps: `begins` are the places in `kept` where steps begin, `kept` those in the words."""
+    """A section of the log, divided into steps. `begins` are indexes into `kept`, `kept` are indexes into the words."""
 
     def __init__(self, words: Ints) -> None:
         self.all = words
@@ -109,7 +109,7 @@ class _Words:
         self.collections: Ints = np.flatnonzero(np.isin(kinds, _COLLECTIONS))
 
     def find_runs(self) -> Iterator[tuple[tuple[int, ...], int, int]]:
-        """Yield the codes of the most frequent kind of step, and the first and last of each row of such steps."""
+        """Yield the codes of the most frequent pattern, with the first and last step of each series of such steps."""
         lengths = np.diff(self.begins)
         if len(lengths) <= LEAST_STEPS:
             return
@@ -125,7 +125,7 @@ class _Words:
                 yield tuple(kind.tolist()), begin, min(begin + MOST_STEPS, end) - 1
 
     def cut(self, pattern: Pattern, first: int, last: int) -> Steady | None:
-        """Return the steps from `first` up to `last`, which only ends the one before it; None if they are not sound."""
+        """Return the steps from `first` to before `last`; None if they are not sound."""
         places = self.begins[first : last + 1, None] + np.arange(len(pattern.codes))
         payloads = self.payloads[places]
         times = payloads[:, pattern.timed]
@@ -152,7 +152,8 @@ class _Words:
         )  # fmt: skip
 
     def _sum_collections(self, first: int, last: int, starts: Ints) -> Ints | None:
-        """Return ns of garbage collection in each step; None if one is not whole, or lies across the end of a step."""
+        """Return ns of garbage collection in each step; None if a collection is incomplete or crosses the end of a
+        step."""
         low, high = np.searchsorted(self.collections, (self.kept[first], self.kept[last]))
         words = self.all[self.collections[low:high]]
         begin, end = words[::2], words[1::2]
@@ -168,7 +169,7 @@ class _Words:
 
 
 class SteadyFeed:
-    """Feeds words to a machine, but for steps that are all alike: `take` is called with those, in their turn."""
+    """A feed of words to a machine. Similar steps go to `take` instead, in time order."""
 
     def __init__(self, machine: StepMachine, take: Callable[[Steady], None]) -> None:
         self._machine = machine
@@ -176,7 +177,7 @@ class SteadyFeed:
         self._patterns: dict[tuple[int, ...], Pattern | None] = {}
 
     def feed(self, words: Ints, may_skip: Callable[[], bool]) -> None:
-        """Take in more words. While `may_skip` says no, the machine gets all of them."""
+        """Take in more words. The machine gets all words while `may_skip` returns False."""
         for at in range(0, len(words), MOST_WORDS):
             self._feed_piece(words[at : at + MOST_WORDS], may_skip)
 
@@ -191,7 +192,7 @@ class SteadyFeed:
         self._machine.feed(words[done:].tolist())
 
     def _skip(self, log: _Words, pattern: Pattern, run: tuple[int, int], at: tuple[int, int]) -> int:
-        """Feed what comes before the run and take the run; return how many of the words are dealt with."""
+        """Feed the words before the series of similar steps and take the series; return the number of words processed."""
         (first, last), (origin, done) = run, at
         machine, fetch = self._machine, pattern.place(codes.FETCH_START)
         begin, end = (int(log.kept[log.begins[step] + fetch]) + 1 for step in run)
@@ -228,7 +229,7 @@ class SteadyFeed:
 
 
 def learn_pattern(kind: Sequence[int]) -> Pattern | None:
-    """Ask a state machine what the codes of a step mean; None if they are not understood from the codes alone."""
+    """Let a state machine interpret the codes of a step; return None if the codes alone do not suffice."""
     counts = Counter(kind)
     timed = [place for place, code in enumerate(kind) if code in _TIMED]
     if (
