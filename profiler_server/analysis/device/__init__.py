@@ -1,1 +1,1 @@
-"""What a device did: busy and idle time, launches, precision."""
+"""The work of a device: busy and idle time, launches, precision."""

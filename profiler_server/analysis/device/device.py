@@ -1,7 +1,6 @@
-"""How well the device was used: utilisation, SM efficiency, occupancy, and what its time went to.
+"""How well the device was used: utilisation, SM efficiency, occupancy, and the breakdown of its time.
 
-What a figure means stands beside the function that makes it; a run with several devices gives the mean over those that
-did anything.
+Each function documents its figure. A run with several devices gets the mean over the devices that had work.
 """
 
 from __future__ import annotations
@@ -40,10 +39,10 @@ _KINDS = {"kernel": KERNEL, "communication": COLLECTIVE, "memcpy": COPY, "memset
 
 @dataclass(frozen=True)
 class DeviceWork:
-    """Device work of a rank, one row per slice in order of start.
+    """Device work of a rank, one row per slice, ordered by start.
 
-    `launch_ns` and `launch_end_ns` are when its launch began and ended, -1 if unknown; `launched_by` is the slice of that
-    call, which a graph's work has in common, -1 for none.
+    `launch_ns` and `launch_end_ns` are the start and end of the launch, -1 if unknown. `launched_by` is the slice of
+    the launch call, shared by all work of a graph, -1 if unknown.
     """
 
     device: Ints
@@ -59,7 +58,7 @@ class DeviceWork:
 
     @property
     def linked(self) -> Mask:
-        """Which work names the call that launched it."""
+        """Return a mask of the work with a known launch call."""
         return self.launched_by >= 0
 
     def pick(self, rows: Mask) -> DeviceWork:
@@ -75,7 +74,7 @@ T = TypeVar("T", DeviceTimes, IdleCauses)
 
 @derived(file="device-summary")
 def summarize_device(rank: RankRun) -> DeviceSummary | None:
-    """Summarise the device of one rank; None without a trace, or if nothing ran on a device.
+    """Summarise the device of one rank, or return None without a trace or without device work.
 
     Raises TableBrokenError or NewerSchemaError.
     """
@@ -86,7 +85,7 @@ def summarize_device(rank: RankRun) -> DeviceSummary | None:
 
 
 def summarize_work(work: DeviceWork, rank: RankRun, device: int | None = None) -> DeviceSummary:
-    """Summarise some work of a rank; `device` says which one's, if it is one device's. Raises as `RankRun.table` does."""
+    """Summarise some work of a rank; `device` is set if all the work is of one device. Raises as `RankRun.table` does."""
     spans = read_spans(rank, *read_steps(rank))
     extents = split_windows(work, rank)
     times = [account_times(part) for part in extents]
@@ -105,7 +104,7 @@ def summarize_work(work: DeviceWork, rank: RankRun, device: int | None = None) -
 
 
 def read_device_work(rank: RankRun) -> DeviceWork | None:
-    """Return the device work of a rank in order of start, None without slices."""
+    """Return the device work of a rank, ordered by start, or None without slices."""
     data = read_slices(rank, _COLUMNS)
     if data is None:
         return None
@@ -141,9 +140,10 @@ def _find_work(data: pa.Table, streams: Sequence[int]) -> Ints:
 
 
 def account_times(work: DeviceWork) -> DeviceTimes:
-    """Account the time from the first to the last device event, as TraceLens does; the parts sum to the total.
+    """Divide the time from the first to the last device event into categories, as TraceLens does. They sum to the
+    total.
 
-    Copies that computation or communication hides, and communication that computation hides, are not counted.
+    Hidden time is not counted: copies behind computation or communication, and communication behind computation.
     """
     if not len(work):
         return DeviceTimes(0, 0, 0, 0, 0)
@@ -160,8 +160,8 @@ def account_times(work: DeviceWork) -> DeviceTimes:
 def find_idle_causes(work: DeviceWork) -> IdleCauses:
     """Sum the gaps before the work of each stream by cause, as HTA does.
 
-    Host wait: the launch began after the previous work had ended. Kernel wait: any other gap under 30 µs. Work whose
-    launch is unknown cannot be host wait.
+    Host wait: the launch began after the previous work had ended. Kernel wait: any other gap under 30 µs. Work with an
+    unknown launch cannot be host wait.
     """
     order = np.lexsort((work.start_ns, work.track))
     track, start, end, launch = (values[order] for values in (work.track, work.start_ns, work.end_ns, work.launch_ns))
@@ -173,7 +173,7 @@ def find_idle_causes(work: DeviceWork) -> IdleCauses:
 
 
 def split_windows(work: DeviceWork, rank: RankRun) -> list[DeviceWork]:
-    """Split the work by detailed window: between two windows nothing was recorded, which is not idle time."""
+    """Split the work by detailed window, because the unrecorded time between two windows is not idle time."""
     windows = sorted(rank.manifest.windows, key=lambda window: window.start_ns)
     if len(windows) < 2:
         return [work]
@@ -187,7 +187,7 @@ def unite_work(work: DeviceWork, rows: Mask) -> Intervals:
 
 
 class _Kernels(NamedTuple):
-    """Kernels of one device, as far as they lie in one stretch of time."""
+    """Kernels of one device, clipped to a time range."""
 
     starts: Ints
     ends: Ints
@@ -220,7 +220,8 @@ def _measure_busy(kernels: _Kernels) -> float | None:
 
 
 def _measure_sm(kernels: _Kernels) -> float | None:
-    """Return the time that the multiprocessors were filled, None if the trace does not say (ROCm traces do not)."""
+    """Return the time in which the multiprocessors were filled, or None if the trace lacks the data (as ROCm traces
+    do)."""
     known = ~np.isnan(kernels.blocks_per_sm)
     if len(known) and not known.any():
         return None
@@ -258,7 +259,8 @@ def _find_launches(ids: Ints, wanted: Ints) -> Ints:
 
 
 def _read_args(args: pa.DictionaryArray) -> tuple[Floats, Floats]:
-    """Return blocks per SM and occupancy of each row, NaN where the trace does not say; each text is read once."""
+    """Return blocks per SM and occupancy of each row, NaN where the trace lacks them. Each distinct text is parsed
+    once."""
     indices = np.asarray(args.indices.fill_null(-1).to_numpy(), np.int64)
     blocks, occupancy = np.full((2, len(args.dictionary) + 1), np.nan)
     for code in np.unique(indices[indices >= 0]).tolist():

@@ -1,6 +1,6 @@
-"""How host and device keep step: idle causes by stream, launches, the queue between them, and overlap.
+"""The interplay of host and device: idle causes by stream, launches, the queue of launched work, and overlap.
 
-The thresholds are HTA's, so that its users find their figures.
+The thresholds are those of HTA, so that its users see the same figures.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from profiler_server.facts.machine import IdleCauses
 
 @dataclass(frozen=True)
 class StreamIdle:
-    """One stream: how much work it did and what the gaps between its work were for. `track` is its timeline row."""
+    """One stream: the amount of its work, and the causes of its gaps. `track` is its timeline row."""
 
     track: int
     count: int
@@ -32,11 +32,12 @@ class StreamIdle:
 
 @dataclass(frozen=True)
 class Launches:
-    """Of the launch calls that are known. A delay is max(0, start of the first work - end of its launch call); its 95th
-    percentile is None for few calls.
+    """Statistics of the known launch calls. A delay is max(0, start of the first work - end of its launch call); the
+    95th percentile is None with few calls.
 
-    A call counts once, whatever it launches: that of a graph launches many kernels. `short` counts calls whose work took
-    less time than the call, `late` delays over 100 µs, `slow` calls over 50 µs, `unlinked` work without a known call.
+    A call counts once, even if it launches a graph of many kernels. `short` is the number of calls whose work took less
+    time than the call, `late` the number of delays over 100 µs, `slow` the number of calls over 50 µs, `unlinked` the
+    amount of work without a known call.
     """
 
     count: int
@@ -51,7 +52,7 @@ class Launches:
 
 @dataclass(frozen=True)
 class QueueLength:
-    """Work launched and not yet started, after every change: times in order and the length from then on."""
+    """The amount of launched work that has not started: times in order, and the length from each time on."""
 
     times_ns: Ints
     lengths: Ints
@@ -76,7 +77,7 @@ def list_idle(work: DeviceWork) -> tuple[StreamIdle, ...]:
 
 
 def summarize_launches(work: DeviceWork) -> Launches | None:
-    """Summarise launches; None where no launch is known."""
+    """Summarise launches, or return None if no launch is known."""
     known = work.pick(work.launch_ns >= 0)
     if not len(known):
         return None
@@ -100,7 +101,8 @@ def summarize_launches(work: DeviceWork) -> Launches | None:
 
 
 def trace_queue(work: DeviceWork) -> QueueLength:
-    """Follow the queue: one more at the start of a launch call, one less when its work starts (not before its launch)."""
+    """Return the queue length over time: plus 1 at the start of a launch call, minus 1 when its work starts (not before
+    its launch)."""
     known = work.pick(work.launch_ns >= 0)
     times = np.concatenate([known.launch_ns, np.maximum(known.start_ns, known.launch_ns)])
     changes = np.repeat(np.array([1, -1], np.int64), len(known))
@@ -111,7 +113,7 @@ def trace_queue(work: DeviceWork) -> QueueLength:
 
 
 def measure_overlap(work: DeviceWork) -> float | None:
-    """Return the part of communication that computation hides, None without communication."""
+    """Return the share of communication that computation hides, or None without communication."""
     on = work.kind == COLLECTIVE
     communication = unite(work.start_ns[on], work.end_ns[on])
     rest = ~on & (work.kind != COPY)

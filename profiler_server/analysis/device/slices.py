@@ -1,4 +1,4 @@
-"""The slices of a rank as arrays: what the accounts of device and host time start from."""
+"""The slices of a rank as arrays, for the accounts of device and host time."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from profiler_server.analysis.tables import choose, read_rows
 
 @dataclass(frozen=True)
 class Span:
-    """A stretch of time that was recorded in detail, and the steps in it. Times are ns since the run's epoch."""
+    """A time range that was recorded in detail, and its steps. Times are in ns since the run's epoch."""
 
     start_ns: int
     end_ns: int
 
 
 def read_steps(rank: RankRun) -> tuple[Ints, Ints]:
-    """Return start and end of the training steps that were recorded in detail, in time order. Raises as `read_rows`."""
+    """Return start and end of the training steps recorded in detail, in time order. Raises as `read_rows`."""
     data = choose(read_rows(rank, "steps", ("kind", "start_ns", "duration_ns", "detailed")), "kind", "train")
     data = data.filter(data["detailed"])
     starts, lengths = to_ints(data["start_ns"]), to_ints(data["duration_ns"])
@@ -31,7 +31,7 @@ def read_steps(rank: RankRun) -> tuple[Ints, Ints]:
 
 
 def read_spans(rank: RankRun, starts: Ints, ends: Ints) -> tuple[Span, ...]:
-    """Return the stretches that hold the detailed steps: one per window, or one for an imported trace."""
+    """Return the time ranges of the detailed steps: one for each window, or one for an imported trace."""
     windows = [(window.start_ns, window.end_ns) for window in rank.manifest.windows]
     if not len(starts):
         return ()
@@ -46,9 +46,10 @@ def read_spans(rank: RankRun, starts: Ints, ends: Ints) -> tuple[Span, ...]:
 
 
 def read_slices(rank: RankRun, columns: Sequence[str]) -> pa.Table | None:
-    """Return the slices of a rank, None if it has none. Raises TableBrokenError or NewerSchemaError.
+    """Return the slices of a rank, or None without slices. Raises TableBrokenError or NewerSchemaError.
 
-    Millions of them take hundreds of megabytes: turn them into arrays in a function that ends, then `release_slices`.
+    Millions of slices take hundreds of megabytes: turn them into arrays in a function that returns, then call
+    `release_slices`.
     """
     release_slices()
     data = read_rows(rank, "slices", columns)
@@ -56,7 +57,7 @@ def read_slices(rank: RankRun, columns: Sequence[str]) -> pa.Table | None:
 
 
 def release_slices() -> None:
-    """Give back what slices took that nobody holds any more: Arrow keeps it, and no array could use it."""
+    """Release the memory of unused slices, which Arrow would keep and no array could use."""
     pa.default_memory_pool().release_unused()
 
 
@@ -77,7 +78,7 @@ def to_ints(column: pa.ChunkedArray) -> Ints:
 
 
 class Texts:
-    """A dictionary column of slices: what is asked of its rows is asked of each distinct text once. Null is no text."""
+    """A dictionary column of slices. Each distinct text is evaluated once for all its rows. Null matches nothing."""
 
     def __init__(self, column: pa.ChunkedArray) -> None:
         whole = column.combine_chunks()
@@ -86,22 +87,22 @@ class Texts:
         self._codes = codes.to_numpy()
 
     def match(self, test: Callable[[str], object]) -> Mask:
-        """Return which rows pass a test."""
+        """Return a mask of the rows that pass a test."""
         passed: Mask = np.array([*(bool(test(text)) for text in self._texts), False], bool)[self._codes]
         return passed
 
     def number(self, values: Mapping[str, int]) -> Ints:
-        """Return the value of each row, -1 for a text that has none."""
+        """Return the value of each row's text, -1 for a text without a value."""
         numbers: Ints = np.array([*(values.get(text, -1) for text in self._texts), -1], np.int64)[self._codes]
         return numbers
 
 
 _DEEPEST = 300
-"""Levels that are followed: rows of a damaged table that name each other end there."""
+"""Levels that are followed. Rows of a damaged table may name each other as parents in a circle."""
 
 
 def count_parents(ids: Ints, parents: Ints) -> npt.NDArray[np.int32]:
-    """Return how many rows are around each; one whose parent is not there stands outermost."""
+    """Return the number of ancestors of each row. A row with a missing parent is outermost."""
     if not ids.size:
         return np.zeros(0, np.int32)
     order = np.argsort(ids)
@@ -111,7 +112,7 @@ def count_parents(ids: Ints, parents: Ints) -> npt.NDArray[np.int32]:
 
 
 def count_levels(parent: Ints, rows: Ints) -> Ints:
-    """Return how many rows are around each of `rows`. `parent` is of all rows: which one is around each, -1 for none."""
+    """Return the number of ancestors of each of `rows`. `parent` has the parent of every row, -1 for none."""
     depth = np.zeros(len(rows), np.int64)
     above = parent[rows]
     for _ in range(_DEEPEST):  # one round per level

@@ -1,1 +1,1 @@
-"""Memory of the device and the host, and how busy the processors were."""
+"""Memory of the device and the host, and the load of the processors."""

@@ -1,6 +1,6 @@
-"""Memory of a device over the detailed windows: the curve, what each operator changed, what was alive at a moment.
+"""Memory of a device in the detailed windows: the curve, the change by each operator, and the live blocks at a moment.
 
-Blocks from before a window have no allocation in the table: what is allocated and not explained by blocks of the window
+Blocks from before a window have no allocation in the table. Allocated memory without a block of the window therefore
 counts as held from before.
 """
 
@@ -28,7 +28,7 @@ _COLUMNS = ("start_ns", "step", "allocated_bytes", "reserved_bytes", "change_byt
 
 @dataclass(frozen=True)
 class Tensors:
-    """What blocks were taken for, event by event; None where the trace does not tell."""
+    """Shape, type and module of each event's tensor; None where the trace lacks them."""
 
     shape: Sequence[str | None]
     dtype: Sequence[str | None]
@@ -41,7 +41,7 @@ class Tensors:
 
 @dataclass(frozen=True)
 class MemoryTrace:
-    """Events of one device in time order. `reserved_bytes` is -1 where it is not known, `operator` and `address` too."""
+    """Events of one device in time order. Unknown `reserved_bytes`, `operator` and `address` are -1."""
 
     device: int
     start_ns: Ints
@@ -77,7 +77,7 @@ class MemoryTrace:
 
     @cached_property
     def has_addresses(self) -> bool:
-        """Say whether blocks can be told apart. Traces that lack addresses (before PyTorch 1.11) lack totals as well."""
+        """Return whether blocks are distinguishable. Traces without addresses (before PyTorch 1.11) also lack totals."""
         return bool((self.address != -1).any())
 
     def name(self, row: int) -> str:
@@ -86,7 +86,7 @@ class MemoryTrace:
 
 @dataclass(frozen=True)
 class OperatorChange:
-    """What an operator did to memory in the windows. `net_bytes` is what it left behind: taken less given back."""
+    """The memory of an operator in the windows. `net_bytes` is allocated less released bytes."""
 
     operator: str
     allocations: int
@@ -98,9 +98,9 @@ class OperatorChange:
 
 @dataclass(frozen=True)
 class LiveBlock:
-    """A block that was alive at a moment, and when and by which operator it was taken. `step` is None outside of steps.
+    """A block that was live at a moment, with the time and operator of its allocation. `step` is None outside of steps.
 
-    Shape and type of its tensor, and the module that took it, are None where the trace does not tell.
+    Shape and type of its tensor, and the allocating module, are None where the trace lacks them.
     """
 
     address: int
@@ -115,10 +115,11 @@ class LiveBlock:
 
 @dataclass(frozen=True)
 class LiveMemory:
-    """What was alive at `at_ns`, the moment of an event. `blocks` are the largest, `known_bytes` the sum of all `count`.
+    """The live memory at `at_ns`, the time of an event. `blocks` are the largest blocks; `known_bytes` is the sum of
+    all `count` blocks.
 
-    `before_bytes` is what was allocated and is not explained by them: it was taken before the window. Without addresses
-    no block is known, and `allocated_bytes` counts from the lowest level of the trace.
+    `before_bytes` is allocated memory without a known block: its allocation was before the window. Without addresses no
+    block is known, and `allocated_bytes` is relative to the lowest level of the trace.
     """
 
     at_ns: int
@@ -150,7 +151,7 @@ def read_memory(rank: RankRun) -> tuple[MemoryTrace, ...]:
 
 
 def _read_tensors(table: pa.Table) -> Tensors:
-    """Read what blocks were taken for; runs of earlier versions do not tell."""
+    """Read the tensors of the blocks. Runs of earlier versions have none."""
     return Tensors(
         *(
             table[name].cast(pa.string()).to_pylist() if name in table.column_names else [None] * table.num_rows
@@ -169,9 +170,9 @@ def _pick(whole: MemoryTrace, device: int, mine: Mask) -> MemoryTrace:
 
 
 def _leave_out_maps(trace: MemoryTrace) -> MemoryTrace:
-    """Leave out shared memory that is mapped, such as batches from workers: PyTorch reports it with a total of 0.
+    """Leave out mapped shared memory, such as batches from workers, which PyTorch reports with a total of 0.
 
-    The host has no caching allocator either, so what stands as reserved there is that memory.
+    The host has no caching allocator either, so the reserved bytes of the host are mapped memory.
     """
     kept = np.ones(len(trace), bool)
     for row in np.flatnonzero((trace.allocated_bytes == 0) & (trace.change_bytes != 0)).tolist():
@@ -186,7 +187,7 @@ def _leave_out_maps(trace: MemoryTrace) -> MemoryTrace:
 
 
 def sum_operators(trace: MemoryTrace) -> tuple[OperatorChange, ...]:
-    """Sum the changes by operator, those that took most first."""
+    """Sum the changes by operator, largest allocation first."""
     found = []
     for code in np.unique(trace.operator).tolist():
         change = trace.change_bytes[trace.operator == code]
@@ -205,7 +206,7 @@ def sum_operators(trace: MemoryTrace) -> tuple[OperatorChange, ...]:
 
 
 def find_row(trace: MemoryTrace, at_ns: int) -> int:
-    """Return the event that is nearest to a moment."""
+    """Return the event nearest to a time."""
     at = int(np.searchsorted(trace.start_ns, at_ns))
     if at == 0:
         return 0
@@ -215,8 +216,8 @@ def find_row(trace: MemoryTrace, at_ns: int) -> int:
 
 
 def list_live(trace: MemoryTrace, row: int, windows: Sequence[Window] = (), most: int = 50) -> LiveMemory:
-    """Return what was alive after an event, the largest blocks first. Only events of the same window count: a block that
-    was alive at the end of an earlier one may have been released since, unseen."""
+    """Return the live memory after an event, the largest blocks first. Only events of the same window are used: a block
+    from an earlier window may have been released unseen."""
     begin = max((w.start_ns for w in windows if w.start_ns <= trace.start_ns[row]), default=int(trace.start_ns[0]))
     first = int(np.searchsorted(trace.start_ns, begin))
     rows = np.arange(first, row + 1)
@@ -256,9 +257,9 @@ def _step(trace: MemoryTrace, row: int) -> int | None:
 
 
 def find_peak_share(rank: RankRun) -> float | None:
-    """Return the most that was held of the memory of a device, as a share; None where either is not known.
+    """Return the peak share of a device's memory that was held, or None if either figure is unknown.
 
-    What the caching allocator holds counts where it was recorded. Raises as `RankRun.table` does.
+    Memory held by the caching allocator is used if it was recorded. Raises as `RankRun.table` does.
     """
     sizes = {entry.index: entry.memory_bytes for entry in rank.manifest.devices if entry.memory_bytes}
     rows = read_rows(rank, "memory", ("device", "allocated_bytes", "reserved_bytes"))

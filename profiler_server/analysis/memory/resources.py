@@ -1,4 +1,4 @@
-"""Samples of processors, memory, disk and GPU: as series over the steps, the load of the host, clocks that were held down."""
+"""Samples of processors, memory, disk and GPU: series over the steps, the load of the host, and throttled clocks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ _COLUMNS = ("start_ns", "source", "metric", "value")
 
 @dataclass(frozen=True)
 class StepScale:
-    """Turns times into places on an axis of training steps: step 7 lasts from 7.0 to 8.0. Without steps into seconds."""
+    """Converts times to positions on an axis of training steps: step 7 is from 7.0 to 8.0. Without steps the unit is
+    seconds."""
 
     number: Ints
     start_ns: Ints
@@ -38,7 +39,8 @@ class StepScale:
         return "step" if len(self.number) else "s"
 
     def place(self, times_ns: Ints) -> Floats:
-        """Return the place of each time; what lies between two steps lies at their border, outside it is not a number."""
+        """Return the position of each time. A time between two steps is at their border; a time outside of all steps is
+        NaN."""
         if not len(self.number):
             return times_ns / 1e9
         knots = np.stack([self.start_ns, self.end_ns], axis=1).reshape(-1)
@@ -48,7 +50,7 @@ class StepScale:
 
 @dataclass(frozen=True)
 class Series:
-    """One figure of one source over the steps, in time order; `value` is in the unit that ends the metric's name."""
+    """One metric of one source over the steps, in time order. The metric's name ends in the unit of `value`."""
 
     source: str
     metric: str
@@ -66,9 +68,9 @@ class Series:
 
 @dataclass(frozen=True)
 class Resources:
-    """All series of a rank inside of a range of steps. `samples` were taken, `outside` of them lie outside of any step.
+    """All series of a rank in a range of steps. `outside` of the `samples` are not in any step.
 
-    `unit` is what x counts: step, or s where the run has no steps.
+    `unit` is the unit of x: step, or s for a run without steps.
     """
 
     series: tuple[Series, ...]
@@ -85,14 +87,14 @@ class Resources:
 
 
 def read_scale(rank: RankRun) -> StepScale:
-    """Read where the training steps lie in time; no steps where the run has none. Raises as `read_rows` does."""
+    """Read the times of the training steps; without steps the scale has none. Raises as `read_rows` does."""
     train = train_steps(read_rows(rank, "steps", ("kind", "step", "start_ns", "duration_ns")))
     start = read_integers(train, "start_ns")
     return StepScale(read_integers(train, "step"), start, start + read_integers(train, "duration_ns"))
 
 
 def read_resources(rank: RankRun, scale: StepScale, steps: tuple[int, int] | None = None) -> Resources:
-    """Read the samples of a rank, those of steps `steps[0]` to `steps[1]` only where a range is given.
+    """Read the samples of a rank, limited to the steps from `steps[0]` to `steps[1]` if given.
 
     Raises TableMissingError, TableBrokenError or NewerSchemaError.
     """
@@ -128,12 +130,12 @@ def _number(table: pa.Table, name: str) -> tuple[Ints, list[str]]:
 
 
 def _order(source: str) -> tuple[int, str]:
-    """Sort `worker 2` before `worker 10`, and what is no worker by its name."""
+    """Return a sort key that sorts `worker 2` before `worker 10`, and other sources by name."""
     return (len(source), source) if source.startswith(("worker ", "gpu ")) else (0, source)
 
 
 def sum_series(series: Sequence[Series], source: str) -> Series | None:
-    """Add series that were sampled at the same moments or nearly so, on the places of the longest; None for none."""
+    """Add series sampled at nearly the same times, at the positions of the longest series. Return None without series."""
     if not series:
         return None
     base = max(series, key=lambda entry: len(entry.x))
@@ -146,7 +148,7 @@ def sum_series(series: Sequence[Series], source: str) -> Series | None:
 
 @dataclass(frozen=True)
 class Throttling:
-    """Parts of the samples of one GPU in which something held its clock down, and what did: power, heat, other."""
+    """The share of one GPU's samples in which its clock was held down, by cause: power, heat, other."""
 
     source: str
     share_frac: float
@@ -157,7 +159,7 @@ _THROTTLE_CAUSES = {1: "power", 2: "heat", 4: "other"}
 
 
 def find_throttling(resources: Resources) -> tuple[Throttling, ...]:
-    """Return the GPUs whose clock was held down in some sample; the most frequent cause of each stands first."""
+    """Return the GPUs with a throttled clock in some sample, each with its most frequent cause first."""
     found = []
     for series in resources.pick("throttle_flags", "gpu "):
         flags = series.value.astype(np.int64)
@@ -178,7 +180,7 @@ _METRICS = (
 
 
 def summarize_host(rank: RankRun, start_ns: int, end_ns: int) -> HostLoad | None:
-    """Return the load between two times of the run, None if it was not sampled."""
+    """Return the load between two times of the run, or None if not sampled."""
     samples = read_rows(rank, "resources", _COLUMNS)
     growth = _find_growth(samples, start_ns, end_ns)
     means = _average_samples(samples, start_ns, end_ns)
@@ -242,11 +244,11 @@ def _find_stretch(cores: Mapping[str, float], waits: Mapping[str, float]) -> flo
 
 
 HEAT, HARDWARE = 2, 4
-"""Flags of `throttle_flags`; the power limit is what a busy GPU runs into, and no fault."""
+"""Flags of `throttle_flags`. The power limit is left out: a busy GPU reaches it without a fault."""
 
 
 def read_held_clock(rank: RankRun, start_ns: int, end_ns: int) -> HeldClock | None:
-    """Return the GPU that lost most of its clock between two times, None where none was held down."""
+    """Return the GPU that lost most of its clock between two times, or None without throttling."""
     rows = _cut(find_rows(rank, "resources", _COLUMNS), start_ns, end_ns)
     rows = choose(rows, "metric", "clock_hz", "throttle_flags")
     sources = rows["source"].cast(pa.string())

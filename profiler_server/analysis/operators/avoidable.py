@@ -1,14 +1,15 @@
-"""Work of operators that need not be: loops of Python over rows, anomaly detection, convolutions that no library has.
+"""Avoidable work of operators: Python loops over rows, anomaly detection, and convolutions without library code.
 
-What tells a loop over rows is that rows are taken out of a tensor one by one (`aten::select` and the like), as often as
-its first dimension is long, and that other operators are called about as often. A call costs the host its own time and the
-Python that leads to it; one call for all rows costs that once, and the arithmetic of all of them. So of a phase remain
-the other operators, which take what their window shows at most and what their arithmetic needs at least, and the work.
+A loop over rows shows in rows that are taken out of a tensor one by one (`aten::select` and the like), as many as its
+first dimension is long, and in other operators that are called about as often. A call costs the host its own time and
+the Python that leads to it. One call for all rows has that cost once, plus the arithmetic of all rows. A phase without
+the loop thus has the time of its other operators and of the arithmetic. The other operators take at most what their
+window shows, and at least the time of their arithmetic.
 
-Convolutions for which no library has code, as those in float64 on processors, lay their input out as a matrix, every
-number once for each place of the kernel (im2col), and multiply that by the weights. A convolution in float32 needs no such
-matrix, and its product takes half as long. A number of the matrix is written and read once, and multiplied once for each
-channel of the output, so the product is C / (C + E) of the time, where with E channels both take as long.
+Convolutions without library code, such as float64 on processors, copy their input into a matrix with every number once
+for each position of the kernel (im2col), and multiply the matrix by the weights. A convolution in float32 needs no such
+matrix, and its product takes half as long. Each number of the matrix is written and read once, and multiplied once for
+each output channel. The product is therefore C / (C + E) of the time, where both take equally long with E channels.
 """
 
 from __future__ import annotations
@@ -34,24 +35,27 @@ from profiler_server.facts.steps import AnomalyWork, LoopedPhase, LoopedRows, Sl
 
 LOOPED_PHASES = ("forward", "backward")
 _TAKEN_IN = ("h2d", "forward", "backward")
-"""Rows may be taken out before the first module is called; samples also where each gets gradients of its own."""
+"""Phases in which rows may be taken out: also before the first module, and in the backward if each sample has gradients
+of its own."""
 _TAKING = ("aten::select", "aten::index", "aten::slice")
 _RECURRENT = tuple(f"aten::{kind}{form}" for kind in ("gru", "lstm", "rnn_tanh", "rnn_relu") for form in ("", "_cell"))
-"""Operators of recurrent networks: they, or the code that calls them, go over time, where a step needs the one before it."""
+"""Operators of recurrent networks. They, or the code that calls them, loop over time, where each step needs the
+previous one."""
 _FUSED_RECURRENT = "aten::mkldnn_rnn_layer"
-"""What goes over time by itself, and calls no operator for each step."""
+"""An operator that loops over time itself, without an operator call per time step."""
 _LAYERS = ("aten::linear", "aten::matmul", "aten::conv1d", "aten::conv2d", "aten::conv3d")
-"""Operators whose first input is what goes through the network, samples first."""
+"""Operators whose first input is the data of the network, with samples as first dimension."""
 _POINTWISE = tuple(f"aten::{name}" for name in ("add", "sub", "mul", "div", "tanh", "sigmoid", "relu", "gelu", "silu"))
 _FLOPS_PER_S, _BYTES_PER_S = 60e9, 10e9
-"""What one core does when many rows are worked on together: products, and the rest."""
+"""Throughput of one core with many rows at once: for products, and for other operators."""
 _KEYS = ("phase", "name", "input_shapes")
 _SUMMED = ("count", "self_ns", "flops", "moved_bytes")
 
 
 @dataclass(frozen=True)
 class _Group:
-    """Calls of one operator with inputs of one shape, as means per step; `rounds` per batch, `least_ns` the shortest step's."""
+    """Calls of one operator with one input shape, as means per step. `rounds` is per batch; `least_ns` is of the
+    shortest step."""
 
     phase: str
     name: str
@@ -64,7 +68,7 @@ class _Group:
 
     @property
     def work_ns(self) -> float:
-        """What its arithmetic takes when it is done together."""
+        """Return the time of the arithmetic if it is done for all rows together."""
         if self.flops:
             return self.flops / _FLOPS_PER_S * 1e9
         if self.moved_bytes:
@@ -75,9 +79,9 @@ class _Group:
 def find_looped_rows(
     rank: RankRun, phases_ns: Mapping[str, float], micro_batches: int, batch_size: int | None
 ) -> LoopedRows | None:
-    """Return the loop that the detailed training steps show, None for none.
+    """Return the loop over rows in the detailed training steps, or None.
 
-    `phases_ns` are those of the mean step without a window. Raises TableBrokenError or NewerSchemaError.
+    `phases_ns` are the phases of the mean step outside of windows. Raises TableBrokenError or NewerSchemaError.
     """
     groups = _read_groups(rank, micro_batches)
     names = {group.name for group in groups}
@@ -98,7 +102,8 @@ def find_looped_rows(
 
 
 def _choose_rows(taken: Sequence[_Group], batch_size: int | None) -> int:
-    """Return the samples of a batch, if the loop goes over them; else the rows of a tensor rather than numbers of one."""
+    """Return the number of rows in the loop: the batch size if it fits, else rows of a matrix rather than single
+    numbers."""
     lengths = [group.shapes[0][0] for group in taken]
     if batch_size is not None and batch_size in lengths:
         return batch_size
@@ -106,12 +111,14 @@ def _choose_rows(taken: Sequence[_Group], batch_size: int | None) -> int:
 
 
 def _is_of_some(group: _Group, rows: int) -> bool:
-    """Say whether calls work on a number for each of some rows, such as those of one class: each call has other shapes."""
+    """Return whether the inputs are vectors of at most `rows` numbers, such as rows of one class. Each call has other
+    shapes."""
     return bool(group.shapes) and all(len(shape) == 1 and shape[0] <= rows for shape in group.shapes)
 
 
 def _holds_batches(groups: Sequence[_Group], rows: int, batch_size: int) -> bool:
-    """Say whether whole batches go through layers in the loop, or where it goes over something else, through anything."""
+    """Return whether whole batches pass through layers in the loop, or through any operator if the loop is not over
+    samples."""
     firsts = {shape[0] for group in groups for shape in group.shapes if len(shape) > 1}
     return batch_size > 1 and (
         batch_size in _find_leading(groups, _LAYERS) or (rows != batch_size and batch_size in firsts)
@@ -119,7 +126,7 @@ def _holds_batches(groups: Sequence[_Group], rows: int, batch_size: int) -> bool
 
 
 def _find_leading(groups: Sequence[_Group], names: Sequence[str]) -> set[int]:
-    """Return how long the first dimensions are of what goes into these operators, where it has several."""
+    """Return the lengths of the first dimensions of these operators' inputs with several dimensions."""
     inputs = (group.shapes[0] for group in groups if group.name in names and group.shapes)
     return {shape[0] for shape in inputs if len(shape) > 1}
 
@@ -164,7 +171,8 @@ def _takes_rows(group: _Group, batch_size: int | None) -> bool:
 
 
 def _may_take_columns(group: _Group) -> bool:
-    """Say whether so many columns may have been taken instead, such as steps in time: there are as many, or a divisor of it."""
+    """Return whether columns, such as time steps, may have been taken instead: their number equals or divides the
+    number of calls."""
     rows, *others = group.shapes[0]
     if group.rounds == rows:
         return rows in others
@@ -204,7 +212,7 @@ _CHECKS = ("aten::isnan", "aten::_is_any_true")
 
 
 def read_anomaly_work(rank: RankRun) -> AnomalyWork | None:
-    """Return what the detailed steps did for anomaly detection; None where no backward was recorded in detail.
+    """Return the work of anomaly detection in the detailed steps, or None without a detailed backward.
 
     Raises TableBrokenError or NewerSchemaError.
     """
@@ -221,14 +229,15 @@ def _sum(rows: pa.Table, name: str) -> int:
 
 _NAME = "_slow_conv"
 _EVEN_CHANNELS = 80
-"""E of two programs measured on two virtual cores: 2.2 ns for a number of the matrix, 72 GFLOP/s in its product."""
+"""The E of two programs, measured on two virtual cores: 2.2 ns for a number of the matrix, 72 GFLOP/s in its product.
+"""
 _PRODUCT_SAVED_FRAC = 0.5
 _USUAL_CHANNELS = 64
-"""Channels where the shapes were not recorded."""
+"""Assumed channels if the shapes were not recorded."""
 
 
 def find_slow_convolutions(rank: RankRun) -> SlowConvolutions:
-    """Return what the detailed steps show of them. Raises TableBrokenError or NewerSchemaError."""
+    """Return the slow convolutions in the detailed steps. Raises TableBrokenError or NewerSchemaError."""
     operators = read_rows(rank, "operators", ("name", "input_shapes", "self_ns"))
     total_ns = pc.sum(operators["self_ns"]).as_py()
     rows = operators.filter(pc.match_substring(operators["name"].cast(pa.string()), _NAME)).to_pylist()
@@ -242,7 +251,8 @@ def find_slow_convolutions(rank: RankRun) -> SlowConvolutions:
 
 
 def _read_channels(shapes: str | None) -> int:
-    """Return the channels of the output: the weights are the last of the inputs that has as many dimensions as the first."""
+    """Return the number of output channels, read from the weights: the last input with as many dimensions as the first
+    input."""
     try:
         inputs = json.loads(shapes or "")
         return int([shape for shape in inputs if len(shape) == len(inputs[0])][-1][0])

@@ -1,7 +1,7 @@
-"""Kernels by their names: as a person tells them apart, and whether they compute in full precision.
+"""Kernel names: short forms that people can distinguish, and whether a kernel computes in full precision.
 
-A C++ kernel's name is mostly what all its kind have in common: namespaces, the types of its arguments, how it is laid
-out on the device. What differs, the functor and the element type, stands in the middle, where a long name is cut.
+Most of a C++ kernel's name is common to all kernels of its kind: namespaces, argument types, device layout. The
+difference, the functor and the element type, is in the middle, where a long name is cut.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _SPELLINGS = {
 }
 _WRAPPERS = ("gpu_kernel_impl", "gpu_kernel_impl_nocast")
 _FAMILY = re.compile(r"\w*(?:elementwise_kernel|multi_tensor_apply_kernel|reduce_kernel)\w*")
-"""Kernels that say nothing by themselves: what they do is their functor, and their numbers are of the launch."""
+"""Generic kernels. Their functor is their actual work, and their numbers are launch settings."""
 _LAYOUT = re.compile(r"(?:Trivial)?OffsetCalculator|LoadWith|StoreWith|TensorListMetadata|[aA]rray\b|type\b")
 _LITERAL = re.compile(r"\d+\w*|true|false")
 _VAGUE = ("kernel", "Kernel", "type", "run", "kentry")
@@ -47,7 +47,7 @@ _VAGUE = ("kernel", "Kernel", "type", "run", "kentry")
 def shorten_kernel(name: str) -> str:
     """Return a kernel's name without namespaces, arguments and layout: its functor and its types.
 
-    What is no C++ name, or none that can be taken apart, comes back as it is.
+    A name that is no C++ name, or that cannot be parsed, is returned as it is.
     """
     tensile = _TENSILE.fullmatch(name)
     if tensile:
@@ -61,7 +61,7 @@ def shorten_kernel(name: str) -> str:
 
 
 def _drop_arguments(name: str) -> str:
-    """Leave names and template arguments; the case of a lambda and the types that it takes follow its function."""
+    """Keep names and template arguments. The number of a lambda and its argument types stay after its function."""
     for spelling, short in _SPELLINGS.items():
         name = name.replace(spelling, short)
     name = _LAMBDA.sub(lambda found: f"<{found[1]}>" if found[1] else f"#{found[2]}", name)
@@ -84,7 +84,7 @@ def _is_balanced(text: str) -> bool:
 
 
 def _describe(text: str) -> str:
-    """Describe a type or function: the last of its names, and those of its template arguments that matter."""
+    """Describe a type or function by its last name and by the relevant template arguments."""
     pieces = _split(_split(text.strip(), " ")[-1], "::")
     name, *lists = _take_apart(pieces[-1])
     base, *cases = name.split("#")
@@ -103,12 +103,12 @@ def _describe(text: str) -> str:
 
 
 def _repeats(arguments: list[str], place: int) -> bool:
-    """Say whether a type stands there a second time in a row; numbers and flags tell kernels apart."""
+    """Return whether a type repeats its predecessor. Repeated numbers and flags do not count: they distinguish kernels."""
     return place > 0 and arguments[place] == arguments[place - 1] and not _LITERAL.fullmatch(arguments[place])
 
 
 def _take_apart(text: str) -> list[str]:
-    """Return a name, and what stands in each list of template arguments behind it."""
+    """Return a name, and the contents of each list of template arguments after the name."""
     found, depth, begin = [text.partition("<")[0]], 0, 0
     for place, sign in enumerate(text):
         if sign == "<":
@@ -122,7 +122,7 @@ def _take_apart(text: str) -> list[str]:
 
 
 def _split(text: str, separator: str) -> list[str]:
-    """Split where no template argument is open. There is always a last piece."""
+    """Split at the separator outside of template arguments. The result has at least one piece."""
     pieces, depth, begin, place = [], 0, 0, 0
     while place < len(text):
         depth += (text[place] == "<") - (text[place] == ">")
@@ -139,9 +139,9 @@ FULL_PRECISION = re.compile(r"sgemm|scudnn|simt_s|_engine<float|winograd\w*<floa
 
 
 def find_full_precision(rank: RankRun) -> float | None:
-    """Return the share of the kernels' time (collectives left out) that multiplies 32-bit floats in full.
+    """Return the share of kernel time, without collectives, in kernels that multiply 32-bit floats in full precision.
 
-    It is found by the names, as NVIDIA's libraries give them. None without kernels. Raises TableBrokenError.
+    The kernels are recognised by names from NVIDIA's libraries. None without kernels. Raises TableBrokenError.
     """
     kernels = read_rows(rank, "kernels", ("name", "collective", "total_ns"))
     kernels = kernels.filter(pc.invert(kernels["collective"]))

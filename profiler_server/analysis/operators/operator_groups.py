@@ -1,7 +1,7 @@
-"""The operator table in the ways that it is looked at: by type, operator, kernel, host order or module, and as a tree.
+"""The operator table grouped by type, operator, kernel, host order or module, and as a tree.
 
 Every group is an Arrow table with its keys, `count`, the times, `mean_ns` and `share_frac`. The share is of the self
-time, on the device where the run has device time, else on the host; the shares of a group sum to 1.
+time: on the device if the run has device time, else on the host. The shares of a group sum to 1.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ NO_MODULE = "(outside of every module)"
 
 @dataclass(frozen=True)
 class GroupTable:
-    """One group. `steps` are the training steps that the figures cover, `outside` that some ran outside of every step."""
+    """One grouping. `steps` are the training steps that the figures cover. `outside` is true if some work ran outside
+    of all steps."""
 
     rows: pa.Table
     measure: Measure
@@ -43,7 +44,7 @@ class GroupTable:
 
 @dataclass(frozen=True)
 class Group:
-    """How to make a group: `name` is its key column, `search_in` the columns that a search reads."""
+    """How to make a grouping: `name` is its key column, `search_in` the columns for a search."""
 
     name: str
     search_in: tuple[str, ...]
@@ -70,7 +71,7 @@ def tabulate_kernels(rank: RankRun, steps: StepRange | None = None) -> GroupTabl
 
 
 def tabulate_host(rank: RankRun, steps: StepRange | None = None) -> GroupTable:
-    """Sum by operator name on the host, with `order`: its place among the first calls of the first step, null for none."""
+    """Sum by operator name on the host. `order` is the position among the first calls of the first step, or null."""
     operators = within_steps(read_operators(rank), steps)
     group = _complete(sum_operators(operators, ("name", "type")), operators, "host")
     try:
@@ -85,7 +86,7 @@ def tabulate_host(rank: RankRun, steps: StepRange | None = None) -> GroupTable:
 
 
 def tabulate_modules(rank: RankRun, steps: StepRange | None = None) -> GroupTable:
-    """Sum by the path of the nn.Module that called; times are the self times of its operators."""
+    """Sum by the path of the calling nn.Module. Times are the self times of its operators."""
     operators = within_steps(read_operators(rank, ("module",)), steps)
     named = pc.fill_null(operators["module"].cast(pa.string()), NO_MODULE)
     operators = operators.set_column(operators.column_names.index("module"), "module", named)
@@ -93,7 +94,7 @@ def tabulate_modules(rank: RankRun, steps: StepRange | None = None) -> GroupTabl
 
 
 def tabulate_roofline(rank: RankRun, steps: StepRange | None = None) -> GroupTable:
-    """Set operators whose work is known from their shapes against what the device can do; shares are of all time."""
+    """Compare operators, whose work is known from shapes, with the device's peaks. Shares are of all time."""
     operators = within_steps(read_operators(rank, ("input_dtypes",)), steps)
     measure: Measure = "device" if (pc.sum(operators["device_self_ns"]).as_py() or 0) > 0 else "host"
     roof = find_roof(rank) if measure == "device" else None
@@ -103,7 +104,7 @@ def tabulate_roofline(rank: RankRun, steps: StepRange | None = None) -> GroupTab
 
 
 def tabulate_members(rank: RankRun, key: str, name: str, group: GroupTable, steps: StepRange | None) -> pa.Table:
-    """Sum the operators of one type or module (`key` says which); shares are of the whole group, as `group` has them."""
+    """Sum the operators of one type or module (as `key` says). Shares are of the whole `group`."""
     operators = within_steps(read_operators(rank, (key,) if key == "module" else ()), steps)
     of = pc.fill_null(operators[key].cast(pa.string()), NO_MODULE)
     members = _complete(sum_operators(operators.filter(pc.equal(of, name)), ("name", "type")), operators, group.measure)
@@ -124,13 +125,13 @@ GROUPS: Mapping[str, Group] = {
 
 
 def has_modules(rank: RankRun) -> bool:
-    """Say whether any operator names its module. Raises as `RankRun.table` does."""
+    """Return whether any operator has a module. Raises as `RankRun.table` does."""
     modules = rank.table("operators", ("module",))["module"]
     return bool(modules.null_count < len(modules))
 
 
 def within_steps(rows: pa.Table, steps: StepRange | None) -> pa.Table:
-    """Return the rows of the steps in a range, all of them for None."""
+    """Return the rows of the steps in a range, or all rows for None."""
     if steps is None:
         return rows
     inside = pc.and_(pc.greater_equal(rows["step"], steps.first), pc.less_equal(rows["step"], steps.last))
@@ -138,7 +139,7 @@ def within_steps(rows: pa.Table, steps: StepRange | None) -> pa.Table:
 
 
 def _complete(summed: pa.Table, operators: pa.Table, measure: Measure | None = None) -> GroupTable:
-    """Append the mean and the share by the measure: the device's where it did anything, unless told otherwise."""
+    """Append the mean and the share by the measure. The default measure is the device's if the device had work."""
     if measure is None:
         measure = "device" if (pc.sum(summed["device_self_ns"]).as_py() or 0) > 0 else "host"
     total, own = ("device_total_ns", "device_self_ns") if measure == "device" else ("total_ns", "self_ns")
@@ -149,7 +150,7 @@ def _complete(summed: pa.Table, operators: pa.Table, measure: Measure | None = N
 
 
 def _share(own: pa.ChunkedArray, whole: int | None = None) -> pa.ChunkedArray:
-    """Return each value as a part of the whole, which is their sum unless told otherwise."""
+    """Return each value divided by the whole, by default their sum."""
     whole = pc.sum(own).as_py() or 0 if whole is None else whole
     values = pc.cast(own, pa.float64())
     return pc.divide(values, float(whole)) if whole > 0 else pc.multiply(values, 0.0)
@@ -166,10 +167,11 @@ SEPARATOR = "."
 
 @dataclass(frozen=True)
 class ModuleNode:
-    """One module, after the one that holds it. Times are self times of operators, so a level adds up to the one above.
+    """One module; parents precede their children. Times are self times of operators, so a level sums to the level
+    above.
 
-    `device_ns` and `host_ns` cover the modules inside, `own_device_ns` and `own_host_ns` do not. `share_frac` is of
-    the whole, on the device where it did anything.
+    `device_ns` and `host_ns` include inner modules; `own_device_ns` and `own_host_ns` do not. `share_frac` is of the
+    total, on the device if the device had work.
     """
 
     path: str
@@ -183,7 +185,7 @@ class ModuleNode:
 
 
 def build_module_tree(rank: RankRun, steps: StepRange | None = None) -> tuple[ModuleNode, ...]:
-    """Return the modules in the order of a tree, the longest first on every level. Raises as `RankRun.table` does."""
+    """Return the modules in tree order, the longest first on every level. Raises as `RankRun.table` does."""
     return list_nodes(tabulate_modules(rank, steps))
 
 

@@ -1,7 +1,8 @@
-"""Operators and kernels of the detailed windows, summed by name, family, shape, step or module; the device's work by step.
+"""Operators and kernels of the detailed windows, summed by name, family, shape, step or module, and device work by
+step.
 
 Times are sums over every step of the windows. The self times of all operators add up without counting a nested call
-twice; the total times do not, because an operator's total holds its callees.
+twice. The total times do not add up, because an operator's total includes its callees.
 """
 
 from __future__ import annotations
@@ -21,10 +22,11 @@ from profiler_server.derive.derived import derived
 from profiler_server.facts.results import KernelRow, OperatorRow
 
 OPERATOR_MEASURES = ("count", "total_ns", "self_ns", "device_total_ns", "device_self_ns", "flops", "moved_bytes")
-"""Columns that `sum_operators` adds up. `flops` and `moved_bytes` count the rows where they are known, null for none."""
+"""Columns that `sum_operators` sums. `flops` and `moved_bytes` cover the rows with a known value, and are null without
+any."""
 
 KERNEL_KEYS = ("name", "operator", "device", "stream", "grid", "block")
-"""What tells one row of the kernel table from another: a kernel, who launched it, where and in which shape."""
+"""Key columns of the kernel table: a kernel, its launching operator, and where and in which shape it ran."""
 
 _KERNEL_COLUMNS = (
     *("step", *KERNEL_KEYS, "registers", "shared_bytes", "occupancy_frac", "blocks_per_sm"),
@@ -34,7 +36,7 @@ _KERNEL_COLUMNS = (
 
 @dataclass(frozen=True)
 class TypeRow:
-    """One family of operators. `operators` is how many different ones it holds."""
+    """One family of operators. `operators` is the number of distinct operators."""
 
     type: str
     operators: int
@@ -46,7 +48,7 @@ class TypeRow:
 
 
 def summarize_operators(rank: RankRun) -> tuple[OperatorRow, ...]:
-    """Return one row per operator name, by device self time, then host self time; empty if none were collected.
+    """Return one row per operator name, by device self time, then host self time; empty without operators.
 
     Raises TableBrokenError or NewerSchemaError.
     """
@@ -55,7 +57,8 @@ def summarize_operators(rank: RankRun) -> tuple[OperatorRow, ...]:
 
 
 def summarize_types(rank: RankRun) -> tuple[TypeRow, ...]:
-    """Return one row per family of operators, in the order of `summarize_operators`. Raises as that does."""
+    """Return one row per family of operators, in the order of `summarize_operators`. Raises as `summarize_operators`
+    does."""
     return tuple(TypeRow(**row) for row in sum_types(_sum_names(rank)).to_pylist())
 
 
@@ -65,9 +68,9 @@ def _sum_names(rank: RankRun) -> pa.Table:
 
 
 def find_dispatch_share(rank: RankRun) -> float | None:
-    """Return the share of the detailed steps that the host spends in operators; None if none lie in a step.
+    """Return the share of the detailed steps that the host spends in operators, or None if no operator is in a step.
 
-    Threads are summed, so that a backward on a thread of its own counts. Raises as `summarize_operators` does.
+    Threads are summed, so that a backward in a separate thread is included. Raises as `summarize_operators` does.
     """
     operators = read_rows(rank, "operators", ("step", "self_ns"))
     operators = operators.filter(pc.is_valid(operators["step"]))
@@ -78,8 +81,8 @@ def find_dispatch_share(rank: RankRun) -> float | None:
 
 
 def find_phase_shares(rank: RankRun) -> Mapping[str, float]:
-    """Return the share of each phase of the detailed training steps that the host spends in operators; empty where
-    that is not known. Operators of no known phase count in each of them.
+    """Return the share of each phase of the detailed training steps that the host spends in operators; empty if
+    unknown. Operators of no known phase are added to each phase.
 
     Raises as `summarize_operators` does.
     """
@@ -114,7 +117,7 @@ def _list_columns(*keys: str) -> tuple[str, ...]:
 
 
 def read_kernels(rank: RankRun) -> pa.Table:
-    """Read what `sum_kernels` needs. Raises as `RankRun.table` does."""
+    """Read the columns that `sum_kernels` needs. Raises as `RankRun.table` does."""
     return rank.table("kernels", _KERNEL_COLUMNS)
 
 
@@ -154,7 +157,7 @@ def sum_kernels(kernels: pa.Table, by: Sequence[str] = KERNEL_KEYS) -> pa.Table:
 
 
 def _aggregate(data: pa.Table, by: Sequence[str], aggregations: Sequence[tuple[str, str, str]]) -> pa.Table:
-    """Group by the keys; each aggregation is (column, function, name of the result). Text keys come back as strings."""
+    """Group by the keys. Each aggregation is (column, function, name of the result). Text keys become plain strings."""
     grouped = data.group_by(list(by), use_threads=False).aggregate([(name, how) for name, how, _ in aggregations])
     columns = {key: _plain(grouped[key]) for key in by}
     return pa.table(columns | {result: grouped[f"{name}_{how}"] for name, how, result in aggregations})
@@ -170,7 +173,8 @@ def _sort(data: pa.Table, measures: Sequence[str], keys: Sequence[str]) -> pa.Ta
 
 @dataclass(frozen=True)
 class DeviceStep:
-    """Device work of one step. `total_ns` runs from the first start to the last end; what is not busy is wait."""
+    """Device work of one step. `total_ns` is from the first start to the last end; `wait_ns` is the part of it that is
+    not busy."""
 
     step: int
     count: int
@@ -198,7 +202,7 @@ def summarize_device_steps(rank: RankRun) -> tuple[DeviceStep, ...]:
 
 
 def _summarize_step(step: int, starts: Ints, ends: Ints) -> DeviceStep:
-    """Sum the union of intervals that are sorted by start: each adds what reaches past all before it."""
+    """Sum the union of intervals sorted by start: each adds the time after the latest end so far."""
     reached = np.maximum.accumulate(ends)
     before = np.concatenate((starts[:1], reached[:-1]))
     busy = int(np.maximum(ends - np.maximum(starts, before), 0).sum())
@@ -207,7 +211,7 @@ def _summarize_step(step: int, starts: Ints, ends: Ints) -> DeviceStep:
 
 
 def order_operators(rank: RankRun, step: int) -> pa.Table:
-    """Return the columns name and order: operators numbered from 1 by when they first started in that step.
+    """Return the columns name and order: operators numbered from 1 by their first start in that step.
 
     Raises as `RankRun.table` does.
     """

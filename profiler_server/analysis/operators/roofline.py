@@ -1,8 +1,8 @@
-"""How near operators come to what their device can do, from operations and least bytes that shapes tell.
+"""How close operators come to their device's peaks, from operations and least bytes that follow from shapes.
 
-Achieved = operations / time, of the device where there is one, else of the host. Intensity = operations / least bytes.
-The least time on a part is the longer of operations / peak and bytes / bandwidth: the longer one is the bound, and
-least time / time is the efficiency. Bytes are the least that shapes allow, so caches can lift an efficiency past 100 %.
+Achieved = operations / time, on the device if there is one, else on the host. Intensity = operations / least bytes. The
+least time is the longer of operations / peak and bytes / bandwidth: the longer one is the bound, and least time / time
+is the efficiency. Bytes are the minimum for the shapes, so caches can lift an efficiency past 100 %.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from profiler_server.analysis.tables import find_rows
 
 @dataclass(frozen=True)
 class Part:
-    """Peaks in 10^12 operations per second and 10^9 bytes per second; None for what the part does not have."""
+    """One model of device. Peaks are in 10^12 operations per second and 10^9 bytes per second; None for an unsupported
+    precision."""
 
     name: str
     pattern: str
@@ -34,7 +35,7 @@ class Part:
     source: str
 
     def peak_flops_per_s(self, precision: str) -> float | None:
-        """Return the peak for a precision, None for one that the table does not have."""
+        """Return the peak for a precision, or None for a precision that is not in the table."""
         peak = {"fp32": self.fp32, "tf32": self.tf32, "fp16": self.fp16, "bf16": self.bf16}.get(precision)
         return None if peak is None else peak * 1e12
 
@@ -92,19 +93,20 @@ PARTS: tuple[Part, ...] = (
 
 
 def find_part(device: str) -> Part | None:
-    """Return the part that a device's name is, None for one that is not in the table. The first that fits decides."""
+    """Return the device model that matches a device's name, or None. The first match decides."""
     return next((part for part in PARTS if re.search(part.pattern, device, re.IGNORECASE)), None)
 
 
 KEYS = ("name", "type", "precision")
 _PRECISIONS = (("bfloat16", "bf16"), ("half", "fp16"), ("double", "fp64"), ("float8", "fp8"), ("float", "fp32"))
 _AS_FP32 = ("int", "list")
-"""Integers run beside FP32; a trace does not tell what a list of tensors holds, and its work is counted as FP32."""
+"""Types that are treated as FP32: integers, which run beside FP32, and lists of tensors, whose types the trace lacks.
+"""
 
 
 @dataclass(frozen=True)
 class Roof:
-    """The device of a rank as its trace names it, and its part where the table has it."""
+    """The device of a rank by its name in the trace, and its device model if the table has it."""
 
     device: str
     part: Part | None
@@ -112,16 +114,16 @@ class Roof:
 
 
 def find_roof(rank: RankRun) -> Roof | None:
-    """Return the device that did most of the work, None where nothing ran on one. Raises as `RankRun.manifest` does."""
+    """Return the device that did most of the work, or None without device work. Raises as `RankRun.manifest` does."""
     device = _find_busiest(rank)
     return None if device is None else Roof(device.name, find_part(device.name), device.kind == "rocm")
 
 
 def measure_roofline(operators: pa.Table, on_device: bool, part: Part | None, tf32: frozenset[str]) -> pa.Table:
-    """Sum operators whose work is known, by name and precision: KEYS, count, time_ns, flops, moved_bytes, and rates.
+    """Sum operators with known work by name and precision: KEYS, count, time_ns, flops, moved_bytes, and rates.
 
-    `operators` has name, type, input_dtypes, the times, flops and moved_bytes; `tf32` names those operators
-    whose FP32 is computed as TF32. Absent figures are null.
+    `operators` has name, type, input_dtypes, the times, flops and moved_bytes. `tf32` has the operators whose FP32 is
+    computed as TF32. Absent figures are null.
     """
     known = operators.filter(pc.greater(pc.add(pc.fill_null(operators["flops"], 0.0), operators["moved_bytes"]), 0.0))
     known = known.append_column("time_ns", _choose_time(known, on_device))
@@ -139,9 +141,9 @@ def measure_roofline(operators: pa.Table, on_device: bool, part: Part | None, tf
 
 
 def list_tf32_users(rank: RankRun, roof: Roof | None) -> frozenset[str]:
-    """Return the operators that compute FP32 as TF32: those with most of their kernel time on NVIDIA's tensor cores.
+    """Return the operators that compute FP32 as TF32: most of their kernel time is on NVIDIA's tensor cores.
 
-    The matrix units of AMD take FP32 as it is.
+    AMD's matrix units compute FP32 in full.
     """
     if roof is None or roof.is_rocm:
         return frozenset()
@@ -165,7 +167,7 @@ def _find_busiest(rank: RankRun) -> Device | None:
 
 
 def _find_precision(name: str, dtypes: str | None, tf32: frozenset[str]) -> str:
-    """Return the precision of the first floating-point argument, else what the arguments are."""
+    """Return the precision of the first floating-point argument, or else the type of the arguments."""
     for dtype in (dtypes or "").lower().split(","):
         found = next((precision for text, precision in _PRECISIONS if text in dtype), None)
         if found is not None:
@@ -174,7 +176,7 @@ def _find_precision(name: str, dtypes: str | None, tf32: frozenset[str]) -> str:
 
 
 def _choose_time(operators: pa.Table, on_device: bool) -> pa.ChunkedArray:
-    """Return the time that the work took: what the call launched itself, or its callees where it launched nothing."""
+    """Return the time of the work: the work that the call launched itself, or that of its callees if it launched none."""
     if not on_device:
         return operators["self_ns"]
     own = operators["device_self_ns"]
@@ -201,7 +203,7 @@ def _append_rates(rows: pa.Table, part: Part | None) -> pa.Table:
 
 
 def _find_peak(part: Part, precision: str) -> float:
-    """Return the peak, NaN for a precision that the part or the table does not have."""
+    """Return the peak, or NaN for a precision that the device model or the table lacks."""
     peak = part.peak_flops_per_s("fp32" if precision in _AS_FP32 else precision)
     return float("nan") if peak is None else peak
 

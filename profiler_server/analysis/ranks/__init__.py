@@ -1,1 +1,1 @@
-"""Ranks side by side, and the collectives that join them."""
+"""Comparison of ranks, and the collectives that join ranks."""

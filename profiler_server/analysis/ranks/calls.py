@@ -1,4 +1,4 @@
-"""The collectives of one rank, as they are matched with those of others."""
+"""The collectives of one rank, in a form that matches those of other ranks."""
 
 from __future__ import annotations
 
@@ -14,19 +14,20 @@ from collector.format.schema.errors import TableMissingError
 from collector.format.steps import read_integers
 
 MOST_CALLS = 20_000
-"""Calls of one rank that are looked at, from the first; fewer of each where there are very many ranks."""
+"""Calls of one rank that are read, from the first; fewer for very many ranks."""
 NO_STEP = -1
 _COLUMNS = ("step", "name", "group", "index", "start_ns", "duration_ns", "bytes", "group_size", "held_ns")
 _MEETINGS = ("allreduce", "allgather", "reducescatter", "alltoall", "barrier")
-"""Collectives that no rank leaves before the last one has come."""
+"""Collectives that no rank leaves before the last rank has entered."""
 
 
 @dataclass(frozen=True, eq=False)
 class Calls:
-    """The collectives of one rank in time order; equal only to itself.
+    """The collectives of one rank in time order; compared by identity.
 
-    `kind` is a place in `kinds`, which are (group, name). A call is told by its kind, the step that it is counted in
-    (`counted_in`, NO_STEP where all of the group are counted) and its `number` there. `held_ns` is how long the training stood still for it, -1 where only its own length is known.
+    `kind` is an index in `kinds`, which are (group, name). A call is identified by its kind, the step that it is
+    numbered in (`counted_in`, NO_STEP if the group is numbered as a whole) and its `number` there. `held_ns` is how
+    long the training stood still for the call, -1 if only the call's length is known.
     """
 
     kinds: tuple[tuple[str, str], ...]
@@ -46,19 +47,19 @@ class Calls:
 
     @cached_property
     def waiting_ns(self) -> Ints:
-        """How long the rank stood still at the end of each call, which is when it waits for the others."""
+        """Return how long the rank stood still at the end of each call, which is when it waits for the other ranks."""
         return np.where(self.held_ns >= 0, np.minimum(self.held_ns, self.duration_ns), self.duration_ns)
 
     @cached_property
     def meets(self) -> Mask:
-        """Whether all ranks leave the call together."""
+        """Return a mask of the calls that all ranks leave together."""
         kinds = np.array([is_meeting(name) for _, name in self.kinds], np.bool_)
         found: Mask = kinds[self.kind]
         return found
 
 
 def number_groups(kinds: tuple[tuple[str, str], ...], kind: Ints) -> Ints:
-    """Return the number of the group of each call, in the order in which the groups come first."""
+    """Return the number of the group of each call, in order of first appearance."""
     names = {group: at for at, group in enumerate(dict.fromkeys(group for group, _ in kinds))}
     found: Ints = np.array([names[group] for group, _ in kinds], np.int64)[kind]
     return found
@@ -70,7 +71,7 @@ def is_meeting(name: str) -> bool:
 
 
 def read_calls(rank: RankRun, most: int = MOST_CALLS) -> Calls | None:
-    """Read the first collectives of a rank, None without any. Raises TableBrokenError or NewerSchemaError."""
+    """Read the first collectives of a rank, or return None without any. Raises TableBrokenError or NewerSchemaError."""
     try:
         table = rank.table("collectives", _COLUMNS)
     except TableMissingError:
@@ -105,13 +106,14 @@ def _number_kinds(table: pa.Table) -> tuple[tuple[tuple[str, str], ...], Ints]:
 
 
 def _encode(column: pa.ChunkedArray) -> tuple[list[str], Ints]:
-    """Return the texts of a column, and the place of each row's among them; null is the empty text."""
+    """Return the distinct texts of a column, and each row's index among them. Null is the empty text."""
     coded = column.cast(pa.string()).fill_null("").combine_chunks().dictionary_encode()
     return coded.dictionary.to_pylist(), coded.indices.to_numpy().astype(np.int64)
 
 
 def _count_before(kind: Ints, step: Ints) -> Ints:
-    """Return how many calls of the same kind and step came before each: ranks may begin to record at different steps."""
+    """Return the number of earlier calls of the same kind and step, because ranks may begin to record at different
+    steps."""
     order = np.lexsort((np.arange(len(kind)), step, kind))
     begins = np.ones(len(kind), np.bool_)
     begins[1:] = (np.diff(kind[order]) != 0) | (np.diff(step[order]) != 0)
@@ -122,7 +124,7 @@ def _count_before(kind: Ints, step: Ints) -> Ints:
 
 
 def _is_counted_by_library(kinds: tuple[tuple[str, str], ...], kind: Ints, index: Ints) -> Mask:
-    """Say of each call whether its index is a sequence number of the library: our own count begins at 0."""
+    """Return a mask of the calls whose index is a sequence number of the library. Our own count begins at 0."""
     group = number_groups(kinds, kind)
     least = np.full(len(kinds), np.iinfo(np.int64).max)
     np.minimum.at(least, group, index)

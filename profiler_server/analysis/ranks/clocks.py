@@ -1,4 +1,4 @@
-"""Clocks of several hosts: how far apart they are, from collectives that all ranks leave together."""
+"""Clock offsets of several hosts, from collectives that all ranks leave together."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from profiler_server.diagnosis.limits.meetings import (
 
 @dataclass(frozen=True)
 class Alignment:
-    """What to take off the times of each rank to have those of the first: `offset_ns` + `drift` · (time − `origin_ns`).
+    """The correction to subtract from each rank's times to get times of the first rank: `offset_ns` + `drift` · (time −
+    `origin_ns`).
 
-    `residual_ns` is the 95th percentile of how far a rank's ends lie from the median end after that.
+    `residual_ns` is the 95th percentile of the distance of a rank's ends from the median end after correction.
     """
 
     origin_ns: Ints
@@ -27,14 +28,14 @@ class Alignment:
     residual_ns: float
 
     def align(self, row: int, times_ns: Ints) -> Ints:
-        """Return times of a rank, by its row, on the clock of the first."""
+        """Return the times of a rank, given by its row, on the clock of the first rank."""
         since = (times_ns - self.origin_ns[row]).astype(np.float64)
         aligned: Ints = times_ns - self.offset_ns[row] - np.round(self.drift[row] * since).astype(np.int64)
         return aligned
 
 
 def align_clocks(ends_ns: Ints) -> Alignment | None:
-    """Align the ends of common collectives, (ranks, calls) in any order; None for fewer than LEAST_CALLS of them."""
+    """Align the ends of common collectives, (ranks, calls) in any order; None for fewer than LEAST_CALLS collectives."""
     ranks, calls = ends_ns.shape
     if calls < LEAST_CALLS or ranks < 2:
         return None
@@ -50,13 +51,14 @@ def align_clocks(ends_ns: Ints) -> Alignment | None:
 
 
 def measure_spread(times_ns: Ints | Floats, percent: float) -> float:
-    """Return a percentile of how far each rank lies from the median of the ranks, over (ranks, calls)."""
+    """Return a percentile of the distance of each rank from the median of the ranks, over (ranks, calls)."""
     middle = np.median(times_ns, axis=0, keepdims=True)
     return float(np.percentile(np.abs(times_ns - middle), percent)) if times_ns.size else 0.0
 
 
 def _fit_drift(times: Ints, left: Floats) -> float:
-    """Fit a line through what the offset leaves, without the calls that lie far from it: those ended late by chance."""
+    """Fit a line through the remainder after the offset. Calls far from the line are left out: they ended late by
+    chance."""
     if len(times) < ENOUGH_CALLS or not np.ptp(times):
         return 0.0
     kept = np.ones(len(times), np.bool_)

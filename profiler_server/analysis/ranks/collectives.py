@@ -1,12 +1,13 @@
-"""Collectives of all ranks: what the transfer takes, how long each rank waits for the last one, who that is, and which one
-of a step is slow.
+"""Collectives of all ranks: the time of the transfer, each rank's wait for the last rank, the last rank, and a slow
+call of a step.
 
-On one clock (of one host, or aligned by calls that end together) the transfer of a rank lasts from the arrival of the
-last one to its own end. Without one it is the shortest duration over the ranks. The wait is what is left.
+On a common clock (one host, or clocks aligned by calls that end together) the transfer of a rank lasts from the arrival
+of the last rank to its own end. Without a common clock the transfer is the shortest duration over the ranks. The rest
+is the wait.
 
-The time of a transfer is a latency and bytes by a speed, so what one takes, times the ratio of the bytes where that is
-over 1, is the most that another one needs at the same speed: a call is slow that takes much longer than the others of its
-group would for as many bytes. Waiting for a late rank is no part of it.
+The time of a transfer is a latency plus bytes divided by a speed. The time of one transfer, times the ratio of the
+bytes if that is over 1, is therefore an upper bound for another transfer at the same speed. A call is slow if it takes
+much longer than the other calls of its group would take for as many bytes. Waiting for a late rank is not included.
 """
 
 from __future__ import annotations
@@ -31,20 +32,19 @@ _BUS_FACTORS = {"allreduce": 2.0, "allgather": 1.0, "reducescatter": 1.0, "allto
 
 
 def _list_calls(ranks: Sequence[RankSummary]) -> tuple[Calls, ...]:
-    """Return the calls of the ranks: what is derived from them is kept until one is read anew."""
+    """Return the calls of the ranks. Results derived from them are kept until a rank is read again."""
     return tuple(rank.calls for rank in ranks if rank.calls is not None)
 
 
 @derived(reads=_list_calls)
 def match_ranks(ranks: Sequence[RankSummary]) -> Matched:
-    """Match the collectives of the ranks."""
     calls = {rank.rank: rank.calls for rank in ranks if rank.calls is not None}
     return match_calls(calls, _has_one_host(ranks))
 
 
 @derived(reads=_list_calls)
 def summarize_collectives(ranks: Sequence[RankSummary]) -> tuple[CollectiveRow, ...]:
-    """Sum the collectives of the ranks by rank and name; empty where none were recorded."""
+    """Sum the collectives of the ranks by rank and name; empty without recorded collectives."""
     return sum_collectives(match_ranks(ranks), [one.step for rank in ranks for one in rank.standstills])
 
 
@@ -56,13 +56,13 @@ def list_collectives(ranks: Sequence[RankSummary]) -> Collectives:
 
 
 def _has_one_host(ranks: Sequence[RankSummary]) -> bool:
-    """Say whether the ranks have the clock of one host. Traces do not tell their hosts, and may begin at 0 each."""
+    """Return whether the ranks share the clock of one host. Traces do not name their hosts, and may each begin at 0."""
     hosts = {rank.host for rank in ranks if rank.calls is not None}
     return len(hosts) == 1 and "" not in hosts
 
 
 def sum_collectives(matched: Matched, stood: Sequence[int] = ()) -> tuple[CollectiveRow, ...]:
-    """Sum matched calls by rank and name, in that order, but for those of steps in which the job stood still."""
+    """Sum matched calls by rank and name, sorted by both, without steps in which the job stood still."""
     wanted = np.flatnonzero(~np.isin(matched.step, list(stood)))
     if not len(wanted):
         return ()
@@ -98,16 +98,16 @@ def _join(matched: Matched) -> _Joined:
 
 
 def count_members(matched: Matched) -> Ints:
-    """Return for each row how many ranks made the call."""
+    """Return for each row the number of ranks that made the call."""
     found: Ints = np.bincount(matched.call, minlength=matched.count)[matched.call]
     return found
 
 
 def find_attended(matched: Matched) -> Mask:
-    """Say of each row whether its call was made by every rank that made such calls before and after its step.
+    """Return a mask of the rows whose call was made by every rank that made such calls before and after its step.
 
-    A recording has no row where the training did not wait, which is so of the rank that comes last: the others' rows
-    then tell neither when it came nor how long the transfer took.
+    A recording has no row if the training did not wait, which is the case for the last rank. The other ranks' rows then
+    show neither the arrival of the last rank nor the length of the transfer.
     """
     counted = matched.step >= 0
     shape = (len(matched.kinds), len(matched.ranks))
@@ -125,7 +125,7 @@ def find_attended(matched: Matched) -> Mask:
 
 
 def measure_transfers(matched: Matched) -> Ints:
-    """Return for each row how long the call moved data: from the arrival of the last rank where clocks tell it."""
+    """Return for each row how long the call moved data: from the arrival of the last rank, if the clocks allow that."""
     later = is_awaited_later(matched.waiting_ns, matched.duration_ns)
     shortest = _of_call(np.minimum, matched, matched.duration_ns)
     last_arrival = _of_call(np.maximum, matched, matched.arrival_ns)
@@ -135,7 +135,7 @@ def measure_transfers(matched: Matched) -> Ints:
 
 
 def _is_clocked(matched: Matched) -> Mask:
-    """Say of each row whether all ranks of its call are on one clock."""
+    """Return a mask of the rows whose call has all its ranks on one clock."""
     found: Mask = matched.is_clocked & (
         np.bincount(matched.call, ~matched.is_clocked, matched.count)[matched.call] == 0
     )
@@ -143,7 +143,7 @@ def _is_clocked(matched: Matched) -> Mask:
 
 
 def _of_call(reduce: np.ufunc, matched: Matched, values: Ints) -> Ints:
-    """Return a figure of the whole call in each of its rows."""
+    """Reduce values over each call, and return the result in each row of the call."""
     order = np.argsort(matched.call, kind="stable")
     starts = np.searchsorted(matched.call[order], np.arange(matched.count))
     found: Ints = reduce.reduceat(values[order], starts)[matched.call]
@@ -151,7 +151,8 @@ def _of_call(reduce: np.ufunc, matched: Matched, values: Ints) -> Ints:
 
 
 def _find_last(matched: Matched, lateness: Ints) -> Mask:
-    """Return for each row whether its rank came last to the call: as it is judged, else by its time; of equals the first."""
+    """Return a mask of the rows whose rank came last to the call, by lateness if measured, else by time. The first of
+    equals is last."""
     call = matched.call
     order = np.lexsort((-np.arange(len(call)), lateness, call))
     latest = np.full(matched.count, -1, np.int64)
@@ -171,7 +172,8 @@ def _find_last(matched: Matched, lateness: Ints) -> Mask:
 
 @dataclass(frozen=True)
 class _Joined:
-    """One row per call and rank. `members` is how many ranks made the call, 1 where one of them is not told of."""
+    """One row per call and rank. `members` is the number of ranks that made the call, or 1 if a rank's call is not
+    recorded."""
 
     duration_ns: Ints
     bytes: Ints
@@ -205,7 +207,7 @@ def _sum_rows(rows: _Joined, chosen: Ints, rank: int, name: str) -> CollectiveRo
 
 
 def _measure_bandwidth(rows: _Joined, chosen: Ints, factors: Floats | None = None) -> float | None:
-    """Return bytes per second over some calls, each weighed with its factor."""
+    """Return bytes per second over some calls, each weighted with its factor."""
     spent = int(rows.transfer_ns[chosen].sum())
     moved = rows.bytes[chosen] if factors is None else rows.bytes[chosen] * factors
     return float(moved.sum() / spent * 1e9) if spent else None
@@ -220,7 +222,7 @@ def _measure_bus(rows: _Joined, chosen: Ints, name: str) -> float | None:
 
 @dataclass(frozen=True)
 class _Place:
-    """One call of a step, over the steps."""
+    """A call at one position of a step, over all steps."""
 
     number: int
     count: int
@@ -231,7 +233,7 @@ class _Place:
 
 @derived(reads=lambda ranks: tuple((rank.steps, rank.step_ns, rank.calls) for rank in ranks))
 def find_slow_call(ranks: Sequence[RankSummary]) -> SlowCall | None:
-    """Return the slowest collective of the ranks, None where all are as fast as their like, or cannot be compared."""
+    """Return the slowest collective of the ranks, or None if all are as fast as similar calls, or not comparable."""
     known = [rank for rank in ranks if rank.steps and rank.calls is not None]
     if len(known) < 2:
         return None
@@ -241,7 +243,8 @@ def find_slow_call(ranks: Sequence[RankSummary]) -> SlowCall | None:
 
 
 def find_slowest(matched: Matched, step_ns: float, stood: Sequence[int] = ()) -> SlowCall | None:
-    """Return the call that exceeds what is expected by most, if that is much; steps in which the job stood still aside."""
+    """Return the call with the largest excess over its expected time, if large, without steps in which the job stood
+    still."""
     wanted = (count_members(matched) > 1) & find_attended(matched) & (matched.bytes > 0) & (matched.step >= 0)
     wanted &= np.array([is_meeting(name) for _, name in matched.kinds], np.bool_)[matched.kind]
     wanted &= ~np.isin(matched.step, list(stood))
@@ -257,7 +260,7 @@ def find_slowest(matched: Matched, step_ns: float, stood: Sequence[int] = ()) ->
 
 
 def _part(matched: Matched, rows: Ints) -> Iterator[Ints]:
-    """Yield the calls of each group as the rank has them that has most of them, in time order."""
+    """Yield the calls of each group in time order, from the rank with most of them."""
     group = number_groups(matched.kinds, matched.kind[rows])
     order = np.argsort(group, kind="stable")
     for own in np.split(rows[order], np.flatnonzero(np.diff(group[order])) + 1):
@@ -267,7 +270,7 @@ def _part(matched: Matched, rows: Ints) -> Iterator[Ints]:
 
 
 def _compare(matched: Matched, own: Ints, times: Floats) -> Iterator[SlowCall]:
-    """Yield each call of a step beside the others of its name. Calls of a group run one after the other."""
+    """Yield each call of a step, compared with others of its name. Calls of a group run one after the other."""
     alone = np.diff(matched.end_ns[own], prepend=np.iinfo(np.int64).min // 2)
     transfer = np.minimum(times[matched.call[own]], alone)
     for kind in np.unique(matched.kind[own]).tolist():
@@ -280,14 +283,15 @@ def _compare(matched: Matched, own: Ints, times: Floats) -> Iterator[SlowCall]:
 
 
 def _expect(place: _Place, others: Sequence[_Place]) -> float:
-    """Return what a call takes at most at the usual speed of the others: of those that move no less, where there are some."""
+    """Return the longest expected time of a call at the usual speed of others, if possible of calls with at least as
+    many bytes."""
     longer = [other for other in others if other.bytes >= place.bytes]
     chosen = longer if len(longer) >= LEAST_OTHERS else others
     return float(np.median([other.transfer_ns * max(1.0, place.bytes / other.bytes) for other in chosen]))
 
 
 def _list_places(step: Ints, size: Ints, transfer_ns: Floats) -> list[_Place]:
-    """Return the calls of a step by their order in it; without those whose bytes change."""
+    """Return the calls of a step by position, without calls whose bytes change."""
     order = np.argsort(step, kind="stable")
     steps, first = np.unique(step[order], return_index=True)
     number = np.empty(len(step), np.int64)

@@ -1,10 +1,11 @@
-"""The first collective of a group in which the ranks of a job were not together, from the calls that each has listed.
+"""The first collective of a group at which the ranks of a job diverged, from the calls that each rank recorded.
 
-All ranks of a group call the same collectives in the same order. Only what every rank lists is compared: no call of
-two ranks, no reduction of DDP, which each rank reads at its own pace, and no step of a detailed window.
+All ranks of a group call the same collectives in the same order. Only calls that every rank records are compared: no
+call between two ranks, no reduction of DDP, which each rank reads at its own pace, and no step of a detailed window.
 
-A rank that lists no call after the one that it left out is told from one that is late by its training: it has ended,
-or has come to a later step or backward than that from which the others entered the call.
+A rank without a recorded call after the one that it left out may instead be late. Its training decides: the rank has
+left the call out if it has ended, or has reached a later step or backward than the other ranks had when they entered
+the call.
 """
 
 from __future__ import annotations
@@ -31,13 +32,13 @@ _COLUMNS = ("step", "name", "group", "index", "bytes", "dtype", "held_ns", "star
 _OF_TWO = ("send", "recv", "recv_anysource")
 _IN_BACKWARD = "DDP"
 _UNEVEN = ("gather", "scatter", "alltoall", "all_to_all")
-"""Collectives to which ranks may give pieces of different sizes."""
+"""Collectives in which ranks may contribute different sizes."""
 _THIN_FROM = 50_000
-"""After so many calls a rank lists those of some steps only."""
+"""Number of calls after which a rank records the calls of some steps only."""
 _NO_STEP = -1
 
 Place = tuple[float, int]
-"""How far a training has come: its step, and the backwards that have begun in it."""
+"""The progress of a training: its step, and the number of backwards begun in the step."""
 _ENDED: Place = (float("inf"), 0)
 _NEVER = 1 << 62
 _BACKWARD = "backward"
@@ -45,10 +46,10 @@ _BACKWARD = "backward"
 
 @dataclass(frozen=True, eq=False)
 class Calls:
-    """The collectives of one rank in one group, in order. `kind` is a place in the list of kinds that all ranks share.
+    """The collectives of one rank in one group, in order. `kind` is an index in the list of kinds that all ranks share.
 
-    `is_numbered` says that an index counts nothing but these calls, `is_thin` that the rank lists some steps only; those
-    of `detailed` steps are listed by their window.
+    `is_numbered` is true if the index numbers exactly these calls, `is_thin` if the rank records some steps only. Calls
+    of `detailed` steps are recorded by their window.
     """
 
     rank: int
@@ -62,7 +63,7 @@ class Calls:
     is_thin: bool
 
     def lists(self, step: int) -> bool:
-        """Say whether the rank was not in a step yet, or lists all its calls of it."""
+        """Return whether the rank has not reached a step, or records all its calls in the step."""
         if step > self.last_step:
             return True
         return step not in self.detailed and (not self.is_thin or bool((self.step == step).any()))
@@ -76,19 +77,19 @@ class Calls:
         return replace(self, step=self.step[at], kind=self.kind[at], index=self.index[at], start_ns=self.start_ns[at])
 
     def find_usual(self, step: int) -> list[int]:
-        """Return the kinds that the rank called in the last step before one."""
+        """Return the kinds of the rank's calls in the last step before `step`."""
         before = self.step[self.step < step]
         return self.kind[self.step == before[-1]].tolist() if len(before) else []
 
 
 class Course:
-    """How far the training of one rank came in the step that it did not end."""
+    """The progress of one rank's training in its last, unfinished step."""
 
     def __init__(self, rank: RankRun) -> None:
         self._rank = rank
 
     def find_place(self, at_ns: int = _NEVER) -> Place | None:
-        """Return the place at a time, at the end where none is told; None before that step, or where nothing tells of it."""
+        """Return the progress at a time, by default at the end. None before the unfinished step, or if it is not known."""
         ended_ns, last_step, backwards = self._tail
         if ended_ns is None or at_ns < ended_ns:
             return None
@@ -96,13 +97,13 @@ class Course:
 
     @property
     def last(self) -> Place | None:
-        """The place in which it was last, `_ENDED` where it ended by itself and without an error."""
+        """Return the last progress, or `_ENDED` for a rank that ended by itself without an error."""
         facts = self._rank.manifest.facts
         has_ended = self._rank.state == "complete" and not facts.get("ended_by") and not facts.get("process_end")
         return _ENDED if has_ended else self.find_place()
 
     def count(self, group: str) -> int | None:
-        """Return how many calls of a group it had entered, listed or not; None where that is not told."""
+        """Return the number of calls of a group that the rank had entered, recorded or not, or None if unknown."""
         position = read_position(self._rank.rank, self._rank.manifest.facts.get("moment"))
         told = position.find_group(group) if position is not None else None
         if position is None or told is None:
@@ -111,7 +112,7 @@ class Course:
 
     @cached_property
     def _tail(self) -> tuple[int | None, int, Ints]:
-        """When its last step ended, the number of that, and when each backward after it began."""
+        """Return the end of the last finished step, its number, and the start of each backward after it."""
         steps = self._rank.table("steps", ("kind", "step", "start_ns", "duration_ns"))
         steps = steps.filter(pc.equal(steps["kind"].cast(pa.string()), "train"))
         ends = read_integers(steps, "start_ns") + read_integers(steps, "duration_ns")
@@ -130,7 +131,7 @@ class Course:
 
 @dataclass(frozen=True)
 class Divergence:
-    """`ranks` were not in the `meeting`: they left its call out, or (not `is_left_out`) called another one there."""
+    """`ranks` were not in the `meeting`: they left its call out, or (not `is_left_out`) entered another call instead."""
 
     ranks: tuple[int, ...]
     meeting: Meeting
@@ -139,10 +140,10 @@ class Divergence:
 
 
 def find_divergence(ranks: Sequence[RankRun], titles: Mapping[str, str]) -> Divergence | None:
-    """Return where the ranks of a job left each other first; `titles` are the names of its groups.
+    """Return the first divergence of a job's ranks. `titles` are the names of its groups.
 
-    None where they did not, where too little is listed, and where they did so from the first step on: they may have
-    begun to record at different places.
+    None without a divergence, or with too few recorded calls. A divergence from the first step on also gives None,
+    because ranks may begin to record at different places.
     """
     kinds: dict[Collective, int] = {}
     groups: dict[str, list[Calls]] = {}
@@ -196,7 +197,7 @@ def _number_kinds(table: pa.Table, kinds: dict[Collective, int]) -> Ints:
 
 
 def _fill_steps(step: Ints) -> Ints:
-    """Give calls between the steps, and those of the one that did not end, the number of the next step."""
+    """Give calls outside of finished steps the number of the next step."""
     before = np.maximum.accumulate(np.where(step == _NO_STEP, 0, step)) if len(step) else step
     filled: Ints = np.where(step == _NO_STEP, before + 1, step)
     return filled
@@ -234,7 +235,7 @@ def _describe_meeting(
 def _find_gone_past(
     members: Sequence[Calls], courses: Mapping[int, Course], names: Sequence[Collective], title: str
 ) -> Divergence | None:
-    """Return the ranks that came farther without the last call than those came that stand in it."""
+    """Return the ranks that went on without the last call, past the progress of the ranks that are inside the call."""
     most = max((len(calls.step) for calls in members), default=0)
     stand = [calls for calls in members if len(calls.step) == most]
     absent = [calls for calls in members if len(calls.step) == most - 1]
@@ -258,14 +259,14 @@ def _find_gone_past(
 
 
 def _find_stand(stand: Sequence[Calls], courses: Mapping[int, Course]) -> Place | None:
-    """Return the place from which ranks entered the last call, None where one was elsewhere or came farther since."""
+    """Return the progress at which ranks entered the last call, or None if a rank was elsewhere or has gone on since."""
     entered = {courses[calls.rank].find_place(int(calls.start_ns[-1])) for calls in stand}
     lasts = {courses[calls.rank].last for calls in stand}
     return entered.pop() if len(entered) == 1 and entered == lasts else None
 
 
 def _find_first_difference(members: Sequence[Calls]) -> int | None:
-    """Return the first place in which a rank called something else, or in another step, than the rank that came farthest."""
+    """Return the first index where a rank differs from the most advanced rank, in the call or in its step."""
     longest = max(members, key=lambda calls: len(calls.step))
     places = []
     for calls in members:
@@ -277,7 +278,8 @@ def _find_first_difference(members: Sequence[Calls]) -> int | None:
 
 
 def _choose_met(there: Mapping[int, Calls], place: int, step: int) -> list[int]:
-    """Return the ranks that were right: most of them, or of as many those that did as in the step before."""
+    """Return the ranks that called the right collective: the majority, or in a tie the ranks that did as in the
+    previous step."""
     did = {rank: (int(calls.step[place]), int(calls.kind[place])) for rank, calls in there.items()}
     usual = [rank for rank, calls in there.items() if _does_usual(calls, place, step)]
     counts = Counter(did.values()).most_common()
@@ -297,7 +299,8 @@ def _does_usual(calls: Calls, place: int, step: int) -> bool:
 
 
 def _has_left_out(calls: Calls, place: int, step: int, left_out: int) -> bool:
-    """Say whether a rank did next what follows that call in the step before, or what stands in its place there."""
+    """Return whether a rank skipped a call: its next call is the one that followed, or was in its position, in the
+    previous step."""
     if int(calls.step[place]) > step:
         return True
     usual, within, did = calls.find_usual(step), place - int(np.searchsorted(calls.step, step)), int(calls.kind[place])

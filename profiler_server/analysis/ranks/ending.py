@@ -1,4 +1,4 @@
-"""How a job ended, or that it stands still: one answer from the ends of all its ranks, which every page and report begins with."""
+"""How a job ended, or that it stands still: one answer from the ends of all its ranks, for every page and report."""
 
 from __future__ import annotations
 
@@ -30,16 +30,17 @@ _LOST = re.compile(
     r"RuntimeError: (.*(\bgloo\b|nccl|by peer\b|remote worker|watchdog)|(broken pipe|socket timeout)$)",
     re.IGNORECASE,
 )
-"""What PyTorch raises on a rank that another one has left. A script's own TimeoutError is none of it."""
+"""Errors that PyTorch raises on a rank whose peer has gone. A script's own TimeoutError does not match."""
 _FROM_OUTSIDE = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
-"""Signals by which launchers and people end ranks; others are a rank's own trouble, or the system's with it."""
+"""Signals that launchers and people send to end ranks. Other signals come from a fault of the rank or from the system.
+"""
 
 
 @dataclass(frozen=True)
 class RankEnd:
-    """What one rank left: `by` is the exception that ended it, `death` how its process ended while it recorded, and when.
+    """The end of one rank. `by` is the exception that ended it, `death` how its process ended while it recorded.
 
-    All is judged by `by`; `shown` is what may be shown of it.
+    All decisions use `by`; `shown` is its redacted form for display.
     """
 
     rank: int
@@ -63,7 +64,7 @@ class RankEnd:
 
 
 def find_end(run: Run) -> End | None:
-    """Return how a job ended before its scripts were through, or how it stands still; None where nothing tells of either."""
+    """Return how a job ended before its scripts finished, or how it stands still; None if neither is known."""
     if run.manifest.source != "collector":
         return find_hang(run)
     ranks = [run.read_rank(number) for number in run.ranks[:MOST_RANKS]]
@@ -76,7 +77,7 @@ def find_end(run: Run) -> End | None:
 
 
 def count_ended(run: Run) -> int:
-    """Return the steps of the rank of a job that has most of them."""
+    """Return the number of steps of the job's rank with the most steps."""
     return max((_count_steps(run.read_rank(number)) for number in run.ranks[:8]), default=0)
 
 
@@ -128,7 +129,7 @@ def _find_parted(ranks: Sequence[RankRun], ends: Sequence[RankEnd]) -> LeftOut |
 
 
 def _find_first_dead(dead: Sequence[RankEnd], others_lost_it: bool) -> RankEnd | None:
-    """Return the rank whose death ended the others; None where several may have been the first."""
+    """Return the rank whose death ended the other ranks, or None if several ranks may have been the first."""
     own = [end for end in dead if end.death.signal not in _FROM_OUTSIDE]
     if len(own) == 1:
         return own[0] if len(dead) > 1 or others_lost_it else None
@@ -138,19 +139,20 @@ def _find_first_dead(dead: Sequence[RankEnd], others_lost_it: bool) -> RankEnd |
 
 
 def _is_tidied(dead: Sequence[RankEnd], lost: Sequence[RankEnd]) -> bool:
-    """Say whether ranks had lost a connection before the first one died, as where a launcher ends what is left."""
+    """Return whether ranks lost a connection before the first death. Then a launcher ended the remaining ranks."""
     died = [end.died_unix_ns for end in dead if end.died_unix_ns is not None]
     return bool(lost) and len(died) == len(dead) and min(end.ended_unix_ns for end in lost) < min(died)
 
 
 def _slept(dead: RankEnd, lost: Sequence[RankEnd]) -> bool:
-    """Say whether a rank had stood still before the others' communication failed, and was ended after it."""
+    """Return whether a rank had stood still before the others' communication failed, and was ended after the failure."""
     stood = dead.place is not None and dead.place.still is not None and dead.place.still.for_ns >= STILL_NS
     return stood and _is_tidied([dead], lost)
 
 
 def _find_behind(dead: Sequence[RankEnd], lost: Sequence[RankEnd]) -> Stop | None:
-    """Return the ranks that a launcher ended before they entered the collective in which the others' communication failed."""
+    """Return the ranks that a launcher ended before they entered the collective in which the others' communication
+    failed."""
     behind = explain_counts([end.place for end in (*dead, *lost) if end.place is not None])
     if behind is None or not {place.rank for place in behind.missing} <= {end.rank for end in dead}:
         return None
@@ -158,7 +160,7 @@ def _find_behind(dead: Sequence[RankEnd], lost: Sequence[RankEnd]) -> Stop | Non
 
 
 def _find_stop(ended: Sequence[RankEnd]) -> Stop | None:
-    """Return who waited for whom when the ranks ended without an error of their own, None where nobody did for long."""
+    """Return who waited for whom when ranks ended without an error of their own, or None without a long wait."""
     places = [end.place for end in ended if end.place is not None]
     stop = explain_positions(places) if len(places) > 1 else None
     if stop is None:
@@ -196,7 +198,7 @@ def _read_end(rank: RankRun, epoch_unix_ns: int) -> RankEnd | None:
 
 
 def _settles(manifest: RankManifest, state: RunState) -> bool:
-    """Say whether the process of a rank has just ended, and its recorder may still write how."""
+    """Return whether a rank's process has just ended, so that its recorder may still write how."""
     age_s = time.time() - manifest.heartbeat_unix_ns / 1e9
     return state == "crashed" and manifest.ended_unix_ns is None and age_s < SETTLES_S
 

@@ -1,4 +1,4 @@
-"""How a job may end before its scripts are through, or hang: a closed set of types, each with what is known of it and no more."""
+"""The ways in which a job ends early or hangs: a closed set of types, each with exactly the known facts."""
 
 from __future__ import annotations
 
@@ -28,12 +28,11 @@ class Call:
 
 @dataclass(frozen=True)
 class Hang:
-    """The first collective of a group that did not end, or (`behind`, `lost`, `failed`) the communicator that is held.
+    """The first collective of a group that did not end, or (`behind`, `lost`, `failed`) the communicator that hangs.
 
-    `missing` are ranks that never entered it, `waiting` those inside; `last` is the last call that each missing rank
-    entered before (its number, and the call), where it left any; of a `pair`, a send or receive, what the rank that
-    waits longest is in. `told` is the sentence where another source has it:
-    its ranks are those of the communicator.
+    `missing` are ranks that never entered it, `waiting` the ranks inside. `last` is the last earlier call of each
+    missing rank (its number, and the call), if known. For a `pair`, a send or receive, `last` is the call of the rank
+    that waits longest. `told` is the whole sentence for a hang from another source, with ranks of the communicator.
     """
 
     group: str
@@ -54,7 +53,7 @@ class Hang:
 
     @property
     def sentence(self) -> str:
-        """What hangs, in one or two sentences for pages and reports."""
+        """Return one or two sentences on the hang, for pages and reports."""
         if self.told:
             return self.told
         size = f", {format_bytes(self.bytes)}" if self.bytes else ""
@@ -102,9 +101,10 @@ class Collective:
 
 @dataclass(frozen=True)
 class Meeting:
-    """A place in the sequence of collectives of a group: its `number` counts from 1, None where not all are listed.
+    """A position in the sequence of collectives of a group. Its `number` starts at 1, and is None if not all are
+    recorded.
 
-    `group` is empty where the job has one group only. `entered` are the ranks that were in `call` there.
+    `group` is empty if the job has only one group. `entered` are the ranks that were in `call` there.
     """
 
     number: int | None
@@ -116,7 +116,8 @@ class Meeting:
 
 @dataclass(frozen=True)
 class LeftOut:
-    """`ranks` have gone past a collective that others entered; `then` are the ranks that a signal ended, with its number."""
+    """`ranks` skipped a collective that other ranks entered. `then` are the ranks that a signal ended, with the
+    signal's number."""
 
     ranks: tuple[int, ...]
     meeting: Meeting
@@ -125,7 +126,7 @@ class LeftOut:
 
 @dataclass(frozen=True)
 class Mismatch:
-    """`ranks` called another collective than the others where all must call the same."""
+    """`ranks` called another collective than the other ranks, where all must call the same."""
 
     ranks: tuple[int, ...]
     called: Collective
@@ -135,8 +136,8 @@ class Mismatch:
 
 @dataclass(frozen=True)
 class Raised:
-    """An exception of a script; `ranks` had it, none are told of a job of one process, and `lost` others only lost their
-    connection. `steps` had ended on the first."""
+    """An exception of a script. `ranks` raised it, empty for a job of one process; `lost` is the number of other ranks
+    that only lost their connection. `steps` had ended on the first of `ranks`."""
 
     ranks: tuple[int, ...]
     error: str
@@ -146,7 +147,7 @@ class Raised:
 
 @dataclass(frozen=True)
 class Death:
-    """A process that ended without an exception of Python: by a signal or an exit code, where the recorder saw it."""
+    """A process that ended without a Python exception: by a signal or an exit code, if the recorder saw it."""
 
     rank: int
     signal: int | None
@@ -155,7 +156,7 @@ class Death:
 
 @dataclass(frozen=True)
 class Killed:
-    """The first process that died; `lost` others lost their connection to it, `ended` were ended after it."""
+    """The first process that died. `lost` other ranks lost their connection to it, and `ended` were ended after it."""
 
     death: Death
     steps: int
@@ -165,8 +166,8 @@ class Killed:
 
 @dataclass(frozen=True)
 class CutOff:
-    """`ranks` died, and nothing says which was the first; none are told of a job of one process. `signal` is what ended them
-    all, None where that was not seen."""
+    """`ranks` died, and the first of them is unknown; empty for a job of one process. `signal` ended all of them, or is
+    None if unknown."""
 
     ranks: tuple[int, ...]
     signal: int | None
@@ -175,7 +176,7 @@ class CutOff:
 
 @dataclass(frozen=True)
 class Severed:
-    """Ranks whose communication failed first; none left an error of its own."""
+    """Ranks whose communication failed first. No rank has an error of its own."""
 
     ranks: tuple[int, ...]
     error: str
