@@ -1,4 +1,4 @@
-"""What the collector noted in rank.json of probe, sampler, logging and arithmetic; what is damaged counts as not noted."""
+"""The facts in rank.json on probe, sampler, logging and arithmetic. A damaged fact counts as absent."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 def _take(value: Any, kind: type[T]) -> T | None:
-    """Return what was noted as that type; None where it is not there, or is something else."""
+    """Return a recorded value of that type, or None if it is absent or of another type."""
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError:
@@ -57,7 +57,8 @@ class _Probe(Struct):
 
 
 def read_probe(facts: Mapping[str, Any], steps: pa.Table | None = None) -> InputFreeStep | None:
-    """Return the step whose batch is ready, as the probe measured it (`collector.context.probing`); None for too little.
+    """Return the step with its batch ready, as the probe measured it (`collector.context.probing`), or None with too
+    few samples.
 
     `steps` are rows of the table of that name, with `step`, `kind` and `data_wait_ns`.
     """
@@ -99,7 +100,7 @@ class _Sampler(Struct):
 
 
 def read_sampler(facts: Mapping[str, Any], loader: int) -> SamplerTimes | None:
-    """Return what choosing samples takes on the training thread, None where that was not recorded of a loader."""
+    """Return the time of choosing samples on the training thread, or None if it was not recorded for a loader."""
     entries = _take_each(facts.get("samplers"), dict)
     found = _take(next((entry for entry in entries if entry.get("loader") == loader), None), _Sampler)
     if found is None:
@@ -121,7 +122,7 @@ class _Logging(Struct):
 
 
 def read_logged(facts: Mapping[str, Any]) -> Logged | None:
-    """Return what logging took of the training thread, None for nothing."""
+    """Return the time of logging on the training thread, or None if unrecorded."""
     noted = _take(facts.get("logging"), _Logging)
     most = max(_take_each(noted.libraries, _Library), key=lambda entry: entry.total_ns, default=None) if noted else None
     if noted is None or most is None:
@@ -137,7 +138,7 @@ class _Group(Struct):
 
 
 def read_subnormals(facts: Mapping[str, Any]) -> tuple[Subnormals, ...]:
-    """Return the groups of numbers that the probe of arithmetic looked at (`collector/signals/environment.py`)."""
+    """Return the groups of numbers that the probe of arithmetic examined (`collector/signals/environment.py`)."""
     noted = _take(facts.get("subnormals"), dict) or {}
     groups = ((name, _take(noted.get(name), _Group)) for name in _GROUPS)
     return tuple(
@@ -158,7 +159,7 @@ class _Products(Struct):
 
 
 def read_products(facts: Mapping[str, Any]) -> Products | None:
-    """Return the products that the probe of arithmetic timed; None where there are none."""
+    """Return the products that the probe of arithmetic timed, or None."""
     found = _take(facts.get("bfloat16"), _Products)
     if found is None or not math.isfinite(found.linear_frac):
         return None

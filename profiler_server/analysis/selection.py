@@ -1,4 +1,4 @@
-"""What a user chooses: ranks, steps and workers by their numbers; rows of a long table by search, order and page."""
+"""The user's selection: ranks, steps and workers by number, and rows of a long table by search, order and page."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MOST_RANGES = 1000
 
 
 def parse_numbers(value: Numbers, what: str) -> tuple[tuple[int, int], ...] | None:
-    """Return ranges, both ends included, of `0,2-5` or a list. Raises OptionError."""
+    """Return the inclusive ranges of `0,2-5` or of a list. Raises OptionError."""
     if value is None or value == "":
         return None
     if not isinstance(value, str):
@@ -38,12 +38,12 @@ def parse_numbers(value: Numbers, what: str) -> tuple[tuple[int, int], ...] | No
 
 
 def spell_numbers(numbers: Iterable[int]) -> str:
-    """Return numbers as `parse_numbers` reads them, `0,2-5`."""
+    """Return numbers in the form that `parse_numbers` reads: `0,2-5`."""
     return ",".join(f"{first}" if first == last else f"{first}-{last}" for first, last in find_runs(numbers))
 
 
 def choose_workers(ranks: Sequence[RankRun], workers: Numbers) -> frozenset[int] | None:
-    """Return the DataLoader workers that are asked for, None for all. Raises OptionError for one that no rank has."""
+    """Return the selected DataLoader workers, or None for all. Raises OptionError for a worker that no rank has."""
     wanted = parse_numbers(workers, "workers")
     if wanted is None:
         return None
@@ -52,7 +52,7 @@ def choose_workers(ranks: Sequence[RankRun], workers: Numbers) -> frozenset[int]
 
 
 def choose_ranks(there: Sequence[int], ranks: Numbers, most: int) -> tuple[int, ...]:
-    """Return the ranks that are asked for, each once, in their order. OptionError for none, for too many, or one not there."""
+    """Return the selected ranks, each once, in order. Raises OptionError for none, too many, or unknown ranks."""
     wanted = parse_numbers(ranks, "ranks")
     numbers = (number for first, last in wanted or () for number in range(first, last + 1))
     chosen = tuple(dict.fromkeys(check_numbers("rank", there, numbers)))
@@ -65,7 +65,7 @@ def choose_ranks(there: Sequence[int], ranks: Numbers, most: int) -> tuple[int, 
 
 @dataclass(frozen=True)
 class Selection:
-    """Which rows to show: `sort` is a column, `page` counts from 1."""
+    """The selection of rows: `sort` is a column, `page` starts at 1."""
 
     sort: str
     descending: bool = True
@@ -76,7 +76,7 @@ class Selection:
 
 @dataclass(frozen=True)
 class SelectedRows:
-    """One page of rows. `loose` says that only the letters of the search were found, not the words."""
+    """One page of rows. `loose` is true if rows matched only the letters of the search, not its words."""
 
     rows: pa.Table
     matched: int
@@ -86,10 +86,10 @@ class SelectedRows:
 
 
 def select_rows(table: pa.Table, selection: Selection, search_in: tuple[str, ...] = ("name",)) -> SelectedRows:
-    """Return one page of the rows that match, sorted over all of them; a page past the end is the last page.
+    """Return one page of the matching rows, sorted over all of them. A page past the end is the last page.
 
-    Every word of the search must stand in one of the columns, whatever its case. Where no row has them, those rows
-    match that hold the letters in their order: `cnvbw` finds `convolution_backward`.
+    Every word of the search must be in one of the columns, in any case. If no row matches, rows with the search's
+    letters in order match: `cnvbw` finds `convolution_backward`.
     """
     found, loose = _search(table, selection.search, search_in)
     pages = max(1, -(-found.num_rows // selection.size))
@@ -116,7 +116,7 @@ def _match(table: pa.Table, pattern: str, columns: Iterable[str]) -> pa.ChunkedA
 
 
 def _sort(table: pa.Table, selection: Selection, names: tuple[str, ...]) -> pa.Table:
-    """Sort with the names as further keys, so that equal rows keep one order from page to page; absent values last."""
+    """Sort with names as further keys, so that equal rows keep their order between pages. Absent values come last."""
     order = "descending" if selection.descending else "ascending"
     keys = [(selection.sort, order), *((name, "ascending") for name in names if name != selection.sort)]
     return table.sort_by(keys)

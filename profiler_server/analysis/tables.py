@@ -1,4 +1,4 @@
-"""Tables of a rank as analysis reads them: no rows where there are none, and rows that are chosen by a text."""
+"""Readers of a rank's tables that return no rows for an absent table, and row selection by text."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from collector.format.schema.errors import TableBrokenError, TableMissingError, 
 
 
 def read_rows(rank: RankRun, table: str, columns: Sequence[str], where: pc.Expression | None = None) -> pa.Table:
-    """Read columns of a table, no rows where it was never written. Raises TableBrokenError or NewerSchemaError."""
+    """Read columns of a table, or no rows if it was never written. Raises TableBrokenError or NewerSchemaError."""
     if not find_files(rank.folder, table):
         return read_files((), table, columns)
     return rank.table(table, columns, where)
 
 
 def find_rows(rank: RankRun, table: str, columns: Sequence[str], where: pc.Expression | None = None) -> pa.Table:
-    """Read columns of a table, no rows where it cannot be read either: the page of the table says why."""
+    """Read columns of a table, or no rows if it is absent or unreadable. The page of the table shows the reason."""
     found = read_or(None, read_rows, rank, table, columns, where)
     return read_files((), table, columns) if found is None else found
 
 
 def find_sound(rank: RankRun, table: str, columns: Sequence[str], where: pc.Expression | None = None) -> pa.Table:
-    """Read columns of a table, no rows where it is damaged: its page says so, and shows what else there is.
+    """Read columns of a table, or no rows if it is absent or damaged. Its page shows the damage beside the other data.
 
-    Raises NewerSchemaError: nothing says that rows of a newer table are left out.
+    Raises NewerSchemaError, because no page shows that rows of a newer table are left out.
     """
     try:
         return read_rows(rank, table, columns, where)
@@ -37,7 +37,7 @@ def find_sound(rank: RankRun, table: str, columns: Sequence[str], where: pc.Expr
 
 
 def is_text(rows: pa.Table, column: str, *texts: str) -> pa.ChunkedArray:
-    """Mark the rows whose column holds one of some texts; null is none of them."""
+    """Return a mask of the rows whose column holds one of some texts. Null matches none."""
     return pc.is_in(rows[column].cast(pa.string()), pa.array(texts, pa.string()))
 
 

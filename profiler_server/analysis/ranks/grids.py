@@ -1,4 +1,4 @@
-"""The figures of the map on the Ranks page: what each rank did, held and computed along its steps."""
+"""The figures of the map on the Ranks page: work, memory and computing rate of each rank along its steps."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ class StepValues:
 
 
 def grid_figure(run: Run, ranks: Sequence[RankSummary], shown: Sequence[RankSummary], figure: str) -> RankGrid | None:
-    """Return a figure of the ranks that are shown, None where it is not known of them.
+    """Return a figure of the shown ranks, or None if it is not known for these ranks.
 
-    `own`, `step`, `sample` (time per sample) or a phase: the mean of the steps of a cell; `wait`: how long a rank waited
-    for the last one; `memory`, `busy`, `flops`: the most of a cell.
+    `own`, `step`, `sample` (time per sample) or a phase: the mean over the steps of a cell. `wait`: how long a rank
+    waited for the last rank. `memory`, `busy`, `flops`: the maximum in a cell.
     """
     if figure == "wait":
         return _grid_waits(ranks, shown)
@@ -43,7 +43,7 @@ def grid_figure(run: Run, ranks: Sequence[RankSummary], shown: Sequence[RankSumm
 
 
 def grid_steps(tracks: Mapping[int, Track], figure: str, columns: int) -> RankGrid:
-    """Return the mean of a figure of the steps. Ranks without steps stay empty."""
+    """Return the mean of a figure over the steps of each cell. Ranks without steps stay empty."""
     known = [track for track in tracks.values() if len(track.stretch)]
     if not known:
         return RankGrid(tuple(tracks), np.empty(0, np.int64), 1, np.empty((len(tracks), 0)))
@@ -62,7 +62,7 @@ def grid_steps(tracks: Mapping[int, Track], figure: str, columns: int) -> RankGr
 
 
 def _weigh(track: Track, figure: str) -> tuple[Floats, Ints]:
-    """Return the sums of a figure by stretch, and what they are divided by."""
+    """Return the sums of a figure for each stretch of steps, and their divisors."""
     whole = track.parts_ns.sum(axis=0)
     if figure == "sample":
         return np.where(track.samples > 0, whole, 0.0), track.samples
@@ -92,7 +92,7 @@ def _grid_waits(ranks: Sequence[RankSummary], shown: Sequence[RankSummary]) -> R
 
 
 def _grid_samples(run: Run, ranks: Sequence[RankSummary], read: Callable[[RankRun], StepValues]) -> RankGrid | None:
-    """Return the most of each cell; None where fewer than two ranks have samples."""
+    """Return the maximum of each cell, or None if fewer than two ranks have samples."""
     found = {rank.rank: read(run.read_rank(rank.rank)) for rank in ranks if rank.steps}
     known = [values for values in found.values() if len(values.step)]
     if len(known) < 2:
@@ -119,7 +119,7 @@ def _read_busy(rank: RankRun) -> StepValues:
 
 
 def _read_samples(rank: RankRun, metric: str, source: str) -> StepValues:
-    """A sample counts for its step and for those until the next one: half a second may be many steps."""
+    """Return sample values by step. A sample is valid until the next sample: half a second may be many steps."""
     try:
         if rank.status("resources").state != "there":
             return _NOTHING

@@ -1,6 +1,5 @@
-"""What holds a job, from what was imported of it: the last collectives of every rank as the Flight Recorder dumped them, or
-a status of NCCL's RAS.
-"""
+"""The cause of a hang, from imported data: the last collectives of every rank in Flight Recorder dumps, or a status of
+NCCL's RAS."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ from profiler_server.facts.ranks import MOST_RANKS
 
 
 def find_hang(run: Run) -> Hang | None:
-    """Return the collective that holds a job, None where every one has ended or neither dumps nor a status were imported."""
+    """Return the collective that hangs, or None if every collective ended or neither dumps nor a status were imported."""
     if run.manifest.source == "collector":  # its ranks have no dumps, and there may be very many of them
         return None
     dumps = _read_dumps(run)
@@ -36,10 +35,10 @@ def find_hang(run: Run) -> Hang | None:
 
 @dataclass
 class _Group:
-    """A process group: its ranks where a dump tells them, and the collectives of each rank by number.
+    """A process group: its ranks, if a dump lists them, and the collectives of each rank by number.
 
-    `entered` is the newest number that a rank is known to have entered. `silent` are ranks whose dumps were overwritten
-    until nothing of the group was left.
+    `entered` is the highest number that each rank is known to have entered. `silent` are ranks whose dumps have no call
+    of the group left, because later calls overwrote them.
     """
 
     name: str
@@ -50,13 +49,15 @@ class _Group:
     silent: set[int] = field(default_factory=set)
 
     def has_entered(self, rank: int, number: int) -> bool:
-        """Say whether a rank came so far: it numbers its calls in order, so one with a later number was in this, too."""
+        """Return whether a rank entered this call. Calls are numbered in order, so a rank with a later number has
+        entered it."""
         return max(self.calls.get(rank, ()), default=-1) >= number or self.entered.get(rank, -1) >= number
 
     def list_open(self) -> list[int]:
-        """Return the number of each call that did not end, once for each rank inside of it.
+        """Return the number of each call that did not end, once for each rank inside the call.
 
-        One that every rank entered and one has left ends for all: the others were only not seen to leave it.
+        A call that every rank entered and at least one rank left has ended for all ranks: the dumps of the others are
+        only older.
         """
         left = {number for calls in self.calls.values() for number, call in calls.items() if call.is_completed}
         # A dump that was overwritten up to a call that ended: those before it in the group have ended, too.
@@ -73,14 +74,14 @@ class _Group:
 
 @dataclass
 class _Dumps:
-    """What the dumps of all ranks tell; `pairs` are sends and receives that did not end: when, which rank, its call."""
+    """The contents of all ranks' dumps. `pairs` are unfinished sends and receives: the time, the rank and its call."""
 
     groups: dict[str, _Group] = field(default_factory=dict)
     pairs: list[tuple[int, int, str, int, Call]] = field(default_factory=list)
 
 
 def _explain_pair(dumps: _Dumps) -> Hang:
-    """Tell of the oldest send or receive that did not end; collectives did, or there were none."""
+    """Describe the oldest unfinished send or receive. All collectives ended, or there were none."""
     _, rank, group, sequence, call = min(dumps.pairs, key=lambda pair: pair[:2])
     label = dumps.groups[group].label
     waiting = tuple(sorted({pair[1] for pair in dumps.pairs}))
@@ -121,7 +122,8 @@ def _explain(group: _Group, sequence: int, dumped: Sequence[int]) -> Hang:
 
 
 def _describe(call: Call) -> str:
-    """Name and size: ranks that differ in them do not meet. Ranks may gather pieces of different sizes."""
+    """Return name and size, in which calls must agree to match. Gathers have no size, because ranks may gather
+    different sizes."""
     if not call.shapes or any(part in call.name for part in ("gather", "scatter", "all_to_all")):
         return call.name
     return f"{call.name} of {call.shapes} {call.dtype}".strip()
@@ -159,7 +161,7 @@ def _note_call(dumps: _Dumps, rank: int, row: Mapping[str, Any]) -> None:
 
 
 def _note_entered(group: _Group, told: Mapping[int, Mapping[str, Any]]) -> None:
-    """Note how far each rank came in a group by what its dump tells beside the calls that it still holds."""
+    """Record how far each rank came in a group, from the counters in its dump rather than from the calls still in it."""
     for rank, facts in told.items():
         entered = facts.get("entered_collectives")
         newest = entered.get(group.name) if isinstance(entered, dict) else None
@@ -170,7 +172,7 @@ def _note_entered(group: _Group, told: Mapping[int, Mapping[str, Any]]) -> None:
 
 
 def _describe_group(group: _Group, facts: Mapping[str, Any]) -> None:
-    """Take the ranks and the label of a group from what a dump tells; the configuration of the whole job has no name."""
+    """Set the ranks and the label of a group from a dump. In a dump the group of the whole job has no name."""
     members, labels = facts.get("process_groups"), facts.get("group_labels")
     if isinstance(members, dict) and not group.members:
         told = members.get(group.name) or (members.get("") if len(members) == 1 else None)
@@ -187,7 +189,7 @@ def _read_call(row: Mapping[str, Any]) -> Call:
 
 
 MOST_LEVELS = 3
-"""Counts that are told apart in one sentence."""
+"""Different counts that one sentence lists."""
 _LOST = {
     "dead": ("is considered dead", "are considered dead"),
     "unresponsive": ("does not answer", "do not answer"),
@@ -219,10 +221,10 @@ class _Communicator:
 
 
 def find_held(run: Run) -> Hang | None:
-    """Return the communicator that holds a job, None where all of its ranks are alike or no status was imported.
+    """Return the communicator that hangs, or None if all ranks of each are alike or no status was imported.
 
-    Of several, first those with a rank that does not answer, then a failed one, then the one with the smallest part of
-    its ranks behind: ranks that wait there fall behind in others.
+    Of several, prefer one with a rank that does not answer, then a failed one, then the one with the smallest share of
+    ranks behind: ranks that wait there fall behind in others.
     """
     groups = _read_groups(run)
     found = [held for group in groups if (held := _judge(group)) is not None]
@@ -238,7 +240,7 @@ def find_held(run: Run) -> Hang | None:
 
 
 def describe_status(run: Run) -> str:
-    """Say what a status of a job without a fault holds, "" for a run without one."""
+    """Return a description of a status without a fault, or "" for a run without a status."""
     groups = _read_groups(run)
     if not groups:
         return ""
@@ -285,7 +287,7 @@ def _find_behind(group: _Communicator) -> Hang | None:
 
 
 def _list_levels(members: Mapping[int, _Member], name: str) -> dict[int, list[int]]:
-    """Return the ranks by how many calls of a kind they launched, the least first."""
+    """Return the ranks by the number of calls of a kind that they launched, lowest number first."""
     levels: dict[int, list[int]] = {}
     for rank, member in members.items():
         if name in member.counts:

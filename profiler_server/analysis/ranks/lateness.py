@@ -1,10 +1,10 @@
-"""Who comes late to the meetings of the ranks, and by how much, without a common clock.
+"""Which rank comes late to the meetings of the ranks, and by how much, without a common clock.
 
-The ranks of a group leave one meeting together. So the order in which they come to the next one follows from what each
-works in between, on its own clock: own work = begin of this meeting - end of the one before. Lateness is that less the
-median over the ranks. Own work and waiting together must be as long on every rank; by how much they differ is the
-residual, and a single lateness is not known any better than that: it is how far apart the ranks leave a meeting, which
-the library and the scheduling of the hosts decide. Over several meetings it does not add up.
+The ranks of a group leave a meeting together. The order of their arrival at the next meeting therefore follows from
+each rank's work in between, on its own clock: own work = begin of this meeting - end of the previous meeting. Lateness
+is own work minus the median over the ranks. The sum of own work and waiting should be equal on all ranks. The
+difference is the residual, which is the error of a single lateness: it shows how far apart the ranks leave a meeting,
+which depends on the library and the scheduling of the hosts. The error does not accumulate over several meetings.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ from profiler_server.facts.job import Source
 
 @dataclass(frozen=True, eq=False)
 class Lateness:
-    """How late the ranks (rows, places in `ranks`) come to their meetings.
+    """The lateness of the ranks (rows, indexes in `ranks`) at their meetings.
 
-    `late_ns` is (ranks, meetings) against the median of the ranks; not a number for ranks of other groups. `step` is
-    the step of each meeting. `residual_ns` are the 50th and the 95th percentile of how far own work and waiting of a
-    rank lie from the median of the ranks. `partly` are steps of which a part is not known: the work before the very first
-    meeting of a group. `group` numbers the process group of each meeting, None for one: what a rank works longer makes it
-    late in each of its groups, so of several groups the one that tells most counts, and not their sum.
+    `late_ns` is (ranks, meetings) relative to the median of the ranks, and NaN for ranks outside the meeting's group.
+    `step` is the step of each meeting. `residual_ns` are the 50th and the 95th percentile of the distance of a rank's
+    own work plus waiting from the median of the ranks. `partly` are steps in which some work is unknown: the work
+    before a group's very first meeting. `group` is the number of each meeting's process group, None for a single group.
+    Extra work of a rank makes it late in each of its groups, so sums over groups use the group with the largest value
+    per step, not the total.
     """
 
     ranks: tuple[int, ...]
@@ -41,30 +42,30 @@ class Lateness:
 
     @property
     def compared(self) -> frozenset[int]:
-        """The ranks that have a meeting in common with others."""
+        """Return the ranks that share a meeting with other ranks."""
         return frozenset(rank for rank, late in zip(self.ranks, self.late_ns, strict=True) if not np.isnan(late).all())
 
     @property
     def last(self) -> Ints:
-        """The row of the rank that comes last to each meeting; of equals the first."""
+        """Return the row of the last rank at each meeting; the first of equals."""
         found: Ints = np.argmax(np.nan_to_num(self.late_ns, nan=-np.inf), axis=0)
         return found
 
     @property
     def margin_ns(self) -> Floats:
-        """How much later the last rank comes than the second last: what is gained at most if it alone were earlier."""
+        """Return the time from the second-last to the last rank: the largest gain if only the last rank came earlier."""
         known = np.sort(np.nan_to_num(self.late_ns, nan=-np.inf), axis=0)
         found: Floats = known[-1] - known[-2]
         return found
 
     @property
     def waited_ns(self) -> Floats:
-        """How long the ranks wait for the last one, in the mean over those of the meeting."""
+        """Return the mean wait for the last rank at each meeting, over the ranks of the meeting."""
         found: Floats = np.nanmax(self.late_ns, axis=0) - np.nanmean(self.late_ns, axis=0)
         return found
 
     def choose(self, numbers: set[int]) -> Lateness:
-        """Return some of the ranks, without those that share no meeting, and the meetings of two of them or more."""
+        """Return the lateness of some ranks that share a meeting, with the meetings of at least two of these ranks."""
         known = np.isfinite(self.late_ns)
         rows = np.array([number in numbers for number in self.ranks], np.bool_) & known.any(axis=1)
         kept = known[rows].sum(axis=0) > 1
@@ -81,9 +82,10 @@ class Lateness:
         return self._keep(kept)
 
     def drop_unusual(self, first: int, unusual: Ints) -> Lateness:
-        """Return the meetings from a step on that neither a detailed window nor a standstill slowed down.
+        """Return the meetings from step `first` on, without `unusual` steps: those slowed by a detailed window or a
+        standstill.
 
-        Those outside of steps stay only where there are no others.
+        Meetings outside of steps stay only if no meeting is in a step.
         """
         kept = (self.step >= first) if (self.step >= 0).any() else np.ones(len(self.step), np.bool_)
         kept &= ~np.isin(self.step, unusual)
@@ -92,7 +94,7 @@ class Lateness:
         return self._keep(kept)
 
     def sum_by_step(self) -> tuple[Ints, Floats]:
-        """Return the steps, and how late each rank comes to the meetings of a step together: (ranks, steps)."""
+        """Return the steps, and the total lateness of each rank at the meetings of each step: (ranks, steps)."""
         steps, place = np.unique(self.step, return_inverse=True)
         late = np.full((len(steps), len(self.ranks)), -np.inf)
         for chosen in self._list_groups():
@@ -106,7 +108,8 @@ class Lateness:
         return steps, np.where(np.isfinite(late), late, 0.0).T
 
     def sum_most(self, value: Floats) -> float:
-        """Add up a value of each meeting: of each step that of the group in which it is most."""
+        """Sum a value over the meetings of each group and step, take the largest group of each step, and return the
+        total."""
         steps, place = np.unique(self.step, return_inverse=True)
         most = np.zeros(len(steps))
         for chosen in self._list_groups():
@@ -114,7 +117,7 @@ class Lateness:
         return float(most.sum())
 
     def sum_blame(self) -> Floats:
-        """Return for each rank how much later than the second last it came where it was the last, in all steps together."""
+        """Return for each rank the total time by which it came after the second-last rank, where it came last."""
         steps, place = np.unique(self.step, return_inverse=True)
         group = self.group if self.group is not None else np.zeros(len(place), np.int64)
         cell = self.last.astype(np.int64) * len(steps) + place
@@ -125,14 +128,14 @@ class Lateness:
         return found
 
     def sum_gain(self, slow: Sequence[int]) -> float:
-        """Return how much earlier all meetings together would be without these ranks."""
+        """Return the total time by which meetings would be earlier without these ranks."""
         late = np.nan_to_num(self.late_ns, nan=-np.inf)
         rest = late[~np.isin(self.ranks, slow)].max(axis=0, initial=-np.inf)
         # A meeting of these ranks alone holds nobody else up.
         return self.sum_most(np.where(np.isfinite(rest), late.max(axis=0) - rest, 0.0))
 
     def _list_groups(self) -> list[Ints]:
-        """Return the places of the meetings of each process group."""
+        """Return the indexes of the meetings of each process group."""
         if self.group is None:
             return [np.arange(len(self.step))]
         order = np.argsort(self.group, kind="stable")
@@ -140,7 +143,7 @@ class Lateness:
 
 
 def measure_calls(matched: Matched) -> Lateness | None:
-    """Return how late the ranks come to the collectives that they share, None without two of a group."""
+    """Return the lateness of the ranks at their common collectives, or None without two ranks of a group."""
     groups = [group for group in matched.meetings if group.end_ns.shape[1] > 1]
     if not groups:
         return None
@@ -153,7 +156,7 @@ def measure_calls(matched: Matched) -> Lateness | None:
 
 
 def measure_steps(ranks: tuple[int, ...], step: Ints, own_ns: Floats, held_ns: Floats) -> Lateness:
-    """Take each step as one meeting: `own_ns` is what a rank works before it, `held_ns` what it waits in it."""
+    """Return the lateness with each step as one meeting. `own_ns` is a rank's work before it, `held_ns` its wait in it."""
     late = own_ns - np.median(own_ns, axis=0, keepdims=True)
     whole = own_ns + held_ns
     return Lateness(ranks, "steps", step, late, (measure_spread(whole, 50), measure_spread(whole, 95)))
@@ -172,9 +175,10 @@ def _measure_group(matched: Matched, group: Meetings) -> Floats:
 
 
 def _sum_elsewhere(matched: Matched, group: Meetings) -> Floats:
-    """Return how long each rank waited in meetings of other groups between two of this one: others are to blame.
+    """Return each rank's waiting in meetings of other groups between two meetings of this group, which is not its own
+    work.
 
-    Calls that only some ranks have listed tell nothing: the same wait is unknown of the others.
+    Calls that only some ranks have recorded are left out, because the same wait of the other ranks is unknown.
     """
     others = np.concatenate([other.call for other in matched.meetings if other is not group])
     is_other = np.isin(matched.call, others)

@@ -1,4 +1,4 @@
-"""Calls of several ranks brought together: which rows are one collective, and when each rank came to it on one clock."""
+"""Matching of calls across ranks: which rows are one collective, and when each rank entered it on a common clock."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ from profiler_server.facts.ranks import Clock
 
 @dataclass(frozen=True, eq=False)
 class Matched:
-    """The calls of all ranks, one row per call and rank. `row_of` is the place of the row's rank in `ranks`.
+    """The calls of all ranks, one row per call and rank. `row_of` is the index of the row's rank in `ranks`.
 
-    `call` numbers the collectives. `begin_ns` is when the rank began to wait and `end_ns` when it left, on its own
-    clock; `arrival_ns` and `left_ns` are the same on one clock for the ranks of a group, where `is_clocked`.
-    `apart_ns` is how long the ranks of a group need from their first to their last meeting, where that tells that they
-    were not in them together: their calls are not matched, nor those of `strangers`.
+    `call` is the number of the collective. `begin_ns` is when the rank began to wait and `end_ns` when it left, on its
+    own clock. `arrival_ns` and `left_ns` are the same on a common clock of the group, where `is_clocked`. `apart_ns` is
+    the time of each rank from its first to its last meeting, if these times show that the ranks did not meet. Calls of
+    such ranks are not matched, nor are those of `strangers`.
     """
 
     ranks: tuple[int, ...]
@@ -70,7 +70,7 @@ class Matched:
         return self.end_ns - self.begin_ns
 
     def find_rows(self, row: int, among: Mask) -> Ints:
-        """Return the places of the calls of one rank, of those among which it is asked. Those of a rank stand together."""
+        """Return the indexes of the calls of one rank within a mask. The calls of a rank are consecutive."""
         begin, end = np.searchsorted(self.row_of, (row, row + 1)).tolist()
         found: Ints = begin + np.flatnonzero(among[begin:end])
         return found
@@ -78,10 +78,11 @@ class Matched:
 
 @dataclass(frozen=True, eq=False)
 class Meetings:
-    """The meetings that the ranks of one group have in common, in the order of time: (ranks, meetings).
+    """The common meetings of the ranks of one group, in time order: (ranks, meetings).
 
-    `rows` are places in `Matched.ranks`, `call` numbers of calls, `places` those of (ranks, meetings) in all calls. Times are on each rank's own clock; `alignment` puts
-    them on that of the first row, None where the clocks are one or cannot be aligned.
+    `rows` are indexes in `Matched.ranks`, `call` are numbers of calls, and `places` is the index of each (rank,
+    meeting) in all calls. Times are on each rank's own clock. `alignment` converts them to the clock of the first row;
+    it is None for a shared clock, or if the clocks cannot be aligned.
     """
 
     rows: Ints
@@ -98,9 +99,9 @@ class Meetings:
 
 
 def match_calls(calls: Mapping[int, Calls], one_clock: bool) -> Matched:
-    """Bring the calls of the ranks together, by group and number, or by step and order within it.
+    """Match the calls of the ranks, by group and number, or by step and order within the step.
 
-    `one_clock` says that all ranks are on one host; it is not believed where their calls end far apart.
+    `one_clock` means that all ranks are on one host. It is ignored if their calls end far apart.
     """
     owned = list(calls.values())
     numbers: dict[tuple[str, str], int] = {}
@@ -135,19 +136,20 @@ def match_calls(calls: Mapping[int, Calls], one_clock: bool) -> Matched:
 
 
 def _is_passed_by(own: Calls) -> Mask:
-    """Say of each call whether the training went on while it ran, and hardly waited in the end."""
+    """Return a mask of the calls during which the training went on, with hardly a wait at the end."""
     passed: Mask = is_awaited_later(own.waiting_ns, own.duration_ns) & (own.waiting_ns < LEAST_HELD_NS)
     return passed
 
 
 def is_awaited_later(waiting_ns: Ints, duration_ns: Ints) -> Mask:
-    """Say whether the training went on after it had begun a call, and waited for it later."""
+    """Return a mask of the calls after whose start the training went on, and waited later."""
     later: Mask = waiting_ns < AT_ONCE_FRAC * duration_ns
     return later
 
 
 def _number_calls(kind: Ints, step: Ints, number: Ints) -> tuple[Ints, int]:
-    """Return the same number for rows that agree in all three; in two rounds, because the product may not fit."""
+    """Return equal numbers for rows that agree in all three values. Two rounds are needed because the product may
+    overflow."""
     if not len(kind):
         return kind, 0
     call = kind
@@ -206,10 +208,11 @@ def _put_on_one_clock(found: Matched, meets: Mask, one_clock: bool) -> Matched:
 
 
 def _leave_within_a_step(common: Meetings) -> bool:
-    """Say whether ranks of one host leave their calls less than a step apart.
+    """Return whether ranks of one host leave their calls less than a step apart.
 
-    So do ranks of one job also where they are not held: a call that is begun by the way ends for each of them by itself, as
-    those of `Join` do, and the calls of several groups may have the name of one. A second job begins some steps later.
+    Ranks of one job do so even where calls do not hold them. An asynchronous call ends for each rank by itself, as
+    calls of `Join` do, and calls of several groups may share a group name. A second job, in contrast, begins some steps
+    later.
     """
     apart = float(np.median(np.abs(common.end_ns - common.end_ns[:1]), axis=1).max())
     steps = len(np.unique(common.step))
@@ -217,14 +220,15 @@ def _leave_within_a_step(common: Meetings) -> bool:
 
 
 def _meet_in_most(found: Matched, commons: Sequence[Meetings | None]) -> bool:
-    """Say whether the ranks were together in the group that has most meetings: a few of another then tell nothing."""
+    """Return whether the ranks met in the group with the most meetings. A few meetings of another group are then no
+    counter-evidence."""
     known = [common for common in commons if common is not None]
     largest = max(known, key=lambda common: common.end_ns.shape[1], default=None)
     return largest is not None and not _find_apart(found, largest)
 
 
 def _find_apart(found: Matched, common: Meetings) -> dict[int, int]:
-    """Return how long each rank needs from the first to the last meeting, empty where they need as long."""
+    """Return each rank's time from the first to the last meeting, or nothing if these times agree."""
     length = common.end_ns[:, -1] - common.end_ns[:, 0]
     least = max(APART_NS, APART_FRAC * float(np.median(length)))
     if common.end_ns.shape[1] < LEAST_CALLS or np.ptp(length) <= least:
@@ -233,7 +237,7 @@ def _find_apart(found: Matched, common: Meetings) -> dict[int, int]:
 
 
 def _part_calls(found: Matched, meetings: Sequence[Meetings], alone: Mask) -> Matched:
-    """Give each of some rows a number of its own, as a call that no other rank has made."""
+    """Give each row of a mask its own call number, like a call that no other rank made."""
     numbers = np.where(alone, found.count + np.arange(len(found.call)), found.call)
     known, call = np.unique(numbers, return_inverse=True)
     moved = tuple(replace(group, call=np.searchsorted(known, group.call)) for group in meetings)
@@ -241,7 +245,7 @@ def _part_calls(found: Matched, meetings: Sequence[Meetings], alone: Mask) -> Ma
 
 
 def _choose_alignment(common: Meetings, one_clock: bool) -> Alignment | None:
-    """Return how to align the clocks of a group, None where they are one, or where their calls do not end together."""
+    """Return the alignment of a group's clocks, or None if they share a clock or their calls do not end together."""
     alignment = align_clocks(common.end_ns)
     if alignment is None:
         return None
@@ -253,10 +257,10 @@ def _choose_alignment(common: Meetings, one_clock: bool) -> Alignment | None:
 
 
 def _find_common(found: Matched, rows: Ints) -> Meetings | None:
-    """Return the meetings of a group that all of its ranks have, None where no two have one.
+    """Return the meetings that all ranks of a group have, or None if no two ranks share a meeting.
 
-    A rank that has few of them was cut short, or records other steps: it is left out rather than all the others' calls,
-    unless enough are left that all have.
+    A rank with few meetings was cut short, or recorded other steps. It is left out, rather than the calls of all
+    others, unless enough common meetings remain with it.
     """
     owners, owner = np.unique(found.row_of[rows], return_inverse=True)
     known, place = np.unique(found.call[rows], return_inverse=True)
@@ -281,11 +285,11 @@ def _join(arrays: Sequence[Any]) -> Any:
 
 
 _EQUAL = ("allreduce", "allgather", "reducescatter")
-"""Collectives to which every rank brings as much; an all-to-all may be uneven."""
+"""Collectives with equal bytes on every rank. An all-to-all may be uneven."""
 
 
 def _find_strangers(found: Matched, common: Meetings) -> Strangers | None:
-    """Return the smaller part of the ranks where they are of two parts that did not meet, None where they did."""
+    """Return the smaller of two sets of ranks that did not meet each other, or None if all ranks met."""
     if common.end_ns.shape[1] < LEAST_MEETINGS:
         return None
     ranks = tuple(found.ranks[row] for row in common.rows.tolist())
@@ -297,7 +301,7 @@ def _find_strangers(found: Matched, common: Meetings) -> Strangers | None:
 
 
 def _differ(found: Matched, places: Ints) -> Mask:
-    """Say which ranks send other amounts than the first one."""
+    """Return a mask of the ranks that send other amounts than the first rank."""
     equal = np.array([any(known in name.lower().replace("_", "") for known in _EQUAL) for _, name in found.kinds])
     sizes = found.bytes[places]
     sizes = sizes[:, equal[found.kind[places[0]]] & (sizes > 0).all(axis=0)]
@@ -308,7 +312,8 @@ def _differ(found: Matched, places: Ints) -> Mask:
 
 
 def _miss(begin_ns: Ints, end_ns: Ints) -> Mask:
-    """Say which ranks are not in the collectives while the first one is, or leave them at other moments than its part."""
+    """Return a mask of the ranks that are outside of the collectives while the first rank is inside, or leave them at
+    other times."""
     alignment = align_clocks(end_ns)
     if alignment is None:
         return np.zeros(len(end_ns), np.bool_)
@@ -321,7 +326,7 @@ def _miss(begin_ns: Ints, end_ns: Ints) -> Mask:
 
 
 def _leave_apart(end_ns: Ints) -> Mask:
-    """Say which ranks leave far from the first one where both parts leave together, each by itself."""
+    """Return a mask of the ranks that leave far from the first rank, if both sets of ranks each leave together."""
     apart = np.median(np.abs(end_ns - end_ns[:1]), axis=1)
     found: Mask = apart > TOGETHER_NS
     parts = [end_ns[chosen] for chosen in (found, ~found)]

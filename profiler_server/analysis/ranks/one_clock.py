@@ -1,8 +1,9 @@
-"""Some ranks below each other on the clock of the first of them: how far each is shifted and drifts, who came last to a
-collective, and which ranks are worth seeing so.
+"""Several ranks on the clock of the first: shift and drift of each clock, the last rank at a collective, and which
+ranks are worth viewing together.
 
-Ranks of one host share a clock. Others are aligned pair by pair, by the collectives that both leave together: so a rank
-with a short recording costs no other rank its calls. Where two share none, a third one in between may.
+Ranks of one host share a clock. Other ranks are aligned in pairs, by the collectives that both leave together, so that
+a rank with a short recording costs no other rank its calls. Two ranks without a common collective may be aligned
+through a third rank.
 """
 
 from __future__ import annotations
@@ -25,18 +26,19 @@ from profiler_server.diagnosis.limits.meetings import LEAST_CALLS, MOST_DRIFT
 from profiler_server.facts.ranks import Example, find_noun
 
 MOST_TOGETHER = 16
-"""Ranks that one timeline shows, and ranks that others are aligned through."""
+"""Ranks in one timeline, and ranks through which others are aligned."""
 Known = Literal["reference", "host", "aligned", "unknown"]
 Lack = Literal["", "unread", "no calls", "none shared", "few shared", "not together"]
 
 
 @dataclass(frozen=True)
 class RankClock:
-    """Puts times of a rank on the clock of the first: time + `shift_ns` + `drift` · (time - `anchor_ns`).
+    """The conversion of a rank's times to the clock of the first rank: time + `shift_ns` + `drift` · (time -
+    `anchor_ns`).
 
-    `known` by being the first itself, by the same host, or aligned; an unknown clock shifts nothing, and `lack` says
-    why. `apart_ns` is the 95th percentile of how far apart the two leave the `calls` collectives that they share; None
-    where they share too few.
+    A clock is `known` for the first rank, for ranks on the same host, and for aligned ranks. An unknown clock has no
+    shift, and `lack` is the reason. `apart_ns` is the 95th percentile of the time between both ranks' ends of the
+    `calls` common collectives; None with too few collectives.
     """
 
     rank: int
@@ -49,7 +51,7 @@ class RankClock:
     lack: Lack = ""
 
     def place(self, times_ns: Ints) -> Ints:
-        """Return times of the rank on the clock of the first."""
+        """Return the rank's times on the clock of the first rank."""
         if not self.drift:
             return times_ns + self.shift_ns
         since = (times_ns - self.anchor_ns).astype(np.float64)
@@ -57,12 +59,13 @@ class RankClock:
         return placed
 
     def read_back(self, time_ns: int) -> int:
-        """Return what the clock of the rank reads at a time of the first."""
+        """Return the time on the rank's clock at a time of the first rank's clock."""
         since = time_ns - self.shift_ns - self.anchor_ns
         return self.anchor_ns + round(since / (1 + self.drift))
 
     def behind(self, between: RankClock) -> RankClock:
-        """Return the clock of this rank if it was aligned with one that is itself aligned with the first."""
+        """Return this rank's clock relative to the first rank, through a rank between them that is aligned with the
+        first."""
         if between.known == "reference":
             return self
         onto = int(between.place(np.array([self.anchor_ns + self.shift_ns], np.int64))[0])
@@ -78,7 +81,7 @@ class RankClock:
 
 @derived(reads=lambda ranks: tuple((rank.rank, rank.host, rank.calls) for rank in ranks))
 def align_ranks(ranks: Sequence[RankSummary]) -> tuple[RankClock, ...]:
-    """Return the clock of each rank, the first of which counts."""
+    """Return the clock of each rank, relative to the first rank."""
     found = {ranks[0].rank: RankClock(ranks[0].rank, "reference")}
     lacks: dict[int, RankClock] = {}
     reached = [ranks[0]]
@@ -127,7 +130,7 @@ def _read_meetings(rank: int, meetings: Meetings, known: Known) -> RankClock:
 
 @dataclass(frozen=True)
 class Arrival:
-    """One rank's call, on its own clock. `late_ns` is how long after the first rank it came."""
+    """One rank's call, on its own clock. `late_ns` is its arrival time after that of the first rank."""
 
     rank: int
     start_ns: int
@@ -137,10 +140,10 @@ class Arrival:
 
 @dataclass(frozen=True)
 class Meeting:
-    """A collective that several ranks called, in the order in which they came.
+    """A collective that several ranks called, with the ranks in order of arrival.
 
-    `by_clock` says that they are ordered by their clocks, of which two agree within `sure_ns`; else by how long each was
-    in it: the one for which it was shortest came last.
+    With `by_clock` the order follows from the clocks, of which any two agree within `sure_ns`. Otherwise it follows
+    from the call's duration on each rank: the last rank has the shortest.
     """
 
     name: str
@@ -154,7 +157,8 @@ class Meeting:
 
 
 def find_meeting(ranks: Sequence[RankSummary], rank: int, start_ns: int, duration_ns: int) -> Meeting | None:
-    """Return the collective of which a rank's call has those times, None for no collective, or one of that rank alone."""
+    """Return the collective of a rank's call with these times, or None if it is no collective or only this rank called
+    it."""
     matched = match_ranks(ranks)
     if rank not in matched.ranks:
         return None
@@ -187,11 +191,11 @@ def _order(matched: Matched, members: Ints) -> Meeting:
 
 WAITING = 2
 _MOST_DETAILED = 1_000
-"""Steps of a window that are looked at; a manifest may come from anywhere."""
+"""Steps of a window that are examined. The bound protects against manifests from untrusted sources."""
 
 
 def prefer_detailed(example: Example | None, run: Run) -> Example | None:
-    """Return the example with a step that all its ranks recorded in detail, the nearest one, if there is such a step."""
+    """Return the example with the nearest step that all its ranks recorded in detail, or unchanged without such a step."""
     if example is None or example.step is None:
         return example
     steps = [_read_detailed(run.read_rank(rank)) for rank in example.ranks]
@@ -209,7 +213,8 @@ def _read_detailed(rank: RankRun) -> set[int]:
 
 
 def choose_example(ranks: Sequence[RankSummary]) -> Example | None:
-    """Return the slowest rank and those that wait longest, with a usual step of theirs; None for fewer than two."""
+    """Return the slowest rank and the ranks that wait longest, with a typical step of theirs; None for fewer than two
+    ranks."""
     known = [rank.rank for rank in ranks if rank.steps]
     if len(known) < 2:
         return None

@@ -1,6 +1,5 @@
-"""Why ranks come late, and where not one rank is always the last: turns, a change from one rank to another, and delays
-that come now and then.
-"""
+"""Why ranks come late, and patterns in which the last rank changes: turns, a change from one rank to another, and
+occasional delays."""
 
 from __future__ import annotations
 
@@ -29,7 +28,8 @@ from profiler_server.facts.job import (
 
 
 def find_causes(together: StepsTogether, late: Mask) -> tuple[Cause, ...]:
-    """Return what was longer than the median of the ranks where `late` (ranks, steps) says so, the longest first."""
+    """Return the causes with more time than the median of the ranks in the cells of `late` (ranks, steps), the longest
+    first."""
     count = int(late.sum())
     if not count:
         return ()
@@ -52,9 +52,10 @@ def find_causes(together: StepsTogether, late: Mask) -> tuple[Cause, ...]:
 
 
 def find_starvation(excess_ns: float, starved_ns: float, others_ns: float) -> tuple[Cause, ...]:
-    """Return that a rank is late because it had no processor; nothing where that explains too little.
+    """Return lack of a processor as cause of a late rank, or nothing if it explains too little.
 
-    `starved_ns` is how long it was ready to run in a step and had none, `others_ns` the median of the others.
+    `starved_ns` is how long the rank was ready to run in a step without a processor, `others_ns` the median of the
+    other ranks.
     """
     longer = starved_ns - others_ns
     if excess_ns <= 0 or longer < limits.CLEAR_FRAC * excess_ns:
@@ -63,10 +64,10 @@ def find_starvation(excess_ns: float, starved_ns: float, others_ns: float) -> tu
 
 
 def find_uneven_work(together: StepsTogether) -> float | None:
-    """Return how forward and backward vary together over ranks and steps, None where they hardly vary.
+    """Return the correlation of forward and backward over ranks and steps, or None if it is low or they hardly vary.
 
-    What is always longer on a rank, or longer on all ranks in a step, is taken off first: that is a slow device, or a
-    slow step, and no unlike input.
+    Constant differences between ranks, and between steps of all ranks, are removed first. They come from a slow device
+    or a slow step, not from unequal input.
     """
     if len(together.step) < limits.LEAST_MEETINGS:
         return None
@@ -79,9 +80,10 @@ def find_uneven_work(together: StepsTogether) -> float | None:
 
 
 def weigh_garbage(together: StepsTogether) -> Garbage | None:
-    """Return what is gained if all ranks collect garbage at the same steps, None where that is little.
+    """Return the gain if all ranks collect garbage at the same steps, or None if the gain is small.
 
-    A pause p that meets each of n ranks with the chance q in a step costs p(1 - (1 - q)^n); if all have it at once, pq.
+    A pause p that meets each of n ranks with probability q per step costs p(1 - (1 - q)^n). With simultaneous pauses it
+    costs pq.
     """
     ranks, steps = together.collecting_ns.shape
     step_ns = float(together.step_ns.mean()) if steps else 0.0
@@ -106,9 +108,9 @@ def _take_off(values: Floats) -> Floats:
 
 
 def find_pause(lateness: Lateness, together: StepsTogether, step_ns: float) -> Pause | None:
-    """Return such waits where they are much of the time, None where they are little or come more often.
+    """Return occasional long waits that take much of the time, or None if they take little or are frequent.
 
-    What makes a rank late to the meeting of one step may lie behind that of the step before.
+    The cause of a late rank at one step's meeting may be after the meeting of the step before.
     """
     steps, late = lateness.sum_by_step()
     margin, is_long = mark_long(late)
@@ -134,7 +136,7 @@ def find_pause(lateness: Lateness, together: StepsTogether, step_ns: float) -> P
 
 
 def _find_longest(together: StepsTogether, rank: int, step: int) -> int:
-    """Return the one of a step and the one before in which a rank did more of its own."""
+    """Return the step or the step before, whichever has more own work of the rank."""
     if rank not in together.ranks:
         return step
     own = together.own_ns[together.ranks.index(rank)]
@@ -143,7 +145,7 @@ def _find_longest(together: StepsTogether, rank: int, step: int) -> int:
 
 
 def find_handover(comparison: RankComparison, ranks: Sequence[int], steps: Ints, late_ns: Floats) -> Handover | None:
-    """Return from which step on another rank is the last than before, None where both sides are not as clear as that."""
+    """Return the step at which another rank becomes the last rank, or None if either side is not clear."""
     if comparison.is_hidden:
         return None
     is_last = np.argmax(late_ns, axis=0)[None, :] == np.arange(len(ranks))[:, None]
@@ -164,10 +166,10 @@ def find_handover(comparison: RankComparison, ranks: Sequence[int], steps: Ints,
 
 
 def find_stretch(steps: Ints, against_ns: Floats, step_ns: float) -> Stretch | None:
-    """Return the steps in which a rank is late, where these begin or end within the run; None where that is not clear.
+    """Return the steps in which a rank is late, if they begin or end within the run; None if that is not clear.
 
-    `against_ns` is how much later than the others it comes, in each step. The two sides of the change are those that
-    differ most: the sum of squares between them is the largest (Scott and Knott, 1974).
+    `against_ns` is the rank's lateness relative to the other ranks in each step. The change separates the two sides
+    with the largest sum of squares between them (Scott and Knott, 1974).
     """
     count, least = len(steps), limits.LEAST_MEETINGS
     if count < 2 * least:
@@ -196,9 +198,9 @@ def find_stretch(steps: Ints, against_ns: Floats, step_ns: float) -> Stretch | N
 def find_turns(
     comparison: RankComparison, lateness: Lateness, late_ns: Floats, together: StepsTogether, starved_ns: float
 ) -> Turns | None:
-    """Return how the ranks take turns at coming last, None where they do not, or where that costs little.
+    """Return how the ranks alternate as the last rank, or None if they do not, or if it costs little.
 
-    `starved_ns` is how long a rank was ready to run in the mean step and had no processor.
+    `starved_ns` is how long a rank was ready to run in the mean step without a processor.
     """
     steps, step_ns = late_ns.shape[1], comparison.step_ns
     counts = np.bincount(np.argmax(late_ns, axis=0), minlength=len(lateness.ranks))
@@ -227,9 +229,10 @@ def _is_one_phase(causes: Sequence[Cause], together: StepsTogether) -> bool:
 
 
 def _expect_wait(lateness: Lateness) -> float:
-    """Return how long ranks that vary normally, by their usual spread in each meeting, wait for the last in a step.
+    """Return the expected wait for the last rank per step if ranks vary normally with their usual spread at each
+    meeting.
 
-    Few ranks have no usual spread: any wait may be chance.
+    With few ranks there is no usual spread, so any wait may be chance.
     """
     ranks = len(lateness.ranks)
     if ranks < limits.LEAST_RANKS:
@@ -239,10 +242,10 @@ def _expect_wait(lateness: Lateness) -> float:
 
 
 def weigh_longest(late_ns: Floats, row: int) -> tuple[int, int] | None:
-    """Return for how many of the long waits a rank came last, and how many those are; None where it may be chance.
+    """Return in how many of the long waits a rank came last, and the number of long waits; None if that may be chance.
 
-    `late_ns` is (ranks, steps). A wait is as long as the last rank comes after the second last. Long waits must make up
-    most of what the rank holds the others up.
+    `late_ns` is (ranks, steps). A wait is the time from the second-last to the last rank. Long waits must be most of
+    the time that the rank delays the others.
     """
     margin, is_long = mark_long(late_ns)
     is_last = np.argmax(late_ns, axis=0) == row
@@ -255,7 +258,7 @@ def weigh_longest(late_ns: Floats, row: int) -> tuple[int, int] | None:
 
 
 def mark_long(late_ns: Floats) -> tuple[Floats, Mask]:
-    """Return how long the others wait for the last rank in each step, and in which of them that is long."""
+    """Return the wait for the last rank in each step, and a mask of the steps with a long wait."""
     ordered = np.sort(late_ns, axis=0)
     margin: Floats = ordered[-1] - ordered[-2]
     usual = float(np.median(margin))

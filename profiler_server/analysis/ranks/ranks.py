@@ -1,4 +1,4 @@
-"""Ranks side by side: the mean step of each, what it is made of, and how the model is spread over ranks and devices."""
+"""Comparison of ranks: the mean step of each rank, its composition, and how the model is spread over ranks and devices."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from profiler_server.facts.ranks import MOST_RANKS, RankFigures
 
 MOST_CALLS_OF_ALL = 1 << 21
 LEAST_CALLS = 512
-"""Collectives of all ranks, and of each at least, that are looked at."""
+"""The smallest number of collectives that are read of each rank."""
 OWN_PHASES = tuple(name for name in PHASE_NAMES if name != "communication")
 _COLUMNS = (
     *(
@@ -54,12 +54,12 @@ _COLUMNS = (
 
 @dataclass(frozen=True)
 class RankSummary(RankFigures):
-    """One rank with what it is set beside others by.
+    """One rank with the data for its comparison with other ranks.
 
-    `track` holds every training step, for the picture; `together` those of its average that are set beside the steps of
-    other ranks. `moment` and `standing` are what its manifest tells of where it was at last. `unusual` are the steps that
-    its average leaves out for a detailed window or a standstill; `standstills` are those that the rank got over. `is_read`
-    is False for one whose manifest is damaged.
+    `track` has every training step, for the map. `together` has the averaged steps that are compared with those of
+    other ranks. `moment` and `standing` are its last position, from the manifest. `unusual` are the steps that the
+    average omits for a detailed window or a standstill; `standstills` are standstills that the rank recovered from.
+    `is_read` is False if its manifest is damaged.
     """
 
     state: RunState
@@ -74,18 +74,18 @@ class RankSummary(RankFigures):
 
 
 def summarize_ranks(run: Run) -> tuple[RankSummary, ...]:
-    """Summarise the first ranks of a run, at most MOST_RANKS. A rank that cannot be read says why.
+    """Summarise the first ranks of a run, at most MOST_RANKS. The summary of an unreadable rank has the reason.
 
-    Those of very many ranks are kept on disk; of a run that records they may be some seconds old.
+    Summaries of very many ranks are kept on disk. Those of a recording run may be some seconds old.
     """
     wanted = _want(run, lambda ranks: None)
     return _MANY.read(wanted) if len(wanted.ranks) > FEW_RANKS else _summarize(wanted)
 
 
 def peek_ranks(run: Run, prepare: Callable[[tuple[RankSummary, ...]], None]) -> SoFar[RankSummary]:
-    """Return the summaries that there are so far: of few ranks all, of very many those that were read by now.
+    """Return the summaries that are ready: all if there are few ranks, or those read so far of very many ranks.
 
-    `prepare` makes of all of them what a page needs beside; of very many ranks it is done where no page waits.
+    `prepare` computes from all summaries what else a page needs. For very many ranks it runs in the background.
     """
     wanted = _want(run, prepare)
     if len(wanted.ranks) > FEW_RANKS:
@@ -99,7 +99,7 @@ def _want(run: Run, prepare: Callable[[tuple[RankSummary, ...]], None]) -> Wante
 
 
 def summarize_some(run: Run, numbers: Sequence[int]) -> tuple[RankSummary, ...]:
-    """Summarise some ranks of a run, with the collectives of those that have no steps: imported traces need none."""
+    """Summarise some ranks of a run. Ranks without steps, such as imported traces, are summarised by their collectives."""
     most_calls = choose_calls(min(len(run.ranks), MOST_RANKS))
     return tuple(_add_calls(run, summarize_rank(run.read_rank(rank), most_calls)) for rank in numbers)
 
@@ -111,7 +111,7 @@ def _add_calls(run: Run, summary: RankSummary) -> RankSummary:
 
 
 def choose_calls(ranks: int) -> int:
-    """Return how many collectives of each rank are looked at; a power of two, so that one rank more changes nothing."""
+    """Return the number of collectives to read of each rank: a power of two, so that one more rank changes nothing."""
     room = MOST_CALLS_OF_ALL // max(ranks, 1)
     return min(MOST_CALLS, max(1 << max(room.bit_length() - 1, 0), LEAST_CALLS))
 
@@ -121,7 +121,7 @@ def _summarize(wanted: Wanted[RankSummary]) -> tuple[RankSummary, ...]:
 
 
 def summarize_rank(rank: RankRun, most_calls: int = MOST_CALLS) -> RankSummary:
-    """Summarise one rank, from what is kept if its files are the same."""
+    """Summarise one rank, from a kept result if its files are unchanged."""
     return _MANY.read_rank(rank, most_calls)
 
 
@@ -130,7 +130,7 @@ def _is_live(summary: RankSummary) -> bool:
 
 
 def _renew(rank: RankRun, summary: RankSummary) -> RankSummary:
-    """Return a summary of a rank that recorded, with what it does now: a process that dies changes no file."""
+    """Return a summary of a recording rank with its present state, because a process that dies changes no file."""
     try:
         return replace(summary, state=rank.state)
     except RunError:
@@ -184,7 +184,8 @@ def _read_steps(rank: RankRun, state: RunState, most_calls: int) -> RankSummary:
 
 
 def read_device(rank: RankRun) -> DeviceTimes | None:
-    """Account the device time of a rank's detailed windows, None without any. Large traces take seconds the first time."""
+    """Return the device times of a rank's detailed windows, or None without any. Large traces take seconds the first
+    time."""
     try:
         return summarize_device(rank)
     except RunError:
@@ -220,12 +221,12 @@ def _equals(texts: Any, text: str) -> Any:
 
 
 def read_task(task: Task) -> list[RankSummary]:
-    """Read some ranks for another process."""
+    """Read some ranks in this process on behalf of another process."""
     return _MANY.read_task(task)
 
 
 def is_sound(found: RankSummary) -> bool:
-    """Say whether a summary that was kept is one: its parts are as long as each other."""
+    """Return whether a kept summary is valid: its arrays have consistent lengths."""
     together, track, calls = found.together, found.track, found.calls
     phases, steps, stretches = len(PHASE_NAMES), len(together.step), len(track.stretch)
     shapes: list[tuple[Any, tuple[int, ...]]] = [
@@ -259,7 +260,7 @@ _MOST_TEXT = 100
 
 
 def read_ddp(facts: Mapping[str, Any]) -> Ddp | None:
-    """Return what was noted of DistributedDataParallel, None for nothing."""
+    """Return the recorded facts on DistributedDataParallel, or None."""
     noted = facts.get("ddp")
     if not isinstance(noted, Mapping):
         return None
@@ -285,5 +286,5 @@ def _read_count(value: Any) -> int | None:
 
 
 def count_parallel_devices(facts: Mapping[str, Any]) -> int:
-    """Return the devices of nn.DataParallel, 0 where it is not used."""
+    """Return the number of devices of nn.DataParallel, 0 without it."""
     return _read_count(facts.get("data_parallel")) or 0

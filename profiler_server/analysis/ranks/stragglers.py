@@ -1,4 +1,5 @@
-"""Which rank the others wait for, how sure that is, and by which part of its step: the one answer for rules and pages."""
+"""The rank that the others wait for, how sure that is, and the cause within its step: the one answer for rules and
+pages."""
 
 from __future__ import annotations
 
@@ -55,12 +56,13 @@ PRECEDENCE: tuple[tuple[type[RankVerdict], ...], ...] = (
     (Unsure,),
     (Alike,),
 )
-"""Of several verdicts that hold the first one is given; of two causes of a pipeline that by which the job gains more."""
+"""Of several verdicts that hold, the first in this order is returned. Of two causes of a pipeline, the one with the
+larger gain."""
 _PLACES: Mapping[type[RankVerdict], int] = {kind: at for at, kinds in enumerate(PRECEDENCE) for kind in kinds}
 
 
 def decide_verdict(found: Iterable[RankVerdict]) -> RankVerdict:
-    """Return the one verdict of a job out of all that hold."""
+    """Return the one verdict of a job out of all verdicts that hold."""
     return min(found, key=lambda one: (_PLACES[type(one)], -one.gain_ns))
 
 
@@ -70,7 +72,7 @@ def judge_ranks(ranks: Sequence[RankSummary]) -> RankVerdict:
 
 
 def measure_waits(ranks: Sequence[RankSummary]) -> tuple[tuple[int, ...], Ints, Floats] | None:
-    """Return ranks, steps, and how long each rank waits for the last one in each step; None where that is not known."""
+    """Return ranks, steps, and each rank's wait for the last rank in each step; None if unknown."""
     lateness = _recall(ranks)[1]
     if lateness is None:
         return None
@@ -79,9 +81,9 @@ def measure_waits(ranks: Sequence[RankSummary]) -> tuple[tuple[int, ...], Ints, 
 
 
 def measure_own(ranks: Sequence[RankSummary], pause: Pause | None = None) -> dict[int, float]:
-    """Return what each rank works in the mean step, with what it does between steps and others do not.
+    """Return the own work of each rank in the mean step, including work between steps that other ranks do not have.
 
-    Steps with a wait that is told by itself are left out.
+    Steps of the separately reported pause are left out.
     """
     if pause is not None:
         together = put_together({rank.rank: rank.together for rank in ranks}).drop(pause.steps)
@@ -114,10 +116,11 @@ def _judge(ranks: Sequence[RankSummary]) -> tuple[RankVerdict, Lateness | None]:
 
 
 def _choose(ranks: Sequence[RankSummary], together: StepsTogether) -> Lateness | None:
-    """Return the lateness by collectives where these are of enough of the steps, or where the steps do not tell waiting.
+    """Return the lateness by collectives if these cover enough of the steps, or if steps do not show waiting; else by
+    steps.
 
-    Of DDP's reductions only some are listed; an outlier among few would count for too much. A rank of which too few are
-    listed for it to be compared would never be found slow.
+    Only some of DDP's reductions are recorded, and an outlier among few would get too much weight. A rank with too few
+    recorded collectives for a comparison would never be found slow.
     """
     by_steps = None
     if len(together.ranks) > 1 and len(together.step):
@@ -138,9 +141,9 @@ def _choose(ranks: Sequence[RankSummary], together: StepsTogether) -> Lateness |
 
 
 def _explain_waiting(ranks: Sequence[RankSummary], together: StepsTogether, steps: Ints) -> bool:
-    """Say whether the collectives that were listed are where the ranks wait.
+    """Return whether the ranks wait in the recorded collectives.
 
-    Of one that is begun by the way and waited for in C++, as those of `Join`, only the call is seen.
+    Of an asynchronous collective whose wait is in C++, as with `Join`, only the call is recorded.
     """
     if all(rank.state == "imported" for rank in ranks):
         return True
@@ -152,9 +155,10 @@ def _explain_waiting(ranks: Sequence[RankSummary], together: StepsTogether, step
 
 
 def _measure_by_steps(together: StepsTogether) -> Lateness:
-    """Take steps as meetings, which end where the ranks leave their last collective if that was seen of enough steps.
+    """Return the lateness with steps as meetings. A step ends when the ranks leave its last collective, if enough steps
+    have that time.
 
-    What a rank does after that in one step makes it late in the next.
+    Work of a rank after that collective makes it late in the next step.
     """
     held, meeting = together.held_ns, together.meeting_ns
     known = np.flatnonzero(np.isfinite(meeting).all(axis=0))
@@ -179,7 +183,7 @@ def _judge_lateness(
 
 
 def _average_again(rank: RankSummary, together: StepsTogether) -> RankSummary:
-    """Return a rank with the means of the steps that are left."""
+    """Return a rank with its means taken over the remaining steps."""
     if rank.rank not in together.ranks or not len(together.step):
         return rank
     row = together.ranks.index(rank.rank)
@@ -190,10 +194,10 @@ def _average_again(rank: RankSummary, together: StepsTogether) -> RankSummary:
 
 @dataclass(frozen=True, eq=False)
 class _Weighed:
-    """How late the ranks come to each step, (ranks, steps), and what tells that from chance: the latest is in `row`.
+    """The lateness of the ranks at each step, (ranks, steps), and whether it exceeds chance. `row` is the latest rank.
 
-    `least_ns` is the least lateness that is named. `longest` is for how many of how many long waits the latest rank was
-    the last, where these alone make it sure.
+    `least_ns` is the smallest lateness that is reported. `longest` is in how many of how many long waits the latest
+    rank was last, if this alone makes the result sure.
     """
 
     ranks: Sequence[RankSummary]
@@ -215,7 +219,7 @@ class _Weighed:
 
     @property
     def also_slow(self) -> tuple[int, ...]:
-        """The ranks beside the latest that are named with it."""
+        """Return the other slow ranks, which are named together with the latest rank."""
         if not self.is_slow or len(self.ranks) < limits.LEAST_RANKS:
             return ()
         usual = np.median(self.late_ns, axis=1) > self.least_ns
@@ -252,22 +256,22 @@ def _weigh(ranks: Sequence[RankSummary], lateness: Lateness, together: StepsToge
 
 
 def _measure_deviation(late_ns: Floats, step_ns: float) -> float:
-    """Return how far ranks that are alike lie apart."""
+    """Return the spread of ranks that are alike."""
     usual = np.median(late_ns, axis=1)
     deviation = 1.4826 * float(np.median(np.abs(usual - np.median(usual))))
     return max(deviation, limits.LEAST_DEVIATION_FRAC * step_ns)
 
 
 def _measure_against(late_ns: Floats, row: int) -> Floats:
-    """Return how much later a rank comes than the median of the others, in each step."""
+    """Return a rank's lateness relative to the median of the other ranks in each step."""
     against: Floats = late_ns[row] - np.median(np.delete(late_ns, row, axis=0), axis=0)
     return against
 
 
 def _is_sure(against_ns: Floats) -> bool:
-    """Say whether a rank is late by more than chance explains: in the mean, or in so many of the steps.
+    """Return whether a rank's lateness exceeds chance: in the mean, or in the number of steps.
 
-    Steps that vary much hide a delay in their mean; step by step it shows.
+    A delay can be hidden in the mean of steps that vary much, but shows step by step.
     """
     steps = len(against_ns)
     error = float(against_ns.std()) / float(np.sqrt(steps))
@@ -276,7 +280,7 @@ def _is_sure(against_ns: Floats) -> bool:
 
 
 def _list_verdicts(found: _Weighed, comparison: RankComparison) -> list[RankVerdict]:
-    """List all that hold of the ranks."""
+    """Return all verdicts that hold for the ranks."""
     verdicts: list[RankVerdict] = [Alike(comparison)]
     if found.is_far:
         verdicts.append(_name_slow(found, comparison) if found.is_sure else Unsure(comparison))

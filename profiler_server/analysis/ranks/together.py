@@ -1,6 +1,5 @@
-"""The steps of several ranks beside each other: those that they have in common, and every step of a rank summed over
-stretches, so that a long run takes no more room than a short one.
-"""
+"""The common steps of several ranks, and all steps of a rank summed over stretches, so that long runs need no more room
+than short ones."""
 
 from __future__ import annotations
 
@@ -17,11 +16,12 @@ from collector.format.steps import StepSelection, read_integers
 from profiler_server.diagnosis.limits.facts import MOST_FRAC
 
 MOST_STEPS = 512
-"""Of longer runs half of the steps are looked at, or a fourth and so on: the same ones on every rank."""
+"""Compared steps. Of longer runs a half, a fourth and so on of the steps is used, the same steps on every rank."""
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-"""Multiples of the golden ratio are spread evenly, whatever the distance of the steps that they are of."""
+"""A multiplier that spreads step numbers evenly: multiples of the golden ratio are even for any distance between steps.
+"""
 MOST_CELLS = 1 << 20
-"""Of ranks and steps together; of more ranks, fewer steps are set beside each other."""
+"""The largest number of ranks times steps. With more ranks, fewer steps are compared."""
 COMMUNICATION = PHASE_NAMES.index("communication")
 
 Small = npt.NDArray[np.float32]
@@ -29,12 +29,12 @@ Small = npt.NDArray[np.float32]
 
 @dataclass(frozen=True, eq=False)
 class RankSteps:
-    """Steps of one rank that an average covers, of long runs a part of them; equal only to itself.
+    """The averaged steps of one rank, or a selection of them in a long run; compared by identity.
 
-    `parts_ns` is (phases, steps), in the order of PHASE_NAMES; `collecting_ns` is garbage collection within them, and
-    `between_ns` what the rank did before each of them and behind the one before: an evaluation, say.
-    `meeting_ns` is the time since the step before left its last collective until the step left its own: not a number
-    where one of them is not known, or what stands between the two steps is not.
+    `parts_ns` is (phases, steps), in the order of PHASE_NAMES. `collecting_ns` is garbage collection within the steps.
+    `between_ns` is work before each step and after the step before, such as an evaluation. `meeting_ns` is the time
+    between the ends of the last collectives of the previous and of this step. It is NaN if either end is unknown, or if
+    work between the two steps is unknown.
     """
 
     step: Ints
@@ -50,11 +50,10 @@ NO_STEPS = RankSteps(np.empty(0, np.int64), np.empty((len(PHASE_NAMES), 0), np.f
 
 @dataclass(frozen=True, eq=False)
 class StepsTogether:
-    """The steps that `ranks` have in common; those that were cut short are not among them. `parts_ns` is (phases, ranks, steps).
+    """The common steps of `ranks`, without ranks that were cut short. `parts_ns` is (phases, ranks, steps).
 
-    `between_ns` is how much longer than the shortest of the ranks each was busy between its steps: what all of them do
-    there keeps none waiting.
-    `meeting_ns` is (ranks, steps), as in `RankSteps`.
+    `between_ns` is a rank's time between its steps in excess of the shortest rank: time that all ranks spend there
+    makes no rank wait. `meeting_ns` is (ranks, steps), as in `RankSteps`.
     """
 
     ranks: tuple[int, ...]
@@ -86,18 +85,18 @@ class StepsTogether:
         return StepsTogether(self.ranks, self.step[kept], *(part[..., kept] for part in parts))
 
     def mark(self, rank: int) -> Mask:
-        """Return all steps of one rank, as (ranks, steps)."""
+        """Return a mask of all steps of one rank, as (ranks, steps)."""
         chosen: Mask = np.broadcast_to(np.array(self.ranks)[:, None] == rank, self.own_ns.shape)
         return chosen
 
     def mark_longest(self) -> Mask:
-        """Return for each step the rank that works longest in it, as (ranks, steps)."""
+        """Return a mask of the rank with the most work in each step, as (ranks, steps)."""
         chosen: Mask = np.arange(len(self.ranks))[:, None] == np.argmax(self.own_ns, axis=0)[None, :]
         return chosen
 
 
 def read_steps(train: pa.Table, selection: StepSelection, between_ns: Ints) -> RankSteps:
-    """Take the steps of an average out of a table of training steps. `between_ns` is what lies before each of them."""
+    """Return the averaged steps of a table of training steps. `between_ns` is the work before each step."""
     chosen = np.flatnonzero(selection.kept)
     every = 1 << max(-(-len(chosen) // MOST_STEPS) - 1, 0).bit_length()
     chosen = chosen[choose_steps(selection.step[chosen], every)]
@@ -112,9 +111,10 @@ def read_steps(train: pa.Table, selection: StepSelection, between_ns: Ints) -> R
 
 
 def choose_steps(step: Ints, every: int) -> Mask:
-    """Choose one in so many steps by their numbers, as many of those that come at any regular distance.
+    """Choose one of every `every` steps by a hash of their numbers, so that steps at any regular distance are chosen
+    alike.
 
-    With every eighth number, what a rank does each 200 steps would be in all of the chosen ones, or in none.
+    With every eighth number, work that a rank does each 200 steps would be in all of the chosen steps, or in none.
     """
     if every <= 1:
         return np.ones(len(step), np.bool_)
@@ -133,7 +133,7 @@ def _measure_meetings(train: pa.Table, selection: StepSelection, between_ns: Int
 
 
 def find_whole(counts: Ints) -> Mask:
-    """Say which ranks are not cut short, by how many steps or calls each has."""
+    """Return a mask of the ranks that were not cut short, judged by their number of steps or calls."""
     there = counts > 0
     if not there.any():
         return there
@@ -142,7 +142,7 @@ def find_whole(counts: Ints) -> Mask:
 
 
 def _count_usual(steps: Sequence[Ints]) -> Ints:
-    """Return how many steps each rank has that half of the ranks or more have."""
+    """Return the number of each rank's steps that at least half of the ranks have."""
     if not steps:
         return np.empty(0, np.int64)
     numbers, counts = np.unique(np.concatenate(steps), return_counts=True)
@@ -151,7 +151,7 @@ def _count_usual(steps: Sequence[Ints]) -> Ints:
 
 
 def put_together(steps: Mapping[int, RankSteps]) -> StepsTogether:
-    """Find the steps that the ranks have in common, but for ranks that were cut short, or number their steps otherwise."""
+    """Return the common steps of the ranks, without ranks that were cut short or number their steps otherwise."""
     whole = find_whole(_count_usual([rank.step for rank in steps.values()]))
     kept = tuple(number for number, is_whole in zip(steps, whole, strict=True) if is_whole)
     chosen = [steps[number] for number in kept]
@@ -170,15 +170,16 @@ def put_together(steps: Mapping[int, RankSteps]) -> StepsTogether:
 
 
 MOST_STRETCHES = 160
-"""As many as a map has columns: the track of each of thousands of ranks is kept."""
+"""Stretches of one rank: as many as a map has columns, because tracks of thousands of ranks are kept."""
 
 
 @dataclass(frozen=True, eq=False)
 class Track:
-    """Steps of one rank in stretches of `size` steps, a power of two; stretch i holds steps i·size to (i + 1)·size - 1.
+    """Steps of one rank in stretches of `size` steps, a power of two. Stretch i has the steps i·size to (i + 1)·size -
+    1.
 
-    `stretch` are the numbers of those that hold a step, `count` how many; `parts_ns` (phases, stretches) and `samples`
-    are sums.
+    `stretch` has the numbers of the stretches with a step, and `count` their numbers of steps. `parts_ns` (phases,
+    stretches) and `samples` are sums.
     """
 
     size: int
@@ -204,7 +205,7 @@ def read_track(train: pa.Table) -> Track:
 
 
 def find_size(first: int, last: int, most: int) -> int:
-    """Return the least power of two of which at most so many stretches hold these steps."""
+    """Return the smallest power of two as stretch size with which these steps fit into `most` stretches."""
     size = 1
     while last // size - first // size + 1 > most:
         size *= 2

@@ -1,4 +1,4 @@
-"""Build the graph of a window: number its nodes, then find what each waits for and which host time lies before it."""
+"""Build the graph of a window: number its nodes, then find the dependencies of each node and the host time before it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from profiler_server.diagnosis.limits.replay import CALL_RETURN_NS, GAP_NS, LAG_
 
 @dataclass(frozen=True)
 class Segments:
-    """Stretches of one thread in order of time; `owner` is the row of the innermost slice, -1 for none."""
+    """Time ranges of one thread, in order. `owner` is the row of the innermost slice, -1 for none."""
 
     start_ns: Ints
     end_ns: Ints
@@ -35,9 +35,9 @@ class Segments:
 
 
 def split_thread(window: Window, track: int, end_ns: int) -> Segments:
-    """Cut the time of a thread at the edges of its slices, from the start of the window to `end_ns`.
+    """Split the time of a thread at the edges of its slices, from the start of the window to `end_ns`.
 
-    What begins at a cut owns the time from there on; after an end the slice around it does.
+    A slice owns the time from its start. After its end the slice around it owns the time again.
     """
     rows = np.flatnonzero((window.track == track) & (window.kind > SET) & (window.end_ns > window.start_ns))
     starts, ends = window.start_ns[rows], np.minimum(window.end_ns[rows], end_ns)
@@ -58,7 +58,7 @@ _NESTED_CALLS = 4
 
 @dataclass
 class _Draft:
-    """The graph while it is built; the fields are those of `Graph`."""
+    """A graph under construction, with the fields of `Graph`."""
 
     window: Window
     points: Points
@@ -84,7 +84,7 @@ class _Draft:
 
 
 def build_graph(window: Window) -> Graph | None:
-    """Build the graph; None where no thread of the window launches work on a device."""
+    """Build the graph, or return None if no thread of the window launches device work."""
     if not window.threads:
         return None
     handoffs = find_handoffs(window)
@@ -120,7 +120,7 @@ def build_graph(window: Window) -> Graph | None:
 
 
 def _number_nodes(window: Window, points: Points) -> _Draft:
-    """Number the nodes so that each comes after all that it waits for, as the measured times have it."""
+    """Number the nodes so that each follows all its dependencies, according to the measured times."""
     work = np.flatnonzero(window.on_device)
     launched = window.launch[work]
     ready = np.where(launched >= 0, window.start_ns[launched], window.start_ns[work])
@@ -151,7 +151,8 @@ def _number_nodes(window: Window, points: Points) -> _Draft:
 
 
 def _order_points(points: Points) -> Ints:
-    """Return when each point counts as passed: a wait at its end, and none before the one in front of it on its thread."""
+    """Return the time at which each point is passed: the end of a wait, and never before the previous point of the
+    thread."""
     passed = np.where(points.kind >= WAIT, points.end_ns, points.begin_ns)
     for track in np.unique(points.track):
         mine = points.track == track
@@ -174,7 +175,7 @@ def _chain_thread(draft: _Draft, track: int) -> None:
 
 
 def _link_launches(draft: _Draft) -> Ints:
-    """Link work to its launch, and return the node of each slice. A call inside another one counts as that."""
+    """Link work to its launch, and return the node of each slice. A call inside another call has that call's node."""
     window, points = draft.window, draft.points
     node_of_row = np.full(len(window.ids), -1, np.int64)
     calls = np.flatnonzero(points.kind != MARK)
@@ -191,10 +192,10 @@ def _link_launches(draft: _Draft) -> Ints:
 
 
 def _chain_streams(draft: _Draft) -> None:
-    """Chain the work of each stream, and say how long a device usually takes to begin with work that is ready.
+    """Chain the work of each stream, and set the usual delay from ready work to its start on the device.
 
-    What takes longer than usual has a reason that the graph does not know: the replay leaves it out, and shows by how
-    much it is shorter than the window.
+    A longer delay has a cause outside of the graph. The replay leaves it out, and is shorter than the window by that
+    time.
     """
     order = np.argsort(draft.work_nodes, kind="stable")
     nodes, tracks = draft.work_nodes[order], draft.window.track[draft.work][order]
@@ -242,7 +243,7 @@ def _find_mark(draft: _Draft, track: int, time_ns: int) -> int:
 
 
 def _await_work(draft: _Draft, streams: tuple[Streams, ...]) -> None:
-    """Tie each call that waits to the work that it waits for: of each stream the last that was launched before it."""
+    """Link each waiting call to the work that it waits for: in each stream the last work launched before the call."""
     points = draft.points
     launched_by: dict[int, int] = dict(
         zip(draft.window.launch[draft.work].tolist(), draft.work_nodes.tolist(), strict=True)
@@ -264,7 +265,7 @@ def _await_work(draft: _Draft, streams: tuple[Streams, ...]) -> None:
 
 
 def _lay_host_time(draft: _Draft) -> HostTime:
-    """Give each stretch of host time to the node that comes after it, or that it lies in."""
+    """Assign each range of host time to the node after it, or to the node around it."""
     window = draft.window
     parts: list[tuple[Ints, ...]] = []
     for number, track in enumerate(window.threads):

@@ -1,7 +1,7 @@
-"""The critical path of a window: what each moment of its steps waited for, walked back from the end.
+"""The critical path of a window: the cause of each moment of its steps, followed backwards from the end.
 
-Wherever work could have begun earlier if something had ended earlier, that is on the path. Its pieces lie end to end, so
-their times sum to the steps.
+Work is on the path if its earlier end would have let later work begin earlier. The pieces are contiguous, so their
+times sum to the steps.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from profiler_server.derive.derived import derived
 from profiler_server.diagnosis.limits.replay import LATE_RETURN_NS, UNKNOWN_NS
 
 KINDS = ("compute", "communication", "copy", "launch", "sync", "operator", "python", "loading", "unknown")
-"""What a piece of the path is; `launch` is calls, and the way from them to the device and from kernel to kernel."""
+"""Kinds of pieces. `launch` covers launch calls, and the delay from a call to the device and between kernels."""
 _ON_DEVICE = {KERNEL: "compute", COLLECTIVE: "communication", COPY: "copy", SET: "compute"}
 _LOADING = re.compile(r"DataLoader")
 _MOST_EXAMPLES = 3
@@ -29,7 +29,7 @@ _MOST_EXAMPLES = 3
 
 @dataclass(frozen=True)
 class CriticalPath:
-    """Pieces in order of time, since the run's epoch; `kind` numbers `KINDS`, `slice_id` is -1 where no slice stands.
+    """Pieces in time order, since the run's epoch. `kind` is an index in `KINDS`; `slice_id` is -1 without a slice.
 
     `examples` are the names with the most time of each kind.
     """
@@ -48,17 +48,17 @@ class CriticalPath:
     depth: Ints
 
     def sum_kinds(self) -> dict[str, int]:
-        """Return the time of each kind inside of the steps; together they are the time of the steps."""
+        """Return the time of each kind inside of the steps. The times sum to the time of the steps."""
         lengths = self.measure_inside()
         return {name: int(lengths[self.kind == number].sum()) for number, name in enumerate(KINDS)}
 
     def measure_inside(self) -> Ints:
-        """Return the part of each piece that lies inside of a step."""
+        """Return the length of each piece inside of steps."""
         return _count_inside(self, self.end_ns) - _count_inside(self, self.start_ns)
 
 
 def _count_inside(path: CriticalPath, times: Ints) -> Ints:
-    """Return the time of steps before some times."""
+    """Return the time of steps before each of some times."""
     at = np.searchsorted(path.step_starts_ns, times, side="right")
     done = np.concatenate([[0], np.cumsum(path.step_ends_ns - path.step_starts_ns)])
     over = np.maximum(path.step_ends_ns[np.maximum(at - 1, 0)] - times, 0)
@@ -76,14 +76,14 @@ class _Piece:
 
 @derived(file="critical-path")
 def find_critical_path(rank: RankRun) -> CriticalPath | None:
-    """Return the path of the last window; None where no launch is linked to its work."""
+    """Return the critical path of the last window, or None if no launch is linked to its work."""
     window = read_window(rank)
     graph = build_graph(window) if window is not None else None
     return None if window is None or graph is None else trace_path(graph)
 
 
 def trace_path(graph: Graph) -> CriticalPath:
-    """Walk back from the end of the window."""
+    """Return the path found by going backwards from the end of the window."""
     window = graph.window
     pieces = _Walk(graph).run()
     pieces.reverse()
@@ -122,7 +122,7 @@ def _list_examples(window: Window, rows: Ints, kinds: Ints, lengths: Ints) -> di
 
 
 class _Walk:
-    """Goes from the last end to the start; `pieces` come latest first."""
+    """The way back from the last end to the start. `pieces` are in reverse time order."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
@@ -147,7 +147,7 @@ class _Walk:
         return self.pieces
 
     def _leave(self, node: int, time: float) -> tuple[int, float, bool]:
-        """Pass a node from its end: to what it waited for, or to its begin."""
+        """Step backwards through a node from its end: to the work that it waited for, or to its begin."""
         graph, begin = self.graph, float(self.graph.begin_ns[node])
         row = int(graph.row[node])
         awaited = graph.awaits.get(node, ())
@@ -163,7 +163,7 @@ class _Walk:
         return node, min(begin, time), True
 
     def _go_back(self, node: int, time: float) -> tuple[int, float, bool]:
-        """Pass what lies before a node: to the latest of what it waited for to begin."""
+        """Step backwards from a node's begin, to the last of its dependencies."""
         graph = self.graph
         chain, launch = int(graph.chain[node]), int(graph.launch[node])
         found: list[tuple[float, float, int, bool]] = []
@@ -190,7 +190,7 @@ class _Walk:
         return source, left, began
 
     def _fill_host(self, node: int, begin: float, end: float) -> None:
-        """Add the host time before a node, by what the thread did."""
+        """Add the host time before a node, by the thread's activity."""
         graph, window = self.graph, self.window
         track = self._track_of(node)
         number = self.number.get(track, -1)

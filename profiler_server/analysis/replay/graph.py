@@ -24,12 +24,12 @@ Edges = dict[int, list[tuple[int, float]]]
 
 @dataclass(frozen=True)
 class Graph:
-    """Nodes in an order in which each comes after all that it waits for. Times are ns since the start of the window.
+    """Nodes in an order in which each follows all its dependencies. Times are ns since the start of the window.
 
-    `row` is the slice of a node, -1 for a mark without length. `chain` is the node before it on its thread or stream,
-    `gap_ns` what lies between them at least; `launch` the call that launched it, `lag_ns` the least time from there.
-    `after` are nodes whose end it waits for to begin, `awaits` those whose end it waits for to end, each with the least
-    time in between; `begin_ns` and `end_ns` are as measured.
+    `row` is the slice of a node, -1 for a mark without length. `chain` is the previous node of its thread or stream,
+    and `gap_ns` the least time between both. `launch` is the call that launched it, and `lag_ns` the least time from
+    there. `after` are nodes whose end it needs to begin, `awaits` nodes whose end it needs to end, each with the least
+    time in between. `begin_ns` and `end_ns` are as measured.
     """
 
     window: Window
@@ -58,7 +58,7 @@ class Graph:
 
 @dataclass(frozen=True)
 class HostTime:
-    """Stretches of host time and the node that comes after each on its thread; `inside` says which lie in the node itself."""
+    """Ranges of host time, each with the next node on its thread. `inside` marks the ranges inside of the node itself."""
 
     start_ns: Ints
     length_ns: Ints
@@ -70,18 +70,18 @@ class HostTime:
 
 @dataclass
 class Changes:
-    """What is different in a replay. Factors are for each stretch of host time and for the length of each device node."""
+    """The changes of a replay: factors for each range of host time and for the length of each device node, and flags."""
 
     host: Floats
     device: Floats
     unwaited: Mask
-    """Calls that wait for nothing any more."""
+    """Calls that no longer wait."""
     aside: Mask
-    """Device work that runs beside all other work, and that nothing waits for but who needs it."""
+    """Device work that runs beside all other work. Only work that needs its result waits for it."""
     skipped: Mask
-    """Device work that is gone: no length, and nothing lies between it and the work before it."""
+    """Device work that is removed, with its length and the gap before it."""
     joined: Mask
-    """Device work that is part of the work before it: nothing lies between them."""
+    """Device work that is merged into the work before it, without a gap."""
 
     @classmethod
     def none(cls, graph: Graph) -> Changes:
@@ -91,7 +91,7 @@ class Changes:
 
 
 def replay(graph: Graph, changes: Changes | None = None) -> tuple[list[float], list[float]]:
-    """Return when each node begins and ends, in ns since the start of the window."""
+    """Return begin and end of each node in ns since the start of the window."""
     begins, ends = [0.0] * len(graph), [0.0] * len(graph)
     gaps, lengths = _weigh(graph, changes)
     chains, launches, lags = graph.chain.tolist(), graph.launch.tolist(), graph.lag_ns.tolist()
@@ -120,7 +120,7 @@ def replay(graph: Graph, changes: Changes | None = None) -> tuple[list[float], l
 
 
 def _weigh(graph: Graph, changes: Changes | None) -> tuple[list[float], list[float]]:
-    """Return the host time or gap before each node and its length, with the changes made."""
+    """Return the host time or gap before each node, and its length, both with the changes."""
     if changes is None:
         return graph.gap_ns.tolist(), graph.length_ns.tolist()
     host, count = graph.host, len(graph)
@@ -138,7 +138,7 @@ def _weigh(graph: Graph, changes: Changes | None) -> tuple[list[float], list[flo
 
 
 def bound_savings(graph: Graph, changes: Changes) -> float:
-    """Return what changes can save at most, ns: all that they take away, as if every bit of it were on the path."""
+    """Return an upper bound in ns of what changes can save: all removed time, as if it were all on the critical path."""
     host = float((graph.host.length_ns * (1.0 - changes.host)).sum())
     touched = graph.on_device & (changes.skipped | changes.joined | changes.aside)
     work = float((graph.length_ns * (1.0 - changes.device))[graph.on_device].sum())
@@ -148,5 +148,5 @@ def bound_savings(graph: Graph, changes: Changes) -> float:
 
 
 def measure_replay(graph: Graph, changes: Changes | None = None) -> float:
-    """Return the time from the start of the window to its last end, ns."""
+    """Return the time from the start of the window to its last end, in ns."""
     return max(replay(graph, changes)[1])

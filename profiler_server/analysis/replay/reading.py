@@ -51,7 +51,8 @@ def shorten_products(trial: Trial) -> Gain | None:
 
 
 def join_update(trial: Trial) -> Gain | None:
-    """One fused update instead of a loop over tensors: a tenth of its host time; its kernels move the same bytes."""
+    """One fused update instead of a loop over tensors: a tenth of its host time, with the same bytes moved by its
+    kernels."""
     window = trial.window
     host = trial.host_between(trial.updates)
     launched = np.where(window.launch >= 0, window.launch, 0)
@@ -70,7 +71,7 @@ def join_update(trial: Trial) -> Gain | None:
 
 
 def batch_launches(trial: Trial) -> Gain | None:
-    """Compiled, or replayed from CUDA graphs: little is left of operators, launches and the Python between them."""
+    """Compilation, or replay from CUDA graphs: little remains of operators, launches and the Python between them."""
     graph, window = trial.graph, trial.window
     owner = graph.host.owner
     kind = np.where(owner >= 0, window.kind[owner], -1)
@@ -87,7 +88,7 @@ def batch_launches(trial: Trial) -> Gain | None:
 
 
 def overlap_copies(trial: Trial) -> Gain | None:
-    """Copies to the device from pinned memory that do not block, and at best beside the computing of the step before."""
+    """Copies to the device from pinned memory that do not block, at best beside the computing of the previous step."""
     copies = trial.find_copies(TO_DEVICE)
     if not len(copies):
         return None
@@ -136,8 +137,8 @@ SIGHTINGS: dict[str, Callable[[Trial], Sighting | None]] = {
 
 @derived(file="replay")
 def replay_rank(rank: RankRun) -> Replayed | None:
-    """Return the replay of the last detailed window of a rank; None without a window, or where no host call is linked to
-    device work.
+    """Return the replay of the last detailed window of a rank, or None without a window, or if no host call is linked
+    to device work.
 
     Raises TableBrokenError or NewerSchemaError.
     """

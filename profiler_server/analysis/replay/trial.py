@@ -1,4 +1,4 @@
-"""Trying changes on a graph: what each saves of the window, and the masks that several of them need."""
+"""Trial changes on a graph: the time that each change saves, and masks that several changes need."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TO_DEVICE, TO_HOST = re.compile(r"HtoD|HostToDevice", re.IGNORECASE), re.compile
 
 @dataclass(frozen=True)
 class Trial:
-    """A graph with its replay, and what is asked of its rows more than once."""
+    """A graph with its replay, and cached lookups of its rows."""
 
     graph: Graph
     base_ns: float
@@ -41,8 +41,8 @@ class Trial:
 
     @cached_property
     def top(self) -> Ints:
-        """The outermost operator around each row, or the row itself where that is none; operators inside of Python count
-        as outermost."""
+        """Return the outermost operator around each row, or the row itself without one. Operators directly inside of
+        Python are outermost."""
         window = self.window
         parent = window.parent
         inner = (parent >= 0) & (window.kind[parent] == OPERATOR)
@@ -53,19 +53,19 @@ class Trial:
 
     @cached_property
     def caller(self) -> Ints:
-        """The outermost operator that launched each piece of device work, -1 for none."""
+        """Return the outermost operator that launched each piece of device work, -1 for none."""
         launch = self.window.launch
         around = np.where(launch >= 0, self.top[launch], -1)
         return np.where((around >= 0) & (self.window.kind[around] == OPERATOR), around, -1)
 
     @cached_property
     def updates(self) -> Intervals:
-        """The time inside of optimizer steps."""
+        """Return the times inside of optimizer steps."""
         rows = self.window.match(UPDATE)
         return unite(self.window.start_ns[rows], self.window.end_ns[rows])
 
     def is_updating(self, rows: Ints) -> Mask:
-        """Return which rows begin inside of an optimizer step."""
+        """Return a mask of the rows that begin inside of an optimizer step."""
         return lies_in(self.window.start_ns[rows], self.updates)
 
     def list_calls(self, track: int) -> Ints:
@@ -85,13 +85,13 @@ class Trial:
         return np.flatnonzero((self.window.kind == COPY) & self.window.match(pattern))
 
     def read_args(self, rows: Ints) -> list[dict[str, object]]:
-        """Return what the trace says of some rows; each text is read once."""
+        """Return the trace's arguments of some rows. Each distinct text is parsed once."""
         codes = self.window.args[rows]
         read = {code: _read(self.window.texts[code]) for code in np.unique(codes[codes >= 0]).tolist()}
         return [read.get(code, {}) for code in codes.tolist()]
 
     def read_bytes(self, rows: Ints) -> Floats:
-        """Return the size of each copy, NaN where the trace does not say."""
+        """Return the size of each copy, NaN if the trace lacks it."""
         found = (entry.get("bytes", entry.get("Bytes")) for entry in self.read_args(rows))
         return np.array([float(size) if isinstance(size, (int, float)) else np.nan for size in found], np.float64)
 
@@ -105,24 +105,24 @@ class Trial:
         return waits[np.isin(self.graph.row[waits], rows)] if len(waits) else waits
 
     def host_of(self, callers: Ints) -> Mask:
-        """Return the stretches of host time inside of some outermost operators."""
+        """Return a mask of the host time inside of some outermost operators."""
         owner = self.graph.host.owner
         found: Mask = (owner >= 0) & np.isin(self.top[owner], callers)
         return found
 
     def host_between(self, spans: Intervals) -> Mask:
-        """Return the stretches of host time that begin inside of some intervals."""
+        """Return a mask of the host time that begins inside of some intervals."""
         return lies_in(self.graph.host.start_ns, spans)
 
     def try_change(self, low: Change, usual: Change, high: Change) -> Gain | None:
-        """Return what a poor, a usual and the best version of a change save; None where the replay is not believed."""
+        """Return the savings of a poor, a usual and the best version of a change, or None if the replay is not valid."""
         if not self.is_valid:
             return None
         measured = {change: self._measure(change) for change in {low, usual, high}}
         return Gain(*sorted(measured[change] for change in (low, usual, high)))
 
     def try_one(self, change: Change, least: float = 1.0) -> Gain | None:
-        """Return what a change saves whose poor version saves this part of it."""
+        """Return the savings of a change. The poor version saves the share `least` of them."""
         found = self.try_change(change, change, change)
         return None if found is None else Gain(least * found.frac, found.frac, found.frac)
 
@@ -136,25 +136,25 @@ class Trial:
     def sight(
         self, count: int, spent_ns: float, examples: Iterable[str], gain: Gain | None, **figures: float
     ) -> Sighting:
-        """Return what was seen, per step."""
+        """Return the sighting with its figures per step."""
         steps = self.window.steps
         return Sighting(count / steps, float(spent_ns) / steps, tuple(examples)[:_MOST_EXAMPLES], gain, figures)
 
     def sight_kernels(
         self, count: int, kernels: Ints, names: Iterable[str], gain: Gain | None, **figures: float
     ) -> Sighting:
-        """Return what was seen of some device work, with its share of the time of all kernels."""
+        """Return the sighting of some device work, with its share of the time of all kernels."""
         spent = float(self.lengths(kernels).sum())
         return self.sight(count, spent, names, gain, share=spent / max(self.kernels_ns, 1.0), **figures)
 
     def rank_names(self, rows: Ints, weights: Floats | Ints) -> list[str]:
-        """Return the different names of some rows, the heaviest first."""
+        """Return the distinct names of some rows, the largest total weight first."""
         codes, place = np.unique(self.window.name[rows], return_inverse=True)
         sums = np.bincount(place, weights)
         return [self.window.names[codes[at]][:100] for at in np.argsort(-sums).tolist()]
 
     def name_outermost(self, row: int) -> str:
-        """Return the name of the outermost operator of PyTorch's own around a row, or of the row itself."""
+        """Return the name of the outermost of PyTorch's own operators around a row, or the row's name."""
         window, found = self.window, row
         for _ in range(_MOST_AROUND):
             if row < 0:
@@ -165,7 +165,7 @@ class Trial:
         return window.names[int(window.name[found])][:100]
 
     def count_steps_with(self, rows: Ints) -> int:
-        """Return how many steps have one of some rows."""
+        """Return the number of steps that contain one of the rows."""
         window = self.window
         return len(np.unique(np.searchsorted(window.step_starts_ns, window.start_ns[rows], side="right")))
 
@@ -174,7 +174,7 @@ class Trial:
 
     @property
     def kernels_ns(self) -> float:
-        """The time of all kernels but collectives."""
+        """Return the time of all kernels except collectives."""
         return float(self.lengths(np.flatnonzero(self.window.kind == KERNEL)).sum())
 
 
@@ -185,8 +185,8 @@ def scale(
     host_factor: float | Floats = 1.0,
     **flags: Ints,
 ) -> Change:
-    """Return the change by factors of the length of some device work and of some host time; `flags` are further changes of
-    nodes: unwaited, aside, skipped, joined."""
+    """Return a change that multiplies the length of some device work and of some host time by factors. `flags` are
+    nodes with further changes: unwaited, aside, skipped, joined."""
 
     def change(changes: Changes) -> None:
         changes.device[nodes] = factor
@@ -202,7 +202,7 @@ _WRAPPERS = re.compile(r"^(record_param_comms|autograd::engine|Optimizer\.|Distr
 
 
 def lies_in(times: Ints, spans: Intervals) -> Mask:
-    """Return which times lie inside of some intervals."""
+    """Return a mask of the times inside of some intervals."""
     if not len(spans.starts):
         return np.zeros(len(times), bool)
     at = np.searchsorted(spans.starts, times, side="right") - 1

@@ -1,4 +1,4 @@
-"""The points of a thread at which something may wait, and what waits for work on a stream."""
+"""Points of a thread at which it may wait, and waits between streams."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from profiler_server.diagnosis.limits.replay import (
 SYNC = re.compile(r"^(cuda|hip|cu)(Device|Stream|Event|Ctx)Synchronize|^(cuda|hip)(Free|Memcpy|Memcpy2D)$")
 """Calls that return when work on the device has ended."""
 MARK, LAUNCH, WAIT, QUEUE = -1, 0, 1, 2
-"""What a point is: a mark, a launch, a wait for work, or a wait for a place in the queue of launches."""
+"""Kinds of points: a mark, a launch, a wait for work, or a wait for room in the queue of launches."""
 _COPY = re.compile("Memcpy")
 
 
 @dataclass(frozen=True)
 class Points:
-    """Points of the threads, each thread in order: the slice (-1 for a mark), what it is, and when."""
+    """Points of the threads, each thread in order: the slice (-1 for a mark), the kind, and the times."""
 
     track: Ints
     row: Ints
@@ -43,7 +43,7 @@ class Points:
 
 @dataclass(frozen=True)
 class Handoff:
-    """A thread that works only while another one does nothing: when that stops and goes on, and when this one works."""
+    """Work of a thread (`worker`) during a pause of another thread (`waiter`), with the times of pause and work."""
 
     waiter: int
     worker: int
@@ -80,7 +80,7 @@ def _list_of_thread(window: Window, track: int, handoffs: list[Handoff]) -> Poin
 
 
 def _find_outermost(window: Window, rows: Ints) -> Mask:
-    """Return which calls do not lie in another one: a runtime call may stand around one of the driver."""
+    """Return a mask of the calls outside of other calls. A runtime call may contain a driver call."""
     if not len(rows):
         return np.zeros(0, bool)
     reach = np.maximum.accumulate(window.end_ns[rows])
@@ -89,7 +89,7 @@ def _find_outermost(window: Window, rows: Ints) -> Mask:
 
 
 def _find_blocking(window: Window, rows: Ints) -> Mask:
-    """Return which calls return only when the copy that they launched is done."""
+    """Return a mask of the calls that return only when their copy is done."""
     done = np.full(len(window.ids), np.iinfo(np.int64).max)
     copies = np.flatnonzero(window.on_device & (window.launch >= 0))
     done[window.launch[copies]] = window.end_ns[copies]
@@ -98,7 +98,7 @@ def _find_blocking(window: Window, rows: Ints) -> Mask:
 
 
 def _find_queued(window: Window, rows: Ints) -> Mask:
-    """Return which calls take long while hundreds of launches wait to run: the queue of launches was full."""
+    """Return a mask of the calls that take long while hundreds of launches are pending: the queue of launches was full."""
     work = np.flatnonzero(window.on_device & (window.launch >= 0))
     launched = np.sort(window.start_ns[window.launch[work]])
     done = np.sort(window.end_ns[work])
@@ -109,7 +109,7 @@ def _find_queued(window: Window, rows: Ints) -> Mask:
 
 
 def _list_marks(window: Window, track: int, handoffs: list[Handoff]) -> Ints:
-    """Return when a thread takes turns with another one, and when it ends."""
+    """Return the times at which a thread hands over to or from another thread, and the thread's end."""
     times = {time for turn in handoffs if turn.waiter == track for time in (turn.stop_ns, turn.go_on_ns)}
     times |= {time for turn in handoffs if turn.worker == track for time in (turn.begin_ns, turn.end_ns)}
     last, over = int(window.end_ns[window.track == track].max()), int(window.step_ends_ns[-1])
@@ -117,9 +117,9 @@ def _list_marks(window: Window, track: int, handoffs: list[Handoff]) -> Ints:
 
 
 def find_handoffs(window: Window) -> list[Handoff]:
-    """Find where the first thread does nothing while another one does work that begins in that time.
+    """Find pauses of the first thread in which another thread begins work.
 
-    That ends in it too, or, in a long wait, goes on for some last steps after the first thread was let go.
+    That work must also end in the pause. In a long pause its last steps may continue after the first thread resumes.
     """
     waiter, *workers = window.threads
     busy = _unite_work(window, waiter)
@@ -158,7 +158,7 @@ _RECORD = re.compile(r"EventRecord")
 
 @dataclass(frozen=True)
 class Streams:
-    """The work of one stream in order: its nodes, and when each was launched, began and ended."""
+    """The work of one stream in order: its nodes, and the times of launch, begin and end."""
 
     nodes: Ints
     launch_ns: Floats
@@ -166,9 +166,11 @@ class Streams:
     end_ns: Floats
 
     def find_awaited(self, begin_ns: float, end_ns: float) -> int | None:
-        """Return the work of this stream that a call with these times waited for, None where it cannot have done so.
+        """Return the work of this stream that a call with these times waited for, or None if it cannot have waited
+        here.
 
-        The last that was launched before the call; if that ended later, the last that ended during the call.
+        That is the last work launched before the call. If it ended after the call, it is the last work that ended
+        during the call.
         """
         last = int(np.searchsorted(self.launch_ns, begin_ns)) - 1
         if last < 0:
@@ -179,14 +181,14 @@ class Streams:
         return int(self.nodes[at]) if at >= 0 and self.end_ns[at] > begin_ns else None
 
     def find_launched_before(self, time_ns: float) -> int:
-        """Return the place of the last work that was launched before a time, -1 for none."""
+        """Return the index of the last work launched before a time, -1 for none."""
         return int(np.searchsorted(self.launch_ns, time_ns)) - 1
 
 
 def list_streams(
     window: Window, work: Ints, nodes: Ints, launch: Ints, begin_ns: Floats, end_ns: Floats
 ) -> tuple[Streams, ...]:
-    """Split the work by stream. A launch cannot be before that of the work in front of it."""
+    """Split the work by stream. No launch is before the launch of the previous work."""
     order = np.argsort(nodes, kind="stable")
     found = []
     for track in np.unique(window.track[work]):
@@ -198,10 +200,10 @@ def list_streams(
 
 
 def find_stream_waits(window: Window, streams: tuple[Streams, ...]) -> Iterator[tuple[int, int, float]]:
-    """Yield work that waits for work of another stream: its node, the one that it waits for, and the time between.
+    """Yield work that waits for work of another stream: its node, the awaited node, and the time between both.
 
-    A trace seldom says which event a stream waits for: it is taken to be the one that was recorded last before the wait,
-    if the measured times allow that, else the work of the other stream that ended right before.
+    A trace seldom names the event that a stream waits for. The assumed event is the last one recorded before the wait,
+    if the measured times allow that. Otherwise the awaited work is the work of another stream that ended right before.
     """
     if len(streams) < 2:
         return
@@ -223,7 +225,7 @@ def find_stream_waits(window: Window, streams: tuple[Streams, ...]) -> Iterator[
 
 
 def _find_recorded(own: Streams, waits: Floats, records: Floats) -> Floats:
-    """Return when the event was recorded that each work waits for; -inf where no wait stands before its launch."""
+    """Return the recording time of the event that each work waits for; -inf without a wait before its launch."""
     found = np.full(len(own.nodes), -np.inf)
     if not len(waits) or not len(records):
         return found
@@ -247,7 +249,7 @@ def _find_source(own: Streams, at: int, recorded_ns: float, others: list[Streams
 
 
 def _find_ended(begin_ns: float, others: list[Streams], within_ns: float) -> tuple[int, float] | None:
-    """Return the work that ended last before a time, if that was shortly before it."""
+    """Return the work that ended last before a time, if it ended shortly before."""
     found: list[tuple[int, float]] = []
     for other in others:
         last = int(np.searchsorted(other.end_ns, begin_ns + TOLERANCE_NS, side="right")) - 1

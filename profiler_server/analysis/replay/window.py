@@ -1,4 +1,4 @@
-"""The slices of the detailed steps as arrays: threads that launch work, the calls that they make, and device work."""
+"""The slices of the detailed steps as arrays: threads that launch work, their calls, and device work."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from profiler_server.analysis.device.slices import (
 )
 
 MOST_ROWS = 100_000
-"""Slices that are replayed: of a longer window the last whole steps that hold no more."""
+"""Slices in a replay. Of a longer window, the last whole steps within this limit are used."""
 _COLUMNS = (
     *("id", "track", "depth", "start_ns", "duration_ns", "name", "category"),
     *("parent", "launched_by", "sequence", "args"),
 )
 KERNEL, COLLECTIVE, COPY, SET, CALL, OPERATOR, OTHER = range(7)
-"""Values of `Window.kind`: device work up to SET, then what happens on the host."""
+"""Values of `Window.kind`: device work up to SET, and then work of the host."""
 _KINDS = {"kernel": KERNEL, "communication": COLLECTIVE, "memcpy": COPY, "memset": SET}
 _HOST_KINDS = {"runtime": CALL, "operator": OPERATOR, "communication": OPERATOR}
 _LAUNCHING = re.compile(r"Launch|Memcpy|Memset", re.IGNORECASE)
@@ -39,11 +39,10 @@ _LAUNCHING = re.compile(r"Launch|Memcpy|Memset", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Window:
-    """Rows of some whole steps in order of start; places in these arrays are what other places refer to.
+    """Rows of some whole steps, ordered by start. References between rows are indexes in these arrays.
 
-    `parent` is the slice around a row on its track, `launch` the call that launched device work, -1 for none. `names`
-    and `texts` are looked up with the codes of a row, -1 for none. `message_bytes` is what a collective moved, -1 where
-    that is not known.
+    `parent` is the slice around a row on its track, `launch` the call that launched device work, -1 for none. The row's
+    codes are indexes in `names` and `texts`, -1 for none. `message_bytes` is the size of a collective, -1 if unknown.
     """
 
     ids: Ints
@@ -74,7 +73,7 @@ class Window:
 
     @property
     def steps_ns(self) -> int:
-        """The time of all steps together."""
+        """Return the total time of all steps."""
         return int((self.step_ends_ns - self.step_starts_ns).sum())
 
     @property
@@ -83,19 +82,19 @@ class Window:
 
     @cached_property
     def threads(self) -> tuple[int, ...]:
-        """The threads that launch device work, the one that launches first in front."""
+        """Return the threads that launch device work, ordered by first launch."""
         launches = self.launch[self.on_device & (self.launch >= 0)]
         tracks, first = np.unique(self.track[np.sort(launches)], return_index=True)
         return tuple(int(track) for track in tracks[np.argsort(first)])
 
     def match(self, pattern: re.Pattern[str]) -> Mask:
-        """Return the rows whose name a pattern finds."""
+        """Return a mask of the rows whose name matches a pattern."""
         passed = [*(pattern.search(text) is not None for text in self.names), False]
         found: Mask = np.array(passed, bool)[self.name]
         return found
 
     def list_launches(self) -> Mask:
-        """Return which rows are calls that put work on a device."""
+        """Return a mask of the calls that launch device work."""
         found = np.zeros(len(self.ids), bool)
         launches = self.launch[self.on_device]
         found[launches[launches >= 0]] = True
@@ -104,9 +103,9 @@ class Window:
 
 
 def read_window(rank: RankRun) -> Window | None:
-    """Return the last detailed steps of a rank, None where no step or no slice was recorded in detail.
+    """Return the last detailed steps of a rank, or None if no step or no slice was recorded in detail.
 
-    Steps of the last window only: between two windows nothing is known. Raises as `RankRun.table` does.
+    Only the last window is read, because the time between two windows is unknown. Raises as `RankRun.table` does.
     """
     starts, ends = read_steps(rank)
     spans = read_spans(rank, starts, ends)
@@ -128,7 +127,7 @@ def read_window(rank: RankRun) -> Window | None:
 
 
 def _choose_first(at: Ints, starts: Ints) -> int:
-    """Return the first step from which on the slices are not too many; the last step is always taken."""
+    """Return the first step from which on the number of slices is within the limit; at the latest the last step."""
     counts = len(at) - np.searchsorted(at, starts) if len(at) else np.zeros(len(starts), np.int64)
     fitting = np.flatnonzero(counts <= MOST_ROWS)
     return int(fitting[0]) if len(fitting) else len(starts) - 1
@@ -166,7 +165,7 @@ def _build(data: pa.Table, rank: RankRun, starts: Ints, ends: Ints, left_out: in
 
 
 def _read_message_bytes(rank: RankRun, kind: Ints, start_ns: Ints) -> Ints:
-    """Return the bytes of each collective of the device, by when it began."""
+    """Return the bytes of each device collective, looked up by its start time."""
     found = np.full(len(kind), -1, np.int64)
     collectives = np.flatnonzero(kind == COLLECTIVE)
     try:
@@ -187,7 +186,7 @@ def _read_codes(column: pa.DictionaryArray) -> Ints:
 
 
 def _find_places(ids: Ints, column: pa.ChunkedArray) -> Ints:
-    """Return the places of the rows that a column names, -1 for one that is not there."""
+    """Return the indexes of the rows whose ids a column holds, -1 for a missing id."""
     wanted = to_ints(column.fill_null(-1))
     order = np.argsort(ids, kind="stable")
     at = order[np.minimum(np.searchsorted(ids[order], wanted), len(ids) - 1)]

@@ -1,4 +1,4 @@
-"""A frame of a stack: whose code it is, what it is called on a page; and stacks as a tree of frames."""
+"""A frame of a stack: the owner of its code and its display name; and stacks as a tree of frames."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _PACKAGES = re.compile(r".*/(?:site|dist)-packages/(?P<rest>.+)")
 _STANDARD = re.compile(r".*/lib(?:64)?/(?:python|pypy)3(?:\.\d+)?t?/(?P<rest>.+)")
 _INTERNAL = ("<frozen ", "<__array_function__", "<class ", "<attrs generated")
 _GENERATED = re.compile(r"<eval_with_key>.*|.*/torchinductor_[^/]*/.+", re.DOTALL)
-"""Files that torch.compile writes: nobody can look them up."""
+"""Files that torch.compile writes, which users cannot look up."""
 _CUT = "…"
-"""Stands in a recorded stack for the frames that were too many to keep."""
+"""Marks omitted frames in a recorded stack that had too many."""
 _LONGEST_STACK, _LONGEST_LINE, _LONGEST_NAME, _LONGEST_FILE, _LONGEST_NUMBER = 200_000, 1_000, 200, 500, 9
-"""What a recording writes is shorter; a table may come from anywhere."""
+"""Length limits. Our recordings stay below them, but a table may come from an untrusted source."""
 _COMPREHENSIONS = ("<genexpr>", "<listcomp>", "<dictcomp>", "<setcomp>")
 _WRAPPERS = frozenset(
     (
@@ -33,15 +33,15 @@ _WRAPPERS = frozenset(
         "wrapped_fn",
     )
 )
-"""What decorators call the function that they return; its code does not know the name of the one that is decorated."""
+"""Usual names of the functions that decorators return. Their code does not have the name of the decorated function."""
 _UNKNOWN = "(unknown)"
 _NOBODY = "?"
-"""The package of what is no frame of anybody's."""
+"""The package of a line that is no real frame."""
 
 
 @dataclass(frozen=True)
 class Frame:
-    """`package` is the library that the code is of, empty for code of the user's."""
+    """One frame. `package` is the library of its code, empty for the user's code."""
 
     name: str
     file: str
@@ -50,13 +50,13 @@ class Frame:
 
     @property
     def function(self) -> tuple[str, str]:
-        """What tells functions apart, wherever they are at that moment."""
+        """Return the identity of the function, regardless of the current line."""
         return self.name, self.file
 
     @property
     def label(self) -> str:
-        """The function as a user would write it: `accuracy`, `Photos.__getitem__`, `PIL.Image.resize`. What a decorator
-        returns has the name of the decorator."""
+        """Return the function as a user would write it: `accuracy`, `Photos.__getitem__`, `PIL.Image.resize`. A
+        function that a decorator returned has the decorator's name."""
         outer, _, name = self.name.rpartition(".<locals>.")
         if outer and name in _WRAPPERS:
             name = outer.rpartition("<locals>.")[2]
@@ -68,27 +68,27 @@ class Frame:
 
     @property
     def is_unknown(self) -> bool:
-        """Say whether it is nobody's frame: a line that is none, or the mark for frames that were left out."""
+        """Return whether this is no real frame: an unreadable line, or the mark for omitted frames."""
         return self.package == _NOBODY
 
     @property
     def is_comprehension(self) -> bool:
-        """Say whether it is an expression with a frame of its own, which a reader takes for the line that it stands in."""
+        """Return whether this is an expression with its own frame, which readers take for the line around it."""
         return self.name.rpartition(".")[2] in _COMPREHENSIONS
 
     @property
     def is_internal(self) -> bool:
-        """Say whether it is private, or defined inside of another function, as what a decorator returns is."""
+        """Return whether the function is private, or defined inside of another function, as a decorator's result is."""
         return "<locals>" in self.name or self.name.rpartition(".")[2].startswith("_")
 
     @property
     def is_wrapper(self) -> bool:
-        """Say whether it is what a decorator returned: a user knows the function that it calls."""
+        """Return whether a decorator returned this function. Users know the function that it calls instead."""
         return self.name.rpartition(".")[2] in _WRAPPERS
 
     @property
     def base(self) -> str:
-        """The name of the file without its folders."""
+        """Return the file name without folders."""
         return self.file.rpartition("/")[2]
 
     @property
@@ -97,7 +97,7 @@ class Frame:
 
 
 def parse_frame(line: str) -> Frame:
-    """Read a line of a stack; what is none gets a name that says so."""
+    """Parse a line of a stack. A line that is no frame gets a name that says so."""
     if len(line) > _LONGEST_LINE:
         line = line[:_LONGEST_NAME] + line[-_LONGEST_FILE - _LONGEST_NUMBER :]
     if not line.isprintable():  # signs that turn the direction of writing are among those
@@ -110,18 +110,18 @@ def parse_frame(line: str) -> Frame:
 
 
 class StackParser:
-    """Reads the stacks of one table: those of one program are made of the same few frames."""
+    """A parser of one table's stacks with a cache, because the stacks of one program share few frames."""
 
     def __init__(self) -> None:
         self._parse = cache(parse_frame)
 
     def parse(self, text: str) -> tuple[Frame, ...]:
-        """Return the frames of a stack, the outermost first."""
+        """Return the frames of a stack, outermost first."""
         return tuple(map(self._parse, text[:_LONGEST_STACK].splitlines()))
 
 
 def _find_package(file: str) -> str:
-    """Return the package of a library, or the module of the standard library; empty for a file of the user's."""
+    """Return the package of a library, or the module of the standard library; empty for a user's file."""
     if file == _CUT:
         return _NOBODY
     if _GENERATED.fullmatch(file):
@@ -134,12 +134,12 @@ def _find_package(file: str) -> str:
 
 MOST_DEPTH = 24
 LEAST_FRAC = 0.004
-"""What is narrower than this part of the whole has no node."""
+"""Share of the whole below which a function has no node."""
 
 
 @dataclass(frozen=True)
 class FlameNode:
-    """A function where it was called: `start` and `samples` are counted along the whole, `depth` from 0."""
+    """A function at one place in the call tree. `start` and `samples` count along the whole; `depth` starts at 0."""
 
     label: str
     place: str
@@ -158,7 +158,7 @@ class _Node:
 
 
 def lay_out(weights: Mapping[tuple[Frame, ...], int]) -> tuple[FlameNode, ...]:
-    """Return the functions in the order in which they are drawn: callers first, the widest on the left."""
+    """Return the functions in drawing order: callers first, the widest on the left."""
     root = _Node(Frame("", "", 0, ""))
     for stack, samples in weights.items():
         node = root

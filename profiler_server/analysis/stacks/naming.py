@@ -1,12 +1,12 @@
-"""Name what a phase or a stage spends its time in, in code of the user's, and what of a phase is no torch at all.
+"""The user's functions in which a phase or a stage spends its time, and a phase's own work outside of torch.
 
-A sample counts for the outermost function of the user's below the loop; where the loop calls a library, for that call;
-else for the line of the loop. A method through which a library calls the user's data set, such as `__getitem__`, is
-where everything of a stage lies, so what it calls is named, if that is most of it.
+A sample belongs to the outermost user function below the loop. If the loop calls a library, the sample belongs to that
+call, and else to the line of the loop. A method through which a library calls the user's data set, such as
+`__getitem__`, contains all of a stage. The functions that it calls are named instead if they have most of its samples.
 
 Own work is Python that runs within a phase beside modules and calls of torch: mining pairs, metrics, losses in loops. A
-sample counts if the innermost code of the user's is in no module, and what that calls is no code of torch. Operators that
-the user's code calls by itself are written in C++ and leave no frame, so their time has to be taken off.
+sample is own work if the innermost user code is in no module and calls no torch code. Operators that the user's code
+calls directly are written in C++ and leave no frame, so their time must be subtracted.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _PROTOCOL = re.compile(r"(.*\.)?__([^.]*)__", re.DOTALL)
 
 Function = tuple[str, str]
 Weights = Mapping[tuple[Frame, ...], int]
-"""Stacks, the outermost frame first, with their samples."""
+"""Stacks, outermost frame first, with their samples."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class _Name:
 
 
 def find_loop(phases: Mapping[str, Weights]) -> frozenset[Function]:
-    """Return the functions that every phase runs in: the loop and what calls it."""
+    """Return the functions that every phase runs in: the loop and its callers."""
     shares = [_share_functions(weights) for weights in _group_phases(phases)]
     if len(shares) < 2:
         return _guess_loop([entry for weights in phases.values() for entry in weights.items()])
@@ -61,14 +61,15 @@ def find_loop(phases: Mapping[str, Weights]) -> frozenset[Function]:
 
 
 def tells_loop(phases: Mapping[str, Weights]) -> bool:
-    """Say whether several phases tell the loop, so that it need not be guessed."""
+    """Return whether there are enough phases to determine the loop without a guess."""
     return len(_group_phases(phases)) > 1
 
 
 def _guess_loop(entries: Sequence[tuple[tuple[Frame, ...], int]]) -> frozenset[Function]:
-    """Return the modules, and of a single phase the user's functions that call all that runs in it.
+    """Return the modules and, for a single phase, the user's functions that call everything in the phase.
 
-    The innermost of these is no loop if it mostly runs itself: then it is what takes the time.
+    The innermost of these functions is no loop if most samples are in its own code: then it is the function that takes
+    the time.
     """
     modules = frozenset(frame.function for stack, _ in entries for frame in stack if frame.name == "<module>")
     whole = sum(samples for _, samples in entries)
@@ -84,7 +85,7 @@ def _guess_loop(entries: Sequence[tuple[tuple[Frame, ...], int]]) -> frozenset[F
 
 
 def _group_phases(phases: Mapping[str, Weights]) -> list[Weights]:
-    """Return the phases with samples enough to tell, those with fewer together as one."""
+    """Return the phases with enough samples, and the other phases merged into one."""
     large = [weights for weights in phases.values() if sum(weights.values()) >= LEAST_OF_PHASE]
     small: Counter[tuple[Frame, ...]] = Counter()
     for weights in phases.values():
@@ -103,31 +104,32 @@ def _share_functions(weights: Weights) -> dict[Function, float]:
 
 
 def name_phase(weights: Weights, loop: frozenset[Function], is_told: bool = True) -> tuple[NamedFunction, ...]:
-    """Return the functions of a phase of the training thread, the longest first; `is_told` says that the loop is no guess."""
+    """Return the functions of a phase of the training thread, the longest first. `is_told` is true if the loop is no
+    guess."""
     found = name_entries({(stack, find_entry(stack, loop)): samples for stack, samples in weights.items()})
     is_enough = sum(weights.values()) >= LEAST_SAMPLES
     return tuple(entry for entry in found if is_enough or (is_told and entry.low_frac >= SURE_NAME_FRAC))
 
 
 def find_entry(stack: Sequence[Frame], loop: frozenset[Function]) -> int:
-    """Return how many of the outermost frames are the loop."""
+    """Return the number of outermost frames that belong to the loop."""
     return next((place for place, frame in enumerate(stack) if frame.function not in loop), len(stack))
 
 
 def name_stage(weights: Mapping[tuple[tuple[Frame, ...], int], int]) -> tuple[NamedFunction, ...]:
-    """Return the functions of a stage; with each stack comes how many of its frames lie outside of the stage."""
+    """Return the functions of a stage. Each stack comes with its number of frames outside of the stage."""
     return name_entries(weights) if sum(weights.values()) >= LEAST_SAMPLES else ()
 
 
 def cut_worker(stack: tuple[Frame, ...], entry: int) -> tuple[tuple[Frame, ...], int]:
-    """Leave out what called the worker in its parent, which a forked one has on its stack, and torch's loop."""
+    """Remove the frames of torch's loop, and the frames of the parent that a forked worker has on its stack."""
     fetching = [at for at, frame in enumerate(stack[:entry]) if frame.package == "torch" and frame.base == "fetch.py"]
     outside = fetching[-1] + 1 if fetching else entry
     return stack[outside:], entry - outside
 
 
 def name_entries(entries: Mapping[tuple[tuple[Frame, ...], int], int]) -> tuple[NamedFunction, ...]:
-    """Return the functions of some stacks, the longest first; with each comes how many of its frames lie outside."""
+    """Return the functions of some stacks, the longest first. Each stack comes with its number of outer frames."""
     whole = sum(entries.values())
     entrances = _find_entrances(entries)
     sampled = [(_name_sample(stack, entry, entrances), samples) for (stack, entry), samples in entries.items()]
@@ -139,7 +141,7 @@ def name_entries(entries: Mapping[tuple[tuple[Frame, ...], int], int]) -> tuple[
 
 
 def _unwrap(named: Sequence[tuple[_Name, int]]) -> Iterator[tuple[_Name, int]]:
-    """Count samples of a decorator's own code for the function that the same line calls through it."""
+    """Assign samples of a decorator's own code to the function that the same line calls through the decorator."""
     calls: dict[tuple[str, Frame], Counter[_Name]] = {}
     for name, samples in named:
         if name.caller and not name.is_wrapper:
@@ -150,7 +152,8 @@ def _unwrap(named: Sequence[tuple[_Name, int]]) -> Iterator[tuple[_Name, int]]:
 
 
 def _find_entrances(entries: Mapping[tuple[tuple[Frame, ...], int], int]) -> frozenset[Function]:
-    """Return the methods with a name of the language's own through which the user's code is entered."""
+    """Return the user's methods with names of the language itself, such as `__getitem__`, through which libraries call
+    user code."""
     return frozenset(
         frame.function
         for stack, _ in entries
@@ -160,7 +163,7 @@ def _find_entrances(entries: Mapping[tuple[tuple[Frame, ...], int], int]) -> fro
 
 
 def _name_sample(stack: Sequence[Frame], entry: int, entrances: frozenset[Function]) -> _Name | None:
-    """Name what is called below the first `entry` frames."""
+    """Return the name of the function called below the first `entry` frames."""
     last: Frame | None = next((frame for frame in reversed(stack[:entry]) if not frame.package), None)
     is_own_line = last is not None
     for _ in range(_MOST_DEPTH):
@@ -181,7 +184,7 @@ def _name_sample(stack: Sequence[Frame], entry: int, entrances: frozenset[Functi
 
 
 def _find_called(stack: Sequence[Frame]) -> Frame:
-    """Return the first function of a library below those that its users do not know by name."""
+    """Return the first public function of the library, skipping internal functions."""
     inside = itertools.takewhile(lambda frame: frame.package == stack[0].package, stack)
     return next((frame for frame in inside if not frame.is_internal), stack[0])
 
@@ -199,7 +202,7 @@ def _build(names: Sequence[tuple[_Name, int]], whole: int) -> NamedFunction:
 
 
 def bound_share(part: int, whole: int) -> tuple[float, float]:
-    """Return the bounds of a share that was counted (Wilson's interval, 95 %)."""
+    """Return the bounds of a share of counted samples (Wilson's interval, 95 %)."""
     share, square = part / whole, _Z * _Z
     middle = (share + square / (2 * whole)) / (1 + square / whole)
     half = _Z / (1 + square / whole) * math.sqrt(share * (1 - share) / whole + square / (4 * whole * whole))
@@ -213,7 +216,7 @@ Stack = tuple[Frame, ...]
 
 
 def find_own_work(weights: Mapping[Stack, int], loop: frozenset[Function]) -> OwnWork | None:
-    """Return the work of the user's own in a phase, None where no sample is any; `loop` are the functions of the loop."""
+    """Return the user's own work in a phase, or None without a sample of it. `loop` are the functions of the loop."""
     whole = sum(weights.values())
     own = {stack: samples for stack, samples in weights.items() if _is_own(stack, find_entry(stack, loop))}
     found = sum(own.values())
@@ -244,7 +247,7 @@ def _updates(frame: Frame) -> bool:
 
 
 def _find_callers(stacks: Iterable[Stack]) -> frozenset[Function]:
-    """Return the user's functions that call modules, a backward or an optimizer: these train, whatever else they do."""
+    """Return the user's functions that call modules, a backward or an optimizer, and so take part in training."""
     callers: set[Function] = set()
     for stack in stacks:
         inside = next((at for at, frame in enumerate(stack) if _runs_module(frame) or _updates(frame)), 0)
@@ -253,7 +256,7 @@ def _find_callers(stacks: Iterable[Stack]) -> frozenset[Function]:
 
 
 def _find_shared(own: Mapping[Stack, int], training: frozenset[Function]) -> Function | None:
-    """Return the innermost function below those that train which nearly all of the work runs in."""
+    """Return the innermost function, outside of the training functions, that nearly all of the work runs in."""
     seen: dict[Function, int] = {}
     depth: dict[Function, int] = {}
     for stack, samples in own.items():
@@ -268,7 +271,7 @@ def _find_shared(own: Mapping[Stack, int], training: frozenset[Function]) -> Fun
 
 
 def _find_start(stack: Stack, training: frozenset[Function], shared: Function | None) -> int:
-    """Return how many of the outermost frames lie outside of what is named."""
+    """Return the number of outermost frames outside of the named function."""
     at = next((place for place, frame in enumerate(stack) if frame.function == shared), None)
     if at is not None:
         return at

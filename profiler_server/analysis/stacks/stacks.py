@@ -34,34 +34,35 @@ _COLUMNS = ("replica", "loader", "kind", "phase", "stage", "start_ns", "samples"
 Ints = npt.NDArray[np.int64]
 Stack = tuple[Frame, ...]
 OfStage = Mapping[tuple[Stack, int], int]
-"""Stacks with how many of their frames lie outside of the stage -> samples."""
+"""Stacks, with the number of frames outside of the stage -> samples."""
 
 
 @dataclass(frozen=True)
 class Stacks:
-    """The samples of the steps that the average covers. `stages` are those of one DataLoader, or of the training thread
-    where that makes the batches (None)."""
+    """The samples of the averaged steps. `stages` are keyed by DataLoader, or by None if the training thread makes the
+    batches."""
 
     phases: Mapping[str, Mapping[Stack, int]]
     stages: Mapping[tuple[int | None, str], OfStage]
     loop: frozenset[Function] = field(default_factory=frozenset)
 
     def phase(self, *names: str) -> Part:
-        """Return what ran in a phase, or in several of them together."""
+        """Return what ran in one or several phases."""
         weights: Counter[Stack] = Counter()
         for name in names:
             weights.update(self.phases.get(name, {}))
         return Part(names[0], weights.total(), name_phase(weights, self.loop, tells_loop(self.phases)))
 
     def stage(self, loader: int | None, *names: str) -> Part:
-        """Return what ran in a stage of a DataLoader, or in several of them together."""
+        """Return what ran in one or several stages of a DataLoader."""
         weights: Counter[tuple[Stack, int]] = Counter()
         for name in names:
             weights.update(self.find_stage(loader, name))
         return Part(names[0], weights.total(), name_stage(weights))
 
     def count_through(self, phase: str, name: str, file: str) -> tuple[int, int]:
-        """Return how many samples of a phase lie in a function of a file that ends so, or below it, and all of them."""
+        """Return the samples of a phase in or below a function of a file with this ending, and all samples of the
+        phase."""
         weights = self.phases.get(phase, {})
         through = (
             samples
@@ -71,11 +72,11 @@ class Stacks:
         return sum(through), sum(weights.values())
 
     def own_work(self, phase: str) -> OwnWork | None:
-        """Return what the user's own code does in a phase beside modules and calls of torch."""
+        """Return the user's own work in a phase, beside modules and calls of torch."""
         return find_own_work(self.phases.get(phase, {}), self.loop)
 
     def list_below(self, phase: str) -> Mapping[Stack, int]:
-        """Return the stacks of a phase from what the loop calls on; where it calls nothing, its own frame."""
+        """Return the stacks of a phase from the loop's callee on, or the loop's own frame if it calls nothing."""
         below: Counter[Stack] = Counter()
         for stack, samples in self.phases.get(phase, {}).items():
             below[stack[min(find_entry(stack, self.loop), len(stack) - 1) :]] += samples
@@ -89,12 +90,12 @@ class Stacks:
         return inside
 
     def find_stage(self, loader: int | None, name: str) -> OfStage:
-        """Return the stacks of a stage; those of the training thread where the loader has no workers."""
+        """Return the stacks of a stage, from the training thread if the loader has no workers."""
         return self.stages.get((loader, name)) or self.stages.get((None, name), {})
 
 
 def read_stacks(rank: RankRun) -> Stacks | None:
-    """Read the stacks; None where there are none. Raises TableBrokenError or NewerSchemaError."""
+    """Read the stacks, or return None without any. Raises TableBrokenError or NewerSchemaError."""
     if rank.status("stacks").state != "there":
         return None
     rows = rank.table("stacks", _COLUMNS)
@@ -144,7 +145,7 @@ class _Row(NamedTuple):
 
 
 def _group(rows: pa.Table) -> list[tuple[_Row, int]]:
-    """Sum the samples of equal rows. By the numbers of their values: there are few of those, and many rows."""
+    """Sum the samples of equal rows. Grouping is by value number, because there are few values and many rows."""
     rows = rows.unify_dictionaries().combine_chunks()
     codes: list[Ints] = [rows["replica"].to_numpy() < 0]
     values: list[list[Any]] = [[False, True]]

@@ -1,1 +1,1 @@
-"""Where the time of steps goes: outliers, stability, what held training up, compilations, windows."""
+"""The time of steps: outliers, stability, interruptions, compilations, windows."""

@@ -1,4 +1,4 @@
-"""What held up the thread that trains, by name, and why detailed windows opened, as the collector noted it."""
+"""Named interruptions of the training thread, and why detailed windows opened, as the collector recorded both."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _MOST_TEXT = 200
 
 
 def read_interruptions(rank: RankRun) -> Interruptions:
-    """Read what held the training thread. A table that is absent or damaged adds nothing."""
+    """Read the interruptions of the training thread. An absent or damaged table adds nothing."""
     pieces = [_read_ranges(rank), _read_compiles(rank), _read_validation(rank), read_between(rank)]
     held = tuple(entry for piece in pieces for entry in piece.held)
     shifts = np.cumsum([0, *(len(piece.held) for piece in pieces)])
@@ -40,7 +40,7 @@ def read_interruptions(rank: RankRun) -> Interruptions:
 
 
 class StepCauses:
-    """What held the training steps, against what usually holds them."""
+    """Interruptions of the training steps, compared with their usual time in a step."""
 
     def __init__(self, found: Interruptions, starts: Ints, ends: Ints, kept: Mask) -> None:
         self._found = found
@@ -51,9 +51,10 @@ class StepCauses:
         self._usual: dict[int, float] = {}
 
     def find(self, step: int, excess_ns: float) -> tuple[Held, int] | None:
-        """Return what took at least half of the excess of a step (by its place), and for how long; the innermost of such.
+        """Return the interruption that took at least half of the excess of a step (by index), and its time; the
+        innermost of several.
 
-        Where no single thing did, several of a kind may have together.
+        If no single interruption took that much, the sum of several of one kind may.
         """
         rows = np.flatnonzero(self._at == step)
         best: tuple[int, int, int] | None = None
@@ -81,7 +82,7 @@ class StepCauses:
         return None
 
     def _find_usual(self, place: int) -> float:
-        """Return what a step usually spends in it: nothing for what comes in fewer than half of the steps."""
+        """Return the median time of an interruption in a step: 0 if it occurs in fewer than half of the steps."""
         if place not in self._usual:
             rows = (self._found.which == place) & (self._at >= 0)
             spent = np.bincount(self._at[rows], self._found.duration_ns[rows], len(self._starts))
@@ -123,7 +124,7 @@ def _read_compiles(rank: RankRun) -> Interruptions:
 
 
 def _read_validation(rank: RankRun) -> Interruptions:
-    """Read the passes of validation: evaluation batches between two training steps, from the first to the last."""
+    """Read the validation passes: evaluation batches between two training steps, from the first to the last."""
     rows = _read(rank, "steps", ("kind", "start_ns", "duration_ns"))
     evaluates, trains = (is_text(rows, "kind", kind).to_numpy() for kind in ("eval", "train"))
     starts = read_integers(rows, "start_ns")
@@ -139,9 +140,9 @@ def _read_validation(rank: RankRun) -> Interruptions:
 
 
 def read_between(rank: RankRun) -> Interruptions:
-    """Read what lies before the first batch of an epoch: workers that end, what the script does there.
+    """Read the time before the first batch of each epoch: the end of workers, and other work of the script.
 
-    Less than a hundredth of the recorded time counts as nothing.
+    Less than a hundredth of the recorded time is ignored.
     """
     rows = _read(rank, "steps", ("kind", "batch", "start_ns", "duration_ns"))
     begins = read_integers(rows, "batch", absent=-1) == 0
@@ -161,7 +162,7 @@ _COMPILED = ("kind", "duration_ns", "name", "reason")
 
 
 def summarize_compiles(rank: RankRun) -> dict[str, CompileEvents]:
-    """Sum compilations by kind: compile, recompile, graph_break. Empty where the table cannot be read."""
+    """Sum compilations by kind: compile, recompile, graph_break. Empty if the table cannot be read."""
     rows = find_rows(rank, "compiles", _COMPILED)
     kinds = rows["kind"].cast(pa.string()).to_pylist()
     events = list(zip(kinds, *(rows[name].to_pylist() for name in _COMPILED[1:]), strict=True))
@@ -185,14 +186,15 @@ BY_ITSELF = ("outlier", "starvation", "drift")
 _ASKED = {"option": "chosen by the option window", "control": "asked for while the run recorded"}
 _BY_DEFAULT = "the default steps of the option window"
 DEFAULT_STEPS = (10, 12)
-"""The window of a run whose script names none. A rank does not note who named its window, so these are called the default."""
+"""The default window, for scripts that set none. Ranks do not record who set a window, so such a window is always
+called default."""
 
 
 @dataclass(frozen=True)
 class WindowReason:
     """A window and why it opened: "opened by itself: step 412 took 6.1× the median".
 
-    `on_demand` says that libkineto took it on a thread of its own.
+    `on_demand` is true if libkineto recorded it on a separate thread.
     """
 
     window: Window
@@ -201,7 +203,7 @@ class WindowReason:
 
 
 def explain_windows(manifest: RankManifest) -> tuple[WindowReason, ...]:
-    """Say of every detailed window of a rank why it opened, in the order of the run."""
+    """Return for every detailed window of a rank why it opened, in run order."""
     entries = _read_orders(manifest)
     return tuple(_explain(window, entries) for window in manifest.windows)
 
@@ -209,7 +211,7 @@ def explain_windows(manifest: RankManifest) -> tuple[WindowReason, ...]:
 def find_reasons(manifest: RankManifest) -> tuple[tuple[Window, str], ...]:
     """Return the windows that opened by themselves, each with half a sentence: "step 412 took 6.1× the median".
 
-    The text is that of the last order of its kind before the window, "" where none was noted.
+    The text is from the last request of its kind before the window, "" without one.
     """
     entries = _read_orders(manifest)
     return tuple(

@@ -1,4 +1,4 @@
-"""Training steps that took much longer than the others, each with what it spent the extra time on."""
+"""Training steps that took much longer than the others, each with the cause of the extra time."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ Cause = Literal["stood", "held", "validation", "warm_up", "window", "loader_star
 
 @dataclass(frozen=True)
 class Outlier:
-    """One slow step. `phase` grew most, by `phase_excess_ns` over its median; `cause` is why, where that is known.
+    """One slow step. `phase` grew most, by `phase_excess_ns` over its median. `cause` is the reason, if known.
 
-    `held` is what took at least half of the excess, for `held_ns`, where that has a name: a checkpoint, a compilation.
+    `held` is the named interruption that took at least half of the excess, for `held_ns`: a checkpoint, a compilation.
     """
 
     step: int
@@ -43,9 +43,10 @@ class Outlier:
 
 @dataclass(frozen=True)
 class Outliers:
-    """`shown` are the slowest, slowest first; `count` is how many there are in all; `limit_ns` is where they begin.
+    """`shown` are the slowest steps, slowest first, of `count` outliers. `limit_ns` is the shortest duration of an
+    outlier.
 
-    `by_bulk` says that the bulk of the steps set the limit, not the deviations.
+    `by_bulk` is true if the bulk of the steps set the limit, not the deviations.
     """
 
     count: int
@@ -55,9 +56,9 @@ class Outliers:
 
 
 def list_outliers(steps: pa.Table, limit: int = 20, interruptions: Interruptions = NOTHING) -> Outliers:
-    """Return the training steps that stand out. The median and deviation are those of the steps that are averaged.
+    """Return the outliers among training steps. Median and deviation are those of the averaged steps.
 
-    With the rank's interruptions, a step that one of them explains is given it.
+    A step that one of the rank's interruptions explains has that interruption as cause.
     """
     selection = select_steps(steps)
     usual = selection.duration_ns[selection.kept]
@@ -94,7 +95,7 @@ _WORDS: Mapping[Cause, str] = {
 
 
 def explain_outlier(outlier: Outlier) -> str:
-    """Say what took longer and why: "Tail +318 ms; checkpoint (torch.save) 320 ms"."""
+    """Return what took longer and why: "Tail +318 ms; checkpoint (torch.save) 320 ms"."""
     grew = f"{PHASE_LABELS[outlier.phase]} +{format_duration(outlier.phase_excess_ns)}"
     known = _WORDS.get(outlier.cause)
     if outlier.cause == "held" and outlier.held is not None:
@@ -105,7 +106,7 @@ def explain_outlier(outlier: Outlier) -> str:
 
 
 class _StepFacts:
-    """The columns that a cause is read from."""
+    """The columns from which a cause is determined."""
 
     def __init__(self, train: pa.Table, selection: StepSelection, interruptions: Interruptions) -> None:
         self.step: Ints = read_integers(train, "step")
@@ -129,7 +130,7 @@ class _StepFacts:
         return self._held.find(at, excess_ns) or (None, 0)
 
     def find_cause(self, at: int, excess_ns: float, forward_excess_ns: float, held: Held | None) -> Cause:
-        """Return the first known cause that explains at least half of the excess, else that a phase grew."""
+        """Return the first known cause that explains at least half of the excess, or else that a phase grew."""
         selection = self._selection
         known: tuple[tuple[Cause, bool], ...] = (
             ("stood", bool(selection.stood[at])),

@@ -1,4 +1,4 @@
-"""The steps in figures: percentiles of every phase, jitter, trend, throughput, micro-batches, steps that leave the scale."""
+"""Figures of the steps: percentiles of every phase, jitter, trend, throughput, micro-batches, steps beyond the scale."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from profiler_server.diagnosis.limits.steps import CARRIED_FRAC, CARRIED_STEPS, 
 
 @dataclass(frozen=True)
 class StepSpan:
-    """The first and the last step of a rank; `noun` is what they are called, batches in a run that only infers."""
+    """The first and the last step of a rank. `noun` is the word for steps: batches in a run without training."""
 
     first: int
     last: int
@@ -37,7 +37,7 @@ class StepSpan:
 
 @derived()
 def find_step_span(rank: RankRun) -> StepSpan | None:
-    """Return the first and the last step of a rank, None where it has none or they cannot be read."""
+    """Return the first and the last step of a rank, or None if it has none or they cannot be read."""
     # Every page asks, and the steps of a long run take a while to read.
     rows = read_or(None, read_step_rows, rank, ("kind", "step"))
     if rows is None:
@@ -52,7 +52,7 @@ MOST_WINDOWS = 60
 
 @dataclass(frozen=True)
 class PhaseSpread:
-    """One phase over the steps that the average covers; `carrier` is the step that carries most of it, if one does."""
+    """One phase over the averaged steps. `carrier` is the single step with most of the phase's time, if any."""
 
     name: str
     steps: int
@@ -65,7 +65,7 @@ class PhaseSpread:
 
 @dataclass(frozen=True)
 class Stability:
-    """How much the steps vary and grow; None where there are too few of them to tell.
+    """Variation and growth of the steps; None with too few steps.
 
     `jitter_frac` is the standard deviation over the mean; `trend_frac` is the median step of the last quarter against
     that of the first, minus 1.
@@ -77,9 +77,10 @@ class Stability:
 
 @dataclass(frozen=True)
 class Band:
-    """Percentiles of the step along the run, one value per run of steps; `step` is the middle of each.
+    """Percentiles of the step duration along the run, one value per section of steps; `step` is the middle of each
+    section.
 
-    Empty for fewer steps than one such run has.
+    Empty if there are fewer steps than one section has.
     """
 
     step: Ints
@@ -89,7 +90,7 @@ class Band:
 
 
 def summarize_spread(steps: pa.Table) -> tuple[PhaseSpread, ...]:
-    """Return one row per phase, in the order of a step; empty if no step is averaged. Means sum to the mean step."""
+    """Return one row per phase, in step order; empty without averaged steps. The means sum to the mean step."""
     selection = select_steps(steps)
     kept = selection.kept
     if not kept.any():
@@ -115,7 +116,7 @@ def _find_carrier(numbers: Ints, values: Ints) -> int | None:
 
 
 def summarize_stability(steps: pa.Table) -> Stability:
-    """Return jitter and trend of the steps that the average covers."""
+    """Return jitter and trend of the averaged steps."""
     selection = select_steps(steps)
     durations = selection.duration_ns[selection.kept]
     if len(durations) < 2:
@@ -129,7 +130,7 @@ def summarize_stability(steps: pa.Table) -> Stability:
 
 
 def trace_band(step: Ints, duration_ns: Ints) -> Band:
-    """Return the p50 and p95 of runs of equal length, at most sixty of them, each of twenty steps or more."""
+    """Return the p50 and p95 of equally long sections: at most sixty, each of at least twenty steps."""
     window = max(WINDOW_MIN_STEPS, -(-len(step) // MOST_WINDOWS))
     whole = len(step) // window
     if whole < 2:
@@ -147,10 +148,10 @@ def _band_of_all(step: Ints, duration_ns: Ints) -> Band:
 
 
 def count_micro_batches(steps: pa.Table) -> int:
-    """Return the micro-batches of the usual step, 1 where it has one batch and one update.
+    """Return the micro-batches of the usual step, 1 for one batch and one update.
 
-    A step accumulates when each of its backwards had a batch of its own and one update followed; several models that
-    train on one batch, or several updates, are no accumulation.
+    A step accumulates if each of its backwards had its own batch and one update followed. Several models that train on
+    one batch, or several updates, are no accumulation.
     """
     kept = select_steps(steps).kept
     if not kept.any():
@@ -165,7 +166,7 @@ def count_micro_batches(steps: pa.Table) -> int:
 
 
 def measure_throughput(steps: pa.Table) -> float | None:
-    """Return samples per second over the steps that the average covers, None where no batch had a known size."""
+    """Return samples per second over the averaged steps, or None if no batch had a known size."""
     kept = select_steps(steps).kept
     train = train_steps(steps)
     samples = int(read_integers(train, "samples", absent=0)[kept].sum())
@@ -175,7 +176,7 @@ def measure_throughput(steps: pa.Table) -> float | None:
 
 @dataclass(frozen=True)
 class Beyond:
-    """`peak_ns` is the longest step that is shown whole; `step` and `duration_ns` are those beyond it."""
+    """`peak_ns` is the longest step that fits the scale; `step` and `duration_ns` are the steps above it."""
 
     peak_ns: int
     step: tuple[int, ...]
@@ -183,7 +184,7 @@ class Beyond:
 
 
 def find_beyond(selection: StepSelection) -> Beyond | None:
-    """Return the few steps that a picture of all of them leaves the top of, None where one scale fits all."""
+    """Return the few steps that a chart of all steps cuts off at the top, or None if one scale fits all."""
     durations = selection.duration_ns
     usual = float(np.percentile(durations, 95)) if len(durations) else 0.0
     if not usual or durations.max() <= FAR_RATIO * usual:

@@ -1,4 +1,4 @@
-"""What one step looks like: its phases one after the other, measured or laid out, and what they took on the device."""
+"""The graph of one step: its phases in sequence, measured or laid out from sums, and their times on the device."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from collector.format.steps import PhaseShare
 from profiler_server.analysis.tables import choose, find_rows, find_sound
 
 MOST_STRETCHES = 400
-"""A step with more stretches than that is laid out by phase: single ones could not be seen."""
+"""Stretches above which a step is drawn by phase, because single stretches would be invisible."""
 
 
 @dataclass(frozen=True)
 class Stretch:
-    """A stretch of one phase; `start_ns` counts from the start of the step."""
+    """A time range of one phase. `start_ns` is relative to the start of the step."""
 
     phase: str
     start_ns: float
@@ -28,7 +28,7 @@ class Stretch:
 
 @dataclass(frozen=True)
 class CollectiveStretch:
-    """A collective of the step on its row: the process group, and whether the device ran it."""
+    """A collective of the step on its row: its process group, and whether the device ran it."""
 
     row: str
     name: str
@@ -38,7 +38,7 @@ class CollectiveStretch:
 
 @dataclass(frozen=True)
 class StepGraph:
-    """One step, or the average of many (`step` is None). `measured` is False where only the sums are known."""
+    """One step, or the average of many (`step` is None). `measured` is False if only the sums are known."""
 
     step: int | None
     start_ns: int | None
@@ -49,14 +49,14 @@ class StepGraph:
 
 
 def average_graph(phases: Sequence[PhaseShare]) -> StepGraph:
-    """Lay the mean phases out one after the other, in the order in which a step passes through them."""
+    """Lay out the mean phases in sequence, in step order."""
     lengths = {phase.name: phase.mean_ns for phase in phases}
     stretches = _lay_out(lengths)
     return StepGraph(None, None, sum(lengths.values()), stretches, (), measured=False)
 
 
 def trace_step(rank: RankRun, steps: pa.Table, step: int) -> StepGraph | None:
-    """Return the graph of one training step, None if there is none of that number. Raises as `RankRun.table` does."""
+    """Return the graph of one training step, or None if no step has that number. Raises as `RankRun.table` does."""
     rows = choose(steps.filter(pc.equal(steps["step"], step)), "kind", "train")
     if not rows.num_rows:
         return None
@@ -108,20 +108,20 @@ def _read_collectives(rank: RankRun, step: int, start_ns: int) -> tuple[Collecti
 
 
 def _name_group(name: str) -> str:
-    """Return the name of a process group; PyTorch's own names are numbers."""
+    """Return the display name of a process group. PyTorch's own names are numbers."""
     return f"group {name}" if name.isdecimal() else name or "default group"
 
 
 @dataclass(frozen=True)
 class DevicePhases:
-    """Mean ns per phase over the steps that were measured, in the order of a step; what was not seen is left out."""
+    """Mean ns per phase over the measured steps, in step order, without unseen phases."""
 
     steps: int
     means_ns: tuple[tuple[str, float], ...]
 
 
 def summarize_device_phases(rank: RankRun) -> DevicePhases | None:
-    """Average the parts over the steps; None where none was measured or the table cannot be read."""
+    """Average the phases' device times over the steps, or return None if none was measured or the table cannot be read."""
     rows = find_rows(rank, "device_phases", ("step", "phase", "duration_ns"))
     steps = pc.count_distinct(rows["step"]).as_py()
     if not steps:

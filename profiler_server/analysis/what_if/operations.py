@@ -1,6 +1,5 @@
-"""The operations of a job of many ranks as arrays, one row per operation of a pipeline, one cell per step and replica; and
-what each of them waits for.
-"""
+"""The operations of a job of many ranks as arrays (a row per operation of a pipeline, a cell per step and replica), and
+the dependencies of each operation."""
 
 from __future__ import annotations
 
@@ -30,7 +29,8 @@ REPLICATED = (GATHER, SCATTER, SEPARATE, CLIP)
 
 @dataclass(frozen=True, order=True)
 class Operation:
-    """One operation of the schedule that every replica of the pipeline follows. `sequence` counts those of its kind."""
+    """One operation of the schedule that every replica of the pipeline follows. `sequence` is its number within its
+    kind."""
 
     kind: str
     sequence: int
@@ -39,11 +39,11 @@ class Operation:
 
 @dataclass(frozen=True)
 class Job:
-    """The steps of a job that were recorded whole.
+    """The completely recorded steps of a job.
 
-    `start_ns` and `duration_ns` are (operations, steps, replicas), since the start of their step. `ranks` is the rank of
-    each (stage, replica). `chunk` and `depth` number the part of the model that an operation computes: on its stage,
-    and among all stages in the order of the model; -1 where it computes none.
+    `start_ns` and `duration_ns` are (operations, steps, replicas), since the start of their step. `ranks` is the rank
+    of each (stage, replica). `chunk` and `depth` are the number of the model chunk that an operation computes: on its
+    stage, and among all stages in model order; -1 if it computes none.
     """
 
     operations: tuple[Operation, ...]
@@ -68,16 +68,16 @@ class Job:
         return self.start_ns + self.duration_ns
 
     def find(self, kinds: Sequence[str], stage: int) -> Ints:
-        """Return the operations of a stage and of some kinds in the order in which the first replica began them."""
+        """Return the operations of a stage and of some kinds, in the order in which the first replica began them."""
         rows = [row for row, op in enumerate(self.operations) if op.stage == stage and op.kind in kinds]
         rows.sort(key=lambda row: (self.start_ns[row, 0, 0], self.operations[row].sequence, self.operations[row].kind))
         return np.array(rows, dtype=np.int64)
 
 
 def build_job(table: pa.Table) -> Job | None:
-    """Arrange a `job_operations` table of all ranks; None where no step has every operation of every replica.
+    """Arrange a `job_operations` table of all ranks, or return None if no step has every operation of every replica.
 
-    Steps in which an operation is missing or doubled are left out and counted.
+    Steps with a missing or duplicate operation are left out and counted.
     """
     columns = ("step", "stage", "replica", "sequence", "rank", "start_ns", "duration_ns", "chunk", "depth")
     rows = {name: read_integers(table, name, -1) for name in columns}
@@ -123,20 +123,20 @@ _PEER = {
 
 
 class ScheduleError(ValueError):
-    """The operations do not fit together as a pipeline's do; the text says which."""
+    """The operations do not form the schedule of a pipeline; the text gives the reason."""
 
 
 @dataclass
 class Schedule:
-    """`after[v]` are the operations that v waits for. `groups` are operations that end together; `meets` are the
-    groups in which the replicas meet too. Operations in no group are computed by one rank alone."""
+    """`after[v]` are the operations that v waits for. `groups` are operations that end together. `meets` are the groups
+    in which the replicas meet as well. One rank alone computes an operation outside of groups."""
 
     after: dict[int, set[int]]
     groups: list[tuple[int, ...]] = field(default_factory=list)
     meets: set[int] = field(default_factory=set)
 
     def chain(self, rows: Iterable[int], first: Iterable[int] = ()) -> None:
-        """Let each operation wait for the one before it, and the first of them for `first`."""
+        """Make each operation wait for the previous one, and the first operation wait for `first`."""
         before = set(first)
         for row in rows:
             self.after[row] |= before
@@ -144,7 +144,7 @@ class Schedule:
 
 
 def read_schedule(job: Job) -> Schedule:
-    """Work out the schedule. ScheduleError where the operations are not those of a pipeline."""
+    """Derive the schedule. Raises ScheduleError if the operations are not those of a pipeline."""
     reader = _Reader(job)
     for stage in range(job.stages):
         reader.read_stage(stage)
@@ -191,7 +191,7 @@ class _Reader:
             raise ScheduleError(f"stage {stage} has no {kind} number {sequence}") from None
 
     def _match_transfers(self, kind: str, stage: int, rows: list[int]) -> None:
-        """Tie each transfer to the computation that it feeds or that feeds it; some only fill the ends of a step."""
+        """Link each transfer to the computation before or after it. Some transfers only fill the ends of a step."""
         direction, way = kind.split("-")
         compute = f"{direction}-compute"
         computed = self.job.find((compute,), stage)
@@ -222,7 +222,8 @@ class _Reader:
             self.schedule.after[transfer].add(self._row(operation.kind, sequence - 1, operation.stage))
 
     def _hold_first_backward(self, stage: int, computed: Sequence[int]) -> None:
-        """The first transfers of the backward are launched with the last forward but one before it."""
+        """Make the first transfers of the backward wait for the second-last forward before it, with which they are
+        launched."""
         kinds = [self.job.operations[row].kind for row in computed]
         first = kinds.index(BACKWARD) if BACKWARD in kinds else 0
         if first < 2:
@@ -245,7 +246,7 @@ class _Reader:
                 self.schedule.after[row].add(max(used, key=lambda r: float(self.end[r])))
 
     def _last_of_chunk(self, rows: np.ndarray, *, from_end: bool) -> list[int]:
-        """Return one collective for each chunk of the model: the last of it, or the first."""
+        """Return one collective for each chunk of the model: the last of the chunk, or the first."""
         ordered = sorted(rows.tolist(), key=lambda row: self.job.operations[row].sequence, reverse=from_end)
         chosen: dict[int, int] = {}
         for row in ordered:
@@ -253,7 +254,8 @@ class _Reader:
         return list(chosen.values())
 
     def _end_step(self, stage: int, computed: np.ndarray) -> None:
-        """After the last computation: garbage collection, gradients of norms and embeddings, reduction, update."""
+        """Chain the operations after the last computation: garbage collection, gradients of norms and embeddings,
+        reduction, update."""
         last = int(computed[int(np.argmax(self.end[computed]))])
         scatter = self.job.find((SCATTER,), stage).tolist()
         rows = [*self._rows_of(COLLECT, stage)]

@@ -1,6 +1,5 @@
-"""What a job would take with ranks that are alike, and who holds whom up in a run: of a pipeline its replay tells, because
-its stages work and wait by turns by design.
-"""
+"""The time of a job with ranks that are alike, and which rank delays which. A pipeline needs a replay, because its
+stages work and wait by turns by design."""
 
 from __future__ import annotations
 
@@ -39,10 +38,10 @@ from profiler_server.facts.ranks import JobSlowdown
 
 @derived(reads=lambda run, ranks: (run, *((rank.rank, rank.together) for rank in ranks if rank.steps)))
 def recall_what_if(run: Run, ranks: Sequence[RankSummary]) -> JobSlowdown | None:
-    """Return the what-if figures over all steps of the ranks; None for one rank.
+    """Return the what-if figures over all steps of the ranks, or None for one rank.
 
-    Operations of a job are replayed where a trace has them; else the steps are weighed. A rank that cannot be read is
-    left out.
+    Operations of a job are replayed if a trace has them; otherwise the steps are compared. Unreadable ranks are left
+    out.
     """
     if len(run.ranks) < 2:
         return None
@@ -74,7 +73,7 @@ def _read_operations(ranks: list[RankRun]) -> pa.Table | None:
 
 
 def gather_steps(steps: Mapping[int, RankSteps]) -> JobSteps:
-    """Set the steps of the ranks beside each other; ranks that were cut short are left out."""
+    """Return the common steps of the ranks, without ranks that were cut short."""
     together = put_together(steps)
     phases = {name: together.parts_ns[at] for at, name in enumerate(PHASE_NAMES) if at != COMMUNICATION}
     phases[BETWEEN] = together.between_ns
@@ -85,7 +84,7 @@ _OUTSIDE = ("gap", "tail")
 
 
 def judge_run(run: Run, ranks: Sequence[RankSummary]) -> RankVerdict:
-    """Judge who waits for whom, as the Ranks page, the rules and the report say it."""
+    """Return the verdict on which rank delays which, for the Ranks page, the rules and the report."""
     found = _name_saving(run, ranks, judge_ranks(ranks))
     if found.comparison is None or not find_files(run.read_rank(ranks[0].rank).folder, "job_operations"):
         return found
@@ -96,7 +95,7 @@ def judge_run(run: Run, ranks: Sequence[RankSummary]) -> RankVerdict:
 
 
 def _name_saving(run: Run, ranks: Sequence[RankSummary], found: RankVerdict) -> RankVerdict:
-    """Name checkpoints as what makes a rank late where they take most of what it is late by, outside of its training."""
+    """Name checkpoints as the cause of a late rank if they take most of its lateness outside of its training."""
     if not isinstance(found, Slow):
         return found
     latest = found.comparison.latest
@@ -112,7 +111,7 @@ def _name_saving(run: Run, ranks: Sequence[RankSummary], found: RankVerdict) -> 
 
 
 def _judge_pipeline(found: RankComparison, what_if: JobSlowdown, ranks: dict[int, RankSummary]) -> RankVerdict:
-    """Set each rank beside the replicas of its stage, and say what the replay gains without it, or with even work."""
+    """Compare each rank with the replicas of its stage, and add the replay's gain without the rank, or with even work."""
     stages = [[ranks[number] for number in stage if number in ranks] for stage in what_if.stages]
     judged = [judge_ranks(stage) for stage in stages]
     within = [(one, one.comparison) for one in judged if one.comparison is not None]
@@ -130,7 +129,7 @@ def _judge_pipeline(found: RankComparison, what_if: JobSlowdown, ranks: dict[int
 
 
 def _place(whole: RankComparison, one: RankVerdict, own: RankComparison) -> Slow | Unsure | Alike:
-    """Say of the whole job what holds of one stage."""
+    """Turn the verdict on one stage into a verdict on the whole job."""
     latest = replace(own.latest, gain_ns=whole.blame_ns[own.latest.rank])
     placed = replace(whole, latest=latest)
     if latest.rank in one.culprits:
@@ -141,7 +140,7 @@ def _place(whole: RankComparison, one: RankVerdict, own: RankComparison) -> Slow
 def _find_causes(
     whole: RankComparison, what_if: JobSlowdown, stages: Sequence[Sequence[RankSummary]]
 ) -> Iterator[HeavyStage | UnevenWork]:
-    """Find why a pipeline waits: its stages have unlike work, or the micro-batches of a stage do."""
+    """Find why a pipeline waits: unequal work between its stages, or between the micro-batches of a stage."""
     # The share of the replayed steps, so that the page says it once: these are a little shorter than the measured ones.
     if what_if.even_work_frac >= BEHIND_FRAC:
         yield UnevenWork(whole, what_if.even_work_frac * whole.step_ns)

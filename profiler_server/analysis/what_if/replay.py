@@ -1,6 +1,5 @@
-"""Replay the operations of a job with other lengths: how much slower it is than with ranks that are alike, and which of
-them, or what, makes it so.
-"""
+"""Replay the operations of a job with other lengths: its slowdown compared with ranks that are alike, and which ranks
+or operations cause it."""
 
 from __future__ import annotations
 
@@ -34,7 +33,8 @@ from profiler_server.facts.ranks import JobSlowdown
 
 @dataclass(frozen=True)
 class _Node:
-    """Operations that end together. `meets` says that all replicas do; a single one that is no transfer just runs."""
+    """Operations that end together. With `meets` all replicas end together. A single operation that is no transfer just
+    runs."""
 
     rows: tuple[int, ...]
     meets: bool
@@ -42,10 +42,11 @@ class _Node:
 
 
 class Replay:
-    """Made once for a schedule. Lengths are (operations, steps, replicas) in ns: of a transfer, from the last arrival."""
+    """The replay of one schedule. Lengths are (operations, steps, replicas) in ns; a transfer's length is from the last
+    arrival."""
 
     def __init__(self, job: Job, schedule: Schedule) -> None:
-        """ScheduleError if operations wait for each other in a circle."""
+        """Prepare the replay. Raises ScheduleError if operations wait for each other in a circle."""
         self._after = schedule.after
         self._updates = [row for row, operation in enumerate(job.operations) if operation.kind == UPDATE]
         self._order = _order(schedule)
@@ -75,7 +76,7 @@ class Replay:
 
 
 def _order(schedule: Schedule) -> list[_Node]:
-    """Return the nodes so that each comes after all that its operations wait for."""
+    """Return the nodes in an order in which each follows all that its operations wait for."""
     nodes = [_Node(rows, at in schedule.meets, True) for at, rows in enumerate(schedule.groups)]
     grouped = {row for node in nodes for row in node.rows}
     nodes += [_Node((row,), False, False) for row in schedule.after if row not in grouped]
@@ -103,8 +104,8 @@ def _order(schedule: Schedule) -> list[_Node]:
 def measure_transfers(job: Job, schedule: Schedule) -> Floats:
     """Return the length of each operation without waiting for others.
 
-    A transfer lasts from the arrival of its last participant to its end. Clocks that disagree make that negative:
-    what is more than 10 ms below zero counts as nothing.
+    A transfer lasts from the arrival of its last participant to its end. Clocks that disagree make the length negative;
+    a length below -10 ms is replaced by 0.
     """
     lengths = job.duration_ns.copy()
     ends = job.end_ns
@@ -123,7 +124,7 @@ _COMMUNICATION = (*POINT_TO_POINT, GATHER, SCATTER, SEPARATE, NORM, EMBEDDING, C
 
 
 def replay_job(job: Job) -> JobSlowdown:
-    """Return the figures of a job. ScheduleError where its operations are not those of a pipeline."""
+    """Return the figures of a job. Raises ScheduleError if its operations are not those of a pipeline."""
     schedule = read_schedule(job)
     replay = Replay(job, schedule)
     measured = measure_transfers(job, schedule)
@@ -137,7 +138,7 @@ def replay_job(job: Job) -> JobSlowdown:
 
 
 class _Questions:
-    """What would the steps be with some operations as measured in the ideal job, or ideal in the measured job?"""
+    """Step times with some operations as measured in an otherwise ideal job, or ideal in an otherwise measured job."""
 
     def __init__(self, job: Job, replay: Replay, measured: Floats, ideal: Floats, base: float, best: float) -> None:
         self._job, self._replay = job, replay
@@ -206,7 +207,7 @@ class _Questions:
 
 
 def _even_out(job: Job, lengths: Floats) -> Floats:
-    """Return the lengths of the ideal job: computations take the mean of their kind, communication the median."""
+    """Return the lengths of the ideal job: computations have the mean of their kind, communication the median."""
     ideal = lengths.copy()
     of_kind: dict[str, list[int]] = {}
     for row, operation in enumerate(job.operations):
@@ -218,7 +219,7 @@ def _even_out(job: Job, lengths: Floats) -> Floats:
 
 
 def _even_stages(job: Job, measured: Floats) -> Floats:
-    """Return lengths with the same work in all stages; what varies within a stage stays as it is."""
+    """Return lengths with the same work in all stages. Variation within a stage stays."""
     lengths = measured.copy()
     for kind in (FORWARD, BACKWARD):
         stages = [rows for stage in range(job.stages) if len(rows := job.find((kind,), stage))]
@@ -240,5 +241,5 @@ def _even_work(job: Job, measured: Floats) -> Floats:
 
 
 def _merge(kind: str) -> str:
-    """Sending and receiving of one direction are one kind of communication."""
+    """Return the kind of communication, with send and receive of one direction merged."""
     return f"{kind.split('-')[0]}-pp-comm" if kind in POINT_TO_POINT else kind

@@ -1,9 +1,9 @@
-"""The what-if analysis of a data-parallel job that is known by its steps alone: the ranks meet once in each step.
+"""The what-if analysis of a data-parallel job from its steps alone, in which the ranks meet once.
 
-Own work C of a rank is its step without the time in which it is held in collectives, X that held time. The step of the
-job lasts as long as the slowest rank works, and as the fastest communication after it: T = max C + min X. In the ideal
-job every rank works the mean of C over the ranks in the same step, and X is its median: steps that are long on all ranks
-stay so, and no rank is to blame for them.
+Own work C of a rank is its step without the time held in collectives; X is that held time. The job's step lasts as long
+as the slowest rank works, plus the shortest communication: T = max C + min X. In the ideal job every rank works the
+mean of C over the ranks in the same step, and X is its median. Steps that are long on all ranks stay long, and no rank
+is to blame for them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from profiler_server.format import format_share
 
 
 def distrust(discrepancy: float, method: Literal["replay", "steps"]) -> JobSlowdown:
-    """Return the answer of a model that does not meet the measured steps."""
+    """Return the answer for a model that does not reproduce the measured steps."""
     text = (
         f"The modelled steps differ from the measured ones by {format_share(abs(discrepancy))}; what-if figures are given up to "
         f"{format_share(MOST_DISCREPANCY)}."
@@ -30,14 +30,14 @@ def distrust(discrepancy: float, method: Literal["replay", "steps"]) -> JobSlowd
 
 
 def choose_worst(by_rank: Mapping[int, float]) -> set[int]:
-    """Return the worst 3 % of the ranks by their S, at least one."""
+    """Return the worst 3 % of the ranks by their slowdown S, at least one."""
     count = -(-len(by_rank) * WORST_PERCENT // 100)
     return set(sorted(by_rank, key=lambda rank: (-by_rank[rank], rank))[:count])
 
 
 @dataclass(frozen=True)
 class JobSteps:
-    """Steps that every rank has, as (ranks, steps) in ns. `phases_ns` are the parts of the own work by name."""
+    """Steps that every rank has, as (ranks, steps) in ns. `phases_ns` is the own work by phase."""
 
     ranks: Ints
     step_ns: Floats
@@ -76,11 +76,12 @@ class _Model:
         self.best = float(self.even.mean()) + self.usual_held
 
     def keep_work(self, own_ns: Floats) -> float:
-        """S where one rank, or one part of the work, is as measured; `own_ns` is the longest work in each step."""
+        """Return the slowdown S with only one rank, or one kind of work, as measured. `own_ns` is the longest work in
+        each step."""
         return (float(np.maximum(own_ns, self.even).mean()) + self.usual_held) / self.best
 
     def mend(self, rows: Ints) -> float:
-        """Return the mean step if those ranks worked the mean of all ranks in each step, and never longer than they did."""
+        """Return the mean step if those ranks worked at most the mean of all ranks in each step."""
         own = self.own.copy()
         own[rows] = np.minimum(own[rows], self.even)
         return float(own.max(axis=0).mean()) + self.mean_held

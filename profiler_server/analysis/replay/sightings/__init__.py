@@ -1,1 +1,1 @@
-"""What is looked for in a recorded window, one family of sightings per file."""
+"""Avoidable patterns (sightings) in a recorded window, one family per file."""

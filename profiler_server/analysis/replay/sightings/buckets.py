@@ -1,7 +1,7 @@
-"""Gradients that are reduced bucket by bucket during the backward: what larger buckets would save.
+"""Gradients that are reduced bucket by bucket during the backward, and what larger buckets would save.
 
-A collective takes a latency of its own and a time for each of its bytes. Both are fitted to the window's reductions; a
-larger bucket is sent when the last of its parts would have been, and takes the latency once.
+A collective takes a latency and a time for each of its bytes. Both are fitted to the window's reductions. A larger
+bucket is sent when the last bucket in it would have been sent, and has the latency once.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _DEEPEST_CALL = 10
 
 @dataclass(frozen=True)
 class TransferFit:
-    """What a reduction takes where no rank is waited for: a latency, and a time for each byte."""
+    """The time of a reduction without waiting for ranks: a latency, and a time for each byte."""
 
     latency_ns: float
     ns_per_byte: float
@@ -35,7 +35,7 @@ class TransferFit:
 
 @dataclass(frozen=True)
 class Buckets:
-    """The reductions of the window's backwards in the order in which they run; `backward` numbers the backwards."""
+    """The reductions of the window's backwards in running order. `backward` is the number of the backward."""
 
     rows: Ints
     nodes: Ints
@@ -46,14 +46,14 @@ class Buckets:
 
 @dataclass(frozen=True)
 class _Joining:
-    """Runs of buckets that one of at least `cap_mib` takes the place of, and what each of those takes."""
+    """Runs of buckets that are replaced by one bucket of at least `cap_mib`, and the fitted time of a bucket."""
 
     cap_mib: int
     runs: tuple[Ints, ...]
     fit: TransferFit
 
     def list_lengths(self, buckets: Buckets, saved_frac: float, waits_add_up: bool) -> Floats:
-        """Return how long each larger bucket takes if it saves a share of the latencies that it has no more."""
+        """Return the length of each larger bucket if it saves a share of the latencies that it no longer has."""
         fit = self.fit
         found = []
         for run in self.runs:
@@ -68,7 +68,7 @@ class _Joining:
 
 
 def find_larger_buckets(trial: Trial) -> Sighting | None:
-    """Reductions of gradients that are sent in several buckets; the gain is that of the best larger size."""
+    """Reductions of gradients in several buckets. The gain is that of the best larger size."""
     buckets = list_buckets(trial)
     if buckets is None:
         return None
@@ -95,9 +95,9 @@ def find_larger_buckets(trial: Trial) -> Sighting | None:
 
 
 def list_buckets(trial: Trial) -> Buckets | None:
-    """Return the reductions that gradients start when they are there; None where no backward has several of known size.
+    """Return the reductions that gradients start when ready, or None if no backward has several of known size.
 
-    Only those: the work after any other reduction may need its result at once.
+    Other reductions are left out, because the work after them may need their result at once.
     """
     window = trial.window
     rows = np.flatnonzero((window.kind == COLLECTIVE) & window.match(_REDUCE) & (window.message_bytes > 0))
@@ -116,7 +116,8 @@ def list_buckets(trial: Trial) -> Buckets | None:
 
 
 def _number_backwards(trial: Trial, callers: Ints) -> Ints:
-    """Number the backwards of some operators of the engine: an outermost operator of anything else stands between two."""
+    """Return the number of the backward for some operators of the engine. Any other outermost operator separates two
+    backwards."""
     window = trial.window
     own_top = trial.top == np.arange(len(window.ids))
     outer = np.flatnonzero((window.kind == OPERATOR) & own_top & np.isin(window.track, window.threads))
@@ -128,9 +129,9 @@ def _number_backwards(trial: Trial, callers: Ints) -> Ints:
 
 
 def fit_transfers(size_bytes: Ints, length_ns: Ints) -> TransferFit | None:
-    """Fit latency and time per byte to the shortest reduction of each size; None where the sizes do not explain them.
+    """Fit latency and time per byte to the shortest reduction of each size, or return None without a good fit.
 
-    The shortest: every other one may hold a wait for a slower rank.
+    Longer reductions of the same size may contain a wait for a slower rank.
     """
     sizes, place = np.unique(size_bytes, return_inverse=True)
     if len(sizes) < 2 or sizes[-1] < LEAST_SIZES_RATIO * sizes[0]:
@@ -146,7 +147,7 @@ def fit_transfers(size_bytes: Ints, length_ns: Ints) -> TransferFit | None:
 
 
 def _find_best(trial: Trial, buckets: Buckets, fit: TransferFit) -> tuple[_Joining, Gain] | None:
-    """Return the size whose usual gain is the largest; of equals the smallest."""
+    """Return the size with the largest usual gain; the smallest size of equals."""
     found: list[tuple[float, _Joining]] = []
     tried: set[tuple[int, ...]] = set()
     for cap_mib in CAPS_MIB:
@@ -169,7 +170,7 @@ def _find_best(trial: Trial, buckets: Buckets, fit: TransferFit) -> tuple[_Joini
 
 
 def _join(buckets: Buckets, cap_bytes: int) -> tuple[Ints, ...]:
-    """Return the runs of buckets that are sent at once: a run ends when it is large enough, and with its backward."""
+    """Return the runs of buckets that are sent at once. A run ends when it is large enough, or with its backward."""
     runs: list[list[int]] = []
     held = 0
     for at, (size, backward) in enumerate(zip(buckets.bytes.tolist(), buckets.backward.tolist(), strict=True)):
@@ -182,7 +183,7 @@ def _join(buckets: Buckets, cap_bytes: int) -> tuple[Ints, ...]:
 
 
 def _take(trial: Trial, buckets: Buckets, joining: _Joining, saved_frac: float, *, waits_add_up: bool = True) -> Change:
-    """Return the change to larger buckets; the host makes fewer calls, but for the poor version, which saves less."""
+    """Return the change to larger buckets. The host makes fewer calls, except in the poor version, which saves less."""
     last = np.array([run[-1] for run in joining.runs], np.int64)
     gone = np.concatenate([run[:-1] for run in joining.runs])
     factors = joining.list_lengths(buckets, saved_frac, waits_add_up) / np.maximum(buckets.length_ns[last], 1)
@@ -205,9 +206,9 @@ def _find_calls(trial: Trial, rows: Ints) -> Intervals:
 
 
 def _find_around(trial: Trial, rows: Ints, pattern: re.Pattern[str]) -> Ints:
-    """Return the outermost slice of a name around the launch of each piece of work, -1 for none.
+    """Return the outermost slice whose name matches around the launch of each piece of work, -1 for none.
 
-    Annotations of the library lie between them, so these are not the operators that the trial knows.
+    Annotations of the library are between slice and launch, so these slices are not `Trial.caller`.
     """
     window = trial.window
     named, at = window.match(pattern), window.launch[rows]

@@ -1,6 +1,5 @@
-"""Operators and kernels that should be fewer or otherwise: pointwise chains, attention, loops over tensors, shapes and
-layouts, gradients that nobody uses.
-"""
+"""Operators and kernels that should be fewer or different: pointwise chains, attention, loops over tensors, shapes and
+layouts, unused gradients."""
 
 from __future__ import annotations
 
@@ -86,7 +85,7 @@ def find_attention_by_hand(trial: Trial) -> Sighting | None:
 
 
 def _find_heads(trial: Trial, calls: Ints) -> list[Ints]:
-    """Return the operators between the two products of each attention of a thread."""
+    """Return for each attention of a thread the operators between its two products."""
     window = trial.window
     product, between = window.match(_PRODUCT)[calls], window.match(_BETWEEN)[calls]
     found: list[Ints] = []
@@ -103,7 +102,7 @@ def _find_heads(trial: Trial, calls: Ints) -> list[Ints]:
 
 
 def _is_long(trial: Trial, row: int) -> bool:
-    """Say whether a softmax is over the scores of many keys; where the trace has no shapes it may be."""
+    """Return whether a softmax is over many keys; true if the trace has no shapes."""
     dims = trial.read_args(np.array([row]))[0].get("Input Dims")
     first = dims[0] if isinstance(dims, list) and dims else None
     if not isinstance(first, list) or not first:
@@ -120,7 +119,7 @@ _NEUTRAL = re.compile(r"^aten::(detach_?|view|reshape|to|expand|empty|empty_like
 
 
 def find_per_parameter_loops(trial: Trial) -> Sighting | None:
-    """Operators over one parameter after the other: norms for clipping, moving averages of weights."""
+    """Loops of operators over single parameters: norms for clipping, moving averages of weights."""
     window = trial.window
     calls = trial.list_calls(window.threads[0])
     calls = calls[~window.match(_NEUTRAL)[calls]]
@@ -149,7 +148,7 @@ def _find_runs(calls: Ints, wanted: Mask) -> list[Ints]:
 
 
 def find_update_loops(trial: Trial) -> Sighting | None:
-    """Optimizer steps that run operators over one parameter after the other; `examples` are their names."""
+    """Optimizer steps that loop over single parameters. `examples` are the names of their operators."""
     window = trial.window
     calls = trial.list_calls(window.threads[0])
     calls = calls[trial.is_updating(calls)]
@@ -188,7 +187,7 @@ def find_misaligned_shapes(trial: Trial) -> Sighting | None:
 
 
 def _read_product(args: dict[str, object]) -> tuple[int, int] | None:
-    """Return the inner and the last dimension of a product of two 16-bit matrices, None for any other."""
+    """Return the inner and the last dimension of a product of two 16-bit matrices, or None for any other product."""
     dims, types = args.get("Input Dims"), args.get("Input type")
     if not isinstance(dims, list) or not isinstance(types, list):
         return None
@@ -214,7 +213,7 @@ def _name_sizes(trial: Trial, owners: np.ndarray) -> list[str]:
 
 
 def find_layout_copies(trial: Trial) -> Sighting | None:
-    """Kernels that only turn images from one layout into the other, around convolutions."""
+    """Kernels around convolutions that only convert images between layouts."""
     window = trial.window
     kernels = np.flatnonzero((window.kind == KERNEL) & window.match(_LAYOUT))
     if not len(kernels):
@@ -225,7 +224,7 @@ def find_layout_copies(trial: Trial) -> Sighting | None:
 
 
 def find_convolutions(trial: Trial) -> Sighting | None:
-    """Kernels of convolutions, for settings that are about them."""
+    """Kernels of convolutions, for advice on settings of convolutions."""
     window = trial.window
     kernels = np.flatnonzero((window.kind == KERNEL) & window.match(_CONVOLUTION))
     if not len(kernels):
@@ -238,7 +237,7 @@ _CHECKPOINT = re.compile(r"^(CheckpointFunctionBackward|.*CheckpointFunctionBack
 
 
 def find_recorded_gradients(trial: Trial) -> Sighting | None:
-    """Operators that are recorded for a backward in a window that has none."""
+    """Operators with gradient recording in a window without a backward."""
     window = trial.window
     operators = window.kind == OPERATOR
     if window.match(_BACKWARD)[operators].any():

@@ -1,4 +1,4 @@
-"""Copies between host and device that need not be so many or so large, and calls at which the host waits for the device."""
+"""Copies between host and device that could be fewer or smaller, and calls in which the host waits for the device."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Masks = tuple[Ints, Ints, Mask]
 
 
 def find_small_copies(trial: Trial) -> Sighting | None:
-    """Many small copies to the device in a step, each with a launch of its own."""
+    """Many small copies to the device in a step, each with its own launch."""
     copies = trial.find_copies(TO_DEVICE)
     copies = copies[trial.read_bytes(copies) <= SMALL_COPY_BYTES]
     if len(copies) < LEAST_SMALL_COPIES * trial.window.steps:
@@ -40,14 +40,14 @@ def find_small_copies(trial: Trial) -> Sighting | None:
 
 
 def find_large_d2h(trial: Trial) -> Sighting | None:
-    """Large results that are brought to the host in every step."""
+    """Large results that are copied to the host in every step."""
     copies = trial.find_copies(TO_HOST)
     copies = copies[trial.read_bytes(copies) >= LARGE_COPY_BYTES]
     return _describe_copies(trial, copies, low=0.5) if len(copies) >= trial.window.steps else None
 
 
 def find_built_on_cpu(trial: Trial) -> Sighting | None:
-    """Tensors that the host makes and then copies, where the device could make them."""
+    """Tensors that the host makes and then copies, although the device could make them."""
     copies, before = _list_with_previous(trial, trial.find_copies(TO_DEVICE), _FILLER)
     made = trial.window.match(_MADE)
     kept = copies[(before >= 0) & made[before]]
@@ -55,7 +55,7 @@ def find_built_on_cpu(trial: Trial) -> Sighting | None:
 
 
 def find_cast_before_copy(trial: Trial) -> Sighting | None:
-    """Batches that the host casts to a wider type before it copies them."""
+    """Batches that the host casts to a wider type before the copy."""
     copies, before = _list_with_previous(trial, trial.find_copies(TO_DEVICE), re.compile("(?!)"))
     cast = (before >= 0) & trial.window.match(_CAST)[before]
     copies, before = copies[cast], before[cast]
@@ -72,7 +72,7 @@ def find_cast_before_copy(trial: Trial) -> Sighting | None:
 
 
 def _describe_copies(trial: Trial, copies: Ints, low: float, near: Ints | None = None) -> Sighting | None:
-    """Describe copies that could be left out, or be made part of another one."""
+    """Describe copies that could be omitted, or merged into another copy."""
     if not len(copies):
         return None
     callers = np.unique(trial.caller[copies])
@@ -99,9 +99,9 @@ def _find_waits_in(trial: Trial, callers: Ints) -> Ints:
 
 
 def _list_with_previous(trial: Trial, copies: Ints, filler: re.Pattern[str]) -> tuple[Ints, Ints]:
-    """Return the copies that operators launched, and the outermost operator right before each, -1 for none near it.
+    """Return the copies that operators launched, and the outermost operator right before each copy, -1 for none nearby.
 
-    Operators that only hand a tensor on are passed over.
+    Operators that only pass a tensor on are skipped.
     """
     window = trial.window
     copies = copies[trial.caller[copies] >= 0]
@@ -121,7 +121,7 @@ def _list_with_previous(trial: Trial, copies: Ints, filler: re.Pattern[str]) -> 
 
 
 def _measure_element(args: dict[str, object]) -> float:
-    """Return the bytes of an element of the first input, NaN where the trace does not say."""
+    """Return the bytes of an element of the first input, NaN if the trace lacks it."""
     types = args.get("Input type")
     first = types[0] if isinstance(types, list) and types else None
     return float(_SIZES.get(first, np.nan)) if isinstance(first, str) else np.nan
@@ -134,7 +134,7 @@ _ALLOCATE = re.compile(r"^(cuda|hip)(Malloc|Free|MemCreate|MemMap)$")
 
 
 def find_sync_points(trial: Trial) -> Sighting | None:
-    """Operators that need a value of the device: `.item()`, `.cpu()`, `nonzero`, a tensor in an `if`."""
+    """Operators that need a value from the device: `.item()`, `.cpu()`, `nonzero`, a tensor in an `if`."""
     waits = _find_waits(trial)
     window, row = trial.window, trial.graph.row
     copied = np.isin(row[waits], window.launch[trial.find_copies(TO_DEVICE)])
@@ -143,7 +143,7 @@ def find_sync_points(trial: Trial) -> Sighting | None:
 
 
 def find_explicit_synchronize(trial: Trial) -> Sighting | None:
-    """`torch.cuda.synchronize()` and its like, outside of every operator."""
+    """Calls such as `torch.cuda.synchronize()` outside of every operator."""
     waits = _find_waits(trial)
     window, row = trial.window, trial.graph.row
     alone = window.kind[trial.top[row[waits]]] != OPERATOR
@@ -151,17 +151,17 @@ def find_explicit_synchronize(trial: Trial) -> Sighting | None:
 
 
 def find_allocator_calls(trial: Trial) -> Sighting | None:
-    """Memory that operators ask the driver for, or give back to it, while steps run."""
+    """Memory that operators allocate from the driver or return to it while steps run."""
     return _describe_allocator(trial, within=True)
 
 
 def find_emptied_cache(trial: Trial) -> Sighting | None:
-    """Memory that is given back to the driver outside of operators: `torch.cuda.empty_cache()`."""
+    """Memory that is returned to the driver outside of operators: `torch.cuda.empty_cache()`."""
     return _describe_allocator(trial, within=False)
 
 
 def _find_waits(trial: Trial) -> Ints:
-    """Return the calls that did wait, after which more work was launched."""
+    """Return the calls that did wait and were followed by launches of more work."""
     graph = trial.graph
     rows = np.flatnonzero(trial.window.match(_WAITING))
     waits = [
@@ -190,7 +190,7 @@ def _describe(trial: Trial, waits: Ints, least: float) -> Sighting | None:
 
 
 def _name_waits(trial: Trial, rows: Ints, spent_ns: Floats) -> list[str]:
-    """Return the operators that waited, the longest first."""
+    """Return the names of the operators that waited, the longest first."""
     sums: dict[str, float] = {}
     for row, time_ns in zip(rows.tolist(), spent_ns.tolist(), strict=True):
         name = trial.name_outermost(row)
@@ -199,7 +199,7 @@ def _name_waits(trial: Trial, rows: Ints, spent_ns: Floats) -> list[str]:
 
 
 def _sum_idle_after(trial: Trial, waits: Ints) -> float:
-    """Return how long the device idles after the waits: from the end of what was waited for to the next work."""
+    """Return the device's idle time after the waits: from the end of the awaited work to the next work."""
     graph = trial.graph
     work = np.flatnonzero(graph.on_device)
     busy = unite(graph.begin_ns[work].astype(np.int64), graph.end_ns[work].astype(np.int64))
