@@ -73,7 +73,7 @@ class _Stretches:
         self._found: dict[tuple[int, bool], tuple[float, float]] = {}
 
     def find(self, workers: int, stepping: bool) -> tuple[float, float]:
-        """Return the stretch of a batch and of the step."""
+        """Return the stretches of a batch's and of the step's processor time."""
         key = (workers, stepping)
         if key not in self._found:
             beside = self._mix(max(workers - 1, 0))

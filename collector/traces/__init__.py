@@ -1,4 +1,4 @@
-"""Trace files to tables, one file per format.
+"""Convert trace files to tables, with one file per format.
 
 Must not import torch.
 """

@@ -1,8 +1,8 @@
-"""One call of an operator as a trace records it, and its floating-point operations and least bytes.
+"""One operator call in a trace, its floating-point operations and its least bytes.
 
-An estimate counts the arithmetic that the definition of an operator needs: a multiplication and an addition are two
-operations, an exponential or a root is one. It ignores what an implementation adds (recomputation, padding to tiles,
-Winograd or FFT savings). The least bytes are every input read once and every output written once; caches cannot beat it.
+The estimate counts the arithmetic in the operator's definition: a multiplication and an addition are two operations, an
+exponential or a root is one. Additions of an implementation are ignored (recomputation, padding to tiles, Winograd or
+FFT savings). The least bytes are every input read once and every output written once; no cache can beat this.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from collector.traces import formulas
 PREFIX = "aten::"
 Shape = tuple[int, ...]
 UNKNOWN_ELEMENT_BYTES = 4
-"""A list of tensors does not tell its dtype; PyTorch's default of float32 is taken."""
+"""The dtype of a list of tensors is not recorded; PyTorch's default of float32 is assumed."""
 
 _LARGEST_DIMENSION = 1 << 48
 _MOST_DIMENSIONS = 64
@@ -30,7 +30,7 @@ _MOST_TENSORS = 100_000
 
 @dataclass(frozen=True)
 class Work:
-    """What a call does at the least: floating-point operations, and bytes read and written."""
+    """The least work of a call: floating-point operations, and bytes read and written."""
 
     flops: float
     moved_bytes: float
@@ -38,7 +38,8 @@ class Work:
 
 @dataclass(frozen=True)
 class Call:
-    """Arguments by position. `tensors` is the shape of each, None for what is no tensor; `lists` those of tensor lists."""
+    """Arguments by position. `tensors` has each tensor's shape, None for other arguments; `lists` has the shapes of
+    tensor lists."""
 
     tensors: tuple[Shape | None, ...]
     lists: tuple[tuple[Shape, ...], ...]
@@ -46,16 +47,16 @@ class Call:
     values: tuple[str, ...]
 
     def shape(self, index: int) -> Shape | None:
-        """Return the shape of a tensor, None for an argument that is none. An empty shape is a scalar tensor."""
+        """Return the shape of a tensor, None for other arguments. An empty shape is a scalar tensor."""
         return self.tensors[index] if index < len(self.tensors) else None
 
     def element_bytes(self, index: int) -> int:
-        """Return the size of one element of a tensor, that of float32 where its dtype is not told."""
+        """Return the bytes of one element of a tensor; 4, for float32, if the dtype is unknown."""
         known = find_element_bytes(self.dtypes[index]) if index < len(self.dtypes) else None
         return UNKNOWN_ELEMENT_BYTES if known is None else known
 
     def tensor_bytes(self, index: int) -> int:
-        """Return the size of a tensor, 0 for an argument that is none."""
+        """Return the bytes of a tensor, 0 for other arguments."""
         shape = self.shape(index)
         return 0 if shape is None else math.prod(shape) * self.element_bytes(index)
 
@@ -63,7 +64,7 @@ class Call:
         return self.lists[index] if index < len(self.lists) else ()
 
     def integers(self, index: int) -> Shape | None:
-        """Return a list of integers, or one integer as a list of one; None where the trace does not have it."""
+        """Return a list of integers, or one integer as a list; None if the trace lacks it."""
         value = self._parse(index)
         if isinstance(value, bool):
             return None
@@ -93,7 +94,7 @@ Formula = Callable[[Call], Work | None]
 
 
 def read_call(shapes: str | None, dtypes: str | None, values: str | None) -> Call | None:
-    """Read a call from the JSON texts of a trace, None where the shapes are missing or are none."""
+    """Parse a call from the JSON texts of a trace, None if the shapes are missing or invalid."""
     dims = _load(shapes)
     if not isinstance(dims, list) or len(dims) > _MOST_TENSORS:
         return None
@@ -107,7 +108,7 @@ def read_call(shapes: str | None, dtypes: str | None, values: str | None) -> Cal
 
 
 def broadcast(shapes: Sequence[Shape]) -> Shape | None:
-    """Return the shape that all broadcast to, None if they do not fit."""
+    """Return the common broadcast shape, None if the shapes do not fit."""
     result: list[int] = []
     for shape in shapes:
         padded = (*(1,) * (len(result) - len(shape)), *shape)
@@ -120,7 +121,7 @@ def broadcast(shapes: Sequence[Shape]) -> Shape | None:
 
 
 def _read_shape(entry: Any, kind: str) -> Shape | None:
-    """Return a shape. What is no tensor has an empty list too, so an empty one counts only beside a tensor's dtype."""
+    """Return a shape. Non-tensors have an empty list too, so an empty list is a shape only next to a tensor's dtype."""
     if not isinstance(entry, list) or len(entry) > _MOST_DIMENSIONS:
         return None
     if not all(isinstance(size, int) and 0 <= size <= _LARGEST_DIMENSION for size in entry):
@@ -150,7 +151,7 @@ def _load(text: str | None) -> Any:
 
 
 def estimate_work(name: str, shapes: str | None, dtypes: str | None, values: str | None = None) -> Work | None:
-    """Estimate one call; None where no formula is known or the shapes do not tell enough.
+    """Estimate one call; None if there is no formula or the shapes are not sufficient.
 
     `shapes`, `dtypes` and `values` are the trace's "Input Dims", "Input type" and "Concrete Inputs" as JSON.
     """
@@ -165,7 +166,7 @@ def estimate_work(name: str, shapes: str | None, dtypes: str | None, values: str
 
 
 def find_formula(name: str) -> Formula | None:
-    """Return the formula of an operator, None for one without."""
+    """Return the formula of an operator, None if it has none."""
     return _list_formulas().get(name.removeprefix(PREFIX)) if name.startswith(PREFIX) else None
 
 

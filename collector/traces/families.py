@@ -1,6 +1,6 @@
-"""Which family an operator belongs to, from its name: the `type` column of the table of operators.
+"""The family of an operator, by its name: the `type` column of the table of operators.
 
-The first pattern that fits decides, so the narrow ones stand first.
+The first matching pattern decides, so narrow patterns come first.
 """
 
 from __future__ import annotations
@@ -65,10 +65,11 @@ _AUTOGRAD = re.compile(r"^autograd::|^torch::autograd::|AccumulateGrad|Backward\
 
 
 def find_family(name: str, annotation: bool = False) -> str:
-    """Return the family of an operator. `annotation` says that the name is the user's own and means nothing.
+    """Return the family of an operator. `annotation` marks a name chosen by the user, which says nothing about the
+    family.
 
     The engine's wrapper of a backward ("autograd::engine::evaluate_function: MmBackward0") is autograd: the operators
-    that do the work stand inside it.
+    that do the work are nested inside it.
     """
     if _AUTOGRAD.search(name):
         return "autograd"

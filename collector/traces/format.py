@@ -1,4 +1,4 @@
-"""What a trace format is, what it is asked, what it answers, and how it fails."""
+"""A trace format: its declaration, its options, its results and its errors."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from collector.traces.limits import ReadLimits
 
 _LONGEST_REASON = 200
 Progress = Callable[[float], None]
-"""Called now and then with the share of the file that has been read, 0 to 1."""
+"""Called now and then with the fraction of the file that has been read, 0 to 1."""
 
 
 def ignore(share: float) -> None:
-    """Take progress that nobody asks for."""
+    """Ignore progress."""
 
 
 Batches = Callable[[], Iterator[pa.RecordBatch]]
@@ -30,7 +30,7 @@ Batches = Callable[[], Iterator[pa.RecordBatch]]
 
 @dataclass(frozen=True)
 class StepBounds:
-    """Steps that somebody else knows: number, start and end (unix ns) of each, in time order and without overlap."""
+    """Steps known from another source: number, start and end (unix ns) of each, in time order and without overlap."""
 
     numbers: tuple[int, ...]
     starts_unix_ns: tuple[int, ...]
@@ -38,17 +38,17 @@ class StepBounds:
 
     @property
     def span_ns(self) -> int:
-        """From the start of the first step to the end of the last one, 0 for no steps."""
+        """The time from the start of the first step to the end of the last, 0 without steps."""
         return self.ends_unix_ns[-1] - self.starts_unix_ns[0] if self.numbers else 0
 
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """How to read. `epoch_unix_ns` and `steps` place a trace in a run that has both; None lets the trace decide.
+    """Options for reading. `epoch_unix_ns` and `steps` are those of an existing run; None takes them from the trace.
 
-    `steps_from` says by what to tell steps: `optimizer`, `whole`, or a regular expression for their names.
-    `scratch` is the folder for what does not fit into memory, None for the system's own. `helpers` is how many processes
-    may help this one with a long file.
+    `steps_from` selects what marks steps: `optimizer`, `whole`, or a regular expression for their names. `scratch` is
+    the folder for data that does not fit into memory, None for the system's own. `helpers` is the number of processes
+    that may help with a long file.
     """
 
     epoch_unix_ns: int | None = None
@@ -62,7 +62,7 @@ class ReadOptions:
 
 @dataclass(frozen=True)
 class TraceFacts:
-    """What the trace says of the process that it was taken in. `absolute` tells whether its times are wall-clock."""
+    """The trace's data on its process. `absolute` is true if its times are wall-clock times."""
 
     rank: int | None
     world_size: int | None
@@ -76,27 +76,28 @@ class TraceFacts:
 
 @dataclass(frozen=True)
 class TraceTables:
-    """The tables of one trace. Times are ns since `facts.epoch_unix_ns`; `events_lost` counts what could not be read."""
+    """The tables of one trace. Times are in ns since `facts.epoch_unix_ns`; `events_lost` is the number of unreadable
+    events."""
 
     tables: StreamedTables
     facts: TraceFacts
     warnings: tuple[Warn, ...] = ()
     events_lost: int = 0
     beside: tuple[TraceTables, ...] = ()
-    """The other ranks of a file that holds several."""
+    """The other ranks of a file with several ranks."""
     recorded: RankManifest | None = None
-    """How the rank fared, where Stepscope recorded it and its own export is read."""
+    """The rank's original manifest, if the file is an export of a Stepscope recording."""
 
 
 def in_batches(build: Callable[[], pa.Table]) -> Batches:
-    """Return the batches of a table that is built whole when it is asked for."""
+    """Return a function that builds the whole table at each call and returns its batches."""
     return lambda: iter(build().to_batches())
 
 
 class StreamedTables(Mapping[str, pa.Table]):
-    """Tables that are built whenever they are asked for, whole or batch by batch, so that none is held.
+    """Tables that are built anew at each request, whole or batch by batch, so that none stays in memory.
 
-    `at_once` is how many of them may be built at the same time, by threads.
+    `at_once` is the number of tables that threads may build at the same time.
     """
 
     def __init__(self, streams: Mapping[str, Batches], at_once: int = 1) -> None:
@@ -105,7 +106,7 @@ class StreamedTables(Mapping[str, pa.Table]):
 
     @classmethod
     def of(cls, tables: Mapping[str, pa.Table]) -> StreamedTables:
-        """Return tables that are built already."""
+        """Wrap tables that are built already."""
         return cls({name: in_batches(partial(tables.__getitem__, name)) for name in tables})
 
     def stream(self, name: str) -> Iterator[pa.RecordBatch]:
@@ -123,10 +124,10 @@ class StreamedTables(Mapping[str, pa.Table]):
 
 @dataclass(frozen=True)
 class TraceFormat:
-    """A format: `read` returns None for "not mine" and raises TraceError for "mine, but broken".
+    """A format: `read` returns None for a file of another format, and raises TraceError for a broken file of its own.
 
-    Formats are asked by `order`, the lowest first. `other_names` is what names of files without one of the suffixes end
-    like: a regular expression that Python and JavaScript read alike.
+    Formats are tried by `order`, the lowest first. `other_names` is a regular expression for the ends of file names
+    without one of the suffixes; Python and JavaScript must both understand it.
     """
 
     name: str
@@ -138,10 +139,10 @@ class TraceFormat:
 
 @contextmanager
 def explain_failure(path: Path, where: Callable[[], str]) -> Iterator[None]:
-    """Turn a failure into one line that names the file and the place in it.
+    """Turn a failure into one line with the file and the place of the failure.
 
-    Our own errors pass, and those of the disk, which the caller tells of. Files come from anywhere, so whatever the
-    libraries below raise at one is a fault of that file.
+    Our own errors pass, and so do errors of the disk, which the caller reports. Files come from anywhere, so any other
+    error in a library is considered a fault of the file.
     """
     try:
         yield

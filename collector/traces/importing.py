@@ -1,4 +1,5 @@
-"""Make a run of trace files: read each, tell its rank, write its tables, and put the whole run in its place at once."""
+"""Make a run from trace files: read each file, find its rank, write its tables, and move the whole run to its path at
+once."""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ from collector.traces.workers import Here, Workers
 from collector.version import __version__
 
 CLOCKS_APART_NS = 10**9
-"""The clocks of two hosts may differ by so much: traces that lie further apart were not taken at the same time."""
+"""The greatest difference between two hosts' clocks: traces further apart were not taken at the same time."""
 
 # What tensorboard_trace_handler writes: <host>_<pid>.<time>.pt.trace.json
 _OF_PROCESS = re.compile(r"(?P<process>.+_\d+)\.\d+\.pt\.trace\.json(\.gz)?$")
@@ -41,7 +42,7 @@ _OF_PROCESS = re.compile(r"(?P<process>.+_\d+)\.\d+\.pt\.trace\.json(\.gz)?$")
 
 @dataclass(frozen=True)
 class Placed:
-    """A trace that is a rank of the run."""
+    """A trace with its rank in the run."""
 
     rank: int
     path: Path
@@ -58,7 +59,7 @@ class Placed:
 
 @dataclass
 class Placing:
-    """Gives each trace of a run its rank. `files` is of how many files the run is made."""
+    """Gives each trace of a run its rank. `files` is the number of the run's files."""
 
     files: int
     ranks: dict[int, Placed] = field(default_factory=dict)
@@ -68,10 +69,10 @@ class Placing:
     _untold: Placed | None = None
 
     def add(self, path: Path, facts: TraceFacts) -> Placed:
-        """Place a trace: as what it says, or by its place among the files.
+        """Give a trace its rank: the rank in its facts, or the next number in the order of files.
 
-        Raises TraceError if its rank is taken, or if it says none and cannot be of one job with another: it is of the
-        same process, or was taken at another time.
+        Raises TraceError if the rank is taken. Also raised if a trace without a rank cannot belong to one job with
+        another trace: both are of the same process, or were taken at different times.
         """
         rank = facts.rank
         if rank is None:
@@ -112,7 +113,7 @@ class Placing:
 
 
 def name_process(path: Path) -> str | None:
-    """Return host and number of the process that a trace handler named the file after, None for another name."""
+    """Return host and process from a file name by a trace handler, None for another name."""
     match = _OF_PROCESS.match(path.name)
     return match["process"] if match else None
 
@@ -128,7 +129,7 @@ _STAGED, _RUN = ".staged", "run"
 _IS_STAGED = Marked(re.compile(re.escape(_STAGED)))
 _LONGEST_NAME = 50
 _READ_FRAC = 0.85
-"""Of the time that several files take; the rest moves their times to one epoch."""
+"""The fraction of the import time of several files that reading takes; the rest shifts their times to one epoch."""
 
 
 def import_trace(
@@ -140,13 +141,12 @@ def import_trace(
     on_progress: Progress | None = None,
     limits: ReadLimits | None = None,
 ) -> Run:
-    """Make a run at `run_path` of one trace, of one trace per rank, or of a folder of such traces.
+    """Make a run at `run_path` from one trace, from one trace per rank, or from a folder of such traces.
 
-    `steps_from` tells steps by hand: `optimizer`, `whole`, or a regular expression for the names of slices. `limits` say
-    how much a file may unpack to and how long all of it may take.
-    Nothing is left behind when it fails, and a run that is there already is not touched. Raises TraceError for a file
-    that cannot be read, for two files of the same rank and for files that cannot be ranks of one job, OutputError if
-    the run cannot be written.
+    `steps_from` selects what marks steps: `optimizer`, `whole`, or a regular expression for slice names. `limits` bound
+    the unpacked size of a file and the total time. A failure leaves nothing behind, and an existing run is not touched.
+    Raises TraceError for a file that cannot be read, for two files of the same rank and for files that cannot be ranks
+    of one job; OutputError if the run cannot be written.
     """
     how = Importing(name, steps_from, on_progress, limits or ReadLimits())
     return import_traces([paths] if isinstance(paths, (str, Path)) else list(paths), run_path, how)
@@ -154,9 +154,9 @@ def import_trace(
 
 @dataclass(frozen=True)
 class Importing:
-    """How traces are imported; `workers` read files at the same time, by default this process one after the other.
+    """Settings of an import; `workers` read files at the same time, by default this process reads one after the other.
 
-    `scratch` is an empty folder on the disk of the run, which is removed by whoever made it; by default one beside the run.
+    `scratch` is an empty folder on the run's disk, removed by its maker; by default a folder beside the run.
     """
 
     name: str | None = None
@@ -168,7 +168,7 @@ class Importing:
 
 
 def import_traces(paths: Sequence[str | Path], run_path: str | Path, how: Importing) -> Run:
-    """Make a run of traces, as `import_trace`."""
+    """Make a run from traces, as `import_trace`."""
     files = list_files(paths)
     target = Path(run_path).expanduser().absolute()
     if layout.profiler_path(target).exists():
@@ -193,7 +193,7 @@ def import_traces(paths: Sequence[str | Path], run_path: str | Path, how: Import
 
 
 def list_files(paths: Iterable[str | Path]) -> list[Path]:
-    """Return the trace files of the given files and folders, in order. Raises TraceError naming what is not there."""
+    """Return the trace files of the given files and folders, in order. Raises TraceError naming a missing path."""
     files: list[Path] = []
     for given in paths:
         path = Path(given).expanduser()
@@ -215,7 +215,7 @@ def list_files(paths: Iterable[str | Path]) -> list[Path]:
 
 
 def _order_name(name: str) -> list[tuple[int, str]]:
-    """Order worker2 before worker10: files that name no rank are ranks in this order."""
+    """Return a sort key that puts worker2 before worker10: files without a rank get ranks in this order."""
     return [(int(piece), "") if piece.isdecimal() else (-1, piece) for piece in re.split(r"(\d{1,18})", name)]
 
 
@@ -253,7 +253,7 @@ def _write_run(files: Sequence[Path], scratch: Path, name: str, options: ReadOpt
 
 
 def _agree_on_size(run_path: Path, ranks: Sequence[Placed]) -> int:
-    """Return how many ranks most traces say that the job has, and warn of those that say otherwise."""
+    """Return the world size in most traces, and add a warning to traces with another."""
     said = Counter(size for rank in ranks if (size := rank.facts.world_size))
     if not said:
         return 1
@@ -271,7 +271,7 @@ def _agree_on_size(run_path: Path, ranks: Sequence[Placed]) -> int:
 def _stage(
     files: Sequence[Path], folder: Path, options: ReadOptions, started: int, workers: Workers
 ) -> Iterator[tuple[StagedRank, ...]]:
-    """Yield the ranks of each file, in the order of the files, whichever is read first."""
+    """Yield the ranks of each file in the order of the files, whichever file is read first."""
     if workers.are_here:
         for index, path in enumerate(files):
             shared = replace(
@@ -292,7 +292,7 @@ def _stage(
 
 
 def _align(run_path: Path, ranks: Sequence[Placed], workers: Workers, on_progress: Progress) -> int:
-    """Move the ranks' times to one epoch, the earliest; return it. Ranks without a wall clock each start at 0."""
+    """Shift the ranks' times to the earliest epoch; return that epoch. Ranks without a wall clock start at 0."""
     epoch_ns = min(rank.facts.epoch_unix_ns for rank in ranks)
     known = all(rank.facts.absolute for rank in ranks)
     shifts = [
@@ -309,7 +309,7 @@ def _align(run_path: Path, ranks: Sequence[Placed], workers: Workers, on_progres
 
 
 def _move(run_path: Path, target: Path) -> None:
-    """Put the finished run in its place. A target that is there may hold other files, which stay."""
+    """Move the finished run to its path. Other files in an existing target stay."""
     align_all(run_path, run_path)
     sync_tree(run_path)
     if not target.exists():
@@ -320,5 +320,5 @@ def _move(run_path: Path, target: Path) -> None:
 
 
 def _part(on_progress: Progress, begin: float, end: float) -> Progress:
-    """Return what is told the progress of one part of an import."""
+    """Return a progress callback for one stage of an import, from fraction `begin` to `end`."""
     return lambda share: on_progress(begin + (end - begin) * share)

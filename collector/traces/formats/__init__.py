@@ -1,4 +1,4 @@
-"""One file per trace format; a module here declares FORMAT (`TraceFormat`) and is found by being here.
+"""One file per trace format; a module here declares FORMAT (`TraceFormat`). There is no list of the modules.
 
-Formats do not import each other. What takes long to import is imported where a file is read.
+Formats do not import each other. Slow imports happen only when a file is read.
 """

@@ -1,4 +1,4 @@
-"""Traces that Stepscope exported: the tables are read back as they were."""
+"""Traces exported by Stepscope: the original tables are restored."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from collector.traces.source import Source
 
 
 def read(path: Path, options: ReadOptions) -> TraceTables | None:
-    """Read an export. What is damaged, or asked for with other steps, is left to the reader of events."""
+    """Read an export. A damaged export, or one requested with other steps, is left to the reader of events."""
     if options.steps is not None or options.steps_from is not None:
         return None
     text = _read_front(path, options)
@@ -31,7 +31,7 @@ def read(path: Path, options: ReadOptions) -> TraceTables | None:
 
 
 def _read_front(path: Path, options: ReadOptions) -> bytes | None:
-    """Return what is carried, as text; None for a file that carries nothing."""
+    """Return the included tables as text; None for a file without tables."""
     text = b""
     for block in Source(path, options.on_progress).read_blocks():
         text += block

@@ -27,7 +27,7 @@ def read(path: Path, options: ReadOptions) -> TraceTables | None:
 
 
 def _read_values(path: Path) -> Any:
-    """Return the values of a file that may be a dump; None for another file. Raises TraceError for a damaged pickle."""
+    """Return the content of a possible dump; None for another file. Raises TraceError for a damaged pickle."""
     data = read_small(path, _is_dump, "dump of the Flight Recorder")
     if data is None:
         return None

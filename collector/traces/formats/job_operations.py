@@ -1,4 +1,4 @@
-"""Operations of a whole pipeline-parallel job in one Parquet file, as the what-if study of OSDI 2025 publishes them.
+"""Operations of a whole pipeline-parallel job in one Parquet file, in the format of the what-if study of OSDI 2025.
 
 Columns: dp_rank, stage, rank, step, optype, seq_id, mc, gmc, mb_id, and start_ts and duration in seconds since the
 start of the step. One file holds all ranks; they become the ranks of one run.
@@ -43,7 +43,7 @@ def read(path: Path, options: ReadOptions) -> TraceTables | None:
 
 
 def _read_columns(path: Path) -> pa.Table:
-    """Read the columns. TraceError if the file is damaged, lacks one, or is far longer than any such trace."""
+    """Read the columns. TraceError if the file is damaged, lacks a column, or is far longer than any such trace."""
     try:
         with pq.ParquetFile(path) as file:
             missing = [name for name in _COLUMNS if name not in file.schema_arrow.names]
@@ -93,7 +93,7 @@ def _read_ns(table: pa.Table, name: str, path: Path) -> Ints:
 
 
 class _Job:
-    """The rows of the file, with the steps laid one after the other: the file tells times within each step only."""
+    """The rows of the file, with its steps in sequence: the file's times are relative to each step."""
 
     def __init__(self, table: pa.Table, path: Path) -> None:
         if not table.num_rows:
@@ -127,7 +127,8 @@ class _Job:
         return kinds
 
     def _tell(self, rank: int) -> TraceFacts:
-        """Only one of the tensor-parallel ranks of each stage and replica is in the file, so their numbers have gaps."""
+        """Return the facts of a rank. Only one tensor-parallel rank of each stage and replica is in the file, so rank
+        numbers have gaps."""
         ranks = np.unique(self.numbers["rank"])
         apart = int(np.gcd.reduce(ranks)) if len(ranks) > 1 else 1
         return TraceFacts(
@@ -158,7 +159,8 @@ class _Job:
         )
 
     def _build_steps(self, rows: Ints) -> pa.Table:
-        """Computation is known by its kind; the rest of a step, such as waiting for other stages, is communication."""
+        """Build the steps. Computation is known by its type; the rest of a step, such as waiting for other stages, is
+        communication."""
         count, kinds = len(self._steps), np.array(self._list_kinds(rows))
         phases = {name: np.zeros(count, np.int64) for name in PHASE_NAMES}
         left = self._lengths.copy()
@@ -218,13 +220,13 @@ class _Job:
 
 
 def _number_tracks(kinds: list[str]) -> dict[str, int]:
-    """All computation is one row of the timeline; each kind of communication has its own."""
+    """Return a track number for each type: one for all computation, one for each type of communication."""
     others = sorted(set(kinds) - _PHASES.keys())
     return dict.fromkeys(_PHASES, 0) | {name: number for number, name in enumerate(others, 1)}
 
 
 def _stack(track: Ints, start: Ints, end: Ints) -> Ints:
-    """Return a depth for each slice, sorted by start: the lowest of its track that is free."""
+    """Return a depth for each slice, sorted by start: the lowest free depth of its track."""
     free: dict[int, list[int]] = {}
     depths = np.zeros(len(track), np.int64)
     for at, (row, begin, stop) in enumerate(zip(track.tolist(), start.tolist(), end.tolist(), strict=True)):

@@ -1,4 +1,4 @@
-"""The status of a job that NCCL's RAS gives: `ncclras -f json > ras.json`. One file holds all ranks."""
+"""The job status from NCCL's RAS: `ncclras -f json > ras.json`. One file holds all ranks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much work operators do: each file declares FORMULAS, from an operator's name to its formula.
+"""The work of operators: each file declares FORMULAS, from an operator's name to its formula.
 
-Files in here do not import each other.
+Files here do not import each other.
 """

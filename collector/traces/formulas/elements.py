@@ -1,24 +1,24 @@
 """Work per element of tensors: arithmetic, normalisations, look-ups, optimizers.
 
-Arithmetic, activations, copies: memory sets their speed, so the bytes matter more than the operations.
-Counted: the operations per element of the result that OPERATIONS gives; a comparison or a copy is none, a transcendental
-function is one. Least bytes: every tensor read once, the result written once. A result is as large as what the tensors
-broadcast to, of the first one's dtype; an in-place operator (a name that ends in `_`) writes what it has read.
+Arithmetic, activations, copies: memory limits their speed, so the bytes matter more than the operations. Counted: the
+operations per element of the result in OPERATIONS; a comparison or a copy is none, a transcendental function is one.
+Least bytes: every tensor read once, the result written once. The result has the tensors' broadcast shape and the first
+tensor's dtype; an in-place operator (a name that ends in `_`) writes its input.
 
-Normalisations, softmax and reductions: a few operations per element of the input, which memory outweighs.
-Counted per element: 7 for a normalisation forward (sum for the mean, difference, square, sum for the variance, scale,
-weight, bias), 5 where nothing is trained (no statistics: difference, scale, weight, bias, and one for the root), 10 for
-its backward (two sums with their product, and the five of the gradient's textbook form). Softmax: 5 forward (maximum,
-difference, exponential, sum, quotient), 4 backward. A reduction: 1, a variance or a norm 2 or 3. Least bytes: the input
-read once, a result of its size written once; a reduction's result is ignored, being smaller.
+Normalisations, softmax and reductions: a few operations per element of the input, less important than memory. Counted
+per element: 7 for a normalisation forward (sum for the mean, difference, square, sum for the variance, scale, weight,
+bias), 5 without training (no statistics: difference, scale, weight, bias, and one for the root), 10 for its backward
+(two sums with their product, and the five of the gradient's textbook form). Softmax: 5 forward (maximum, difference,
+exponential, sum, quotient), 4 backward. A reduction: 1, a variance or a norm 2 or 3. Least bytes: the input read once,
+a result of its size written once; a reduction's result is ignored, being smaller.
 
-Look-ups in tables: no arithmetic forward, an addition per element backward.
-Least bytes: the indices, the rows that are read, and the result; the rest of the table is not touched.
+Look-ups in tables: no arithmetic forward, an addition per element backward. Least bytes: the indices, the rows that are
+read, and the result; the rest of the table is not touched.
 
-Optimizers over lists of tensors, where the trace has the shapes of the lists.
-Counted per parameter, in the form that PyTorch's fused kernels compute: Adam 13 (weight decay 2, two moving averages 3
-and 4, root, bias corrections 2, quotient, update), SGD with momentum 6 (weight decay 2, momentum 2, update 2). Least
-bytes: every list read once; parameters and states written once. A list does not tell its dtype: float32 is taken.
+Optimizers over lists of tensors, if the trace has the lists' shapes. Counted per parameter, as PyTorch's fused kernels
+compute: Adam 13 (weight decay 2, two moving averages 3 and 4, root, bias corrections 2, quotient, update), SGD with
+momentum 6 (weight decay 2, momentum 2, update 2). Least bytes: every list read once; parameters and states written
+once. The dtype of a list is unknown: float32 is assumed.
 """
 
 from __future__ import annotations
@@ -49,10 +49,11 @@ OPERATIONS = (
     (8, 1, "gelu gelu_"),
     (13, 2, "gelu_backward"),
 )
-"""Operations per element, tensors, and the operators. What comes after the tensors is a setting, or the `out`.
+"""Operations per element, the number of tensors, and the operators. Later arguments are settings or the `out` tensor.
 
-Sigmoid is a negation, an exponential, an addition and a division over one: 3 beside the negation; silu one more; gelu
-by erf has 5 around it and 3 for the scale; gradients are those of the textbook form."""
+Sigmoid is a negation, an exponential, an addition and a division: 3 without the negation; silu has one more. gelu by
+erf has 5 around it and 3 for the scale; gradients use the textbook form.
+"""
 
 
 def _per_element(name: str, operations: int, taken: int) -> Formula:
@@ -79,13 +80,14 @@ def _find_result(shapes: list[Shape], in_place: bool) -> Shape | None:
 
 
 def _concatenate(call: Call) -> Work | None:
-    """Return aten::cat and stack: every tensor read once and written once."""
+    """Return the work of aten::cat and stack: every tensor read once and written once."""
     elements = sum(math.prod(shape) for shape in call.list_of(0))
     return Work(0.0, 2.0 * elements * call.element_bytes(0)) if elements else None
 
 
 def _drop_out(call: Call) -> Work | None:
-    """Return native_dropout: a comparison is none, the mask and the scale are two; input read, output and mask written."""
+    """Return the work of native_dropout: mask and scale are two operations, the comparison none; input read, output and
+    mask written."""
     data = call.shape(0)
     if not data:
         return None
@@ -93,12 +95,13 @@ def _drop_out(call: Call) -> Work | None:
 
 
 def _fill(call: Call) -> Work | None:
-    """Return zero_ and fill_: the tensor written once."""
+    """Return the work of zero_ and fill_: the tensor written once."""
     return Work(0.0, call.tensor_bytes(0)) if call.shape(0) else None
 
 
 def _per_input(operations: int, reads_all: bool = True, writes: bool = True) -> Formula:
-    """Read the first tensor, or all of them, such as a gradient with an input and small ones; write one of its size."""
+    """Return a formula that reads the first tensor, or all (such as a gradient, an input and small ones), and writes
+    one of the first's size."""
 
     def estimate(call: Call) -> Work | None:
         data = call.shape(0)
@@ -123,7 +126,7 @@ _BACKWARD = (
 
 
 def _look_up(call: Call) -> Work | None:
-    """Return aten::embedding of (weight (rows, width), indices)."""
+    """Return the work of aten::embedding with (weight (rows, width), indices)."""
     weight, indices = call.shape(0), call.shape(1)
     if weight is None or indices is None or len(weight) != 2:
         return None
@@ -132,7 +135,8 @@ def _look_up(call: Call) -> Work | None:
 
 
 def _add_up(call: Call) -> Work | None:
-    """Return aten::embedding_dense_backward of (grad_output, indices, rows): the whole gradient is written where known."""
+    """Return the work of aten::embedding_dense_backward with (grad_output, indices, rows): the whole gradient is
+    written if its size is known."""
     gradient, rows = call.shape(0), call.integers(2)
     if not gradient:
         return None
@@ -149,7 +153,7 @@ _FOREACH = {
 
 
 def _for_each(operations: int, in_place: bool) -> Formula:
-    """Return a foreach operator: all lists read once, one of the first one's size written."""
+    """Return the formula of a foreach operator: all lists read once, one list of the first's size written."""
 
     def estimate(call: Call) -> Work | None:
         sizes = [sum(math.prod(shape) for shape in shapes) for shapes in call.lists]
@@ -164,13 +168,13 @@ def _for_each(operations: int, in_place: bool) -> Formula:
 
 
 def _norm(call: Call) -> Work | None:
-    """Return _foreach_norm: the lists are read, the norms are too small to count."""
+    """Return the work of _foreach_norm: the lists are read; the norms are too small to matter."""
     size = sum(math.prod(shape) for shape in call.list_of(0))
     return Work(2.0 * size, size * call.element_bytes(0)) if size else None
 
 
 def _fused(operations: int, states: int) -> Formula:
-    """Return a fused optimizer of (parameters, gradients, states …); gradients are only read."""
+    """Return the formula of a fused optimizer with (parameters, gradients, states …); gradients are only read."""
 
     def estimate(call: Call) -> Work | None:
         size = sum(math.prod(shape) for shape in call.list_of(0))

@@ -1,18 +1,18 @@
-"""Products of matrices, attention and convolutions, as PyTorch's FlopCounterMode counts them.
+"""Matrix products, attention and convolutions, counted as in PyTorch's FlopCounterMode.
 
-Products of matrices: 2·n·m·p operations for (n, m) x (m, p). Counted: a multiplication and an addition per element of the
-inner sum. Ignored: adding the bias, alpha and beta.
+Matrix products: 2·n·m·p operations for (n, m) x (m, p). Counted: a multiplication and an addition per element of the
+inner sum. Ignored: the bias addition, alpha and beta.
 
-Scaled dot-product attention: two products forward, five backward.
-Counted: 2·B·H·Sq·Skv·(Dqk + Dv) forward; backward recomputes the scores and has four gradients of products, so
-2·B·H·Sq·Skv·(3·Dqk + 2·Dv). A causal mask over a square leaves (S + 1) / 2S of it, because kernels skip what is masked
-(FlopCounterMode does not know masks). Ignored: softmax, dropout, scale. Least bytes: query, key, value (and, backward,
-output and gradient) read once, results written once; the scores never leave the chip.
+Scaled dot-product attention: two products forward, five backward. Counted: 2·B·H·Sq·Skv·(Dqk + Dv) forward; backward
+recomputes the scores and has four gradients of products, so 2·B·H·Sq·Skv·(3·Dqk + 2·Dv). A causal mask over a square
+leaves the fraction (S + 1) / 2S, because kernels skip masked elements (FlopCounterMode ignores masks). Ignored:
+softmax, dropout, scale. Least bytes: query, key, value (and, backward, output and gradient) read once, results written
+once; the scores never leave the chip.
 
-Convolutions: 2 · (elements of the output) · (input channels of a group) · (elements of the kernel).
-Counted: direct convolution, a multiplication and an addition per tap. Ignored: the bias, and what Winograd or FFT save.
-A backward costs that once for the gradient of the input and once for that of the weight, as far as they are asked for.
-Traces from before PyTorch 2.0 do not hold strides and paddings, so nothing is known of a forward in them.
+Convolutions: 2 · (elements of the output) · (input channels of a group) · (elements of the kernel). Counted: direct
+convolution, a multiplication and an addition per tap. Ignored: the bias, and savings by Winograd or FFT. A backward
+costs the same once for the gradient of the input and once for that of the weight, if they are requested. Traces from
+before PyTorch 2.0 lack strides and paddings, so their forwards have no estimate.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from collector.traces.call import Call, Formula, Shape, Work, broadcast
 
 
 def _multiply(call: Call, first: int, second: int, added: int | None = None) -> Work | None:
-    """Multiply two arguments as torch.matmul does, over any batch dimensions; `added` is read once if it is a tensor."""
+    """Return the work of multiplying two arguments as torch.matmul does, over any batch dimensions; the tensor `added`
+    is read once."""
     a, b = call.shape(first), call.shape(second)
     if a is None or b is None or not a or not b:
         return None
@@ -35,7 +36,7 @@ def _multiply(call: Call, first: int, second: int, added: int | None = None) -> 
 
 
 def _find_product(a: Shape, b: Shape) -> Shape | None:
-    """Return the shape of the product of two tensors of at least one dimension, None if they do not fit."""
+    """Return the shape of the product of two tensors with at least one dimension, None if they do not fit."""
     inner = b[0] if len(b) == 1 else b[-2]
     batch = broadcast([a[:-2], b[:-2]])
     if a[-1] != inner or batch is None:
@@ -44,7 +45,7 @@ def _find_product(a: Shape, b: Shape) -> Shape | None:
 
 
 def _linear(call: Call) -> Work | None:
-    """Return x·Wᵀ for x (…, in) and W (out, in)."""
+    """Return the work of x·Wᵀ for x (…, in) and W (out, in)."""
     x, weight = call.shape(0), call.shape(1)
     if x is None or weight is None or len(weight) != 2 or not x or x[-1] != weight[1]:
         return None
@@ -54,7 +55,7 @@ def _linear(call: Call) -> Work | None:
 
 
 def _einsum(call: Call) -> Work | None:
-    """Return a contraction of two tensors whose equation is in the trace: 2 x the product of all its indices.
+    """Return the work of contracting two tensors by the equation in the trace: 2 x the product of all index sizes.
 
     Ignored: equations with an ellipsis, a repeated index in one operand, or more than two operands.
     """
@@ -75,7 +76,7 @@ def _einsum(call: Call) -> Work | None:
 
 
 def _attend(first: int, causal: int, heads_before_length: bool, backward: bool) -> Formula:
-    """Make the formula of query, key and value from argument `first` on; `causal` is where is_causal stands."""
+    """Return the formula for query, key and value from argument `first` on; `causal` is the position of is_causal."""
 
     def estimate(call: Call) -> Work | None:
         query, key, value = (call.shape(first + place) for place in range(3))
@@ -101,7 +102,7 @@ def _is_square_causal(call: Call, causal: int, queries: int, keys: int) -> bool:
 
 
 def _convolve(call: Call, stride: int, padding: int, dilation: int | None) -> Work | None:
-    """Return a forward of (input, weight); the arguments say at which places stride, padding and dilation stand."""
+    """Return the work of a forward with (input, weight); the numbers are the positions of stride, padding and dilation."""
     data, weight = call.shape(0), call.shape(1)
     steps, pads = call.integers(stride), call.integers(padding)
     spread = (1,) if dilation is None else call.integers(dilation)
@@ -123,7 +124,7 @@ def _find_size(size: int, kernel: int, stride: int, padding: int, dilation: int)
 
 
 def _convolve_transposed(call: Call) -> Work | None:
-    """Return a transposed aten::convolution: every element of the input meets every tap of (in, out / groups, …)."""
+    """Return the work of a transposed aten::convolution: every input element times every tap of (in, out / groups, …)."""
     data, weight = call.shape(0), call.shape(1)
     given = [call.integers(place) for place in (3, 4, 7, 5, 8)]
     if data is None or weight is None or len(weight) < 3 or any(value is None for value in given):
@@ -139,7 +140,7 @@ def _convolve_transposed(call: Call) -> Work | None:
 
 
 def _repeat(values: Shape, length: int) -> Shape:
-    """Return one value per dimension: a single one holds for all."""
+    """Return one value per dimension: a single value is repeated."""
     return values if len(values) == length else (values[:1] or (0,)) * length
 
 
@@ -149,14 +150,16 @@ def _finish(call: Call, taps_over: int, written: int, weight: Shape) -> Work:
 
 
 def _forward(call: Call) -> Work | None:
-    """Return aten::convolution and _convolution: (input, weight, bias, stride, padding, dilation, transposed, …)."""
+    """Return the work of aten::convolution and _convolution: (input, weight, bias, stride, padding, dilation,
+    transposed, …)."""
     if call.flag(6):
         return _convolve_transposed(call)
     return _convolve(call, 3, 4, 5)
 
 
 def _backward(call: Call) -> Work | None:
-    """Return aten::convolution_backward: (grad_output, input, weight, …, transposed at 7, output_mask at 10)."""
+    """Return the work of aten::convolution_backward: (grad_output, input, weight, …, transposed at 7, output_mask at
+    10)."""
     gradient, data, weight = call.shape(0), call.shape(1), call.shape(2)
     if gradient is None or data is None or weight is None or len(weight) < 3:
         return None
@@ -168,9 +171,10 @@ def _backward(call: Call) -> Work | None:
 
 
 def _backward_input(call: Call) -> Work | None:
-    """Return the gradient of the input alone, of old traces: (input size, grad_output, weight, …).
+    """Return the work of the input's gradient alone, in old traces: (input size, grad_output, weight, …).
 
-    The gradient's batch and channels are known; the input's space is not, so the bytes written are those of grad_output.
+    Batch and channels of the gradient are known, the spatial size is not, so the bytes written are those of
+    grad_output.
     """
     gradient, weight = call.shape(1), call.shape(2)
     if gradient is None or weight is None or len(weight) < 3:

@@ -1,4 +1,4 @@
-"""How a Kineto trace becomes tables: `decode`, `classify`, `steps`, `tables`, one after the other.
+"""The stages from a Kineto trace to tables: `decode`, `classify`, `steps`, `tables`, in this order.
 
 Must not import torch or a format.
 """

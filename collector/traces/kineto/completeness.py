@@ -1,7 +1,7 @@
-"""Say whether a trace holds all that it should: what is missing or cannot be true makes its figures too small or too large.
+"""Check whether a trace is complete: missing or impossible data makes its figures too small or too large.
 
-Nothing here changes a figure. Each finding is a clause of one sentence. What could not be read, was mended or is left
-out has a warning of its own.
+No figure is changed here. Each finding is a clause of one sentence. Unreadable, repaired and omitted events have
+warnings of their own.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from collector.traces.kineto.decode.stream import Damage
 COMPLETE = "complete"
 _LAUNCH = re.compile(r"(cuda|hip|cu)\w*Launch\w*Kernel|(cuda|cu|hip)GraphLaunch$")
 START_GAP_NS = 1_000_000
-"""So much later than the first launch the first linked one may be before it counts as a gap."""
+"""The least time from the first launch to the first linked launch that is considered a gap."""
 EARLY_NS = 100_000
-"""So much earlier than its launch call work may seem to start: clocks of host and device are matched to some µs."""
+"""Device work may begin this long before its launch call: the clocks of host and device agree to some µs only."""
 HOLE_FACTOR, LEAST_HOLE_NS = 10, 10**9
-"""A hole that is so many times as long as the rest of the trace, and no shorter than this, is no pause of a training."""
+"""A hole this many times as long as the rest of the trace, and at least this long, is no pause of a training."""
 _LEAST_WITHOUT_KERNEL_FRAC = 0.01
 
 
 def check_completeness(trace: Trace, timed_ns: int = 0) -> list[str]:
-    """Return what is missing or cannot be true, each as a clause; empty for a trace that is complete.
+    """Return missing and impossible data, each as a clause; empty for a complete trace.
 
-    `timed_ns` is how long its steps took by another clock, 0 where none timed them.
+    `timed_ns` is the duration of its steps by another clock, 0 if not timed.
     """
     return [
         *_check_launches(*_find_launches(trace)),
@@ -45,7 +45,7 @@ def check_completeness(trace: Trace, timed_ns: int = 0) -> list[str]:
 
 
 def describe_completeness(findings: list[str]) -> str:
-    """Return one line: `complete`, or what was found."""
+    """Return one line: `complete`, or the findings."""
     return "; ".join(findings) or COMPLETE
 
 
@@ -56,7 +56,7 @@ def warn_of(findings: list[str]) -> list[Warn]:
 
 
 def _find_launches(trace: Trace) -> tuple[Ints, Mask]:
-    """Return when calls that launch kernels began, in time order, and which launched work that the trace has."""
+    """Return the starts of kernel launch calls in time order, and a mask of those whose work is in the trace."""
     is_call = (trace.kind == Kind.RUNTIME) & (trace.columns.correlation > 0)
     rows = trace.sort(is_call & trace.find_named(_LAUNCH.match))
     used = np.zeros(len(trace.columns), bool)
@@ -80,7 +80,7 @@ def _check_launches(start_ns: Ints, has_work: Mask) -> Iterator[str]:
 
 
 def _check_work(trace: Trace) -> Iterator[str]:
-    """Check the work of devices: where it was launched, whether it starts before that, whether it ends in time."""
+    """Check device work: whether it has a launch, starts after its launch, and ends in time."""
     unlinked = early = total = 0
     earliest_ns = 0
     starts_ns: list[int] = []
@@ -107,16 +107,16 @@ def _check_work(trace: Trace) -> Iterator[str]:
 
 
 def _count_beyond(trace: Trace, first_ns: int, last_ns: int) -> int:
-    """Count work that goes on, after the last work has begun, for longer than all the work took until then."""
+    """Count device work that lasts, after the last start, longer than the whole time from first to last start."""
     reach_ns = last_ns + max(last_ns - first_ns, START_GAP_NS)
     every = trace.find(trace.is_device_work) if last_ns > first_ns else ()
     return sum(int((trace.end_ns[rows] > reach_ns).sum()) for rows in every)
 
 
 def _check_clock(trace: Trace, timed_ns: int) -> Iterator[str]:
-    """Find a hole that is far longer than all that was recorded, as a clock that is reset makes it.
+    """Find a hole far longer than all recorded time, as a clock reset makes it.
 
-    What fits into steps that were timed by another clock is no hole: the program did what the trace does not record.
+    A hole that fits into steps timed by another clock is no fault: the program did work that the trace does not record.
     """
     rows = trace.order
     hole_ns, reached_ns, first_ns = 0, None, 0
@@ -142,7 +142,8 @@ def _check_log(log: Log) -> Iterator[str]:
 
 
 def count_events(damage: Damage, trace: Trace) -> dict[str, int]:
-    """Count what became of the events of the file: every one is in exactly one of these, `lost` being the dropped."""
+    """Return the number of the file's events by outcome: every event is in exactly one entry; `lost` are dropped
+    events."""
     log = trace.log
     return {
         "slices": len(trace.columns),
@@ -175,7 +176,7 @@ def explain_empty(path: Path, damage: Damage, untimed: int) -> str:
 
 
 def list_losses(damage: Damage, log: Log) -> list[str]:
-    """Return what is missing of the file, each as a clause; each has a warning of its own."""
+    """Return the file's missing data, each as a clause; each has a warning of its own."""
     lost = count_lost(damage, log)
     cut = [f"the file was cut off ({damage.cut_short})"] if damage.cut_short else []
     return [*cut, *([f"{format_number_of(lost, 'event')} could not be read or cannot be true"] if lost else [])]

@@ -1,9 +1,9 @@
-"""What kind of thing each event is, from its category and its name; and what the name of a kernel says besides.
+"""The kind of each event, from its category and name; and more facts from a kernel's name.
 
-Whether a kernel moves data between devices: libraries of collectives have names of their own, and so have the kernels by
-which serving engines move data between GPUs themselves: one-shot and two-shot all-reduce, dispatch and combine of experts.
-A trace does not say whether tensor cores (NVIDIA) or matrix cores (AMD) were used, so a kernel whose name is silent
-(most of what Triton compiles) counts as one that does not.
+A kernel that moves data between devices is known by its name. Collective libraries have their own names, and so have
+the kernels of serving engines that move data between GPUs: one-shot and two-shot all-reduce, dispatch and combine of
+experts. A trace does not record the use of tensor cores (NVIDIA) or matrix cores (AMD), so a kernel without a hint in
+its name (most Triton kernels) is considered not to use them.
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ _MULTIPLIES = re.compile(
     r"|_MI\d+x\d+x\d+|mfma|xdl|gtcx"
 )
 _WITHOUT = re.compile(r"simt|(?<!t)f32f32_f32f32_f32")
-"""Of names that fit: FP32 in full is computed without tensor cores on NVIDIA."""
+"""Exceptions among matching names: full FP32 is computed without tensor cores on NVIDIA."""
 
 
 def is_collective_kernel(name: str) -> bool:
-    """Say whether a kernel moves data between devices."""
+    """Return whether a kernel moves data between devices."""
     return bool(_LIBRARY.search(name)) or (bool(_OPERATION.search(name)) and not _FUSED.match(name))
 
 
 def find_collective(name: str) -> str:
-    """Return the collective in the name of a kernel or a host span, such as allreduce."""
+    """Return the collective in a kernel's or host span's name, such as allreduce."""
     # What a template is made of may hold other names.
     lowered = name.split("<")[0].lower().replace("_", "")
     return next((known for known in _NAMES if known in lowered), name.split("(")[0][:80])
@@ -91,7 +91,7 @@ SLICE_CATEGORIES = (
 """The category of each kind, in order."""
 HOST_WORK = (Kind.ANNOTATION, Kind.OPERATOR, Kind.COMMUNICATION)
 OPERATORS = (Kind.OPERATOR, Kind.COMMUNICATION)
-"""Host work that PyTorch does; an annotation only names what others do."""
+"""The kinds of PyTorch's host work; an annotation only names work of others."""
 DEVICE_WORK = (Kind.KERNEL, Kind.COLLECTIVE, Kind.MEMCPY, Kind.MEMSET)
 FIRST_DEVICE_KIND = Kind.KERNEL
 
@@ -120,12 +120,12 @@ KindColumn = npt.NDArray[np.int8]
 
 
 def is_any(kind: KindColumn, *wanted: Kind) -> Mask:
-    """Return which events are of one of the kinds."""
+    """Return a mask of the events of one of the kinds."""
     return np.isin(kind, wanted)
 
 
 def classify(columns: Columns, log: Log) -> KindColumn:
-    """Return the kind of each event. A host collective counts as communication only if no kernel stands for it."""
+    """Return the kind of each event. A host collective is communication only if it has no kernel."""
     names, categories = [str(name) for name in log.names], [str(name or "") for name in log.categories]
     width = max(len(names), 1)
     seen = [np.unique(columns.category[rows] * width + columns.name[rows]) for rows in log.scratch.blocks(len(columns))]

@@ -1,4 +1,4 @@
-"""Which row of the timeline each slice stands on."""
+"""The timeline row of each slice."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Lane:
 
 @dataclass(frozen=True)
 class Lanes:
-    """The lane of each slice as a number, and the lanes. Device and stream of each slice, -1 for host slices."""
+    """The number of each slice's lane, and the lanes; device and stream of each slice, -1 for host slices."""
 
     track: Ints
     lanes: tuple[Lane, ...]
@@ -44,9 +44,9 @@ class Lanes:
 
 
 def assign_lanes(columns: Columns, kind: KindColumn, log: Log) -> Lanes:
-    """Give every slice a lane: a thread, a stream, or beside a stream a lane for annotations and one for waits.
+    """Assign every slice to a lane: a thread, a stream, or a stream's extra lanes for annotations and waits.
 
-    Annotations of a device and waits overlap the work of their stream without nesting, so they stand apart.
+    Device annotations and waits overlap their stream's work without nesting, so they get lanes of their own.
     """
     found = _LaneFinder(columns, kind, log)
     track, device, stream = (log.scratch.column() for _ in range(3))
@@ -57,7 +57,7 @@ def assign_lanes(columns: Columns, kind: KindColumn, log: Log) -> Lanes:
 
 
 class _LaneFinder:
-    """Assigns lanes block by block; `lanes` are those that were met so far."""
+    """Assigns lanes block by block; `lanes` are the lanes found so far."""
 
     def __init__(self, columns: Columns, kind: KindColumn, log: Log) -> None:
         self.lanes: list[Lane] = []

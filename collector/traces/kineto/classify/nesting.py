@@ -1,9 +1,10 @@
 """Nest the slices of every track: depth and parent.
 
-A track is sorted by start, and each slice is put on a stack from whose top all that have ended by then are taken. So a
-slice stands on the last one before it that has not ended when it begins, and is one deeper; that holds as well for slices
-that overlap without nesting (files in whole microseconds are full of them, and so are annotations of a device), of which
-none is dropped and no two of a track and depth overlap. That one is looked for in bulk, in a tree of the latest ends.
+A track is sorted by start. Each slice is pushed on a stack, after all slices that have ended by its start are popped
+from the top. So a slice lies on the last earlier slice that has not ended at its start, and is one level deeper. This
+also holds for slices that overlap without nesting, which are common in files with whole microseconds and among device
+annotations. No slice is dropped, and no two slices of one track and depth overlap. The lower slices are searched in
+bulk, in a tree of the latest ends.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ from collector.traces.kineto.scratch import Scratch
 NONE = -1
 _NEVER = -(1 << 63)
 _WALKED_ROWS = 1 << 15
-"""Slices that are nested at a time: what is looked up of so many fits the cache of a core."""
+"""The number of slices nested at a time: their look-up data fits a core's cache."""
 
 
 @dataclass(frozen=True)
 class Nesting:
-    """`depth` and `parent` of each slice, in the slices' own order."""
+    """`depth` and `parent` of each slice, in the original order of the slices."""
 
     depth: Ints
     parent: Ints
@@ -34,7 +35,7 @@ class Nesting:
 
 @dataclass(frozen=True)
 class Spans:
-    """When slices run. Of slices with the same times, the one with the lowest `ties` encloses the others.
+    """The times of slices. Among slices with the same times, the one with the lowest `ties` encloses the others.
 
     A parent may end up to `tolerance_ns` before its child: times in whole microseconds are rounded one by one.
     """
@@ -45,7 +46,7 @@ class Spans:
     tolerance_ns: int = 0
 
     def sort(self, rows: Ints, scratch: Scratch) -> Ints:
-        """Return rows by start, and those that start together with the enclosing one first."""
+        """Return rows sorted by start; among equal starts, the enclosing slice comes first."""
         return scratch.sort(self.start_ns, rows, lambda mine: (-self.duration_ns[mine], *(t[mine] for t in self.ties)))
 
 
@@ -62,13 +63,13 @@ def nest(track: Ints, spans: Spans, scratch: Scratch) -> Nesting:
 
 
 def split_rows(numbers: Ints, scratch: Scratch) -> list[Ints]:
-    """Return the rows of each number, from 0 on; those that do not occur have none."""
+    """Return the rows of each number, from 0 on; empty for a number that does not occur."""
     largest = max((int(numbers[rows].max()) for rows in scratch.blocks(len(numbers))), default=-1)
     return scratch.partition(len(numbers), lambda rows: numbers[rows], largest + 1)
 
 
 class _TrackWalk:
-    """Goes through the sorted slices of one track. `_stack` holds the rows that the last one stands on, and itself."""
+    """Walks through the sorted slices of one track. `_stack` holds the rows below the last slice, and that slice."""
 
     def __init__(self, spans: Spans, found: Nesting) -> None:
         self._spans = spans
@@ -89,9 +90,10 @@ class _TrackWalk:
 
 
 def _find_below(starts: Ints, ends: Ints) -> Ints:
-    """Return for each slice the last one before it that ends after its start, NONE for none.
+    """Return for each slice the last earlier slice that ends after its start, NONE for none.
 
-    It is looked for in blocks that double: upwards in those to the left until one has it, then down into that one.
+    The search uses blocks that double: up the tree to the left until a block has such a slice, then down into the
+    block.
     """
     tree = _build_tree(ends)
     below = np.full(len(starts), NONE, np.int64)
@@ -115,7 +117,7 @@ def _find_below(starts: Ints, ends: Ints) -> Ints:
 
 
 def _build_tree(ends: Ints) -> list[Ints]:
-    """Return the latest end of each slice, of each two, of each four and so on."""
+    """Return the latest end of each slice, of each two slices, of each four and so on."""
     tree = [ends]
     while len(tree[-1]) > 1:
         last = tree[-1]
@@ -127,7 +129,7 @@ def _build_tree(ends: Ints) -> list[Ints]:
 
 
 def _find_enclosing(below: Ints, ends: Ints, tolerance_ns: int) -> Ints:
-    """Return the nearest slice that each stands on, directly or not, and that does not end before it."""
+    """Return for each slice the nearest slice below it, direct or not, that does not end before it."""
     found = below.copy()
     rest = np.flatnonzero(found >= 0)
     while len(rest):
@@ -138,7 +140,7 @@ def _find_enclosing(below: Ints, ends: Ints, tolerance_ns: int) -> Ints:
 
 
 def _measure_depth(below: Ints) -> Ints:
-    """Return on how many slices each stands, by steps that double."""
+    """Return the number of slices below each slice, computed in steps that double."""
     depth, down = (below >= 0).astype(np.int64), below.copy()
     rest = np.flatnonzero(down >= 0)
     while len(rest):
@@ -156,10 +158,10 @@ def _climb(below: Ints, row: int) -> Iterator[int]:
 
 
 def find_owners(above: Ints, is_owner: Mask, scratch: Scratch) -> Ints:
-    """Return for each slice the nearest slice around it for which `is_owner` holds, -1 for none.
+    """Return for each slice the nearest enclosing slice for which `is_owner` holds, -1 for none.
 
-    `above` is a slice around each within which no owner stands around it, such as its parent. Where that is none, it is
-    followed by the one that stands above that by then.
+    `above` is an enclosing slice with no owner in between, such as the parent. If that slice is no owner, the search
+    goes on from the slice above it.
     """
     owner = scratch.array(len(above), NONE)
     for block in scratch.blocks(len(above)):

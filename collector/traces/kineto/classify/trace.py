@@ -1,4 +1,4 @@
-"""A trace between decoding and tables: one row per slice, in the order of the file, with what was found out about it."""
+"""A trace between decoding and tables: one row per slice, in the file's order, with all derived properties."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from collector.traces.kineto.decode.log import Log
 from collector.traces.kineto.scratch import Scratch
 
 _ROUNDING_NS = 1000
-"""Files in whole microseconds round every start and every length, so a child may stick out by one."""
+"""Files in whole microseconds round every start and every length, so a child may extend beyond its parent by 1 µs."""
 
 # Rows that are picked may lie far apart, each on a page of its own.
 _TAKEN_ROWS = 1 << 14
@@ -43,9 +43,9 @@ class Links:
 
 @dataclass(frozen=True)
 class Trace:
-    """Columns of the same length, times in the file's own base.
+    """Columns of equal length; times are relative to the file's own base.
 
-    `owner` is the nearest host work around a slice, `caller` the nearest that is an operator and no annotation.
+    `owner` is the nearest host work around a slice, `caller` the nearest operator, without annotations.
     """
 
     log: Log
@@ -91,31 +91,31 @@ class Trace:
 
     @cached_property
     def order(self) -> Ints:
-        """All rows by start, then track, then depth."""
+        """All rows sorted by start, then track, then depth."""
         track, depth, scratch = self.lanes.track, self.nesting.depth, self.log.scratch
         rows = scratch.numbers(len(self.columns))
         return scratch.sort(self.start_ns, rows, lambda mine: (track[mine], depth[mine]))
 
     def find(self, mask: Mask) -> Iterator[Ints]:
-        """Yield the rows for which a mask holds, block by block."""
+        """Yield the rows for which the mask holds, block by block."""
         for rows in self.log.scratch.blocks(len(mask)):
             yield np.flatnonzero(mask[rows]) + rows.start
 
     def sort(self, mask: Mask) -> Ints:
-        """Return the rows for which a mask holds, by start."""
+        """Return the rows for which the mask holds, sorted by start."""
         return self.log.scratch.sort(self.start_ns, self.log.scratch.where(mask))
 
     def take(self, column: Ints, rows: Ints) -> Ints:
-        """Return the values of some rows, from disk if they are many."""
+        """Return the values of some rows; large results are kept on disk."""
         return self.log.scratch.compute(len(rows), lambda block: column[rows[block]], _TAKEN_ROWS)
 
     def find_named(self, is_wanted: Callable[[str], object]) -> Mask:
-        """Return which slices have a name that is wanted."""
+        """Return a mask of the slices with a wanted name."""
         return np.array([bool(is_wanted(name)) for name in self.names], bool)[self.columns.name]
 
 
 def build_trace(log: Log) -> Trace:
-    """Find out kind, track, nesting and links of every slice."""
+    """Derive kind, track, nesting and links of every slice."""
     columns = log.columns()
     kind = classify(columns, log)
     lanes = assign_lanes(columns, kind, log)
@@ -129,7 +129,7 @@ def build_trace(log: Log) -> Trace:
 
 
 def _add_up(columns: Columns, log: Log) -> tuple[Ints, bool]:
-    """Return the ends of the slices, and whether all times are whole microseconds."""
+    """Return the ends of the slices in ns, and whether all times are whole microseconds."""
     start_ns, duration_ns = columns.start_ns, columns.duration_ns
     ends = log.scratch.compute(len(columns), lambda rows: start_ns[rows] + duration_ns[rows])
     every = log.scratch.blocks(len(columns))
@@ -138,12 +138,12 @@ def _add_up(columns: Columns, log: Log) -> tuple[Ints, bool]:
 
 
 def _link(columns: Columns, kind: KindColumn, around: tuple[Ints, Ints], scratch: Scratch) -> Links:
-    """Link by correlation; where a launch stands in no operator, by the external id that operators hand down.
+    """Link slices by correlation; if a launch is in no operator, by the external id that operators pass down.
 
-    `around` are the operator and the host work around each slice; what no operator launched belongs to the annotation
-    that it stands in.
+    `around` are the operator and the host work around each slice; work that no operator launched belongs to the
+    annotation around its launch.
 
-    A flow of the file (`ac2g`) says the same as the correlation, and old files and CUDA graphs have no flows.
+    The file's flows (`ac2g`) hold the same data as the correlation, but old files and CUDA graphs have no flows.
     """
     is_device, is_call = is_any(kind, *DEVICE_WORK, Kind.SYNC), kind == Kind.RUNTIME
     launch, operator = scratch.array(len(columns), -1), scratch.array(len(columns), -1)
@@ -161,7 +161,7 @@ def _link(columns: Columns, kind: KindColumn, around: tuple[Ints, Ints], scratch
 
 
 class _Index:
-    """Finds the first of the rows for which a mask holds that has an id. Ids of 0 and below link nothing."""
+    """Finds the first row with a given id among the rows of a mask. Ids of 0 and below link nothing."""
 
     def __init__(self, ids: Ints, mask: Mask, scratch: Scratch) -> None:
         rows = scratch.compute(len(ids), lambda block: np.flatnonzero(mask[block] & (ids[block] > 0)) + block.start)

@@ -1,4 +1,4 @@
-"""What stands around each slice: the path of modules and the call stack."""
+"""The context of each slice: its module path and its call stack."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _STACK_LIMIT = 200
 
 @dataclass(frozen=True)
 class Tree:
-    """`module` and `stack` number a path for each slice, -1 for none; the texts are made when asked for.
+    """`module` and `stack` are the path numbers of each slice, -1 for none; texts are made on request.
 
-    A trace without any frame has none of both.
+    A trace without Python frames has neither.
     """
 
     module: Ints
@@ -28,7 +28,7 @@ class Tree:
     frames: tuple[tuple[int, str], ...]
 
     def module_path(self, number: int) -> str:
-        """Return the modules from the outermost, joined by dots."""
+        """Return the modules from the outermost inwards, joined by dots."""
         return ".".join(reversed(_climb(self.modules, number)))
 
     def call_stack(self, number: int) -> str:
@@ -37,7 +37,7 @@ class Tree:
 
 
 def build_tree(trace: Trace) -> Tree:
-    """Number the module path and the call stack of every slice, outermost slices first."""
+    """Number the module path and the call stack of every slice, outer slices first."""
     is_module = trace.kind == Kind.MODULE
     is_frame = (trace.kind == Kind.PYTHON) | is_module
     if not is_frame.any():
@@ -49,10 +49,10 @@ def build_tree(trace: Trace) -> Tree:
 
 
 def _hand_to_backward(trace: Trace, module: Ints) -> None:
-    """Give operators outside of every module the module of their forward, and what they call the same one.
+    """Give operators outside every module the module of their forward, and the operators inside them the same module.
 
-    Autograd hands the sequence number of an operator to its backward. Operators that make no node bear the number of
-    the next node, so the last one to bear a number is the one that made it.
+    Autograd passes an operator's sequence number to its backward. Operators that make no node have the number of the
+    next node, so the last operator with a number is the one that made the node.
     """
     forward = _find_forwards(trace, module)
     if not len(forward):
@@ -70,7 +70,7 @@ def _hand_to_backward(trace: Trace, module: Ints) -> None:
 
 
 def _find_forwards(trace: Trace, module: Ints) -> Ints:
-    """Return the last operator of each sequence number among those that stand in a module, by number."""
+    """Return, by sequence number, the last operator that is inside a module."""
     sequence, scratch = trace.columns.sequence, trace.log.scratch
     found = scratch.column()
     for rows in trace.find(trace.is_operator):

@@ -1,4 +1,4 @@
-"""The different arguments of the events of a trace, without what differs per call, and what they say."""
+"""The distinct arguments of a trace's events, without values that differ per call, and their content."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from collector.traces.kineto.decode.events import DETAILS, NO_ARGS, NO_ID, UNREA
 from collector.traces.kineto.decode.numbering import count_places
 
 LIMIT_BYTES = 96 << 20
-"""Different arguments are kept up to this size in all; those that come later are dropped and counted."""
+"""The total size of distinct arguments; later ones are dropped and counted."""
 _PICKED_AT_ONCE = 1 << 12
 _LAST_COMMA = re.compile(rb",\s*\}\s*$")
 _SHOWN_ELSEWHERE = frozenset({"Call stack", "Module Hierarchy", "Trace name"})
 
 
 class Arguments:
-    """The different arguments by number. Number 0 is "no arguments".
+    """The distinct arguments by number. Number 0 means "no arguments".
 
-    They stay text and are decoded whenever something is asked of them: decoded they take ten times the memory.
+    They stay text and are decoded on each request: decoded, they take ten times the memory.
     """
 
     def __init__(self) -> None:
@@ -37,7 +37,7 @@ class Arguments:
         return len(self._texts)
 
     def take(self, texts: Sequence[bytes], places: Ints) -> Ints:
-        """Return the number of each text. `places` tells which of the texts each event has."""
+        """Return the number of each text. `places` is the index in `texts` for each event."""
         numbers = [self._find(text) for text in texts]
         if self._bytes > LIMIT_BYTES:
             self.dropped += count_places(places, [at for at, text in enumerate(texts) if text not in self._numbers])
@@ -55,7 +55,7 @@ class Arguments:
         return number
 
     def pick(self, keys: tuple[str, ...]) -> Iterator[tuple[msgspec.Raw, ...]]:
-        """Yield the values of some keys for each, as text; NO_ARGS stands for one that is not there."""
+        """Yield the values of some keys for each entry, as text; NO_ARGS for a missing key."""
         decoder = _make_decoder(keys)
         for first in range(0, len(self._texts), _PICKED_AT_ONCE):
             texts = self._texts[first : first + _PICKED_AT_ONCE]
@@ -71,20 +71,20 @@ class Arguments:
                     yield tuple(entry.get(key, NO_ARGS) for key in keys)
 
     def integers(self, *keys: str) -> Ints:
-        """Return the first of the keys that each has, as an integer; -1 for none."""
+        """Return for each entry the value of its first existing key as an integer; -1 for none."""
         return np.fromiter(self._read(keys, _to_int, NO_ID), np.int64)
 
     def floats(self, *keys: str) -> Floats:
-        """Return the first of the keys that each has, as a number; NaN for none."""
+        """Return for each entry the value of its first existing key as a float; NaN for none."""
         return np.fromiter(self._read(keys, _to_float, float("nan")), np.float64)
 
     def texts(self, *keys: str) -> list[str | None]:
-        """Return the first of the keys that each has: a string as it is, anything else as compact JSON."""
+        """Return for each entry the value of its first existing key: a string unchanged, anything else as compact JSON."""
         same: dict[str | None, str | None] = {}
         return [same.setdefault(text, text) for text in self._read(keys, _to_text, None)]
 
     def show(self, number: int) -> str | None:
-        """Return what a reader of the timeline is shown as JSON, None for nothing."""
+        """Return the arguments shown on the timeline as JSON, None for nothing."""
         entry = _decode(self._texts[number])
         kept = {key: _to_value(raw) for key, raw in entry.items() if key not in _SHOWN_ELSEWHERE}
         return _to_json(kept) if kept else None

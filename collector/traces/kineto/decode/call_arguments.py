@@ -1,6 +1,6 @@
-"""What differs from call to call in the arguments of events: read, and taken out of their texts.
+"""Read the argument values that differ from call to call, and remove them from the arguments' texts.
 
-Without it the arguments of a million events are a few thousand different texts, and each of those is parsed once.
+Without these values, the arguments of a million events are a few thousand distinct texts, each parsed once.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _ADDITIONS = tuple(
 
 
 def view_words(text: Bytes) -> Words:
-    """Return the eight bytes from every byte on."""
+    """Return, for each byte, the eight bytes from it on, as a word."""
     words: Words = np.ndarray(len(text) - 7, "<u8", text, strides=(1,))
     return words
 
@@ -53,10 +53,10 @@ def skip_blanks(text: Bytes, at: Ints) -> Ints:
 
 
 def read_digits(words: Words) -> tuple[Ints, Ints]:
-    """Read the digits that eight bytes begin with. Return the number that they make, and how many they are.
+    """Read the leading digits of eight-byte words. Return the numbers, and their digit counts.
 
-    All eight are worked on at once: what is no digit gets its highest bit, the others move up to the end, and then
-    neighbours are added up, first two, then four, then eight of them.
+    All eight bytes are processed at once: non-digits get their highest bit set, digits are shifted to the end, and then
+    neighbours are combined, first two, then four, then eight.
     """
     bits = words ^ _ZEROS
     other = (((bits & _LOW_BITS) + _UP_FROM_TEN) | bits) & _HIGH_BITS
@@ -71,7 +71,7 @@ def read_digits(words: Words) -> tuple[Ints, Ints]:
 
 
 def read_long_digits(words: Words, at: Ints) -> tuple[Ints, Ints]:
-    """Read up to sixteen digits at each place, as `read_digits` does."""
+    """Read up to sixteen digits at each position, as `read_digits`."""
     value, count = read_digits(words[at])
     long = np.flatnonzero(count == WORD_BYTES)
     if len(long):
@@ -82,13 +82,13 @@ def read_long_digits(words: Words, at: Ints) -> tuple[Ints, Ints]:
 
 
 _LEAD = bytes(32)
-"""No JSON holds this byte, so that it stands between the texts; before and behind them it spares a look at where they end."""
+"""Separates the texts, because no JSON holds this byte; before and after all texts it saves a bounds check."""
 _COLON, _COMMA, _MINUS, _ZERO, _OPEN, _CLOSE, _ESCAPE = b":,-0{}\\"
 _HEADS = np.array([(1 << 8 * count) - 1 for count in range(WORD_BYTES + 1)], np.uint64)
-"""So many bytes of a word."""
+"""Masks for the first 0 to 8 bytes of a word."""
 _BLANKS = np.uint64(0x2020202020202020)
 _BLANK_LAST = np.uint32(33 << 24)
-"""Four bytes are less if the last one is a blank."""
+"""Four bytes are less than this if the last of them is a blank."""
 _TAIL_BYTES = 4
 _HASH_BITS = np.uint32(20)
 _ENDS_NUMBER = np.zeros(256, bool)
@@ -97,9 +97,9 @@ _ENDS_NUMBER[list(b" \t\r\n,}")] = True
 
 @dataclass(frozen=True)
 class Templates:
-    """`texts` are the templates in the order in which each comes first, `number` is the one of each event.
+    """`texts` are the templates in order of first occurrence; `number` is each event's template.
 
-    `values` are what was taken out by key and event, and `told` says which events have it.
+    `values` are the removed values by key and event; `told` marks the events that have them.
     """
 
     texts: list[bytes]
@@ -109,7 +109,7 @@ class Templates:
 
 
 class _Part(NamedTuple):
-    """Eight bytes of a key, as a number, and how far before the colon they stand."""
+    """Eight bytes of a key as a number, and their distance before the colon."""
 
     offset: int
     word: np.uint64
@@ -117,7 +117,7 @@ class _Part(NamedTuple):
 
 
 class Keys:
-    """Keys to be looked for; the first `kept` of them are those whose values are wanted."""
+    """The keys to search; the values of the first `kept` keys are kept."""
 
     def __init__(self, names: Sequence[str], kept: int) -> None:
         self.parts = [_list_parts(name) for name in names]
@@ -135,7 +135,7 @@ class Keys:
 
 
 def _list_parts(name: str) -> tuple[_Part, ...]:
-    """Return what stands before the colon behind a key, the last bytes first."""
+    """Return the bytes before the colon of a key in pieces, the last bytes first."""
     text = f'"{name}"'.encode()
     if len(text) <= WORD_BYTES:
         spare = WORD_BYTES - len(text)
@@ -151,22 +151,22 @@ def _read_tail(name: str) -> int:
 
 
 def _choose_factor(tails: npt.NDArray[np.uint32]) -> np.uint32:
-    """Return a factor that spreads the tails over a table without two in one place."""
+    """Return a hash factor that maps the tails to different table entries."""
     factors = np.arange(1, 1 << 16, 2, dtype=np.uint32) * np.uint32(0x9E3779B1) | np.uint32(1)
     return next(one for one in factors if len(set(((tails * one) >> _HASH_BITS).tolist())) == len(tails))
 
 
 def find_templates(raws: Sequence[bytes], keys: Keys) -> Templates:
-    """Take the integers behind some keys out of texts, each of which is JSON.
+    """Remove the integers after some keys from JSON texts.
 
-    Nothing is taken out of a text that is no object, holds another object or an escape, has something else than an
-    integer behind one of the keys, or has one of them twice.
+    A text stays unchanged if it is no object, holds another object or an escape, has a value other than an integer
+    after one of the keys, or has a key twice.
     """
     return _Search(raws, keys).run()
 
 
 class _Numbers(NamedTuple):
-    """Numbers in the text: in which row, from where to where, and what they say."""
+    """Numbers in the text: row, start, end and value of each."""
 
     row: Ints
     start: Ints
@@ -198,7 +198,8 @@ class _Search:
         return Templates([text[:-1] for text in numbered.dictionary.to_pylist()], number, values, told)
 
     def _find_plain(self, joined: bytearray) -> Mask:
-        """Return which rows are an object without another one in it, and without an escape, by which a key may be spelled."""
+        """Return a mask of the rows that are an object without a nested object and without an escape, which may hide a
+        key."""
         starts = self._edges[:-1]
         plain: Mask = self._text[starts] == _OPEN
         if joined.count(b"{") != int(plain.sum()):
@@ -212,7 +213,7 @@ class _Search:
         return np.searchsorted(self._edges, places, side="right") - 1
 
     def _find_keys(self) -> list[tuple[int, Ints, Ints]]:
-        """Return the keys that there are, the colons behind each, and the rows that they are in."""
+        """Return each found key with the positions of its colons and their rows."""
         colons = np.flatnonzero(self._text == _COLON)
         tails = np.ndarray(len(self._text) - 3, "<u4", self._text, strides=(1,))[colons - _TAIL_BYTES]
         apart = tails < _BLANK_LAST
@@ -231,7 +232,7 @@ class _Search:
         return found
 
     def _read_integers(self, colons: Ints, row: Ints) -> _Numbers:
-        """Read an integer behind each colon; a row that has none there, or two, is not plain."""
+        """Read an integer after each colon; a row without an integer there, or with two, is not plain."""
         text = self._text
         start = skip_blanks(text, colons + 1)
         below = text[start] == _MINUS
@@ -244,7 +245,7 @@ class _Search:
         return _Numbers(row, start, end, np.where(below, -value, value))
 
     def _blank(self, start: Ints, end: Ints) -> None:
-        """Put a 0 and blanks in the place of numbers, of which no two may lie within eight bytes."""
+        """Replace numbers by a 0 and blanks; no two numbers may lie within eight bytes."""
         at, left = start, end - start
         while len(at):
             heads = _HEADS[np.minimum(left, WORD_BYTES)]
@@ -260,10 +261,10 @@ CALL_NAMES = (
     *("Ev Idx", "external ts", "Record function id", "Python id", "Python parent id"),
     *("Profiler Event Index", "Trace iteration"),
 )
-"""What is kept in columns of its own, or only numbers events within the file."""
+"""Keys that have columns of their own, or that only number events within the file."""
 _KEYS = Keys(CALL_NAMES, len(CALL_IDS))
 _COLUMN_OF_ID = ((0, 0), (2, 1), (1, 1), (3, 2))
-"""For ids by place in CALL_IDS the column that each belongs to; of two the last one counts."""
+"""Pairs of an index in CALL_IDS and its column; of two keys for one column, the last wins."""
 _PATTERN = re.compile(
     rb'"(?:%s)"\s*+:\s*+(?:[^",}\]\0]++|"[^"\0]*+")?+(?:,\s*+)?+' % "|".join(map(re.escape, CALL_NAMES)).encode()
 )
@@ -271,7 +272,8 @@ _PATTERN = re.compile(
 
 @dataclass(frozen=True)
 class CallArguments:
-    """The arguments of events: `number` is the place in `texts`, which are in the order of the events; ids are -1 for none."""
+    """The arguments of events: `number` is the index into `texts`, which are in order of first occurrence; ids are -1
+    for none."""
 
     number: Ints
     texts: tuple[bytes, ...]
@@ -281,7 +283,7 @@ class CallArguments:
 
 
 def read_call_arguments(raws: Sequence[msgspec.Raw], linked: Mask) -> CallArguments:
-    """Read the arguments of events. The ids of those that are not linked are not looked at."""
+    """Read the arguments of events. Ids of events that are not `linked` are ignored."""
     found = find_templates(raws, _KEYS)
     pieces, ids = read_each(found.texts)
     ids = ids[:, found.number]
@@ -295,7 +297,7 @@ def read_call_arguments(raws: Sequence[msgspec.Raw], linked: Mask) -> CallArgume
 
 
 def read_each(raws: Sequence[bytes]) -> tuple[list[bytes], Ints]:
-    """Return each of some texts without what differs per call, and the three ids of each."""
+    """Return each text without its per-call values, and its three ids."""
     known = decode_each([raw or b"{}" for raw in raws], IDENTITY, IDENTITIES)
     entries = [Identity() if entry is None else entry for entry in known]
     external = [entry.external if entry.external is not None else entry.external_old for entry in entries]

@@ -1,7 +1,7 @@
-"""Decimal microseconds to integer nanoseconds, without losing a digit.
+"""Convert decimal microseconds to integer nanoseconds, without losing a digit.
 
-A double holds a time in µs to the ns only below 2^43 µs (101 days): files with a base time of their own stay below
-that, files with wall-clock times do not. For those the text itself is converted.
+A double holds a µs time exactly to the ns only below 2^43 µs (101 days). Files with their own base time stay below
+that, files with wall-clock times do not; for these, the text itself is converted.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from collector.traces.kineto.decode.events import Loose
 
 EXACT_DOUBLE_US = float(1 << 43)
 MOST_NS = (1 << 62) - 1
-"""No clock shows more before 2116, and two of it can be added."""
+"""No clock shows more before 2116, and the sum of two such times still fits."""
 NO_TIME = -(1 << 63)
-"""Stands for what is no time: missing, no number, or more than MOST_NS."""
+"""Stands for an invalid time: missing, no number, or more than MOST_NS."""
 
 
 _NUMBERS = frozenset({int, float})
 _LONGEST = 64
-"""A text that is longer is no time, and is not looked at."""
+"""A longer text is no time, and is not parsed."""
 
 
 class InexactTimesError(ValueError):
-    """The doubles that were decoded cannot hold the times; they must be read from the text."""
+    """The decoded doubles cannot hold the times exactly; the times must be read from the text."""
 
 
 def convert_numbers(values: Sequence[Loose], rounded: Mask | None = None) -> Ints:
-    """Convert decoded µs to ns; what is no time is NO_TIME. Raises InexactTimesError if a double cannot hold one of them.
+    """Convert decoded µs to ns; an invalid time becomes NO_TIME. Raises InexactTimesError if a double is not exact.
 
-    `rounded` is set where a time is finer than a ns.
+    `rounded` is set for times finer than a ns.
     """
     if not set(map(type, values)) <= _NUMBERS:
         return _convert_mixed(values, rounded)
@@ -59,7 +59,7 @@ def convert_numbers(values: Sequence[Loose], rounded: Mask | None = None) -> Int
 
 
 def convert_texts(values: Sequence[msgspec.Raw], rounded: Mask | None = None, absent: str = "") -> Ints:
-    """Convert µs as the file spells them to ns, as `convert_numbers` does. `absent` stands for what is not there."""
+    """Convert µs in the file's spelling to ns, as `convert_numbers`. `absent` replaces a missing time."""
     texts = [bytes(value).strip(b'"').decode("ascii", "replace") or absent for value in values]
     try:
         # A decimal with three places is stored as its digits: the low word of each is the time in ns.
@@ -90,7 +90,7 @@ def _convert_all(texts: Sequence[str], rounded: Mask | None) -> Ints:
 
 
 def _convert_text(text: str) -> tuple[int, bool]:
-    """Return a time in ns, and whether it is finer than that in the text."""
+    """Return a time in ns, and whether the text is finer than a ns."""
     if len(text) > _LONGEST:
         return NO_TIME, False
     try:

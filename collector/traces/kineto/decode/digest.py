@@ -1,6 +1,6 @@
-"""What the events of one chunk say, as columns with numbers of their own: no chunk needs another one for it.
+"""The events of one chunk as columns, numbered within the chunk: no other chunk is needed.
 
-Only slices that begin in one chunk and end in a later one need what came before, so what is open is handed on.
+Only slices that begin in one chunk and end in a later one need earlier chunks, so open slices are passed on.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ Opened = dict[tuple[Loose, Loose], list[Event]]
 
 
 class NeedsHistoryError(ValueError):
-    """A chunk has events that say something only together with those of chunks before it."""
+    """A chunk has events that can be read only together with those of earlier chunks."""
 
 
 @dataclass(frozen=True)
 class Columns:
-    """Slices, one row per event in the order of the file. Numbers refer to the lists of a digest, or of the `Log`."""
+    """Slices, one row per event in the file's order. Numbers index the lists of a digest, or of the `Log`."""
 
     start_ns: Ints
     duration_ns: Ints
@@ -71,10 +71,10 @@ class Columns:
 
 @dataclass
 class Counts:
-    """`lost` counts kinds of event that are not read.
+    """Counts of events. `lost` are kinds of event that are not read.
 
-    `rounded` counts events with a time finer than a ns, `untimed` those that are left out because their time or their
-    length cannot be true, `unmeasured` slices without a length or with one below 0, which count as 0 ns.
+    `rounded` are events with a time finer than a ns. `untimed` are events left out for an impossible time or length.
+    `unmeasured` are slices with a missing or negative length, which is read as 0 ns.
     """
 
     flows: int = 0
@@ -92,7 +92,7 @@ class Counts:
 
 @dataclass(frozen=True)
 class Slices:
-    """The slices of a chunk, and what their numbers stand for, in the order in which each comes first."""
+    """The slices of a chunk, and the lists that their numbers index, in order of first occurrence."""
 
     columns: Columns
     names: tuple[Loose, ...]
@@ -102,11 +102,11 @@ class Slices:
 
 @dataclass(frozen=True)
 class Digest:
-    """A chunk without its events. Lists are in the order in which their entries come first, which numbers them from 0."""
+    """The content of a chunk without its events. Lists are in order of first occurrence, numbered from 0."""
 
     slices: Slices | None
     memory: tuple[Ints, ...]
-    """By field of MEMORY_FIELDS, ABSENT where an event has none; empty where there is no event."""
+    """One array per field of MEMORY_FIELDS, ABSENT where an event lacks the field; empty without memory events."""
     counters: tuple[tuple[int, int, float], ...]
     """Number in `counter_names`, time, value."""
     threads: tuple[tuple[Loose, Loose], ...]
@@ -116,13 +116,13 @@ class Digest:
 
 
 def digest(chunk: Chunk, opened: Opened | None = None) -> Digest:
-    """Return what the events of a chunk say. Raises NeedsHistoryError without `opened` if that is needed."""
+    """Return the content of a chunk's events. Raises NeedsHistoryError if `opened` is needed and missing."""
     return _Digesting(chunk, opened).run()
 
 
 @dataclass(frozen=True)
 class _Sorted:
-    """Slices with their places in the chunk (-1 for one that is made of two events), and the places of memory events."""
+    """Slices with their indices in the chunk (-1 for a slice made from two events), and the indices of memory events."""
 
     complete: Sequence[Event]
     indices: Sequence[int]
@@ -175,7 +175,7 @@ class _Digesting:
         return _Sorted(slices, [-1 if at in made else at for at in indices], memory)
 
     def _read_other(self, event: Event) -> Event | None:
-        """Read an event that is no slice by itself. Return the slice that ends with it."""
+        """Read an event that is no complete slice. Return the slice that it ends, if any."""
         if event.ph == "M":
             self._add_label(event)
         elif event.ph == "C":
@@ -197,7 +197,7 @@ class _Digesting:
         return None
 
     def _close(self, event: Event, stack: list[Event] | None) -> Event | None:
-        """Make one slice of a begin and an end; the times are computed here, since they stand in two events."""
+        """Make one slice from a begin and an end event; the times are computed here, from the two events."""
         if not stack:
             self._counts.lost += 1
             return None
@@ -254,7 +254,7 @@ class _Digesting:
         return duration_ns
 
     def _keep(self, columns: Columns, categories: tuple[str | None, ...]) -> Columns:
-        """Keep slices, but for the spans of the profiler itself, which tell of no work, and those without a time."""
+        """Keep slices, without the profiler's own spans, which are no work, and without slices that have no time."""
         own = [isinstance(pid, str) and pid in _PROFILER_PROCESSES for pid, _ in self._threads]
         shown = ~np.array(own, bool)[columns.thread]
         if "Trace" in categories:
@@ -289,7 +289,7 @@ class _Digesting:
 
 
 def _number(values: Sequence[T]) -> tuple[Ints, tuple[T, ...]]:
-    """Number what repeats. Return the number of each value, and what they stand for."""
+    """Number repeated values. Return each value's number, and the distinct values."""
     numbers = Numbers()
     return _number_into(numbers, values), tuple(numbers)
 
@@ -299,7 +299,7 @@ def _number_into(numbers: Numbers, values: Any) -> Ints:
 
 
 def _convert(values: Sequence[Loose], indices: Sequence[int], found: tuple[Chunk, str], rounded: Mask) -> Ints:
-    """Convert a time of each event to ns. `found` is the chunk that events of some places lie in, and the field."""
+    """Convert a time of each event to ns. `found` is the chunk of the events and the name of the time's field."""
     try:
         return convert_numbers(values, rounded)
     except InexactTimesError:

@@ -1,6 +1,6 @@
-"""The shape of one event of a Kineto trace, as loose as real files are.
+"""One event of a Kineto trace, with types as loose as in real files.
 
-Fields that a file may spell in several ways are unions; `args` stays text until it is needed.
+Fields with several possible spellings are unions; `args` stays text until needed.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ T = TypeVar("T")
 Loose = int | float | str | None
 NO_ID = -1
 _LONGEST_ID = 66
-"""64 binary digits with their prefix: what is longer is no id, and is not looked at."""
+"""64 binary digits with their prefix: a longer text is no id, and is not parsed."""
 NO_ARGS = msgspec.Raw(b"")
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""What decoding raises: no JSON or of another shape, no UTF-8, nested too deeply."""
+"""Errors of the decoder: no JSON or wrong structure, no UTF-8, nested too deeply."""
 
 
 class Event(msgspec.Struct, gc=False):
-    """One event. Times are whatever the file has; `clock.py` turns them into ns."""
+    """One event. Times are unconverted; `clock.py` converts them to ns."""
 
     ph: str = ""
     name: Loose = ""
@@ -42,7 +42,7 @@ class Event(msgspec.Struct, gc=False):
 
 
 class Times(msgspec.Struct, gc=False):
-    """The times of one event as the file spells them, for those that a double cannot hold."""
+    """The times of one event in the file's spelling, for times that a double cannot hold exactly."""
 
     ph: str = ""
     ts: msgspec.Raw = NO_ARGS
@@ -50,7 +50,7 @@ class Times(msgspec.Struct, gc=False):
 
 
 class Identity(msgspec.Struct, gc=False, rename={"external": "External id", "external_old": "external id"}):
-    """What tells one call from the next and links events to each other."""
+    """The ids that distinguish calls and link events to each other."""
 
     correlation: Loose = None
     external: Loose = None
@@ -91,19 +91,19 @@ DETAILS = Decoder(dict[str, msgspec.Raw])
 
 @dataclass
 class Chunk:
-    """Some events, and the text that they were decoded from (a JSON list)."""
+    """Some events, and the text from which they were decoded (a JSON list)."""
 
     events: list[Event]
     text: bytes
 
     @cached_property
     def exact(self) -> list[Times]:
-        """The times of the events as the file spells them."""
+        """The times of the events in the file's spelling."""
         return TIMES.decode(self.text)
 
 
 def decode_each(raws: Sequence[bytes], one: Decoder[T], many: Decoder[list[T]]) -> Sequence[T | None]:
-    """Decode texts at once, or else each by itself, with None for one that cannot be read."""
+    """Decode all texts at once; if that fails, each alone, with None for an unreadable text."""
     with suppress(*UNREADABLE):
         found = many.decode(b"[" + b",".join(raws) + b"]")
         if len(found) == len(raws):
@@ -119,9 +119,9 @@ def _decode_one(raw: bytes, decoder: Decoder[T]) -> T | None:
 
 
 def read_ids(values: Iterable[Loose], absent: int = NO_ID) -> Ints:
-    """Return ids as int64: unsigned ones of 64 bits keep their bits, what is no number is -1.
+    """Return ids as int64: unsigned 64-bit ids keep their bits, None becomes `absent`, a value that is no number -1.
 
-    The type is given to numpy: left to itself it makes texts of all of them as long as the longest.
+    numpy gets the type explicitly: otherwise it would turn all ids into texts as long as the longest.
     """
     items = [absent if value is None else value for value in values]
     if set(map(type, items)) <= {int}:
@@ -133,7 +133,7 @@ def read_ids(values: Iterable[Loose], absent: int = NO_ID) -> Ints:
 
 
 def read_id(value: Loose) -> int:
-    """Return one id as a signed integer of 64 bits, -1 for what is no number."""
+    """Return one id as a signed 64-bit integer, -1 if it is no number."""
     if isinstance(value, str) and len(value) > _LONGEST_ID:
         return NO_ID
     try:

@@ -1,4 +1,4 @@
-"""Collect what all chunks say into columns, without the events that are listed twice or whose times cannot be true."""
+"""Collect the content of all chunks in columns, without duplicate events and events with impossible times."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from collector.traces.kineto.decode.numbering import BoundedNumbers, Numbers
 from collector.traces.kineto.scratch import Scratch
 
 REACH_NS = 365 * 86_400 * 10**9
-"""No trace is a year long: what lies further from its middle was taken with no clock or with a broken one."""
+"""No trace is a year long: a time further from the middle comes from a broken clock or none."""
 _SAMPLED_ROWS = 1 << 16
 _ROWS_AT_ONCE = 1 << 21
 # Odd factors with many bits, as hash functions take them.
@@ -29,8 +29,7 @@ Hashes = npt.NDArray[np.uint64]
 
 @dataclass
 class Log:
-    """Everything that the chunks held. `threads` numbers (pid, tid); `duplicates` counts events that the file lists
-    again, which are left out."""
+    """The content of all chunks. `threads` numbers (pid, tid); `duplicates` is the number of omitted duplicate events."""
 
     names: BoundedNumbers = field(default_factory=lambda: BoundedNumbers("(a name left out)"))
     categories: BoundedNumbers = field(default_factory=lambda: BoundedNumbers(""))
@@ -49,7 +48,7 @@ class Log:
         self._counters = [self.scratch.column() for _ in range(3)]
 
     def add(self, found: Chunk | Digest) -> None:
-        """Take the events of one chunk."""
+        """Add the events of one chunk."""
         found = digest(found, self._opened) if isinstance(found, Chunk) else found
         slices = found.slices
         used = ([slices.columns.thread] if slices else []) + ([found.memory[1]] if found.memory else [])
@@ -82,13 +81,13 @@ class Log:
         self._counters[2].append(np.array(value, np.float64).view(np.int64))
 
     def columns(self) -> Columns:
-        """Return the columns of all chunks, once."""
+        """Return the columns of all chunks; call it once."""
         columns = Columns(**{name: column.finish() for name, column in self._columns.items()})
         return self._drop_duplicates(self._drop_implausible(columns) if len(columns) else columns)
 
     @cached_property
     def memory(self) -> dict[str, Ints]:
-        """The memory events by field of MEMORY_FIELDS, ABSENT where one has none."""
+        """The memory events by field of MEMORY_FIELDS, ABSENT where an event lacks the field."""
         return {name: column.finish() for name, column in zip(MEMORY_FIELDS, self._memory, strict=True)}
 
     @cached_property
@@ -98,7 +97,7 @@ class Log:
         return name, time_ns, bits.view(np.float64)
 
     def _drop_implausible(self, columns: Columns) -> Columns:
-        """Leave out slices, allocations and values of counters with times that cannot be true, and count them."""
+        """Remove slices, allocations and counter values with impossible times, and count them."""
         reach = find_reach(columns.start_ns)
         number, time_ns, values = self.counters
         spans = (columns.start_ns, columns.duration_ns), (self.memory["time_ns"], None), (time_ns, None)
@@ -112,10 +111,10 @@ class Log:
         return columns.map(lambda values: self._pick(values, held))
 
     def _drop_duplicates(self, columns: Columns) -> Columns:
-        """Leave out slices that are listed again; allocations, too, where slices are.
+        """Remove duplicate slices; remove duplicate allocations only if there are duplicate slices.
 
-        Two allocations of one size in one microsecond look the same in old files, so they alone prove nothing. Nor does
-        a slice of no length without an id, which adds no time either.
+        In old files, two allocations of one size in one microsecond look the same, so they alone prove nothing. A slice
+        of zero length without an id proves nothing either, and adds no time.
         """
         again = find_repeated([getattr(columns, name) for name in self._columns], self.scratch)
         for rows in self.scratch.blocks(len(columns)):
@@ -133,19 +132,19 @@ class Log:
         return self.scratch.compute(len(values), lambda rows: values[rows][mask[rows]])
 
     def count_unclosed(self) -> int:
-        """Return how many begun slices never ended."""
+        """Return the number of begun slices that never ended."""
         return sum(map(len, self._opened.values()))
 
 
 def find_reach(start_ns: Ints) -> tuple[int, int]:
-    """Return a year to both sides of the middle of the starts, of which there is one at least."""
+    """Return the range from a year before to a year after the middle of the starts; at least one start is needed."""
     # The middle is where most events are even if a sample tells it, and whether the trace counts from 1970 or from 0.
     middle_ns = int(np.median(start_ns[:: max(len(start_ns) // _SAMPLED_ROWS, 1)]))
     return middle_ns - REACH_NS, middle_ns + REACH_NS
 
 
 def is_within(scratch: Scratch, reach: tuple[int, int], start_ns: Ints, duration_ns: Ints | None = None) -> Mask:
-    """Return which moments, or which slices as a whole, lie within."""
+    """Return a mask of the moments, or of the whole slices, within the range."""
     held = np.empty(len(start_ns), bool)
     for rows in scratch.blocks(len(held)):
         starts = start_ns[rows]
@@ -155,9 +154,9 @@ def is_within(scratch: Scratch, reach: tuple[int, int], start_ns: Ints, duration
 
 
 def find_repeated(columns: Sequence[Ints], scratch: Scratch) -> Mask:
-    """Return which rows are equal to an earlier one in every column; the first column is what the rows are sorted by.
+    """Return a mask of the rows that equal an earlier row in every column; the rows are sorted by the first column.
 
-    Rows that are equal have the same hash, and few others have: so only those are sorted.
+    Equal rows have the same hash, and few other rows do, so only rows with a shared hash are sorted.
     """
     first, *others = columns
     again = np.zeros(len(first), bool)
@@ -173,7 +172,7 @@ def find_repeated(columns: Sequence[Ints], scratch: Scratch) -> Mask:
 
 
 def _find_suspects(columns: Sequence[Ints], scratch: Scratch) -> Ints:
-    """Return the rows whose hash another row has, too."""
+    """Return the rows that share their hash with another row."""
     hashes = scratch.compute(len(columns[0]), lambda rows: _hash(columns, rows).view(np.int64)).view(np.uint64)
     repeated = np.concatenate([np.empty(0, np.uint64), *_list_repeated(hashes, scratch)])
 
@@ -194,7 +193,7 @@ def _hash(columns: Sequence[Ints], rows: slice) -> Hashes:
 
 
 def _list_repeated(hashes: Hashes, scratch: Scratch) -> Iterator[Hashes]:
-    """Yield the values that occur more than once, rising, from a range of values after the other."""
+    """Yield the hashes that occur more than once, ascending, one range of values at a time."""
     bits = (len(hashes) // _ROWS_AT_ONCE).bit_length()
     for number in range(1 << bits):
         mine = hashes
