@@ -44,7 +44,8 @@ class FunctionRow:
 
 @dataclass(frozen=True)
 class StackPart:
-    """A phase or a stage. `lead` names the function that takes most, or says why none is named. `is_open` unfolds it."""
+    """A phase or a stage. `lead` names the function that takes most, or is the reason why none is named. `is_open`
+    unfolds it."""
 
     label: str
     samples: str

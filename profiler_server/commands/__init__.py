@@ -109,7 +109,7 @@ def find_workers(jobs: int | None, dask: str | None, choose: Callable[[], int], 
     """Return the workers for tasks: a Dask cluster, `jobs` processes, or as many processes as `choose` returns, at most
     `most`.
 
-    Raises UsageError if both are given, or if a cluster does not answer.
+    Raises UsageError if both `jobs` and `dask` are given, or if the cluster does not answer.
     """
     from collector.traces.workers import Cluster, Here, Processes
 

@@ -133,7 +133,10 @@ def choose_name(base: Path, traces: list[Path], name: str | None) -> str:
 
 
 def choose_workers(traces: list[Path], jobs: int | None, dask: str | None) -> Workers:
-    """Return the workers that read the files. Raises UsageError if both are given, or if a cluster does not answer."""
+    """Return the workers that read the files.
+
+    Raises UsageError if both `jobs` and `dask` are given, or if the cluster does not answer.
+    """
     from collector.traces.importing import list_files
     from collector.traces.workers import choose_jobs
 

@@ -194,7 +194,6 @@ def _say_shorter(verdict: HeavyStage | UnevenWork) -> str:
 
 
 def _say_behind(comparison: RankComparison, noun: str) -> str:
-    """Describe how far the latest rank is behind."""
     others = "the median of the others" if comparison.latest.others > 1 else "the other"
     return f"{others} by {format_share(comparison.latest.late_frac)} of the {noun}"
 

@@ -257,7 +257,7 @@ def _say_doubt(case: Case) -> str:
 
 
 def write_note(rule: Rule, finding: Finding, severity: Severity | None = None, why: str = "") -> Suggestion:
-    """Convert a finding without a step time to a suggestion. `severity` replaces that of the rule.
+    """Convert a finding without a step time to a suggestion. `severity` replaces the rule's severity.
 
     Pages state that no step time is predicted; `why` adds the reason.
     """

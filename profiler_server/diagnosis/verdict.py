@@ -59,7 +59,6 @@ _INPUT_KINDS: dict[str, BoundKind] = {"receiving": "receive", "processor": "proc
 
 
 def _say_confidence(steps: int, agreeing: int, unseen: bool, noun: str = "step") -> str:
-    """Describe how certain the verdict is, and why."""
     if steps < MIN_STEPS:
         return f"unsure: {format_number_of(steps, noun)} only"
     if unseen:

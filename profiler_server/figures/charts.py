@@ -143,7 +143,7 @@ def run_length(count: int, limit: int = BINNED_BARS) -> int:
 
 
 def build_lines(x: Numbers, lines: Sequence[Line], axes: Axes | None = None, points: int = DRAWN_POINTS) -> Figure:
-    """Build lines over a common x; each is decimated by itself to `points`. Missing values (NaN) are gaps."""
+    """Build lines over a common x; each line is decimated separately to `points`. Missing values (NaN) are gaps."""
     axes = axes or Axes()
     peak = max((float(np.nanmax(line.y)) for line in lines if len(line.y) and np.isfinite(line.y).any()), default=0.0)
     scale, unit = _scale(axes, axes.y_peak or peak)

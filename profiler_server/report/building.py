@@ -189,7 +189,7 @@ def _report_stacks(rank: RankRun) -> dict[str, Any] | None:
 
 
 def _report_loaders(rank: RankRun) -> list[dict[str, Any]]:
-    """List the DataLoaders, those that feed the steps first, and of those the one with the longest wait first."""
+    """List the DataLoaders: first those that feed the steps, longest wait first, then the others."""
     feeding = find_feeding_loaders(rank)
     order = {number: place for place, number in enumerate(feeding)}
     loaders = sorted(rank.manifest.loaders, key=lambda loader: (order.get(loader.id, len(order)), loader.id))

@@ -66,7 +66,7 @@ SECURITY_HEADERS = {
 
 
 def is_loopback(scope: Scope) -> bool:
-    """Say whether a request comes from this machine."""
+    """Return whether a request comes from this machine."""
     client = scope.get("client")
     return client is not None and is_loopback_host(client[0])
 

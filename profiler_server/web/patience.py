@@ -16,7 +16,8 @@ HEAD_LIMIT_S = 10.0
 HEAD_LIMIT_BYTES = 32 << 10
 TAKE_LIMIT_S = 30.0
 SLOWEST_BYTES_PER_S = 4 << 10
-"""Least speed of receiving an answer. A client that stays below it is dropped; a modem of 1998 was faster."""
+"""Least mean speed of receiving an answer. A client below it for `TAKE_LIMIT_S` is dropped; a modem of 1998 was faster.
+"""
 MOST_CONNECTIONS = 1000
 MOST_UNSENT_BYTES = 256 << 20
 """Most unsent bytes of all clients in memory; above it the client that has waited longest is dropped."""

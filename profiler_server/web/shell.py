@@ -53,8 +53,8 @@ def find_pages(package: ModuleType) -> PageSet:
 
 
 def find_asking(module: ModuleType) -> Callable[[Any], Any]:
-    """Return the function that makes a page's argument from a request: the identity, or `ask` of a module `asking`
-    beside the page."""
+    """Return the function that turns a request into a page's argument: `ask` of a module `asking` beside the page, else
+    the request itself."""
     name = f"{module.__name__}.asking"
     if not hasattr(module, "__path__") or find_spec(name) is None:
         return lambda request: request

@@ -214,7 +214,7 @@ def name_parts(entry: NamedFunction) -> dict[str, object]:
 
 
 def spell_call(entry: NamedFunction) -> str:
-    """Return the call of a function, `accuracy()`; a script is not called."""
+    """Return the call of a function, `accuracy()`; the name of a script is returned unchanged."""
     return entry.function if entry.function.endswith((".py", ")")) else f"{entry.function}()"
 
 

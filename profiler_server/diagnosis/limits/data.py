@@ -1,4 +1,4 @@
-"""Limits of what is measured of a loader, and the uncertainty of simulations."""
+"""Limits for measuring a loader, and the uncertainty of simulations."""
 
 from __future__ import annotations
 

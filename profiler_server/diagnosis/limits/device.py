@@ -50,10 +50,10 @@ SUBNORMAL_FRAC = 0.01
 """Share of the numbers of one kind that are subnormal."""
 
 SUBNORMAL_SLOWER = 1.5
-"""Ratio of the time of a multiplication with subnormal numbers to its time with them flushed to zero."""
+"""Least ratio of the time of a multiplication with subnormal numbers to its time with them flushed to zero."""
 
 BFLOAT16_FASTER = 1.5
-"""Ratio of the time of the model's products in float32 to their time in bfloat16, conversions included."""
+"""Least ratio of the time of the model's products in float32 to their time in bfloat16, conversions included."""
 
 BFLOAT16_LINEAR_FRAC = 0.5
 """Share of the parameters that must be in matrices; below it matrix products are too small a share of the step."""

@@ -11,7 +11,7 @@ STARVED_WAIT_FRAC = 0.10
 """
 
 LATE_FRAC = 0.15
-"""Batches count as late when the next one was missing in more than this share of the requests."""
+"""Batches are late if the next batch was missing in more than this share of the requests."""
 
 QUEUED_FRAC = 0.25
 """The training thread lacks a processor if it queues for one for this share of its time."""
@@ -29,7 +29,7 @@ CAPPED_DEMAND_FRAC = 0.9
 """From this share of the usable cores in use there is no processor for more workers."""
 
 NOISY_FRAC = 0.25
-"""Other programs disturb a run when they take more than this share of the cores."""
+"""Other programs disturb a run if they take more than this share of the cores."""
 
 BUSIER_FRAC = 0.10
 """The host got busier during a run if other programs took this share of the cores more at its end, or if work waited
@@ -90,8 +90,8 @@ NAMED_FRAC = 0.15
 """A function is named beside another one from this share of a phase or stage."""
 
 CERTAIN_LOSS, CERTAIN_GAIN = 0.5, 1.05
-"""Least and most of the gain that a function's share promises. A call can seldom be left out altogether; the excess is
-measuring error."""
+"""Factors on the least and the most gain that a function's share promises. A call can seldom be left out altogether,
+and cannot save more than its cost."""
 
 MANY_BUCKETS, SMALL_BUCKET_BYTES = 8, 1 << 20
 """Gradients go out in many small pieces from this many buckets, if each holds fewer bytes than this."""

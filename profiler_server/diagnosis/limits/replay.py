@@ -49,10 +49,10 @@ LEAST_TRIED_FRAC = 0.005
 """Changes that can save less than this share of the window are not replayed."""
 
 SMALL_COPY_BYTES = 64 << 10
-"""Copies of at most this size could be part of a larger one."""
+"""Largest size of copies that could be joined into a larger copy."""
 
 LARGE_COPY_BYTES = 1 << 20
-"""Copies from this size on take long, and so does casting what they copy."""
+"""Size from which a copy takes long, and from which casting the copied data takes long."""
 
 LEAST_SMALL_COPIES = 20
 """Small copies per step from which one larger copy pays."""

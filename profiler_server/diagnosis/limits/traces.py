@@ -27,7 +27,7 @@ CALL_NS, PYTHON_NS = 2_000, 500
 """Host time of one operator call beside its arithmetic, and of the Python around the call."""
 
 LEAST_SEEN_FRAC = 0.5
-"""Share of the loop's recorded time beside its work that is real: recording lengthens each call."""
+"""Least share of the loop's recorded time beside its work that is real: recording lengthens each call."""
 
 LARGE_CALL_NS = 30_000
 """If the arithmetic is unknown, the time of a call above this counts as work."""

@@ -1,4 +1,5 @@
-"""The rules, a file for those that turn one knob or read the same facts: each judges a `Case` and returns a `Finding`, or nothing.
+"""The rules. A file has the rules that turn one knob or read the same facts. Each judges a `Case` and returns a
+`Finding` or None.
 
 Must not import another file of rules, a room above, or torch.
 """

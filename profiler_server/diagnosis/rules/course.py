@@ -1,4 +1,4 @@
-"""How a run goes on: how it starts, what changes in it, and what of it is evaluation."""
+"""The course of a run: how it starts, what changes in it, and how much of it is evaluation."""
 
 from __future__ import annotations
 
@@ -65,7 +65,6 @@ def _judge_shift(case: Case) -> Finding | None:
 
 
 def _count_ahead(case: Case) -> int:
-    """Return how many batches the loader makes ahead."""
     loader = case.loading.loader
     return loader.num_workers * (loader.prefetch_factor or 0) if loader is not None else 0
 

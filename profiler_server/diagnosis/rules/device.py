@@ -1,4 +1,4 @@
-"""What holds the device up: late launches, copies to it, memory that it does not use, and what a recorded window shows."""
+"""Limits of the device: late launches, copies to it, memory that it does not use, and patterns of a recorded window."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the host, its clocks or its other work take from a run, how many threads compute, and where."""
+"""Costs of the host, its clocks and its other work to a run; how many threads compute, and where."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How batches come to the step: workers and how many, how far ahead and in which order, sending, fetching, choosing."""
+"""The supply of batches: number of workers, prefetching and order, sending, fetching, choosing samples."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ranks that wait for each other, for a slow one, its loader or a heavy stage, and what they send each other."""
+"""Ranks that wait for a slow rank, a slow loader or a heavy stage, and the messages between ranks."""
 
 from __future__ import annotations
 

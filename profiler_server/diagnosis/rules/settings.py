@@ -1,4 +1,4 @@
-"""Settings and modes of PyTorch that cost time as they are, and which numbers are computed with."""
+"""Settings and modes of PyTorch that cost time, and the number formats used."""
 
 from __future__ import annotations
 

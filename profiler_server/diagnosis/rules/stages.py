@@ -1,4 +1,4 @@
-"""The work on a batch, stage by stage: what the steps wait for, and what takes their processors."""
+"""The work on a batch, stage by stage: stages that the steps wait for, and stages that take the steps' processors."""
 
 from __future__ import annotations
 

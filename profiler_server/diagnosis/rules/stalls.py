@@ -1,4 +1,4 @@
-"""What holds some steps up: saving, compiling, what comes every so many steps, and the collector of garbage."""
+"""Interruptions of some steps: saving, compiling, periodic stalls, and garbage collection."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the training thread does in a step beside its operators: between the calls, within them, and in the update."""
+"""The training thread's work in a step beside its operators: between the calls, within them, and in the update."""
 
 from __future__ import annotations
 

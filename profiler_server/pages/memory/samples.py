@@ -21,7 +21,7 @@ Write = Callable[[float], str]
 
 @dataclass(frozen=True)
 class Drawn:
-    """One series with its name and colour; `kind` is that of a Line."""
+    """One series with its name and colour; `kind` is the `kind` of a Line."""
 
     name: str
     series: Series
@@ -46,7 +46,7 @@ class Look:
 
 
 def draw_series(look: Look, drawn: Sequence[Drawn], x_title: str) -> Chart:
-    """Draw series over the steps. Each is decimated by itself; the table shows means of equal sections."""
+    """Draw series over the steps. Each series is decimated separately; the table shows means of equal sections."""
     first = min(float(entry.series.x[0]) for entry in drawn)
     last = max(float(entry.series.x[-1]) for entry in drawn)
     lines = [

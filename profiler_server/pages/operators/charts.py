@@ -151,7 +151,7 @@ def _count_names(group: GroupTable, name: str) -> int:
 
 
 def _describe(part: _Part, chart: str) -> str:
-    """Return the text at a slice or bar: the pie shows shares by itself, the bars' axis shows times."""
+    """Return the text at a slice or bar. Pie slices already show their share, and the axis of the bars shows times."""
     return format_duration(part.time_ns) if chart == "pie" else format_share(part.share_frac)
 
 

@@ -320,7 +320,7 @@ def view_collectives(found: Collectives) -> CollectiveTable | None:
 
 
 def _view_calls(rows: Sequence[CollectiveRow], is_one: bool = False) -> CollectiveLine:
-    """Lay out a collective of one rank, or of all ranks that called it; `count` is the largest count of a rank."""
+    """Lay out a collective of one rank, or of all ranks with that collective; `count` is the largest count of a rank."""
     last = max(rows, key=lambda row: row.late)
     counts = [row.count for row in rows]
     sized = sum(row.count for row in rows if row.bytes is not None)
@@ -349,7 +349,6 @@ def _divide(values: Sequence[int | None], by: int) -> float | None:
 
 
 def _format_speed(bytes_per_s: Iterable[float | None]) -> str:
-    """Return the median of the known speeds."""
     known = [speed for speed in bytes_per_s if speed is not None]
     return f"{format_bytes(median(known))}/s" if known else ABSENT
 
