@@ -18,8 +18,8 @@ CONVOLUTION_FRAC = 0.3
 """Settings for convolutions matter from this share of the kernels' time."""
 
 UNUSED_GRADIENTS_FRAC = 0.3
-"""Share of the parameters with gradients that no optimizer updates. A few, such as those of an unused head, cost
-little."""
+"""Unused gradients are reported if this share of the parameters with gradients has no optimizer. A few, such as those
+of an unused head, cost little."""
 
 RECORDED_FRAC = 0.3
 """Gradients are recorded for nothing if at least this share of the operators records them in a window without a
@@ -47,7 +47,7 @@ FLOAT64_SAVED_FRAC = 0.5
 """Share of an operator's time that float32 saves: half the bytes, and twice the numbers per vector register."""
 
 SUBNORMAL_FRAC = 0.01
-"""Share of the numbers of one kind that are subnormal."""
+"""Subnormal numbers are reported if at least this share of the numbers of one kind are subnormal."""
 
 SUBNORMAL_SLOWER = 1.5
 """Least ratio of the time of a multiplication with subnormal numbers to its time with them flushed to zero."""

@@ -19,22 +19,22 @@ WORKER_CORES = 1.5
 """A worker that uses more cores than this computes with threads of its own."""
 
 PYTHON_CORES = 0.15
-"""Share of a core from which other Python threads of the training process matter."""
+"""Other Python threads of the training process matter if they use at least this share of a core."""
 
 THROTTLED_FRAC = 0.05
-"""Share of the time in which the control group is stopped."""
+"""Throttling is reported if the control group is stopped for this share of the time."""
 
 MEMORY_STALL_FRAC = 0.10
-"""Share of the time in which something waits for memory."""
+"""Memory pressure is reported if something waits for memory for this share of the time."""
 
 THREADS_COMPUTE_FRAC = 0.30
 """More threads than cores matter if computing takes at least this share of the step."""
 
 CLOCK_LOST_FRAC = 0.05
-"""Share of a device's clock that is lost to heat, over all samples."""
+"""Heat is reported if a device loses this share of its clock to it, over all samples."""
 
 RECORDING_FRAC = 0.03
-"""Share of the step taken by recording from which the rule reports it."""
+"""The cost of recording is reported from this share of the step."""
 
 RECORDING_LARGE_FRAC = 0.10
 """Share of the step from which recording changes what it measures."""

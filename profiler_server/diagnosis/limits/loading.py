@@ -62,7 +62,7 @@ LARGE_BATCH_BYTES = 1 << 20
 """The way that processes share a batch matters from this size; below it, other ways only add work."""
 
 OPENING_FRAC = 0.2
-"""Share of reading spent on opening files from which their number matters."""
+"""The number of files matters if opening them takes this share of reading."""
 
 SMALL_FILE_BYTES = 1 << 20
 """Reading a file of this size or more takes longer than opening it."""
@@ -74,10 +74,10 @@ CACHED_BYTES_PER_S = 1e9
 """Assumed speed at which a worker reads a file from the page cache, copying included: a cautious figure."""
 
 COLD_RATIO = 1.5
-"""Ratio of reading in the first epoch to reading in later epochs."""
+"""A cold cache is reported if reading in the first epoch takes this many times as long as in later epochs."""
 
 SAMPLER_FRAC = 0.05
-"""Share of the step spent on choosing samples."""
+"""A slow sampler is reported if choosing samples takes this share of the step."""
 
 INDEXED_LEFT_FRAC = 0.06
 """Share of fetching one by one that remains with one index operation per batch; 0.04 to 0.09 in five measured programs.

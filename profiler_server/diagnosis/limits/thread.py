@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 UPDATE_FRAC = 0.10
-"""Share of the step in the update from which the update's loop is examined."""
+"""The loop of the update is examined if the update takes this share of the step."""
 
 OUTSIDE_FRAC = 0.10
-"""Share of the usual step outside the known calls."""
+"""Time outside the known calls is reported from this share of the usual step."""
 
 LOOPED_FRAC = 0.20
 """Share of the step in loops over rows; below it a window cannot show what remains without the loops."""
 
 CHECKPOINT_FRAC = 0.05
-"""Share of the steps' time spent on saving."""
+"""Checkpoints are reported if saving takes this share of the steps' time."""
 
 BACKGROUND_SAVED_FRAC = 0.95
 """Share of a save that another thread takes over; the training thread still copies the state."""
 
 GC_FRAC = 0.05
-"""Share of the step in garbage collection."""
+"""Garbage collection is reported from this share of the step."""
 
 STALL_FRAC = 0.05
-"""Share of the time that evenly spaced stalls cost."""
+"""Evenly spaced stalls are reported if they cost this share of the time."""
 
 MIN_STALLS, MOST_STALLS_FRAC = 3, 0.34
 """Fewer stalls than this are chance; a larger share of the steps than this is another kind of step."""
@@ -36,10 +36,10 @@ EXPLAINED_FRAC = 0.5
 """Checkpoints or recompilations explain the stalls if they take at least this share of the stalls' cost."""
 
 MIN_RECOMPILES, RECOMPILE_FRAC = 2, 0.02
-"""Number of recompilations, and their share of the steps' time."""
+"""Recompilations are reported from this number, and this share of the steps' time."""
 
 LOGGING_FRAC = 0.05
-"""Share of the step in calls of a logging library."""
+"""Logging is reported if calls of a logging library take this share of the step."""
 
 LOGGED_FRAC = 0.6
 """Time outside the known calls is logging if at least this share of it is,"""
