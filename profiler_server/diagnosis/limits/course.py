@@ -12,8 +12,8 @@ JITTER_FRAC = 1.0
 """Steps vary much if the slowest tenth and the fastest tenth differ by this many usual steps."""
 
 WARM_UP_FRAC, WARM_UP_NS = 0.10, 10e9
-"""Warm-up is reported if the first steps exceed usual steps by this share of the recorded training, and by this many
-ns."""
+"""Warm-up, or a slow start of the loader, is reported if it takes this share of the recorded training and this many ns
+beyond usual steps."""
 
 DRIFT_FRAC, DRIFT_STEPS = 0.15, 60
 """A drift is reported if the usual step grew by this share from the first sixth of the run to the last. The run needs

@@ -31,7 +31,8 @@ THREADS_COMPUTE_FRAC = 0.30
 """More threads than cores matter if computing takes at least this share of the step."""
 
 CLOCK_LOST_FRAC = 0.05
-"""Heat is reported if a device loses this share of its clock to it, over all samples."""
+"""A held clock is reported if a device loses this share of its clock to heat or another limit of the hardware, over all
+samples."""
 
 RECORDING_FRAC = 0.03
 """The cost of recording is reported from this share of the step."""

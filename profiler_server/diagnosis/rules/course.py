@@ -45,7 +45,7 @@ def _judge_drift(case: Case) -> Finding | Abstention | None:
 
 
 def _judge_shift(case: Case) -> Finding | None:
-    """From one step on, and for good, steps take longer."""
+    """From a certain step on, all steps take longer."""
     regular = np.flatnonzero(case.steps.selection.regular)
     if len(regular) < limits.SHIFT_STEPS:
         return None
@@ -130,7 +130,7 @@ def _judge_memory_creep(case: Case) -> Finding | Abstention | None:
 
 
 def _judge_worker_restart(case: Case) -> Finding | None:
-    """Workers are started anew for every epoch."""
+    """The workers are started again for every epoch."""
     loader = case.loading.loader
     if loader is None or not loader.num_workers or (loader.persistent_workers and not loader.remade):
         return None

@@ -38,7 +38,7 @@ def _judge_cgroup_throttling(case: Case) -> Finding | None:
 
 
 def _judge_memory_pressure(case: Case) -> Finding | None:
-    """Memory is short: processes wait for pages that were just thrown out."""
+    """Memory is short: processes wait for pages that the system has just evicted."""
     load = case.host.load
     if load is None:
         return None

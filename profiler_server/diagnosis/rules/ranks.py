@@ -201,7 +201,7 @@ def _judge_stages(case: Case) -> Finding | None:
 
 
 def _judge_exposed_all_reduce(case: Case) -> Finding | None:
-    """Communication that nothing hides, after waiting for a slow rank is taken out."""
+    """Communication that no computing hides, without the wait for a slow rank."""
     # In a pipeline this is mostly waiting for other stages.
     if case.ranks.world_size < 2 or case.ranks.is_pipeline:
         return None

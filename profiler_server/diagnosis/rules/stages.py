@@ -61,7 +61,7 @@ def _judge_slow(case: Case, stage: str, entry: str, seen: str = ".", left_frac: 
 
 
 def _judge_slow_read(case: Case) -> Finding | None:
-    """Reading samples is what the loader spends its time on."""
+    """The loader spends its time on reading samples."""
     loading = case.loading
     # What is in memory already is not read faster from shards.
     is_at_hand = loading.is_in_memory and loading.loader is not None and loading.loader.style == "map"
@@ -75,7 +75,7 @@ def _judge_slow_read(case: Case) -> Finding | None:
 
 
 def _judge_slow_transform(case: Case) -> Finding | None:
-    """Transforms are what the loader spends its time on; the slowest is named."""
+    """The loader spends its time on transforms; the slowest transform is named."""
     if case.loading.is_slow_for_few:
         return None
     name, share = case.loading.transforms[0] if case.loading.transforms else ("", 0.0)
@@ -86,7 +86,7 @@ def _judge_slow_transform(case: Case) -> Finding | None:
 
 
 def _judge_slow_collate(case: Case) -> Finding | None:
-    """Putting samples together into a batch is what the loader spends its time on."""
+    """The loader spends its time on putting samples together into a batch."""
     return _judge_slow(case, "collate", "slow_collate", left_frac=0.1)
 
 
@@ -112,7 +112,7 @@ def _judge_small_files(case: Case) -> Finding | None:
 
 
 def _judge_storage_bandwidth(case: Case) -> Finding | Abstention | None:
-    """The storage gives so many bytes per second, however many workers ask for them."""
+    """The storage delivers no more bytes per second, however many workers read."""
     loader, batches, reading = case.loading.loader, _find_awaited(case, "read"), case.loading.reading
     if loader is None or batches is None or reading is None or loader.num_workers < 2:
         return None
@@ -188,7 +188,7 @@ def _judge_cold_cache(case: Case) -> Finding | None:
 
 
 def _judge_workers_take_processors(case: Case) -> Finding | Abstention | None:
-    """The workers keep up, on processors that the step then queues for; the work that takes most of them is named."""
+    """The workers keep up, but on processors that the step queues for; the work that takes most processor time is named."""
     batches, load, loader = case.loading.batches, case.host.load, case.loading.loader
     if batches is None or load is None or loader is None or not loader.num_workers or case.device.is_used:
         return None  # beside a device the training thread mostly waits for that, and a queue for processors is hidden

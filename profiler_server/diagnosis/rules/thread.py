@@ -64,7 +64,7 @@ def _has_a_rule(case: Case, outside_ns: float) -> bool:
 
 
 def _judge_python_gap(case: Case) -> Finding | None:
-    """Time between the known calls of a step: logging, metrics, Python of the user's, what answers a model that acts."""
+    """Time between the known calls of a step: logging, metrics, the user's Python, the environment of a model that acts."""
     if case.device.is_used:  # the host waits for the device in these phases; device times have to say why
         return None
     regular = case.steps.selection.regular
@@ -142,7 +142,7 @@ class _Part:
 
 
 def _judge_python_in_step(case: Case) -> Finding | Abstention | None:
-    """Python of the user's between forward, backward and update: pairs that are mined, losses and metrics in loops."""
+    """The user's own Python between forward, backward and update: mining of pairs, losses and metrics in loops."""
     if case.device.is_used or case.stacks is None:  # with a device, its times have to say what the host holds up
         return None
     found = {phase: work for phase in COMPUTING if (work := case.stacks.own_work[phase]) is not None}
@@ -230,7 +230,7 @@ _MOST_NAMED = 3
 
 
 def _judge_rows_in_loop(case: Case) -> Finding | None:
-    """A loop of Python over samples or other rows, each with small operators of its own."""
+    """A Python loop over samples or other rows, with small operators for each row."""
     looped, step_ns = case.steps.looped, case.steps.mean_ns
     # With a device, its times have to say what the host holds up.
     if looped is None or looped.holds_batches or case.device.is_used:
