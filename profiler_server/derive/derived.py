@@ -24,8 +24,7 @@ from profiler_server.derive.store import Entry, find_store
 AT_ONCE_SLICES = 1_000_000
 """Slices of a rank above which long computations run in the background, so that the page does not wait."""
 MOST_SLICES = 20_000_000
-"""Slices of a rank above which a page gets no result at all: computing it takes gigabytes. The timeline has no such
-limit."""
+"""Slices of a rank above which a page gets no result, which would take gigabytes. The timeline has no limit."""
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -55,8 +54,7 @@ class Derived(Generic[P, T]):
         update_wrapper(self, compute)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T:
-        """Return the result for the files as they are now, however long it takes. Exceptions of the function pass
-        through."""
+        """Return the result for the files as they are now, however long it takes. Exceptions pass through."""
         return self.answer(self.ask(*args, **kwargs))
 
     def answer(self, asked: Asked[T]) -> T:
@@ -166,8 +164,7 @@ def _stamp(argument: object) -> Hashable:
 
 
 def count_slices(rank: RankRun) -> int:
-    """Return the number of rows of the table `slices`, or 0 if they cannot be counted. Reading the table raises the
-    reason."""
+    """Return the number of rows of the table `slices`, or 0 if they cannot be counted; reading raises the reason."""
     try:
         return rank.count_rows("slices")
     except (RunError, OSError, pa.ArrowException):

@@ -55,8 +55,7 @@ class Task:
 
 @dataclass(frozen=True)
 class SoFar(Generic[T]):
-    """The results so far, in rank order, of `total` ranks. With `is_whole` none is missing, but some may be seconds
-    old."""
+    """The results so far, in rank order, of `total` ranks. With `is_whole` none is missing; some may be old."""
 
     results: tuple[T, ...]
     total: int
@@ -129,8 +128,7 @@ class ManyRanks(Generic[T]):
         return self._renew(rank, find_store().keep(asked.key, asked.stamp, asked.compute))
 
     def read_task(self, task: Task) -> list[T]:
-        """Read the ranks of a task and keep the results on disk. The successor of a killed process goes on from these
-        results."""
+        """Read the ranks of a task and keep the results on disk, where a killed process's successor finds them."""
         with Store(most_bytes=0).held():
             asked = [self._derived.ask(RankRun(task.run_path, rank), task.number) for rank in task.ranks]
             return [self._derived.read(one) for one in asked]
@@ -220,8 +218,7 @@ class ManyRanks(Generic[T]):
             yield rank, find_store().put(missing[rank].key, missing[rank].stamp, result)
 
     def _share_out(self, run: Run, ranks: list[int], workers: Workers, number: int) -> Iterator[tuple[int, T]]:
-        """Read ranks in several processes. If a process is killed, find the rank that kills it, and mark that rank as
-        unreadable."""
+        """Read ranks in several processes. Find a rank that kills its process, and mark that rank as unreadable."""
         killers, size = 0, RANKS_PER_TASK
         while ranks and killers < MOST_KILLERS:
             tasks = [Task(run.path, tuple(ranks[at : at + size]), number) for at in range(0, len(ranks), size)]
@@ -256,8 +253,7 @@ def _make_safe(reading: Reading[T]) -> Callable[[RankRun, int], T]:
 
 
 def choose_processes(ranks: int) -> Workers:
-    """Return worker processes, as many as idle cores and memory allow, where the ranks are worth the start of
-    processes."""
+    """Return worker processes, as many as idle cores and memory allow, if the ranks are worth their start."""
     idle = max(count_cores() - round(os.getloadavg()[0]), 1)
     count = count_processes(-(-ranks // RANKS_PER_TASK), READER_BYTES, idle)
     return Processes(count, find_store().stopping) if ranks * (count - 1) >= ALONE_RANKS * count else Here()

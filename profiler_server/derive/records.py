@@ -50,8 +50,7 @@ def find_private() -> list[Path]:
 
 
 def make_root(root: Path) -> None:
-    """Make the folder. Raises PermissionError if other users can write there, RefusedError for a link, OSError
-    otherwise."""
+    """Make the folder. Raises PermissionError if other users can write there, RefusedError for a link, OSError."""
     private = _find_private()
     if private in (root, root.parent):
         private.mkdir(mode=0o700, exist_ok=True)
@@ -113,8 +112,7 @@ class _Sealed(Generic[T]):
                 yield record.result
 
     def write(self, places: Iterable[Path], stamp: str, result: T) -> None:
-        """Write a result to the first writable place. Raises TypeError, ValueError or OverflowError for an unsupported
-        result."""
+        """Write a result to the first writable place. TypeError, ValueError or OverflowError for an unsupported one."""
         raw = msgspec.msgpack.encode(_Record(digest_code(), stamp, result), enc_hook=_encode_array)
         any(write_file(place.parent, place.name, raw, self._opener) for place in places)
 
@@ -138,8 +136,7 @@ class Records(Generic[T]):
         return next((Entry(stamp, result) for result in found if self._is_sound(result)), None)
 
     def write(self, rank: RankRun, stamp: Hashable, result: T) -> None:
-        """Write the result of a whole rank if possible. A rank that still records is skipped: its result would soon be
-        old."""
+        """Write the result of a whole rank if possible, but not of a recording rank: it would soon be old."""
         try:
             if rank.lens == WHOLE and rank.state != "recording":
                 self._files.write(self._list_places(rank), shorten_stamp(stamp), result)

@@ -1,5 +1,4 @@
-"""Stamps of a run's files, which change whenever a file is written and open no file; and a check for runs that have
-ended."""
+"""Stamps of a run's files, which change with any file and open none; and a check for runs that have ended."""
 
 from __future__ import annotations
 
@@ -24,8 +23,7 @@ STAMPED_RANKS = 64
 """Ranks that a run's stamp covers: the first ranks of a larger run."""
 FEW_RANKS = 128
 LOOK_AGAIN_S = 1.5
-"""The greatest age of a kept stamp in seconds. It is shorter than the rest that a file needs before pages are cached by
-tag, so no cached page comes from an old stamp."""
+"""The greatest age of a kept stamp in seconds. Pages are cached only from files that rested for longer."""
 
 
 def stamp_run(run_path: Path) -> Stamp:
@@ -146,8 +144,7 @@ class _LinkError(Exception):
 
 
 def _list_entries(folder: Path, depth: int = 3) -> Iterator[Entry]:
-    """Yield path, times, size and number of every file and folder, in order. Hidden entries are skipped: caches of the
-    others."""
+    """Yield path, times, size and number of every file and folder, in order, without hidden entries (caches)."""
     with os.scandir(folder) as found:
         entries = sorted((entry for entry in found if not entry.name.startswith(".")), key=lambda entry: entry.name)
     for entry in entries:

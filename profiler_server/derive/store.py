@@ -154,8 +154,7 @@ class Store:
         self._has_orphans = True  # and no more: this may come at any moment, in any thread
 
     def part(self, make: Callable[[], T]) -> T:
-        """Return the object that a class or function makes without arguments. The store makes each object once and
-        keeps it."""
+        """Return the object that a class or function makes without arguments; it is made once and kept."""
         with self._lock:
             if make not in self._parts:
                 self._parts[make] = make()
@@ -169,8 +168,7 @@ class Store:
 
 
 def find_store() -> Store:
-    """Return the current store. Without a current store, open a new store, because a script usually asks more than
-    once."""
+    """Return the current store, or open a new store and keep it, because a script usually asks more than once."""
     held = HELD.get()
     if not isinstance(held, Store):
         held = Store()

@@ -30,16 +30,14 @@ SCAN_INTERVAL_S = 2.0
 SLICE_S = 0.1
 """Seconds for which the background reads runs before it lets a request for the list through."""
 WORTH_KEEPING = 50
-"""New summaries from which on the file of summaries is written again. Reading fewer runs again is faster than writing.
-"""
+"""New summaries that are worth writing the file of summaries. Fewer runs are read again faster."""
 CLEAR_STEPS = 50
 CLEAR_FRAC = 0.1
 """Relative difference between two runs of one script on one machine that is noise. Short runs differ by more."""
 KNOWN_CHANGES = 4
 """Earlier changes from run to run that suffice to know the usual difference between runs on this machine."""
 CLEAR_RATIO = 3.0
-"""A change is clear beyond this many times the median of the earlier changes: twice the standard deviation of normal
-values."""
+"""Multiple of the median earlier change beyond which a change is clear: two normal standard deviations."""
 _TRAILING_NUMBER = re.compile(r"[-_. ]*[0-9]+$")
 
 
@@ -120,8 +118,7 @@ class Catalog:
         self._is_closing = True
 
     def find_baseline(self, run_id: str) -> str | None:
-        """Return the id of the run that a run tries to improve: the run that it names, or else the previous run of its
-        script."""
+        """Return the id of the run that a run tries to improve: the named run, or else its script's previous run."""
         entry = self.list_runs().find(run_id)
         if entry is None:
             return None
@@ -153,8 +150,7 @@ class Catalog:
         return open_run(find_run(self.base_dir, name))
 
     def locate(self, run_id: str) -> Path:
-        """Return the directory of a run id. Raises RunNotFoundError if it is no run, or lies outside the base
-        directory."""
+        """Return the directory of a run id. Raises RunNotFoundError for no run, or outside of the base directory."""
         return locate_run(self.base_dir, run_id)
 
     def name_path(self, path: Path) -> str:

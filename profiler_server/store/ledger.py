@@ -42,8 +42,7 @@ class LedgerEntry:
 
 @dataclass(frozen=True)
 class TrackRecord:
-    """How good a rule's predictions were: of `cases`, `near` were within 15 % and `covered` were within the range
-    shown."""
+    """A rule's past predictions: of `cases`, `near` were within 15 % and `covered` were within the shown range."""
 
     cases: int
     near: int

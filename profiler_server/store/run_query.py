@@ -48,8 +48,7 @@ class RunQuery:
 
 @dataclass(frozen=True)
 class RunPage:
-    """One page of the selected runs. `page` is the nearest existing page number; `total` is the number of runs on all
-    pages."""
+    """One page of the selected runs. `page` is the nearest existing page; `total` counts the runs of all pages."""
 
     runs: tuple[RunEntry, ...]
     page: int

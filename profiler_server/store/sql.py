@@ -78,8 +78,7 @@ def connect(run: Run) -> duckdb.DuckDBPyConnection:
 
 
 def _open(rank: RankRun, table: str) -> ds.Dataset | pa.Table | None:
-    """Return the rows of a table, read lazily by the query. Under a lens, or where Arrow requires it, read all rows at
-    once."""
+    """Return the rows of a table, read lazily, or all at once under a lens or where Arrow requires it."""
     import pyarrow.dataset as ds  # takes a while, and no page needs it
 
     files = parts.find_files(rank.folder, table)

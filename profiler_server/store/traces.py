@@ -60,8 +60,7 @@ class TraceFile:
 
 
 class TraceFinder:
-    """A finder of traces among JSON files. It reads a file again only after a change. Not safe to use from two threads
-    at once."""
+    """A finder of traces among JSON files, which rereads only changed files. Not for two threads at once."""
 
     def __init__(self) -> None:
         self._seen: dict[JsonFile, TraceFile | None] = {}

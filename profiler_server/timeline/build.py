@@ -57,8 +57,7 @@ def level_file(level: int) -> str:
 
 
 class LevelWriter:
-    """A writer of the raw lanes and the levels above them. `room` is the buffer in which a lane of any length is
-    merged."""
+    """A writer of the raw lanes and the levels above. `room` is the buffer for merging a lane of any length."""
 
     def __init__(self, folder: Path, levels: list[int], scratch: Scratch, longest_lane: int) -> None:
         self._folder = folder
@@ -85,8 +84,7 @@ class LevelWriter:
             let_go(*self._room)
 
     def _merge(self, source: SliceColumns | Bins, rows: int, level: int) -> int:
-        """Merge a lane chunk by chunk into `room`. Return the number of its bins. A merged chunk is never larger than
-        the chunk."""
+        """Merge a lane chunk by chunk into `room`; no chunk grows. Return the number of bins."""
         at = 0
         for first in range(0, rows, _CHUNK_ROWS):
             chunk = source.cut(first, min(first + _CHUNK_ROWS, rows))
@@ -269,8 +267,7 @@ def _find_span(scratch: Scratch, counters: list[Series]) -> tuple[int, int]:
 
 
 def _choose_raw_level(scratch: Scratch) -> int:
-    """Choose the bin size of the raw tiles, so that even the densest stretch of the trace has a bounded number of
-    slices per tile."""
+    """Choose the bin size of the raw tiles that bounds the slices per tile even in the trace's densest stretch."""
     densest = 0.0
     for part in scratch.parts():
         for at in range(part.start, part.stop, _DENSITY_ROWS):

@@ -47,8 +47,7 @@ from profiler_server.timeline.store import Timeline
 SEAL_FILE = "seal.json"
 _PIECE_BYTES = 1 << 20
 _WHOLE_BYTES = 256 << 20
-"""Bytes above which only the beginning and the end of a file are checked, because opening a timeline waits for the
-check."""
+"""Bytes above which only the ends of a file are checked, because opening a timeline waits for the check."""
 _ENDS_BYTES = 8 << 20
 
 
@@ -90,8 +89,7 @@ def _sum_file(path: Path) -> tuple[int, int]:
 
 
 def _check_regular(path: Path) -> int:
-    """Return the size of a file. Raises BrokenSealError for anything but a regular file: others may block the reader or
-    redirect it."""
+    """Return a regular file's size. Raises BrokenSealError for others, which may block or redirect the reader."""
     found = os.lstat(path)
     if not stat.S_ISREG(found.st_mode):
         raise BrokenSealError(f"{path} is no regular file")
@@ -199,8 +197,7 @@ class TimelineCache:
         return max(found) if found else None
 
     def start(self, rank: RankRun) -> None:
-        """Build the timeline in the background, unless a build is running. `take_failure` returns the error of a failed
-        build."""
+        """Build in the background, unless a build is running. `take_failure` returns a failed build's error."""
         note_provisional()
         if self.find_progress(rank) is None:
             self._background.start(rank.whole.key, lambda: self.open(rank))

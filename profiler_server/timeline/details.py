@@ -103,8 +103,7 @@ def _find_counterpart(timeline: Timeline, own: dict[str, Any]) -> Iterator[Link]
 
 
 def _find_launched_inside(timeline: Timeline, own: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the device work that calls inside of a host slice launched. Work that the slice itself launched is left
-    out."""
+    """Return the device work launched by calls inside of a host slice, but not by the slice itself."""
     begin, end = own["start_ns"], own["start_ns"] + own["duration_ns"]
     calls = [
         row
@@ -153,8 +152,7 @@ _SHOWN_APART = {"id", "track", "depth", "start_ns", "duration_ns", "name", "cate
 
 @dataclass(frozen=True)
 class SliceDetails:
-    """One slice. `kind_*` cover all slices of its name and category; `links_left_out` is the number of links not
-    listed."""
+    """One slice. `kind_*` cover all slices of its name and category; `links_left_out` counts unlisted links."""
 
     place: Place
     track: int

@@ -288,8 +288,7 @@ def _find_stretch(timeline: Timeline, steps: StepWindow | None) -> tuple[int, in
 
 
 class _Launches:
-    """An index of slices by id, for the start of each flow. It has only slices with a thread; the others are not
-    written."""
+    """An index of slices by id, for the starts of flows. It has only slices with a thread, which are written."""
 
     def __init__(self, timeline: Timeline | None, threads: Int32s) -> None:
         empty = np.zeros(0, np.int64)

@@ -1,5 +1,4 @@
-"""Threads of an exported trace. Trace viewers expect slices of a thread to nest; a slice that does not goes to an extra
-thread."""
+"""Threads of an exported trace. Slices of a thread must nest in viewers; other slices get an extra thread."""
 
 from __future__ import annotations
 

@@ -32,8 +32,7 @@ def find_meeting_at(run: Run, timeline: Timeline, start: int, length: int, shown
 
 
 def view_meeting(run: Run, meeting: Meeting, shown: Collection[int]) -> list[dict[str, Any]]:
-    """Return the arrivals at a collective in rank order: shown ranks with the slice on their timeline, and some other
-    ranks."""
+    """Return the arrivals at a collective in order: shown ranks with their slice, and some other ranks."""
     ends = {meeting.arrivals[0].rank, meeting.arrivals[-1].rank, *shown}
     listed = [entry for place, entry in enumerate(meeting.arrivals) if entry.rank in ends or place < MOST_LISTED]
     return [

@@ -115,8 +115,7 @@ class AreaRow:
 
 @dataclass(frozen=True)
 class AreaSummary:
-    """The names of an area by time, at most `MOST_ROWS`. `left_out` describes the omitted names; it is empty without
-    any."""
+    """The names of an area by time, at most `MOST_ROWS`. `left_out` describes omitted names, "" without any."""
 
     slices: int
     total_ns: int

@@ -51,8 +51,7 @@ def view_meta(timeline: Timeline) -> Json:
 
 
 def _pack_names(names: list[str]) -> list[str | list[str | int]]:
-    """Pack runs such as "Step 7", "Step 8" into prefix, first number and count, because a long run has thousands of
-    them."""
+    """Pack runs such as "Step 7", "Step 8" into prefix, first number and count: a long run has thousands."""
     packed: list[str | list[str | int]] = []
     for (prefix, _), run in groupby(enumerate(names), key=_split_number):
         found = [name for _, name in run]
@@ -136,8 +135,7 @@ def _view_link(link: Link) -> Json:
 
 
 def view_path(timeline: Timeline, path: CriticalPath | None) -> Json:
-    """Return the pieces of a critical path as columns, with times since the origin. The lane is -1 for a piece without
-    a slice."""
+    """Return a critical path's pieces as columns, times since the origin. The lane is -1 without a slice."""
     if path is None:
         return {"starts": [], "ends": [], "lanes": []}
     lanes: dict[tuple[int, int], int] = {}

@@ -98,8 +98,7 @@ class Accounts:
 
 @derived(file="accounts")
 def account_trace(rank: RankRun) -> Accounts:
-    """Account a rank's trace in the way of each tool, and compare each whole with its sum. Raises as `RankRun.table`
-    does."""
+    """Account a rank's trace as each tool does, and compare wholes with sums. Raises as `RankRun.table` does."""
     steps = _list_step_accounts(rank)
     work = read_device_work(rank)
     devices = _list_device_accounts(work, rank) if work is not None and len(work) else ()
@@ -288,8 +287,7 @@ _LONGEST = 1000
 
 
 def read_completeness(rank: RankRun) -> str | None:
-    """Return `complete`, or the trace's gaps and impossible values; None if no trace was checked. Raises as `manifest`
-    does."""
+    """Return `complete`, or gaps and impossible values; None for an unchecked trace. Raises as `manifest` does."""
     found = rank.manifest.facts.get("completeness")
     return found[:_LONGEST] if isinstance(found, str) and found else None
 

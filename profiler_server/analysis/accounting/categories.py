@@ -85,8 +85,7 @@ def unite_each(starts: Ints, ends: Ints, masks: Mapping[str, Mask]) -> dict[str,
 
 
 def _walk(busy: dict[str, Intervals], starts: Ints, ends: Ints) -> dict[str, Ints]:
-    """Return the time of each category in each step. Intervals are subtracted once for all steps, and cut at step
-    borders last."""
+    """Return the time of each category in each step. Unions are cut at step borders only at the end."""
     left = unite(starts, ends)
     parts: dict[str, Ints] = {}
     for name, intervals in busy.items():

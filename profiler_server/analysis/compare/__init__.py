@@ -1,1 +1,1 @@
-"""Two runs set against each other."""
+"""Comparison of two runs."""

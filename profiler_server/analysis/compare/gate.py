@@ -47,8 +47,7 @@ from profiler_server.format import format_change, format_duration, format_number
 
 Kind = Literal["slower", "same", "faster", "unknown"]
 DETECTABLE = 0.05
-"""Slowdown that a comparison without a limit must be able to detect. If it could hide, the runs do not pass as equal.
-"""
+"""Slowdown that runs without a limit must be able to detect. If it could hide, they do not pass as equal."""
 MOST_NAMED = 3
 """Busy runs above which one sentence covers all of them."""
 MEAN_ALPHA = 0.01
@@ -201,8 +200,7 @@ def _name_rank(runs: Sequence[RunTimes]) -> str:
 
 
 def _find_leading(base: Sequence[RunTimes], new: Sequence[RunTimes]) -> PartChange | None:
-    """Return the phase with the largest change in the direction of all phases, or None if it is under a quarter of
-    their change."""
+    """Return the phase that changed most in the direction of all phases, or None if under a quarter of their change."""
     names = sorted({name for run in (*base, *new) for name in run.parts_ns})
     changes = {name: _average(new, name) - _average(base, name) for name in names}
     whole = sum(changes.values())
@@ -269,8 +267,7 @@ def _describe_main_thread(verdict: Verdict, estimate: Estimate) -> str:
 
 
 def _advise_pairs(verdict: Verdict, estimate: Estimate) -> str:
-    """Return advice on how many pairs would detect the limit, or its distance from the change if the limit is
-    detectable already."""
+    """Return how many pairs would detect the limit, or, if they already can, the limit's distance from the change."""
     limit = verdict.max_slowdown or DETECTABLE
     is_close = estimate.detectable <= limit and 0.0 < estimate.change < limit
     told = (1.0 + limit) / (1.0 + estimate.change) - 1.0 if is_close else limit
@@ -292,8 +289,7 @@ def _choose_parts(verdict: Verdict) -> list[PartChange]:
 
 
 def _name_parts(verdict: Verdict) -> str:
-    """Return the changed phases as words after the change of the median. Phases are of the mean step, because only
-    means add up."""
+    """Return the changed phases, to follow the median's change. Phases are of the mean step: only means add up."""
     named = _choose_parts(verdict)[:2]
     if named:
         return f"; in the mean step {' and '.join(_name_part(part) for part in named)}"
@@ -338,8 +334,7 @@ def find_cautions(base: Sequence[RunTimes], new: Sequence[RunTimes]) -> tuple[st
 
 
 def _name_busy(runs: Sequence[RunTimes]) -> list[str]:
-    """Return sentences on runs during which other programs kept the host busy. Many runs share one sentence with the
-    maximum."""
+    """Return sentences on runs whose host other programs kept busy. Many runs share a sentence with the maximum."""
     busy = [run for run in runs if name_load(run.name, run.others_cores, run.cores)]
     if len(busy) <= MOST_NAMED:
         return [caution for run in busy for caution in name_load(run.name, run.others_cores, run.cores)]
@@ -352,8 +347,7 @@ def _name_busy(runs: Sequence[RunTimes]) -> list[str]:
 
 
 def _find_mean_change(base: Sequence[RunTimes], new: Sequence[RunTimes]) -> tuple[str, ...]:
-    """Return a caution if the mean step clearly changed in the other direction than the median: a few long steps can
-    cause that."""
+    """Return a caution if the mean step clearly changed against the median: a few long steps can cause that."""
     if min(len(base), len(new)) < LEAST_RUNS or _find_unfit((*base, *new)):
         return ()
     middle, mean = _estimate(base, new, _medians, judge_pairs), _estimate(base, new, _means, compare_pairs)

@@ -46,8 +46,7 @@ class MeanDifference:
 
 
 def compare_stretches(a: Floats, b: Floats) -> MeanDifference:
-    """Compare the means of two time series by the means of their sections, because neighbouring values may be
-    dependent."""
+    """Compare the means of two time series by the means of sections, because neighbouring values may depend."""
     of_a, of_b = average_stretches(a), average_stretches(b)
     change = (float(b.mean()) if len(b) else 0.0) - (float(a.mean()) if len(a) else 0.0)
     if min(len(of_a), len(of_b)) < 2:

@@ -46,8 +46,7 @@ def read_batches(rank: RankRun, loader: int) -> BatchTimes | None:
 
 
 def estimate_batches(feed: Feed, selection: StepSelection, watched: Loader) -> BatchTimes | None:
-    """Return the cost of the items of a watched input: the time in `next()`, if the training thread makes the items
-    there."""
+    """Return the cost of a watched input's items: the time in `next()`, if the training thread makes them there."""
     fetched = feed.fetches[selection.regular]
     fed = fetched > 0
     if watched.reads_ahead is not False or not fed.any():
@@ -99,8 +98,7 @@ def _pivot(rows: pa.Table) -> BatchTimes | None:
 
 
 def _find_held(total: Floats, send: Floats | None, send_cpu: Floats) -> Floats:
-    """Return how long each batch occupies its worker. The worker's sending thread takes turns with its computing
-    thread."""
+    """Return how long each batch occupies its worker, whose sending and computing threads take turns."""
     if send is None:
         return total
     return np.maximum(total - send + np.minimum(send_cpu, send), send)

@@ -21,8 +21,7 @@ _MORE_COLUMNS = ("detailed", "loader", "fetches", "probed")
 
 @dataclass(frozen=True)
 class Feed:
-    """One loader from the steps' side: arrays with one value per training step. `loader` is None if the loader is not
-    known."""
+    """One loader as seen by the steps: arrays by training step. `loader` is None if the loader is not known."""
 
     loader: int | None
     wait_ns: Ints

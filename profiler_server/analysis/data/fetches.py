@@ -44,8 +44,7 @@ def read_making(rank: RankRun, loader: int) -> Making | None:
 
 
 def read_own_making(rank: RankRun, loader: int) -> OwnMaking | None:
-    """Compare fetches with the work on the same batches in the training process, or return None if too few can be
-    matched."""
+    """Compare fetches with batch work in the training process, or return None if too few can be matched."""
     rows, fetches = read_work(rank, loader), _read_fetches(rank, loader)
     rows = rows.filter(pc.less(rows["replica"], 0))
     batches, place = np.unique(number_batches(rows), return_inverse=True)

@@ -237,8 +237,7 @@ def _calibrate(model: LoopModel, step_ns: float) -> tuple[LoopModel, float]:
 
 
 def _fit(change: Callable[[float], LoopModel], ends: tuple[float, float], step_ns: float) -> tuple[LoopModel, float]:
-    """Find the figure between two ends at which the simulated step, which grows with the figure, equals the measured
-    step."""
+    """Find the figure between two ends with which the simulated step, growing with it, equals the measured step."""
     low, high = ends
     for _ in range(_CALIBRATION_ROUNDS):
         middle = (low + high) / 2

@@ -72,8 +72,7 @@ class TransformTimes:
 
 @dataclass(frozen=True)
 class SlowItem:
-    """A row of work with a slow item, and the times of that row. `item` is the index of its slowest item in the
-    dataset, if known."""
+    """A row of work with a slow item, and the row's times. `item` is the item's index in the dataset, if known."""
 
     stage: str
     detail: str

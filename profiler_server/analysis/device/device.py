@@ -220,8 +220,7 @@ def _measure_busy(kernels: _Kernels) -> float | None:
 
 
 def _measure_sm(kernels: _Kernels) -> float | None:
-    """Return the time in which the multiprocessors were filled, or None if the trace lacks the data (as ROCm traces
-    do)."""
+    """Return the time in which the multiprocessors were filled, or None if the trace (of ROCm, say) lacks it."""
     known = ~np.isnan(kernels.blocks_per_sm)
     if len(known) and not known.any():
         return None
@@ -259,8 +258,7 @@ def _find_launches(ids: Ints, wanted: Ints) -> Ints:
 
 
 def _read_args(args: pa.DictionaryArray) -> tuple[Floats, Floats]:
-    """Return blocks per SM and occupancy of each row, NaN where the trace lacks them. Each distinct text is parsed
-    once."""
+    """Return blocks per SM and occupancy of each row, NaN if the trace lacks them. Equal texts are parsed once."""
     indices = np.asarray(args.indices.fill_null(-1).to_numpy(), np.int64)
     blocks, occupancy = np.full((2, len(args.dictionary) + 1), np.nan)
     for code in np.unique(indices[indices >= 0]).tolist():

@@ -101,8 +101,7 @@ def summarize_launches(work: DeviceWork) -> Launches | None:
 
 
 def trace_queue(work: DeviceWork) -> QueueLength:
-    """Return the queue length over time: plus 1 at the start of a launch call, minus 1 when its work starts (not before
-    its launch)."""
+    """Return the queue length over time: plus 1 at a launch call, minus 1 when its work starts, but not earlier."""
     known = work.pick(work.launch_ns >= 0)
     times = np.concatenate([known.launch_ns, np.maximum(known.start_ns, known.launch_ns)])
     changes = np.repeat(np.array([1, -1], np.int64), len(known))

@@ -22,8 +22,7 @@ _COLUMNS = ("start_ns", "source", "metric", "value")
 
 @dataclass(frozen=True)
 class StepScale:
-    """Converts times to positions on an axis of training steps: step 7 is from 7.0 to 8.0. Without steps the unit is
-    seconds."""
+    """A converter of times to positions on an axis of steps: step 7 is from 7.0 to 8.0. Without steps: seconds."""
 
     number: Ints
     start_ns: Ints
@@ -39,8 +38,7 @@ class StepScale:
         return "step" if len(self.number) else "s"
 
     def place(self, times_ns: Ints) -> Floats:
-        """Return the position of each time. A time between two steps is at their border; a time outside of all steps is
-        NaN."""
+        """Return the position of each time: the border for times between steps, NaN outside of all steps."""
         if not len(self.number):
             return times_ns / 1e9
         knots = np.stack([self.start_ns, self.end_ns], axis=1).reshape(-1)

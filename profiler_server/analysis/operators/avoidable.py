@@ -35,12 +35,10 @@ from profiler_server.facts.steps import AnomalyWork, LoopedPhase, LoopedRows, Sl
 
 LOOPED_PHASES = ("forward", "backward")
 _TAKEN_IN = ("h2d", "forward", "backward")
-"""Phases in which rows may be taken out: also before the first module, and in the backward if each sample has gradients
-of its own."""
+"""Phases in which loops take out rows: also before the first module, and in backwards with gradients by sample."""
 _TAKING = ("aten::select", "aten::index", "aten::slice")
 _RECURRENT = tuple(f"aten::{kind}{form}" for kind in ("gru", "lstm", "rnn_tanh", "rnn_relu") for form in ("", "_cell"))
-"""Operators of recurrent networks. They, or the code that calls them, loop over time, where each step needs the
-previous one."""
+"""Operators of recurrent networks. Their loops over time are unavoidable: each step needs the step before."""
 _FUSED_RECURRENT = "aten::mkldnn_rnn_layer"
 """An operator that loops over time itself, without an operator call per time step."""
 _LAYERS = ("aten::linear", "aten::matmul", "aten::conv1d", "aten::conv2d", "aten::conv3d")
@@ -54,8 +52,7 @@ _SUMMED = ("count", "self_ns", "flops", "moved_bytes")
 
 @dataclass(frozen=True)
 class _Group:
-    """Calls of one operator with one input shape, as means per step. `rounds` is per batch; `least_ns` is of the
-    shortest step."""
+    """Calls of one operator with one input shape, as means per step. `rounds` is per batch, `least_ns` per step."""
 
     phase: str
     name: str
@@ -102,8 +99,7 @@ def find_looped_rows(
 
 
 def _choose_rows(taken: Sequence[_Group], batch_size: int | None) -> int:
-    """Return the number of rows in the loop: the batch size if it fits, else rows of a matrix rather than single
-    numbers."""
+    """Return the rows of the loop: the batch size if it fits, else rows of a matrix rather than single numbers."""
     lengths = [group.shapes[0][0] for group in taken]
     if batch_size is not None and batch_size in lengths:
         return batch_size
@@ -111,14 +107,12 @@ def _choose_rows(taken: Sequence[_Group], batch_size: int | None) -> int:
 
 
 def _is_of_some(group: _Group, rows: int) -> bool:
-    """Return whether the inputs are vectors of at most `rows` numbers, such as rows of one class. Each call has other
-    shapes."""
+    """Return whether inputs are vectors of at most `rows` numbers, such as one class. Shapes differ by call."""
     return bool(group.shapes) and all(len(shape) == 1 and shape[0] <= rows for shape in group.shapes)
 
 
 def _holds_batches(groups: Sequence[_Group], rows: int, batch_size: int) -> bool:
-    """Return whether whole batches pass through layers in the loop, or through any operator if the loop is not over
-    samples."""
+    """Return whether batches pass through layers in the loop, or any operator if the loop is not over samples."""
     firsts = {shape[0] for group in groups for shape in group.shapes if len(shape) > 1}
     return batch_size > 1 and (
         batch_size in _find_leading(groups, _LAYERS) or (rows != batch_size and batch_size in firsts)
@@ -171,8 +165,7 @@ def _takes_rows(group: _Group, batch_size: int | None) -> bool:
 
 
 def _may_take_columns(group: _Group) -> bool:
-    """Return whether columns, such as time steps, may have been taken instead: their number equals or divides the
-    number of calls."""
+    """Return whether the loop may be over columns, such as time steps: their number divides the number of calls."""
     rows, *others = group.shapes[0]
     if group.rounds == rows:
         return rows in others
@@ -229,8 +222,7 @@ def _sum(rows: pa.Table, name: str) -> int:
 
 _NAME = "_slow_conv"
 _EVEN_CHANNELS = 80
-"""The E of two programs, measured on two virtual cores: 2.2 ns for a number of the matrix, 72 GFLOP/s in its product.
-"""
+"""The measured E of two programs on two virtual cores: 2.2 ns for a matrix number, 72 GFLOP/s in the product."""
 _PRODUCT_SAVED_FRAC = 0.5
 _USUAL_CHANNELS = 64
 """Assumed channels if the shapes were not recorded."""
@@ -251,8 +243,7 @@ def find_slow_convolutions(rank: RankRun) -> SlowConvolutions:
 
 
 def _read_channels(shapes: str | None) -> int:
-    """Return the number of output channels, read from the weights: the last input with as many dimensions as the first
-    input."""
+    """Return the output channels of the weights: the last input with as many dimensions as the first input."""
     try:
         inputs = json.loads(shapes or "")
         return int([shape for shape in inputs if len(shape) == len(inputs[0])][-1][0])

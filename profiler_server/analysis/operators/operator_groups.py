@@ -33,8 +33,7 @@ NO_MODULE = "(outside of every module)"
 
 @dataclass(frozen=True)
 class GroupTable:
-    """One grouping. `steps` are the training steps that the figures cover. `outside` is true if some work ran outside
-    of all steps."""
+    """One grouping. Its figures cover the training steps `steps`. `outside` marks work outside of all steps."""
 
     rows: pa.Table
     measure: Measure

@@ -22,8 +22,7 @@ from profiler_server.derive.derived import derived
 from profiler_server.facts.results import KernelRow, OperatorRow
 
 OPERATOR_MEASURES = ("count", "total_ns", "self_ns", "device_total_ns", "device_self_ns", "flops", "moved_bytes")
-"""Columns that `sum_operators` sums. `flops` and `moved_bytes` cover the rows with a known value, and are null without
-any."""
+"""Columns that `sum_operators` sums. `flops` and `moved_bytes` skip unknown rows, and are null without any other."""
 
 KERNEL_KEYS = ("name", "operator", "device", "stream", "grid", "block")
 """Key columns of the kernel table: a kernel, its launching operator, and where and in which shape it ran."""
@@ -57,8 +56,7 @@ def summarize_operators(rank: RankRun) -> tuple[OperatorRow, ...]:
 
 
 def summarize_types(rank: RankRun) -> tuple[TypeRow, ...]:
-    """Return one row per family of operators, in the order of `summarize_operators`. Raises as `summarize_operators`
-    does."""
+    """Return one row per family of operators, in the order of `summarize_operators`, and with the same errors."""
     return tuple(TypeRow(**row) for row in sum_types(_sum_names(rank)).to_pylist())
 
 
@@ -137,7 +135,7 @@ def sum_types(operators: pa.Table) -> pa.Table:
 def sum_kernels(kernels: pa.Table, by: Sequence[str] = KERNEL_KEYS) -> pa.Table:
     """Sum per key: the keys, count, total_ns, mean_ns, min_ns, max_ns, occupancy_frac, tensor_core; longest first.
 
-    The occupancy is the mean weighted by time, Σ(occupancy · total) / Σ total, over the rows where it is known.
+    The occupancy is the mean weighted by time, Σ(occupancy · total) / Σ total, over rows with a known occupancy.
     """
     total = pc.cast(kernels["total_ns"], pa.float64())
     occupancy = kernels["occupancy_frac"]
@@ -173,8 +171,7 @@ def _sort(data: pa.Table, measures: Sequence[str], keys: Sequence[str]) -> pa.Ta
 
 @dataclass(frozen=True)
 class DeviceStep:
-    """Device work of one step. `total_ns` is from the first start to the last end; `wait_ns` is the part of it that is
-    not busy."""
+    """Device work of one step. `total_ns` is from first start to last end, and `wait_ns` its time without work."""
 
     step: int
     count: int

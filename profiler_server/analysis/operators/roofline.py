@@ -22,8 +22,7 @@ from profiler_server.analysis.tables import find_rows
 
 @dataclass(frozen=True)
 class Part:
-    """One model of device. Peaks are in 10^12 operations per second and 10^9 bytes per second; None for an unsupported
-    precision."""
+    """One device model. Peaks are in 10^12 operations and 10^9 bytes per second; None for a missing precision."""
 
     name: str
     pattern: str
@@ -100,8 +99,7 @@ def find_part(device: str) -> Part | None:
 KEYS = ("name", "type", "precision")
 _PRECISIONS = (("bfloat16", "bf16"), ("half", "fp16"), ("double", "fp64"), ("float8", "fp8"), ("float", "fp32"))
 _AS_FP32 = ("int", "list")
-"""Types that are treated as FP32: integers, which run beside FP32, and lists of tensors, whose types the trace lacks.
-"""
+"""Types treated as FP32: integers, which run beside FP32, and lists of tensors, whose types the trace lacks."""
 
 
 @dataclass(frozen=True)

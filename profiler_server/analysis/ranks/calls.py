@@ -112,8 +112,7 @@ def _encode(column: pa.ChunkedArray) -> tuple[list[str], Ints]:
 
 
 def _count_before(kind: Ints, step: Ints) -> Ints:
-    """Return the number of earlier calls of the same kind and step, because ranks may begin to record at different
-    steps."""
+    """Return the number of earlier calls of the kind in the step. Ranks may begin to record at different steps."""
     order = np.lexsort((np.arange(len(kind)), step, kind))
     begins = np.ones(len(kind), np.bool_)
     begins[1:] = (np.diff(kind[order]) != 0) | (np.diff(step[order]) != 0)

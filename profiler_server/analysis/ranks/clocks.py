@@ -57,8 +57,7 @@ def measure_spread(times_ns: Ints | Floats, percent: float) -> float:
 
 
 def _fit_drift(times: Ints, left: Floats) -> float:
-    """Fit a line through the remainder after the offset. Calls far from the line are left out: they ended late by
-    chance."""
+    """Fit a line through the remainder after the offset, without far-off calls, which ended late by chance."""
     if len(times) < ENOUGH_CALLS or not np.ptp(times):
         return 0.0
     kept = np.ones(len(times), np.bool_)

@@ -151,8 +151,7 @@ def _of_call(reduce: np.ufunc, matched: Matched, values: Ints) -> Ints:
 
 
 def _find_last(matched: Matched, lateness: Ints) -> Mask:
-    """Return a mask of the rows whose rank came last to the call, by lateness if measured, else by time. The first of
-    equals is last."""
+    """Return a mask of the rows whose rank came last, by lateness if measured, else by time; the first of equals."""
     call = matched.call
     order = np.lexsort((-np.arange(len(call)), lateness, call))
     latest = np.full(matched.count, -1, np.int64)
@@ -172,8 +171,7 @@ def _find_last(matched: Matched, lateness: Ints) -> Mask:
 
 @dataclass(frozen=True)
 class _Joined:
-    """One row per call and rank. `members` is the number of ranks that made the call, or 1 if a rank's call is not
-    recorded."""
+    """One row per call and rank. `members` is the number of calling ranks, or 1 if a rank's call is unrecorded."""
 
     duration_ns: Ints
     bytes: Ints
@@ -243,8 +241,7 @@ def find_slow_call(ranks: Sequence[RankSummary]) -> SlowCall | None:
 
 
 def find_slowest(matched: Matched, step_ns: float, stood: Sequence[int] = ()) -> SlowCall | None:
-    """Return the call with the largest excess over its expected time, if large, without steps in which the job stood
-    still."""
+    """Return the call with the largest excess over its expected time, if large, without steps of a standstill."""
     wanted = (count_members(matched) > 1) & find_attended(matched) & (matched.bytes > 0) & (matched.step >= 0)
     wanted &= np.array([is_meeting(name) for _, name in matched.kinds], np.bool_)[matched.kind]
     wanted &= ~np.isin(matched.step, list(stood))
@@ -283,8 +280,7 @@ def _compare(matched: Matched, own: Ints, times: Floats) -> Iterator[SlowCall]:
 
 
 def _expect(place: _Place, others: Sequence[_Place]) -> float:
-    """Return the longest expected time of a call at the usual speed of others, if possible of calls with at least as
-    many bytes."""
+    """Return the longest expected time of a call at the usual speed of others, preferably of no smaller calls."""
     longer = [other for other in others if other.bytes >= place.bytes]
     chosen = longer if len(longer) >= LEAST_OTHERS else others
     return float(np.median([other.transfer_ns * max(1.0, place.bytes / other.bytes) for other in chosen]))

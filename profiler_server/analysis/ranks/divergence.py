@@ -278,8 +278,7 @@ def _find_first_difference(members: Sequence[Calls]) -> int | None:
 
 
 def _choose_met(there: Mapping[int, Calls], place: int, step: int) -> list[int]:
-    """Return the ranks that called the right collective: the majority, or in a tie the ranks that did as in the
-    previous step."""
+    """Return the ranks with the right call: the majority, or in a tie the ranks that did as in the previous step."""
     did = {rank: (int(calls.step[place]), int(calls.kind[place])) for rank, calls in there.items()}
     usual = [rank for rank, calls in there.items() if _does_usual(calls, place, step)]
     counts = Counter(did.values()).most_common()
@@ -299,8 +298,7 @@ def _does_usual(calls: Calls, place: int, step: int) -> bool:
 
 
 def _has_left_out(calls: Calls, place: int, step: int, left_out: int) -> bool:
-    """Return whether a rank skipped a call: its next call is the one that followed, or was in its position, in the
-    previous step."""
+    """Return whether a rank's next call shows that it skipped a call, by comparison with the previous step."""
     if int(calls.step[place]) > step:
         return True
     usual, within, did = calls.find_usual(step), place - int(np.searchsorted(calls.step, step)), int(calls.kind[place])

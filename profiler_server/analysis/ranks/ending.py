@@ -32,8 +32,7 @@ _LOST = re.compile(
 )
 """Errors that PyTorch raises on a rank whose peer has gone. A script's own TimeoutError does not match."""
 _FROM_OUTSIDE = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
-"""Signals that launchers and people send to end ranks. Other signals come from a fault of the rank or from the system.
-"""
+"""Signals from launchers and people. Other signals come from a fault of the rank or from the system."""
 
 
 @dataclass(frozen=True)
@@ -151,8 +150,7 @@ def _slept(dead: RankEnd, lost: Sequence[RankEnd]) -> bool:
 
 
 def _find_behind(dead: Sequence[RankEnd], lost: Sequence[RankEnd]) -> Stop | None:
-    """Return the ranks that a launcher ended before they entered the collective in which the others' communication
-    failed."""
+    """Return the ranks that a launcher ended before they entered the collective that failed on the others."""
     behind = explain_counts([end.place for end in (*dead, *lost) if end.place is not None])
     if behind is None or not {place.rank for place in behind.missing} <= {end.rank for end in dead}:
         return None

@@ -116,8 +116,7 @@ class Meeting:
 
 @dataclass(frozen=True)
 class LeftOut:
-    """`ranks` skipped a collective that other ranks entered. `then` are the ranks that a signal ended, with the
-    signal's number."""
+    """`ranks` skipped a collective that other ranks entered. `then` are ranks ended by a signal, and its number."""
 
     ranks: tuple[int, ...]
     meeting: Meeting

@@ -49,8 +49,7 @@ class _Group:
     silent: set[int] = field(default_factory=set)
 
     def has_entered(self, rank: int, number: int) -> bool:
-        """Return whether a rank entered this call. Calls are numbered in order, so a rank with a later number has
-        entered it."""
+        """Return whether a rank entered this call or a later one: calls are numbered in order."""
         return max(self.calls.get(rank, ()), default=-1) >= number or self.entered.get(rank, -1) >= number
 
     def list_open(self) -> list[int]:
@@ -122,8 +121,7 @@ def _explain(group: _Group, sequence: int, dumped: Sequence[int]) -> Hang:
 
 
 def _describe(call: Call) -> str:
-    """Return name and size, in which calls must agree to match. Gathers have no size, because ranks may gather
-    different sizes."""
+    """Return name and size, which must agree for calls to match. Gathers have no size: sizes may differ."""
     if not call.shapes or any(part in call.name for part in ("gather", "scatter", "all_to_all")):
         return call.name
     return f"{call.name} of {call.shapes} {call.dtype}".strip()

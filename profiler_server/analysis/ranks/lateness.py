@@ -108,8 +108,7 @@ class Lateness:
         return steps, np.where(np.isfinite(late), late, 0.0).T
 
     def sum_most(self, value: Floats) -> float:
-        """Sum a value over the meetings of each group and step, take the largest group of each step, and return the
-        total."""
+        """Sum a value by group and step, and return the total of each step's largest group."""
         steps, place = np.unique(self.step, return_inverse=True)
         most = np.zeros(len(steps))
         for chosen in self._list_groups():
@@ -117,7 +116,7 @@ class Lateness:
         return float(most.sum())
 
     def sum_blame(self) -> Floats:
-        """Return for each rank the total time by which it came after the second-last rank, where it came last."""
+        """Return for each rank the total time between the second-last rank and this rank, where this rank came last."""
         steps, place = np.unique(self.step, return_inverse=True)
         group = self.group if self.group is not None else np.zeros(len(place), np.int64)
         cell = self.last.astype(np.int64) * len(steps) + place

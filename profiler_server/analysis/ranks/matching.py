@@ -148,8 +148,7 @@ def is_awaited_later(waiting_ns: Ints, duration_ns: Ints) -> Mask:
 
 
 def _number_calls(kind: Ints, step: Ints, number: Ints) -> tuple[Ints, int]:
-    """Return equal numbers for rows that agree in all three values. Two rounds are needed because the product may
-    overflow."""
+    """Return equal numbers for rows that agree in all three, in two rounds because the product may overflow."""
     if not len(kind):
         return kind, 0
     call = kind
@@ -220,8 +219,7 @@ def _leave_within_a_step(common: Meetings) -> bool:
 
 
 def _meet_in_most(found: Matched, commons: Sequence[Meetings | None]) -> bool:
-    """Return whether the ranks met in the group with the most meetings. A few meetings of another group are then no
-    counter-evidence."""
+    """Return whether the ranks met in the group with the most meetings, which outweighs a few in another group."""
     known = [common for common in commons if common is not None]
     largest = max(known, key=lambda common: common.end_ns.shape[1], default=None)
     return largest is not None and not _find_apart(found, largest)
@@ -312,8 +310,7 @@ def _differ(found: Matched, places: Ints) -> Mask:
 
 
 def _miss(begin_ns: Ints, end_ns: Ints) -> Mask:
-    """Return a mask of the ranks that are outside of the collectives while the first rank is inside, or leave them at
-    other times."""
+    """Return a mask of ranks outside of the collectives while the first is inside, or that leave at other times."""
     alignment = align_clocks(end_ns)
     if alignment is None:
         return np.zeros(len(end_ns), np.bool_)

@@ -64,8 +64,7 @@ class RankClock:
         return self.anchor_ns + round(since / (1 + self.drift))
 
     def behind(self, between: RankClock) -> RankClock:
-        """Return this rank's clock relative to the first rank, through a rank between them that is aligned with the
-        first."""
+        """Return this rank's clock relative to the first rank, through a rank aligned with both."""
         if between.known == "reference":
             return self
         onto = int(between.place(np.array([self.anchor_ns + self.shift_ns], np.int64))[0])
@@ -157,8 +156,7 @@ class Meeting:
 
 
 def find_meeting(ranks: Sequence[RankSummary], rank: int, start_ns: int, duration_ns: int) -> Meeting | None:
-    """Return the collective of a rank's call with these times, or None if it is no collective or only this rank called
-    it."""
+    """Return the collective of a rank's call with these times, or None for another call or a single caller."""
     matched = match_ranks(ranks)
     if rank not in matched.ranks:
         return None
@@ -213,8 +211,7 @@ def _read_detailed(rank: RankRun) -> set[int]:
 
 
 def choose_example(ranks: Sequence[RankSummary]) -> Example | None:
-    """Return the slowest rank and the ranks that wait longest, with a typical step of theirs; None for fewer than two
-    ranks."""
+    """Return the slowest rank and the longest waiting ranks, with a typical step; None for fewer than two ranks."""
     known = [rank.rank for rank in ranks if rank.steps]
     if len(known) < 2:
         return None

@@ -28,8 +28,7 @@ from profiler_server.facts.job import (
 
 
 def find_causes(together: StepsTogether, late: Mask) -> tuple[Cause, ...]:
-    """Return the causes with more time than the median of the ranks in the cells of `late` (ranks, steps), the longest
-    first."""
+    """Return what took longer than the median of the ranks in the cells of `late` (ranks, steps), longest first."""
     count = int(late.sum())
     if not count:
         return ()

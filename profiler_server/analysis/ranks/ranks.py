@@ -32,7 +32,7 @@ from profiler_server.facts.ranks import MOST_RANKS, RankFigures
 
 MOST_CALLS_OF_ALL = 1 << 21
 LEAST_CALLS = 512
-"""The smallest number of collectives that are read of each rank."""
+"""The fewest collectives to read of each rank; the constant before it is the most of all ranks together."""
 OWN_PHASES = tuple(name for name in PHASE_NAMES if name != "communication")
 _COLUMNS = (
     *(
@@ -184,8 +184,7 @@ def _read_steps(rank: RankRun, state: RunState, most_calls: int) -> RankSummary:
 
 
 def read_device(rank: RankRun) -> DeviceTimes | None:
-    """Return the device times of a rank's detailed windows, or None without any. Large traces take seconds the first
-    time."""
+    """Return the device times of a rank's detailed windows, or None. Large traces take seconds the first time."""
     try:
         return summarize_device(rank)
     except RunError:

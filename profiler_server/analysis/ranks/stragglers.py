@@ -1,5 +1,4 @@
-"""The rank that the others wait for, how sure that is, and the cause within its step: the one answer for rules and
-pages."""
+"""The rank that the others wait for, how sure that is, and the cause: the one answer for rules and pages."""
 
 from __future__ import annotations
 
@@ -56,8 +55,7 @@ PRECEDENCE: tuple[tuple[type[RankVerdict], ...], ...] = (
     (Unsure,),
     (Alike,),
 )
-"""Of several verdicts that hold, the first in this order is returned. Of two causes of a pipeline, the one with the
-larger gain."""
+"""The first verdict in this order wins. Of two causes of a pipeline, the one with the larger gain wins."""
 _PLACES: Mapping[type[RankVerdict], int] = {kind: at for at, kinds in enumerate(PRECEDENCE) for kind in kinds}
 
 

@@ -18,8 +18,7 @@ from profiler_server.diagnosis.limits.facts import MOST_FRAC
 MOST_STEPS = 512
 """Compared steps. Of longer runs a half, a fourth and so on of the steps is used, the same steps on every rank."""
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-"""A multiplier that spreads step numbers evenly: multiples of the golden ratio are even for any distance between steps.
-"""
+"""A multiplier from the golden ratio, which spreads step numbers evenly for any distance between steps."""
 MOST_CELLS = 1 << 20
 """The largest number of ranks times steps. With more ranks, fewer steps are compared."""
 COMMUNICATION = PHASE_NAMES.index("communication")

@@ -151,8 +151,7 @@ def _number_nodes(window: Window, points: Points) -> _Draft:
 
 
 def _order_points(points: Points) -> Ints:
-    """Return the time at which each point is passed: the end of a wait, and never before the previous point of the
-    thread."""
+    """Return the time at which each point is passed: a wait's end, and never before the thread's previous point."""
     passed = np.where(points.kind >= WAIT, points.end_ns, points.begin_ns)
     for track in np.unique(points.track):
         mine = points.track == track

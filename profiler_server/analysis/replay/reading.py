@@ -51,8 +51,7 @@ def shorten_products(trial: Trial) -> Gain | None:
 
 
 def join_update(trial: Trial) -> Gain | None:
-    """One fused update instead of a loop over tensors: a tenth of its host time, with the same bytes moved by its
-    kernels."""
+    """One fused update instead of a loop over tensors: a tenth of its host time; its kernels move the same bytes."""
     window = trial.window
     host = trial.host_between(trial.updates)
     launched = np.where(window.launch >= 0, window.launch, 0)

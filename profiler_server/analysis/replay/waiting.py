@@ -166,11 +166,9 @@ class Streams:
     end_ns: Floats
 
     def find_awaited(self, begin_ns: float, end_ns: float) -> int | None:
-        """Return the work of this stream that a call with these times waited for, or None if it cannot have waited
-        here.
+        """Return the work of this stream that a call with these times waited for, or None.
 
-        That is the last work launched before the call. If it ended after the call, it is the last work that ended
-        during the call.
+        That is the last work launched before the call, or, if it ended after the call, the last that ended during it.
         """
         last = int(np.searchsorted(self.launch_ns, begin_ns)) - 1
         if last < 0:

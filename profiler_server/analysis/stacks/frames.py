@@ -97,7 +97,7 @@ class Frame:
 
 
 def parse_frame(line: str) -> Frame:
-    """Parse a line of a stack. A line that is no frame gets a name that says so."""
+    """Parse a line of a stack. An unreadable line gets a name that marks it as unreadable."""
     if len(line) > _LONGEST_LINE:
         line = line[:_LONGEST_NAME] + line[-_LONGEST_FILE - _LONGEST_NUMBER :]
     if not line.isprintable():  # signs that turn the direction of writing are among those

@@ -104,8 +104,7 @@ def _share_functions(weights: Weights) -> dict[Function, float]:
 
 
 def name_phase(weights: Weights, loop: frozenset[Function], is_told: bool = True) -> tuple[NamedFunction, ...]:
-    """Return the functions of a phase of the training thread, the longest first. `is_told` is true if the loop is no
-    guess."""
+    """Return the functions of the training thread's phase, the longest first. `is_told`: the loop is no guess."""
     found = name_entries({(stack, find_entry(stack, loop)): samples for stack, samples in weights.items()})
     is_enough = sum(weights.values()) >= LEAST_SAMPLES
     return tuple(entry for entry in found if is_enough or (is_told and entry.low_frac >= SURE_NAME_FRAC))
@@ -152,8 +151,7 @@ def _unwrap(named: Sequence[tuple[_Name, int]]) -> Iterator[tuple[_Name, int]]:
 
 
 def _find_entrances(entries: Mapping[tuple[tuple[Frame, ...], int], int]) -> frozenset[Function]:
-    """Return the user's methods with names of the language itself, such as `__getitem__`, through which libraries call
-    user code."""
+    """Return the user's methods with names of the language, such as `__getitem__`, which libraries call."""
     return frozenset(
         frame.function
         for stack, _ in entries

@@ -61,8 +61,7 @@ class Stacks:
         return Part(names[0], weights.total(), name_stage(weights))
 
     def count_through(self, phase: str, name: str, file: str) -> tuple[int, int]:
-        """Return the samples of a phase in or below a function of a file with this ending, and all samples of the
-        phase."""
+        """Return a phase's samples in or below a function of a file with this ending, and all its samples."""
         weights = self.phases.get(phase, {})
         through = (
             samples

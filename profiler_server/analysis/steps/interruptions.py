@@ -186,8 +186,7 @@ BY_ITSELF = ("outlier", "starvation", "drift")
 _ASKED = {"option": "chosen by the option window", "control": "asked for while the run recorded"}
 _BY_DEFAULT = "the default steps of the option window"
 DEFAULT_STEPS = (10, 12)
-"""The default window, for scripts that set none. Ranks do not record who set a window, so such a window is always
-called default."""
+"""The default window of a script that sets none. Ranks do not record who set it, so it is called default."""
 
 
 @dataclass(frozen=True)

@@ -29,8 +29,7 @@ REPLICATED = (GATHER, SCATTER, SEPARATE, CLIP)
 
 @dataclass(frozen=True, order=True)
 class Operation:
-    """One operation of the schedule that every replica of the pipeline follows. `sequence` is its number within its
-    kind."""
+    """One operation of the schedule that every replica follows. `sequence` is its number within its kind."""
 
     kind: str
     sequence: int
@@ -222,8 +221,7 @@ class _Reader:
             self.schedule.after[transfer].add(self._row(operation.kind, sequence - 1, operation.stage))
 
     def _hold_first_backward(self, stage: int, computed: Sequence[int]) -> None:
-        """Make the first transfers of the backward wait for the second-last forward before it, with which they are
-        launched."""
+        """Make the backward's first transfers wait for the second-last forward before it, which launches them."""
         kinds = [self.job.operations[row].kind for row in computed]
         first = kinds.index(BACKWARD) if BACKWARD in kinds else 0
         if first < 2:
@@ -254,8 +252,7 @@ class _Reader:
         return list(chosen.values())
 
     def _end_step(self, stage: int, computed: np.ndarray) -> None:
-        """Chain the operations after the last computation: garbage collection, gradients of norms and embeddings,
-        reduction, update."""
+        """Chain what follows the last computation: garbage collection, norms and embeddings, reduction, update."""
         last = int(computed[int(np.argmax(self.end[computed]))])
         scatter = self.job.find((SCATTER,), stage).tolist()
         rows = [*self._rows_of(COLLECT, stage)]

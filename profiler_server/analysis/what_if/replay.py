@@ -33,8 +33,7 @@ from profiler_server.facts.ranks import JobSlowdown
 
 @dataclass(frozen=True)
 class _Node:
-    """Operations that end together. With `meets` all replicas end together. A single operation that is no transfer just
-    runs."""
+    """Operations that end together. With `meets` all replicas do. A single computation just runs."""
 
     rows: tuple[int, ...]
     meets: bool
@@ -42,8 +41,7 @@ class _Node:
 
 
 class Replay:
-    """The replay of one schedule. Lengths are (operations, steps, replicas) in ns; a transfer's length is from the last
-    arrival."""
+    """The replay of one schedule. Lengths are (operations, steps, replicas) in ns, transfers from the last arrival."""
 
     def __init__(self, job: Job, schedule: Schedule) -> None:
         """Prepare the replay. Raises ScheduleError if operations wait for each other in a circle."""

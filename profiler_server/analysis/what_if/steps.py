@@ -76,8 +76,7 @@ class _Model:
         self.best = float(self.even.mean()) + self.usual_held
 
     def keep_work(self, own_ns: Floats) -> float:
-        """Return the slowdown S with only one rank, or one kind of work, as measured. `own_ns` is the longest work in
-        each step."""
+        """Return the slowdown S with one rank or kind of work as measured. `own_ns` is the longest work by step."""
         return (float(np.maximum(own_ns, self.even).mean()) + self.usual_held) / self.best
 
     def mend(self, rows: Ints) -> float:

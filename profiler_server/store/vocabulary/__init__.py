@@ -91,8 +91,7 @@ def exchange_annotation(name: str, rename: Rename) -> str | None:
 
 
 def exchange_name(name: str, rename: Rename) -> str | None:
-    """Return the name of an operator or a slice with the user's words replaced, or None if the whole name may be the
-    user's."""
+    """Return an operator's or slice's name with the user's words replaced, or None if all of it may be the user's."""
     if _is_listed(name) or _is_made(name):
         return name
     found = exchange_annotation(name, rename)

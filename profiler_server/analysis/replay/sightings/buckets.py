@@ -116,8 +116,7 @@ def list_buckets(trial: Trial) -> Buckets | None:
 
 
 def _number_backwards(trial: Trial, callers: Ints) -> Ints:
-    """Return the number of the backward for some operators of the engine. Any other outermost operator separates two
-    backwards."""
+    """Return the number of each engine operator's backward. Other outermost operators separate backwards."""
     window = trial.window
     own_top = trial.top == np.arange(len(window.ids))
     outer = np.flatnonzero((window.kind == OPERATOR) & own_top & np.isin(window.track, window.threads))
