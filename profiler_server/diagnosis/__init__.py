@@ -1,5 +1,5 @@
-"""The diagnosis of a rank, from its tables to what bounds it. `facts` are measured, `rules` judge them, `ranking`
-predicts and orders.
+"""The diagnosis of a rank, from its tables to what bounds it. `rules` judge the measured facts, `ranking` predicts and
+orders.
 
-`limits` holds the thresholds. Rules import only `facts`, `what_if` and `wording`. Must not import torch.
+`limits` holds the thresholds. Of this package, rules import only `limits` and `what_if`. Must not import torch.
 """

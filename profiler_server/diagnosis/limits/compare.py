@@ -32,10 +32,10 @@ LEAST_PAIRS = 5
 """Even pairs below which agreement of all pairs could be chance more often than stated."""
 
 MOST_CORRELATED = 0.8
-"""Steps with a correlation above this from step to step give no interval."""
+"""A run whose steps correlate more than this with the step before gets no interval."""
 
 LEAST_EFFECTIVE_STEPS = 20
-"""Steps below which there is no interval, counted as if they were independent."""
+"""A run with fewer steps, counted as if they were independent, gets no interval."""
 
 BUSY_FRAC = 0.25
 """A host is named if other programs use at least this share of its usable cores."""

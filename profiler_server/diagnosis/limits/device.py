@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 DEVICE_IDLE_FRAC = 0.30
-"""Launches matter if the device idles at least this share of the step,"""
+"""Launches matter if the device idles at least this share of the step, and `LAUNCH_IDLE_FRAC` is exceeded."""
 
 LAUNCH_IDLE_FRAC = 0.5
-"""and if more than this share of its idle time lies before late launches."""
+"""Launches matter only if more than this share of the device's idle time lies before late launches."""
 
 FULL_PRECISION_FRAC = 0.3
 """Precision matters from this share of the kernels' time."""
@@ -62,7 +62,8 @@ ARITHMETIC_FRAC = 0.75
 """Share of the phases with subnormal numbers that is arithmetic on those numbers."""
 
 ANOMALY_GAINS = 1.5
-"""Factor by which the least cost of anomaly detection must exceed the usual least gain, because of noise."""
+"""A step time without anomaly detection is predicted only if its least cost is this many times the least gain of a
+change. Noise raises the bar."""
 
 TRACEBACK_NS = (30_000.0, 55_000.0, 190_000.0)
 """Measured time of one traceback: of five frames, of ten, and of forty in a large framework."""

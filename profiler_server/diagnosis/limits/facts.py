@@ -39,10 +39,10 @@ IN_MEMORY_NS = 30_000.0
 """A sample that takes less than this comes from memory, so worker processes do not pay."""
 
 UNEVEN_SPREAD = 0.5
-"""Batches are uneven if the spread of their times exceeds this share of their mean,"""
+"""Batches are uneven if the spread of their times exceeds this share of their mean, and `UNEVEN_LOAD_FRAC` is met."""
 
 UNEVEN_LOAD_FRAC = 0.7
-"""and if the median batch would load the workers less than this."""
+"""Batches are uneven only if batches of the median time would load the workers less than this."""
 
 COPY_BYTES_PER_NS = 4.0
 """Pickled data must first be copied into a tensor; one core copies at least this many bytes per ns."""
@@ -66,10 +66,10 @@ MIN_STEPS = 20
 """Least number of steady steps for predicting a step time."""
 
 MIN_GAIN_FRAC = 0.05
-"""Share of the step that a change must gain after all doubt,"""
+"""Share of the step that a change must gain after all doubt, beside `MIN_GAIN_NS`."""
 
 MIN_GAIN_NS = 500_000.0
-"""and the least gain in ns, whatever the step."""
+"""Least gain of a change in ns, whatever the step."""
 
 CONTENTION_WEIGHT = 0.25
 """Increase of the least gain per share of the cores that other programs use."""

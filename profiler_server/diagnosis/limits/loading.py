@@ -43,7 +43,8 @@ OWN_BUSY_FRAC = 0.50
 """A stage of the user's own that works less than this share of its time is not the limit."""
 
 OWN_WAIT_FRAC = 0.20
-"""A stage of the user's own is held up by a neighbour if it waits for it for this share of its time."""
+"""A stage of the user's own is held up by a neighbour if waiting for the neighbour takes this share of the stage's
+time."""
 
 SEND_NS = 300_000.0
 """Measured cost of moving a batch of a few MB from a worker. For work below three times this, workers do not pay."""

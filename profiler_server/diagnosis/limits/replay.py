@@ -88,10 +88,10 @@ LEAST_SIZES_RATIO = 1.5
 """Least ratio of the largest to the smallest message; below it latency and bandwidth cannot be separated."""
 
 LEAST_IN_A_ROW = 60
-"""Operators in a row, all of kinds with a form for many tensors, from which they are a loop over parameters,"""
+"""A loop over parameters has at least this many operators in a row, all of kinds with a form for many tensors."""
 
 MOST_KINDS = 4
-"""if they are of at most this many kinds: more kinds are a model."""
+"""A loop over parameters has operators of at most this many kinds: more kinds are a model."""
 
 TINY_NS, TINY_FACTOR = 5_000.0, 0.3
 """A kernel shorter than this spends most of its time on start and end. One kernel for many tensors has that cost once.

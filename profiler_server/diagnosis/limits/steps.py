@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 EXCESS_FRAC = 0.25
-"""A step is an outlier if it exceeds the median by this share of it,"""
+"""An outlier exceeds the median step by at least this share of it, and by `DEVIATIONS`."""
 
 DEVIATIONS = 6.0
-"""and by this many robust deviations (1.4826 × MAD)."""
+"""An outlier exceeds the median step by this many robust deviations (1.4826 × MAD), and by `EXCESS_FRAC`."""
 
 BULK_RATIO = 2.0
 """A step that takes this many times as long as nine steps in ten is an outlier, too. If the usual steps spread widely,

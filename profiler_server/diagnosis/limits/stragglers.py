@@ -55,7 +55,8 @@ LEAST_PAUSE_FRAC = 0.02
 """Share of the step below which a garbage collection is no pause."""
 
 APART_PAUSES = 1.5
-"""Ranks collect garbage at different steps if this many times more steps have a pause than one rank has pauses."""
+"""Ranks collect garbage at different steps if the steps with any pause are this many times the steps with a pause of
+one rank."""
 
 LEAST_GAIN_FRAC = 0.01
 """Least gain for advising a common garbage collection, and least cost for naming a slow collective."""

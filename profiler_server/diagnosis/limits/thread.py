@@ -42,10 +42,11 @@ LOGGING_FRAC = 0.05
 """Logging is reported if calls of a logging library take this share of the step."""
 
 LOGGED_FRAC = 0.6
-"""Time outside the known calls is logging if at least this share of it is,"""
+"""Time outside the known calls is attributed to logging if at least this share of it is logging."""
 
 COLLECTED_FRAC = 0.6
-"""and garbage collection if at least this share of it is. A smaller share results from the other work there."""
+"""Time outside the known calls is attributed to garbage collection if at least this share of it is. A smaller share
+results from the other work there."""
 
 COLD_FRAC = 0.05
 """A collection reads all objects, so the next step finds cold caches. In runs with large heaps that cost about 2 % of
@@ -56,7 +57,7 @@ FUSED_UPDATE_NS, FUSED_TENSOR_NS, FUSED_PARAMETER_NS = 300_000, 6_000, 1.0
 7 million parameters it was 0.6 to 1.7 times this, and more only where gradients are clipped in few tensors."""
 
 LEAST_FUSED, MOST_FUSED = 0.6, 1.7
-"""Least and most measured multiple of that time."""
+"""Least and most measured time of a fused update, as multiples of the time from the `FUSED_` constants."""
 
 LOOPED_TENSOR_NS, LOOPED_PARAMETER_NS = 150_000, 12.0
 """Longest time of a looped update on a processor. 25 to 40 microseconds per tensor and 2 to 6 ns per parameter were
