@@ -1,4 +1,5 @@
-"""What every signal is given: the log, the step counter, the loaders, the undo, and what runs once torch is imported.
+"""The tools given to every signal: the log, the step counter, the loaders, the undo, and calls after an import of
+torch.
 
 Must not import torch or a signal.
 """

@@ -1,10 +1,10 @@
-"""Changes to other people's objects, taken back exactly; hooks, what Dynamo must know of them, and modules to come.
+"""Changes to objects of other packages, undone exactly; hooks, their registration with Dynamo, and a watch for imports.
 
-Dynamo is asked without importing it. PyTorch imports Dynamo late, often when a model is wrapped in DDP. An import of ours
-before that changes how a job ends: `torch.distributed.nn.functional`, which Dynamo imports, has the default process group
-as default argument of its functions. Imported after `init_process_group`, it keeps the group until the process ends.
-Imported before, nothing keeps the group, and its destructor joins threads of gloo that may wait for the interpreter lock
-(docs/testing.md).
+Dynamo is registered with without importing it. PyTorch imports Dynamo late, often when a model is wrapped in DDP. An
+earlier import changes how a job ends: `torch.distributed.nn.functional`, which Dynamo imports, has the default process
+group as default argument of its functions. Imported after `init_process_group`, the module keeps the group until the
+process ends. Imported before, nothing keeps the group, and its destructor joins threads of gloo that may wait for the
+interpreter lock (docs/testing.md).
 """
 
 from __future__ import annotations
@@ -30,24 +30,25 @@ _INHERITED = object()
 
 
 def bind(log: WordLog) -> tuple[memoryview, int, Callable[[], int], list[int], Callable[[], int], Callable[[], int]]:
-    """Return what a hook holds in cells of its own: words, mask and positions of the log, its thread, clock and `get_ident`.
+    """Return what a hook keeps in its own cells: words, positions and mask of the log, its thread, the clock and
+    `get_ident`.
 
-    To write a word is then `words[following() & mask] = now() + CODE`, where `thread[0] == get_ident()`. Hooks are made
-    during a training too, so neither is looked up in its module: somebody may have put another clock there.
+    A word is then written by `words[following() & mask] = now() + CODE`, if `thread[0] == get_ident()`. Hooks are also
+    made during a training, so clock and `get_ident` are bound early: a script may have replaced them in their modules.
     """
     return log.words, log.mask, log.following, log.thread, perf_counter_ns, get_ident
 
 
 def do_nothing(*_: Any, **__: Any) -> None:
-    """Stand in for what there is not."""
+    """Accept any arguments and do nothing, in place of a function that does not exist."""
 
 
 def make_span_hook(
     log: WordLog, original: Any, start: int, end: int, begin: Callable[..., object] | None = None
 ) -> Any:
-    """Return what stands in for a function: on the training thread a start and an end are written around each call.
+    """Return a replacement for a function that writes a start and an end around each call on the training thread.
 
-    `begin` is called with the arguments before it. Dynamo runs the hook as it is.
+    `begin` is called first, with the same arguments. Dynamo does not trace the replacement.
     """
     words, mask, following, thread, now, get_ident = bind(log)
 
@@ -71,7 +72,8 @@ def make_span_hook(
 
 
 def skip_code(code: CodeType) -> None:
-    """Let Dynamo run a function of ours as it is, whenever Dynamo comes. `torch._dynamo.eval_frame.skip_code` does the same."""
+    """Keep Dynamo from tracing a function of Stepscope, also if Dynamo is imported later, as `eval_frame.skip_code` of
+    `torch._dynamo` does."""
     eval_frame: Any = sys.modules.get("torch._C._dynamo.eval_frame")  # is there with torch itself
     if hasattr(eval_frame, "skip_code"):  # in C until PyTorch 2.6
         eval_frame.skip_code(code)
@@ -82,18 +84,19 @@ def skip_code(code: CodeType) -> None:
 
 
 def find_compiled_kind() -> Any:
-    """Return the class of modules that `torch.compile` makes, an empty tuple while there can be none."""
+    """Return the class of modules that `torch.compile` makes, an empty tuple while such modules cannot exist."""
     return getattr(sys.modules.get("torch._dynamo.eval_frame"), "OptimizedModule", ())
 
 
 def is_backward_compiled() -> bool:
-    """Say whether compiled autograd traces this backward."""
+    """Return whether compiled autograd traces this backward."""
     module = sys.modules.get("torch._dynamo.compiled_autograd")
     return bool(getattr(module, "compiled_autograd_enabled", False))
 
 
 class ImportWatch:
-    """A finder that calls `then` once, when the import of a module has succeeded; what it raises reaches the importer."""
+    """An import finder that calls `then` once, after a module was imported. An exception of `then` reaches the
+    importer."""
 
     def __init__(self, name: str, then: Callable[[], None]) -> None:
         self.name = name
@@ -110,7 +113,7 @@ class ImportWatch:
             sys.meta_path.remove(self)
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
-        """Find the module through the other finders, and follow its execution."""
+        """Find the module through the other finders, and wrap its execution."""
         if name != self.name:
             return None
         self.stop()
@@ -134,15 +137,16 @@ class ImportWatch:
 
 
 class Undo:
-    """Changes to other people's objects, each of which `restore` takes back exactly, the last one first."""
+    """A list of changes to objects of other packages. `restore` undoes each change exactly, the last change first."""
 
     def __init__(self) -> None:
         self._actions: list[Callable[[], object]] = []
 
     def patch(self, owner: Any, name: str, replacement: Any) -> None:
-        """Set an attribute. Restoring sets the old value, or deletes the attribute if it was inherited.
+        """Set an attribute. Restoring sets the old value, or deletes the attribute if the old value was inherited.
 
-        If somebody else has patched over it since, their value stays: it is theirs, and it calls ours, which passes on.
+        If other code has patched the attribute since, its value stays; that value calls the replacement, which then
+        passes on.
         """
         old = vars(owner).get(name, _INHERITED)
         setattr(owner, name, replacement)
@@ -159,17 +163,17 @@ class Undo:
         self._actions.append(restore)
 
     def call(self, action: Callable[[], object]) -> None:
-        """Call this on restoring, such as the `remove` of a hook's handle."""
+        """Call `action` on restoring, such as the `remove` of a hook's handle."""
         self._actions.append(action)
 
     def restore(self) -> None:
-        """Take everything back. One that fails is logged and the others still go."""
+        """Undo all changes. A change that cannot be undone is logged, and the others are still undone."""
         while self._actions:
             with log_failure("could not undo a change"):
                 self._actions.pop()()
 
 
 def stop_calling(callback: Callable[..., object], callbacks: list[Callable[..., Any]]) -> None:
-    """Take a callback out of those that are called; one that failed is out already."""
+    """Remove a callback from a list of callbacks, if it is in the list."""
     if callback in callbacks:
         callbacks.remove(callback)

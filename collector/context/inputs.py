@@ -1,4 +1,4 @@
-"""Input of the training thread that is no DataLoader: queues, iterables and reading that the script has marked."""
+"""Input of the training thread without a DataLoader: queues, iterables and reading that the script has marked."""
 
 from __future__ import annotations
 
@@ -31,17 +31,18 @@ from collector.ring.codes import (
 from collector.ring.packing import pack_fetch
 
 MOST_ITEMS = 256
-"""Items that are looked at: what reads them hardly changes later, and the clocks of the processor are system calls."""
+"""Number of first items whose making is timed. Later items hardly differ, and reading processor clocks costs system
+calls."""
 _TOLD_AT = (4, 16, 64, MOST_ITEMS)
 COMPUTING_FRAC = 0.5
-"""From this share on, the training thread is busy itself in `next()`."""
+"""Share of processor time in `next()` from which the training thread makes the items itself."""
 _BESIDE_FRAC = 0.1
 _IDLE_THREADS = ("TMonitor", "_EventLoggerThread")
-"""Threads of progress bars and loggers, by their class."""
+"""Class names of threads of progress bars and loggers, which make no items."""
 
 
 class Source:
-    """A watched iterable, by name: one that is made anew for every epoch is still one loader of the run."""
+    """A watched iterable, identified by its name. An iterable made anew for every epoch is still one loader of the run."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -50,7 +51,7 @@ class Source:
 
 
 class TrainingInput:
-    """Writes what marks tell into the log of the training thread. Called on that thread only."""
+    """The writer of marked input into the log of the training thread. Called on that thread only."""
 
     def __init__(self, context: SignalContext) -> None:
         self._context = context
@@ -61,7 +62,8 @@ class TrainingInput:
         self._in_batch = self._is_marked = False
 
     def fetch_starts(self) -> bool:
-        """Write that an item of a queue is asked for, unless nothing trains: then it is no step that waits."""
+        """Write that an item of a queue is requested, and return True. Before any training, write nothing and return
+        False."""
         if not self._steps.has_trained:
             return False
         self._steps.fetch_starts()
@@ -73,7 +75,7 @@ class TrainingInput:
         self._write(FETCH_END)
 
     def read_starts(self) -> None:
-        """Write that reading begins: data wait, whatever the step is at, and the end of none."""
+        """Write that reading begins. Reading is data wait anywhere in a step, and ends no step."""
         self._readings += 1
         if self._readings == 1:
             self._write(READ_START)
@@ -84,7 +86,10 @@ class TrainingInput:
             self._write(READ_END)
 
     def batch_starts(self) -> bool:
-        """Write that the script's own batch begins, in a loop that only infers; one that a loader feeds is seen anyway."""
+        """Begin a batch of the script in a loop of inference; return False if a batch is open or the loop trains.
+
+        Nothing is written if a loader feeds the loop: the batch is then known anyway.
+        """
         steps = self._steps
         if self._in_batch or steps.has_trained:
             return False
@@ -95,7 +100,7 @@ class TrainingInput:
         return True
 
     def batch_ends(self, counts: bool = True) -> None:
-        """Write that the batch that has begun is over, and whether it counts."""
+        """Write that the open batch has ended; `counts` is False if the batch is to be excluded."""
         self._in_batch = False
         if not self._log.is_mine():
             return
@@ -105,7 +110,7 @@ class TrainingInput:
             self._write(BATCH_END)
 
     def iterate(self, iterable: Iterable[Any], name: str) -> Iterator[Any]:
-        """Begin an epoch of a watched iterable, and return an iterator whose fetches are written."""
+        """Begin an epoch of a watched iterable; return an iterator that logs its fetches."""
         source = self._sources.setdefault(name, Source(name))
         loaders = self._context.loaders
         epoch, number = loaders.begin_epoch(source), loaders.number(source)
@@ -121,7 +126,7 @@ class TrainingInput:
             self._write(LOADER_READY)
 
     def fetch(self, place: int, batch: int, advance: Callable[[], Any]) -> tuple[Any, bool]:
-        """Call `advance` as a fetch of this batch; also return whether a DataLoader was asked inside of it."""
+        """Call `advance` as the fetch of this batch. Return its result, and whether `advance` used a DataLoader."""
         log, steps = self._log, self._steps
         steps.fetch_starts(place)
         seen = steps.fetches
@@ -141,11 +146,11 @@ class TrainingInput:
         return item, steps.fetches != seen
 
     def tell(self, source: Source) -> None:
-        """Say of a watched iterable what is known of who makes its items."""
+        """Write to the notes what is known about who makes the items of a watched iterable."""
         self._context.add_loader({**source.description, **source.making.describe()})
 
     def read(self, advance: Callable[[], Any]) -> Any:
-        """Call `advance` as reading: what it fetches from a DataLoader are the step's fetches."""
+        """Call `advance` as reading and return its result. Fetches from a DataLoader inside it are fetches of the step."""
         self.read_starts()
         try:
             return advance()
@@ -156,7 +161,7 @@ class TrainingInput:
             self.read_ends()
 
     def is_recording(self) -> bool:
-        """Say whether the calling thread is the one that trains, and recorded now."""
+        """Return whether the calling thread is the training thread, and recording is on."""
         return self._log.is_mine()
 
     def _write(self, code: int) -> None:
@@ -164,7 +169,7 @@ class TrainingInput:
 
 
 class _Fetches:
-    """The iterator of a watched iterable."""
+    """The iterator over a watched iterable."""
 
     def __init__(self, training: TrainingInput, iterator: Iterator[Any], place: int, source: Source) -> None:
         self._training = training
@@ -197,7 +202,7 @@ class _Fetches:
 
 
 def _describe_source(number: int, name: str, iterable: Any) -> dict[str, Any]:
-    """Return the fields of `schema.manifest.Loader` that are known of an iterable."""
+    """Return the known fields of `schema.manifest.Loader` for an iterable."""
     length = None
     if hasattr(type(iterable), "__len__"):
         with log_failure("the length of watched input is unknown", level=logging.DEBUG):
@@ -214,7 +219,7 @@ def _describe_source(number: int, name: str, iterable: Any) -> dict[str, Any]:
 
 
 class Making:
-    """The clocks around `next()`, for the first items. Called on the training thread only."""
+    """Sums of clocks around `next()` for the first items. Called on the training thread only."""
 
     __slots__ = ("_beside_ns", "_cpu_ns", "_has_others", "_wall_ns", "items")
 
@@ -227,11 +232,11 @@ class Making:
         return self.items < MOST_ITEMS
 
     def start(self) -> tuple[int, int, int]:
-        """Return the clocks before an item."""
+        """Return the readings of the wall, thread and process clocks before an item."""
         return perf_counter_ns(), thread_time_ns(), process_time_ns()
 
     def stop(self, before: tuple[int, int, int]) -> bool:
-        """Add an item; return whether what is known is to be told now."""
+        """Add an item; return whether the sums are to be written to the notes now."""
         wall_ns, cpu_ns = perf_counter_ns() - before[0], thread_time_ns() - before[1]
         self._wall_ns += wall_ns
         self._cpu_ns += min(cpu_ns, wall_ns)
@@ -243,7 +248,7 @@ class Making:
         return True
 
     def describe(self) -> dict[str, Any]:
-        """Return the fields of `schema.manifest.Loader` that say it, none where there is nothing to say."""
+        """Return the fields of `schema.manifest.Loader` on how items are made, none before the first item."""
         if not self.items or not self._wall_ns:
             return {}
         cpu_frac = self._cpu_ns / self._wall_ns
@@ -252,7 +257,7 @@ class Making:
 
 
 def _has_others() -> bool:
-    """Say whether there is another thread of Python, or a process of multiprocessing, that may make the items."""
+    """Return whether there is another Python thread, or a multiprocessing child process, that may make the items."""
     here = (threading.main_thread(), threading.current_thread())
     if any(each not in here and type(each).__name__ not in _IDLE_THREADS for each in threading.enumerate()):
         return True

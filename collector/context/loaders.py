@@ -1,4 +1,5 @@
-"""DataLoaders of a run: their numbers and epochs, and what loaders of every kind share, such as the samples of a batch."""
+"""DataLoaders of a run: their numbers and epochs, and functions for loaders of every kind, such as the samples of a
+batch."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ _log = logging.getLogger("stepscope")
 
 @dataclass
 class _Numbered:
-    """A loader: the one object that has the number now, how many epochs it began, how many objects had it before."""
+    """A numbered loader: its current object, the number of epochs begun, and the number of earlier objects."""
 
     number: int
     traits: Hashable
@@ -28,9 +29,10 @@ class _Numbered:
 
 
 class LoaderRegistry:
-    """Loaders by order of first use, from 0; epochs of each from 1. Holds no loader alive, leaves nothing on them.
+    """A register of loaders, numbered from 0 by first use, and of their epochs from 1.
 
-    A loop that makes its loader anew for every epoch has one loader: what looks like one that is gone takes its number.
+    The registry keeps no loader alive and sets no attribute on it. If a loop makes its loader anew for every epoch,
+    each new loader takes the number of the similar loader that is gone.
     """
 
     def __init__(self) -> None:
@@ -40,23 +42,23 @@ class LoaderRegistry:
         self._gone: dict[Hashable, _Numbered] = {}
 
     def number(self, loader: Any) -> int:
-        """Return the number of a loader, giving it the next one at its first use."""
+        """Return the number of a loader, assigned at its first use."""
         return self._find(loader).number
 
     def epoch(self, loader: Any) -> int:
-        """Return the epochs begun so far: the current one, 0 before the first. Inside of the start of an iterator the
-        new epoch begins when `_BaseDataLoaderIter.__init__` (or `_reset` of persistent workers) is entered."""
+        """Return the current epoch of a loader, 0 before the first. While an iterator starts, the new epoch begins when
+        `_BaseDataLoaderIter.__init__` (or `_reset` of persistent workers) is entered."""
         return self._find(loader).epochs
 
     def begin_epoch(self, loader: Any) -> int:
-        """Count one more epoch and return its number."""
+        """Begin the next epoch and return its number."""
         entry = self._find(loader)
         with self._lock:
             entry.epochs += 1
             return entry.epochs
 
     def remade(self, loader: Any) -> int:
-        """Return how many loaders that are gone had this number before."""
+        """Return how many earlier loaders, now gone, had this number."""
         return self._find(loader).remade
 
     def _find(self, loader: Any) -> _Numbered:
@@ -88,7 +90,7 @@ class LoaderRegistry:
 
 
 def _list_traits(loader: Any) -> Hashable:
-    """Return what two loaders have in common of which one was made in place of the other; None for no DataLoader."""
+    """Return classes and settings of a loader, equal for a loader made in its place; None for no DataLoader."""
     with log_failure("two data loaders cannot be compared", level=logging.DEBUG):
         kinds = (loader, loader.dataset, loader.sampler, loader.collate_fn)
         names = tuple(f"{type(kind).__module__}.{type(kind).__qualname__}" for kind in kinds)
@@ -99,10 +101,10 @@ def _list_traits(loader: Any) -> Hashable:
 
 
 def count_samples(batch: Any, depth: int = 4, collated: bool = True) -> int:
-    """Return the length of the first tensor or list found in the batch, 0 where there is none to be seen cheaply.
+    """Return the length of the first tensor or list found in the batch, 0 if none is found cheaply.
 
-    The first item of so many nested lists and dicts is looked into. Where nothing was `collated`, a vector or a number
-    is one sample.
+    The search looks into the first item of nested lists and dicts, `depth` levels deep. If the batch is not `collated`,
+    a vector or a number is one sample.
     """
     try:
         return _look_for_samples(batch, depth, collated)

@@ -1,4 +1,4 @@
-"""What a signal is given: where to write, what to undo, whom to call at step boundaries, when a module is imported."""
+"""The tools given to a signal: where to write, what to undo, whom to call at step boundaries and after imports."""
 
 from __future__ import annotations
 
@@ -19,12 +19,11 @@ from collector.options import Options
 from collector.ring.words import WordLog
 
 MOST_LOADERS = 32
-"""A script that makes a loader for every epoch is described by its last ones."""
+"""Most loaders that are described: the last ones, if a script makes a loader for every epoch."""
 SAVED_AFTER = (20, 100, 500, 2_500, 12_500, 62_500)
-"""Steps after which sums are saved: a run that is killed keeps what it had then."""
+"""Numbers of steps after which sums are saved, so that a killed run keeps the last saved sums."""
 SETTLED_STEP = 30
-"""What is looked at once is looked at from here on: the steps before may be slower than others, and a detailed window lies
-among them."""
+"""First step for measurements made only once. Earlier steps may be slower, or lie in a detailed window."""
 _UPDATES_UNSEEN = (
     "The parameter updates of this training are not seen, they are compiled or written by hand: each {counted} counts as "
     "a training step, and its update lies in the gap or the tail of a step. If a step has several of them, call "
@@ -34,10 +33,11 @@ _log = logging.getLogger("stepscope")
 
 
 class Signal:
-    """One collected signal. A module of `collector.signals` declares `SIGNAL`, a class or a tuple of them.
+    """One collected signal. A module of `collector.signals` declares `SIGNAL`, a class or a tuple of classes.
 
-    `option` names the Profiler option that switches it off, "" for none. `install` patches through `context.undo` or
-    through an `Undo` of its own; `remove` stops recording. Either may raise: the signal is then switched off.
+    `option` names the Profiler option that switches the signal off, "" for none. `install` patches through
+    `context.undo` or through an `Undo` of the signal; `remove` stops recording. If either raises, the signal is
+    switched off.
     """
 
     name: str
@@ -47,19 +47,20 @@ class Signal:
         raise NotImplementedError
 
     def remove(self) -> None:
-        """Stop recording; what `context.undo` knows of is taken back afterwards."""
+        """Stop recording. The changes in `context.undo` are undone afterwards."""
 
 
 class SignalContext:
-    """What signals share. `boundaries` are called on the training thread with the number of each step that ended.
+    """The tools and callback lists that signals share.
 
-    `occasions` likewise, but where steps are short only for some of them.
-    `module_watchers` are called with each module that is called during the first steps, inner ones too.
-    `optimizer_watchers` are called with each of the first optimizers, after its first step.
-    `wait_watchers` are called on the training thread after a backward of a process group, with its ns.
-    `fetch_gates` are called on the training thread with the iterator of a loader, between the end of a step and the fetch;
-    what they raise reaches the training.
-    `in_backward[0]` is above 0 while the training thread is inside the autograd engine.
+    - `boundaries` are called on the training thread with the number of each ended step.
+    - `occasions` are called likewise, but only for some of the steps if steps are short.
+    - `module_watchers` are called with each module that is called during the first steps, inner modules too.
+    - `optimizer_watchers` are called with each of the first optimizers, after its first step.
+    - `wait_watchers` are called on the training thread after a backward with a process group, with its ns.
+    - `fetch_gates` are called on the training thread with the iterator of a loader, between the end of a step and the
+      fetch; their exceptions reach the training.
+    - `in_backward[0]` is above 0 while the training thread is inside the autograd engine.
     """
 
     def __init__(self, rank_folder: Path, options: Options, log: WordLog, notes: Notes) -> None:
@@ -84,7 +85,7 @@ class SignalContext:
         self.occasions: list[Callable[[int], None]] = self.steps.occasions
 
     def adopt_thread(self) -> bool:
-        """Take the calling thread for the one that trains, if none has trained yet; return whether it is that one."""
+        """Make the calling thread the training thread, if there is none yet; return whether it is the training thread."""
         log = self.log
         if log.thread[0] == -1 or self.steps.has_trained:
             return False
@@ -93,22 +94,23 @@ class SignalContext:
 
     @property
     def events(self) -> Path:
-        """The folder for what is not yet in tables."""
+        """The folder for data that is not in tables yet."""
         return self.rank_folder / "events"
 
     def add_fact(self, name: str, value: Any) -> None:
-        """Put what rules read into rank.json, `facts`. The name is declared in `collector.format.schema.facts`."""
+        """Add a fact for rules to rank.json, `facts`. `collector.format.schema.facts` declares the names."""
         self.notes.facts[name] = value
         self.save_notes()
 
     def add_loader(self, loader: dict[str, Any]) -> None:
-        """Describe a DataLoader: the fields of `schema.manifest.Loader`. Describing it again replaces it."""
+        """Add the description of a DataLoader: the fields of `schema.manifest.Loader`. It replaces an earlier
+        description."""
         others = [entry for entry in self.notes.loaders if entry["id"] != loader["id"]]
         self.notes.loaders = sorted([*others, loader], key=lambda entry: int(entry["id"]))[-MOST_LOADERS:]
         self.save_notes()
 
     def warn(self, code: str, text: str) -> None:
-        """Tell readers of the run something, once per code."""
+        """Add a warning for readers of the run, once per code."""
         if code not in self.notes.warnings:
             self.notes.warnings[code] = text
             self.save_notes()
@@ -117,18 +119,19 @@ class SignalContext:
         self.warn("updates_unseen", _UPDATES_UNSEEN.format(counted=counted))
 
     def set_signal(self, name: str, state: str, reason: str = "") -> None:
-        """Say whether a signal is on, off, failed or unavailable, and why."""
+        """Note whether a signal is on, off, failed or unavailable, and why."""
         self.notes.signals[name] = {"state": state, "reason": reason}
         self.save_notes()
 
     def fail_signal(self, name: str, error: BaseException) -> None:
-        """Log once that a signal raised at run time; the caller must record nothing more."""
+        """Log once that a signal raised while recording; the caller must record nothing more."""
         if self.notes.signals.get(name, {}).get("state") != "failed":
             _log.warning("stepscope: the signal %s failed and is switched off: %r", name, error)
             self.set_signal(name, "failed", f"It raised {error!r} and was switched off; the training went on.")
 
     def when_imported(self, name: str, then: Callable[[], None]) -> None:
-        """Call this once the module is there: now, or when somebody imports it. The import succeeds as without us."""
+        """Call `then` once the module is imported: now, or after a later import. An error in `then` does not stop the
+        import."""
 
         def follow() -> None:
             with log_failure("the use of %s is not recorded", name, level=logging.DEBUG):
@@ -142,9 +145,9 @@ class SignalContext:
         self.undo.call(watch.stop)
 
     def save_now_and_then(self, name: str, save: Callable[[], None], after: Sequence[int] = SAVED_AFTER) -> None:
-        """Call `save` on the training thread after so many steps, ever rarer, and where recording ends.
+        """Call `save` on the training thread after the numbers of steps in `after`, and when recording ends.
 
-        What it raises fails the signal of that name.
+        An exception of `save` fails the signal `name`.
         """
         pending = list(after)
 
@@ -163,11 +166,11 @@ class SignalContext:
         self.undo.call(try_to_save)
 
     def shielded(self, name: str) -> Edge:
-        """Return the edge of a signal: what raises inside of it fails the signal, and nothing else."""
+        """Return a guard for code of a signal: an exception inside fails the signal, and does not reach the training."""
         return Edge(partial(self.fail_signal, name))
 
     def save_notes(self) -> None:
-        """Write the notes; a disk that is full now may not be so later, so this is silent."""
+        """Write the notes. Ignore a full disk, which may have room later."""
         try:
             write_notes(self.notes, self.rank_folder)
         except OSError as error:

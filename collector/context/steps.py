@@ -1,10 +1,10 @@
-"""Count training steps as they happen, on the training thread, without being told.
+"""Count training steps as they happen, on the training thread, without help from the script.
 
-A step ends where the next batch is fetched after an update. Where there is no loader, it ends with the last update
-of a cycle of optimizers: when one that has stepped already steps again after a backward, a new cycle has begun, and
-from then on the length of the cycle is known. What kind of loop it is may be known only after many batches or
-updates; the steps before are then told apart afterwards (`SPLIT_FETCHES`, `SPLIT_UPDATES`). Batches that are fetched as
-a group, and then trained on one by one, are told apart by the same cycles.
+A step ends where the next batch is fetched after an update. Without a loader, a step ends with the last update of a
+cycle of optimizers: when an optimizer of the cycle steps again after a backward, a new cycle has begun, and the length
+of the cycle is known from then on. The kind of loop may be known only after many batches or updates; the earlier steps
+are then separated afterwards (`SPLIT_FETCHES`, `SPLIT_UPDATES`). Batches that are fetched as a group, and then trained
+on one by one, are separated by the same cycles.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ from collector.ring.words import WordLog
 
 _log = logging.getLogger("stepscope")
 CYCLES_WITHOUT_FETCH = 32
-"""Updates of one optimizer on one fetch after which the loop counts as one without a loader (it reuses one batch)."""
+"""Updates of one optimizer after one fetch from which the loop counts as a loop without a loader, reusing one batch."""
 BATCHES_WITHOUT_UPDATE = 64
-"""Fetches with a backward and no update after which updates count as unseen by hooks: each fetch is then a step."""
+"""Fetches with a backward and no update from which updates count as unseen by hooks: each fetch is then a step."""
 PASSES_WITHOUT_UPDATE = 64
-"""The same without a loader, in backwards: each backward is then a step."""
+"""Backwards without a loader and without an update from which each backward counts as a step."""
 LEAST_PASSES = 3
-"""If the recording ends before that, this many batches or backwards without an update are enough to count as steps."""
+"""Least number of batches or backwards without an update that count as steps if the recording ends early."""
 _FETCHES_OF_ONE_BATCH = 2
-"""The start of the loader counts as one."""
+"""Number of fetch starts for one batch, the start of the loader included."""
 FIRST_IDLE = 8
-"""Fetches without a forward after which modules are looked for again: the script may have a new model."""
+"""Fetches without a forward after which modules are searched again, because the script may have a new model."""
 STEPS_PER_LOOK = 16
-"""Steps after which the reader is told how far the writer is: much less than a lap of the log."""
+"""Steps between two reports of the write position to the reader, far fewer than a lap of the log."""
 STEPS_OF_CARE = 64
-"""Steps at the start of a run, and after a compilation, at each of which all that is due is done."""
+"""Number of steps, at the start of a run and after a compilation, at each of which all callbacks are called."""
 SHORT_NS = 50_000_000
-"""If STEPS_PER_LOOK steps take less than this, `occasions` are called once for all of them."""
+"""Duration of STEPS_PER_LOOK steps below which `occasions` are called only once for all of these steps."""
 _BACKWARD = -1
 STALL_NS = 200_000
-"""A callback that takes longer is written down, so that no step carries its time."""
+"""Duration from which a callback is logged as a stall, so that no step includes its time."""
 
 
 def _do_nothing(*_: object) -> None:
@@ -55,16 +55,16 @@ def _do_nothing(*_: object) -> None:
 
 @dataclass(slots=True, eq=False)  # one block of memory: between two steps nothing of it is left in the caches
 class StepCounter:
-    """The number of ended steps. The methods are called by the signals, on the training thread only.
+    """The count of ended steps. Signals call the methods, on the training thread only.
 
-    `callbacks` are called with the number of each step that ended; `occasions` likewise, but where steps are short only
-    for every sixteenth: they are for what must not wait long and need not know of every step.
+    `callbacks` are called with the number of each ended step. `occasions` are called likewise, but only at every
+    sixteenth step if steps are short: they must not wait long, and need not see every step.
 
-    `has_trained`: a backward or an update was seen, so the thread that did it is the one that trains. `fetched`: the loop
-    fetches batches, so an update that begins ends nothing. `grouped`: several batches were fetched with nothing done
-    between them, so updates may end steps all the same. `idle_fetches` counts since the last forward that was seen; the
-    signal of forwards sets it back. With more backwards than `patience` in one step, `backward_starts` is to be called at
-    each of them. `on_guess` is called with what counts as a step where no update is seen.
+    `has_trained`: a backward or an update was seen, so its thread is the training thread. `fetched`: the loop fetches
+    batches, so the start of an update ends no step. `grouped`: several batches were fetched in a row, so updates may
+    still end steps. `idle_fetches` counts fetches since the last seen forward; the signal of forwards resets it. Once a
+    step has more backwards than `patience`, `backward_starts` is to be called at each backward. `on_guess` is called
+    with what counts as a step if no update is seen.
     """
 
     _log: WordLog
@@ -106,7 +106,7 @@ class StepCounter:
         self._words, self._following, self._mask = self._log.words, self._log.following, self._log.mask
 
     def backward_starts(self) -> None:
-        """Another backward begins in a step that has had many, or in a loop whose updates are known not to be seen."""
+        """Take in the start of a backward, in a step with many backwards or a loop whose updates are not seen."""
         if not self.patience:
             self.updated_inside = True
         elif self.fetched or self._explicit:
@@ -120,15 +120,16 @@ class StepCounter:
             self.patience = self._backwards_at_update + PASSES_WITHOUT_UPDATE
 
     def backward_ends(self) -> None:
-        """The outermost backward is over, and updates were made inside of it: they count as one, by the backward itself."""
+        """Take in the end of the outermost backward with updates inside. They count as one update, made by the
+        backward."""
         self.updated_inside = False
         self.update_starts(_BACKWARD)
         self.update_ends(_BACKWARD)
 
     def fetch_starts(self, key: int = 0) -> None:
-        """A batch is asked for, or a loader is started: the step that has updated ends here.
+        """Take in a request for a batch or the start of a loader; end the step if it has updated.
 
-        `key` is that of the loader in this epoch, 0 for what gives no batch of a loader.
+        `key` identifies the loader and its epoch; it is 0 if no batch of a loader is fetched.
         """
         if self._updated and not self._explicit:
             # `_end` and `_count` written out: nothing of this is in the processor's caches now, and each function more
@@ -157,11 +158,12 @@ class StepCounter:
             self.on_idle()
 
     def fetch_stops(self) -> None:
-        """The iteration ended without a batch."""
+        """Take in the end of the iteration, which brought no batch."""
         self.fetched = self.grouped = False
 
     def update_starts(self, optimizer: int) -> None:
-        """An optimizer is about to step in a loop without fetches, or of groups; close a cycle that is over, as is seen now."""
+        """Take in the start of an update, in a loop without fetches or with groups; end the step if the last cycle is
+        complete."""
         self._backwards_at_start = self.backwards
         if not self.patience and optimizer != _BACKWARD:
             self.patience, self._cycle_length = PASSES_WITHOUT_UPDATE, 0  # an update that is seen, after all
@@ -175,7 +177,7 @@ class StepCounter:
             self.backwards = backwards
 
     def update_ends(self, optimizer: int) -> None:
-        """An optimizer has stepped, outside of any backward."""
+        """Take in the end of an optimizer's step, outside of any backward."""
         self._updated = self._ever_updated = self.has_trained = True
         if self._explicit:
             return
@@ -195,17 +197,18 @@ class StepCounter:
                 self._end(STEP_ENDED)
 
     def update_in_backward(self) -> None:
-        """An optimizer has stepped inside of a backward; more of them may follow in the same one."""
+        """Take in an optimizer's step inside a backward; more may follow in the same backward."""
         self.updated_inside = True
 
     def mark(self) -> int:
-        """The user says that a step ends here; from now on only the user says so. Return the number of the step."""
+        """End a step because the user marks it; from now on only the user's marks end steps. Return the number of the
+        step."""
         self._explicit = True
         self._count()
         return self.ended
 
     def finish(self) -> None:
-        """Recording stops: the step that has updated is over."""
+        """End the last step if it has updated: recording stops."""
         if self._explicit:
             return
         if self._has_hidden_passes():
@@ -218,7 +221,7 @@ class StepCounter:
             self._end_hidden_updates()
 
     def _has_hidden_passes(self) -> bool:
-        """Say whether the recording ends after backwards that no update and no fetch tells apart."""
+        """Return whether the recording ends after backwards that neither an update nor a fetch separates."""
         if self.ended or (self._batches and 2 * self._batches >= self.backwards):
             return False
         updates, hidden = sum(self._cycle.values()), self.backwards - self._backwards_at_update
@@ -226,20 +229,20 @@ class StepCounter:
         return hidden > 2 * usual and hidden >= (1 if self.has_compiled else LEAST_PASSES)
 
     def _end_passes(self, passes: int) -> None:
-        """Every one of so many backwards was a step. Nobody is called back: another one may have begun."""
+        """End `passes` steps, one per backward. No callback is called, because another step may have begun."""
         self.ended += passes
         self._log.write(SPLIT_BACKWARDS, self.ended)
         self._begin_step()
         self.on_guess("backward pass")
 
     def _end_cycles(self, steps: int) -> None:
-        """So many steps were made on one batch."""
+        """End `steps` steps that were all made on one batch."""
         self._log.write(SPLIT_UPDATES, self.ended + steps)
         self.ended += steps - 1
         self._count()
 
     def _end_batches(self) -> None:
-        """Updates are made where no hook sees them: every batch was a step. One more ends here."""
+        """End a step, in a loop whose updates no hook sees: every batch was a step."""
         if not self.ended:
             self.ended = self._batches - 1
             self._log.write(SPLIT_FETCHES, self.ended)
@@ -247,7 +250,8 @@ class StepCounter:
         self._end(STEP_ENDS_NEXT)
 
     def _end_hidden_updates(self) -> None:
-        """The recording ends before it was sure that every batch is a step, but code was compiled: so it is."""
+        """End the steps at the end of the recording: every batch counts as a step, since code was compiled or enough
+        batches passed."""
         if self._batches and not self.ended:
             self.ended = self._batches
             self._log.write(SPLIT_FETCHES, self.ended)
@@ -256,7 +260,7 @@ class StepCounter:
             self._end(STEP_ENDED)
 
     def compile_starts(self) -> None:
-        """Code is about to be compiled: what is noted of it belongs to a step, so steps are looked after one by one."""
+        """Prepare for a compilation: its notes belong to a step, so the next steps are handled one by one."""
         self.has_compiled = True
         self._careful_until = self.ended + STEPS_OF_CARE
         self._pace = 0
@@ -283,7 +287,7 @@ class StepCounter:
             self._call_back(self.callbacks)
 
     def _look(self, ended: int) -> None:
-        """Do what is not due at every step, and find out how short the steps are."""
+        """Do the work that is not due at every step, and measure how short the steps are."""
         if not ended & STEPS_PER_LOOK - 1:
             self._log.mark_head(ended)
             now = self._now()

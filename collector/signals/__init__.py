@@ -1,4 +1,4 @@
-"""The collected signals, a file per subject; of what records, the only room that may import torch.
+"""The collected signals, a file per subject; the only room of the recording that may import torch.
 
 Signals do not import each other.
 """

@@ -1,11 +1,11 @@
-"""Backward passes: every one goes through `torch.autograd._engine_run_backward`, whoever asks for it.
+"""Backward passes: every backward goes through `torch.autograd._engine_run_backward`.
 
-It is the private function that `Tensor.backward`, `autograd.backward` and `autograd.grad` call; patching it leaves
-those three public objects as they are, so code that compares them still works.
+`Tensor.backward`, `autograd.backward` and `autograd.grad` all call this private function. Patching it leaves those
+three public objects as they are, so code that compares them still works.
 
-With a process group, the end of a backward may be a wait for gradients that other ranks have to send: DDP waits in a
-callback of the engine after the last gradient is computed. A callback of ours, queued before DDP's, marks where the
-computing ends; what follows is communication that nothing hides.
+With a process group, the end of a backward may be a wait for gradients of other ranks: DDP waits in a callback of the
+engine after the last gradient is computed. A callback of Stepscope, queued before DDP's, marks the end of the
+computing; the rest of the backward is exposed communication.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from collector.edge import hide_frame
 from collector.ring.codes import BACKWARD_END, BACKWARD_START, COLLECTIVE_END, COLLECTIVE_START
 
 LEAST_WAIT_NS = 20_000
-"""A shorter end of a backward is the engine's own."""
+"""Shortest end of a backward that counts as a wait; a shorter end is work of the engine."""
 
 
 class BackwardSignal(Signal):
@@ -36,7 +36,7 @@ class BackwardSignal(Signal):
         context.undo.patch(torch.autograd, "_engine_run_backward", hook)
 
     def rehearse(self, context: SignalContext) -> dict[str, Callable[[], object]]:
-        """Return what can be called to time the hooks alone, without install."""
+        """Return functions that call the hooks alone, to time them without install."""
         self._context = context
         hook = _make_engine_hook(self._context, do_nothing)
         return {"backward": lambda: hook(None)}
@@ -88,7 +88,7 @@ def _make_engine_hook(context: SignalContext, original: Any) -> Any:
 
 
 class _EndWatch:
-    """One backward: `computed` is when its last gradient was there, 0 until then."""
+    """A watch on one backward. `computed` is the time at which its last gradient was ready, 0 until then."""
 
     __slots__ = ("_handle", "_queue", "computed")
 
@@ -105,13 +105,13 @@ class _EndWatch:
         self.computed = perf_counter_ns()
 
     def close(self) -> bool:
-        """Take the hook back, for a graph that is kept; return whether the end of the computing was seen."""
+        """Remove the hook, since the graph may be kept; return whether the end of the computing was seen."""
         self._handle.remove()
         return self.computed > 0
 
 
 def _make_end_watch() -> Callable[[tuple[Any, ...]], _EndWatch | None]:
-    """Return a function of the arguments of a backward. About 3 µs with what it registers."""
+    """Return a function from the arguments of a backward to its watch. A call costs about 3 µs."""
     queue = torch.autograd.Variable._execution_engine.queue_callback
 
     def watch_end(args: tuple[Any, ...]) -> _EndWatch | None:
@@ -133,7 +133,7 @@ class _NoWorld:
 
 
 def _find_world() -> Any:
-    """Return what holds the default process group, None while there is none."""
+    """Return the object that holds the default process group, None while there is no group."""
     return torch.distributed.distributed_c10d._world if torch.distributed.is_available() else _NoWorld
 
 

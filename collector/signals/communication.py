@@ -1,8 +1,9 @@
-"""Communication: collectives that hold the training thread, and what DDP reduces while the backward computes.
+"""Communication: collectives that hold the training thread, and DDP's reductions during the backward.
 
-Calls of a ProcessGroup and of Work.wait are patched; FSDP2 makes such calls too. Each is listed with its bytes. DDP reduces its gradients in C++,
-where no call is seen. What the backward waits for is found by the signal `backward`; how long the reduction took, the
-hidden part included, is in DDP's own records, which take some 90 µs to read and so are read for some steps only.
+Methods of ProcessGroup and Work.wait are patched; FSDP2 uses these methods too. Each call is listed with its bytes. DDP
+reduces its gradients in C++, where no call is seen. The signal `backward` finds the wait of the backward. DDP's own
+records give the duration of the reduction, including its hidden time; reading them takes some 90 µs, so they are read
+for some steps only.
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ from collector.ring.codes import (
 from collector.ring.packing import pack_call
 
 READING_SHARE = 0.002
-"""At most so much of the time of backwards goes into reading DDP's records."""
+"""Largest share of the time of backwards that reading DDP's records may take."""
 TRIALS = 5
-"""So many readings are made before they are counted as dear."""
+"""Number of readings before their cost is judged."""
 _DEFAULT_RATE = 100
 _MOST_KINDS = 1000
 _MOST_WAITS = 512
@@ -83,18 +84,18 @@ class CommunicationSignal(Signal):
 
 
 class _Calls:
-    """Writes which collective a call was. What can go wrong with that ends the describing, not the timing."""
+    """The writer of collective calls. An error here ends the description of calls, not their timing."""
 
     def __init__(self, context: SignalContext) -> None:
         self._context = context
         self._kinds: dict[tuple[str, str, Any], int] = {}
         self._serial = 0
         self.waited_for: dict[int, int] = {}
-        """Serials of calls, by the identity of the works that somebody may wait for."""
+        """Serial numbers of calls, by the id of the Work objects that may be waited for."""
         self._is_on = True
 
     def make_describer(self, name: str, place: int) -> _Describe:
-        """Return a function of the arguments and the result of a method, to be called after it."""
+        """Return a function of the arguments and the result of a method, to be called after the method."""
 
         def describe(args: tuple[Any, ...], result: Any) -> None:
             if not self._is_on:
@@ -107,7 +108,7 @@ class _Calls:
         return describe
 
     def write(self, kind: tuple[str, str, Any], size: int, group: Any, waits: bool = False) -> None:
-        """Write a call, and its kind into the notes if it is a new one."""
+        """Write a call to the log, and its kind to the notes if the kind is new."""
         what = self._kinds.get(kind)
         if what is None:
             what = self._add_kind(kind, group)
@@ -143,7 +144,7 @@ class _Calls:
 
 
 def _describe_group(group: Any) -> dict[str, Any]:
-    """Return what a group is for, and its ranks where they are a part of the job and not very many."""
+    """Return the purpose of a group, and its ranks if they are few and not the whole job."""
     told: dict[str, Any] = {"label": str(getattr(group, "group_desc", ""))[:_LONGEST_LABEL]}
     try:
         ranks = torch.distributed.get_process_group_ranks(group)
@@ -158,7 +159,7 @@ def _describe_group(group: Any) -> dict[str, Any]:
 
 
 def _measure(sent: Any) -> tuple[int, Any]:
-    """Return the bytes and the element type of a tensor or of lists of tensors."""
+    """Return the bytes and the element type of a tensor or of nested lists of tensors."""
     size, dtype = 0, None
     pending = [sent]
     for item in pending:
@@ -171,7 +172,7 @@ def _measure(sent: Any) -> tuple[int, Any]:
 
 
 class _Reductions:
-    """Reads the records of the DDP modules that the first steps have called."""
+    """A reader of the records of the DDP modules that were called in the first steps."""
 
     def __init__(self, context: SignalContext, calls: _Calls) -> None:
         from torch.nn.parallel import DistributedDataParallel
@@ -193,9 +194,10 @@ class _Reductions:
         self._context.undo.call(lambda: _restore_rate(known()))
 
     def read(self, backward_ns: int) -> None:
-        """Write how long the reduction of the backward that has just ended took, if it is time to.
+        """Write the duration of the reduction in the last backward, if a reading is due.
 
-        Every so many, a power of two: ranks that read at different rates still read some of the same backwards.
+        The interval between readings is a power of two, so that ranks with different intervals still share some
+        backwards.
         """
         self._count += 1
         if self._count % self._pace.choose_every(backward_ns):
@@ -225,7 +227,8 @@ class _Reductions:
 
 
 class ReadingPace:
-    """How often to read. The cheapest reading counts: on a busy machine one alone may be interrupted for long."""
+    """The interval between readings, set by the cheapest reading: a single reading may be interrupted on a busy
+    machine."""
 
     def __init__(self) -> None:
         self._readings = 0
@@ -248,7 +251,8 @@ class _Reduction(NamedTuple):
 
 
 def _read_reduction(module: Any, backward_ns: int) -> _Reduction | None:
-    """Return what DDP says from the first bucket's all-reduce to the end of the last; None if nothing was reduced."""
+    """Return the reduction from the first bucket's all-reduce to the last one's end, by DDP's records; None if there is
+    none."""
     module.logger.set_runtime_stats_and_log()  # by itself, DDP does so when the next forward begins
     records = module._get_ddp_logging_data()
     age_ns = time.time_ns() - records.get("backward_comm_time_end", 0)
@@ -262,7 +266,7 @@ def _read_reduction(module: Any, backward_ns: int) -> _Reduction | None:
 
 
 def _next_power(count: int) -> int:
-    """Return the least power of two that is not less."""
+    """Return the least power of two that is at least `count`."""
     return 1 << max(count - 1, 0).bit_length()
 
 
@@ -272,7 +276,8 @@ def _restore_rate(module: Any) -> None:
 
 
 def _make_wait_hook(context: SignalContext, original: Any, waited_for: dict[int, int]) -> Any:
-    """Like `_make_hook`, but what is waited for is written first: a wait that never ends must tell it."""
+    """Return a hook like that of `_make_hook`, which first writes the awaited call, so that an endless wait is in the
+    log."""
     log = context.log
     words, mask, following, thread, now, get_ident = bind(log)
 

@@ -1,7 +1,7 @@
-"""What torch.compile did: compilations, recompilations and graph breaks, each with its reason.
+"""Compilations, recompilations and graph breaks of torch.compile, each with its reason.
 
-Dynamo keeps the figures of its last compilations anyway. They are looked at when a step ends; nothing is patched,
-registered or imported, so graphs and breaks are what they are without us.
+Dynamo keeps metrics of its last compilations anyway. They are read when a step ends. Nothing is patched, registered or
+imported, so graphs and breaks are the same as without Stepscope.
 """
 
 from __future__ import annotations
@@ -63,12 +63,13 @@ class CompilesSignal(Signal):
 
 
 def _find_metrics() -> Any:
-    """Return Dynamo's figures of its last 64 compilations, None if it was not imported."""
+    """Return Dynamo's metrics of its last 64 compilations, None if Dynamo was not imported."""
     return getattr(sys.modules.get("torch._dynamo.utils"), "_compilation_metrics", None)
 
 
 def _describe(entry: Any, step: int) -> Iterator[CompileNote]:
-    """List a compilation, then its graph breaks. One that fails leaves its whole function to Python: a break, too."""
+    """Yield a compilation, then its graph breaks. A failed compilation leaves its function to Python, which is a break,
+    too."""
     if getattr(entry, "is_runtime", False) or entry.start_time_us is None:
         return
     start, duration = entry.start_time_us * 1000, (entry.duration_us or 0) * 1000
@@ -83,7 +84,7 @@ def _describe(entry: Any, step: int) -> Iterator[CompileNote]:
 
 
 def _name(entry: Any) -> str:
-    """Name the function as its author knows it: "forward (model.py:12)"; the rest of it after a break by its line."""
+    """Return the name of the function, such as "forward (model.py:12)"; after a break, the line of the rest."""
     if not entry.co_name:
         return "backward" if entry.is_forward is False else "(unknown)"
     resumed = _RESUMED.fullmatch(entry.co_name)

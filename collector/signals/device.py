@@ -1,9 +1,8 @@
-"""Device time of the phases of a step, from CUDA events: where the device was while the host ran ahead.
+"""Device time of the phases of a step, from CUDA events, because the host runs ahead of the device.
 
-An event is put on the current stream where a step ends and around its backward and its updates. What lies between two
-of them is the device's time for that part, idle stretches included. One step in ten is measured; events are pooled,
-asked later whether they have passed, and never waited for. The first exception ends it. Not yet tried on a CUDA device, only
-on one that is made up.
+Events are recorded on the current stream at the end of a step and around its backward and its updates. The time between
+two events is the device's time of that phase, idle time included. One step in ten is measured. Events are pooled,
+queried later, and never waited for. The first exception ends the signal. It was tested on a simulated CUDA device only.
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ from collector.ring.packing import pack_device_phase
 
 EVERY = 10
 _MOST_WAITING = 64
-"""Steps whose events have not passed; beyond that the oldest are given up."""
+"""Most steps whose events have not passed; the oldest of further steps are dropped."""
 _MOST_MARKS = 512
 # What ends with an event.
 FORWARD, BACKWARD, OPTIMIZER, TAIL = (PHASE_PLACES[name] for name in ("forward", "backward", "optimizer", "tail"))
 
 
 class DeviceSignal(Signal):
-    """`make_event` makes an event that records time."""
+    """The signal of device times. `make_event` makes an event that records time."""
 
     name = "device_time"
 
@@ -115,7 +114,7 @@ class DeviceSignal(Signal):
             self._waiting.popleft()
 
     def _collect(self) -> None:
-        """Write the steps whose last event has passed."""
+        """Write the device times of steps whose last event has passed."""
         with Edge(self._give_up):
             while self._waiting and self._waiting[0][1][-1][1].query():
                 step, marks = self._waiting.popleft()

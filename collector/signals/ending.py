@@ -1,9 +1,9 @@
-"""The end of a training: what PyTorch leaves to chance there is waited for, so that it goes well.
+"""The end of a training: Stepscope waits at two points where races in PyTorch could end the job badly.
 
-Two races of PyTorch end a job badly, with and without a recording. The destructor of a process group joins gloo's
-threads while it holds the interpreter lock, and a thread of gloo that lets go of its last collective may wait for that
-lock: then the job stands for ever. And a daemon thread that comes out of an operator while the interpreter ends is
-ended inside C++, which aborts the process. Both are explained in docs/testing.md.
+Both races exist with and without a recording. First, the destructor of a process group joins gloo's threads while it
+holds the interpreter lock, and a gloo thread that frees its last collective may wait for that lock: then the job hangs
+for ever. Second, a daemon thread that returns from an operator while the interpreter ends is ended inside C++, which
+aborts the process. docs/testing.md explains both.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from collector.context.signals import Signal, SignalContext
 from collector.edge import log_failure, unseen
 
 PATIENCE_S = 1.0
-"""How long one such wait takes at most."""
+"""Longest wait, in seconds."""
 PARKED_S = 5.0
-"""How long a daemon thread that trains is held while the interpreter ends. A lock that it holds comes free afterwards."""
+"""Seconds for which a training daemon thread is held while the interpreter ends; then it releases its locks."""
 UNNAMED_S = 0.05
-"""How long is waited where gloo's threads have no name of their own: before PyTorch 2.10, and on other systems than Linux."""
+"""Wait in seconds if gloo's threads cannot be found by name: before PyTorch 2.10, or outside of Linux."""
 _LOOK_S = 0.001
 _TASKS = "/proc/self/task"
 _GLOO = "pt_gloo_runloop"
@@ -61,7 +61,7 @@ class EndingSignal(Signal):
 
 
 def wait_for_gloo() -> None:
-    """Wait, without the interpreter lock, until gloo's threads rest. A thread that waits for the lock gets it meanwhile."""
+    """Wait until gloo's threads are idle, without the interpreter lock, so that a thread waiting for the lock gets it."""
     if not _has_gloo():
         return
     deadline = time.monotonic() + PATIENCE_S
@@ -83,7 +83,7 @@ def _has_gloo() -> bool:
 
 
 def _look_at_gloo() -> dict[str, tuple[str, str]]:
-    """Return the state of gloo's threads, and how long and how often each was on a processor."""
+    """Return the state of each gloo thread, and its counts of processor time and schedulings."""
     try:
         tasks = os.listdir(_TASKS)
     except OSError:
@@ -93,7 +93,7 @@ def _look_at_gloo() -> dict[str, tuple[str, str]]:
 
 
 def _look_at_task(task: str) -> tuple[str, str] | None:
-    """Return the same of one thread; None if it is none of gloo's, or has ended meanwhile."""
+    """Return the state and counts of one thread; None if it is no gloo thread, or has ended."""
     try:
         if _read_task(task, "comm").strip() != _GLOO:
             return None
@@ -115,9 +115,9 @@ def _is_daemon(ident: int) -> bool:
 
 
 def park_daemons() -> None:
-    """Hold the daemon threads that train where they begin a backward or an update, and wait for the first of them.
+    """Hold training daemon threads where they begin a backward or an update, and wait for the first of them.
 
-    Only for the end of the interpreter, which ends such a thread anyway: asleep in Python, it is ended cleanly.
+    Used only at the end of the interpreter, which ends such threads anyway: a thread asleep in Python is ended cleanly.
     """
     parked = threading.Event()
     main = threading.get_ident()

@@ -1,4 +1,4 @@
-"""What torch computes on and how: devices, threads and switches, and what the processor's arithmetic costs."""
+"""The compute settings of torch: devices, threads and switches; and the cost of arithmetic on the processor."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ from collector.context.signals import SETTLED_STEP, Signal, SignalContext
 
 NODES = Path("/sys/devices/system/node")
 READ_AFTER = (1, 20, 200)
-"""Steps after which the settings are read again."""
+"""Numbers of steps after which the settings are read again."""
 CHUNK = 1 << 14
-"""Numbers that are looked at together: so few that PyTorch computes with them on the calling thread alone."""
+"""Numbers in a chunk, few enough for PyTorch to compute on the calling thread alone."""
 MOST_CHUNKS = 20
-"""Of parameters, gradients and states of optimizers each: a million numbers in all at most."""
+"""Most chunks of parameters, of gradients and of optimizer states: a million numbers in all."""
 _REPEATS = 3
 _SUBNORMAL_FRAC = 0.001
-"""Fewer of them are not worth timing."""
+"""Least share of subnormal numbers that is worth timing."""
 ROWS = 256
-"""Rows of the matrix that a weight is multiplied with; the run's own are not known between two steps."""
+"""Rows of the matrix that a weight is multiplied with, since the run's own number is unknown between two steps."""
 _MOST_SIDE, _MOST_SHAPES = 2048, 2
 _EXPONENT, _MANTISSA = 0x7F800000, 0x007FFFFF
 
 
 class EnvironmentSignal(Signal):
-    """The settings of torch that advice refers to.
+    """The signal of torch settings that advice refers to.
 
-    A script sets them after torch was imported, and may do so late: they are read at the start, again after some steps,
-    and at the end. A switch that was on at any of these times counts as on.
+    A script may change the settings late, so they are read at the start, again after some steps, and at the end. A
+    switch that was on at any of these times counts as on.
     """
 
     name = "environment"
@@ -65,7 +65,7 @@ _MODES = ("deterministic", "anomaly_mode", "nan_check")
 
 
 def read_settings() -> dict[str, Any]:
-    """Return the settings as they are now, by the names of the facts of rank.json."""
+    """Return the current settings, by the names of the facts of rank.json."""
     return {
         "matmul_precision": torch.get_float32_matmul_precision(),
         "cudnn_benchmark": bool(torch.backends.cudnn.benchmark),
@@ -76,7 +76,7 @@ def read_settings() -> dict[str, Any]:
 
 
 def count_memory_nodes(folder: Path) -> int | None:
-    """Return the memory nodes whose processors this process may use, None where the system does not say."""
+    """Return the number of memory nodes whose processors this process may use, None if the system does not give it."""
     try:
         own = os.sched_getaffinity(0)
         lists = [(node / "cpulist").read_text(encoding="ascii") for node in folder.glob("node[0-9]*")]
@@ -86,7 +86,7 @@ def count_memory_nodes(folder: Path) -> int | None:
 
 
 def _read_processors(text: str) -> set[int]:
-    """Return the numbers of a list such as 0-3,8."""
+    """Return the numbers in a list such as 0-3,8."""
     ends = [part.partition("-") for part in text.strip().split(",") if part]
     return {number for first, _, last in ends for number in range(int(first), int(last or first) + 1)}
 
@@ -113,10 +113,11 @@ def list_devices() -> list[dict[str, Any]]:
 
 
 class ArithmeticSignal(Signal):
-    """What the processor's arithmetic costs this model (with the probe): subnormal numbers, products without bfloat16.
+    """The cost of arithmetic on the processor for this model (with the probe): subnormal numbers, products without
+    bfloat16.
 
-    It is measured once, between two steps, on copies of some of the model's own numbers. Flushing subnormals to zero is a
-    setting of a thread, so it is tried in one that ends at once: the training's arithmetic is never changed.
+    The cost is measured once, between two steps, on copies of some of the model's numbers. Flushing subnormals to zero
+    is a setting of a thread, so it is tried in a thread that ends at once: the training's arithmetic never changes.
     """
 
     name = "arithmetic"
@@ -155,7 +156,7 @@ class ArithmeticSignal(Signal):
 
 
 def sort_numbers(optimizers: Iterable[Any]) -> dict[str, list[torch.Tensor]]:
-    """Return the numbers that training computes with on the processor: parameters, gradients, states of optimizers."""
+    """Return the processor tensors of the training: parameters, gradients, optimizer states."""
     groups: dict[str, list[torch.Tensor]] = {"parameters": [], "gradients": [], "states": []}
     for optimizer in optimizers:
         for parameter in itertools.chain.from_iterable(group["params"] for group in optimizer.param_groups):
@@ -187,8 +188,8 @@ def _is_usable(value: Any) -> bool:
 
 
 def measure_subnormals(tensors: list[torch.Tensor]) -> dict[str, int]:
-    """Count the subnormal among some of the numbers, and time one multiplication of each, as it is and with them flushed
-    to zero; the times are 0 where there are hardly any."""
+    """Count the subnormal numbers in some of the tensors, and time one multiplication with and without flushing to
+    zero. The times are 0 if there are hardly any subnormals."""
     chunks = list(_copy_chunks(tensors))
     looked, subnormal = sum(chunk.numel() for chunk in chunks), sum(map(count_subnormals, chunks))
     times = (0, 0)
@@ -198,13 +199,13 @@ def measure_subnormals(tensors: list[torch.Tensor]) -> dict[str, int]:
 
 
 def count_subnormals(chunk: torch.Tensor) -> int:
-    """Count by the bits: a thread that flushes would find none by comparing."""
+    """Count subnormal numbers by their bits: a comparison finds none in a thread that flushes to zero."""
     bits = chunk.view(torch.int32)
     return int(((bits & _EXPONENT == 0) & (bits & _MANTISSA != 0)).sum())
 
 
 def _copy_chunks(tensors: list[torch.Tensor]) -> Iterator[torch.Tensor]:
-    """Yield copies of up to MOST_CHUNKS stretches, evenly spread over all tensors."""
+    """Yield copies of up to MOST_CHUNKS chunks, evenly spread over all tensors."""
     ends = list(itertools.accumulate(-(-tensor.numel() // CHUNK) for tensor in tensors))
     count = min(ends[-1], MOST_CHUNKS)
     for place in (number * ends[-1] // count for number in range(count)):
@@ -214,7 +215,7 @@ def _copy_chunks(tensors: list[torch.Tensor]) -> Iterator[torch.Tensor]:
 
 
 def _run_apart(action: Callable[[], tuple[int, int] | None]) -> tuple[int, int] | None:
-    """Run in a thread of its own, whose settings of the processor end with it."""
+    """Run an action in a new thread, whose processor settings end with it, and return its result."""
     found: list[tuple[int, int] | None] = []
     thread = threading.Thread(target=lambda: found.append(action()), name="stepscope-probe", daemon=True)
     thread.start()
@@ -223,7 +224,7 @@ def _run_apart(action: Callable[[], tuple[int, int] | None]) -> tuple[int, int] 
 
 
 def _time_flushing(chunks: list[torch.Tensor]) -> tuple[int, int] | None:
-    """Return how long the products of all chunks take, as the training computes and with subnormals flushed to zero."""
+    """Return the time to multiply all chunks, with the training's setting and with subnormals flushed to zero."""
     made = torch.empty(CHUNK, dtype=torch.float32, device="cpu")
 
     def multiply() -> None:
@@ -244,15 +245,15 @@ def _time_best(action: Callable[[], object]) -> int:
 
 
 def find_bfloat16() -> str:
-    """Return which instructions for products of bfloat16 the processor has, "" for none."""
+    """Return the name of the processor's instructions for bfloat16 products, "" for none."""
     known = (("AMX", "_is_amx_tile_supported"), ("AVX-512 BF16", "_is_avx512_bf16_supported"))
     return next((name for name, ask in known if getattr(torch.cpu, ask, bool)()), "")
 
 
 def measure_products(parameters: list[torch.Tensor]) -> dict[str, Any] | None:
-    """Time the products with the largest matrices of the model in float32 and in bfloat16, conversions included.
+    """Time products with the model's largest matrices in float32 and in bfloat16, conversions included.
 
-    None where there is no such matrix, or the processor has no instructions for it.
+    None if the model has no such matrix, or the processor has no such instructions.
     """
     matrices = [tensor for tensor in parameters if tensor.dim() == 2]
     instructions = find_bfloat16() if matrices else ""

@@ -1,8 +1,8 @@
 """Forward passes: calls of the outermost modules.
 
-Global module hooks see every module, but cost microseconds a call and break graphs under torch.compile. So they stay
-only until it is known which classes are called outermost; from then on only the `__call__` of those classes is
-patched. The first compilation ends the discovery, because hooks that come or go after it force a second one.
+Global module hooks see every module, but cost microseconds per call and break graphs under torch.compile. So they stay
+only until the classes of outermost modules are known; from then on only the `__call__` of those classes is patched. The
+first compilation ends the discovery, because a later change of hooks forces a second compilation.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from collector.ring.codes import FORWARD_END, FORWARD_START, NO_GRAD
 
 STEPS_OF_DISCOVERY = 3
 CALLS_OF_DISCOVERY = 512
-"""Discovery ends after so many outermost calls even if nothing trains, as in inference."""
+"""Outermost calls after which discovery ends even without training, as in inference."""
 CALLS_OF_REDISCOVERY = 16
 
 _log = logging.getLogger("stepscope")
@@ -50,7 +50,7 @@ class ForwardSignal(Signal):
         context.boundaries.append(self._on_step)
 
     def _watch_compiled(self) -> None:
-        """Time compiled modules, and end the discovery where a compilation begins."""
+        """Time compiled modules, and end the discovery when a compilation begins."""
         from torch._dynamo.callback import callback_handler
 
         context, kind = self._context, find_compiled_kind()
@@ -84,13 +84,13 @@ class ForwardSignal(Signal):
         ]
 
     def _discover_again(self) -> None:
-        """Look for classes of modules that were not called when the training began, such as another model."""
+        """Search for module classes that were not called at the start of the training, such as another model's."""
         if not self._handles and not self._context.steps.has_compiled:
             self._calls = CALLS_OF_DISCOVERY - CALLS_OF_REDISCOVERY
             self._begin_discovery()
 
     def rehearse(self, context: SignalContext) -> dict[str, Callable[[], object]]:
-        """Return what can be called to time the hooks alone, without install."""
+        """Return functions that call the hooks alone, to time them without install."""
         self._context = context
         hook = self._wrap_call(do_nothing)
         return {"forward": lambda: hook(None)}
@@ -138,7 +138,7 @@ class ForwardSignal(Signal):
         return before, after
 
     def _is_root(self, kind: type) -> bool:
-        """Count a call of an outermost module; False for a class whose calls are no forward."""
+        """Count a call of an outermost module; return False for a class whose calls are no forward."""
         try:
             # The loss belongs to the forward by definition, as the time between forward and backward.
             if str(kind.__module__).startswith("torch.nn.modules.loss") or issubclass(kind, find_compiled_kind()):

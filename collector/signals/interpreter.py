@@ -1,4 +1,4 @@
-"""The Python that runs the training: its collections of garbage, its other threads, and where its stacks lie."""
+"""The Python interpreter of the training: garbage collections, other threads, and the addresses of its stacks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LOOK_NS = 1_000_000_000
 
 
 class GarbageSignal(Signal):
-    """Garbage collections, which run inside whatever the training thread is doing."""
+    """The signal of garbage collections, which can interrupt the training thread anywhere."""
 
     name = "gc"
 
@@ -36,9 +36,9 @@ class GarbageSignal(Signal):
 
 
 class ThreadsSignal(Signal):
-    """Other Python threads of the process, which share one interpreter with the thread that trains.
+    """The signal of other Python threads, which share the interpreter with the training thread.
 
-    Only their numbers are noted, after some steps; the sidecar looks how long each was on a processor.
+    Only their ids are noted, after some steps; the sidecar measures their processor time.
     """
 
     name = "threads"
@@ -61,7 +61,7 @@ class ThreadsSignal(Signal):
 
 
 class StacksSignal(Signal):
-    """Python stacks of the training thread: the recorder process reads them, this only says where they lie."""
+    """The signal of Python stacks. It only writes where the training thread's stacks lie; the sidecar reads them."""
 
     name = "stacks"
     option = "stacks"
@@ -83,7 +83,7 @@ class StacksSignal(Signal):
         self._context.stack_reader = 0
 
     def _look_again(self, step: int) -> None:
-        """Offer this thread where another one trains by now, or another process reads."""
+        """Offer this thread again if another thread trains now, or another process reads the stacks."""
         now = time.perf_counter_ns()
         if now >= self._next_ns:
             self._next_ns = now + _LOOK_NS

@@ -1,7 +1,7 @@
-"""Calls of libraries that hold the training thread: logging is added up, and saving a checkpoint becomes a range.
+"""Library calls that hold the training thread: time in logging is summed, and saving a checkpoint becomes a range.
 
-Of calls inside of each other the outermost counts: it is what the script asked for. One on another thread holds nothing up,
-and is left alone. None of the libraries is imported for this.
+Of nested calls only the outermost counts, the call that the script made. Calls on other threads hold nothing up and are
+ignored. None of the libraries is imported for this.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _LOGS = (
     ("wandb.sdk.wandb_run", ("Run.log",), "Weights & Biases"),
     ("mlflow.tracking.client", ("MlflowClient.log_metric", "MlflowClient.log_batch"), "MLflow"),
 )
-"""Module, its methods, and what a user calls it."""
+"""Module, its logging methods, and the name shown to users."""
 _DISTRIBUTED = "torch.distributed.checkpoint"
 _SAVES = (
     ("torch", ("save",), "torch.save"),
@@ -43,11 +43,11 @@ _SAVES = (
     ("transformers.trainer", ("Trainer._save_checkpoint",), "Trainer.save_checkpoint"),
     ("accelerate.accelerator", ("Accelerator.save_state",), "Accelerator.save_state"),
 )
-"""Module, function or method, and the range that it becomes."""
+"""Module, its saving functions or methods, and the name of their range."""
 
 
 class LibraryCalls(Signal):
-    """Stands around functions of `table`; `measure` gives what is entered for each outermost call."""
+    """Base class of signals that wrap the functions of `table`. `measure` returns the context for each outermost call."""
 
     table: tuple[tuple[str, tuple[str, ...], str], ...]
 
@@ -95,7 +95,7 @@ class LibraryCalls(Signal):
 
 
 class LoggingSums:
-    """What one library took, some 0.5 µs a call with the measuring: entered for each call."""
+    """The time spent in one library: a context entered for each call, at some 0.5 µs per call."""
 
     __slots__ = ("_began", "calls", "longest_ns", "total_ns")
 
@@ -117,7 +117,7 @@ class LoggingSums:
 
 
 class LoggingSignal(LibraryCalls):
-    """How long the training thread is held by logging. The sums are a fact of the run, saved now and then."""
+    """The signal of time that logging holds the training thread. The sums are a fact of the run, saved now and then."""
 
     name = "logging_calls"
     table = _LOGS
@@ -137,7 +137,7 @@ class LoggingSignal(LibraryCalls):
 
 
 class SavingSignal(LibraryCalls):
-    """Checkpoints: saving on the thread that trains becomes a range, so that what it holds up has a name."""
+    """The signal of checkpoints: saving on the training thread becomes a named range."""
 
     name = "saving"
     table = _SAVES

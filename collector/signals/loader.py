@@ -1,6 +1,6 @@
-"""The DataLoader as the training thread meets it: fetches, starts of iterators, and the depths of its queues.
+"""The DataLoader as seen by the training thread: fetches, starts of iterators, and queue depths.
 
-The depths are read at each fetch from counters of the iterator, in constant time.
+Each fetch reads the queue depths from counters of the iterator, in constant time.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class LoaderSignal(Signal):
         context.undo.patch(DataLoader, "__iter__", hook)
 
     def rehearse(self, context: SignalContext) -> dict[str, Callable[[], object]]:
-        """Return what can be called to time the hooks alone, without install."""
+        """Return functions that call the hooks alone, to time them without install."""
         self._context = context
         self._reads[0] = True
         batch = [torch.zeros(2), torch.zeros(2)]
@@ -151,7 +151,7 @@ class LoaderSignal(Signal):
 
 
 class _StandIn:
-    """An iterator with the private fields that are read at a fetch, to time the reading."""
+    """A fake iterator with the private fields that a fetch reads, used to time the reading."""
 
     def __init__(self) -> None:
         self._stepscope, self._num_yielded, self._num_workers, self._pin_memory = 0, 0, 2, False
@@ -161,7 +161,7 @@ class _StandIn:
 
 
 def _read_queues(iterator: Any) -> int:
-    """Return what is ready, out of order and outstanding, packed."""
+    """Return the counts of ready, out-of-order and outstanding batches, packed into one word."""
     ready: int = iterator._worker_result_queue.qsize()
     pinned: int = iterator._data_queue.qsize() if iterator._pin_memory else 0
     tasks: dict[int, Any] = iterator._task_info
@@ -182,9 +182,10 @@ def _read_queues(iterator: Any) -> int:
 
 
 def _number_batch(iterator: Any) -> int:
-    """Return the number of the batch just fetched as the workers count, so that it joins their rows.
+    """Return the workers' number of the batch just fetched, so that the batch can be matched with their rows.
 
-    It is not how many were yielded: a worker whose samples have ended leaves holes, and `in_order=False` shuffles.
+    The count of yielded batches may differ: a worker without further samples leaves gaps, and `in_order=False`
+    reorders.
     """
     try:
         if not iterator._num_workers:
@@ -222,7 +223,7 @@ def _describe_loader(number: int, loader: Any) -> dict[str, Any]:
 
 
 def _count_batches(loader: Any) -> int | None:
-    """Return how many batches an epoch has; None where the batch sampler does not say, as a generator does not."""
+    """Return the number of batches in an epoch; None if the batch sampler has no length, like a generator."""
     try:
         return len(loader)
     except (TypeError, NotImplementedError):
@@ -230,7 +231,7 @@ def _count_batches(loader: Any) -> int | None:
 
 
 def _read_integer(value: Any) -> int | None:
-    """Return a whole number of any kind, such as NumPy's; None for what is none, which a batch sampler may call its size."""
+    """Return an integer of any type, such as NumPy's; None if `value` is no integer, as a batch sampler's size may be."""
     try:
         return operator.index(value)
     except TypeError:

@@ -1,4 +1,4 @@
-"""Ranges, stages and queues that the script names itself; NVTX and device times of ranges where there is CUDA."""
+"""Ranges, stages and queues named by the script; with CUDA also NVTX ranges and their device times."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class MarksSignal(Signal):
 
 @dataclass
 class _Mark:
-    """A range that is open on the device. `allocations` is how often memory was asked for before it."""
+    """A range that is open on the device. `allocations` counts the memory requests before it."""
 
     device: int
     stream: Any
@@ -61,10 +61,10 @@ class _Mark:
 
 
 class CudaRanges:
-    """Times ranges by CUDA events on the current stream, without ever waiting for the device.
+    """A timer of ranges by CUDA events on the current stream, which never waits for the device.
 
-    The time is that between the ends of what was in the stream before the range and what it launched, idle stretches
-    inside of it included. A range launched nothing if it asked for no device memory and left the stream empty.
+    The device time of a range runs from the end of the earlier work in the stream to the end of the range's own work,
+    idle time included. A range launched nothing if it requested no device memory and left the stream empty.
     """
 
     def __init__(self, outlet: Outlet) -> None:
@@ -107,7 +107,7 @@ class CudaRanges:
             self._give_back(mark.begin)
 
     def finish(self) -> None:
-        """Wait a little for what the device has not done yet; what is not done then stays unknown."""
+        """Wait briefly for unfinished work of the device; the device times of work still unfinished stay unknown."""
         deadline = time.monotonic() + _FINISH_S
         while self._ended and time.monotonic() < deadline:
             self._collect()
@@ -119,7 +119,7 @@ class CudaRanges:
         return bool(mark.stream.query()) and _count_allocations(mark.device) == mark.allocations
 
     def _collect(self) -> None:
-        """Write the times of ranges whose events have passed, and use the events again."""
+        """Write the times of ranges whose events have passed, and reuse the events."""
         while self._ended:
             with self._lock:
                 if not self._ended or not self._ended[0][2].query():

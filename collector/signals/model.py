@@ -1,4 +1,4 @@
-"""The model, as its modules show themselves in the first steps: how it is spread, and gradients that nothing uses."""
+"""The model, as its modules appear in the first steps: how it is distributed, and gradients that are never used."""
 
 from __future__ import annotations
 
@@ -19,17 +19,18 @@ _COPIED = {
     "parameter_bytes": "total_parameter_size_bytes",
     "unused_bytes": "unused_parameter_size",
 }
-"""Facts, and what DDP calls them."""
+"""Names of facts, each with DDP's name for the value."""
 _MOST_BUCKETS = 1000
 FIRST_LOOK = 8
-"""Backwards after which DDP's records are read first: it has arranged its buckets by then."""
+"""Backwards after which DDP's records are first read, when DDP has arranged its buckets."""
 MOST_PARAMETERS = 20_000
 
 
 class ParallelSignal(Signal):
-    """How the model is spread over devices and ranks: DataParallel, and the settings of DistributedDataParallel.
+    """The signal of how the model is spread over devices and ranks: DataParallel, and DistributedDataParallel's
+    settings.
 
-    DDP's records are read when the facts are saved, some 90 µs; a backward costs a look at one flag.
+    DDP's records are read when the facts are saved, which takes some 90 µs; each backward only checks one flag.
     """
 
     name = "parallel"
@@ -85,11 +86,10 @@ def _describe(module: Any) -> dict[str, Any]:
 
 
 class UnusedGradientsSignal(Signal):
-    """Gradients of parameters that take part in the backward, but that no optimizer updates.
+    """The signal of gradients that the backward computes but no optimizer uses.
 
-    They are looked for once, between two steps, when each optimizer that steps regularly has done so. An optimizer clears
-    only what it holds, so gradients of other parameters are still there, unless the training clears those of the whole
-    model.
+    Gradients are searched once, between two steps, after each regular optimizer has stepped. An optimizer clears only
+    the gradients of its own parameters, so others are still there, unless the training clears those of the whole model.
     """
 
     name = "unused_gradients"
@@ -126,9 +126,9 @@ class UnusedGradientsSignal(Signal):
 
 
 def find_unused(parameters: Iterable[Any], optimizers: Iterable[Any]) -> dict[str, int] | None:
-    """Return how many numbers have gradients that no optimizer takes, and how many are updated; None for none unused.
+    """Return how many numbers have unused gradients, and how many are updated; None if all gradients are used.
 
-    Where the optimizers hold copies of all parameters, or those of one dtype, it cannot be told which are updated.
+    If the optimizers hold copies of all parameters, or of those of one dtype, the result is also None.
     """
     groups = [group for optimizer in optimizers for group in optimizer.param_groups]
     updated = {id(parameter) for group in groups for parameter in group["params"]}

@@ -1,4 +1,4 @@
-"""Parameter updates: optimizer steps (public hooks), zero_grad, and GradScaler.step, which may leave an update out."""
+"""Parameter updates: optimizer steps (public hooks), zero_grad, and GradScaler.step, which may skip an update."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from collector.ring.codes import (
 )
 
 MOST_OPTIMIZERS = 16
-"""So many are described: a script may make one for every step."""
+"""Most optimizers that are described: a script may make an optimizer for every step."""
 
 
 class OptimizerSignal(Signal):
@@ -47,7 +47,7 @@ class OptimizerSignal(Signal):
         context.undo.patch(torch.amp.GradScaler, "step", scaler_step)
 
     def rehearse(self, context: SignalContext) -> dict[str, Callable[[], object]]:
-        """Return what can be called to time the hooks alone, without install."""
+        """Return functions that call the hooks alone, to time them without install."""
         self._context = context
         before, after = self._make_step_hooks(self._context)
         zero_grad = _make_zero_hook(self._context, do_nothing)
@@ -145,7 +145,7 @@ def _count_dtypes(tensors: list[Any]) -> dict[str, int]:
 
 
 def _make_closure_wrapper(context: SignalContext) -> Callable[[Any, Any], Any]:
-    """Return what gives the arguments of `step` with the closure timed: what it does is the loop's, not the update's."""
+    """Return a function that wraps the closure in the arguments of `step`: its time is the loop's, not the update's."""
 
     def time_closure(closure: Any) -> Any:
         return make_span_hook(context.log, closure, CLOSURE_START, CLOSURE_END)

@@ -1,7 +1,6 @@
-"""The points that the user names: FP_POINT, the module that starts the forward, and BP_POINT, the one whose gradients
-end the backward. Both are found by class name among the modules that the first steps call, or by the path of one
-module inside of such a module, as `named_modules()` gives it.
-"""
+"""The points that the user names: FP_POINT, the module that starts the forward, and BP_POINT, the module whose
+gradients end the backward. Both are found by class name among the modules that the first steps call, or by the path of
+a submodule in such a module, as `named_modules()` gives it."""
 
 from __future__ import annotations
 
@@ -20,10 +19,10 @@ from collector.ring.codes import BACKWARD_POINT, FORWARD_POINT
 
 STEPS_TO_FIND = 3
 MOST_PARAMETERS = 64
-"""Gradients that are watched at most for BP_POINT."""
+"""Most gradients that are watched for BP_POINT."""
 
 MOST_NAMES = 5_000
-"""Names of classes and modules that are kept to find those near one that names nothing."""
+"""Most class and module names kept, to suggest names close to a name that matches nothing."""
 
 
 class PointsSignal(Signal):
@@ -56,7 +55,7 @@ class PointsSignal(Signal):
             self._watch_gradients(module)
 
     def _find_by_path(self, module: Any) -> None:
-        """Look for the paths inside of a module; the outermost module is called first, so its paths count first."""
+        """Search a module for the paths. The outermost module is called first, so its paths have priority."""
         if not self._names:
             self._names.update(dict.fromkeys(path for path, _ in islice(module.named_modules(), MOST_NAMES) if path))
         if not self._patched and (part := _find_part(module, self._forward)) is not None:
@@ -68,7 +67,7 @@ class PointsSignal(Signal):
             self._watch_gradients(part)
 
     def _patch_class(self, kind: Any, only: Any = None) -> None:
-        """Note the calls of the modules of a class, or of one of them."""
+        """Log the calls of all modules of a class, or of the module `only`."""
         wanted = id(only) if only is not None else 0
         original, log, inside = kind.__call__, self._context.log, self._context.in_backward
         words, mask, following, thread, now, get_ident = bind(log)
@@ -136,7 +135,7 @@ class PointsSignal(Signal):
 
 
 def _find_part(module: Any, path: str) -> Any:
-    """Return the module at a path inside of another one; None where there is none."""
+    """Return the submodule at a path; None if there is none."""
     try:
         return module.get_submodule(path) if path else None
     except AttributeError:

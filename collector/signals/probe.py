@@ -1,8 +1,8 @@
-"""The probe (opt in): what a step takes when its batch is ready, measured in the training itself.
+"""The probe (opt in): the duration of a step whose batch is ready, measured in the training itself.
 
-Now and then a batch is held back until the loader has made all that it was asked for. The steps on those batches then
-wait for nothing. Nothing of the training changes: it gets the same batches in the same order, only later, and no random
-number is drawn. The steps that follow find a fuller queue than usual, so they are marked until it is as it was.
+Now and then a batch is held back until the loader has made all requested batches. The next steps then never wait for
+data. The training gets the same batches in the same order, only later, and no random number is drawn. Later steps find
+a fuller queue than usual, so they are marked until the queue is back to normal.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from collector.ring.words import WordLog
 WANTED_STEPS = 24
 MOST_ROUNDS = 6
 MOST_WAIT_NS = 2_000_000_000
-"""All rounds together hold the training back for no longer than this, but for the last look."""
+"""Longest time for which all rounds together hold the training back, except for the last look."""
 POLL_S = 0.002
 STEPS_BETWEEN, ROUNDS_BETWEEN = 20, 3
-"""From one round to the next there are at least so many steps, and so many times the steps of the round."""
+"""Least steps between two rounds: an absolute number, and a multiple of the steps of the round."""
 MOST_SETTLING = 100
-"""So many fetches after a round count as ones that find a fuller queue, at most."""
+"""Most fetches after a round that are marked as finding a fuller queue."""
 
 NO_LOADER = (
     "No step from step {first} on was fed by one DataLoader with workers. Without workers the next batches cannot be made "
@@ -45,14 +45,14 @@ INTERRUPTED = "Something else came into every round: the end of an epoch, anothe
 
 @dataclass(frozen=True)
 class Supply:
-    """What an iterator of a loader with workers holds: batches that it was asked for, and those of them not made yet."""
+    """The batches requested from an iterator with workers, and those of them not made yet."""
 
     asked: int
     missing: int
 
 
 def look_at(iterator: Any) -> Supply:
-    """Read the counters of the iterator. AttributeError or NotImplementedError where it has none."""
+    """Return the counters of the iterator. Raise AttributeError or NotImplementedError if it has none."""
     pinned = iterator._data_queue.qsize() if iterator._pin_memory else 0
     missing = iterator._tasks_outstanding - iterator._worker_result_queue.qsize() - pinned
     return Supply(len(iterator._task_info), max(missing, 0))
@@ -60,8 +60,8 @@ def look_at(iterator: Any) -> Supply:
 
 @dataclass(frozen=True)
 class Process:
-    """What the probe asks of the process: to wait for the work of its device, whether another profiler is at work, and
-    why nothing may be held back ("" if it may)."""
+    """Functions about the process: wait for the device, check for another profiler, and return why no batch may be held
+    back ("" if one may)."""
 
     synchronize: Callable[[], None] = lambda: None
     is_busy: Callable[[], bool] = lambda: False
@@ -89,9 +89,9 @@ class Round:
 
 
 class Prober:
-    """`before_fetch` is called on the training thread between the end of a step and the fetch of a batch.
+    """The control of the probe. `before_fetch` is called on the training thread between the end of a step and a fetch.
 
-    `tell` is given what was measured after each round. `fail` is called with what goes wrong in here; it ends the probe.
+    `tell` is called with the measurements after each round. `fail` is called with an error of the probe, which ends it.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class Prober:
         """Why nothing was measured."""
 
     def before_fetch(self, iterator: Any) -> None:
-        """Look whether a round begins, goes on or is over. What is raised while the training is held back passes through."""
+        """Begin, continue or end a round as due. Exceptions raised while the training is held back reach the training."""
         found: list[Supply] = []
         with Edge(self._give_up):
             at_boundary = self._pass_boundary()
@@ -130,17 +130,17 @@ class Prober:
 
     @property
     def has_left(self) -> bool:
-        """Say whether nothing will be measured or marked any more."""
+        """Return whether the probe will neither measure nor mark any more steps."""
         return self.is_over and self._round is None
 
     def stop(self) -> None:
-        """End the round that is under way: recording pauses."""
+        """End the current round, because recording pauses."""
         with Edge(self._fail):
             if self._round is not None:
                 self._close(self._round)
 
     def _pass_boundary(self) -> bool:
-        """Say whether a step has ended since the last fetch, and nothing has been fetched or started since."""
+        """Return whether a step has ended since the last fetch, without a fetch or a loader start since."""
         ended, fetches = self._steps.ended, self._steps.fetches
         has_ended, is_next = ended != self._ended, fetches - self._fetches == 1
         self._ended, self._fetches = ended, fetches
@@ -149,7 +149,7 @@ class Prober:
         return has_ended and is_next
 
     def _find_supply(self, iterator: Any) -> list[Supply]:
-        """Return what the loader holds if a round can begin now."""
+        """Return the supply of the loader if a round can begin now, else an empty list."""
         capacity = getattr(iterator, "_num_workers", 0) * (getattr(iterator, "_prefetch_factor", 0) or 0)
         if not capacity or not hasattr(iterator, "_worker_result_queue"):
             return []
@@ -162,7 +162,7 @@ class Prober:
         return [supply] if supply.asked >= capacity and not self._process.is_busy() else []
 
     def _hold(self, iterator: Any, before: Supply) -> None:
-        """Wait until all is made that was asked for. Whatever a signal raises here is meant for the training."""
+        """Wait until all requested batches are made. Exceptions of signal handlers are meant for the training."""
         begun, supply = time.perf_counter_ns(), before
         while supply.missing and time.perf_counter_ns() - begun < self._left_ns:
             time.sleep(POLL_S)
@@ -203,7 +203,7 @@ class Prober:
         now.fetched += 1
 
     def _measure(self, now: Round, iterator: Any, at_boundary: bool) -> None:
-        """Note the end of a step; after the last one whose batches were all ready, wait for the device as well."""
+        """Note the end of a step; after the last step with ready batches, also wait for the device."""
         supply = look_at(iterator)
         per_step = now.fetched / (len(now.ends_ns) + 1)
         is_last = now.fetched + (per_step if at_boundary else 0) > now.ready or supply.asked <= supply.missing
@@ -214,7 +214,7 @@ class Prober:
         now.is_measured = is_last
 
     def _close(self, now: Round) -> None:
-        """Mark no more steps, and keep what the round has measured."""
+        """Stop marking steps, and keep the measurements of the round."""
         begun = time.perf_counter_ns()
         self._round = None
         self._log.write(PROBED, 0)
@@ -231,7 +231,7 @@ class Prober:
         self._note_stall(begun, time.perf_counter_ns())
 
     def _note_stall(self, begun: int, ended: int) -> None:
-        """Let no step carry what was done between two of them."""
+        """Log the time between two steps as a stall, so that no step includes it."""
         self._cost_ns += ended - begun
         if ended - begun > STALL_NS:
             self._log.write(STALL_START, begun)
@@ -293,7 +293,7 @@ def _find_refusal() -> str:
 
 
 def _synchronize() -> None:
-    """Wait for the work of the device: a step that only was launched is not over."""
+    """Wait for the device: a step whose kernels are only launched has not ended."""
     if torch.cuda.is_initialized() and not torch.cuda.is_current_stream_capturing():
         torch.cuda.synchronize()
 

@@ -1,7 +1,7 @@
-"""Loaders of the package torchdata, where the script has imported it: StatefulDataLoader and torchdata.nodes.
+"""Loaders of the package torchdata, if the script has imported it: StatefulDataLoader and torchdata.nodes.
 
-StatefulDataLoader inherits from DataLoader and its fetches are seen by the signal `loader`; its start and its workers
-are its own. A loader of nodes has nothing of DataLoader: its fetches are written here.
+StatefulDataLoader inherits from DataLoader, so the signal `loader` sees its fetches, but its start and its workers
+differ. A loader of nodes shares nothing with DataLoader; its fetches are logged here.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from collector.ring.codes import (
 from collector.ring.packing import pack_fetch
 
 _DEPTH = 1
-"""A pipeline need not collate: what lies deeper in a batch may be a single sample."""
+"""Depth to which samples are counted. A pipeline need not collate, so deeper items may be single samples."""
 _STATEFUL = "torchdata.stateful_dataloader.stateful_dataloader"
 _NODES = "torchdata.nodes.loader"
 

@@ -1,7 +1,7 @@
-"""The detailed window: a short Kineto session in the process, opened and closed where steps end.
+"""The detailed window: a short Kineto session in the process, opened and closed at the ends of steps.
 
-The trace goes into `events/` as it is; the sidecar turns it into tables (`collector.sidecar.assemblers.window`). A
-session of the user's own always comes first: it is never disturbed, and one that starts inside our window ends it.
+The raw trace goes to `events/`; the sidecar turns it into tables (`collector.sidecar.assemblers.window`). A session of
+the user has priority: it is never disturbed, and a user session that starts inside a window ends the window.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _BUSY = (
 _NO_DEVICE = 'activities="device" was asked for, and PyTorch sees no device here: the detailed window records the CPU.'
 _log = logging.getLogger("stepscope")
 PATIENCE_S = 1.0
-"""How long another thread is waited for that is to close its window."""
+"""Longest wait, in seconds, for another thread to close its window."""
 _LEFT_OPEN = "The detailed window was closed by another thread than the one that opened it, so it could not be saved."
 _OLDER_MEMORY = b"Memory block of unknown size was allocated before"
 # What Kineto prints of a first session that another thread starts than the one that imported torch. It records all the same.
@@ -58,7 +58,8 @@ _COMING = ("_prepare_profiler", "_enable_profiler", "_enable_profiler_legacy")
 
 
 class WindowSignal(Signal):
-    """Opens before step `first`, closes after `count` steps: once by the option, then whenever it is ordered."""
+    """The signal of detailed windows. A window opens before step `first` and closes after `count` steps: once by the
+    option, then whenever a window is ordered."""
 
     name = "window"
     option = "window"
@@ -89,12 +90,12 @@ class WindowSignal(Signal):
         self._attend()
 
     def resume(self) -> None:
-        """Recording begins or goes on: no step has to end for a window that opens with the first one."""
+        """Start or continue recording. A window at the first step opens here, before any step has ended."""
         if self._plan is not None and self._plan.first <= 1 and not self._context.steps.ended:
             self._open(1, self._plan)
 
     def pause(self) -> None:
-        """What is done while recording is paused must not be in the window, so a pause ends it."""
+        """End the open window, because work during a pause must not be in it."""
         self._close()
 
     def remove(self) -> None:
@@ -114,7 +115,7 @@ class WindowSignal(Signal):
             self._attend()
 
     def _attend(self) -> None:
-        """Be called at every step, as long as there is a window to open or to close."""
+        """Subscribe to every step while there is a window to open or to close."""
         if self._on_boundary not in self._context.boundaries:
             self._context.boundaries.append(self._on_boundary)
 
@@ -161,9 +162,10 @@ class WindowSignal(Signal):
         self._of_thread.end = None
 
     def _close_elsewhere(self, window: _Window) -> None:
-        """Wait until the thread of the window has saved it, where it updates next. If that comes late, it drops it there.
+        """Wait until the window's thread has saved the window at its next update. If that is too late, the thread drops
+        the window.
 
-        A session that is open when its thread is ended, as a daemon thread is, ends the process with a segmentation fault.
+        If a thread ends with an open session, as a daemon thread may, the process ends with a segmentation fault.
         """
         saved, late = threading.Event(), threading.Event()
 
@@ -194,7 +196,7 @@ class WindowSignal(Signal):
 
     @contextmanager
     def _as_ours(self) -> Iterator[None]:
-        """Mark what is called inside, on this thread, as calls of our own session."""
+        """Mark calls inside the block, on this thread, as calls of Stepscope's own session."""
         self._switching = threading.get_ident()
         try:
             yield
@@ -202,7 +204,7 @@ class WindowSignal(Signal):
             self._switching = None
 
     def _silence_kineto(self) -> None:
-        """Keep Kineto from printing lines of its own when a window opens; what the user has set stays."""
+        """Stop Kineto from printing lines when a window opens; a setting of the user stays."""
         if _KINETO_LEVEL not in os.environ:
             os.environ[_KINETO_LEVEL] = _SILENT
             self._undo.call(lambda: os.environ.pop(_KINETO_LEVEL, None))
@@ -236,10 +238,9 @@ class WindowSignal(Signal):
 
 
 class _EndOfThread:
-    """Lies in the thread's own values, and so calls `close` as the last thing that the thread does.
+    """A thread-local object that calls `close` as the last action of its thread.
 
-    A session belongs to its thread. What is left of one when the thread has gone ends the process with a segmentation
-    fault.
+    A session belongs to its thread. A session left by an ended thread ends the process with a segmentation fault.
     """
 
     def __init__(self, window: _Window, close: Callable[[_Window], None]) -> None:
@@ -277,7 +278,7 @@ class _Window:
         self._start_unix_ns = time.time_ns()
 
     def save(self, events: Path) -> None:
-        """Stop, save the trace, then the note that tells the sidecar that the trace is whole. OSError passes through."""
+        """Stop the session and save the trace, then the note that marks the trace as complete. OSError passes through."""
         end_unix_ns = time.time_ns()
         before = time.perf_counter_ns()
         path = trace_file(events, self.first_step)
@@ -306,9 +307,9 @@ def _leave_out_start() -> AbstractContextManager[None]:
 
 
 def make_session(options: Options) -> Any:
-    """Make a Kineto session that records what the options ask for. It has not started.
+    """Return a new Kineto session with the options, not started yet.
 
-    `trace_only` leaves out PyTorch's own digest of the events, which nobody reads here; call stacks need that digest.
+    `trace_only` leaves out PyTorch's own summary of the events, which only call stacks need.
     """
     from torch._C._profiler import _ExperimentalConfig
 
@@ -327,7 +328,7 @@ def make_session(options: Options) -> Any:
 
 
 def _lacks_device(options: Options) -> bool:
-    """Say whether only a device is to be recorded, and there is none."""
+    """Return whether only a device is to be recorded, but there is none."""
     known = torch.profiler.ProfilerActivity
     return "cpu" not in options.activities and not torch.profiler.supported_activities() - {known.CPU}
 
@@ -342,10 +343,10 @@ def _choose_activities(options: Options) -> list[torch.profiler.ProfilerActivity
 
 @contextmanager
 def leave_out_lines(known: bytes) -> Iterator[None]:
-    """Keep lines that libraries in C++ write straight to the descriptor of stderr, and that contain `known`, from it.
+    """Filter out lines with `known` that C++ libraries write directly to the descriptor of stderr.
 
-    Everything else that any thread writes meanwhile is held in memory, and follows when the body ends. Where the
-    descriptor cannot be turned aside, such as when the script has closed it, nothing is held back.
+    Other output of any thread is held in memory, and is written when the block ends. If the descriptor cannot be
+    redirected, such as when the script has closed it, nothing is filtered.
     """
     opened: list[int] = []
     try:
@@ -356,7 +357,7 @@ def leave_out_lines(known: bytes) -> Iterator[None]:
 
 
 def _turn_aside(opened: list[int]) -> None:
-    """Let stderr lead to memory; add where it led, and that memory."""
+    """Redirect stderr to memory; append the old target and the memory to `opened`."""
     if not hasattr(os, "memfd_create"):
         return
     with suppress(OSError):

@@ -1,4 +1,5 @@
-"""How batches are made: the choice of their samples, and the stages in the DataLoader's workers, pin thread, or without."""
+"""How batches are made: the choice of samples, and the stages in DataLoader workers, the pin thread, or the training
+process."""
 
 from __future__ import annotations
 
@@ -27,15 +28,16 @@ from collector.workers.queues import PinEntry
 _STATEFUL = "torchdata.stateful_dataloader.stateful_dataloader"
 MOST_SAMPLERS = 32
 TIMED_FIRST = 64
-"""So many batches of an epoch are all timed."""
+"""Number of first batches of an epoch that are all timed."""
 PERIOD = 7
-"""Then every so many-th: a prime, so that what comes every eighth time is not always missed."""
+"""Interval of timed batches after the first ones. A prime, so that an event at every eighth batch is not always missed.
+"""
 
 
 class SamplerSums:
-    """What the sampler of one loader took, in the calls that were timed.
+    """The times of timed calls to the sampler of one loader.
 
-    Its first call of an epoch may shuffle all of the data, so it is counted apart.
+    The first call of an epoch has its own sum, because it may shuffle the whole data set.
     """
 
     __slots__ = ("batches", "epochs", "first_ns", "kind", "longest_ns", "rest_ns")
@@ -45,8 +47,8 @@ class SamplerSums:
         self.epochs = self.batches = self.first_ns = self.rest_ns = self.longest_ns = 0
 
     def describe(self, loader: int) -> dict[str, Any]:
-        """Return what the fact `samplers` holds of a loader: `rest_ns` is of `batches` after the first of each epoch,
-        `longest_ns` of one of them."""
+        """Return the fact `samplers` of a loader. `rest_ns` is the time of `batches` after the first of each epoch,
+        `longest_ns` the longest of them."""
         return {"loader": loader, **{name: getattr(self, name) for name in self.__slots__}}
 
 
@@ -97,10 +99,11 @@ class TimedSampler:
 
 
 class SamplerSignal(Signal):
-    """How long the sampler takes to choose the samples of a batch: it runs on the training thread, inside of `next()`.
+    """The signal of the time that the sampler takes to choose the samples of a batch, on the training thread inside
+    `next()`.
 
-    A stand-in for the iterator over the sampler times the first calls and then every seventh, which costs 0.2 µs a call.
-    The sums are a fact of the run, saved now and then. Iterators of other libraries keep the sampler's state and are left
+    A replacement for the iterator over the sampler times the first calls and then every seventh, at 0.2 µs a call. The
+    sums are a fact of the run, saved now and then. Iterators of other libraries keep the sampler's state, and are left
     alone.
     """
 
@@ -144,17 +147,17 @@ class SamplerSignal(Signal):
 
 
 def _name_sampler(loader: Any) -> str:
-    """Return the class that chooses: the batch sampler where it is the user's own, else the sampler."""
+    """Return the class name of the batch sampler if it is the user's own, else of the sampler."""
     batches = loader.batch_sampler
     own = batches is not None and type(batches).__module__ != "torch.utils.data.sampler"
     return type(batches if own else loader.sampler).__name__
 
 
 class WorkersSignal(Signal):
-    """The time of each stage where batches are made.
+    """The signal of stage times where batches are made.
 
-    While an iterator is made, the functions that its processes and its thread will run are exchanged for ours, which call
-    them. Nothing of the user's is wrapped here; what is wrapped in a worker is wrapped there (`collector.workers`).
+    While an iterator is made, the functions for its processes and its thread are replaced by wrappers. The user's
+    objects are not wrapped here; workers wrap them (`collector.workers`).
     """
 
     name = "workers"
@@ -171,7 +174,7 @@ class WorkersSignal(Signal):
         context.when_imported(_STATEFUL, self._patch_stateful)
 
     def remove(self) -> None:
-        """Stop; workers that run go on to write, their iterator ends them."""
+        """Stop recording. Running workers go on writing until their iterator ends."""
         self._is_on = False
         for fetch in list(self._fetches):
             fetch.detach()
@@ -185,7 +188,7 @@ class WorkersSignal(Signal):
             self._patch(*kinds, stateful)
 
     def _patch(self, with_workers: Any, without: Any, holder: Any) -> None:
-        """Patch the iterators of a loader; its iterator starts `holder._worker_loop` in its workers."""
+        """Patch the iterator classes of a loader. Its iterator starts `holder._worker_loop` in its workers."""
         undo = self._context.undo
         undo.patch(with_workers, "__init__", self._make_init_with_workers(with_workers.__init__, holder))
         undo.patch(with_workers, "_reset", self._make_reset(with_workers._reset))
@@ -230,7 +233,7 @@ class WorkersSignal(Signal):
         return __init__
 
     def _stand_in(self, loader: Any, holder: Any) -> Callable[[], None]:
-        """Exchange the worker's loop and the pin thread's loop; return what puts both back."""
+        """Replace the loops of the workers and the pin thread; return a function that restores both."""
         loop, pin_loop = holder._worker_loop, pin_module._pin_memory_loop
 
         def put_back() -> None:
@@ -257,7 +260,7 @@ class WorkersSignal(Signal):
         self._fetches.add(fetch)
 
     def _open_log(self) -> StageLog:
-        """Return the log of this process, made at its first use. OSError if there is no room."""
+        """Return the log of this process, created at its first use. Raise OSError without room."""
         with self._lock:
             if self._log is None:
                 ring = self._context.events / f"stages-main-{os.getpid()}-{perf_counter_ns()}.ring"
@@ -266,7 +269,7 @@ class WorkersSignal(Signal):
 
 
 class _Tasks(dict[int, Any]):
-    """The tasks of an iterator that hands batches out as they come: remembers which was taken last."""
+    """The tasks of an iterator that returns batches out of order; it remembers the task taken last."""
 
     last_taken = 0
 

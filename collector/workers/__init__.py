@@ -1,5 +1,6 @@
-"""What runs where batches are made: inside DataLoader workers, in the pin thread, and around a fetch in the main process.
+"""Code that runs where batches are made: in DataLoader workers, in the pin thread, and around a fetch in the training
+process.
 
-A worker that is spawned imports this before its first batch, so it stands on little; torch is there already and is
-handed in.
+A spawned worker imports this room before its first batch, so it imports little; torch is loaded there already and is
+passed in.
 """

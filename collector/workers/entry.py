@@ -1,6 +1,6 @@
-"""The function that a DataLoader worker runs in place of torch's loop: it puts clocks around it, then runs it.
+"""The function that a DataLoader worker runs in place of torch's loop: it installs clocks, then runs torch's loop.
 
-If anything about the clocks fails, it is said once and the worker goes on without them.
+If the clocks fail, the failure is logged once and the worker goes on without clocks.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ _END_OF_SAMPLES = "_IterableDatasetStopIteration"
 
 @dataclass(frozen=True)
 class WorkerPlan:
-    """What a worker must know: where to write, whose worker it is, who reads its stacks (0: nobody), and when its parent
-    asked for it (0: just now)."""
+    """The data given to a worker: where to write, its loader and epoch, the process that reads its stacks (0: none),
+    and when its parent requested it (0: just now)."""
 
     events: str
     loader: int
@@ -43,7 +43,7 @@ class WorkerPlan:
 
 
 class WorkerEntry:
-    """Stands in for `_worker_loop` while an iterator is made."""
+    """The replacement for `_worker_loop` while an iterator is made."""
 
     def __init__(self, original: Callable[..., Any], plan: WorkerPlan) -> None:
         self._original = original
@@ -66,7 +66,7 @@ def _restore_entry(module: str, name: str, plan: WorkerPlan) -> WorkerEntry:
 
 
 def run_worker(original: Callable[..., Any], plan: WorkerPlan, args: tuple[Any, ...]) -> Any:
-    """Run torch's loop with clocks around it, or without if they cannot be put there."""
+    """Run torch's loop with clocks around it, or without clocks if they cannot be installed."""
     silence_inherited_profiler()
     with log_failure("worker %s is not profiled", os.getpid()):
         given = inspect.signature(original).bind(*args).arguments
@@ -80,7 +80,7 @@ def run_worker(original: Callable[..., Any], plan: WorkerPlan, args: tuple[Any, 
 
 
 def silence_inherited_profiler() -> None:
-    """Stop a profiler that was on when this process was forked: nobody will ever collect what it would gather here."""
+    """Stop a profiler that was on when this process was forked: its records here would never be collected."""
     torch = sys.modules.get("torch")
     if torch is not None and torch.autograd._profiler_enabled():
         torch._C._autograd._enable_record_function(False)
@@ -188,7 +188,7 @@ class WorkerSession:
         self._write_sends()
 
     def _place(self, message: Any) -> tuple[int, int, int] | None:
-        """Return loader, epoch and batch, or None for a message that carries no batch."""
+        """Return loader, epoch and batch of a message, None for a message without a batch."""
         batch, data = message
         if isinstance(data, tuple) and data:
             data = data[0]  # StatefulDataLoader sends the worker and its state along

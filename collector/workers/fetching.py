@@ -1,7 +1,7 @@
-"""Time the making of one batch: its samples, its transforms, its collate.
+"""Times of making one batch: its samples, its transforms, its collate.
 
-A fetcher of torch reads the samples and collates them. Its `dataset` (or `dataset_iter`) is exchanged only for the
-batches that are timed inside; what the user holds, `get_worker_info().dataset` included, is never touched.
+A fetcher of torch reads the samples and collates them. Its `dataset` (or `dataset_iter`) is replaced only during
+batches that are timed inside. Objects that the user holds, `get_worker_info().dataset` included, are never changed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from collector.workers.transforms import TransformTimer
 
 @dataclass(frozen=True)
 class Place:
-    """Which batch: the loader, its iteration from 1, the batch from 0; and when its index was asked for and came."""
+    """Which batch: the loader, its epoch from 1, the batch from 0; and the times when its index was requested and
+    arrived."""
 
     loader: int
     epoch: int
@@ -35,7 +36,7 @@ class Place:
 
 
 class FetchProbe:
-    """Times the batches of one fetcher: `begin` before it fetches, `end` and `write` after it, on one thread."""
+    """A timer of the batches of one fetcher: `begin` before each fetch, `end` and `write` after it, all on one thread."""
 
     def __init__(self, fetcher: Any, dataset: Any, log: StageLog, rhythm: Rhythm | None = None) -> None:
         self._log = log
@@ -52,7 +53,7 @@ class FetchProbe:
         self._clear()
 
     def begin(self, samples: int, timed: bool) -> None:
-        """Prepare for a batch of about so many samples; only a timed one is looked into."""
+        """Prepare for a batch of about `samples` samples. Samples are timed only if `timed`."""
         self._clear()
         self._samples = samples
         self._timed = timed
@@ -74,7 +75,7 @@ class FetchProbe:
         self._cpu_ns = thread_time_ns() - self._cpu_start_ns
 
     def write(self, place: Place) -> None:
-        """Write down the batch that has ended."""
+        """Write the record of the batch that has ended."""
         cpu_ns, done_ns = self._cpu_ns, self._done_ns
         work_end_ns = self._collate_start_ns or done_ns
         work_ns = work_end_ns - place.picked_ns
@@ -101,13 +102,13 @@ class FetchProbe:
         )  # fmt: skip
 
     def leave(self) -> None:
-        """Give the dataset and the transforms back as they were."""
+        """Restore the dataset and the transforms."""
         self._transforms.remove()
         self._seat.leave()
         self._opens.stop()
 
     def leave_all(self) -> None:
-        """Give the fetcher back as it was, too."""
+        """Restore the fetcher as well."""
         self.leave()
         if self._fetcher.collate_fn == self._run_collate:
             self._fetcher.collate_fn = self._collate
@@ -156,11 +157,11 @@ class FetchProbe:
 
 
 class FetchHere:
-    """Stands in for `fetch` of one fetcher in the process that trains (`num_workers=0`): the same clocks around it.
+    """A replacement for `fetch` of one fetcher in the training process (`num_workers=0`), with the same clocks.
 
-    They cost more than a small batch does, so most small batches pass untouched: how long they took is in the word log, and
-    the sidecar divides it as the batches that were timed divided theirs. The user's objects are as they were whenever no
-    batch is being made. `thread` holds the number of the thread that trains: only its fetches are in the word log.
+    The clocks cost more than a small batch, so most small batches are not timed: the word log has their duration, and
+    the sidecar divides it by the shares of the timed batches. Outside of a batch the user's objects are unchanged.
+    `thread` holds the id of the training thread: only its fetches are in the word log.
     """
 
     __slots__ = (
@@ -190,7 +191,7 @@ class FetchHere:
         fetcher.fetch = self._watched_fetch
 
     def detach(self) -> None:
-        """Give the fetcher back as it was."""
+        """Restore the fetcher."""
         fetcher = self._fetcher()
         if fetcher is not None:
             with contextlib.suppress(ReferenceError):  # its iterator has just gone
@@ -232,7 +233,7 @@ class FetchHere:
 
 
 class _Seat:
-    """The attribute of a fetcher that samples come from: the user's object, or a timed stand-in during a batch."""
+    """The attribute of a fetcher that samples come from: the user's object, or a timed replacement during a batch."""
 
     def __init__(self, fetcher: Any, name: str, timed: Any, per_sample: bool) -> None:
         self._fetcher = weakref.proxy(fetcher)
@@ -259,7 +260,8 @@ def _find_seat(fetcher: Any, tally: Tally) -> _Seat:
 
 
 def _reads_one_by_one(dataset: Any) -> bool:
-    """Say whether `__getitems__` is only torch's Subset handing on: then samples can be timed one by one."""
+    """Return whether `__getitems__` is only that of torch's Subset, which forwards: samples can then be timed one by
+    one."""
     kind = type(dataset)
     return (
         (kind.__module__, kind.__qualname__) == ("torch.utils.data.dataset", "Subset")
@@ -276,7 +278,8 @@ class _Timed:
 
 
 class _TimedItems(_Timed):
-    """Reads by indexing, as the fetcher would: a `__getitem__` that the dataset holds as an attribute is not its own."""
+    """A timed reader by index, as the fetcher reads. It does not take a `__getitem__` in the dataset's instance
+    attributes."""
 
     __slots__ = ()
 

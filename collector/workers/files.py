@@ -1,7 +1,7 @@
-"""Files that this thread reads and opens: bytes as the kernel counts them, and what goes through Python's `open`.
+"""Files that this thread reads and opens: bytes by the kernel's count, and calls of Python's `open`.
 
-`open` is exchanged only while a batch is timed. What stands in is no function, so that a class that takes it for an
-attribute gets the same call as before. Files that C code opens are not seen.
+`open` is replaced only while a batch is timed. The replacement is no function, so a class that has it as an attribute
+gets the same call as before. Files opened by C code are not seen.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ _OWNERS = (builtins, io)
 
 
 class ReadCounter:
-    """Counts bytes between `start` and `stop`, of files and pipes, from disk or from the page cache.
+    """A counter of bytes read between `start` and `stop`, from files and pipes, from disk or page cache.
 
-    Where the kernel does not say, the answer is UNKNOWN. Memory maps are not seen.
+    If the kernel gives no count, the result is UNKNOWN. Memory maps are not seen.
     """
 
     def __init__(self) -> None:
@@ -46,7 +46,7 @@ class ReadCounter:
         self._descriptor = UNKNOWN
 
     def _is_ours(self) -> bool:
-        """Say whether the script has not closed the descriptor and given its number to another file."""
+        """Return False if the script has closed the descriptor and another file has its number."""
         try:
             return os.readlink(f"/proc/self/fd/{self._descriptor}").endswith("/io")
         except OSError:
@@ -71,7 +71,7 @@ class ReadCounter:
 
 
 class OpenCounter:
-    """Counts opened files between `start` and `stop` on the thread that starts, and how long opening them took."""
+    """A counter of files opened between `start` and `stop` on the starting thread, and of the time to open them."""
 
     def __init__(self) -> None:
         self._stand_ins: list[tuple[Any, _CountedOpen]] = []
@@ -92,7 +92,7 @@ class OpenCounter:
             owner.open = stand_in  # type: ignore[attr-defined]
 
     def stop(self) -> None:
-        """Give `open` back, unless somebody else has exchanged it since."""
+        """Restore `open`, unless other code has replaced it since."""
         for owner, stand_in in self._stand_ins:
             if owner.open is stand_in:
                 owner.open = stand_in.raw

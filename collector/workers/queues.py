@@ -1,8 +1,9 @@
-"""A batch on its way: taken from the buffer of a worker's queue, pickled, the pipe's lock won, written; then pinned.
+"""Times of sending a batch: taken from the buffer of a worker's queue, pickled, pipe lock acquired, written; then
+pinned.
 
-A multiprocessing queue sends on a thread of its own. The buffer, the lock and the write function that it hands to that
-thread are exchanged on this one queue, in the worker, before its first `put`. The thread of the training process that
-copies batches into pinned memory gets queues that take the time.
+A multiprocessing queue sends on a thread of its own. On this queue alone, the buffer, the lock and the write function
+of that thread are replaced in the worker, before the first `put`. The pin thread of the training process gets timed
+queues.
 """
 
 from __future__ import annotations
@@ -22,10 +23,11 @@ _WORK, _INPUT_WAIT, _OUTPUT_WAIT = (KINDS.index(kind) for kind in ("work", "inpu
 
 
 class SendProbe:
-    """Times the sends of one queue. `expect` and `drain` are called by the thread that puts, the rest by the feeder."""
+    """A timer of the sends of one queue. The putting thread calls `expect` and `drain`, the feeder thread the rest."""
 
     def __init__(self, queue: Any) -> None:
-        """Exchange the parts of the queue. AttributeError if it is no queue of multiprocessing's, or already in use."""
+        """Replace the buffer, lock and write function of the queue. Raise AttributeError if it is no multiprocessing
+        queue, or in use."""
         if queue._thread is not None:
             raise AttributeError("the queue's thread has started")
         self._expected: deque[tuple[int, int, int] | None] = deque()
@@ -37,15 +39,15 @@ class SendProbe:
         queue._send_bytes = self._timed_write
 
     def expect(self, place: tuple[int, int, int] | None) -> None:
-        """Say which loader, epoch and batch the next object that is put stands for; None for no batch."""
+        """Set loader, epoch and batch of the next object to be put; None for no batch."""
         self._expected.append(place)
 
     def drain(self) -> list[Send]:
-        """Return what has been sent since the last call."""
+        """Return the sends since the last call."""
         return [self._sent.popleft() for _ in range(len(self._sent))]
 
     def take(self, message: Any) -> None:
-        """Begin with an object that came out of the buffer."""
+        """Start timing an object taken out of the buffer."""
         self._place = self._expected.popleft() if self._expected and isinstance(message, tuple) else None
         self._tensor_bytes = count_tensor_bytes(message)
         self._cpu_start_ns = thread_time_ns()
@@ -82,7 +84,7 @@ class _TimedBuffer(deque[Any]):
 
 
 class _TimedLock:
-    """The lock of the pipe that all workers write to."""
+    """The timed lock of the pipe that all workers write to."""
 
     def __init__(self, lock: Any, probe: SendProbe) -> None:
         self._lock = lock
@@ -98,7 +100,8 @@ class _TimedLock:
 
 
 def count_tensor_bytes(data: Any, depth: int = 0) -> int:
-    """Return the bytes of the tensors in a batch: they travel in shared memory, not in the message. Bounded in depth."""
+    """Return the bytes of the tensors in a batch, which travel in shared memory, not in the message. The depth is
+    bounded."""
     if hasattr(data, "untyped_storage"):
         return int(data.nbytes)
     if depth >= _DEPTH_LIMIT:
@@ -111,7 +114,7 @@ def count_tensor_bytes(data: Any, depth: int = 0) -> int:
 
 
 class PinEntry:
-    """Stands in for `_pin_memory_loop` while an iterator is made; the loop gets queues that take the time."""
+    """The replacement for `_pin_memory_loop` while an iterator is made; it gives the loop timed queues."""
 
     def __init__(self, original: Callable[..., Any], log: StageLog, loader: int, epoch: int) -> None:
         self._original = original

@@ -1,4 +1,4 @@
-"""The running sums of one batch: what the samples took, what each transform took of it, and when to look that closely."""
+"""Running sums of one batch: the time of its samples, the time of each transform, and the choice of batches to time."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ UNKNOWN = -1
 _SAMPLE_COST_NS = 500
 _CALL_COST_NS = 1700
 BATCH_COST_NS = 25_000
-"""All that is done for a timed batch besides, in the process that trains, where nothing of it is in the caches."""
+"""Cost of the remaining work for a timed batch in the training process, with cold caches."""
 _BUDGET_FRAC = 0.01
 _LONGEST_PERIOD = 64
 _log = logging.getLogger("stepscope")
 
 
 class Part:
-    """What one transform took in the batch, without the transforms that it called itself."""
+    """The time of one transform in the batch, without transforms that it called itself."""
 
     __slots__ = ("calls", "cpu_ns", "duration_ns", "longest_item", "longest_ns", "name")
 
@@ -38,7 +38,7 @@ class Part:
 
 
 class Tally:
-    """`nested_ns` is the time inside transforms so far: what a caller subtracts to be left with its own."""
+    """The sums of one batch. `nested_ns` is the time in transforms so far; a caller subtracts it to get its own time."""
 
     __slots__ = ("item", "item_ns", "longest_item", "longest_ns", "nested_cpu_ns", "nested_ns", "thread")
 
@@ -58,7 +58,7 @@ class Tally:
 
 
 def time_calls(raw: Callable[..., Any], part: Part, tally: Tally) -> Callable[..., Any]:
-    """Wrap a transform so that its own time, wall and CPU, goes to its part. Errors pass through."""
+    """Wrap a transform so that its own wall and CPU time is added to `part`. Errors pass through."""
 
     def timed(*args: Any, **kwargs: Any) -> Any:
         if get_ident() != tally.thread:  # a thread pool of the user's: its calls overlap and have no place in a sum
@@ -91,9 +91,11 @@ def time_calls(raw: Callable[..., Any], part: Part, tally: Tally) -> Callable[..
 
 
 class Rhythm:
-    """Which batches to time inside: all, or every k-th so that the clocks stay below one percent of the work.
+    """The choice of batches to time inside: all, or every k-th, so that the clocks cost less than one percent of the
+    work.
 
-    A sample without transforms reaches that at 50 µs. `left` batches more are not to be timed.
+    A sample without transforms reaches one percent at 50 µs. `left` is the number of batches until the next timed
+    batch.
     """
 
     __slots__ = ("_batch_cost_ns", "left", "period")
@@ -104,7 +106,7 @@ class Rhythm:
         self.left = 0
 
     def is_due(self) -> bool:
-        """Say whether to time the batch that begins now."""
+        """Return whether to time the batch that begins now."""
         if self.left:
             self.left -= 1
             return False
@@ -112,7 +114,7 @@ class Rhythm:
         return True
 
     def learn(self, work_ns: int, samples: int, calls: int) -> None:
-        """Set the period from a batch that was timed: its work, its samples and the calls of transforms."""
+        """Set the period from a timed batch: its work, its samples and its number of transform calls."""
         if samples > 0 and work_ns > 0:
             cost_ns = self._batch_cost_ns + samples * _SAMPLE_COST_NS + calls * _CALL_COST_NS
             wanted = math.ceil(cost_ns / (_BUDGET_FRAC * work_ns))
@@ -121,7 +123,8 @@ class Rhythm:
 
 
 class Guard:
-    """Runs steps of our own code. The first that raises is logged, `give_up` is told, and nothing runs any more."""
+    """A guard that runs Stepscope's own code. The first exception is logged, `give_up` is called, and nothing runs
+    afterwards."""
 
     def __init__(self, what: str, give_up: Callable[[Exception], None]) -> None:
         self._what = what

@@ -1,7 +1,7 @@
-"""Find the transforms that a dataset holds, and time their calls while a batch is being made.
+"""Find the transforms of a dataset, and time their calls while a batch is made.
 
-Nothing of the user's changes its type or identity: for an object the `__call__` of its class is wrapped, for a plain
-function the slot that holds it (an attribute, a list item). Both are put back by `remove`.
+No object of the user changes its type or identity. For an object the `__call__` of its class is wrapped; for a plain
+function the slot that holds it (an attribute, a list item) is replaced. `remove` restores both.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _ABSENT = object()
 
 @dataclass(frozen=True)
 class Found:
-    """A transform: what holds it (a class, the `__dict__` of an object, a list or a dict), under which key, its name."""
+    """A transform: its holder (a class, the `__dict__` of an object, a list or a dict), its key there, and its name."""
 
     owner: Any
     key: Any
@@ -45,7 +45,7 @@ class Found:
 
 
 class TransformTimer:
-    """The transforms of one dataset. `install` starts timing them, `remove` leaves everything as it was found."""
+    """The transforms of one dataset. `install` starts the timing, `remove` restores everything."""
 
     def __init__(self, dataset: Any, tally: Tally) -> None:
         self._tally = tally
@@ -91,7 +91,7 @@ class TransformTimer:
 
 
 class _StandIn:
-    """A timed function in the slot of a plain one; it is pickled as that one, which caches and processes may do."""
+    """A timed function in the slot of a plain function. It is pickled as the plain function, for caches and processes."""
 
     def __init__(self, raw: Callable[..., Any], timed: Callable[..., Any]) -> None:
         functools.update_wrapper(self, raw, updated=())
@@ -117,9 +117,9 @@ def _pass_on(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def find_transforms(dataset: Any) -> list[Found]:
-    """Return the transforms that a dataset, the datasets inside it, and composed transforms hold, outermost first.
+    """Return the transforms of a dataset, of the datasets inside it, and of composed transforms, outermost first.
 
-    Bounded in depth and count. An object stands for its class: its other instances are timed with it.
+    Depth and count are bounded. An object represents its class: other instances of the class are timed with it.
     """
     found: dict[tuple[int, Any], Found] = {}
     seen: set[int] = set()
@@ -159,7 +159,7 @@ def _shorten(name: str) -> str:
 
 
 def _list_methods(cls: type) -> list[Found]:
-    """Return the methods of a dataset's class that are transforms by name, such as `def augment(self, image)`."""
+    """Return methods of a dataset's class whose names mark them as transforms, such as `def augment(self, image)`."""
     return [
         Found(base, name, value, _shorten(value.__qualname__))
         for base in cls.__mro__
@@ -170,7 +170,7 @@ def _list_methods(cls: type) -> list[Found]:
 
 
 def _list_held(holder: Any) -> Iterator[tuple[Any, Any, Any]]:
-    """Yield (container, key, value) of what a dataset or a composed transform holds as transforms."""
+    """Yield (container, key, value) for each transform of a dataset or a composed transform."""
     attributes = getattr(holder, "__dict__", None)
     if not isinstance(attributes, dict):
         return
@@ -190,7 +190,7 @@ def _list_held(holder: Any) -> Iterator[tuple[Any, Any, Any]]:
 
 
 def _acts_as_transform(name: str, value: Any) -> bool:
-    """Say whether an attribute holds something to call on a sample, or a short list of such things."""
+    """Return whether an attribute holds a callable to apply to a sample, or a short list of such callables."""
     if name in _DATASET_NAMES or any(word in name.lower() for word in _READ_WORDS):
         return False
     if isinstance(value, (list, tuple)):
