@@ -1,4 +1,4 @@
-"""Python stacks of another process, read from its memory: it is never stopped, and does nothing for it.
+"""Python stacks of another process, read from its memory without stopping or interrupting the process.
 
-Must not be imported by what runs at every step.
+Must not be imported by code that runs at every step.
 """

@@ -1,12 +1,13 @@
-"""Where this interpreter keeps what a stack is made of, found by looking at a stack that is known.
+"""The memory layout of stacks in this interpreter, found by searching for a stack that is known.
 
-The fields differ from version to version. Instead of a list of versions, a process looks for the addresses of its own
-frames and code objects in its own memory, then reads its own stack with what it has found: if that is not exactly the
-stack that `sys._getframe` gives, there is no layout. Memory is read through /proc/self/mem, where a wrong address is an
-error and no crash.
+The layout differs from version to version. Instead of a list of versions, a process searches its own memory for the
+addresses of its own frames and code objects, then reads its own stack with the layout found. If the result is not
+exactly the stack of `sys._getframe`, there is no layout. Memory is read through /proc/self/mem, where a wrong address
+is an error and no crash.
 
-The threads of another interpreter are found by its own lists, so what begins a walk through memory is not believed. An
-address in this process is one in another if both run the same file: it lies as far from where the file begins.
+The threads of another interpreter are found by that interpreter's own lists, so no offered address is trusted. An
+address in this process can be converted to another process if both run the same file: its distance from the file's
+start is equal.
 """
 
 from __future__ import annotations
@@ -31,19 +32,19 @@ _HOLDER_BYTES = 24
 _FRAME_OBJECT_WORDS = 6
 _LEAST_ADDRESS = 1 << 16
 _TAGS = ~3
-"""Python 3.14 keeps marks in the low bits of a reference."""
+"""Mask that removes the tag bits which Python 3.14 keeps in the low bits of a reference."""
 _TEXT_STATE = 32
 _RUNTIME_BYTES = 4096
 _INTERPRETER_BYTES = 1 << 17
 _LINK_BYTES = 64
 _MOST_THREADS = 10_000
 _TRIES = 5
-"""Threads begin and end while their list is read."""
+"""Number of tries to read the list of threads, since threads begin and end meanwhile."""
 
 
 @cache
 def find_layout() -> Layout:
-    """Return the layout of this process. LayoutError if it is not understood."""
+    """Return the layout of this process. Raise LayoutError if it is not found."""
     try:
         memory = os.open("/proc/self/mem", os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:
@@ -91,7 +92,7 @@ def _call_nested(action: Callable[[], tuple[int, int, int, int]], depth: int) ->
 
 
 def _find_frame(memory: int) -> tuple[int, int, int, int]:
-    """Return the fields of a frame, by those that wait for this one."""
+    """Return the offsets of the fields of a frame, found in the frames that called this function."""
     frames = list_frames(sys._getframe())[1:6]
     places = [_locate(memory, frame) for frame in frames]
     blocks = [os.pread(memory, _FRAME_BYTES, place) for place in places]
@@ -112,7 +113,7 @@ def list_frames(frame: FrameType | None) -> list[FrameType]:
 
 
 def _locate(memory: int, frame: FrameType) -> int:
-    """Return where a frame lies: the object itself before Python 3.11, else what the object points to."""
+    """Return the address of a frame: the object's own before Python 3.11, later that of the frame data it points to."""
     code = id(frame.f_code)
     if sys.version_info < (3, 11):
         return id(frame)
@@ -134,14 +135,14 @@ def _try_read(memory: int, address: int, size: int) -> bytes:
 
 
 def _find_word(blocks: Sequence[bytes], values: Sequence[int], mask: int = -1) -> int:
-    """Return the first place at which each block holds its value. StopIteration if there is none."""
+    """Return the first offset at which each block holds its value. Raise StopIteration if there is none."""
     pairs = list(zip(blocks, values, strict=True))
     places = range(0, min(map(len, blocks)) - WORD_BYTES + 1, WORD_BYTES)
     return next(at for at in places if all(read_word(block, at) & mask == value for block, value in pairs))
 
 
 def _find_number(blocks: Sequence[bytes], values: Sequence[int]) -> int:
-    """The same for numbers of 32 bits."""
+    """Return the first offset at which each block holds its 32-bit number."""
     pairs = list(zip(blocks, values, strict=True))
     places = range(16, min(map(len, blocks)) - 3, 4)
     return next(
@@ -150,7 +151,7 @@ def _find_number(blocks: Sequence[bytes], values: Sequence[int]) -> int:
 
 
 def _find_top(memory: int) -> tuple[int, int]:
-    """Return where a thread points to its newest frame: the places that are right at different depths of calls."""
+    """Return the offsets that lead from a thread to its newest frame: those that are right at every depth of calls."""
     found = _list_tops(memory)
     found &= _list_tops_below(memory, 4)
     found &= next(map(_list_tops, [memory]))  # through C
@@ -164,7 +165,8 @@ def _list_tops_below(memory: int, depth: int) -> set[tuple[int, int]]:
 
 
 def _list_tops(memory: int) -> set[tuple[int, int]]:
-    """Return the places at which the thread's state, or what it points to, holds the address of this very frame."""
+    """Return the offsets at which the thread's state, or an object it points to, holds the address of the current
+    frame."""
     here = _locate(memory, sys._getframe())
     state = os.pread(memory, _THREAD_BYTES, find_thread())
     found = set()
@@ -182,7 +184,7 @@ def _list_tops(memory: int) -> set[tuple[int, int]]:
 
 
 def _find_text_bits(memory: int) -> tuple[int, int]:
-    """Return where the state of a text says how wide its characters are, and whether it is ASCII."""
+    """Return the positions of the bits for character width and for ASCII in the state of a text."""
     texts = ["".join(parts) for parts in (("stacks", "."), ("\u00e9", "t"), ("\u0394", "t"), ("\U0001f600", "t"))]
     states = [int.from_bytes(os.pread(memory, 4, id(text) + _TEXT_STATE), "little") for text in texts]
     kind = next(shift for shift in range(29) if [state >> shift & 7 for state in states] == [1, 1, 2, 4])
@@ -191,7 +193,7 @@ def _find_text_bits(memory: int) -> tuple[int, int]:
 
 
 def _check(memory: int, layout: Layout) -> None:
-    """Read a stack of this thread and compare. ValueError if it is another one."""
+    """Read a stack of this thread with the layout. Raise ValueError if it differs from the real stack."""
     reader = StackReader(os.dup(memory), layout, find_thread())
 
     def compare(_: object = None) -> bool:
@@ -217,7 +219,7 @@ def _check(memory: int, layout: Layout) -> None:
 
 @dataclass(frozen=True)
 class Program:
-    """The file that an interpreter runs, by device and number, and where it begins in memory."""
+    """The executable file of an interpreter, by device and inode number, and its start address in memory."""
 
     file: tuple[str, str]
     begins: int
@@ -225,7 +227,8 @@ class Program:
 
 @dataclass(frozen=True)
 class Lists:
-    """Where this interpreter keeps its threads: `runtime` is an address here, the others are offsets in bytes."""
+    """Where this interpreter keeps its threads: `runtime` is an address in this process, the others are offsets in
+    bytes."""
 
     program: Program
     runtime: int
@@ -235,7 +238,8 @@ class Lists:
 
 
 def find_shift(process: int) -> int:
-    """Return by how much the addresses of a process differ from those here. LayoutError if it runs another Python."""
+    """Return the difference between addresses in a process and in this one. Raise LayoutError if it runs another
+    Python."""
     program = find_lists().program
     for begins, file in _read_places(os.open("maps", os.O_RDONLY | os.O_CLOEXEC, dir_fd=process)):
         if file == program.file:
@@ -244,13 +248,13 @@ def find_shift(process: int) -> int:
 
 
 def has_thread(memory: int, shift: int, thread: int) -> bool:
-    """Say whether a thread of an interpreter has its state at that address."""
+    """Return whether `thread` is the address of the state of one of the interpreter's threads."""
     return any(thread in _list_threads(memory, find_lists(), shift) for _ in range(_TRIES))
 
 
 @cache
 def find_lists() -> Lists:
-    """Look for the lists of this process in its own memory. LayoutError if they are not understood."""
+    """Return the thread lists of this process, found in its own memory. Raise LayoutError if they are not found."""
     try:
         memory = os.open("/proc/self/mem", os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -285,7 +289,7 @@ def _find_lists(memory: int) -> Lists:
 
 @contextmanager
 def _another_thread() -> Iterator[None]:
-    """Have another thread than this one be the newest."""
+    """Run another thread during the block, so that the newest thread is not this one."""
     enough, begun = threading.Event(), threading.Event()
 
     def wait() -> None:
@@ -314,7 +318,7 @@ def _find_all(memory: int, address: int, size: int, value: int) -> Iterator[int]
 
 
 def _list_threads(memory: int, lists: Lists, shift: int) -> set[int]:
-    """Return where the states of the threads lie; those that were reached, where the list changes meanwhile."""
+    """Return the addresses of the threads' states. If the list changes meanwhile, some threads may be missing."""
     threads: set[int] = set()
     try:
         interpreter = _read(memory, lists.runtime + shift + lists.interpreter)
@@ -332,7 +336,7 @@ def _read(memory: int, address: int) -> int:
 
 
 def _read_places(maps: int) -> Iterator[tuple[range, tuple[str, str]]]:
-    """Yield the addresses of each mapping of a file, and the file's device and number, from low to high. Closes `maps`."""
+    """Yield the address range of each mapped file with the file's device and number, in ascending order. Close `maps`."""
     with os.fdopen(maps, "r", encoding="utf-8", errors="replace") as file:
         for line in file:
             addresses, _, _, device, number = line.split(maxsplit=5)[:5]

@@ -1,6 +1,6 @@
-"""Take what the processes of a training have offered: their word counts for which thread, never for where it lies.
+"""Reading of the offers that training processes make: an offer names a thread, but its address is always checked.
 
-Which processes may be read, the training and what it has started, the system says, and no file.
+The system, not a file, decides which processes may be read: the training process and its descendants.
 """
 
 from __future__ import annotations
@@ -28,11 +28,12 @@ _REFUSED = (
 _log = logging.getLogger("stepscope")
 _MOST_GENERATIONS = 64
 _PARENT, _STARTED = 1, 19
-"""Fields of /proc/<pid>/stat, counted from behind the name, which may hold anything."""
+"""Fields of /proc/<pid>/stat, counted after the name, since the name may contain any character."""
 
 
 class Offers:
-    """The offers in `events` of processes of a family. `refusal` says why no stack of the training thread can be read."""
+    """The offers in `events` of processes of a family. `refusal` is the reason why the training thread's stack cannot
+    be read."""
 
     def __init__(self, events: Path, family: Family) -> None:
         self._events = events
@@ -41,7 +42,7 @@ class Offers:
         self.refusal = ""
 
     def take(self) -> Iterator[tuple[Post, StackReader]]:
-        """Open what was offered since the last call, and remove the offers. What is not of the family is left out."""
+        """Open the offers since the last call, and remove their files. Offers from outside of the family are ignored."""
         for name in sorted(os.listdir(self._events)):
             if not (name.startswith(PREFIX) and name.endswith(SUFFIX)):
                 continue
@@ -71,14 +72,14 @@ class Offers:
             self.refusal = why
 
     def _take_post(self, path: Path) -> Post:
-        """Read an offer, and remove it whatever it holds: another look at it would tell no more."""
+        """Read an offer and remove its file, even if it is invalid, because reading it again would give the same."""
         try:
             return self._read_post(path)
         finally:
             remove_file(path)
 
     def _read_post(self, path: Path) -> Post:
-        """Read an offer. OSError unless it is a small plain file of whom the recording belongs to."""
+        """Read an offer. Raise OSError unless it is a small plain file of the recording's owner."""
         number = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
         with os.fdopen(number, "rb") as file:
             found = os.fstat(number)
@@ -110,7 +111,7 @@ class Offers:
 
 
 class ForeignError(Exception):
-    """A process is none of the training."""
+    """A process does not belong to the training."""
 
 
 class _Origin(NamedTuple):
@@ -119,10 +120,11 @@ class _Origin(NamedTuple):
 
 
 class Family:
-    """A process, which is this one or its parent, and all that descend from it."""
+    """A process and its descendants. The process is this one or its parent."""
 
     def __init__(self, pid: int) -> None:
-        """ForeignError if it is neither this process nor its parent, so that its number may be another one's by now."""
+        """Raise ForeignError if `pid` is neither this process nor its parent: another process may have the number by
+        now."""
         try:
             self._started = _read_origin(os.open(f"/proc/{pid}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)).started
         except OSError as error:
@@ -132,10 +134,10 @@ class Family:
         self.pid = pid
 
     def open_process(self, pid: int) -> int:
-        """Return a descriptor of the folder of a process in /proc; it leads to no other that gets its number later.
+        """Return a descriptor of a process's folder in /proc; it never leads to a later process with the same number.
 
-        ForeignError for a process that is none of the family, PermissionError for one of another user, OSError for one
-        that is gone.
+        Raise ForeignError for a process outside of the family, PermissionError for another user's process, OSError for
+        a process that is gone.
         """
         process = os.open(f"/proc/{pid:d}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
@@ -162,7 +164,7 @@ class Family:
 
 
 def _read_origin(process: int) -> _Origin:
-    """Read of which process a process is the child, and when it started, in ticks. Closes the descriptor."""
+    """Return the parent of a process, and its start time in ticks. Close the descriptor."""
     try:
         stat = os.open("stat", os.O_RDONLY | os.O_CLOEXEC, dir_fd=process)
     finally:

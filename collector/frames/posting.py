@@ -1,4 +1,4 @@
-"""Tell the recorder process which thread to read the stacks of: a small file per process in `events/`."""
+"""Offers of threads whose stacks the recorder process may read: a small file per process in `events/`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ _YAMA = "/proc/sys/kernel/yama/ptrace_scope"
 
 @dataclass(frozen=True)
 class Post:
-    """A thread whose stacks can be read; its state lies at the address `thread`. `replica` is a worker number, TRAINER for the process that trains."""
+    """A thread whose stacks can be read; `thread` is the address of its state. `replica` is a worker number, TRAINER
+    for the training process."""
 
     pid: int
     thread: int
@@ -29,7 +30,7 @@ class Post:
 
 
 def post_thread(events: Path, replica: int, loader: int, reader_pid: int) -> None:
-    """Offer the stacks of the calling thread to a process. OSError if that cannot be written."""
+    """Offer the stacks of the calling thread to a process. Raise OSError if the offer cannot be written."""
     post = Post(os.getpid(), find_thread(), replica, loader)
     _allow(reader_pid)
     path = events / f"{PREFIX}{post.pid}-{time.perf_counter_ns()}{SUFFIX}"
@@ -37,7 +38,7 @@ def post_thread(events: Path, replica: int, loader: int, reader_pid: int) -> Non
 
 
 def _allow(reader_pid: int) -> None:
-    """Let that process read this one's memory where only its ancestors may, as on Ubuntu."""
+    """Let the reading process read this process's memory, on systems that allow only ancestors, such as Ubuntu."""
     try:
         with open(_YAMA, encoding="ascii") as file:
             is_needed = file.read().strip() == "1"
@@ -48,7 +49,7 @@ def _allow(reader_pid: int) -> None:
 
 
 def find_thread() -> int:
-    """Return where the calling thread's state lies."""
+    """Return the address of the calling thread's state."""
     ask = ctypes.pythonapi.PyThreadState_Get
     ask.restype = ctypes.c_void_p
     return int(ask() or 0)

@@ -1,7 +1,7 @@
 """Read the stack of a thread of another process, while it runs.
 
-What is read may change meanwhile: a frame is only taken if it leads to a code object, a stack only if it leads to its
-end, and else it counts for nothing.
+The memory may change meanwhile. So a frame is used only if it leads to a code object, and a stack only if it leads to
+its end; any other reading is dropped.
 """
 
 from __future__ import annotations
@@ -22,22 +22,23 @@ _LONGEST_TEXT = 400
 _LONGEST_TABLE = 1 << 16
 _INSTRUCTION_BYTES = 2
 _SHIM = "<shim>"
-"""The file of the frames by which Python 3.12 enters itself."""
+"""File name of the frames with which Python 3.12 enters its own interpreter."""
 Place = tuple[int, int]
-"""A frame: the address of its code object, and how many bytes of instructions lie before the one that runs."""
+"""A frame: the address of its code object, and the byte offset of its current instruction."""
 
 
 class LayoutError(Exception):
-    """The memory of this interpreter is not understood; the text says what was not found."""
+    """The memory layout of this interpreter was not found; the text names the missing item."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Offsets in bytes.
+    """The offsets of fields in the interpreter's memory, in bytes.
 
-    `holder` is the place of the newest frame in what the thread points to, DIRECT where the thread points to the frame.
-    `instructions` is where those of a code object begin, 0 where a frame counts them instead of pointing at one.
-    `kind_shift` and `ascii_shift` are places of bits in the state of a text, `wide_text` where one that is not ASCII begins.
+    `holder` is the offset of the newest frame in the object that the thread points to, DIRECT if the thread points to
+    the frame itself. `instructions` is the start of a code object's instructions, 0 if a frame has an index instead of
+    a pointer. `kind_shift` and `ascii_shift` are bit positions in the state of a text, `wide_text` is the start of
+    non-ASCII characters.
     """
 
     thread: int
@@ -63,7 +64,7 @@ def read_word(data: bytes, offset: int = 0) -> int:
 
 @dataclass(frozen=True)
 class Code:
-    """A function: its qualified name (the plain one before Python 3.11), its file, and where its lines begin."""
+    """A function: its qualified name (the plain name before Python 3.11), its file, and the starts of its lines."""
 
     name: str
     file: str
@@ -72,13 +73,13 @@ class Code:
     lines: tuple[int, ...]
 
     def find_line(self, instruction: int) -> int:
-        """Return the line of an instruction; that of the function where it is not known."""
+        """Return the line of an instruction; if unknown, the first line of the function."""
         at = bisect_right(self.starts, instruction) - 1
         return (self.lines[at] if at >= 0 else 0) or self.first_line
 
 
 class StackReader:
-    """Reads one thread. Takes over the descriptor of the memory that it is given."""
+    """A reader of one thread's stacks. It takes over the given descriptor of the memory."""
 
     def __init__(self, memory: int, layout: Layout, thread: int) -> None:
         self._memory = memory
@@ -96,7 +97,8 @@ class StackReader:
             os.close(memory)
 
     def read(self) -> list[Place] | None:
-        """Return the frames, the innermost first; None if the stack changed too much. OSError if the process is gone."""
+        """Return the frames, the innermost first; None if the stack changed too much. Raise OSError if the process is
+        gone."""
         layout = self._layout
         self._pages.clear()
         try:
@@ -122,7 +124,7 @@ class StackReader:
         return None if at else found
 
     def describe(self, address: int) -> Code | None:
-        """Return a function by the address of its code object, None for what is none."""
+        """Return the function whose code object is at an address; None if there is no code object."""
         try:
             return self._codes[address]
         except KeyError:
@@ -132,7 +134,7 @@ class StackReader:
             return code
 
     def forget(self) -> None:
-        """Read code objects again from here on: what lies at an address may be another one by now."""
+        """Forget the code objects read so far, since other objects may be at their addresses by now."""
         self._codes.clear()
 
     def _word(self, address: int) -> int:
@@ -181,7 +183,8 @@ class StackReader:
 
 
 def _list_lines(table: bytes, first_line: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return where lines begin, and which: this process runs the same Python, so it reads such a table itself."""
+    """Return the starts of lines and their numbers. This process runs the same Python, so it can decode the table
+    itself."""
     try:
         code = _list_lines.__code__.replace(co_linetable=table, co_firstlineno=first_line)
         pieces = [(start, line or 0) for start, _, line in code.co_lines()]

@@ -1,4 +1,5 @@
-"""Jobs that hang: where each rank is, who waits for whom, what a run keeps of it, and what other recorders say of it.
+"""Jobs that hang: the state of each rank, who waits for whom, the records that a run keeps, and dumps of other
+recorders.
 
 May import `collector.format`. Must not import torch, or unpickle anything: a pickle can run any code.
 """

@@ -1,7 +1,8 @@
-"""Who waits for whom: which ranks wait in a collective of a process group that others of the group have not entered.
+"""Who waits for whom: which ranks wait in a collective of a process group that other ranks of the group have not
+entered.
 
-A rank that is missing from one collective may itself wait in one of another group: it holds others up, but is not to
-blame. So the ranks that are named are those that wait nowhere, as long as there are any.
+A rank that is missing from one collective may itself wait in a collective of another group: it holds others up, but is
+not to blame. So only ranks that wait nowhere are named, if there are any.
 """
 
 from __future__ import annotations
@@ -15,16 +16,16 @@ from collector.hangs.positions import Group, RankPosition, list_ranks
 
 _BACKWARD = "backward"
 _IN_BACKWARD = "DDP"
-"""In the name of a reduction that the backward waits for."""
+"""Text in the name of a reduction that the backward waits for."""
 _ALL = Group("", is_whole=True)
 
 
 @dataclass(frozen=True)
 class Stop:
-    """`missing` are ranks that the `waiting` ones wait for. `number` is the collective that those never entered, counted
-    from 1; None where they wait at the end of a backward, in a reduction that is not seen by itself.
+    """Who waits for whom: the `waiting` ranks wait for the `missing` ranks, which never entered collective `number`.
 
-    `group` is None where the job has one group only; then all collectives are counted together.
+    `number` counts from 1. It is None for ranks that wait at the end of a backward, in a reduction without a visible
+    call. `group` is None if the job has only one group; then all collectives are counted together.
     """
 
     number: int | None
@@ -34,21 +35,21 @@ class Stop:
     missing: tuple[RankPosition, ...]
     is_begun: bool = False
     ahead: int | None = None
-    """How many collectives the waiting ranks have called, where only the numbers tell who is behind."""
+    """Number of collectives that the waiting ranks have called, if only these numbers show which ranks are behind."""
     group: Group | None = None
     elsewhere: int = 0
-    """Ranks that wait in collectives of other groups."""
+    """Number of ranks that wait in collectives of other groups."""
 
     @property
     def least(self) -> int:
-        """How many collectives the ranks that are behind have called."""
+        """Number of collectives that the ranks behind have called."""
         one = self.missing[0]
         return one.count(self.group) if self.group is not None else one.ended
 
 
 @dataclass(frozen=True)
 class _Wait:
-    """Ranks that wait in one collective of a group, or (no `number`) in a backward, for some that are not there."""
+    """Ranks that wait for missing ranks in one collective of a group, or, without `number`, in a backward."""
 
     group: Group
     number: int | None
@@ -57,7 +58,7 @@ class _Wait:
 
 
 def explain_positions(positions: Sequence[RankPosition]) -> Stop | None:
-    """Return which ranks wait for which, None where none waits in a collective that another did not enter."""
+    """Return which ranks wait for which, None if no rank waits in a collective that another did not enter."""
     positions = _tell_groups(positions)
     waits = [*_list_waits(positions), *_list_backwards(positions)]
     chosen = _choose(waits, positions)
@@ -81,9 +82,9 @@ def explain_positions(positions: Sequence[RankPosition]) -> Stop | None:
 
 
 def explain_counts(positions: Sequence[RankPosition]) -> Stop | None:
-    """Return the ranks that called fewer collectives than the most.
+    """Return the ranks that called fewer collectives than the others.
 
-    NCCL's calls return at once: whoever waits for one stands in another call, such as a copy to the host.
+    NCCL's calls return at once, so a rank that waits for a collective is in another call, such as a copy to the host.
     """
     positions = _tell_groups(positions)
     found = []
@@ -110,7 +111,7 @@ def explain_counts(positions: Sequence[RankPosition]) -> Stop | None:
 
 
 def name_group(stop: Stop) -> str:
-    """Return ` of group dp (ranks 1, 3)`, "" where the job has one group only."""
+    """Return ` of group dp (ranks 1, 3)`, "" if the job has only one group."""
     if stop.group is None:
         return ""
     members = f" ({format_ranks_named(stop.group.ranks)})" if stop.group.ranks else ""
@@ -118,7 +119,7 @@ def name_group(stop: Stop) -> str:
 
 
 def _tell_groups(positions: Sequence[RankPosition]) -> Sequence[RankPosition]:
-    """Return positions that tell no groups as ones of a single group, in which all collectives are counted together."""
+    """Give positions without groups a single group, in which all collectives are counted together."""
     if any(position.counts for position in positions):
         return positions
     reduces = any(_IN_BACKWARD in position.name for position in positions)
@@ -165,7 +166,7 @@ def _find_in_backward(group: Group, positions: Sequence[RankPosition]) -> _Wait 
 
 
 def _choose(waits: Sequence[_Wait], positions: Sequence[RankPosition]) -> _Wait | None:
-    """Return the wait that the others follow from, with only those ranks missing that wait nowhere themselves."""
+    """Return the wait that causes the others, with only those missing ranks that wait nowhere themselves."""
     held = {position.rank for wait in waits for position in wait.waiting}
     held |= {position.rank for position in positions if position.still is not None and position.still.waits}
     free = [
@@ -180,7 +181,7 @@ def _choose(waits: Sequence[_Wait], positions: Sequence[RankPosition]) -> _Wait 
 
 
 def _rate(wait: _Wait) -> tuple[bool, bool, int, int]:
-    """Of several groups that wait for a rank, it is missing first from the one that it calls next, and that waits longest."""
+    """Return the priority of a wait. A missing rank's next group comes first, then the group that has waited longest."""
     is_next = any(position.group == wait.group.name for position in wait.missing)
     return is_next, wait.number is not None, -min(position.has_begun_ns for position in wait.waiting), len(wait.waiting)
 

@@ -1,4 +1,4 @@
-"""What a dump of the Flight Recorder says: the process groups of a rank, and the collectives that it entered last."""
+"""Dumps of PyTorch's Flight Recorder: the process groups of a rank, and its last collectives."""
 
 from __future__ import annotations
 
@@ -36,13 +36,14 @@ _TUPLES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
 
 
 class PickleError(ValueError):
-    """The bytes are no pickle of plain values; the text says what is wrong and at which byte."""
+    """The bytes are no pickle of plain values; the text gives the problem and the byte."""
 
 
 def read_plain_pickle(data: bytes) -> Any:
-    """Return the value: dicts, lists, tuples, texts, bytes, numbers, True, False and None. Raises PickleError.
+    """Return the value: dicts, lists, tuples, texts, bytes, numbers, True, False and None. Raise PickleError for
+    anything else.
 
-    A value may be shared, and a list may hold itself: readers must not walk it without a bound.
+    A value may be shared, and a list may contain itself, so readers must bound their walk.
     """
     machine = _Machine()
     try:
@@ -134,18 +135,19 @@ _OWN_CODE = re.compile(
     r"packages[\\/]torch[\\/]|(?:^|[\\/])torch[\\/](?:distributed|nn|optim|utils|autograd|_\w+)\b|<frozen"
     r"|[\\/]collector[\\/](?:signals|launch|session)[\\/]"
 )
-"""PyTorch's code, wherever it lies, and ours, which stands around a collective that is recorded."""
+"""Paths of PyTorch's code and of Stepscope's, which surrounds a recorded collective."""
 
 
 class DumpError(ValueError):
-    """The values are no dump of the Flight Recorder; the text says what is missing."""
+    """The values are no dump of the Flight Recorder; the text names the missing item."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One collective that a rank entered. `sequence` is its number in its group; point-to-point calls have their own.
+    """One collective that a rank entered. `sequence` is its number in its group; point-to-point calls are numbered
+    separately.
 
-    Times are unix ns, None where the recorder has not seen it. `place` is the innermost call outside of torch.
+    Times are unix ns, None if the recorder has no time. `place` is the innermost call outside of torch.
     """
 
     group: str
@@ -165,10 +167,10 @@ class Entry:
 
 @dataclass(frozen=True)
 class Dump:
-    """The dump of one rank; `groups` are the ranks of each process group, empty where the dump does not tell.
+    """The dump of one rank; `groups` are the ranks of each process group, empty if the dump does not list them.
 
-    `entered` is the newest collective of a group that the rank entered, also where its entry was overwritten. `is_cut`:
-    entries were, so that a group without any says nothing.
+    `entered` is the newest collective of each group that the rank entered, even if its entry was overwritten. `is_cut`
+    means that entries were overwritten, so a group without entries may still have had some.
     """
 
     rank: int | None
@@ -181,15 +183,15 @@ class Dump:
 
 
 def is_dump(value: Any) -> bool:
-    """Say whether values look like a dump."""
+    """Return whether values look like a dump."""
     return isinstance(value, dict) and isinstance(value.get("entries"), list) and "pg_config" in value
 
 
 def read_dump(value: Any, file_name: str) -> Dump:
-    """Read the values of a dump. Raises DumpError if what the analysis needs is not there.
+    """Return the dump in the values. Raise DumpError if values for the analysis are missing.
 
-    The rank is the number that the name of the file ends in, as PyTorch writes it. Early versions of PyTorch do not tell
-    the process groups, and number sends and receives as collectives.
+    The rank is the number at the end of the file name, as PyTorch writes it. Early versions of PyTorch do not list the
+    process groups, and number sends and receives as collectives.
     """
     if not isinstance(value, dict) or not isinstance(value.get("entries"), list):
         raise DumpError("it has no list of entries")
@@ -217,7 +219,7 @@ def read_dump(value: Any, file_name: str) -> Dump:
 
 
 def _read_entered(entries: list[Any], status: Mapping[Any, Any]) -> dict[str, int]:
-    """Return the newest collective of each group, by the group's name; a status has its number on this rank only."""
+    """Return the newest collective of each group, by group name. A status has the group's number on this rank only."""
     names = {read_text(entry.get("pg_id")): _read_group(entry) for entry in entries}
     names.setdefault("0", "0")  # the group of all ranks, which is made first
     found = {
@@ -267,7 +269,7 @@ def _read_group(entry: Mapping[Any, Any]) -> str:
 
 
 def _read_labels(entries: list[Any]) -> dict[str, str]:
-    """Return what each group is for, which every entry repeats beside its group's name."""
+    """Return the purpose of each group, which every entry repeats beside the group's name."""
     found: dict[str, str] = {}
     for entry in entries:
         group = entry.get("process_group") if isinstance(entry, dict) else None
@@ -277,7 +279,7 @@ def _read_labels(entries: list[Any]) -> dict[str, str]:
 
 
 def _read_ranks(entry: Any) -> tuple[int, ...]:
-    """Read the ranks of a group, which the dump tells as text: "[0, 1]"."""
+    """Return the ranks of a group, which a dump holds as text: "[0, 1]"."""
     told = entry.get("ranks", "") if isinstance(entry, dict) else ""
     numbers = [int(number) for number in _NUMBERS.findall(told)] if isinstance(told, str) else []
     if isinstance(told, list):
@@ -309,7 +311,7 @@ def _format_shapes(shapes: Any) -> str:
 
 
 def _find_place(frames: Any) -> str:
-    """Return "train.py:88 in step" of the innermost frame that is neither torch's nor ours, "" where there is none."""
+    """Return the innermost frame outside of torch and Stepscope, as "train.py:88 in step"; "" if there is none."""
     for frame in frames[:200] if isinstance(frames, list) else ():
         if not isinstance(frame, dict):
             continue

@@ -15,7 +15,7 @@ from collector.hangs.positions import RankPosition, describe_position, describe_
 
 VARIABLE = "PROFILER_HANG_S"
 LEAST_S = 30.0
-"""Without the variable. At 0 or less nothing is said of jobs that stand still."""
+"""Least seconds of a standstill if the environment variable is not set. 0 or less switches the detection off."""
 _DISPATCH, _OF_RANKS = "/torch/_ops.py:", "/torch/distributed/"
 _LONG_WORK = (
     "torch/serialization.py",
@@ -27,7 +27,7 @@ _LONG_WORK = (
     "/bdb.py",
     "/ipykernel/",
 )
-"""Files whose functions save, compile or wait for a person, which takes as long as it takes."""
+"""Files whose functions save, compile or wait for a person, and so may take any time."""
 _LIBRARIES = ("/torch/", "/site-packages/", "/dist-packages/", "/lib/python")
 
 
@@ -40,7 +40,7 @@ def read_threshold_ns() -> int:
 
 
 def describe_innermost(text: str) -> str:
-    """Return where a stack stands: its innermost function, and the innermost of the script that called it."""
+    """Return the innermost function of a stack, and the innermost function of the script that called it."""
     lines = text.splitlines()
     if not lines:
         return ""
@@ -50,12 +50,12 @@ def describe_innermost(text: str) -> str:
 
 
 def is_long_work(text: str) -> bool:
-    """Say whether a stack is in code that saves, compiles or waits for a person."""
+    """Return whether a stack is in code that saves, compiles or waits for a person."""
     return any(part in text for part in _LONG_WORK)
 
 
 def waits_for_ranks(text: str) -> bool:
-    """Say whether a stack ends in torch's code for several ranks, or in an operator that was called from there."""
+    """Return whether a stack ends in torch's distributed code, or in an operator called from that code."""
     inner = next((line for line in reversed(text.splitlines()) if _DISPATCH not in line), "")
     return _OF_RANKS in inner
 
@@ -67,15 +67,16 @@ def _cut_folder(line: str) -> str:
 
 MOST_RANKS = 1024
 LOOKED_RANKS = 8
-"""Where a job stands still hardly any rank moves: others are only read if one of so many stands."""
+"""Number of ranks read first. In a standing job hardly any rank moves, so the others are read only if one of these
+stands."""
 
 
 @dataclass(frozen=True)
 class Standing:
-    """A job that records and stands still. `stop` says who waits for whom, None where the ranks do not differ.
+    """A job that records and stands still. `stop` is who waits for whom, None if the ranks do not differ.
 
-    `places` are the ranks that stand still, the lowest first; `known` is how many ranks were heard, `gone` are those
-    whose process has ended.
+    `places` are the ranks that stand still, the lowest first. `known` is the number of ranks with a known state. `gone`
+    are the ranks whose process has ended.
     """
 
     for_ns: int
@@ -86,12 +87,12 @@ class Standing:
 
     @property
     def speaker(self) -> int:
-        """The one rank that says it where all of them see it."""
+        """The one rank that reports the standstill, where all ranks see it."""
         return min(self.stop.waiting) if self.stop is not None else self.places[0].rank
 
 
 def find_standing(ranks: Sequence[RankRun]) -> Standing | None:
-    """Return how a job stands still, None for one that gets on or does not record. A rank that cannot be read is left out."""
+    """Return how a job stands still, None if it gets on or does not record. Ranks that cannot be read are left out."""
     first = _read_positions(ranks[:LOOKED_RANKS])
     if not any(position.stands for position in first):
         return None
@@ -99,10 +100,10 @@ def find_standing(ranks: Sequence[RankRun]) -> Standing | None:
 
 
 def classify_positions(positions: Sequence[RankPosition]) -> Standing | None:
-    """Return how ranks stand still.
+    """Return how ranks stand still, None if they do not.
 
-    A checkpoint or an evaluation takes long on all ranks alike, or makes none of the others wait for longer than the run
-    has seen; so ranks that differ count from `limit_ns` on, and ranks that do not only from `alone_limit_ns` on.
+    A checkpoint or an evaluation takes equally long on all ranks, or makes other ranks wait no longer than earlier in
+    the run. So `limit_ns` holds if ranks differ, and the longer `alone_limit_ns` if they do not.
     """
     still = tuple(sorted((one for one in positions if one.stands), key=lambda one: one.rank))
     if not still:
@@ -124,14 +125,14 @@ def classify_positions(positions: Sequence[RankPosition]) -> Standing | None:
 
 
 def is_standstill(found: Standing) -> bool:
-    """Say whether nothing is done meanwhile: one rank may evaluate, save or compile while the others wait for it."""
+    """Return whether no rank works: a rank may evaluate, save or compile while the others wait for it."""
     if found.stop is not None:
         return all(one.still is not None and not one.still.works for one in found.stop.missing)
     return all(one.in_collective or (one.still is not None and not one.still.works) for one in found.places)
 
 
 def describe_live_hang(found: Standing, size: str = "") -> str:
-    """Say who waits for whom, for how long, and where the one is; `size` is that of the message, as the reader has it."""
+    """Return text on who waits for whom, for how long, and where. `size` is the formatted size of the message."""
     length = f"{found.for_ns / 1e9:,.0f} s"
     stop = found.stop
     if stop is None:

@@ -1,6 +1,6 @@
-"""What a status of NCCL's RAS says, as `ncclras -f json` writes it: the communicators of a job, and what each rank launched.
+"""Status of NCCL's RAS, as written by `ncclras -f json`: the communicators of a job, and the operations of each rank.
 
-RAS is part of NCCL since 2.24, the JSON since 2.28.7; its fields are those of NCCL's user guide, "RAS: JSON Output".
+NCCL has RAS since 2.24 and its JSON since 2.28.7; NCCL's user guide lists the fields under "RAS: JSON Output".
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ _MOST_RANK = 9_999_999
 _SUCCESS, _IN_PROGRESS = 0, 7
 """ncclSuccess and ncclInProgress."""
 Process = tuple[str, int, int, str]
-"""Host, process, device, and which of several unknown ones."""
+"""Host, process id, device, and a text that distinguishes unknown processes."""
 
 
 class StatusError(ValueError):
-    """The values are no status of RAS; the text says what is wrong, and where."""
+    """The values are no status of RAS; the text gives the problem and where it is."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Member:
 
 @dataclass(frozen=True)
 class Communicator:
-    """`name` is its hash with the secondary one where two share the first."""
+    """A communicator. `name` is its hash, with the secondary hash if two communicators share the first."""
 
     name: str
     size: int
@@ -48,7 +48,7 @@ class Communicator:
 
 @dataclass(frozen=True)
 class Status:
-    """`timeouts` is how often RAS waited in vain while it asked."""
+    """A status of RAS. `timeouts` is the number of requests of RAS that got no answer."""
 
     version: str
     timestamp: str
@@ -57,12 +57,12 @@ class Status:
 
 
 def is_status(value: Any) -> bool:
-    """Say whether values look like a status."""
+    """Return whether values look like a status."""
     return isinstance(value, dict) and "nccl_version" in value and isinstance(value.get("communicators"), list)
 
 
 def read_status(value: Any) -> Status:
-    """Read the values of a status. Raises StatusError if what the analysis needs is not there."""
+    """Return the status in the values. Raise StatusError if values for the analysis are missing."""
     if not is_status(value):
         raise StatusError("it has no nccl_version with a list of communicators")
     entries = value["communicators"]
@@ -85,7 +85,7 @@ def read_status(value: Any) -> Status:
 
 
 def number_processes(status: Status) -> dict[Process, int]:
-    """Return the rank of each process: its rank in the communicator that holds all of them, else its place in order."""
+    """Return the rank of each process: its rank in a communicator of all processes, else its index in sorted order."""
     processes = {member.process for communicator in status.communicators for member in communicator.members}
     for communicator in status.communicators:
         ranks = {member.process: member.rank for member in communicator.members}
@@ -157,7 +157,7 @@ def _read_counts(told: Any) -> dict[str, int]:
 
 
 def _tell_apart(found: list[Communicator], entries: list[Any]) -> tuple[Communicator, ...]:
-    """Give communicators of the same hash their secondary hash too, or else their place."""
+    """Add the secondary hash to the names of communicators with the same hash, or else their index."""
     seen = Counter(communicator.name for communicator in found)
     names: set[str] = set()
     apart = []

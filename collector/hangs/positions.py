@@ -1,7 +1,7 @@
-"""Where one rank of a job is: what its manifest tells in the facts `moment` and `standing`.
+"""The state of one rank of a job, read from the facts `moment` and `standing` of its manifest.
 
-`moment` says where its training thread is and how many collectives of each process group it has left, `standing` that
-nothing has happened there for a while.
+`moment` holds the state of the training thread and the number of collectives it has left in each process group;
+`standing` holds how long nothing has happened.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _NO_LABEL = ("", "undefined")
 
 @dataclass(frozen=True)
 class Group:
-    """A process group: `ranks` where they are told, `is_whole` for all ranks of the job."""
+    """A process group: `ranks` if they are known; `is_whole` for a group of all ranks of the job."""
 
     name: str
     label: str = ""
@@ -37,9 +37,9 @@ class Group:
 
 @dataclass(frozen=True)
 class Still:
-    """That nothing has happened on a training thread for so long, and from how long on that counts.
+    """A silence on a training thread, and the limits from which it is a standstill.
 
-    `limit_ns` counts where other ranks are elsewhere, `alone_limit_ns` where nothing tells this from long work.
+    `limit_ns` holds if other ranks are elsewhere, `alone_limit_ns` if the silence looks like long work.
     """
 
     for_ns: int
@@ -47,19 +47,20 @@ class Still:
     alone_limit_ns: int
     stack: str = ""
     works: bool = False
-    """That the process computes, saves or compiles meanwhile."""
+    """Whether the process computes, saves or compiles meanwhile."""
     waits: bool = False
-    """That it is in torch's code for several ranks, where calls may not be seen by themselves."""
+    """Whether the thread is in torch's distributed code, where calls may be invisible."""
 
 
 @dataclass(frozen=True)
 class RankPosition:
-    """Where one rank was. `ended` counts the collectives that it had left, `name` and `bytes` are of the next: the one
-    that it had begun, or (not `is_begun`) that of the step before at this place. `seen_unix_ns` is when it said so;
-    `still` is None for a thread that gets on.
+    """The state of one rank. `ended` counts the collectives that it had left; `name` and `bytes` are of the next
+    collective.
 
-    `counts` are its groups, each with how many collectives of it the rank had left; `group` is the name of that of the
-    next, and `backward_group` of the one in which backwards reduce gradients. Versions before 0.4.0 told none of them.
+    With `is_begun` the next collective had begun, else it is that of the previous step at the same point.
+    `seen_unix_ns` is the time of the state; `still` is None if the thread gets on. `counts` has the number of left
+    collectives of each of its groups. `group` names the group of the next collective, `backward_group` the group in
+    which backwards reduce gradients. Versions before 0.4.0 have no values on groups.
     """
 
     rank: int
@@ -80,7 +81,7 @@ class RankPosition:
 
     @property
     def has_begun_ns(self) -> int:
-        """Since when it has stood still, in Unix ns."""
+        """Start of the silence, in Unix ns."""
         return self.seen_unix_ns - (self.still.for_ns if self.still else 0)
 
     @property
@@ -95,12 +96,12 @@ class RankPosition:
         return next((group for group, _ in self.counts if group.name == name), None)
 
     def count(self, group: Group) -> int:
-        """Return how many collectives of a group it had left; 0 for one that it had called none in."""
+        """Return how many collectives of a group the rank had left; 0 if it had called none."""
         return next((ended for own, ended in self.counts if own == group), 0)
 
     @property
     def number(self) -> int:
-        """The next collective of its group, counted from 1; of all groups together where it tells of none."""
+        """Number of the next collective in its group, from 1; in all groups together if its group is unknown."""
         group = self.find_group(self.group)
         return (self.ended if group is None else self.count(group)) + 1
 
@@ -111,7 +112,7 @@ class RankPosition:
 
 
 def read_position(rank: int, told: Any, seen_unix_ns: int = 0, standing: Any = None) -> RankPosition | None:
-    """Read what a manifest tells of where its rank is; None where that is nothing."""
+    """Return the state of a rank from the facts in its manifest; None if there is no state."""
     still = _read_still(standing)
     if not isinstance(told, dict):
         told = standing if still is not None else None
@@ -141,7 +142,7 @@ def read_position(rank: int, told: Any, seen_unix_ns: int = 0, standing: Any = N
 
 
 def describe_position(position: RankPosition) -> str:
-    """Say what a rank was doing, as the end of a sentence."""
+    """Return text on what a rank was doing, as the end of a sentence."""
     group = position.find_group(position.group)
     if position.in_collective and group is not None and len(position.counts) > 1:
         return (
@@ -155,7 +156,7 @@ def describe_position(position: RankPosition) -> str:
 
 
 def describe_stack(position: RankPosition) -> str:
-    """Say at which function a rank stood, as the end of a sentence, "" where that is not known."""
+    """Return text on the function in which a rank stood, as the end of a sentence; "" if unknown."""
     return f", at {position.still.stack}" if position.still is not None and position.still.stack else ""
 
 

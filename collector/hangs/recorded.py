@@ -1,4 +1,4 @@
-"""The standstills that a job got over, in words: the longest of them, and which rank did what meanwhile."""
+"""The standstills that a job got over, as text: the longest of them, and what each rank did meanwhile."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from collector.format.standstills import Standstill
 
 
 def describe_standstills(found: Iterable[Standstill]) -> str:
-    """Say of the longest of all ranks when it was and which rank did what, "" for none; of more, how many there were."""
+    """Return text on the longest standstill: when it was and what each rank did; and the number of standstills. "" for
+    none."""
     groups = _group(found)
     if not groups:
         return ""
@@ -41,7 +42,7 @@ def _measure(group: Sequence[Standstill]) -> int:
 
 
 def _choose(group: Sequence[Standstill]) -> Standstill:
-    """Return what the rank tells that the others waited for; where it tells nothing, the one that stood longest."""
+    """Return the record of the rank that the others waited for, else the longest record."""
     missing = {rank for one in group for rank in one.missing}
     own = [one for one in group if one.rank in missing]
     return max(own or group, key=lambda one: (one.for_ns, -one.rank))

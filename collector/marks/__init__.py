@@ -1,4 +1,4 @@
-"""What a script says of itself: ranges, stages and queues of its own, in the training process or its children.
+"""Ranges, stages and queues that a script names itself, in the training process or its children.
 
-Must not import torch: what only torch can do comes in from `collector.signals.marks`.
+Must not import torch: functions that need torch are passed in by `collector.signals.marks`.
 """

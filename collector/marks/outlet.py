@@ -1,6 +1,6 @@
-"""Where the marks of this process go: a log of its own in the run's `events/`, or nowhere while nothing is recorded.
+"""The destination of the marks of this process: its own log in the run's `events/`, or none while nothing is recorded.
 
-A forked child inherits the outlet and opens a log of its own; one that was spawned finds the run by its environment.
+A forked child inherits the outlet and opens a log of its own; a spawned child finds the run by its environment.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _log = logging.getLogger("stepscope")
 
 
 class DeviceClock(Protocol):
-    """Times ranges on the device, and shows them to its own tools. `close` writes the time later, by itself."""
+    """A timer of ranges on the device, which also shows them to the device's own tools. `close` writes the time later."""
 
     def open(self, name: str) -> object: ...
 
@@ -34,7 +34,7 @@ class DeviceClock(Protocol):
 
 
 class Trainer(Protocol):
-    """The training thread's own log, for what feeds it. Called on that thread only."""
+    """The log of the training thread, for marks on its input. Called on that thread only."""
 
     def fetch_starts(self) -> bool: ...
 
@@ -52,9 +52,10 @@ class Trainer(Protocol):
 
 
 class Outlet:
-    """`thread[0]` is -2 while recording is paused; `step` returns the step under way, -1 if it is not known here.
+    """The destination of marks. `thread[0]` is -2 while recording is paused; `step` returns the current step, -1 if
+    unknown.
 
-    `open_ranges` are the ranges that wait for their end, by id.
+    `open_ranges` are the ranges that have not ended, by id.
     """
 
     def __init__(self, events: Path, thread: list[int] | None = None, step: Callable[[], int] | None = None) -> None:
@@ -85,7 +86,7 @@ class Outlet:
 
     @property
     def log(self) -> MarkLog:
-        """Return the log of this process, made at its first use. OSError when there is no room."""
+        """The log of this process, created at its first use. Raise OSError without room."""
         if self._opened is None:
             with self._lock:
                 if self._opened is None:
@@ -108,7 +109,7 @@ class Outlet:
             self._opened.close()
 
     def begin_child(self) -> None:
-        """Be the outlet of a process that was just forked: a log of its own, no device, no training thread."""
+        """Adapt to a process that was just forked: a log of its own, no device, no training thread."""
         if self._opened is not None:
             self._opened.disown()
         self._opened = None
@@ -120,9 +121,9 @@ class Outlet:
 
 
 class Waiting(Outlet):
-    """Stands in the place of an outlet until the first mark: `then` is called before that mark is recorded.
+    """A placeholder for the outlet until the first mark: `then` is called before that mark is recorded.
 
-    `behind` is the outlet that it hides, None where nothing is recorded before `then` has begun to.
+    `behind` is the outlet that it hides, None if nothing is recorded before `then`.
     """
 
     def __init__(self, then: Callable[[], None], behind: Outlet | None = None) -> None:
@@ -136,11 +137,11 @@ class Waiting(Outlet):
 
 
 current: Outlet | None = None
-"""None while nothing is recorded: every mark looks here first."""
+"""The outlet of this process, None while nothing is recorded. Every mark checks it first."""
 
 
 def open_outlet(outlet: Outlet) -> None:
-    """Send marks there from now on, those of children that are spawned later too."""
+    """Send marks to this outlet from now on, including marks of children spawned later."""
     global current
     current = outlet
     os.environ[EVENTS_VARIABLE] = str(outlet.events)
@@ -156,7 +157,7 @@ def close_outlet(outlet: Outlet) -> None:
 
 
 def give_up(outlet: Outlet, error: Exception) -> None:
-    """Stop marking in this process, and say why once."""
+    """Stop marking in this process, and log the reason once."""
     global current
     if current is outlet:
         current = None
@@ -164,20 +165,20 @@ def give_up(outlet: Outlet, error: Exception) -> None:
 
 
 def await_mark(then: Callable[[], None]) -> None:
-    """Call `then` before the first mark of this process is recorded; it may open an outlet, and must not raise."""
+    """Call `then` before the first mark of this process is recorded; `then` may open an outlet, and must not raise."""
     global current
     current = Waiting(then, current)
 
 
 def stop_waiting() -> None:
-    """Let marks go where they would without `await_mark`."""
+    """Undo `await_mark`: send marks to the outlet behind it."""
     global current
     while isinstance(current, Waiting):
         current = current.behind
 
 
 def begin(outlet: Outlet) -> Outlet | None:
-    """Return the outlet that takes this mark after what was waiting has begun; None if marks are off now."""
+    """Return the outlet for this mark, after a waiting `then` was called; None if marks are off now."""
     global current
     while isinstance(outlet, Waiting):
         if current is outlet:  # else another thread was first
@@ -194,7 +195,7 @@ def _no_step() -> int:
 
 
 def _find_inherited() -> Outlet | None:
-    """Find the run of the process that spawned this one, if it is still recording."""
+    """Return an outlet to the run of the process that spawned this one, None if that run is not recording."""
     folder = os.environ.get(EVENTS_VARIABLE)
     if not folder:
         return None

@@ -33,7 +33,7 @@ from collector.ring.mark_log import (
 F = TypeVar("F", bound=Callable[..., Any])
 _MOST_KEPT = 4096
 BATCH_RANGE = "inference"
-"""A range of this name is a batch of a run that only infers, and so is one with the number of a batch."""
+"""Name of a range that is a batch in a run of inference. A range with the number of a batch is a batch, too."""
 
 
 class _Open:
@@ -83,7 +83,7 @@ class _Open:
             device.close(self.mark, self.id)
 
     def leave_open(self) -> None:
-        """Write the range up to now, for one that nobody has closed before the recording ends."""
+        """Write the range up to now, if it is still open when the recording ends."""
         self._write(perf_counter_ns() - self.start_ns, UNKNOWN, LEFT_OPEN | DEVICE_UNKNOWN)
 
     def _write(self, took_ns: int, items: int, flags: int) -> None:
@@ -92,12 +92,12 @@ class _Open:
 
 
 class _OffBlock:
-    """What stands for a block of record() that was entered while nothing was recorded."""
+    """A block of record() that was entered while nothing was recorded."""
 
 
 _OFF_BLOCK = _OffBlock()
 Entry = _Open | _OffBlock | None
-"""None stands for a push_range() while nothing was recorded."""
+"""An entry of the stack of ranges; None is a push_range() while nothing was recorded."""
 
 
 class _Local(threading.local):
@@ -110,7 +110,8 @@ _local = _Local()
 
 
 class Block:
-    """What `record` returns: a context manager and a decorator. Holds no state, so one serves all threads and calls."""
+    """The result of `record`: a context manager and a decorator. It has no state, so one object serves all threads and
+    calls."""
 
     __slots__ = ("_name",)
 
@@ -242,7 +243,7 @@ def pop_range(total_items: int | None = None, delete_range: bool = False) -> Non
 
 
 def _open(outlet: Outlet, name: str, batch: int, otherwise: Entry) -> Entry:
-    """Open a range; what can go wrong with the log ends marking, not the training."""
+    """Return the opened range, or `otherwise` if the log fails. A failure ends marking, not the training."""
     if not outlet.is_on:
         begun = outlets.begin(outlet)
         if begun is None:
@@ -259,7 +260,7 @@ def _open(outlet: Outlet, name: str, batch: int, otherwise: Entry) -> Entry:
 
 
 def close_left_open(outlet: Outlet) -> list[str]:
-    """Write the ranges that are still open where the recording ends; return the names of those that were pushed."""
+    """Write the ranges still open at the end of the recording; return the names of those that were pushed."""
     left = [outlet.open_ranges.pop(number) for number in sorted(outlet.open_ranges, reverse=True)]
     for entry in left:
         entry.leave_open()
@@ -285,7 +286,7 @@ def _is_count(value: object) -> bool:
 
 
 def _begin_child() -> None:
-    """Write none of the parent's open ranges in a process that was forked inside of them."""
+    """Forget the parent's open ranges in a forked process, so that they are not written twice."""
     _local.stack[:] = [_OFF_BLOCK if _is_block(entry) else None for entry in _local.stack]
     _local.thread = threading.get_native_id()
 

@@ -1,4 +1,4 @@
-"""Stages of a pipeline of the user's own: what each replica worked on, and what it waited for, item by item."""
+"""Stages of the user's own pipeline: the work and the waits of each replica, item by item."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from collector.ring.mark_log import STAGE, UNKNOWN, MarkLog, StageSpan
 WORK, INPUT_WAIT, OUTPUT_WAIT = 0, 1, 2
 _MOST_WAITING = 256
 INPUT_STAGES = frozenset(("read", "load", "fetch", "decode", "transform", "augment", "collate", "input"))
-"""On the thread that trains, what runs in stages of these names is data wait."""
+"""Names of stages whose time on the training thread is data wait."""
 
 
 class Wait(NamedTuple):
-    """A wait for a queue, or for what the user says. `queue` is empty where it is no watched queue."""
+    """A wait for a queue, or a wait that the user marks. `queue` is empty if no watched queue is involved."""
 
     kind: int
     queue: str
@@ -31,7 +31,7 @@ class Wait(NamedTuple):
 
 
 class _Replica:
-    """One stage replica in one process: where its rows go."""
+    """One stage replica in one process, and the destination of its rows."""
 
     __slots__ = ("log", "name", "number", "outlet", "replica", "thread")
 
@@ -117,7 +117,7 @@ class Stage:
         return nullcontext() if self._replica is None else _TimedWait(self, kind)
 
     def _add_wait(self, wait: Wait) -> None:
-        """End the stretch of work before the wait, and begin one after it."""
+        """End the row of work before the wait, and begin the next row of work after the wait."""
         if self._replica is not None:
             self._pause(wait.start_ns)
             self._replica.write(wait)
@@ -134,7 +134,8 @@ class Stage:
 
 
 class _TimedWait:
-    """A block that waits. No generator: contextlib sets the traceback of an error, which one of the user's may refuse."""
+    """A block that waits. It is no generator: contextlib would set the traceback of an error, which a user's error may
+    refuse."""
 
     __slots__ = ("_kind", "_stage", "_start_ns")
 
@@ -160,7 +161,7 @@ class _Local(threading.local):
         self._waits: deque[Wait] = deque(maxlen=_MOST_WAITING)
 
     def waits_of(self, outlet: Outlet) -> deque[Wait]:
-        """Return what this thread waited for and no stage has taken; the waits of an earlier run are forgotten."""
+        """Return the waits of this thread that belong to no stage yet. Waits of an earlier run are dropped."""
         if outlet is not self._outlet:
             self._outlet = outlet
             self._waits.clear()
@@ -192,7 +193,7 @@ def stage(name: str, replica: int | None = None, items: int = 1) -> Stage:
 
 
 def add_wait(outlet: Outlet, wait: Wait) -> None:
-    """Give a wait on a queue to the stage of this thread: the one under way, the next one, or the last one."""
+    """Add a wait on a queue to a stage of this thread: the open stage, else the next or the last stage."""
     if _local.stage is not None:
         _local.stage._add_wait(wait)
     elif wait.kind == OUTPUT_WAIT:

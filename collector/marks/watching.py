@@ -1,4 +1,5 @@
-"""What a script hands to us and uses as before: queues between its own stages, and iterables that its training waits for."""
+"""Objects of the script that are wrapped and used as before: queues between its stages, and iterables of training
+input."""
 
 from __future__ import annotations
 
@@ -15,12 +16,12 @@ from collector.ring.mark_log import QUEUE, QueueDepth
 
 T = TypeVar("T")
 _NO_LIMIT = 1 << 30
-"""Queues of multiprocessing without a limit have the largest one that a semaphore takes."""
+"""Capacity from which a queue counts as unlimited: multiprocessing gives such queues the largest semaphore value."""
 _DATA_LOADERS = ("torch.utils.data.dataloader", "torchdata.nodes.loader")
 
 
 class WatchedQueue:
-    """A queue as it was, with clocks on `get` and `put`; everything else is the queue's own. Can be sent to a process."""
+    """The user's queue, with clocks on `get` and `put`; everything else is the queue's own. Can be sent to a process."""
 
     def __init__(self, name: str, queue: Any, capacity: int) -> None:
         self._name = name
@@ -111,7 +112,7 @@ def queue(name: str, q: Any, capacity: int | None = None) -> WatchedQueue:
 
 
 class Watched(Generic[T]):
-    """An iterable as it was, whose iterators are timed; everything else is the iterable's own."""
+    """The user's iterable, whose iterators are timed; everything else is the iterable's own."""
 
     def __init__(self, iterable: Iterable[T], name: str) -> None:
         self._iterable = iterable

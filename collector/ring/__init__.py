@@ -1,4 +1,4 @@
-"""The event log in shared memory: one int64 per event, one producer per ring, losses counted.
+"""Event logs in shared memory: one int64 per event, one writer per ring, lost events counted.
 
-Must not import torch or pyarrow; numpy on the reading side only.
+Must not import torch or pyarrow; numpy only for reading.
 """

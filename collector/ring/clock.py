@@ -1,4 +1,4 @@
-"""Turn the readings of `time.perf_counter_ns` into time since the run's epoch."""
+"""Conversion of `time.perf_counter_ns` readings to time since the run's epoch."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Clock:
-    """One reading of both clocks of this process, taken together, and the run's epoch."""
+    """Simultaneous readings of both clocks of this process, and the run's epoch."""
 
     epoch_unix_ns: int
     perf_ns: int
@@ -16,7 +16,7 @@ class Clock:
 
     @classmethod
     def start(cls, epoch_unix_ns: int | None = None) -> Clock:
-        """Read both clocks now. The epoch is now unless the run already has one."""
+        """Read both clocks now. The epoch is now unless an epoch is given."""
         # The wall clock is read between two readings of the other one: the tightest of a few tries is kept.
         best: tuple[int, int, int] | None = None
         for _ in range(5):
@@ -29,11 +29,11 @@ class Clock:
         return cls(best[2] if epoch_unix_ns is None else epoch_unix_ns, best[1], best[2])
 
     def to_run(self, perf_ns: int) -> int:
-        """Turn a perf_counter_ns reading into ns since the epoch; also works on numpy arrays."""
+        """Convert a perf_counter_ns reading (or a numpy array of readings) to ns since the epoch."""
         return perf_ns + (self.unix_ns - self.perf_ns - self.epoch_unix_ns)
 
     def unix_to_run(self, unix_ns: int) -> int:
-        """Turn a time_ns reading (Kineto's clock) into ns since the epoch; also works on numpy arrays."""
+        """Convert a time_ns reading, Kineto's clock, (or a numpy array of readings) to ns since the epoch."""
         return unix_ns - self.epoch_unix_ns
 
     def now(self) -> int:

@@ -1,4 +1,4 @@
-"""What torch.compile did, on its way to the sidecar: lines of JSON in `events/compiles.jsonl`."""
+"""Notes on torch.compile for the sidecar: lines of JSON in `events/compiles.jsonl`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ FILE = "compiles.jsonl"
 
 @dataclass(frozen=True)
 class CompileNote:
-    """`kind` is compile, recompile or graph_break; `step` is the training step that ended next."""
+    """A note on a compilation. `kind` is compile, recompile or graph_break; `step` is the training step that ended
+    next."""
 
     step: int
     kind: str
@@ -32,7 +33,7 @@ def write_compiles(events: Path, notes: Iterable[CompileNote]) -> None:
 
 
 def read_compiles(events: Path, offset: int) -> tuple[list[CompileNote], int]:
-    """Read the whole lines after `offset`; return them and where they end. A line that is damaged is left out."""
+    """Return the notes after byte `offset`, and the end of the last complete line. Damaged lines are left out."""
     try:
         with open(events / FILE, "rb", opener=open_inside) as file:
             file.seek(offset)

@@ -1,13 +1,13 @@
-"""What a mark log holds: the ranges, stages and queues that a script names itself, one ring per process.
+"""The contents of a mark log: the ranges, stages and queues that a script names itself, one ring per process.
 
 `events/marks-….ring`. Every record begins with its kind; times are perf_counter_ns readings, which on Linux every
 process of the machine shares.
 
     RANGE   a range that was closed
     DEVICE  the device time of a range, known some time after it was closed
-    DROP    a range that is not to count, with all that was opened inside of it
-    STAGE   a stretch of one kind of time of a stage replica
-    QUEUE   the depth of a queue when an item was asked for
+    DROP    a range to be left out, with all ranges opened inside of it
+    STAGE   an interval of one kind of time of a stage replica
+    QUEUE   the depth of a queue when an item was requested
     NAME    a name, before the first record that uses it; names inside of ranges form paths
 """
 
@@ -33,13 +33,13 @@ KINDS = ("work", "input_wait", "output_wait")
 
 MOST_NAMES = 10_000
 OTHER = "(other)"
-"""What a name is called when a process has used too many different ones."""
+"""Name that replaces further names when a process has used too many different names."""
 
 _TEXT_WORDS = FIELDS - 3
 
 
 class Range(NamedTuple):
-    """`name` stands for the whole path. -1 is no parent, no batch, no items, no step."""
+    """A closed range. `name` identifies the whole path. -1 means no parent, no batch, no items, no step."""
 
     id: int
     parent: int
@@ -54,7 +54,7 @@ class Range(NamedTuple):
 
 
 class DeviceTime(NamedTuple):
-    """-1 if it cannot be known."""
+    """The device time of a range in ns, -1 if unknown."""
 
     id: int
     device_ns: int
@@ -65,7 +65,8 @@ class Drop(NamedTuple):
 
 
 class StageSpan(NamedTuple):
-    """`kind` is a place in KINDS, `queue` a name or -1; a `replica` of -1 is told apart by its thread."""
+    """An interval of a stage. `kind` is an index into KINDS, `queue` a name or -1. `replica` -1 means that the thread
+    identifies the replica."""
 
     name: int
     replica: int
@@ -81,7 +82,7 @@ class StageSpan(NamedTuple):
 
 
 class QueueDepth(NamedTuple):
-    """A capacity of 0 is none."""
+    """The depth of a queue at a request. A capacity of 0 means no limit."""
 
     name: int
     at_ns: int
@@ -91,10 +92,10 @@ class QueueDepth(NamedTuple):
 
 
 class MarkLog:
-    """The writing side; any thread of the process may write."""
+    """The writer of a mark log; any thread of the process may write."""
 
     def __init__(self, path: Path) -> None:
-        """Create the ring. OSError when there is no room."""
+        """Create the ring. Raise OSError without room."""
         self._ring = RecordWriter(path, FIELDS, CAPACITY)
         self._append = self._ring.append
         self._lock = threading.Lock()
@@ -105,14 +106,14 @@ class MarkLog:
         self.is_open = True
 
     def add(self, kind: int, record: Sequence[int]) -> None:
-        """Write a record; nothing once the log is closed."""
+        """Write a record; do nothing once the log is closed."""
         if self.is_open:
             with self._lock:
                 self._count += 1
                 self._append(kind, *record)
 
     def name(self, text: str, parent: int = NO_PARENT) -> int:
-        """Return the number of a name below another one, writing it when a reader may not have it."""
+        """Return the number of a name below its parent; write the name if a reader may not have it."""
         number = self._names.get((parent, text))
         if number is None or self._is_stale(number):
             with self._lock:
@@ -125,7 +126,7 @@ class MarkLog:
         self._ring.close()
 
     def disown(self) -> None:
-        """Write nothing more: in a forked child this ring is its parent's."""
+        """Stop writing: in a forked child this ring is the parent's."""
         self.is_open = False
 
     def _write_name(self, text: str, parent: int) -> int:

@@ -1,12 +1,12 @@
-"""Memory and descriptors that stay ours, whatever the script or another process does.
+"""Memory and descriptors that stay Stepscope's, whatever the script or another process does.
 
-Memory that two processes share must not be cut off, as a file can be. On Linux it is an anonymous file in memory, sealed
-against a change of its size; the recorder process inherits its descriptor. Elsewhere it is an ordinary file. It is mapped
-without mmap.mmap, which keeps a descriptor for as long as anybody can still reach the mapping.
+Memory that two processes share must not be truncated, as a file can be. On Linux it is an anonymous file in memory,
+sealed against a change of its size; the sidecar inherits its descriptor. Elsewhere it is an ordinary file. It is mapped
+without mmap.mmap, which keeps a descriptor for as long as anything can still reach the mapping.
 
-A script may close every descriptor that it does not know, as a daemon does; what it opens then gets their numbers. Nothing
-of ours uses the offset of a file, so an odd one marks a file as ours. And what a script has closed of stdin, stdout and
-stderr must not become a file of ours: others would write to it.
+A script may close every descriptor that it does not know, as a daemon does, and its next files then get those numbers.
+Stepscope never uses the offset of a file, so an odd offset marks a file as Stepscope's. If a script has closed stdin,
+stdout or stderr, no file of Stepscope may take that number, since other code would write to the file.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _FAILED = ctypes.c_void_p(-1).value
 
 
 def can_share() -> bool:
-    """Say whether there is memory here that another process can be given."""
+    """Return whether this system has memory that can be shared with another process."""
     return hasattr(os, "memfd_create") and os.path.isdir("/proc/self/fd")
 
 
 def create_shared(size: int) -> int:
-    """Return a descriptor of new memory of a size. OSError if there is none."""
+    """Return a descriptor of new shared memory of `size` bytes. Raise OSError if there is none."""
     import fcntl
 
     descriptor = os.memfd_create("stepscope", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
@@ -44,10 +44,10 @@ def create_shared(size: int) -> int:
 
 
 class Mapping:
-    """A file in memory, to be read and written as `view`; taken away when nobody holds a view any more."""
+    """A file mapped into memory, read and written as `view`. It is unmapped when nothing holds a view any more."""
 
     def __init__(self, descriptor: int, size: int) -> None:
-        """Map the whole file. OSError if it cannot be."""
+        """Map the whole file. Raise OSError if that fails."""
         self._size = size
         self._address = _call_mmap(None, size, mmap.MAP_SHARED, descriptor)
         block = (ctypes.c_char * size).from_address(self._address)
@@ -56,9 +56,10 @@ class Mapping:
         self.view = memoryview(block).cast("B")
 
     def move(self, descriptor: int) -> None:
-        """Take all that is here to another file of the same size, and stay at the same place in memory. OSError passes through.
+        """Copy the contents to another file of the same size, and map that file at the same address. OSError passes
+        through.
 
-        What a thread writes meanwhile may be lost.
+        Writes of other threads during the move may be lost.
         """
         written = 0
         while written < self._size:
@@ -66,7 +67,7 @@ class Mapping:
         _call_mmap(self._address, self._size, mmap.MAP_SHARED | _FIXED, descriptor)
 
     def detach(self) -> None:
-        """Let go of the file: what anybody still writes to a view is seen by nobody, and takes no memory from now on."""
+        """Release the file. Later writes to a view are seen by no process, and take no memory."""
         _call_mmap(self._address, self._size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _FIXED | _NO_RESERVE, -1)
 
 
@@ -89,9 +90,9 @@ def _library() -> Any:
 
 
 def keep(descriptor: int) -> int:
-    """Mark an open file as ours and return its descriptor, which is another one if it was a standard one.
+    """Mark an open file as Stepscope's and return its descriptor, a new one if it was a standard descriptor.
 
-    OSError passes through; the file is open still.
+    OSError passes through; the file is then still open.
     """
     os.lseek(descriptor, MARK, os.SEEK_SET)
     if descriptor >= _FIRST:
@@ -104,7 +105,7 @@ def keep(descriptor: int) -> int:
 
 
 def is_ours(descriptor: int) -> bool:
-    """Say whether a descriptor still is the file that was kept."""
+    """Return whether a descriptor is still the file that was kept."""
     try:
         return os.lseek(descriptor, 0, os.SEEK_CUR) == MARK
     except OSError:
@@ -112,7 +113,7 @@ def is_ours(descriptor: int) -> bool:
 
 
 def close_ours(descriptor: int) -> None:
-    """Close a file that was kept, and no other that has its number by now."""
+    """Close a file that was kept, but not another file that has its number by now."""
     try:
         if is_ours(descriptor):
             os.close(descriptor)

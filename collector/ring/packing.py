@@ -1,7 +1,7 @@
-"""Several values in the payload of one word: each layout stands here once, its writer beside its reader.
+"""Several values in the payload of one word: each layout is defined once, its writer beside its reader.
 
-A log that a killed training left is assembled by whichever version recovers it, so a layout is never changed; a new
-one gets a code of its own. What unpacks takes one payload or an array of them.
+The log of a killed training is read by the version that recovers it, so a layout never changes; a new layout gets a new
+code. Functions that unpack take one payload or an array of payloads.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Payloads = TypeVar("Payloads", int, npt.NDArray[np.int64])
 
 DEPTH_BITS = 12
 MOST_DEPTH = (1 << DEPTH_BITS) - 1
-"""A depth of a queue that is greater is written as this."""
+"""Largest queue depth that can be written; a greater depth is written as this."""
 NOT_READY, READY, READY_UNKNOWN = range(3)
 LOADER_BITS = 16
 _LOADER_MASK = (1 << LOADER_BITS) - 1
@@ -27,7 +27,7 @@ _TIME_BITS = 48
 
 @dataclass(frozen=True)
 class Queues(Generic[Payloads]):
-    """What a DataLoader held when it was asked for a batch. `state` is NOT_READY, READY or READY_UNKNOWN."""
+    """The queues of a DataLoader when a batch was requested. `state` is NOT_READY, READY or READY_UNKNOWN."""
 
     state: Payloads
     out_of_order: Payloads
@@ -37,7 +37,7 @@ class Queues(Generic[Payloads]):
 
 
 def pack_queues(state: int, out_of_order: int, outstanding: int, worker_depth: int, pin_depth: int) -> int:
-    """Return the payload of QUEUE. Depths lie in 0 to MOST_DEPTH."""
+    """Return the payload of QUEUE. Depths lie between 0 and MOST_DEPTH."""
     return state << 48 | out_of_order << 36 | outstanding << 24 | worker_depth << 12 | pin_depth
 
 
@@ -62,20 +62,21 @@ def unpack_fetch(payload: Payloads) -> tuple[Payloads, Payloads]:
 
 
 def pack_call(serial: int, waits: bool, what: int) -> int:
-    """Return the payload of CALLED: `what` is a place in the notes' collectives, `waits` that a wait for it will follow."""
+    """Return the payload of CALLED. `what` is an index into the notes' collectives; `waits` means that a wait will
+    follow."""
     return serial << _SERIAL_SHIFT | waits << _WAIT_BIT | what
 
 
 def unpack_call(payload: int) -> tuple[int, bool, int]:
-    """Return serial, whether a wait will follow, and the place in the notes' collectives."""
+    """Return the serial, whether a wait will follow, and the index into the notes' collectives."""
     return payload >> _SERIAL_SHIFT, bool(payload >> _WAIT_BIT & 1), payload & (1 << _WAIT_BIT) - 1
 
 
 def pack_device_phase(place: int, time_ns: int) -> int:
-    """Return the payload of DEVICE_PHASE: the place of a phase, and the time that it took on the device."""
+    """Return the payload of DEVICE_PHASE: the index of a phase, and its time on the device."""
     return place << _TIME_BITS | time_ns
 
 
 def unpack_device_phase(payload: int) -> tuple[int, int]:
-    """Return the place of the phase and its time in ns."""
+    """Return the index of the phase and its time in ns."""
     return payload >> _TIME_BITS, payload & (1 << _TIME_BITS) - 1

@@ -1,8 +1,8 @@
-"""A ring of fixed-size int64 records in a file: one process writes, another reads while it does.
+"""A ring of fixed-size int64 records in a file: one process writes while another reads.
 
-What was appended before a SIGKILL can be read after it. Both sides read and write the file instead of mapping it: a
-file that somebody else cuts off or removes would end a process that has it mapped with SIGBUS. A record carries its
-number in its first and last word, so one that is being overwritten shows as torn and is counted as lost, never returned.
+Records written before a SIGKILL can be read after it. Both sides read and write the file instead of mapping it: a
+mapped file that another process truncates or removes would end this process with SIGBUS. A record has its number in its
+first and last word, so a record that is being overwritten is recognized, counted as lost, and never returned.
 
     header   magic, words per record, capacity, pid, start (perf_counter_ns), unused, closed
              then META_WORDS words that belong to the user of the ring
@@ -36,28 +36,28 @@ _HEADER = struct.Struct("<7q")
 _META_OFFSET = 64
 _CLOSED_OFFSET = 48
 _FIRST_LOOK = 64
-"""Records that a reader asks for at first; twice as many as long as there are more."""
+"""Number of records that a reader reads first; the number doubles while there are more."""
 _WORD = struct.Struct("<q")
 
 
 def encode_text(text: str, words: int) -> tuple[int, ...]:
-    """Return a text as so many words, cut where it is too long, but not inside of a character."""
+    """Return a text as `words` words. A long text is cut between characters."""
     data = text.encode("utf-8", "replace")[: words * 8].decode("utf-8", "ignore").encode()
     return struct.unpack(f"<{words}q", data.ljust(words * 8, b"\0"))
 
 
 def decode_text(words: Sequence[int]) -> str:
-    """Return the text that such words hold."""
+    """Return the text in words made by `encode_text`."""
     return struct.pack(f"<{len(words)}q", *words).rstrip(b"\0").decode("utf-8", "replace")
 
 
 class RecordWriter:
-    """The one process that writes a ring, from any of its threads."""
+    """The writer of a ring: one process, any of its threads."""
 
     __slots__ = ("_capacity", "_descriptor", "_lock", "_pack", "_padding", "_path", "_record_bytes", "_written")
 
     def __init__(self, path: Path, fields: int, capacity: int, meta: Sequence[int] = ()) -> None:
-        """Create the file whole. OSError when there is no room, or one is there."""
+        """Create the whole file. Raise OSError without room, or if the file exists."""
         words = fields + 2
         self._record_bytes = words * 8
         self._capacity = capacity
@@ -76,9 +76,9 @@ class RecordWriter:
         os.pwrite(self._descriptor, _WORD.pack(_MAGIC), 0)
 
     def append(self, *fields: int) -> None:
-        """Write one record over the oldest, with zeros where fields are missing.
+        """Overwrite the oldest record. Missing fields are zeros.
 
-        About 1 µs; never raises for lack of room, nor after close().
+        A call takes about 1 µs, and never raises for lack of room or after close().
         """
         with self._lock:
             number = self._written
@@ -87,7 +87,7 @@ class RecordWriter:
             self._write(record, _HEADER_BYTES + number % self._capacity * self._record_bytes)
 
     def close(self) -> None:
-        """Say that nothing will follow. The file stays for the reader, who removes it."""
+        """Mark the ring as complete. The file stays for the reader, who removes it."""
         with self._lock:
             self._write(_WORD.pack(1), _CLOSED_OFFSET)
             descriptor, self._descriptor = self._descriptor, -1
@@ -101,7 +101,8 @@ class RecordWriter:
                 os.pwrite(self._descriptor, data, offset)
 
     def _open_again(self) -> None:
-        """Open the file again after the script has closed the descriptor. OSError if it is gone: nothing more is written."""
+        """Open the file again after the script closed its descriptor. If the file is gone, raise OSError and write
+        nothing more."""
         self._descriptor = -1
         descriptor = open_inside(self._path, os.O_RDWR)
         try:
@@ -116,9 +117,9 @@ class RecordWriter:
 
 
 class RecordReader:
-    """Reads a ring once through, each record at most once. Takes over the descriptor that it is given.
+    """A reader of a ring, which returns each record at most once. It takes over the given descriptor.
 
-    `position` is the number of the next record, `lost` counts those that were overwritten before they were read.
+    `position` is the number of the next record. `lost` counts records that were overwritten before they were read.
     """
 
     def __init__(self, path: Path, descriptor: int, position: int) -> None:
@@ -132,12 +133,12 @@ class RecordReader:
 
     @property
     def fields(self) -> int:
-        """Words of a record that belong to the user of the ring."""
+        """Number of words in a record that belong to the user of the ring."""
         return int(self._words) - 2
 
     @property
     def closed(self) -> bool:
-        """Whether the writer said that nothing will follow. Ask before the last `read`, not after it."""
+        """Whether the writer has marked the ring as complete. Check this before the last `read`, not after it."""
         return any(os.pread(self._descriptor, 8, _CLOSED_OFFSET))
 
     def read(self) -> npt.NDArray[np.int64]:
@@ -163,7 +164,7 @@ class RecordReader:
         return fields
 
     def _read_scattered(self) -> npt.NDArray[np.int64]:
-        """Return every whole record that is newer than the position: some in between were overwritten or are torn."""
+        """Return every complete record after the position, if some between were overwritten or are torn."""
         import numpy as np
 
         # What was written while the slots are read is left for the next time: one of those may be missing among them.
@@ -180,7 +181,7 @@ class RecordReader:
         return kept
 
     def _read_slots(self, first: int, count: int) -> npt.NDArray[np.int64]:
-        """Return the records of some slots, up to the end of the ring, or of the file if it was cut off."""
+        """Return the records in `count` slots, up to the end of the ring, or of a truncated file."""
         import numpy as np
 
         size = min(count, self._capacity - first) * self._words * 8
@@ -195,7 +196,7 @@ class RecordReader:
 
 
 def open_reader(path: Path, position: int = 0) -> RecordReader | None:
-    """Open a ring to read from a position; None if the file is gone, not yet whole, or no ring."""
+    """Open a ring to read from a position; return None if the file is gone, incomplete, or no ring."""
     try:
         descriptor = open_inside(path, os.O_RDONLY | os.O_NONBLOCK)
     except OSError:

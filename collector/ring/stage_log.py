@@ -1,13 +1,13 @@
-"""What a stage log holds: the records in which a DataLoader worker (or the pin thread) says what it did, and when.
+"""The contents of a stage log: records of the work of a DataLoader worker (or the pin thread), with times.
 
-One ring per producer, `events/stages-….ring`. Every record begins with its kind; times are perf_counter_ns readings,
+One ring per writer, `events/stages-….ring`. Every record begins with its kind; times are perf_counter_ns readings,
 which on Linux every process of the machine shares.
 
     BATCH  a batch from the wait for its index to the end of collate
-    PART   what one transform took of the batch above, itself only, without the transforms that it called
+    PART   the time of one transform in the batch above, without transforms that it called
     SEND   a batch on its way from the worker to the training process
-    SPAN   any other stretch: setup, cleanup, pinning
-    NAME   the name of a part, before the first record that uses it
+    SPAN   any other interval: setup, cleanup, pinning
+    NAME   the name of a transform, before the first record that uses it
     NOTE   a sentence for the user of the run
 """
 
@@ -36,8 +36,10 @@ _MOST_OPEN_NS = (1 << (62 - _OPEN_BITS)) - 1
 
 
 class Batch(NamedTuple):
-    """`read_ns` is exclusive of the parts. When `timed` is 0 it is all of the work before collate, parts included.
-    `opened` is what `pack_opened` returns, 0 where that is not known, as in logs of earlier versions.
+    """The record of a batch. `read_ns` excludes the transforms; when `timed` is 0, it is all of the work before
+    collate.
+
+    `opened` is a result of `pack_opened`, 0 if unknown, as in logs of earlier versions.
     """
 
     loader: int
@@ -71,7 +73,7 @@ class Part(NamedTuple):
 
 
 class Send(NamedTuple):
-    """Taken from the buffer, pickled, the pipe's lock won, written."""
+    """The times of sending a batch: taken from the buffer, pickled, pipe lock acquired, written."""
 
     loader: int
     epoch: int
@@ -86,7 +88,7 @@ class Send(NamedTuple):
 
 
 class Span(NamedTuple):
-    """`stage` and `kind` are places in STAGES and KINDS."""
+    """Any other interval of a stage. `stage` and `kind` are indexes into STAGES and KINDS."""
 
     loader: int
     epoch: int
@@ -101,10 +103,10 @@ class Span(NamedTuple):
 
 
 class StageLog:
-    """The writing side; any thread of the process may write. `replica` is the worker number, -1 for the one that trains."""
+    """The writer of a stage log; any thread may write. `replica` is the worker number, -1 for the training process."""
 
     def __init__(self, path: Path, replica: int) -> None:
-        """Create the ring. OSError when there is no room."""
+        """Create the ring. Raise OSError without room."""
         self._ring = RecordWriter(path, FIELDS, CAPACITY, (replica,))
         self._append = self._ring.append
         self._names: dict[str, int] = {}
@@ -115,7 +117,7 @@ class StageLog:
         self._append(kind, *record)
 
     def name(self, text: str) -> int:
-        """Return the number of a name, writing it at its first use. A long name is cut."""
+        """Return the number of a name, written at its first use. A long name is cut."""
         with self._lock:
             number = self._names.get(text)
             if number is None:
@@ -124,7 +126,7 @@ class StageLog:
         return number
 
     def note(self, text: str) -> None:
-        """Leave a sentence for the user of the run. A long one is cut."""
+        """Write a sentence for the user of the run. A long sentence is cut."""
         self._append(NOTE, 0, *encode_text(text, _TEXT_WORDS))
 
     def close(self) -> None:
@@ -132,10 +134,10 @@ class StageLog:
 
 
 def pack_opened(files: int, duration_ns: int) -> int:
-    """Return how many files were opened, and the time that took, as one word that is not 0."""
+    """Return the number of opened files and the time to open them, as one word that is not 0."""
     return (min(duration_ns, _MOST_OPEN_NS) << _OPEN_BITS) | (min(files, _MOST_OPENED) + 1)
 
 
 def unpack_opened(word: int) -> tuple[int, int] | None:
-    """Return files and ns, None for 0."""
+    """Return the number of files and the ns, None for 0."""
     return (max((word & ((1 << _OPEN_BITS) - 1)) - 1, 0), word >> _OPEN_BITS) if word > 0 else None

@@ -1,9 +1,9 @@
-"""Detailed windows: the order to take one, on its way from the sidecar to the training thread, and what one leaves.
+"""Detailed windows: orders from the sidecar to the training thread, and the note that each window leaves.
 
-The order is one word of the log's header: `serial << 56 | trigger << 52 | first << 16 | count`. The training thread compares
-it with the last one when a step ends and takes it when it differs, so a new order replaces one that was not carried out
-yet; the serial makes the same order, given again, another word.
-A window leaves a Kineto trace in `events/`, and beside it a note that says that the trace is whole.
+An order is one word of the log's header: `serial << 56 | trigger << 52 | first << 16 | count`. At the end of each step,
+the training thread compares the word with the last order and takes a new one. A new order thus replaces an order that
+has not been carried out; the serial makes a repeated order a different word. A window leaves a Kineto trace in
+`events/`, and beside it a note which shows that the trace is complete.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _PREFIX = "window-"
 
 @dataclass(frozen=True)
 class Order:
-    """Open a window before step `first`, or at the next step if that has passed, for `count` steps.
+    """An order to open a window for `count` steps before step `first`, or at the next step if `first` has passed.
 
-    `serial` tells one that was sent from the same, sent again.
+    `serial` distinguishes a repeated order from the earlier one.
     """
 
     first: int
@@ -46,7 +46,8 @@ class Order:
 
 
 def send_order(log: Path, order: Order) -> None:
-    """Put an order into the header of a word log. OSError if it is not there, ValueError if the order does not fit."""
+    """Write an order into the header of a word log. Raise OSError if there is no log, ValueError if the order does not
+    fit."""
     build_request(order.first, order.count)
     with _open_header(log) as header:
         serial = (header[ORDER_SLOT] >> 56) % 127 + 1
@@ -55,7 +56,7 @@ def send_order(log: Path, order: Order) -> None:
 
 
 def read_order(log: Path) -> Order | None:
-    """Return the last order that was sent, None without any. OSError if the log is not there."""
+    """Return the last order, None without any. Raise OSError if there is no log."""
     with _open_header(log) as header:
         word = header[ORDER_SLOT]
     return decode_order(word) if word else None
@@ -73,13 +74,14 @@ def _open_header(log: Path) -> Iterator[memoryview]:
 
 
 def decode_order(word: int) -> Order:
-    """Read the word of an order."""
+    """Return the order in a word."""
     return Order(word >> 16 & MOST_FIRST, word & 0xFFFF, TRIGGERS[word >> 52 & 0xF], word >> 56)
 
 
 @dataclass(frozen=True)
 class WindowNote:
-    """Steps `first_step` and following, one for each end in `ends_unix_ns`; `stall_ns` is what the window cost."""
+    """The note of a window: steps from `first_step` on, an entry of `ends_unix_ns` each; `stall_ns` is the cost of the
+    window."""
 
     first_step: int
     start_unix_ns: int
@@ -94,18 +96,18 @@ def trace_file(events: Path, first_step: int) -> Path:
 
 
 def write_window(events: Path, note: WindowNote) -> None:
-    """Write the note, whole or not at all. OSError passes through."""
+    """Write the note completely or not at all. OSError passes through."""
     path = events / f"{_PREFIX}{note.first_step:09d}{_NOTE_SUFFIX}"
     replace_text(path, json.dumps(dataclasses.asdict(note)))
 
 
 def find_windows(events: Path) -> tuple[Path, ...]:
-    """Return the notes of all windows, in order of their steps."""
+    """Return the paths of the notes of all windows, in order of their steps."""
     return tuple(sorted(events.glob(f"{_PREFIX}*{_NOTE_SUFFIX}")))
 
 
 def read_window(path: Path) -> WindowNote:
-    """Read a note. OSError or ValueError if it is damaged."""
+    """Read a note. Raise OSError or ValueError if it is damaged."""
     raw = json.loads(read_small_text(path))
     try:
         return WindowNote(**{**raw, "ends_unix_ns": tuple(raw["ends_unix_ns"])})

@@ -1,9 +1,9 @@
-"""The word log: one int64 per event of the training thread, in memory that it shares with the recorder process.
+"""The word log: one int64 per event of the training thread, in memory shared with the recorder process.
 
 A word is `code << 56 | payload`. The payload of a timed word is a perf_counter_ns reading (56 bits last 2.2 years of
-uptime). The writer stores and forgets; the reader, in another process or another year, finds the end at the first
-zero and clears what it has saved elsewhere, so a cleared slot is free. The writer never waits: if the reader falls a
-whole lap behind, the newest words are kept and those that were overwritten are counted as lost.
+uptime). The writer stores words and never waits. The reader, possibly in another process or much later, reads up to the
+first zero, and clears the words that it has saved elsewhere, so a cleared slot is free. If the reader falls a whole lap
+behind, the newest words are kept, and the overwritten words are counted as lost.
 """
 
 from __future__ import annotations
@@ -30,12 +30,13 @@ PAYLOAD_MASK = (1 << CODE_SHIFT) - 1
 HEADER_BYTES = 4096
 DEFAULT_CAPACITY = 1 << 20
 NOTHING = 127
-"""The code of a word that only fills its slot."""
+"""Code of a word that only fills its slot."""
 FIRST_PIECE = 1 << 12
 _MAGIC = 0x53535752
 _HEAD_SLOT = 4
 ORDER_SLOT = 5
-"""The one word of the header that flows towards the training process: see `collector.ring.windows`."""
+"""Slot of the header with the order for a window, the only word read by the training process: see
+`collector.ring.windows`."""
 _FINISHED_SLOT = 6
 _STEPS_SLOT = 7
 _HEADER_USED = 64
@@ -44,17 +45,16 @@ _live: weakref.WeakSet[WordLog] = weakref.WeakSet()
 
 
 class WordLog:
-    """The writing side, one training thread at a time.
+    """The writer of a word log, for one training thread at a time.
 
-    The hot path is open on purpose, a method call would double its cost:
-    `words[following() & mask] = now() + CODE`, only while `thread[0] == get_ident()`.
-    Slot 0 is never the first to be used: positions count from 1.
+    Hot code writes words itself, because a method call would double the cost: `words[following() & mask] = now() +
+    CODE`, only while `thread[0] == get_ident()`. Positions count from 1, so slot 0 is never used first.
     """
 
     def __init__(self, path: Path, capacity: int = DEFAULT_CAPACITY, *, shared: bool = False) -> None:
-        """Create the log in the file, or, `shared`, in memory: the file is then what `WordReader` keeps a copy in.
+        """Create the log in the file. With `shared`, create it in memory; `WordReader` then keeps a copy in the file.
 
-        OSError when there is no room.
+        Raise OSError without room.
         """
         if capacity & (capacity - 1):
             raise ValueError(f"the capacity {capacity} is no power of two")
@@ -92,10 +92,10 @@ class WordLog:
         return close
 
     def share(self) -> int | None:
-        """Return the descriptor of the memory that the words are in, to be given to a process; None if they are in the file.
+        """Return the descriptor of the words' memory, to be passed to a process; None if the words are in the file.
 
-        Where the script has closed it, the words move to other memory: a process that has the old one sees no new word,
-        so call this only if there is none. OSError if there is no memory.
+        If the script has closed the descriptor, the words move to new memory, and a process with the old memory sees no
+        new words. So call this only if there is no such process. Raise OSError without memory.
         """
         if not self.is_shared or not self._close.alive:
             return None
@@ -113,39 +113,40 @@ class WordLog:
         return self._descriptor
 
     def save(self) -> None:
-        """Write all that the log holds into its file, for a reader that cannot get at the memory. OSError passes through."""
+        """Write the whole log to its file, for a reader without access to the memory. OSError passes through."""
         with open(self.path, "r+b", buffering=0, opener=open_inside) as file:
             written = 0
             while written < len(self._mapping.view):
                 written += file.write(self._mapping.view[written:])
 
     def finish(self) -> None:
-        """Tell the reader that nothing will follow, on a full disk too."""
+        """Mark the log as complete, even on a full disk."""
         self.header[_FINISHED_SLOT] = 1
 
     def close(self) -> None:
-        """Give the descriptor and the memory back. What a hook that is still running writes afterwards is dropped."""
+        """Release the descriptor and the memory. Later writes of a running hook are dropped."""
         if self._close.alive:
             self._mapping.detach()
             self._close()
 
     def write(self, event: int, payload: int) -> None:
-        """Store one word; `event` is one of `codes`. For places that are not hot."""
+        """Write one word; `event` is one of `codes`. For code that is not hot."""
         self.words[self.following() & self.mask] = (payload & PAYLOAD_MASK) | event
 
     def mark_head(self, steps: int) -> None:
-        """Tell the reader how far the writer is and how many steps have ended, so that it notices what it has missed."""
+        """Write the write position and the number of ended steps into the header, so that the reader notices lost
+        words."""
         position = self.following()
         self.words[position & self.mask] = NOTHING << CODE_SHIFT
         self.header[_HEAD_SLOT] = position
         self.header[_STEPS_SLOT] = steps
 
     def is_mine(self) -> bool:
-        """Say whether the calling thread is the one that may write."""
+        """Return whether the calling thread may write."""
         return self.thread[0] == threading.get_ident()
 
     def disown(self) -> None:
-        """Let no thread of this process write again: a forked child has its parent's thread ids, and this file."""
+        """Stop all threads of this process from writing: a forked child has its parent's thread ids and log."""
         self.thread[0] = -1
 
 
@@ -173,10 +174,10 @@ os.register_at_fork(after_in_child=_disown_all)
 
 
 class WordReader:
-    """The reading side: `read()` what is new, `release()` what is safe. Several readers would steal from each other.
+    """The reader of a word log: `read()` new words, `release()` saved words. Only one reader may be used at a time.
 
-    `lost` counts the words that were overwritten or cleared before they were read. Where the words are in memory, `copy`
-    is the file of the log: what is read is written there too, until it is released.
+    `lost` counts words that were overwritten or cleared before they were read. If the words are in memory, `copy` is
+    the log's file, which keeps each read word until it is released.
     """
 
     def __init__(self, path: Path, position: int = 1, copy: Path | None = None) -> None:
@@ -198,13 +199,13 @@ class WordReader:
 
     @property
     def steps(self) -> int:
-        """How many steps the training thread had ended when it last said so."""
+        """Number of ended steps, as of the last `mark_head` of the training thread."""
         return int(struct.unpack_from("<q", self._memory, _STEPS_SLOT * 8)[0])
 
     def read(self) -> npt.NDArray[np.int64]:
-        """Return the words since the last call, in order. `position` is then that of the next word.
+        """Return the words since the last call, in order. `position` is then the position of the next word.
 
-        Words that are missing lie before those that are returned, never among them; more may be there at once.
+        Missing words lie before the returned words, never among them. More words may be available at once.
         """
         words = self._read_new()
         if self._copy is not None and len(words):
@@ -225,7 +226,7 @@ class WordReader:
         return np.concatenate(pieces)
 
     def release(self, position: int) -> None:
-        """Free every slot before that position: its words are saved, or will never be needed."""
+        """Free every slot before a position: its words are saved, or not needed."""
         first, last = self._released, min(position, self.position)
         if last <= first:
             return
@@ -241,7 +242,7 @@ class WordReader:
         return int(struct.unpack_from("<q", self._memory, _HEAD_SLOT * 8)[0])
 
     def _read_piece(self, size: int) -> npt.NDArray[np.int64]:
-        """Return at most so many words, up to the first zero or the end of the file."""
+        """Return at most `size` words, up to the first zero or the end of the file."""
         start = self.position % self.capacity
         room = self._released + self.capacity - self.position
         piece = self._words[start : start + min(room, size)].copy()
@@ -252,10 +253,10 @@ class WordReader:
         return piece
 
     def _keep_newest(self, head: int) -> npt.NDArray[np.int64]:
-        """Return the newest words, of which it is known that nothing has overwritten them, and clear all slots.
+        """Return the newest words that are certainly not overwritten, and clear all slots.
 
-        After a lap the slots behind the head hold words of the lap before, and nothing tells them from those that the
-        writer puts there now. So all are cleared, with the few words that were written since: a hole is left there.
+        After a lap, the slots behind the head hold words of the previous lap, which look like new words. So all slots
+        are cleared, together with the few words written since, which leaves a hole.
         """
         copy = self._words.copy()
         head = self._read_head()
@@ -272,7 +273,7 @@ class WordReader:
         return words
 
     def _skip_hole(self, head: int) -> None:
-        """Go on after words that were cleared before anybody read them: those before the head were all written."""
+        """Continue after words that were cleared before they were read; all words before the head were written."""
         if self.position > head or self._words[self.position % self.capacity]:
             return
         ahead = self._words[np.arange(self.position, head + 1) % self.capacity]
@@ -283,7 +284,7 @@ class WordReader:
 
 
 class _Copy:
-    """The file of a log in memory: what the log holds is recovered from it when nobody is left who has the memory."""
+    """The file behind a log in shared memory. Recovery reads it when the process that owned the memory is gone."""
 
     def __init__(self, path: Path, memory: mmap.mmap, capacity: int) -> None:
         self._path = path
@@ -292,7 +293,7 @@ class _Copy:
         self._has_failed = False
 
     def add(self, position: int, words: npt.NDArray[np.int64]) -> None:
-        """Write words to their places, then the header. Words that cannot be written are only in memory."""
+        """Write words to their slots, then the header. If writing fails, the words are only in memory."""
         start = position % self._capacity
         room = self._capacity - start
         try:
@@ -316,7 +317,7 @@ def _write_at(descriptor: int, words: npt.NDArray[np.int64], offset: int) -> Non
 
 
 def is_finished(path: Path) -> bool:
-    """Say whether the training thread has said that nothing will follow. OSError if the log is not there."""
+    """Return whether the training thread has marked the log as complete. Raise OSError if there is no log."""
     descriptor = open_inside(path, os.O_RDONLY | os.O_NONBLOCK)
     try:
         return any(os.pread(descriptor, 8, _FINISHED_SLOT * 8))

@@ -1,4 +1,4 @@
-"""Runs in buckets: what a URL names, how it is opened, and the process that copies a run there while it is recorded.
+"""Runs in buckets: the parts of a URL, its file system, and the process that copies a run to it during the recording.
 
-Must not be imported by what records: only the session starts the process.
+Must not be imported by recording code: only the session starts the process.
 """

@@ -1,4 +1,4 @@
-"""What of a rank has been uploaded: a small hidden file beside its tables, read by whoever goes on with it."""
+"""The record of a rank's uploaded files: a small hidden file beside its tables, read by the process that continues."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ NAME = ".upload.json"
 
 @dataclass
 class UploadLedger:
-    """`files` are those that are at `url`, with the size and time that they had; `shift_ns` was added to their times.
+    """The state of an upload. `files` are the files at `url`, with size and time when sent; `shift_ns` was added to
+    their times.
 
-    `problem` is why the last attempt failed, "" after one that did not. `is_final`: another one would fail, too.
-    `is_taken`: another run is at the URL. `is_done`: the rank has ended and all is there.
+    `problem` is why the last attempt failed, "" if it succeeded. `is_final`: another attempt would fail, too.
+    `is_taken`: another run is at the URL. `is_done`: the rank has ended and all files are uploaded.
     """
 
     url: str
@@ -33,20 +34,21 @@ class UploadLedger:
 
 
 def read_ledger(rank_folder: Path) -> UploadLedger | None:
-    """Return what is known of a rank's upload, None where nothing is."""
+    """Return the state of a rank's upload, None if there is none."""
     with contextlib.suppress(OSError, ValueError, msgspec.MsgspecError, RecursionError):
         return msgspec.json.decode(read_small_file(rank_folder / NAME), type=UploadLedger)
     return None
 
 
 def write_ledger(rank_folder: Path, ledger: UploadLedger) -> None:
-    """Keep it where that can be done: without it files are only uploaded again."""
+    """Write the state of the upload if possible. Without the file, files are only uploaded again."""
     with contextlib.suppress(OSError), replacing(rank_folder / NAME) as file:
         file.write(msgspec.json.encode(ledger))
 
 
 def list_files(rank_folder: Path) -> dict[str, tuple[int, int]]:
-    """Return the tables and parts of a rank, then its manifest, each with size and time: a manifest announces no file that is not there yet."""
+    """Return the table files of a rank, then its manifest, each with size and time. The manifest is last, so that it
+    never lists a file that is not there yet."""
     found: dict[str, tuple[int, int]] = {}
     for path in sorted(rank_folder.rglob("*")):
         name = path.relative_to(rank_folder).as_posix()
@@ -62,5 +64,5 @@ def list_files(rank_folder: Path) -> dict[str, tuple[int, int]]:
 
 
 def list_missing(rank_folder: Path, ledger: UploadLedger) -> dict[str, tuple[int, int]]:
-    """Return the files of a rank that are not uploaded as they are now."""
+    """Return the files of a rank whose current version is not uploaded."""
     return {name: state for name, state in list_files(rank_folder).items() if ledger.files.get(name) != state}

@@ -1,6 +1,6 @@
 """The process that uploads a rank while it is recorded: `python -m collector.storage.process RANK_FOLDER URL`.
 
-Beside the recorder, not in it: a URL that does not answer holds nothing up but this process.
+The process is separate from the recorder, so that a URL without an answer delays nothing else.
 """
 
 from __future__ import annotations
@@ -27,13 +27,14 @@ LOOK_S = 1.0
 FIRST_WAIT_S = 1.0
 LONGEST_WAIT_S = 60.0
 GIVE_UP_S = 600.0
-"""How long a run that has ended is tried; after that the command that was named completes it."""
+"""Seconds for which the upload of an ended run is tried. Later the user completes it with the command in the message.
+"""
 LOG_FILE = ".upload.log"
 _log = logging.getLogger("stepscope")
 
 
 def start_upload(rank_folder: Path, url: str) -> subprocess.Popen[bytes]:
-    """Start the process in a session of its own. OSError if it cannot be."""
+    """Start the process in a session of its own. Raise OSError if that fails."""
     with open(rank_folder / LOG_FILE, "ab", opener=open_inside) as output:
         return subprocess.Popen(
             [sys.executable, "-m", "collector.storage.process", str(rank_folder), url],
@@ -47,7 +48,7 @@ def start_upload(rank_folder: Path, url: str) -> subprocess.Popen[bytes]:
 
 
 class Follower:
-    """Uploads one rank until it has ended and all of it is there."""
+    """The upload of one rank, until the rank has ended and all its files are uploaded."""
 
     def __init__(self, rank_folder: Path, url: str, sleep: Callable[[float], None] = time.sleep) -> None:
         self._folder = rank_folder
@@ -56,7 +57,8 @@ class Follower:
         self._failures = 0
 
     def follow(self) -> bool:
-        """Return whether all is there; False when it was given up, or the run was removed."""
+        """Upload until the end. Return whether all files are uploaded; False if the upload gave up, or the run was
+        removed."""
         given_up_s = float("inf")
         while self._folder.is_dir():
             has_ended = is_over(self._folder)
@@ -88,7 +90,7 @@ class Follower:
 
 
 def is_over(rank_folder: Path) -> bool:
-    """Say whether nothing more will be written: the rank was finished, or nobody is there to do it."""
+    """Return whether nothing more will be written: the rank is finished, or no process is left to write."""
     if has_ended(rank_folder):
         return True
     try:

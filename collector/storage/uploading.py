@@ -1,4 +1,4 @@
-"""Copy a rank to a URL as its files are made. Whatever the URL does, the files here stay as they are."""
+"""Copy the files of a rank to a URL as they are made. A failing URL never changes the local files."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _TIME = "start_ns"
 
 
 def shift_file(source: Path, name: str, target: Path, shift_ns: int) -> None:
-    """Write a table or a manifest with its times moved, a row group at a time."""
+    """Write a table or a manifest with shifted times, a row group at a time."""
     if name == RANK_FILE:
         target.write_text(shift_manifest(read_small_text(source), shift_ns), encoding="utf-8")
     elif source.suffix == ".parquet":
@@ -37,7 +37,7 @@ def shift_file(source: Path, name: str, target: Path, shift_ns: int) -> None:
 
 
 def shift_manifest(text: str, shift_ns: int) -> str:
-    """Return a rank's manifest with the times of its windows, and of what is recorded, moved."""
+    """Return a rank's manifest with shifted times of its windows and of its recording."""
     manifest = decode_manifest(RankManifest, text, RANK_FILE)
     windows = (
         replace(window, start_ns=window.start_ns + shift_ns, end_ns=window.end_ns + shift_ns)
@@ -65,7 +65,7 @@ _LEDGER_EVERY = 20
 
 
 class RankUpload:
-    """One rank's way to a URL. `upload` may be called again and again; it copies what is new."""
+    """The upload of one rank to a URL. Each call of `upload` copies new files."""
 
     def __init__(self, rank_folder: Path, url: str) -> None:
         self._folder = rank_folder
@@ -74,7 +74,7 @@ class RankUpload:
         self._remote: Remote | None = None
 
     def upload(self, on_file: Callable[[str], None] = lambda name: None) -> None:
-        """Copy what is not there yet, the manifest last. What the file system raises passes through."""
+        """Copy the files that are missing, the manifest last. Errors of the file system pass through."""
         remote, self._remote = self._remote or self.join(), None  # after a failure nobody knows what is there
         for number, (name, state) in enumerate(list_missing(self._folder, self.ledger).items(), 1):
             self._copy(remote, name)
@@ -86,7 +86,7 @@ class RankUpload:
         self._remote = remote
 
     def join(self) -> Remote:
-        """Open the URL, put run.json there if nobody has, and forget of what was sent that which is not there any more."""
+        """Open the URL, write run.json if it is missing, and drop files from the ledger that are no longer there."""
         self._remote = remote = open_remote(self.ledger.url)
         self.ledger.shift_ns = join_run(self._folder.parent.parent, remote)
         if self.ledger.files:
@@ -104,9 +104,10 @@ class RankUpload:
         return {str(path)[len(start) :] for path in found}
 
     def finish(self) -> None:
-        """Remove from the URL the parts that were merged here since, once all else is there.
+        """Remove table files from the URL that were merged locally since, once all other files are uploaded.
 
-        A bucket may have been emptied since a file was sent, so what is there is asked. What the file system raises passes through.
+        The list of files comes from the bucket, which may have been emptied since. Errors of the file system pass
+        through.
         """
         remote = self.join()
         if list_missing(self._folder, self.ledger):
@@ -148,9 +149,10 @@ def _put(remote: Remote, source: Path, target: str) -> None:
 
 
 def join_run(run_path: Path, remote: Remote) -> int:
-    """Put run.json at a URL unless a host of the same job was first; return what to add to our times to be in its time.
+    """Write run.json to a URL unless another host of the job has done so. Return the ns to add to local times to match
+    it.
 
-    OutputError if another run is there.
+    Raise OutputError if another run is at the URL.
     """
     text = read_small_text(layout.run_file(run_path))
     ours = decode_manifest(RunManifest, text, str(layout.run_file(run_path)))

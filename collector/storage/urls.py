@@ -1,4 +1,4 @@
-"""Places that are URLs, such as s3://bucket/runs, opened through fsspec, and why one does not answer."""
+"""Places that are URLs, such as s3://bucket/runs, opened through fsspec, and the reasons for their failures."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ _EXTRA = "fsspec and s3fs: pip install 'stepscope[storage]'"
 _KEYS_MISSING = ("NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError", "TokenRetrievalError")
 SPOOL_VARIABLE = "PROFILER_SPOOL_PATH"
 SPOOL = "profiler_spool"
-"""Where a run is recorded that goes to a URL, by default in the current folder."""
+"""Folder in which a run for a URL is recorded, by default in the current folder."""
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 _LONGEST_REASON = 200
 
 
 def is_url(place: object) -> bool:
-    """Say whether a place is a URL, and no path."""
+    """Return whether a place is a URL rather than a path."""
     return isinstance(place, str) and _URL.match(place) is not None
 
 
 def find_missing_package(url: str) -> str:
-    """Return what is to be installed before a URL can be opened, "" if nothing is."""
+    """Return the package to install before a URL can be opened, "" if none is missing."""
     scheme = url.partition("://")[0]
     package = _PACKAGES.get(scheme)
     if importlib.util.find_spec("fsspec") is None or (package == "s3fs" and importlib.util.find_spec("s3fs") is None):
@@ -49,7 +49,7 @@ def find_missing_package(url: str) -> str:
 
 
 def find_spool(url: str) -> Path:
-    """Return the folder on this machine in which a run is recorded that goes to a URL."""
+    """Return the local folder in which a run for a URL is recorded."""
     pieces = [_UNSAFE.sub("_", piece).strip(".") or "_" for piece in url.partition("://")[2].split("/") if piece]
     return Path(os.environ.get(SPOOL_VARIABLE) or SPOOL).expanduser().absolute().joinpath(*(pieces or ["run"]))
 
@@ -74,7 +74,7 @@ class Remote:
         return "file" in (self.files.protocol if isinstance(self.files.protocol, tuple) else (self.files.protocol,))
 
     def make_parent(self, path: str) -> None:
-        """Make the folder of a file of a run where folders are made; a bucket is never made."""
+        """Make the folder of a run's file, on file systems with folders; a bucket is never made."""
         if self.is_local:
             ensure_run_folder(Path(self.path), layout.PROFILER_FOLDER)
             ensure_folder(Path(path).parent)
@@ -84,7 +84,7 @@ class Remote:
 
 
 def open_remote(url: str) -> Remote:
-    """Open a URL without asking for anything there. Raises UsageError for one that fsspec does not know, or if a package is missing."""
+    """Open a URL without a request to it. Raise UsageError if fsspec does not know it, or a package is missing."""
     if missing := find_missing_package(url):
         raise UsageError(f"{url} needs {missing}")
     from fsspec.core import url_to_fs
@@ -97,7 +97,7 @@ def open_remote(url: str) -> Remote:
 
 
 def explain(error: BaseException) -> str:
-    """Return in one line why a place did not answer."""
+    """Return in one line why a place failed."""
     if lacks_keys(error):
         return "there are no credentials for it (for s3: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a profile)"
     text = " ".join(str(error).split())[:_LONGEST_REASON] or type(error).__name__
@@ -109,5 +109,5 @@ def explain(error: BaseException) -> str:
 
 
 def lacks_keys(error: BaseException) -> bool:
-    """Say whether credentials are missing or refused: asking again gives the same answer."""
+    """Return whether credentials are missing or refused, so that another attempt would fail, too."""
     return type(error).__name__ in _KEYS_MISSING or isinstance(error, PermissionError)
