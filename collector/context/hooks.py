@@ -95,8 +95,7 @@ def is_backward_compiled() -> bool:
 
 
 class ImportWatch:
-    """An import finder that calls `then` once, after a module was imported. An exception of `then` reaches the
-    importer."""
+    """An import finder that calls `then` once after a module's import. An exception of `then` reaches the importer."""
 
     def __init__(self, name: str, then: Callable[[], None]) -> None:
         self.name = name

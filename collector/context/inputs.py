@@ -31,8 +31,7 @@ from collector.ring.codes import (
 from collector.ring.packing import pack_fetch
 
 MOST_ITEMS = 256
-"""Number of first items whose making is timed. Later items hardly differ, and reading processor clocks costs system
-calls."""
+"""Number of items that are timed. Later items hardly differ, and reading processor clocks costs system calls."""
 _TOLD_AT = (4, 16, 64, MOST_ITEMS)
 COMPUTING_FRAC = 0.5
 """Share of processor time in `next()` from which the training thread makes the items itself."""
@@ -62,8 +61,7 @@ class TrainingInput:
         self._in_batch = self._is_marked = False
 
     def fetch_starts(self) -> bool:
-        """Write that an item of a queue is requested, and return True. Before any training, write nothing and return
-        False."""
+        """Write that an item of a queue is requested, and return True; before any training, only return False."""
         if not self._steps.has_trained:
             return False
         self._steps.fetch_starts()

@@ -1,5 +1,4 @@
-"""DataLoaders of a run: their numbers and epochs, and functions for loaders of every kind, such as the samples of a
-batch."""
+"""DataLoaders of a run: their numbers and epochs; and the samples of a batch of any loader."""
 
 from __future__ import annotations
 

@@ -103,8 +103,7 @@ class SignalContext:
         self.save_notes()
 
     def add_loader(self, loader: dict[str, Any]) -> None:
-        """Add the description of a DataLoader: the fields of `schema.manifest.Loader`. It replaces an earlier
-        description."""
+        """Add or replace the description of a DataLoader: the fields of `schema.manifest.Loader`."""
         others = [entry for entry in self.notes.loaders if entry["id"] != loader["id"]]
         self.notes.loaders = sorted([*others, loader], key=lambda entry: int(entry["id"]))[-MOST_LOADERS:]
         self.save_notes()
@@ -130,8 +129,7 @@ class SignalContext:
             self.set_signal(name, "failed", f"It raised {error!r} and was switched off; the training went on.")
 
     def when_imported(self, name: str, then: Callable[[], None]) -> None:
-        """Call `then` once the module is imported: now, or after a later import. An error in `then` does not stop the
-        import."""
+        """Call `then` once the module is imported, now or later. An error in `then` does not stop the import."""
 
         def follow() -> None:
             with log_failure("the use of %s is not recorded", name, level=logging.DEBUG):

@@ -120,8 +120,7 @@ class StepCounter:
             self.patience = self._backwards_at_update + PASSES_WITHOUT_UPDATE
 
     def backward_ends(self) -> None:
-        """Take in the end of the outermost backward with updates inside. They count as one update, made by the
-        backward."""
+        """Take in the end of the outermost backward with updates inside, which count as one update."""
         self.updated_inside = False
         self.update_starts(_BACKWARD)
         self.update_ends(_BACKWARD)
@@ -162,8 +161,7 @@ class StepCounter:
         self.fetched = self.grouped = False
 
     def update_starts(self, optimizer: int) -> None:
-        """Take in the start of an update, in a loop without fetches or with groups; end the step if the last cycle is
-        complete."""
+        """Take in the start of an update, in a loop without fetches or with groups; end a step whose cycle is complete."""
         self._backwards_at_start = self.backwards
         if not self.patience and optimizer != _BACKWARD:
             self.patience, self._cycle_length = PASSES_WITHOUT_UPDATE, 0  # an update that is seen, after all
@@ -201,8 +199,7 @@ class StepCounter:
         self.updated_inside = True
 
     def mark(self) -> int:
-        """End a step because the user marks it; from now on only the user's marks end steps. Return the number of the
-        step."""
+        """End a step because the user marks it, and return its number. From now on only such marks end steps."""
         self._explicit = True
         self._count()
         return self.ended
@@ -250,8 +247,7 @@ class StepCounter:
         self._end(STEP_ENDS_NEXT)
 
     def _end_hidden_updates(self) -> None:
-        """End the steps at the end of the recording: every batch counts as a step, since code was compiled or enough
-        batches passed."""
+        """Count every batch as a step at the end of the recording, since no update was seen."""
         if self._batches and not self.ended:
             self.ended = self._batches
             self._log.write(SPLIT_FETCHES, self.ended)

@@ -151,7 +151,7 @@ def _find_number(blocks: Sequence[bytes], values: Sequence[int]) -> int:
 
 
 def _find_top(memory: int) -> tuple[int, int]:
-    """Return the offsets that lead from a thread to its newest frame: those that are right at every depth of calls."""
+    """Return the offsets from a thread to its newest frame, which must be right at different depths of calls."""
     found = _list_tops(memory)
     found &= _list_tops_below(memory, 4)
     found &= next(map(_list_tops, [memory]))  # through C
@@ -165,8 +165,7 @@ def _list_tops_below(memory: int, depth: int) -> set[tuple[int, int]]:
 
 
 def _list_tops(memory: int) -> set[tuple[int, int]]:
-    """Return the offsets at which the thread's state, or an object it points to, holds the address of the current
-    frame."""
+    """Return the offsets at which a thread's state, or an object behind it, holds the current frame's address."""
     here = _locate(memory, sys._getframe())
     state = os.pread(memory, _THREAD_BYTES, find_thread())
     found = set()
@@ -227,8 +226,7 @@ class Program:
 
 @dataclass(frozen=True)
 class Lists:
-    """Where this interpreter keeps its threads: `runtime` is an address in this process, the others are offsets in
-    bytes."""
+    """Where this interpreter keeps its threads: `runtime` is an address, the others are offsets in bytes."""
 
     program: Program
     runtime: int
@@ -238,8 +236,7 @@ class Lists:
 
 
 def find_shift(process: int) -> int:
-    """Return the difference between addresses in a process and in this one. Raise LayoutError if it runs another
-    Python."""
+    """Return a process's addresses minus the addresses here. Raise LayoutError if it runs another Python."""
     program = find_lists().program
     for begins, file in _read_places(os.open("maps", os.O_RDONLY | os.O_CLOEXEC, dir_fd=process)):
         if file == program.file:

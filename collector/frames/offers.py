@@ -32,8 +32,7 @@ _PARENT, _STARTED = 1, 19
 
 
 class Offers:
-    """The offers in `events` of processes of a family. `refusal` is the reason why the training thread's stack cannot
-    be read."""
+    """The offers in `events` of processes of a family. `refusal` is why the training thread's stack is unreadable."""
 
     def __init__(self, events: Path, family: Family) -> None:
         self._events = events
@@ -123,8 +122,7 @@ class Family:
     """A process and its descendants. The process is this one or its parent."""
 
     def __init__(self, pid: int) -> None:
-        """Raise ForeignError if `pid` is neither this process nor its parent: another process may have the number by
-        now."""
+        """Raise ForeignError if `pid` is neither this process nor its parent, since the number may be reused."""
         try:
             self._started = _read_origin(os.open(f"/proc/{pid}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)).started
         except OSError as error:

@@ -20,8 +20,7 @@ _YAMA = "/proc/sys/kernel/yama/ptrace_scope"
 
 @dataclass(frozen=True)
 class Post:
-    """A thread whose stacks can be read; `thread` is the address of its state. `replica` is a worker number, TRAINER
-    for the training process."""
+    """A thread whose stacks can be read. `thread` is its state's address, `replica` a worker number or TRAINER."""
 
     pid: int
     thread: int

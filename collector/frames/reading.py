@@ -97,8 +97,7 @@ class StackReader:
             os.close(memory)
 
     def read(self) -> list[Place] | None:
-        """Return the frames, the innermost first; None if the stack changed too much. Raise OSError if the process is
-        gone."""
+        """Return the frames, innermost first; None if the stack changed too much. Raise OSError if the process is gone."""
         layout = self._layout
         self._pages.clear()
         try:
@@ -183,8 +182,7 @@ class StackReader:
 
 
 def _list_lines(table: bytes, first_line: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the starts of lines and their numbers. This process runs the same Python, so it can decode the table
-    itself."""
+    """Return the starts of lines and their numbers, decoded by this process, which runs the same Python."""
     try:
         code = _list_lines.__code__.replace(co_linetable=table, co_firstlineno=first_line)
         pieces = [(start, line or 0) for start, _, line in code.co_lines()]

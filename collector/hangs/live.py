@@ -67,8 +67,7 @@ def _cut_folder(line: str) -> str:
 
 MOST_RANKS = 1024
 LOOKED_RANKS = 8
-"""Number of ranks read first. In a standing job hardly any rank moves, so the others are read only if one of these
-stands."""
+"""Number of ranks read first. In a job that stands still hardly any moves, so others are read only if one stands."""
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,7 @@ from collector.format.standstills import Standstill
 
 
 def describe_standstills(found: Iterable[Standstill]) -> str:
-    """Return text on the longest standstill: when it was and what each rank did; and the number of standstills. "" for
-    none."""
+    """Return text on the longest standstill (when, and what each rank did) and their number; "" for none."""
     groups = _group(found)
     if not groups:
         return ""

@@ -110,8 +110,7 @@ _local = _Local()
 
 
 class Block:
-    """The result of `record`: a context manager and a decorator. It has no state, so one object serves all threads and
-    calls."""
+    """The result of `record`: a context manager and a decorator. One stateless object serves all threads and calls."""
 
     __slots__ = ("_name",)
 

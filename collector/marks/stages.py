@@ -134,8 +134,7 @@ class Stage:
 
 
 class _TimedWait:
-    """A block that waits. It is no generator: contextlib would set the traceback of an error, which a user's error may
-    refuse."""
+    """A block that waits. A generator would not do: contextlib sets an error's traceback, which the error may refuse."""
 
     __slots__ = ("_kind", "_stage", "_start_ns")
 

@@ -1,5 +1,4 @@
-"""Objects of the script that are wrapped and used as before: queues between its stages, and iterables of training
-input."""
+"""Wrapped objects of the script, used as before: queues between its stages, and iterables of training input."""
 
 from __future__ import annotations
 

@@ -59,8 +59,7 @@ QUEUE = 66 << CODE_SHIFT
 SAMPLES = 67 << CODE_SHIFT
 """After a fetch: number of samples in the batch."""
 NO_GRAD = 68 << CODE_SHIFT
-"""After FORWARD_START: gradients are off. The payload is the number of the called module class, in order of discovery.
-"""
+"""After FORWARD_START: gradients are off. The payload is the called module class, in order of discovery."""
 STEP_ENDS_NEXT = 69 << CODE_SHIFT
 """Training step number n ends at the time of the next timed word."""
 STEP_ENDED = 70 << CODE_SHIFT
@@ -86,8 +85,7 @@ SPLIT_FETCHES = 73 << CODE_SHIFT
 SPLIT_UPDATES = 74 << CODE_SHIFT
 """The steps up to number n ended at the updates of the open row, since no fetches separate them."""
 SPLIT_BACKWARDS = 81 << CODE_SHIFT
-"""The steps up to number n ended at the last backwards of the open row, one step per backward. Their updates are
-unseen."""
+"""The steps up to number n ended at the open row's last backwards, one step each. Their updates are unseen."""
 NOT_COUNTED = 82 << CODE_SHIFT
 """The user excludes the batch of the open row, in a loop of inference."""
 PROBED = 83 << CODE_SHIFT

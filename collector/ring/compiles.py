@@ -14,8 +14,7 @@ FILE = "compiles.jsonl"
 
 @dataclass(frozen=True)
 class CompileNote:
-    """A note on a compilation. `kind` is compile, recompile or graph_break; `step` is the training step that ended
-    next."""
+    """A note on a compilation. `kind` is compile, recompile or graph_break; `step` is the next step to end."""
 
     step: int
     kind: str

@@ -65,8 +65,7 @@ class Drop(NamedTuple):
 
 
 class StageSpan(NamedTuple):
-    """An interval of a stage. `kind` is an index into KINDS, `queue` a name or -1. `replica` -1 means that the thread
-    identifies the replica."""
+    """An interval of a stage. `kind` is an index into KINDS, `queue` a name or -1; `replica` -1 means one per thread."""
 
     name: int
     replica: int

@@ -101,8 +101,7 @@ class RecordWriter:
                 os.pwrite(self._descriptor, data, offset)
 
     def _open_again(self) -> None:
-        """Open the file again after the script closed its descriptor. If the file is gone, raise OSError and write
-        nothing more."""
+        """Open the file again after the script closed its descriptor. Raise OSError if the file is gone."""
         self._descriptor = -1
         descriptor = open_inside(self._path, os.O_RDWR)
         try:

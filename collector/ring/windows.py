@@ -46,8 +46,7 @@ class Order:
 
 
 def send_order(log: Path, order: Order) -> None:
-    """Write an order into the header of a word log. Raise OSError if there is no log, ValueError if the order does not
-    fit."""
+    """Write an order into a word log's header. Raise OSError without a log, ValueError if the order does not fit."""
     build_request(order.first, order.count)
     with _open_header(log) as header:
         serial = (header[ORDER_SLOT] >> 56) % 127 + 1
@@ -80,8 +79,7 @@ def decode_order(word: int) -> Order:
 
 @dataclass(frozen=True)
 class WindowNote:
-    """The note of a window: steps from `first_step` on, an entry of `ends_unix_ns` each; `stall_ns` is the cost of the
-    window."""
+    """The note of a window: steps from `first_step` on, one per entry of `ends_unix_ns`; `stall_ns` is its cost."""
 
     first_step: int
     start_unix_ns: int

@@ -35,8 +35,7 @@ FIRST_PIECE = 1 << 12
 _MAGIC = 0x53535752
 _HEAD_SLOT = 4
 ORDER_SLOT = 5
-"""Slot of the header with the order for a window, the only word read by the training process: see
-`collector.ring.windows`."""
+"""Header slot with the order for a window, the only word for the training process: see `collector.ring.windows`."""
 _FINISHED_SLOT = 6
 _STEPS_SLOT = 7
 _HEADER_USED = 64
@@ -134,8 +133,7 @@ class WordLog:
         self.words[self.following() & self.mask] = (payload & PAYLOAD_MASK) | event
 
     def mark_head(self, steps: int) -> None:
-        """Write the write position and the number of ended steps into the header, so that the reader notices lost
-        words."""
+        """Write the position and the number of ended steps into the header, so that the reader notices losses."""
         position = self.following()
         self.words[position & self.mask] = NOTHING << CODE_SHIFT
         self.header[_HEAD_SLOT] = position

@@ -1,5 +1,4 @@
-"""`python -m collector.sidecar RANK_FOLDER PID [LOG]`: PID is the training process, LOG the descriptor of its event
-log."""
+"""`python -m collector.sidecar RANK_FOLDER PID [LOG]`: PID of the training process, LOG descriptor of its event log."""
 
 import sys
 from importlib.abc import MetaPathFinder
@@ -7,8 +6,7 @@ from typing import Any
 
 
 class _WithoutPandas(MetaPathFinder):
-    """An import hook that hides pandas from pyarrow. The sidecar does not need pandas, which costs 45 MB and most of
-    the start."""
+    """An import hook that hides pandas from pyarrow. Without it pandas costs 45 MB and most of the sidecar's start."""
 
     def find_spec(self, fullname: str, path: Any, target: Any = None) -> None:
         if fullname == "pandas":

@@ -30,19 +30,16 @@ class Assembler:
     """
 
     revises: tuple[str, ...] = ()
-    """Tables whose rows `revise` may change at the end. The files of other tables are merged without loading a whole
-    table."""
+    """Tables whose rows `revise` may change at the end. Files of other tables are merged piece by piece."""
     kept: tuple[str, ...] = ()
-    """Names of attributes that `checkpoint` saves and `restore` sets, without the leading underscore. Their values are
-    plain JSON."""
+    """Names, without the underscore, of attributes with plain JSON that `checkpoint` saves and `restore` sets."""
 
     def __init__(self, rank_folder: Path, clock: Clock) -> None:
         self.rank_folder = rank_folder
         self.clock = clock
 
     def attach(self, log: Path) -> None:
-        """Use this event log of the training thread, which lies in shared memory; the log file in the run is only a
-        copy."""
+        """Use this event log of the training thread, in shared memory; the log file in the run is a copy."""
 
     def follow(self, trainer: int) -> None:
         """Receive the process id of the training process, which started this process."""
@@ -94,8 +91,7 @@ class Assembly:
     """All assemblers of a rank. `failed` maps the name of each assembler that was switched off to the reason."""
 
     def __init__(self, rank_folder: Path, clock: Clock, log: Path | None, trainer: int) -> None:
-        """`log` is the event log in shared memory, None if the log is a file of the run. `trainer` is as for a
-        Recorder."""
+        """`log` is the event log in shared memory, None for a log that is a file. `trainer` is as for a Recorder."""
         self.failed: dict[str, str] = {}
         self._assemblers: dict[str, Assembler] = {}
         for kind in find_plugins(room, "ASSEMBLER"):

@@ -17,8 +17,7 @@ from collector.sidecar.steps.calls import Call
 from collector.sidecar.steps.row_keeping import Done
 
 THIN_FROM = 50_000
-"""Number of calls after which only every 16th step is listed. After 16 times as many calls it is every 256th, and so
-on."""
+"""Calls after which only every 16th step is listed; after 16 times as many, every 256th, and so on."""
 _MOST_WAITING = 512
 _UNKNOWN = {"name": "(unknown)", "group": ""}
 _IN_BACKWARD = "DDP"
@@ -40,8 +39,7 @@ class CollectiveRows:
         self._usual: list[Call] = []
 
     def add(self, done: Done) -> None:
-        """Take in the calls that began in a row of `steps`. Calls in a detailed window are skipped: its trace lists
-        them."""
+        """Take in the calls that began in a row of `steps`, except in a detailed window, whose trace lists the calls."""
         if done.kind == "train":
             self._usual = list(done.row.calls)
         listed = is_listed(done.step, sum(self._indices.values())) and not done.row.detailed
@@ -68,8 +66,7 @@ class CollectiveRows:
             call.is_open = False
 
     def describe_next(self, ended: int, begun: Call | None) -> dict[str, Any]:
-        """Return the call that has begun, else the call at the same place in the step before: the next call is likely
-        the same."""
+        """Return the call that has begun, else the same call in the step before: the next call is likely the same."""
         call = begun or (self._usual[ended] if ended < len(self._usual) else None)
         if call is None:
             return {}
@@ -78,8 +75,7 @@ class CollectiveRows:
         return {"name": kind["name"], "bytes": call.bytes, "is_begun": begun is not None, "group": group}
 
     def describe_groups(self, calls: Sequence[Call]) -> list[dict[str, Any]]:
-        """Return the process groups with collectives, and the number of ended calls in each. `calls` are the calls of
-        the open row."""
+        """Return each process group with its number of ended collectives. `calls` are the calls of the open row."""
         if not self._kinds:
             self._find_kind(0)
         kinds = [self._find_kind(call.what) for call in calls]
@@ -128,8 +124,7 @@ class CollectiveRows:
 
 
 def _is_of_all(kind: Mapping[str, Any]) -> bool:
-    """Return whether every rank of a group makes the same number of such calls. DDP's reductions are sampled, so they
-    differ."""
+    """Return whether all ranks of a group make equally many such calls. Each rank samples DDP's reductions differently."""
     name = str(kind["name"])
     return name not in _OF_TWO and _IN_BACKWARD not in name
 

@@ -83,8 +83,7 @@ class Seen:
     called_batches: int = 0
 
     def add(self, durations_ns: Ints, phases_ns: Ints) -> None:
-        """Add training steps. `durations_ns` has an element per step, `phases_ns` a row per step and a column per
-        phase."""
+        """Add training steps: `durations_ns` per step, `phases_ns` with a row per step and a column per phase."""
         outside_ns = phases_ns[:, (GAP, H2D, TAIL)].sum(1)
         self.steps += len(durations_ns)
         self.train_ns += int(durations_ns.sum())

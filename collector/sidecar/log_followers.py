@@ -18,8 +18,7 @@ class Log(Protocol):
     ring: RecordReader
 
     def checkpoint(self) -> dict[str, Any]:
-        """Return the state for the next reader: `position`, where the next read begins, and anything else the reader
-        needs."""
+        """Return the state for the next reader: `position`, where the next read begins, and other values."""
 
 
 LogT = TypeVar("LogT", bound=Log)

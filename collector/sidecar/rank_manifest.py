@@ -1,5 +1,4 @@
-"""rank.json of a recorded rank: notes of the training process, descriptions of the assemblers, and the cost of
-recording."""
+"""rank.json of a recorded rank: the training's notes, descriptions by the assemblers, and the cost of recording."""
 
 from __future__ import annotations
 

@@ -35,8 +35,7 @@ class Rates:
         self._before: dict[tuple[str, int, str], tuple[float, float]] = {}
 
     def grow(self, key: tuple[str, int, str], count: float) -> float | None:
-        """Return the growth per second since the last call with this key (source, process, metric), None at the first
-        call."""
+        """Return the growth per second since the last call with this key (source, process, metric), else None."""
         now, before = time.monotonic(), self._before.get(key)
         self._before[key] = (now, count)
         if before is None or now <= before[0]:
@@ -67,8 +66,7 @@ class Processes:
         self._rates = Rates()
 
     def sample(self) -> Iterator[Sample]:
-        """Yield the use by the training process and each worker since the last call; nothing when the training process
-        is gone."""
+        """Yield the use by the training process and each worker since the last call; nothing once training is gone."""
         try:
             self._trainer = self._trainer or psutil.Process(self._pid)
             self._find_workers(self._trainer)
@@ -115,8 +113,7 @@ class Processes:
 
 
 class Machine:
-    """The whole machine: cores in use (also among the cores allowed to the training process), memory, and bytes read
-    from disks."""
+    """The whole machine: cores in use, in all and of those allowed to the training; memory; bytes read from disks."""
 
     def __init__(self, trainer: int) -> None:
         self._trainer = trainer
@@ -149,8 +146,7 @@ def _read_usable_s(trainer: int) -> float | None:
 
 
 def name_workers(events: Path) -> dict[int, str]:
-    """Return names of the workers that write a stage log, by process id. The names for further loaders include the
-    loader."""
+    """Return names of the workers with a stage log, by process id. Names for further loaders include the loader."""
     names: dict[int, str] = {}
     for path in events.glob(RING_PATTERN):
         fields = path.stem.split("-")  # stages-<loader>-<epoch>-<worker>-<pid>-<time>

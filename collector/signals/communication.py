@@ -227,8 +227,7 @@ class _Reductions:
 
 
 class ReadingPace:
-    """The interval between readings, set by the cheapest reading: a single reading may be interrupted on a busy
-    machine."""
+    """The interval between readings, set by the cheapest reading: a busy machine may interrupt a single reading."""
 
     def __init__(self) -> None:
         self._readings = 0
@@ -251,8 +250,7 @@ class _Reduction(NamedTuple):
 
 
 def _read_reduction(module: Any, backward_ns: int) -> _Reduction | None:
-    """Return the reduction from the first bucket's all-reduce to the last one's end, by DDP's records; None if there is
-    none."""
+    """Return DDP's record of the reduction, from the first all-reduce to the end of the last; None if there is none."""
     module.logger.set_runtime_stats_and_log()  # by itself, DDP does so when the next forward begins
     records = module._get_ddp_logging_data()
     age_ns = time.time_ns() - records.get("backward_comm_time_end", 0)
@@ -276,8 +274,7 @@ def _restore_rate(module: Any) -> None:
 
 
 def _make_wait_hook(context: SignalContext, original: Any, waited_for: dict[int, int]) -> Any:
-    """Return a hook like that of `_make_hook`, which first writes the awaited call, so that an endless wait is in the
-    log."""
+    """Return a hook like `_make_hook` that first writes the awaited call, so that the log has an endless wait."""
     log = context.log
     words, mask, following, thread, now, get_ident = bind(log)
 

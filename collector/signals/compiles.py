@@ -68,8 +68,7 @@ def _find_metrics() -> Any:
 
 
 def _describe(entry: Any, step: int) -> Iterator[CompileNote]:
-    """Yield a compilation, then its graph breaks. A failed compilation leaves its function to Python, which is a break,
-    too."""
+    """Yield a compilation, then its graph breaks. A failed compilation counts as a break of its whole function."""
     if getattr(entry, "is_runtime", False) or entry.start_time_us is None:
         return
     start, duration = entry.start_time_us * 1000, (entry.duration_us or 0) * 1000

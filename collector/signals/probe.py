@@ -60,8 +60,8 @@ def look_at(iterator: Any) -> Supply:
 
 @dataclass(frozen=True)
 class Process:
-    """Functions about the process: wait for the device, check for another profiler, and return why no batch may be held
-    back ("" if one may)."""
+    """Functions about the process: wait for its device, find another profiler, return a reason against holding ("" for
+    none)."""
 
     synchronize: Callable[[], None] = lambda: None
     is_busy: Callable[[], bool] = lambda: False

@@ -58,8 +58,7 @@ _COMING = ("_prepare_profiler", "_enable_profiler", "_enable_profiler_legacy")
 
 
 class WindowSignal(Signal):
-    """The signal of detailed windows. A window opens before step `first` and closes after `count` steps: once by the
-    option, then whenever a window is ordered."""
+    """The signal of windows: `count` steps from step `first` on, once by the option, then at each order."""
 
     name = "window"
     option = "window"

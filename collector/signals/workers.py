@@ -1,5 +1,4 @@
-"""How batches are made: the choice of samples, and the stages in DataLoader workers, the pin thread, or the training
-process."""
+"""How batches are made: the choice of samples, and the stages in workers, pin thread, or training process."""
 
 from __future__ import annotations
 
@@ -30,8 +29,7 @@ MOST_SAMPLERS = 32
 TIMED_FIRST = 64
 """Number of first batches of an epoch that are all timed."""
 PERIOD = 7
-"""Interval of timed batches after the first ones. A prime, so that an event at every eighth batch is not always missed.
-"""
+"""Interval of timed batches after the first ones; a prime, so that every eighth batch is not always missed."""
 
 
 class SamplerSums:

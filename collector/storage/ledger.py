@@ -47,8 +47,7 @@ def write_ledger(rank_folder: Path, ledger: UploadLedger) -> None:
 
 
 def list_files(rank_folder: Path) -> dict[str, tuple[int, int]]:
-    """Return the table files of a rank, then its manifest, each with size and time. The manifest is last, so that it
-    never lists a file that is not there yet."""
+    """Return the table files of a rank, then its manifest, which must be uploaded last, each with size and time."""
     found: dict[str, tuple[int, int]] = {}
     for path in sorted(rank_folder.rglob("*")):
         name = path.relative_to(rank_folder).as_posix()

@@ -27,8 +27,7 @@ LOOK_S = 1.0
 FIRST_WAIT_S = 1.0
 LONGEST_WAIT_S = 60.0
 GIVE_UP_S = 600.0
-"""Seconds for which the upload of an ended run is tried. Later the user completes it with the command in the message.
-"""
+"""Seconds for which an ended run's upload is tried. Then the user can complete it by the command in the message."""
 LOG_FILE = ".upload.log"
 _log = logging.getLogger("stepscope")
 
@@ -57,8 +56,7 @@ class Follower:
         self._failures = 0
 
     def follow(self) -> bool:
-        """Upload until the end. Return whether all files are uploaded; False if the upload gave up, or the run was
-        removed."""
+        """Upload until the end. Return False if the upload gave up, or the run was removed."""
         given_up_s = float("inf")
         while self._folder.is_dir():
             has_ended = is_over(self._folder)

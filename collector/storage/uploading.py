@@ -149,8 +149,8 @@ def _put(remote: Remote, source: Path, target: str) -> None:
 
 
 def join_run(run_path: Path, remote: Remote) -> int:
-    """Write run.json to a URL unless another host of the job has done so. Return the ns to add to local times to match
-    it.
+    """Write run.json to a URL unless another host of the job was first. Return the ns from local times to the URL's
+    times.
 
     Raise OutputError if another run is at the URL.
     """

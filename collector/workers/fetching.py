@@ -25,8 +25,7 @@ from collector.workers.transforms import TransformTimer
 
 @dataclass(frozen=True)
 class Place:
-    """Which batch: the loader, its epoch from 1, the batch from 0; and the times when its index was requested and
-    arrived."""
+    """Which batch: the loader, its epoch from 1, the batch from 0; and when its index was requested and arrived."""
 
     loader: int
     epoch: int
@@ -260,8 +259,7 @@ def _find_seat(fetcher: Any, tally: Tally) -> _Seat:
 
 
 def _reads_one_by_one(dataset: Any) -> bool:
-    """Return whether `__getitems__` is only that of torch's Subset, which forwards: samples can then be timed one by
-    one."""
+    """Return whether samples can be timed one by one, because `__getitems__` only forwards, as torch's Subset does."""
     kind = type(dataset)
     return (
         (kind.__module__, kind.__qualname__) == ("torch.utils.data.dataset", "Subset")
@@ -278,8 +276,7 @@ class _Timed:
 
 
 class _TimedItems(_Timed):
-    """A timed reader by index, as the fetcher reads. It does not take a `__getitem__` in the dataset's instance
-    attributes."""
+    """A timed reader by index, like the fetcher: it ignores a `__getitem__` among the dataset's instance attributes."""
 
     __slots__ = ()
 

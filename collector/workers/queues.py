@@ -26,8 +26,8 @@ class SendProbe:
     """A timer of the sends of one queue. The putting thread calls `expect` and `drain`, the feeder thread the rest."""
 
     def __init__(self, queue: Any) -> None:
-        """Replace the buffer, lock and write function of the queue. Raise AttributeError if it is no multiprocessing
-        queue, or in use."""
+        """Replace the queue's buffer, lock and write function. Raise AttributeError if it is used, or not
+        multiprocessing's."""
         if queue._thread is not None:
             raise AttributeError("the queue's thread has started")
         self._expected: deque[tuple[int, int, int] | None] = deque()
@@ -100,8 +100,7 @@ class _TimedLock:
 
 
 def count_tensor_bytes(data: Any, depth: int = 0) -> int:
-    """Return the bytes of the tensors in a batch, which travel in shared memory, not in the message. The depth is
-    bounded."""
+    """Return the bytes of the tensors in a batch, which travel in shared memory. The depth is bounded."""
     if hasattr(data, "untyped_storage"):
         return int(data.nbytes)
     if depth >= _DEPTH_LIMIT:

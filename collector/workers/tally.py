@@ -123,8 +123,7 @@ class Rhythm:
 
 
 class Guard:
-    """A guard that runs Stepscope's own code. The first exception is logged, `give_up` is called, and nothing runs
-    afterwards."""
+    """A guard for Stepscope's own code. After the first exception it logs, calls `give_up`, and runs nothing more."""
 
     def __init__(self, what: str, give_up: Callable[[Exception], None]) -> None:
         self._what = what

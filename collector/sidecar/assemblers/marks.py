@@ -1,5 +1,4 @@
-"""Mark logs to the tables `ranges`, `stages` and `queues`: the names that a script gives to its own work, in every
-process."""
+"""Mark logs to the tables `ranges`, `stages` and `queues`: work that a script names itself, in every process."""
 
 from __future__ import annotations
 
@@ -20,8 +19,7 @@ from collector.sidecar.assembler import Assembler
 from collector.sidecar.log_followers import LogFollower
 
 MOST_HELD = 10_000
-"""Most ranges that wait for their device time; beyond this number the oldest ranges are written without a device time.
-"""
+"""Most ranges that wait for their device time; beyond this, the oldest ranges go without a device time."""
 _PROCESS_SHIFT = 40
 _OWN_LOADER = -1
 

@@ -37,8 +37,7 @@ class _Key(NamedTuple):
     phase: str | None
     stack: int
     long_row: int = 0
-    """Start of a row of `steps` in which the job may have stood still, else 0. Averages leave such rows out, so sums
-    are separate."""
+    """Start of a row of `steps` in which the job may have stood still, else 0. No average covers such a row."""
 
 
 class _Sum(NamedTuple):
@@ -48,8 +47,7 @@ class _Sum(NamedTuple):
 
 
 class StacksAssembler(Assembler):
-    """The assembler of stacks, sampled in a thread of its own from the first poll on. Offline there is nothing to
-    sample."""
+    """The assembler of stacks, sampled by its own thread from the first poll on. Offline nothing is sampled."""
 
     def __init__(self, rank_folder: Path, clock: Clock) -> None:
         super().__init__(rank_folder, clock)
@@ -180,8 +178,7 @@ class Filed(NamedTuple):
 
 
 class PhaseFiler:
-    """A finder of the phase of each sample. `see_row` and `see_steady` take rows in time order; `more` returns new
-    samples."""
+    """A finder of each sample's phase. `see_row` and `see_steady` take rows in time order; `more` returns new samples."""
 
     def __init__(self, more: Callable[[], Iterable[Sample]], least_ns: int = 0) -> None:
         """`least_ns` is the shortest standstill; 0 or less switches standstills off."""

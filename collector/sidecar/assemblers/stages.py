@@ -157,8 +157,7 @@ class _LogReader:
         return rows
 
     def _place_batch(self, batch: Batch) -> Iterable[Row]:
-        """Return the stages of a batch as rows laid end to end. Samples interleave the stages, so only the sums are
-        known."""
+        """Return the stages of a batch as rows end to end. Samples interleave the stages, so only sums are known."""
         parts = [part for part in self._parts if part[:3] == batch[:3]]
         self._parts.clear()
         place = batch[:3]
@@ -259,8 +258,7 @@ class _Division:
 
 
 class BatchesHere:
-    """Batches made by the training process itself. `learn` takes timed batches, `divide` splits the fetches of untimed
-    batches."""
+    """Batches made by the training process. `learn` takes timed batches, `divide` splits untimed fetches."""
 
     def __init__(self) -> None:
         self._divisions: dict[int, _Division] = {}

@@ -51,8 +51,7 @@ MOST_STEPS_NS = 300 * 10**9
 SILENCES = 2
 ALONE_TIMES, WORKING_TIMES = 2, 10
 HELD_NS = 5 * 10**9
-"""Longest gap between two looks of this process, which looks five times a second. After a longer gap the machine was
-held up."""
+"""Gap between two looks, normally 0.2 s apart, from which the whole machine counts as held up."""
 BUSY_FRAC = 0.5
 """Share of a processor above which the process is at work."""
 _NOTED_NS = 10 * 10**9
@@ -61,8 +60,7 @@ _RECENT = 200
 
 
 class StandstillAssembler(Assembler):
-    """An assembler without a table. It reads the end of the event log, and the processor time of a process that stands
-    still."""
+    """An assembler without a table. It reads the end of the event log, and the processor time of a silent process."""
 
     def __init__(self, rank_folder: Path, clock: Clock) -> None:
         super().__init__(rank_folder, clock)

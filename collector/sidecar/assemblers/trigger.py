@@ -33,8 +33,7 @@ LONG_TIMES = 4.0
 LONG_LEAST_NS = 20_000_000
 """Least excess of a step over the usual length. A smaller excess is not worth the stall of a window."""
 RECORD_TIMES = 1.5
-"""An outlier is this many times as long as the longest recent step, so a stall every hundred steps opens one window
-only."""
+"""Multiple of the longest recent step that makes an outlier: a stall every hundred steps opens one window only."""
 STARVED_FRAC = 0.5
 STARVED_STEPS = 30
 STARVED_LEAST_NS = 1_000_000_000
@@ -49,8 +48,7 @@ _AFTER_WINDOW = 3
 
 
 class Step(NamedTuple):
-    """The values of a training step that the watch uses. `starts_loader` is True if its workers were started in the
-    step."""
+    """A training step as the watch sees it. `starts_loader` is True if workers were started in the step."""
 
     step: int
     duration_ns: int
@@ -172,8 +170,7 @@ _log = logging.getLogger("stepscope")
 
 
 class TriggerAssembler(Assembler):
-    """An assembler without a table. It orders at most one window in five minutes and five in a run; orders by hand go
-    first."""
+    """An assembler without a table. It orders one window in five minutes, five in a run; orders by hand go first."""
 
     kept = ("sent",)
 

@@ -46,8 +46,7 @@ def decode_state(raw: dict[str, Any]) -> State:
 MOST_CUTS = 128
 """Most cuts that an open row remembers, in case it has to be split."""
 SURE_FORWARDS = 8
-"""Number of forwards without gradients in a row, before any training, from which each counts as a batch of inference.
-"""
+"""Number of forwards without gradients, before any training, from which each is a batch of inference."""
 MOST_FORWARDS = 256
 """The same number for forwards with gradients. A loss over more calls than this is split into batches wrongly."""
 
@@ -158,8 +157,7 @@ class RowKeeper:
             self._close("train", self._at, step)
 
     def _split_at_last(self, last: int, name: str) -> None:
-        """Split the row at the last cuts of one kind. Each of these cuts ends one step; `last` is the number of the
-        last step."""
+        """Split the row at its last cuts of one kind. Each cut ends one step; `last` is the last step's number."""
         while self.state.step < last and (cuts := getattr(self.row, name)):
             self._close_head(cuts[max(len(cuts) - (last - self.state.step), 0)], "train", self.state.step + 1)
 

@@ -42,8 +42,7 @@ class Fetch(NamedTuple):
 
 
 class FetchStart(NamedTuple):
-    """The start of a row after step `step`, at a fetch: its time, its first word (`position`), and the word after the
-    start."""
+    """The start of a row after step `step`, at a fetch: its time, its first word, and the word after the start."""
 
     step: int
     without_gradients: int
@@ -202,8 +201,7 @@ class Row:
         self.cuts, self.updates, self.passes, self.heads = [], [], [], []
 
     def answer(self, asked: int, batch: int | None) -> None:
-        """Note the batch that the request at time `asked` brought. A request that found the end is no sample of the
-        queue."""
+        """Note the batch that the request at `asked` brought. A request that found the end is no queue sample."""
         if self.queues and self.queues[-1].start == asked:
             sample = self.queues.pop()
             if batch is not None:
@@ -228,8 +226,7 @@ class Row:
         return any(cuts and cuts[-1].stretches == count for cuts in (self.cuts, self.updates, self.passes))
 
     def find_communication_end(self) -> int | None:
-        """Return the end of the row's last communication stretch, in ns since the start of the row; None if there is
-        none."""
+        """Return the end of the last communication, in ns since the row's start; None if there is none."""
         ends = (stretch.end - self.start for stretch in reversed(self.stretches) if stretch.phase == COMMUNICATION)
         return next(ends, None)
 
@@ -249,8 +246,7 @@ class Row:
                 index -= 1
 
     def _has_acted(self, following: int) -> bool:
-        """Return whether the last time lies between a forward without gradients and a call that does not use its
-        result."""
+        """Return whether the last time follows a forward without gradients, and the next call does not use its result."""
         return self.previous == FORWARD and not self.graphs and following in (FORWARD, OPTIMIZER)
 
     def _settle_acted(self) -> None:

@@ -152,8 +152,7 @@ class _Words:
         )  # fmt: skip
 
     def _sum_collections(self, first: int, last: int, starts: Ints) -> Ints | None:
-        """Return ns of garbage collection in each step; None if a collection is incomplete or crosses the end of a
-        step."""
+        """Return ns of garbage collection per step; None if a collection is incomplete or crosses a step's end."""
         low, high = np.searchsorted(self.collections, (self.kept[first], self.kept[last]))
         words = self.all[self.collections[low:high]]
         begin, end = words[::2], words[1::2]
