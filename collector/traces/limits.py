@@ -1,4 +1,4 @@
-"""How much an import may take. By itself, so that a command can name the limits before it imports Arrow."""
+"""Limits of an import. A module of its own, so that a command can name the limits before it imports Arrow."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from collector.format.schema.errors import TraceError
 
 @dataclass(frozen=True)
 class ReadLimits:
-    """How much one import may take: bytes of a file when unpacked, and seconds in all.
+    """The limits of one import: the unpacked bytes of a file, and the total seconds.
 
-    `deadline_s` is when the time is over on the monotonic clock, None before it has begun.
+    `deadline_s` is the end of the allowed time on the monotonic clock, None before the import has begun.
     """
 
     unpacked_bytes: int = 32 << 30
@@ -25,7 +25,7 @@ class ReadLimits:
         return replace(self, deadline_s=time.monotonic() + self.seconds)
 
     def check(self, path: Path, read_bytes: int = 0) -> None:
-        """Raise TraceError if a file has taken more than that."""
+        """Raise TraceError if a file exceeds the limits."""
         if read_bytes > self.unpacked_bytes:
             raise TraceError(
                 f"{path} unpacks to more than {self.unpacked_bytes / (1 << 30):,.3g} GiB, the limit of an import; "

@@ -1,4 +1,4 @@
-"""The trace formats that there are: how their files are named, and reading a file in whatever format it is."""
+"""All trace formats: the names of their files, and a reader for a file of any format."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FORMATS: tuple[TraceFormat, ...] = tuple(sorted(find_plugins(formats, "FORMAT"),
 SUFFIXES = tuple(dict.fromkeys(suffix for kind in FORMATS for suffix in kind.suffixes))
 NAME_PATTERN = "|".join((*map(re.escape, SUFFIXES), *(kind.other_names for kind in FORMATS if kind.other_names)))
 NAME_PATTERN = f"({NAME_PATTERN})$"
-"""What names of trace files end like, in lower or upper case: a regular expression for Python and JavaScript."""
+"""The ends of trace file names, in lower or upper case: a regular expression for Python and JavaScript."""
 _NAMES = re.compile(NAME_PATTERN, re.IGNORECASE)
 
 
@@ -23,13 +23,13 @@ def is_trace_name(name: str) -> bool:
 
 
 def describe_suffixes() -> str:
-    """Return the suffixes of trace files as words."""
+    """Return a phrase that lists the suffixes of trace files."""
     *others, last = SUFFIXES
     return f"{', '.join(others)} or {last}"
 
 
 def read_trace(path: str | Path, options: ReadOptions | None = None) -> TraceTables:
-    """Read a trace file into tables. Raises TraceError saying what is wrong with the file and where."""
+    """Read a trace file into tables. Raises TraceError naming the fault and its place in the file."""
     path = Path(path)
     if path.is_dir():
         raise TraceError(f"{path} is a directory, not a trace file")

@@ -1,4 +1,4 @@
-"""The bytes of a trace file, block by block, unpacked where the file is packed."""
+"""The bytes of a trace file, block by block, unpacked if compressed."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ _ENCODINGS = {
     b"\0{": "utf-16-be",
     b"\0[": "utf-16-be",
 }
-"""How a trace begins that is not in UTF-8. Tools for Windows write such files."""
+"""The first bytes of traces that are not UTF-8. Tools for Windows write such files."""
 
 
 class Source:
-    """An opened trace file. `read_blocks` yields its content; `truncated` says afterwards why it ended early."""
+    """An opened trace file. `read_blocks` yields its content; afterwards `truncated` is the reason for an early end."""
 
     def __init__(self, path: Path, on_progress: Progress = ignore, limits: ReadLimits | None = None) -> None:
         self.path = path
@@ -53,7 +53,7 @@ class Source:
         self._limits = limits or ReadLimits()
 
     def guess_bytes(self) -> int:
-        """Return about how long the content is; 0 if the file cannot be read."""
+        """Return the approximate length of the content in bytes; 0 if the file cannot be read."""
         try:
             with self.path.open("rb") as raw:
                 return self.path.stat().st_size * (_USUAL_RATIO if raw.read(2) == _GZIP_MAGIC else 1)
@@ -63,7 +63,7 @@ class Source:
     def read_blocks(self) -> Iterator[bytes]:
         """Yield the content in blocks, as UTF-8.
 
-        Raises TraceError if the file cannot be opened or read, is a gzip bomb, or takes more than the limits allow.
+        Raises TraceError if the file cannot be opened or read, is a gzip bomb, or exceeds the limits.
         """
         try:
             with self.path.open("rb") as raw:
@@ -81,7 +81,7 @@ class Source:
             raise TraceError(f"{self.path} cannot be read: {error.strerror or error}") from None
 
     def _read_packed(self, raw: BinaryIO) -> Iterator[bytes]:
-        """Unpack one member after the other; what was unpacked before a fault is kept."""
+        """Unpack one gzip member after the other; content unpacked before a fault is kept."""
         members, unpacked = _Members(), 0
         waiting: list[bytes] = []
         waiting_bytes = 0
@@ -108,7 +108,7 @@ class Source:
 
 
 def read_small(path: Path, is_mine: Callable[[bytes], bool], what: str) -> bytes | None:
-    """Return the content of a file that begins like one of a kind, None for another. Raises TraceError for a large one."""
+    """Return the content of a file if `is_mine` accepts its first bytes, else None. Raises TraceError for a large file."""
     with path.open("rb") as file:
         head = file.read(_HEAD_BYTES)
         if not is_mine(head):
@@ -120,9 +120,9 @@ def read_small(path: Path, is_mine: Callable[[bytes], bool], what: str) -> bytes
 
 
 class _Members:
-    """The members of a gzip file one after the other. `inside` says whether one is not at its end.
+    """The members of a gzip file in sequence. `inside` is true while a member has not ended.
 
-    An unpacker copies what follows its member, so it is given little at first: a file may have 100,000 members.
+    An unpacker copies the data after its member, so it gets little data at first: a file may have 100,000 members.
     """
 
     def __init__(self) -> None:
@@ -133,7 +133,7 @@ class _Members:
         return self._engine is not None
 
     def unpack(self, data: bytes) -> Iterator[bytes]:
-        """Yield what some packed bytes hold, in blocks."""
+        """Yield the unpacked content of some compressed bytes, in blocks."""
         at, step = 0, _FIRST_BYTES if self._engine is None else len(data)
         while at < len(data):
             if self._engine is None:
@@ -155,7 +155,7 @@ class _Members:
 
 
 def _read_beside(blocks: Iterator[bytes]) -> Generator[bytes, None, None]:
-    """Yield blocks, each made by a thread while the one before is worked on: unpacking leaves Python to others."""
+    """Yield blocks; a thread makes the next block while the previous is in use. Unpacking releases Python's lock."""
     thread = ThreadPoolExecutor(1)
     try:
         coming = thread.submit(next, blocks, None)
@@ -167,7 +167,7 @@ def _read_beside(blocks: Iterator[bytes]) -> Generator[bytes, None, None]:
 
 
 def _recode(blocks: Iterator[bytes]) -> Iterator[bytes]:
-    """Turn UTF-16 into UTF-8; what is neither stays as it is."""
+    """Convert UTF-16 to UTF-8; other content stays unchanged."""
     first = next(blocks, b"")
     encoding = next((name for mark, name in _ENCODINGS.items() if first.startswith(mark)), "")
     if not encoding:

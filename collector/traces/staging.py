@@ -1,4 +1,4 @@
-"""One trace file made into tables in a folder of its own, by whatever process: the work that an import is parted into."""
+"""Convert one trace file to tables in a folder of its own, in any process: the unit of work of an import."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _IN_TABLES = ("steps", "phases", "window", "memory")
 
 @dataclass(frozen=True)
 class StagingTask:
-    """A trace to be read. `folder` begins the name of the folder that its tables go to, another one at each try."""
+    """A trace to read. `folder` is the prefix of the folder for its tables, which differs at each attempt."""
 
     path: Path
     folder: Path
@@ -41,7 +41,7 @@ class StagingTask:
 
 @dataclass(frozen=True)
 class StagedRank:
-    """A rank of a trace whose tables are in `folder`; its number is not told yet."""
+    """A rank of a trace whose tables are in `folder`; its rank number is not final yet."""
 
     path: Path
     folder: Path
@@ -50,14 +50,14 @@ class StagedRank:
 
 @dataclass(frozen=True)
 class ShiftTask:
-    """A rank whose times are to be moved."""
+    """A rank whose times must be shifted."""
 
     folder: Path
     shift_ns: int
 
 
 def stage_trace(task: StagingTask) -> tuple[StagedRank, ...]:
-    """Read a trace and write the tables of its ranks. Raises TraceError, and OSError where they cannot be written."""
+    """Read a trace and write the tables of its ranks. Raises TraceError, or OSError if the tables cannot be written."""
     task.folder.parent.mkdir(parents=True, exist_ok=True)
     place = task.folder.with_name(f"{task.folder.name}-{os.urandom(4).hex()}")
     make_folder(place)
@@ -74,7 +74,7 @@ def stage_trace(task: StagingTask) -> tuple[StagedRank, ...]:
 
 
 def place_rank(staged: StagedRank, run_path: Path, rank: int) -> None:
-    """Make a staged rank one of the run."""
+    """Move a staged rank into the run."""
     _revise(staged.folder, lambda manifest: replace(manifest, rank=rank))
     target = layout.rank_path(run_path, rank)
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -88,14 +88,14 @@ def warn_of_rank(run_path: Path, rank: int, warning: Warn) -> None:
 
 
 def _revise(folder: Path, change: Callable[[RankManifest], RankManifest], target: Path | None = None) -> None:
-    """Change the manifest of a rank, or put the changed one into another folder."""
+    """Change the manifest of a rank, or write the changed manifest to another folder."""
     file = folder / layout.RANK_FILE
     manifest = decode_manifest(RankManifest, file.read_text(encoding="utf-8"), str(file))
     ((target or folder) / layout.RANK_FILE).write_text(encode_manifest(change(manifest)), encoding="utf-8")
 
 
 def shift_rank(task: ShiftTask) -> None:
-    """Move the times of a rank. A try that was cut off is taken up where it was: nothing is moved twice."""
+    """Shift the times of a rank. An interrupted attempt is resumed: nothing is shifted twice."""
     moved = task.folder / _MOVED
     if not (moved / _READY).exists():
         with suppress(FileNotFoundError):
@@ -184,7 +184,7 @@ def _limit(batches: Iterator[pa.RecordBatch], path: Path, limits: ReadLimits) ->
 
 
 def _take_over(recorded: RankManifest, manifest: RankManifest) -> RankManifest:
-    """Return what was noted when the rank was recorded; who recorded it, and its files, are no longer there."""
+    """Return the manifest of the recording with the import's own fields; the recording process and its files are gone."""
     return replace(
         recorded,
         rank=manifest.rank,

@@ -1,4 +1,5 @@
-"""Who does the tasks of an import: this process, processes of this machine, or a Dask cluster. A worker that dies costs a retry."""
+"""The workers of an import: this process, processes of this machine, or a Dask cluster. A worker that dies costs a
+retry."""
 
 from __future__ import annotations
 
@@ -21,30 +22,31 @@ from collector.version import __version__
 T = TypeVar("T")
 R = TypeVar("R")
 Tell = Callable[[int], None]
-"""Called with the number of tasks that are done."""
+"""Called with the number of finished tasks."""
 
 MOST_DEATHS = 3
-"""Workers that may die one after the other without a task being done; then it is the task that kills them."""
+"""The number of workers that may die in a row without a finished task; after that, the task itself is to blame."""
 WORKER_BYTES = 600 << 20
-"""What a process that imports a trace may come to need."""
+"""The memory that a process may need to import a trace."""
 MOST_SHARING = 4
-"""Processes that one file is read by at most: one of them finds the pieces and puts what comes back together."""
+"""The greatest number of processes for one file: one of them finds the pieces and joins the results."""
 ALONE_BYTES = 32 << 20
-"""Files that are smaller together are read here before other processes have started."""
+"""Files with a smaller total size are read here faster than other processes start."""
 
 
 STOP_S = 0.2
-"""How soon processes end that are to be stopped."""
+"""How soon stopped processes end."""
 
 
 class StoppedError(StepscopeError):
-    """The tasks were ended from outside; nobody waits for their results."""
+    """The tasks were stopped from outside; nobody waits for their results."""
 
 
 class Workers(Protocol):
-    """Does tasks, and yields their results in the order of the tasks. What a task raises passes through.
+    """Runs tasks, and yields their results in the order of the tasks. A task's exception passes through.
 
-    `are_here`: it is this very process, one task after the other. `helpers` is how many processes may help with each.
+    `are_here` is true if this process runs one task after the other. `helpers` is the number of processes that may help
+    with each task.
     """
 
     are_here: bool
@@ -54,7 +56,7 @@ class Workers(Protocol):
 
 
 class Here:
-    """This process, with others that help it: `processes` in all, by default as many as there are cores."""
+    """This process and its helpers: `processes` in all, by default the number of cores."""
 
     are_here = True
 
@@ -68,7 +70,7 @@ class Here:
 
 
 class Processes:
-    """Processes of this machine, started anew for each kind of task, and ended when `stop` is set."""
+    """Processes of this machine, started anew for each kind of task, and killed when `stop` is set."""
 
     are_here = False
 
@@ -99,9 +101,9 @@ class Processes:
                     ) from None
 
     def _run_pool(self, function: Callable[[T], R], tasks: Sequence[T], known: set[int]) -> Iterator[tuple[int, R]]:
-        """Yield what is done as it is done.
+        """Yield each result when its task is done.
 
-        Raises BrokenProcessPool when a process dies, StoppedError when it is stopped, and what a task raises.
+        Raises BrokenProcessPool when a process dies, StoppedError when stopped, and a task's own exception.
         """
         context = multiprocessing.get_context("spawn")
         left = [index for index in range(len(tasks)) if index not in known]
@@ -127,10 +129,10 @@ class Processes:
 
 
 class Cluster:
-    """A Dask cluster, whose workers have Stepscope and see the same files under the same paths.
+    """A Dask cluster whose workers have Stepscope and see the same files under the same paths.
 
-    Raises UsageError for one that does not answer, or of which a worker has no Stepscope or that of another version. One
-    whose scheduler goes in the middle is a TraceError.
+    Raises UsageError if the cluster does not answer, or if a worker has no Stepscope or another version. TraceError if
+    the scheduler disappears during the work.
     """
 
     are_here = False
@@ -172,7 +174,7 @@ class Cluster:
                 self._client.cancel(list(pending))
 
     def _fetch(self, pending: dict[Any, int], on_done: Tell) -> Iterator[tuple[int, Any]]:
-        """Yield the results as they come; `pending` loses those that are done."""
+        """Yield the results as they arrive; finished tasks are removed from `pending`."""
         from distributed import as_completed
 
         done = 0
@@ -191,7 +193,7 @@ class Cluster:
 
 
 def _order(found: Iterator[tuple[int, R]]) -> Iterator[R]:
-    """Yield results in the order of their tasks, whichever comes first."""
+    """Yield results in the order of their tasks, whichever arrives first."""
     results: dict[int, R] = {}
     place = 0
     for index, result in found:
@@ -202,7 +204,7 @@ def _order(found: Iterator[tuple[int, R]]) -> Iterator[R]:
 
 
 def tell_version() -> str:
-    """Return the version of Stepscope that this process has."""
+    """Return this process's version of Stepscope."""
     return __version__
 
 
@@ -215,7 +217,7 @@ def _check_versions(told: dict[str, Any]) -> int:
 
 
 def _raise_of(future: Any) -> None:
-    """Raise what a task raised, and why it could not be done."""
+    """Raise a task's own exception, or the reason why it could not run."""
     from distributed.scheduler import KilledWorker
 
     if (error := future.exception()) is None:
@@ -230,7 +232,7 @@ def _raise_of(future: Any) -> None:
 
 
 def choose_jobs(files: Sequence[Path], cores: int | None = None) -> int:
-    """Return how many processes to read files with: as many as there are cores, files, and memory for."""
+    """Return the number of processes for reading files, limited by cores, files and memory."""
     sizes = [path.stat().st_size for path in files if path.is_file()]
     if len(sizes) < 2 or sum(sizes) < ALONE_BYTES:
         return 1
@@ -238,18 +240,19 @@ def choose_jobs(files: Sequence[Path], cores: int | None = None) -> int:
 
 
 def count_processes(tasks: int, bytes_each: int, cores: int | None = None) -> int:
-    """Return how many processes there are cores, tasks and memory for, at least one."""
+    """Return the number of processes, limited by cores, tasks and memory, at least one."""
     room = int(psutil.virtual_memory().available // bytes_each)
     return max(1, min(cores or count_cores(), tasks, room))
 
 
 def count_cores() -> int:
-    """Return how many cores this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _begin_worker() -> None:
-    """Leave Ctrl-C to the process that waits for the results; it ends these. If it is killed, end by ourselves."""
+    """Ignore Ctrl-C, because the process that waits for the results handles it. End by ourselves if that process is
+    killed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 

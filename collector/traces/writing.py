@@ -32,9 +32,9 @@ class Sink(Protocol):
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Sink]:
-    """Give a file, compressed if the path ends in .gz, that takes the path's place when all was written.
+    """Yield a file, compressed if the path ends in .gz, that replaces the path's file after the block.
 
-    OutputError if it cannot be written; then nothing is there.
+    OutputError if it cannot be written, and then no file is left.
     """
     try:
         if not path.name or path.is_dir():
@@ -56,9 +56,9 @@ def replacing(path: Path) -> Iterator[Sink]:
 
 
 class EventWriter:
-    """Writes `{"traceEvents": [...], ...}` piece by piece; `events` counts what was written.
+    """Writes `{"traceEvents": [...], ...}` piece by piece; `events` is the number of written events.
 
-    `head` are keys that stand before the events.
+    `head` are the keys before the events.
     """
 
     def __init__(self, sink: Sink, head: Mapping[str, Any] | None = None) -> None:
@@ -70,16 +70,16 @@ class EventWriter:
         sink.write(b'"traceEvents":[\n')
 
     def write_event(self, event: dict[str, Any]) -> None:
-        """Write one event; for the few that name things."""
+        """Write one event; meant for the few events that name processes and threads."""
         self._sink.write((",\n" if self.events else "").encode() + msgspec.json.encode(event))
         self.events += 1
 
     def write_process(self, pid: int, name: str, place: int) -> None:
-        """Name a process and say which one it is from the top."""
+        """Write a process's name and its position from the top."""
         self._write_names("process", (pid, 0), name, place)
 
     def write_thread(self, pid: int, tid: int, name: str, place: int) -> None:
-        """Name a thread and say which one of its process it is from the top."""
+        """Write a thread's name and its position in its process from the top."""
         self._write_names("thread", (pid, tid), name, place)
 
     def _write_names(self, kind: str, owner: tuple[int, int], name: str, place: int) -> None:
@@ -88,7 +88,7 @@ class EventWriter:
         self.write_event({**common, "name": f"{kind}_sort_index", "args": {"sort_index": place}})
 
     def write_columns(self, pieces: list[Piece]) -> None:
-        """Write one event per row: the pieces one after the other, each a constant or a column of text."""
+        """Write one event per row: the pieces in sequence, each a constant or a column of text."""
         rows = next((len(piece) for piece in pieces if not isinstance(piece, str)), 0)
         if not rows:
             return
@@ -103,23 +103,24 @@ class EventWriter:
         self.events += rows
 
     def close(self, tail: dict[str, Any]) -> None:
-        """End the list and write the keys that stand beside it."""
+        """End the list and write the keys after it."""
         text = "".join(f",\n{json.dumps(key)}:{json.dumps(value, ensure_ascii=False)}" for key, value in tail.items())
         self._sink.write(b"\n]" + text.encode() + b"}\n")
 
 
 def name_process(owner: str, process: str) -> str:
-    """Return what a viewer calls a process of a rank, or of whatever else owns it."""
+    """Return the displayed name of a process that belongs to a rank or another owner."""
     return ": ".join(filter(None, (owner, process)))
 
 
 def name_overlapping(thread: str, lane: int) -> str:
-    """Return what a viewer calls a thread, or one beside it for slices that overlap those of the first."""
+    """Return the displayed name of a thread, or of its extra lane for overlapping slices."""
     return f"{thread} (overlapping {lane})" if lane else thread
 
 
 def spread_overlapping(starts: list[int], ends: list[int]) -> list[int]:
-    """Put each span of a thread on the first lane where it nests in or follows what is open there. Starts are in order.
+    """Return a lane for each span of a thread: the first lane where it nests in or follows the open spans. Starts are
+    sorted.
 
     A viewer drops spans that overlap on one row without nesting.
     """
@@ -164,7 +165,7 @@ def write_slices(writer: EventWriter, columns: SliceColumns) -> None:
 
 
 class SliceColumns(msgspec.Struct, frozen=True):
-    """Slices to write. `args` is the inside of a JSON object, without its braces."""
+    """Slices to write. `args` is the content of a JSON object, without braces."""
 
     pid: npt.NDArray[np.integer]
     tid: npt.NDArray[np.integer]
@@ -176,7 +177,7 @@ class SliceColumns(msgspec.Struct, frozen=True):
 
 
 def write_flows(writer: EventWriter, phase: str, place: dict[str, npt.NDArray[Any]]) -> None:
-    """Write one end of flows: phase `s` where they start, `f` where they end. `place` has pid, tid, start and id."""
+    """Write one end of flows: phase `s` for starts, `f` for ends. `place` has pid, tid, start and id."""
     end = ',"bp":"e"' if phase == "f" else ""
     writer.write_columns(
         [
@@ -221,7 +222,7 @@ def quote(values: pa.DictionaryArray) -> pa.Array:
 
 
 def _colour(categories: pa.DictionaryArray) -> pa.Array:
-    """Return categories as JSON strings, those of waits with the name of their colour as a further key."""
+    """Return categories as JSON strings; those of waits also have a key with their colour's name."""
     quoted = [
         _dump(value or "") + (f',"cname":{_dump(WAIT_COLOUR)}' if value == "wait" else "")
         for value in categories.dictionary.to_pylist()
@@ -230,7 +231,7 @@ def _colour(categories: pa.DictionaryArray) -> pa.Array:
 
 
 def inside_objects(values: pa.DictionaryArray) -> pa.Array:
-    """Return JSON objects without their braces; what is no JSON object becomes a quoted string, null stays null."""
+    """Return JSON objects without braces; a text that is no JSON object becomes a quoted string, null stays null."""
     inner = pa.array([_inside(value) for value in values.dictionary.to_pylist()], pa.string())
     return inner.take(values.indices)
 

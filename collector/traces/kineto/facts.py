@@ -1,6 +1,6 @@
-"""What a trace says of its process: rank, devices, versions, time base.
+"""A trace's data on its process: rank, devices, versions, time base.
 
-Whatever a file holds, nothing here may raise.
+No content of a file may make this module raise.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _VERSION_KEYS = ("cuda_runtime_version", "cuda_driver_version", "hip_runtime_ver
 
 
 def read_base_ns(metadata: dict[str, Any]) -> int:
-    """Return what the file adds to its times to make them wall-clock times, 0 if it says nothing."""
+    """Return the offset in ns from the file's times to wall-clock times, 0 if the file has none."""
     base = metadata.get("baseTimeNanoseconds", metadata.get("baseTimeNanosecond", 0))
     try:
         return min(max(int(base), 0), 1 << 62)
@@ -41,7 +41,7 @@ def is_wall_clock(time_ns: int) -> bool:
 
 
 def read_ranks(metadata: dict[str, Any], path: Path) -> tuple[int | None, int | None]:
-    """Return rank and world size from `distributedInfo`, the rank from the file's name if that is silent."""
+    """Return rank and world size from `distributedInfo`; the rank from the file's name if it is missing there."""
     info = metadata.get("distributedInfo")
     if isinstance(info, str):
         info = _parse(info)
@@ -64,7 +64,7 @@ def read_devices(metadata: dict[str, Any]) -> tuple[Device, ...]:
 
 
 def name_devices(trace: Trace) -> tuple[Device, ...]:
-    """Return the devices that device work names, for a file that describes none; of those only their number is known."""
+    """Return the devices in device work, for a file without descriptions of devices; only their numbers are known."""
     found: set[int] = set()
     for rows in trace.find(trace.is_device_work):
         found.update(np.unique(trace.lanes.device[rows]).tolist())
@@ -86,7 +86,7 @@ def read_versions(metadata: dict[str, Any]) -> dict[str, str]:
 
 
 def read_loader(names: Iterable[object]) -> str | None:
-    """Return "single_process" or "workers", by the loader's iterators in a trace; None for no loader, or both kinds."""
+    """Return "single_process" or "workers", by the loader's iterators in a trace; None for no loader, or for both."""
     kinds = {match.group(1) for name in names if (match := _LOADER.search(str(name)))}
     return _LOADERS[kinds.pop()] if len(kinds) == 1 else None
 

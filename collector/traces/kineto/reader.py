@@ -1,4 +1,4 @@
-"""Read a Kineto trace: decode its events, find out what each is, tell its steps, and list the tables."""
+"""Read a Kineto trace: decode its events, classify them, find its steps, and list the tables."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ from collector.traces.kineto.tables.timeline import (
 from collector.traces.source import Source
 
 HELPED_BYTES = 40 << 20
-"""A process that helps takes longer to start than it saves with less than that."""
+"""For fewer bytes per helper process, its start takes longer than it saves."""
 _TABLES_AT_ONCE = 2
-"""The slices take as long as all other tables together."""
+"""The table `slices` takes as long as all other tables together."""
 
 
 def read_events(path: Path, options: ReadOptions) -> TraceTables | None:
-    """Read a trace, None for another file."""
+    """Read a trace; None for a file of another format."""
     source = Source(path, options.on_progress, options.limits)
     stream = EventStream(source, _choose_ahead(source, options.helpers))
     log = Log(scratch=Scratch(options.scratch))
@@ -67,7 +67,7 @@ def read_events(path: Path, options: ReadOptions) -> TraceTables | None:
 
 
 def _choose_ahead(source: Source, helpers: int) -> ReadAhead | None:
-    """Return what reads ahead with as many helpers as a file is long enough for."""
+    """Return a function that reads ahead, with as many helpers as the file's length justifies; None for a short file."""
     helpers = min(helpers, source.guess_bytes() // HELPED_BYTES)
     return partial(read_ahead, Pool(helpers)) if helpers > 0 else None
 

@@ -1,7 +1,7 @@
-"""Arrays that lie on disk, so that memory stays small whatever the size of a trace.
+"""Arrays on disk, so that memory stays small for a trace of any size.
 
-What is long is written to a file without a name and mapped. Its pages count as memory of the process only while they
-are in use: `release` lets go of them, and the next access maps them again. Short arrays stay in memory.
+A long array is written to a file without a name and mapped. Its pages belong to the process's memory only while in use:
+`release` drops the pages, and the next access maps them again. Short arrays stay in memory.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ import numpy.typing as npt
 from collector.format.intervals import Floats, Ints, Mask
 
 Keys = Callable[[Ints], Sequence[npt.NDArray[Any]]]
-"""Tells the further keys of some rows, the first key first."""
+"""A function that returns the further sort keys of some rows, the most important first."""
 BLOCK_ROWS = 1 << 19
-"""Rows that are worked on at a time."""
+"""The number of rows processed at a time."""
 MOST_RESIDENT_BYTES = 160 << 20
-"""Pages are let go of from here on: to map them again for every block takes longer than to work on it."""
+"""Pages are dropped above this size: to map them again for every block takes longer than to process it."""
 _SPILLED_ROWS = 1 << 18
 _SAMPLE_ROWS = 1 << 14
 
 
 class Scratch:
-    """Makes arrays and releases their pages. `folder` is where the files lie, None for the system's own place."""
+    """Makes arrays and drops their pages. `folder` holds the files, None for the system's temporary folder."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self._folder = folder
         self._maps: list[mmap.mmap] = []
 
     def array(self, length: int, fill: int) -> Ints:
-        """Return a new array that may be written in any order. OSError if the disk is full."""
+        """Return a new array for writing in any order. OSError if the disk is full."""
         if length <= _SPILLED_ROWS:
             return np.full(length, fill, np.int64)
         with self.open() as file:
@@ -48,14 +48,14 @@ class Scratch:
         return made
 
     def blocks(self, length: int, size: int | None = None) -> Iterator[slice]:
-        """Yield the slices that cover so many rows, in order, and let go of pages after each."""
+        """Yield slices that cover `length` rows, in order, and drop pages after each."""
         size = size or BLOCK_ROWS
         for start in range(0, length, size):
             yield slice(start, min(start + size, length))
             self.release()
 
     def stretches(self, rows: Ints) -> Iterator[Ints]:
-        """Yield rising rows in parts, so that those of one part lie close to each other; as `blocks`."""
+        """Yield ascending rows in groups of nearby rows; drops pages like `blocks`."""
         if not len(rows):
             return
         edges = np.searchsorted(rows, np.arange(int(rows[0]), int(rows[-1]) + BLOCK_ROWS, BLOCK_ROWS))
@@ -64,7 +64,7 @@ class Scratch:
             self.release()
 
     def floats(self, length: int, fill: float = 0.0) -> Floats:
-        """Return a new array of floating-point numbers, as `array` does of integers."""
+        """Return a new array of floats; otherwise as `array`."""
         bits = int(np.float64(fill).view(np.int64))
         return self.array(length, bits).view(np.float64)
 
@@ -72,7 +72,7 @@ class Scratch:
         return Column(self)
 
     def compute(self, length: int, find: Callable[[slice], Ints], size: int | None = None) -> Ints:
-        """Return so many values, found block by block. OSError if the disk is full."""
+        """Return an array of `length` values, computed block by block. OSError if the disk is full."""
         column = self.column()
         for rows in self.blocks(length, size):
             column.append(find(rows))
@@ -83,14 +83,14 @@ class Scratch:
         return self.compute(length, lambda rows: np.arange(rows.start, rows.stop))
 
     def where(self, mask: Mask) -> Ints:
-        """Return the rows for which a mask holds."""
+        """Return the rows for which the mask holds."""
         return self.compute(len(mask), lambda rows: np.flatnonzero(mask[rows]) + rows.start)
 
     def sort(self, values: Ints, rows: Ints, keys: Keys = lambda _: ()) -> Ints:
-        """Return rows by their values; those of the same value by the keys, and then as they came.
+        """Return rows sorted by their values; equal values by the keys, then in their original order.
 
-        Many rows are dealt out to ranges of values first, and each range is sorted on its own, so that memory stays that
-        of one range.
+        Many rows are first distributed to ranges of values, and each range is sorted alone, so that memory is limited
+        to one range.
         """
         if len(rows) <= BLOCK_ROWS:
             return _sort(values, rows, keys)
@@ -105,7 +105,7 @@ class Scratch:
         return found.finish()
 
     def partition(self, length: int, find: Callable[[slice], npt.NDArray[Any]], count: int) -> list[Ints]:
-        """Return the rows of each group, in order. `find` tells the groups of a block of rows, from 0 to `count` - 1."""
+        """Return the rows of each group, in order. `find` returns the groups of a block of rows, from 0 to `count` - 1."""
         sizes = np.zeros(count, np.int64)
         for rows in self.blocks(length):
             sizes += np.bincount(find(rows), minlength=count)
@@ -125,18 +125,18 @@ class Scratch:
         return np.split(ordered, edges[:-1]) if count else []
 
     def keep(self, values: Ints) -> Ints:
-        """Return the values, from disk if they are many."""
+        """Return the values, moved to disk if they are many."""
         return self.compute(len(values), lambda rows: values[rows])
 
     def open(self) -> Any:
         return tempfile.TemporaryFile(dir=self._folder, buffering=0)
 
     def map_file(self, file: Any) -> Ints:
-        """Return what was written to a file, read-only."""
+        """Return the content of a file as a read-only array."""
         return np.frombuffer(self._map(file, mmap.ACCESS_READ), np.int64)
 
     def release(self) -> None:
-        """Let go of the pages of every array where this process holds much; what they hold stays in the system's cache."""
+        """Drop the pages of every array if this process holds many; the system's cache keeps their content."""
         if self._maps and read_resident_bytes() > MOST_RESIDENT_BYTES:
             for mapped in self._maps:
                 mapped.madvise(mmap.MADV_DONTNEED)
@@ -148,7 +148,7 @@ class Scratch:
 
 
 def read_resident_bytes() -> int:
-    """Return how much memory is this process's at the moment; a large number where the system does not say it."""
+    """Return this process's memory in bytes; a large number if the system does not report it."""
     try:
         with open("/proc/self/statm", "rb", buffering=0) as file:
             return int(file.read().split()[1]) * mmap.PAGESIZE
@@ -173,7 +173,7 @@ class Column:
             self._flush()
 
     def finish(self) -> Ints:
-        """Return the whole; nothing can be added any more."""
+        """Return the whole array; no values can be added afterwards."""
         if self._file is None:
             return np.concatenate(self._waiting) if self._waiting else np.empty(0, np.int64)
         self._flush()
@@ -191,14 +191,14 @@ class Column:
 
 
 def _choose_cuts(values: Ints, rows: Ints) -> Ints:
-    """Return values between which about half a block of the rows lies."""
+    """Return values that divide the rows into ranges of about half a block."""
     sample = np.sort(values[rows[:: max(len(rows) // _SAMPLE_ROWS, 1)]])
     count = 2 * -(-len(rows) // BLOCK_ROWS)
     return np.unique(sample[np.arange(1, count) * len(sample) // count])
 
 
 def _sort(values: Ints, rows: Ints, keys: Keys) -> Ints:
-    """Traces are almost sorted, and few slices start together, so that this takes a tenth of a full sort."""
+    """Sort in a tenth of the time of a full sort: traces are almost sorted, and few slices start together."""
     mine = values[rows]
     if (mine[1:] < mine[:-1]).any():
         rows = rows[np.argsort(mine, kind="stable")]

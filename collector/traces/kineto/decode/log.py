@@ -81,7 +81,7 @@ class Log:
         self._counters[2].append(np.array(value, np.float64).view(np.int64))
 
     def columns(self) -> Columns:
-        """Return the columns of all chunks; call it once."""
+        """Return the columns of all chunks. May be called only once."""
         columns = Columns(**{name: column.finish() for name, column in self._columns.items()})
         return self._drop_duplicates(self._drop_implausible(columns) if len(columns) else columns)
 

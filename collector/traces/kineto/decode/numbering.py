@@ -1,4 +1,4 @@
-"""Number what repeats, such as names and threads, and group by such numbers."""
+"""Number repeated values, such as names and threads, and group by such numbers."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from collector.format.arrays import from_numbers
 from collector.format.intervals import Ints
 
 KEYS_LIMIT_BYTES = 64 << 20
-"""Different names and threads get a number of their own up to this size in all."""
+"""The total size of distinct names and threads that get numbers of their own."""
 _KEY_BYTES = 160
-"""What a key takes beside its text."""
+"""The memory of a key in addition to its text."""
 LARGEST_SMALL = (1 << 31) - 1
 _TABLE_PER_ROW, _LEAST_TABLE = 4, 1 << 12
 
@@ -27,7 +27,7 @@ class Numbers(dict[Any, int]):
 
 
 class BoundedNumbers(Numbers):
-    """Numbers for keys up to a size in all; those that come later share the number of `rest`, and are counted."""
+    """Numbers for keys up to a total size; later keys share the number of `rest`, and are counted."""
 
     def __init__(self, rest: Any) -> None:
         super().__init__()
@@ -40,7 +40,7 @@ class BoundedNumbers(Numbers):
         return super().__missing__(key) if self._left_bytes > 0 or key == self._rest else self[self._rest]
 
     def take(self, keys: Sequence[Any], places: Ints) -> Ints:
-        """Return the number of each key. `places` tells which of the keys each event has."""
+        """Return the number of each key. `places` is the index in `keys` for each event."""
         numbers = np.array([self[key] for key in keys], np.int64)
         if self._left_bytes <= 0:
             self.dropped += count_places(places, [at for at, key in enumerate(keys) if key not in self])
@@ -48,18 +48,18 @@ class BoundedNumbers(Numbers):
 
 
 def count_places(places: Ints, wanted: list[int]) -> int:
-    """Return how many of the places are among those that are wanted."""
+    """Return how many of the indices in `places` are in `wanted`."""
     return int(np.isin(places, wanted).sum()) if wanted else 0
 
 
 def small(values: Ints) -> Ints:
-    """Return integers where those that 32 bits cannot hold are 0: a device number like that is a fault of the file."""
+    """Return integers with 0 in place of values beyond 32 bits: such a device number is a fault of the file."""
     kept: Ints = np.where(np.abs(values) <= LARGEST_SMALL, values, 0)
     return kept
 
 
 def compress(codes: Ints) -> tuple[Ints, Ints]:
-    """Return the numbers that occur, rising, and the place of each one among them."""
+    """Return the distinct numbers in ascending order, and the index of each value among them."""
     low, high = (int(codes.min()), int(codes.max())) if len(codes) else (0, 0)
     if high - low > _TABLE_PER_ROW * len(codes) + _LEAST_TABLE:
         used, places = np.unique(codes, return_inverse=True)
@@ -73,7 +73,7 @@ def compress(codes: Ints) -> tuple[Ints, Ints]:
 
 
 def list_different(values: Ints) -> tuple[Ints, Ints]:
-    """Return the different values in the order in which each comes first, and the place of each value among them."""
+    """Return the distinct values in order of first occurrence, and the index of each value among them."""
     encoded = from_numbers(values).dictionary_encode()
     different = np.frombuffer(encoded.dictionary.buffers()[1], np.int64, len(encoded.dictionary))
     return different, np.frombuffer(encoded.indices.buffers()[1], np.int32, len(values)).astype(np.int64)

@@ -1,4 +1,4 @@
-"""Read what can be read of text that is not JSON: find its items, mend each, and keep the events that decode."""
+"""Read the readable events of text that is not JSON: find its items, repair each, and keep the events that decode."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from collector.traces.kineto.decode.events import EVENTS, UNREADABLE, Event
 BOUNDARY = re.compile(
     rb'\}(?P<gap>\s*,\s*)(?=\{\s*"(?:ph|cat|name|args|pid|tid|ts|id|bp|s|dur|tts|tdur|sf|cname|scope|bind_id|id2)")'
 )
-"""What looks like the end of one event and the begin of the next; it may stand in a name or in arguments too."""
+"""A likely end of one event and begin of the next; the pattern may also occur in a name or in arguments."""
 
 # A string that does not end reaches to the end of the text, so that no string is looked for twice.
 _STRING = rb'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)'
@@ -38,14 +38,15 @@ _IN_FIELD = re.compile(r" - at `\$\[\d+\]\.?(.*)`")
 
 @dataclass(frozen=True)
 class Items:
-    """Where the items stand, blanks around them included. `end` is the place behind the list, None if it does not end."""
+    """The positions of the items, with surrounding blanks. `end` is the position after the list, None if it does not
+    end."""
 
     places: tuple[tuple[int, int], ...]
     end: int | None
 
 
 def split_pieces(text: bytes) -> Iterator[tuple[int, int]]:
-    """Yield the places between what look like ends of events: fast, and a fault does not reach beyond its piece."""
+    """Yield the positions between likely ends of events: fast, and a fault affects only its own piece."""
     start = 0
     for match in BOUNDARY.finditer(text):
         yield start, match.start() + 1
@@ -54,9 +55,9 @@ def split_pieces(text: bytes) -> Iterator[tuple[int, int]]:
 
 
 def split_items(text: bytes) -> Items:
-    """Find the items of a list that begins before the text, by counting brackets; the last one may be incomplete.
+    """Find the items of a list that begins before the text, by counting brackets; the last item may be incomplete.
 
-    Text with more items than anybody writes is cut into that many, the last of which is the rest.
+    Text with an implausible number of items is cut into a fixed number, and the last item is the rest.
     """
     places: list[tuple[int, int]] = []
     start = depth = 0
@@ -77,7 +78,7 @@ def split_items(text: bytes) -> Items:
 
 
 def repair_json(text: bytes) -> bytes:
-    """Return the text with control characters, NaN, infinities, trailing commas, stray escapes and bytes mended."""
+    """Return the text with control characters, NaN, infinities, trailing commas, stray escapes and bytes repaired."""
     text = text.translate(_CONTROL_TO_BLANK)
     text = _TOKENS.sub(_mend_token, text)
     try:
@@ -105,7 +106,7 @@ def _mend_escape(match: re.Match[bytes]) -> bytes:
 
 @dataclass(frozen=True)
 class Fault:
-    """What is wrong and at which byte of the text, from 0."""
+    """A fault, and its byte position in the text, from 0."""
 
     place: int
     reason: str
@@ -113,7 +114,7 @@ class Fault:
 
 @dataclass
 class Salvage:
-    """The events that were kept of a text, as text. `end` is the place behind the list, None if it goes on."""
+    """The events kept from a text, as text. `end` is the position after the list, None if the list goes on."""
 
     kept: list[bytes] = field(default_factory=list)
     lost: int = 0
@@ -122,12 +123,12 @@ class Salvage:
     end: int | None = None
 
     def decode(self) -> tuple[list[Event], bytes]:
-        """Return the events, and the list that they were decoded from."""
+        """Return the events, and the JSON list from which they were decoded."""
         text = b"[" + b",".join(self.kept) + b"]"
         return EVENTS.decode(text), text
 
     def take(self, text: bytes, places: Iterable[tuple[int, int]], offset: int = 0) -> None:
-        """Take the items at some places of a text that begins at `offset`."""
+        """Read the items at the given positions of a text that begins at `offset`."""
         in_rubble = False
         for start, end in places:
             item = text[start:end]
@@ -152,7 +153,7 @@ class Salvage:
 
 
 def salvage(text: bytes) -> Salvage:
-    """Take whatever can be read of the items of a list, up to its end if that lies in the text."""
+    """Read all readable items of a list, up to its end if the text contains the end."""
     found = Salvage()
     for start, end in split_pieces(text):
         piece = text[start:end]
@@ -168,7 +169,7 @@ def salvage(text: bytes) -> Salvage:
 
 
 def find_error(item: bytes) -> Exception | None:
-    """Return why some items of a list cannot be read."""
+    """Return the exception for an unreadable list of items, None if it can be read."""
     try:
         EVENTS.decode(b"[" + item + b"]")
     except UNREADABLE as error:
@@ -177,7 +178,7 @@ def find_error(item: bytes) -> Exception | None:
 
 
 def locate(item: bytes, error: Exception | None, offset: int) -> Fault:
-    """Tell where in a text an item is at fault that begins at `offset`. None stands for an item that is not there."""
+    """Return the fault of an item that begins at `offset`. The error None means that the item is missing."""
     start = len(item) - len(item.lstrip())
     if error is None:
         return Fault(offset, "nothing stands behind a comma")

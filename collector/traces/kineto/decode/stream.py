@@ -1,9 +1,9 @@
-"""Cut a trace into chunks at event boundaries and decode each chunk; memory stays that of one chunk.
+"""Cut a trace into chunks at event boundaries and decode each chunk; memory is limited to one chunk.
 
-Where an event ends cannot be seen in the bytes alone: `}, {` may stand in a name or in the arguments. So a boundary is
-guessed from the right end of a block, and the decoder has the last word: a chunk that was cut in the wrong place does
-not decode, and the next boundary to the left is tried. The decoder also says where the list of events ends, because
-keys after it are usual.
+The bytes alone do not show the end of an event: `}, {` may occur in a name or in the arguments. So a boundary is
+guessed from the right end of a block, and the decoder decides. A chunk cut at a wrong position does not decode, and the
+next boundary to the left is tried. The decoder also finds the end of the list of events, because keys after the list
+are usual.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from collector.traces.source import Source
 
 T = TypeVar("T")
 LIMIT_BYTES = 64 << 20
-"""The most that a head, a tail or a single event may take."""
+"""The greatest size of a head, a tail or a single event."""
 
 _MOST_KEYS = 64
 _LIST_START = re.compile(rb'"traceEvents"\s*:\s*\[')
@@ -43,17 +43,17 @@ _TAIL_WINDOWS = (1 << 14, 1 << 18, LIMIT_BYTES)
 
 
 _Decoded = tuple[Chunk | None, int, bool]
-"""Events, the bytes of the text that are used up, and whether the list has ended with them."""
+"""Events, the number of bytes used, and whether the list has ended."""
 Advance = Callable[[int], None]
-"""Told how many bytes of the text have been used up."""
+"""Called with the number of bytes of the text that have been used."""
 Digests = Generator[Digest, None, tuple[bytes, Iterator[bytes]]]
-"""What some of the chunks say. Returned are the text and the blocks that are left for the reader."""
+"""The digests of some chunks. The generator returns the text and the blocks left for the reader."""
 ReadAhead = Callable[[bytes, Iterator[bytes], Advance], Digests]
 
 
 @dataclass
 class Damage:
-    """What was wrong with a file: repaired chunks, events that could not be read, the first fault, an early end."""
+    """The faults of a file: repaired chunks, unreadable events, the first fault, an early end."""
 
     repaired: int = 0
     lost: int = 0
@@ -63,9 +63,9 @@ class Damage:
 
 @dataclass
 class EventStream:
-    """The chunks of a trace. `metadata` and `damage` are complete when all chunks have been taken.
+    """The chunks of a trace. `metadata` and `damage` are complete after the last chunk.
 
-    `ahead` takes over as many chunks as it can, and gives what they say in their place.
+    `ahead` processes as many chunks as it can, and yields their digests instead.
     """
 
     source: Source
@@ -73,11 +73,11 @@ class EventStream:
     metadata: dict[str, Any] = field(default_factory=dict)
     damage: Damage = field(default_factory=Damage)
     offset: int = 0
-    """How many bytes of the unpacked file have been read into chunks."""
+    """The number of bytes of the unpacked file that have been read into chunks."""
     _bare_list: bool = False
 
     def open(self) -> Generator[Chunk | Digest, None, None] | None:
-        """Return the chunks, or None if the file is no trace. Raises TraceError for a file that is broken."""
+        """Return the chunks, or None if the file is no trace. Raises TraceError for a broken file."""
         blocks = self.source.read_blocks()
         body = self._read_head(blocks)
         return None if body is None else self._read_chunks(body, blocks)
@@ -110,7 +110,7 @@ class EventStream:
         return None
 
     def _take_head(self, head: bytes) -> bool:
-        """Take the keys before the events. False if the match was not the key of the outermost object."""
+        """Read the keys before the events. Return False if the match was not a key of the outermost object."""
         try:
             self.metadata.update(_decode_object(head.lstrip(b"\xef\xbb\xbf") + b'"traceEvents":null}'))
         except UNREADABLE:
@@ -144,7 +144,7 @@ class EventStream:
         self.offset += used
 
     def _decode(self, text: bytes, is_last: bool = False) -> _Decoded:
-        """Decode as many whole events as there are."""
+        """Decode all whole events in the text."""
         tries = 0
         cuts = ((match.start() + 1, match.end(), b"]") for match in find_boundaries(text))
         for cut, end, close in chain([(len(text), len(text), b"")] if is_last else [], cuts):
@@ -163,7 +163,7 @@ class EventStream:
         return self._decode_rest(text) if is_last else (None, 0, False)
 
     def _decode_last(self, text: bytes) -> _Decoded:
-        """Decode what is left at the end of the file: the last events and the keys after them, or a cut."""
+        """Decode the end of the file: the last events and the keys after them, or a cut."""
         return self._decode(text, is_last=True)
 
     def _decode_until(self, text: bytes, end: int) -> _Decoded:
@@ -176,7 +176,7 @@ class EventStream:
         return (Chunk(events, body) if events else None), end, True
 
     def _decode_rest(self, text: bytes) -> _Decoded:
-        """Decode the last items of the file, in which no end of an event can be guessed; a cut may have hit them."""
+        """Decode the last items of the file, which have no likely event end; the file may be cut inside them."""
         items = split_items(text)
         places, used = items.places, items.end
         if used is None:
@@ -188,7 +188,7 @@ class EventStream:
         return self._take_salvaged(found), used, items.end is not None
 
     def _salvage(self, text: bytes, used: int) -> _Decoded:
-        """Read a chunk that does not decode: mend it, or else keep the events of it that do."""
+        """Read a chunk that does not decode: repair it, or else keep its readable events."""
         mended = b"[" + repair_json(text) + b"]"
         try:
             events = EVENTS.decode(mended)
@@ -228,16 +228,16 @@ class EventStream:
 
 
 def descend(decode: Callable[[bytes], T], text: bytes, frames: int = SPARE_FRAMES) -> T:
-    """Call `decode` from so many frames further down.
+    """Call `decode` from `frames` stack frames further down.
 
-    How deeply values may be nested depends on how deep the stack is. What is nested too deeply for whoever looks at it
-    later is so here already, and is a fault of a single event.
+    The depth of the stack limits the nesting of decoded values. With spare frames, a value nested too deeply for later
+    code fails here already, as a fault of a single event.
     """
     return descend(decode, text, frames - 1) if frames else decode(text)
 
 
 def find_boundaries(text: bytes) -> Iterator[re.Match[bytes]]:
-    """Find what look like ends of events, from the right."""
+    """Yield the likely ends of events, from the right."""
     below = len(text)
     for window in _TAIL_WINDOWS:
         found = list(BOUNDARY.finditer(text, max(0, len(text) - window)))
@@ -248,7 +248,7 @@ def find_boundaries(text: bytes) -> Iterator[re.Match[bytes]]:
 
 
 def _find_list_end(error: Exception) -> int | None:
-    """Return how many bytes of the text belong to the list, if the decoder complains of what follows it.
+    """Return the list's length in bytes, if the decoder's error is about text after the list.
 
     The decoder counts from 1, and saw an opening bracket in front of the text.
     """

@@ -1,1 +1,1 @@
-"""Processes that decode pieces of one file beside the reader. May import `decode` only."""
+"""Processes that decode pieces of one file for the reader. May import `decode` only."""

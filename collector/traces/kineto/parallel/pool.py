@@ -1,8 +1,8 @@
-"""The processes that help to read a trace further than its events have been taken: they digest pieces of it side by side.
+"""A pool of processes that digest pieces of a trace in parallel, ahead of the reader.
 
-A piece ends where the text looks like the end of an event, which is what the reader tries first, too. Where that turns
-out to be wrong, or a piece can only be told from what came before, all that was read since goes back to the reader. A
-worker that dies, or does not answer, costs time and nothing else.
+A piece ends at a likely end of an event, the same guess that the reader tries first. If the guess is wrong, or a piece
+needs earlier events, everything read since then goes back to the reader. A worker that dies, or does not answer, only
+costs time.
 """
 
 from __future__ import annotations
@@ -28,17 +28,18 @@ from collector.traces.kineto.decode.stream import SPARE_FRAMES, Advance, Digests
 from collector.traces.kineto.parallel.worker import ANSWER, ORDER, READY, write_all
 
 ANSWER_S = 60.0
-"""A worker that has not answered for so long is taken for lost."""
+"""A worker without an answer for this long is considered lost."""
 _FILES = 2
-"""Pieces that a worker has: one that it works on and one that waits, so that it never does."""
+"""The number of pieces per worker: one in work and one waiting, so that the worker never waits."""
 _MODULE = "collector.traces.kineto.parallel.worker"
 
 
 @dataclass
 class Piece:
-    """Some events to be digested: the text up to `cut`. What begins at `end` belongs to the next piece.
+    """Some events to digest: the text up to `cut`. The next piece begins at `end`.
 
-    Of the text, `left` bytes were left of the piece before; behind them stand the blocks that were read, of some sizes.
+    The first `left` bytes of the text come from the previous piece; the blocks read after it follow, with their
+    `sizes`.
     """
 
     text: bytes
@@ -51,12 +52,12 @@ class Piece:
     digest: Digest | None = None
 
     def spell(self) -> list[bytes | memoryview]:
-        """Return the events as a JSON list, in parts."""
+        """Return the events as a JSON list, in several byte strings."""
         return [b"[", memoryview(self.text)[: self.cut], b"]"]
 
 
 class Worker:
-    """One process. Raises OSError if it cannot be started."""
+    """One worker process. Raises OSError if it cannot be started."""
 
     def __init__(self) -> None:
         self._files = [os.memfd_create("stepscope", os.MFD_CLOEXEC) for _ in range(_FILES)]
@@ -72,7 +73,7 @@ class Worker:
 
     @property
     def answers(self) -> int:
-        """The descriptor on which it says that it has answered."""
+        """The file descriptor on which the worker signals an answer."""
         return self._process.stdout.fileno() if self._process.stdout else -1
 
     @property
@@ -81,11 +82,11 @@ class Worker:
 
     @property
     def left_s(self) -> float:
-        """How long its answer may still take."""
+        """The remaining time for the worker's answer in seconds."""
         return self._since_s + ANSWER_S - time.monotonic() if self._asked else ANSWER_S
 
     def ask(self, piece: Piece, frames: int) -> None:
-        """Hand a piece out. Raises OSError if the worker is gone, or there is no room."""
+        """Send a piece to the worker. Raises OSError if the worker is gone, or has no room."""
         number, parts = self._count % _FILES, piece.spell()
         write_all(self._files[number], parts)
         orders = self._process.stdin
@@ -97,7 +98,7 @@ class Worker:
         piece.is_out = True
 
     def take_answer(self) -> bool:
-        """Take the answer that is there. False if the worker has died instead."""
+        """Read the waiting answer. Return False if the worker has died instead."""
         with suppress(OSError):
             answer = os.read(self.answers, ANSWER.size)
             if len(answer) == ANSWER.size:
@@ -117,7 +118,7 @@ class Worker:
             piece.digest = pickle.loads(os.pread(file, size, 0))
 
     def close(self) -> None:
-        """End it; whatever it was asked for comes back undone."""
+        """End the worker; its pieces come back without a digest."""
         for piece in self._asked:
             piece.is_out = False
         self._asked.clear()
@@ -150,7 +151,7 @@ def _start(files: list[int]) -> subprocess.Popen[bytes]:
 
 @dataclass
 class Pool:
-    """Some workers, which run between entering and leaving; fewer where they cannot be started."""
+    """A pool of workers, which run inside the `with` block; fewer if some cannot be started."""
 
     size: int
     _workers: list[Worker] = field(default_factory=list)
@@ -166,7 +167,7 @@ class Pool:
         self._workers.clear()
 
     def hand_out(self, piece: Piece, frames: int) -> bool:
-        """Say whether a worker has taken a piece."""
+        """Offer a piece to the workers; return whether a worker has taken it."""
         self.take_answers(0.0)
         for worker in list(self._workers):
             if worker.is_free:
@@ -184,7 +185,7 @@ class Pool:
             self.take_answers(min((worker.left_s for worker in self._workers), default=0.0))
 
     def take_answers(self, wait_s: float) -> None:
-        """Take the answers that are there, or come within some seconds."""
+        """Read the waiting answers, and those that arrive within `wait_s` seconds."""
         poll = select.poll()
         by_file = {worker.answers: worker for worker in self._workers}
         for file in by_file:
@@ -205,9 +206,9 @@ _MARGIN_FRAMES = 60
 
 
 def read_ahead(pool: Pool, text: bytes, blocks: Iterator[bytes], advance: Advance) -> Digests:
-    """Yield the digests of pieces in order. Return the text and the blocks that are left for the reader.
+    """Yield the digests of pieces in order. Return the text and the blocks left for the reader.
 
-    The pool digests, and so does this process while no worker is free.
+    The pool digests pieces, and so does this process while no worker is free.
     """
     frames = sum(1 for _ in walk_stack(None)) + SPARE_FRAMES + _MARGIN_FRAMES
     with pool:
@@ -249,14 +250,14 @@ def _read(pool: Pool, text: bytes, blocks: Iterator[bytes], how: tuple[Advance, 
 
 
 def _split(text: bytes, start: int, sizes: Sequence[int]) -> Iterator[bytes]:
-    """Yield the blocks that a text was made of, from a place on."""
+    """Yield the blocks of a text, from a position on."""
     for size in sizes:
         yield text[start : start + size]
         start += size
 
 
 def _digest(piece: Piece) -> Digest | None:
-    """Return the digest of a piece, None if it cannot be told by itself."""
+    """Return the digest of a piece, None if the piece needs earlier events."""
     text = b"".join(piece.spell())
     try:
         return digest(Chunk(descend(EVENTS.decode, text), text))
@@ -265,9 +266,9 @@ def _digest(piece: Piece) -> Digest | None:
 
 
 def _take(blocks: Iterator[bytes]) -> tuple[bytes | None, Iterator[bytes]]:
-    """Return the next block, None if there is none, and the blocks that are left.
+    """Return the next block, None if there is none, and the remaining blocks.
 
-    An error is for whoever has taken all that came before it.
+    An error is raised only when the remaining blocks are read.
     """
     try:
         return next(blocks, None), blocks

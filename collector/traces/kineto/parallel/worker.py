@@ -1,8 +1,9 @@
-"""A process that digests pieces of a trace for the one that reads it: `python -m collector.traces.kineto.parallel.worker FILE FILE`.
+"""A process that digests pieces of a trace for a reader process: `python -m collector.traces.kineto.parallel.worker
+FILE FILE`.
 
-The files are memory that both share, by descriptor: the reader writes a piece into one, and the digest comes back in its
-place. An order on the standard input says that a piece is there, a number on the standard output that a digest is.
-What fails here is left to the reader, which knows what came before; when it is gone, so is the input.
+The files are shared memory, given by descriptor: the reader writes a piece into a file, and the digest replaces it. An
+order on standard input announces a piece, a number on standard output announces a digest. Failed pieces are left to the
+reader, which has the earlier events. The worker ends when the reader is gone, because its standard input ends.
 """
 
 from __future__ import annotations
@@ -17,14 +18,15 @@ from collector.traces.kineto.decode.events import EVENTS, UNREADABLE, Chunk
 from collector.traces.kineto.decode.stream import descend
 
 ORDER = struct.Struct("<qqqq")
-"""Which file, the bytes of the piece, the frames to decode it from, and how deep the reader's stack may be."""
+"""The file's index, the piece's length in bytes, the stack frames to descend for decoding, and the reader's recursion
+limit."""
 ANSWER = struct.Struct("<q")
 READY = 0
 CANNOT = -1
 
 
 def main(files: list[int]) -> None:
-    """Digest what is asked for until there is nobody to ask."""
+    """Digest the requested pieces until standard input ends."""
     orders, own_limit = sys.stdin.buffer, sys.getrecursionlimit()
     _answer(READY)
     while len(order := orders.read(ORDER.size)) == ORDER.size:
@@ -36,16 +38,16 @@ def main(files: list[int]) -> None:
 
 
 def write_all(file: int, pieces: list[bytes | memoryview]) -> None:
-    """Write what is in pieces to the begin of a file. Raises OSError if it does not fit."""
+    """Write the byte strings to the start of a file. Raises OSError if they do not fit."""
     size = sum(map(len, pieces))
     if size and os.pwritev(file, pieces, 0) != size:
         raise OSError("no room for a piece")
 
 
 def _digest(text: bytes, frames: int) -> bytes:
-    """Return the digest of a piece, nothing if that cannot be told here.
+    """Return the digest of a piece, empty if it cannot be made here.
 
-    The piece is decoded from further down than the reader would, so that it accepts all that is accepted here.
+    The piece is decoded further down the stack than the reader would, so that the reader accepts every accepted event.
     """
     try:
         events = descend(EVENTS.decode, text, frames)

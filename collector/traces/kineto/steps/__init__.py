@@ -1,1 +1,1 @@
-"""Where the steps of a trace begin and end, and their phases. May import `classify` and what that may."""
+"""The bounds of the steps of a trace, and their phases. May import `classify` and its imports."""

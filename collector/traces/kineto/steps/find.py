@@ -1,8 +1,8 @@
 """Find the steps of a trace.
 
-Markers (`ProfilerStep#N`) come first; then the steps of an optimizer; then, where there is no optimizer, the batches of
-a loader; then an annotation that repeats; then launches that repeat. If there is none of them, the whole trace is one
-step and a warning says so. By hand, any of these can be chosen, or the slices whose names fit a pattern.
+Markers (`ProfilerStep#N`) are tried first; then the steps of an optimizer; then, without an optimizer, the batches of a
+loader; then a repeated annotation; then repeated launches. If there is none of them, the whole trace is one step, with
+a warning. A user can choose any of these, or a pattern for slice names.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ _LONGEST = 1 << 20
 
 @dataclass(frozen=True)
 class Pattern:
-    """`starts_ns` are where the repeats begin on the host; `equal_frac` is how many of them do the very same work."""
+    """A repeated pattern: `starts_ns` are the starts of the repeats on the host; `equal_frac` is the fraction of
+    repeats with exactly the same work."""
 
     starts_ns: Ints
     first_name: str
@@ -36,10 +37,10 @@ class Pattern:
 
 
 def find_pattern(trace: Trace) -> Pattern | None:
-    """Find work that repeats: kernels of the busiest stream, or top-level operators where there is no device.
+    """Find repeated work: kernels of the busiest stream, or top-level operators if there is no device.
 
-    The layers of a single pass repeat too. But a loop repeats all of its work, so nearly every name must occur once
-    per repeat, or a multiple of that.
+    The layers of a single pass repeat too. But a loop repeats all of its work, so nearly every name must occur once per
+    repeat, or a multiple of that.
     """
     rows = _list_work(trace)
     if not 2 * _LEAST_REPEATS <= len(rows) <= _LONGEST:
@@ -61,7 +62,7 @@ def find_pattern(trace: Trace) -> Pattern | None:
 
 
 def _list_work(trace: Trace) -> Ints:
-    """Return the slices whose order is looked at, by time."""
+    """Return the slices in which a pattern is searched, by time."""
     rows = trace.sort(trace.is_any(Kind.KERNEL, Kind.COLLECTIVE))
     if not len(rows):
         rows = trace.sort(trace.is_operator & (trace.caller < 0))
@@ -71,7 +72,7 @@ def _list_work(trace: Trace) -> Ints:
 
 
 def _compare(sequence: Ints, at: Ints) -> float:
-    """Return the share of the stretches from one anchor to the next that hold the same names in the same order."""
+    """Return the fraction of stretches between anchors that hold the same names in the same order."""
     stretches = [stretch.tobytes() for stretch in np.split(sequence, at)[1:]]
     most = max(stretches.count(stretch) for stretch in set(stretches[: _LEAST_REPEATS + 1]))
     # What follows the last repeat may be more than the loop, so the last one does not count against it.
@@ -105,10 +106,10 @@ _COUNTER = re.compile(r"\d+")
 
 
 def find_steps(trace: Trace, base_ns: int, given: StepBounds | None = None, chosen: str | None = None) -> Steps:
-    """Find the steps. `given` are steps that the run knows itself; `base_ns` is what turns a time into unix ns.
+    """Find the steps. `given` are steps known from the run; `base_ns` is the offset from trace times to unix ns.
 
-    `chosen` is `optimizer`, `whole` or a regular expression for the names of steps. Raises TraceError where the trace
-    has no such steps.
+    `chosen` is `optimizer`, `whole` or a regular expression for the names of steps. Raises TraceError if the trace has
+    no such steps.
     """
     if given is not None:
         return _take_given(given, base_ns)
@@ -154,10 +155,10 @@ def _from_optimizer(trace: Trace) -> Steps | None:
 
 
 def _find_other_work(trace: Trace, ends: Ints) -> Mask:
-    """Say after which of these ends of optimizers another step begins: several may step at the end of one.
+    """Return after which optimizer ends another step begins: several optimizers may run at the end of one step.
 
-    What every step does once or more tells: fetching a batch, or else the backward. Only without either it is the length
-    of the gap, as the first steps of a trace may be much longer, or shorter, than the others.
+    The sign is work that every step does: a fetched batch, or else the backward. Only without either, the length of the
+    gap decides, because the first steps of a trace may be much longer, or shorter, than the others.
     """
     fetches, backwards = (
         np.diff(np.searchsorted(np.sort(trace.start_ns[trace.find_named(pattern.match)]), ends)) > 0
@@ -170,10 +171,10 @@ def _find_other_work(trace: Trace, ends: Ints) -> Mask:
 
 
 def _from_loader(trace: Trace) -> Steps | None:
-    """Take each batch of a loader where nothing is updated: from its fetch to the next one.
+    """In a trace without optimizer, use each batch of a loader as a step: from its fetch to the next.
 
-    What a loop fetches last, to find that there is no more, is no batch: it holds no operator, and what follows is not what
-    follows other batches. A batch that has come before it was asked for holds none, either.
+    The last fetch of a loop, which finds no more data, is no batch: it holds no operator, and the work after it differs
+    from that after other batches. A batch that was ready before its request holds no operator, either.
     """
     is_fetch = trace.is_host & trace.find_named(LOADER.match)
     if is_fetch.sum() < 2 or (trace.is_host_work & trace.find_named(OPTIMIZER_STEP.match)).any():
@@ -194,21 +195,21 @@ def _from_loader(trace: Trace) -> Steps | None:
 
 
 def _pick_busiest(trace: Trace, mask: Mask) -> tuple[Ints, int]:
-    """Return the slices of the track that has most of those for which a mask holds, one after the other, and the track."""
+    """Return the non-overlapping slices of the track with the most slices in the mask, and that track."""
     rows = trace.sort(mask)
     track = int(np.bincount(trace.lanes.track[rows]).argmax())
     return _take_apart(trace, rows[trace.lanes.track[rows] == track]), track
 
 
 def _take_apart(trace: Trace, rows: Ints) -> Ints:
-    """Return slices by start without those that begin before an earlier one has ended."""
+    """Return slices sorted by start, without those that begin before an earlier slice has ended."""
     ends = np.maximum.accumulate(trace.end_ns[rows])
     found: Ints = rows[np.append(np.full(min(len(rows), 1), True), trace.start_ns[rows][1:] >= ends[:-1])]
     return found
 
 
 def _from_annotation(trace: Trace) -> Steps | None:
-    """Take the annotation that repeats, on one thread, and covers most of the time; its name without digits counts."""
+    """Use an annotation that repeats on one thread and covers most of the time; digits in its name are ignored."""
     rows = trace.sort((trace.kind == Kind.ANNOTATION) & ~trace.find_named(LOADER.match))
     if len(rows) < _LEAST_REPEATS:
         return None
@@ -261,7 +262,7 @@ def _from_choice(trace: Trace, chosen: str) -> Steps:
 
 
 def _between(trace: Trace, starts: Ints, told: _Told, thread: int) -> Steps:
-    """Return the steps from each start to the next; the last one ends with the work of the trace."""
+    """Return the steps from each start to the next; the last step ends with the trace's work."""
     work = trace.is_host if trace.is_host.any() else trace.is_device_work
     ends = np.append(starts[1:], max(int(trace.end_ns[work].max()), int(starts[-1]) + 1))
     return _make(starts, ends, told, thread)
@@ -274,13 +275,13 @@ def _whole(trace: Trace) -> Steps:
 
 
 def _make(start: Ints, end: Ints, told: _Told, thread: int = -1, number: Ints | None = None) -> Steps:
-    """Make steps; only marked ones have a number of their own."""
+    """Make steps; only marked steps have their own numbers."""
     numbers = (np.arange(1, len(start) + 1) if number is None else number).astype(np.int64)
     return Steps(numbers, start, end, start, end, told.by, told.confidence_frac, number is not None, thread)
 
 
 def _add_device_work(trace: Trace, steps: Steps) -> Steps:
-    """Let each step end with the last device work launched from inside it, and drop last ones that were cut off."""
+    """Extend each step to the end of the last device work that it launched, and drop last steps that were cut off."""
     last = np.full(len(steps), np.iinfo(np.int64).min)
     launched = np.zeros(len(steps), np.int64)
     for device in trace.find(trace.is_device_work):
@@ -296,9 +297,9 @@ def _add_device_work(trace: Trace, steps: Steps) -> Steps:
 
 
 def _drop_cut_off(steps: Steps, launched: Ints) -> Steps:
-    """Drop the steps behind the last one that launched device work, and that one where it launched too little.
+    """Drop the steps after the last step that launched device work, and that step too if it launched too little.
 
-    Without device work all steps are kept: nothing tells then whether one is whole.
+    Without device work all steps are kept, because nothing shows whether a step is complete.
     """
     busy = np.flatnonzero(launched)
     if not len(busy):

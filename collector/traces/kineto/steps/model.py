@@ -1,4 +1,4 @@
-"""The steps and phases of a trace, the names that mark them, and what a reader must know of how they were found."""
+"""The steps and phases of a trace, the names that mark them, and the notes on how they were found."""
 
 from __future__ import annotations
 
@@ -18,19 +18,20 @@ OPTIMIZER_STEP = re.compile(r"Optimizer\.step")
 BACKWARD = re.compile(r"autograd::engine::evaluate_function|torch::autograd::|\w+Backward\d*$")
 MANY_PER_STEP = 2
 CUT_OFF_SHARE = 0.8
-"""A last step that launched fewer device events than this share of the one before is a part of one, and is left out.
+"""A last step with fewer device events than this share of the previous step's is incomplete, and is left out.
 
-A count, as torch-tb-profiler has it: an outlier makes the step before longer, but launches no more work.
+A count is compared, as in torch-tb-profiler: an outlier makes the previous step longer, but launches no more work.
 """
 
 
 @dataclass(frozen=True)
 class Steps:
-    """Steps in time order, without overlap. `host_*` is what the host's marker covers; `start_ns`, `end_ns` the step.
+    """Steps in time order, without overlap. `host_*` are the bounds of the host's marker; `start_ns`, `end_ns` those of
+    the step.
 
-    `cut_off` are the numbers of last steps that are incomplete, and are not among the steps. `thread` is the track of the
-    training thread, -1 if none is known. `own` is how many steps the trace itself tells where others were chosen by hand,
-    0 for none, None where none were chosen.
+    `cut_off` are the numbers of incomplete last steps, which are left out. `thread` is the track of the training
+    thread, -1 if unknown. If steps were chosen by hand, `own` is the number of steps that the trace itself marks, 0 for
+    none; otherwise None.
     """
 
     number: Ints
@@ -49,14 +50,15 @@ class Steps:
         return len(self.number)
 
     def locate(self, times_ns: Ints, host: bool = True) -> Ints:
-        """Return the row of the step that each time lies in, -1 for none."""
+        """Return the row of the step at each time, -1 for none."""
         starts, ends = (self.host_start_ns, self.host_end_ns) if host else (self.start_ns, self.end_ns)
         return locate(starts, ends, times_ns)
 
 
 @dataclass(frozen=True)
 class Phases:
-    """Stretches in time order, without a hole within a step. `step` is the row in `Steps`, `phase` in PHASE_NAMES."""
+    """Stretches in time order, without gaps within a step. `step` is the row in `Steps`, `phase` the index in
+    PHASE_NAMES."""
 
     step: Ints
     phase: Ints
@@ -74,7 +76,7 @@ class Phases:
 
 
 def locate(starts: Ints, ends: Ints, times_ns: Ints) -> Ints:
-    """Return the row of the stretch that each time lies in, -1 for none. Stretches are in time order, without overlap."""
+    """Return the row of the stretch at each time, -1 for none. Stretches are in time order, without overlap."""
     if not len(starts):
         return np.full(len(times_ns), -1, np.int64)
     row = np.searchsorted(starts, times_ns, side="right") - 1
@@ -82,7 +84,7 @@ def locate(starts: Ints, ends: Ints, times_ns: Ints) -> Ints:
 
 
 def describe_steps(steps: Steps) -> list[Warn]:
-    """Return what a reader must know of how the steps were found."""
+    """Return warnings on how the steps were found."""
     warnings = []
     if steps.how == "whole":
         text = (

@@ -1,11 +1,11 @@
-"""Tell the phases of a step from what the training thread was doing.
+"""Derive the phases of a step from the training thread's work.
 
-Loader, backward and optimizer leave marks in a trace. What lies between two marks follows from the marks on both
-sides, as the declaration of the phases says; a trace without any mark is all forward. All time of the training thread
-in the loader is data wait, also while the device still works on the step: a faster loader saves so much at most.
+Loader, backward and optimizer leave marks in a trace. The time between two marks gets its phase from the marks on both
+sides, as declared with the phases; a trace without any mark is all forward. All time of the training thread in the
+loader is data wait, even while the device still works on the step: a faster loader saves at most this time.
 
-When the host has left a step, the device may still be at work on it. What the host does then belongs to the next step,
-so the phases are those of the device (`async_device_phases.py`).
+After the host has left a step, the device may still work on it. The host's work then belongs to the next step, so the
+phases are those of the device (`async_device_phases.py`).
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from collector.traces.kineto.classify.trace import Trace
 from collector.traces.kineto.steps.model import BACKWARD, LOADER, OPTIMIZER, Phases, Steps, locate
 
 LONGEST_PAUSE_NS = 1_000_000
-"""For so long a thread may prepare the parameter update without a call that the trace knows."""
+"""The longest time in which a thread may prepare the parameter update without a recorded call."""
 _PREPARATION = frozenset({"copy", "memory", "random"})
 
 Span = tuple[int, int, str]
 
 
 class _Times(NamedTuple):
-    """Stretches of time by their start. `reached` is the latest end of each and those before it."""
+    """Stretches of time sorted by start. `reached` is the latest end up to each stretch."""
 
     starts: Ints
     ends: Ints
@@ -40,9 +40,10 @@ class _Times(NamedTuple):
 
 @dataclass(frozen=True)
 class _Marks:
-    """Sorted times of what phases are found by. `calls` are all operators and runtime calls of the training thread.
+    """Sorted times of the marks of phases. `calls` are all operators and runtime calls of the training thread.
 
-    `busy` is when anything ran in a trace that only infers, which has neither a backward nor an optimizer; else None.
+    In an inference trace, which has neither a backward nor an optimizer, `busy` is the time in which anything ran; else
+    None.
     """
 
     loader: _Times
@@ -54,7 +55,7 @@ class _Marks:
 
 
 def find_phases(trace: Trace, steps: Steps) -> Phases:
-    """Tell the phases of every step; within a step they leave no hole."""
+    """Return the phases of every step; they leave no gap within a step."""
     marks = _find_marks(trace, steps)
     found = _tell(marks, steps.start_ns, steps.end_ns)
     if (steps.end_ns > steps.host_end_ns).any():
@@ -63,7 +64,7 @@ def find_phases(trace: Trace, steps: Steps) -> Phases:
 
 
 def _tell(marks: _Marks, starts: Ints, ends: Ints) -> Phases:
-    """Tell the phases of some stretches, as the host shows them."""
+    """Return the phases of some stretches, by the host's work."""
     rows: list[tuple[int, int, int, int]] = []
     for row, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
         known = sorted(_clip_marks(marks, start, end))
@@ -99,7 +100,7 @@ def _find_marks(trace: Trace, steps: Steps) -> _Marks:
 
 
 def find_thread(trace: Trace, steps: Steps) -> int:
-    """Return the track of the training thread: of the steps, or else the busiest; -1 for none."""
+    """Return the track of the training thread: that of the steps, or else the busiest; -1 for none."""
     if steps.thread >= 0:
         return steps.thread
     rows = np.flatnonzero(trace.is_any(Kind.OPERATOR, Kind.ANNOTATION))
@@ -118,7 +119,8 @@ def _times(trace: Trace, mask: Mask) -> _Times:
 
 
 def _clip_marks(marks: _Marks, start: int, end: int) -> list[Span]:
-    """Return the marked stretches of one step, without overlap: loader and optimizer first, backward between them."""
+    """Return the marked stretches of one step, without overlap: loader and optimizer take precedence, backward fills in
+    between."""
     known: list[Span] = []
     for phase, times in (("data_wait", marks.loader), ("optimizer", marks.optimizer)):
         for first, last in _clip(times, start, end):
@@ -136,8 +138,8 @@ def _clip_marks(marks: _Marks, start: int, end: int) -> list[Span]:
 
 
 def _clip(times: _Times, start: int, end: int) -> list[tuple[int, int]]:
-    """Return the parts of the marks that lie inside a step, also of one that began before it: a step starts when the device
-    has done the work of the last one, and the host may be ahead of that."""
+    """Return the marks clipped to a step, including marks that began earlier. A step starts when the device has
+    finished the previous step, and the host may be ahead of that."""
     first = int(np.searchsorted(times.reached, start, side="right"))
     chosen = slice(first, int(np.searchsorted(times.starts, end)))
     pairs = zip(times.starts[chosen].tolist(), times.ends[chosen].tolist(), strict=True)
@@ -156,7 +158,7 @@ def _fill(known: list[Span], start: int, end: int, marks: _Marks) -> Iterator[Sp
 
 
 def _name_hole(start: int, end: int, before: str, after: str, marks: _Marks) -> Iterator[Span]:
-    """Name the time between two marks; "" stands for the edge of the step."""
+    """Yield the phases of the time between two marks; "" stands for the edge of the step."""
     if marks.busy is not None and after == "data_wait":
         yield from _part_inference(start, end, before, marks)
     elif after == "data_wait":
@@ -176,7 +178,7 @@ def _name_hole(start: int, end: int, before: str, after: str, marks: _Marks) -> 
 
 
 def _part_inference(start: int, end: int, before: str, marks: _Marks) -> Iterator[Span]:
-    """Part the time between two batches of a trace that only infers: host or device work on a batch, and pauses."""
+    """Divide the time between two batches of an inference trace into host or device work on a batch, and pauses."""
     busy = marks.busy or marks.calls
     at = int(np.searchsorted(marks.work, start))
     begin = int(marks.work[at]) if at < len(marks.work) and marks.work[at] < end else end
@@ -188,7 +190,7 @@ def _part_inference(start: int, end: int, before: str, marks: _Marks) -> Iterato
 
 
 def _part_idle(start: int, end: int, calls: _Times, phase: str) -> Iterator[Span]:
-    """Part some time of a phase from the long stretches in which nothing runs."""
+    """Separate a phase's time from long stretches in which nothing runs."""
     inside = slice(int(np.searchsorted(calls.reached, start, side="right")), int(np.searchsorted(calls.starts, end)))
     lows = np.append(start, calls.reached[inside])
     highs = np.append(calls.starts[inside], end)
@@ -206,10 +208,10 @@ _BY_DEVICE = tuple(PHASE_NAMES.index(name) for name in ("h2d", "forward", "backw
 
 
 def follow_device(trace: Trace, steps: Steps, phases: Phases, host: Phases) -> Phases:
-    """Give the tail of a step that lies behind its host span the phases of the work that the device has left.
+    """Give the end of a step after its host span the phases of the remaining device work.
 
-    `host` are the phases of the host spans. Work belongs to the phase that it was launched in, and so does the time
-    that the device is idle before it.
+    `host` are the phases of the host spans. Device work has the phase in which it was launched, and so does the
+    device's idle time before it.
     """
     work = _list_work(trace, steps, host)
     rows: list[tuple[int, int, int, int]] = []
@@ -227,7 +229,7 @@ def follow_device(trace: Trace, steps: Steps, phases: Phases, host: Phases) -> P
 
 @dataclass(frozen=True)
 class _Work:
-    """Device work by step and start: until when all work so far reaches, and the phase that it was launched in."""
+    """Device work sorted by step and start: the latest end so far, and the phase in which it was launched."""
 
     step: Ints
     end_ns: Ints
@@ -256,7 +258,7 @@ def _list_work(trace: Trace, steps: Steps, host: Phases) -> _Work:
 
 
 def _follow(work: _Work, start: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """Yield start, end and phase of the stretches between two times, without a hole."""
+    """Yield start, end and phase of the stretches between two times, without a gap."""
     reached = np.clip(np.maximum.accumulate(work.end_ns), start, end) if len(work.end_ns) else work.end_ns
     adds = np.flatnonzero(np.diff(reached, prepend=start) > 0)
     codes = np.append(work.phase[adds], _TAIL)
@@ -274,11 +276,11 @@ _WAIT = PHASE_PLACES["data_wait"]
 
 
 def expose_communication(trace: Trace, steps: Steps, phases: Phases) -> Phases:
-    """Give to the phase `communication` the time of a step in which a collective ran and nothing hid it.
+    """Give the phase `communication` the time of a step in which a collective ran without other work to hide it.
 
-    On a device that is a collective without a kernel or a memset beside it; on the host, a collective that holds the
-    training thread, or that no operator on any thread runs beside. It is taken from the phase that the thread was in, so the phases still sum to the step; waiting
-    for data stays waiting for data.
+    On a device, this is a collective without a kernel or a memset beside it. On the host, it is a collective that
+    blocks the training thread, or that runs without an operator on any thread. The time is taken from the thread's
+    phase, so the phases still sum to the step; data wait stays data wait.
     """
     exposed = _find_on_device(trace) | _find_on_host(trace, steps)
     if not len(exposed.starts) or not len(phases.start_ns):
@@ -297,7 +299,8 @@ def expose_communication(trace: Trace, steps: Steps, phases: Phases) -> Phases:
 
 
 def sum_communication(trace: Trace, steps: Steps) -> Ints | None:
-    """Return the time of each step in which a collective ran, hidden or not; None for a trace without one."""
+    """Return the time in ns of each step in which a collective ran, hidden or not; None for a trace without
+    collectives."""
     both = _unite(trace, trace.is_any(Kind.COLLECTIVE, Kind.COMMUNICATION))
     if not len(both.starts):
         return None

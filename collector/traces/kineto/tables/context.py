@@ -1,4 +1,4 @@
-"""What every table is built from: a trace with its steps, phases and time base, and rows as batches and columns."""
+"""The input of every table: a trace with its steps, phases and time base, and helpers for batches and columns."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Reading:
 
     @cached_property
     def step_row(self) -> Ints:
-        """The row in `steps` of each slice, -1 for none: of the launch, for device work that is linked to one."""
+        """The row in `steps` of each slice, -1 for none; device work uses the row of its launch, if linked."""
         trace, steps = self.trace, self.steps
 
         def find(rows: slice) -> Ints:
@@ -44,7 +44,7 @@ class Reading:
         return trace.log.scratch.compute(len(trace.columns), find)
 
     def number_steps(self, rows: Ints) -> pa.Array:
-        """Return the step numbers of rows of `steps`, null for what is no step."""
+        """Return the step numbers of rows of `steps`, null for a row that is no step."""
         return from_numbers(np.append(self.steps.number, 0)[rows], rows < 0)
 
     def to_run(self, times_ns: Ints) -> Ints:
@@ -55,15 +55,15 @@ BATCH_ROWS = 1 << 17
 
 
 class Texts(Protocol):
-    """What has a text, or None, for a number."""
+    """A mapping from a number to a text or None."""
 
     def __getitem__(self, number: int, /) -> str | None: ...
 
 
 def encode(codes: Ints, texts: Texts) -> pa.DictionaryArray:
-    """Return a dictionary column from numbers into `texts`; a negative number and a None text are null.
+    """Return a dictionary column for numbers into `texts`; a negative number and a None text are null.
 
-    Only texts that occur get into the dictionary.
+    The dictionary contains only texts that occur.
     """
     used, compact = compress(codes)
     picked = [texts[code] if code >= 0 else None for code in used.tolist()]
@@ -75,20 +75,20 @@ def encode(codes: Ints, texts: Texts) -> pa.DictionaryArray:
 
 
 def clean(text: str) -> str:
-    """Return a text that UTF-8 can hold."""
+    """Return the text with "?" in place of characters that UTF-8 cannot hold."""
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def nullable(values: Ints, absent: Mask | None = None) -> pa.Array:
-    """Return integers where negative ones, or those marked absent, are null."""
+    """Return integers with null for negative values, or for those marked absent."""
     return from_numbers(values, values < 0 if absent is None else absent)
 
 
 def split_batches(step_row: Ints, name: Ints, names: int, scratch: Scratch, size: int = BATCH_ROWS) -> Iterator[Ints]:
-    """Yield the places of rows in batches of whole steps, in order. A step that is too long is cut between two names.
+    """Yield the row indices in batches of whole steps, in order. A step that is too long is cut between two names.
 
-    So no sum goes across two batches.
-    `names` is the number of names, `size` about how many rows a batch has.
+    So no sum extends over two batches. `names` is the number of names, `size` the approximate number of rows in a
+    batch.
     """
     keys = _find_keys(step_row, name, names, scratch, size)
     order = scratch.sort(keys, scratch.numbers(len(keys)))
@@ -105,7 +105,7 @@ def split_batches(step_row: Ints, name: Ints, names: int, scratch: Scratch, size
 
 
 def _find_keys(step_row: Ints, name: Ints, names: int, scratch: Scratch, size: int) -> Ints:
-    """Return what tells the rows of two batches apart: the step, with the name where a step is too long for one."""
+    """Return keys that separate the rows of two batches: the step, with the name if a step is too long for one batch."""
     counts = np.zeros(int(step_row.max(initial=-1)) + 2, np.int64)
     for rows in scratch.blocks(len(step_row)):
         counts += np.bincount(step_row[rows] + 1, minlength=len(counts))
@@ -115,5 +115,5 @@ def _find_keys(step_row: Ints, name: Ints, names: int, scratch: Scratch, size: i
 
 
 def find_place(values: Ints, order: Ints, value: int) -> int:
-    """Return the first place in an order of rows whose value is at least this."""
+    """Return the first position in an order of rows whose value is at least `value`."""
     return bisect_left(range(len(order)), value, key=lambda place: values[order[place]])

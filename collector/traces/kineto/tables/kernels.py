@@ -1,4 +1,4 @@
-"""Sum device work into the table of kernels, and list collectives with what they moved."""
+"""Sum device work into the table of kernels, and list collectives with their message sizes."""
 
 from __future__ import annotations
 
@@ -70,9 +70,9 @@ def _build_kernels(reading: Reading, launches: _Launches, rows: Ints) -> pa.Tabl
 
 
 class _Launches:
-    """How kernels were launched, by the number of their arguments; `tensor` says which names use tensor cores.
+    """The launch data of kernels by argument number; `tensor` marks names that use tensor cores.
 
-    `shape` numbers what is shown of a launch, so that kernels which differ in nothing else are one row.
+    `shape` numbers the displayed launch data, so that kernels with the same data share a row.
     """
 
     def __init__(self, reading: Reading) -> None:
@@ -106,14 +106,14 @@ def _number_shapes(reading: Reading) -> Ints:
 
 _SPAN_PREFIXES = ("nccl:", "gloo:", "rccl:", "xccl:", "mpi:", "ucc:")
 _ALL_RANKS = "0"
-"""The name that torch gives to the group of all ranks."""
+"""torch's name for the group of all ranks."""
 _NUMBER = re.compile(r"\d{1,9}")
 _MOST_SHOWN = 4
 _LONGEST_LIST = 10_000
 
 
 def build_collectives(reading: Reading) -> pa.Table:
-    """Build the table `collectives`: one row per kernel of a collective, or per host span where there is no kernel."""
+    """Build the table `collectives`: one row per kernel of a collective, or per host span if there is no kernel."""
     trace = reading.trace
     rows = trace.sort(trace.is_any(Kind.COLLECTIVE, Kind.COMMUNICATION))
     if not len(rows):
@@ -138,9 +138,9 @@ def build_collectives(reading: Reading) -> pa.Table:
 
 
 def _name_groups(trace: Trace, args: Ints) -> list[str]:
-    """Name the groups as the trace does, but for that of all ranks with their ranks.
+    """Return the names of the groups in the trace, extended by their ranks except for the group of all ranks.
 
-    Groups that part the job, such as those of tensor parallelism, may have one name on all ranks (`split_group`).
+    Groups that divide the job, such as those of tensor parallelism, may have one name on all ranks (`split_group`).
     """
     names = trace.arguments.texts("Process Group Name", "Comms Id")
     members = trace.arguments.texts("Process Group Ranks")
@@ -156,7 +156,8 @@ def _name_group(name: str, ranks: str) -> str:
 
 
 def _number_in_group(groups: list[str], sequences: list[int]) -> list[int]:
-    """Return the numbers that the library gave the calls of a group, else how many of it came before in the trace."""
+    """Return the library's sequence numbers of calls in their group, or else the count of the group's earlier calls in
+    the trace."""
     untold = {name for name, sequence in zip(groups, sequences, strict=True) if sequence < 0}
     twice = Counter(pair for pair in zip(groups, sequences, strict=True) if pair[0] not in untold)
     untold |= {name for (name, _), count in twice.items() if count > 1}
@@ -169,9 +170,9 @@ def _number_in_group(groups: list[str], sequences: list[int]) -> list[int]:
 
 
 class _Messages:
-    """The collectives in some rows: kernels of collectives, or host spans. Every list has one entry for each.
+    """The collectives in some rows: kernels of collectives, or host spans. Every list has one entry per row.
 
-    Newer traces tell of each kernel what it moved; older ones have the shapes of the host span that launched it.
+    Newer traces record each kernel's message size; older traces have the shapes of the host span that launched it.
     """
 
     def __init__(self, trace: Trace, rows: Ints) -> None:
@@ -189,9 +190,9 @@ class _Messages:
         self._dims, self._types = arguments.texts("Input Dims", "Input dims"), arguments.texts("Input type")
 
     def sizes(self) -> Ints:
-        """Return the bytes of each message, -1 where they are not known.
+        """Return the bytes of each message, -1 if unknown.
 
-        That of a gather is what every rank has in the end, that of a scatter what it had before, as bandwidths count them.
+        The size of a gather is each rank's final data, that of a scatter the initial data, as bandwidths are computed.
         """
         elements = np.maximum(*(self._first(values) for values in self._elements))
         found = []
@@ -201,7 +202,7 @@ class _Messages:
         return np.array(found, np.int64)
 
     def _first(self, values: Ints) -> Ints:
-        """Return the first value that the row or a host call around it has, -1 for none."""
+        """Return for each row the first known value of the row and the host calls around it, -1 for none."""
         found = np.full(len(self._rows), -1, np.int64)
         for rows in reversed(self._around):
             own = np.where(rows >= 0, values[self._trace.columns.args[rows]], -1)
@@ -212,7 +213,8 @@ class _Messages:
         return (int(rows[row]) for rows in self._around if rows[row] >= 0)
 
     def _name(self, row: int) -> str:
-        """Name it after the host span: an all-to-all sends and receives, so its kernel says something else."""
+        """Return the collective's name from the host span: an all-to-all sends and receives, so its kernel has another
+        name."""
         names = [self._trace.names[self._trace.columns.name[around]] for around in self._list_around(row)]
         for name in names:
             found = find_collective(name)

@@ -1,4 +1,4 @@
-"""Build the table of memory events, each with the operator that ran at that moment and the tensor that the block holds."""
+"""Build the table of memory events, each with the operator running at that time and the tensor in the block."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _CPU = 0
 _HOST = -1
 _MOST_BYTES = 1 << 60
 GRANULE_BYTES = 512
-"""The caching allocator of a device rounds blocks up to a multiple of it."""
+"""A device's caching allocator rounds blocks up to a multiple of this."""
 _TYPES = {
     "0": "uint8", "1": "int8", "2": "int16", "3": "int32", "4": "int64", "5": "float16", "6": "float32", "7": "float64",
     "8": "complex32", "9": "complex64", "11": "bool", "15": "bfloat16", "unsigned char": "uint8", "signed char": "int8",
@@ -34,16 +34,16 @@ _TYPES = {
     "c10::complex<float>": "complex64", "c10::BFloat16": "bfloat16",
     "c10::Float8_e4m3fn": "float8_e4m3fn", "c10::Float8_e5m2": "float8_e5m2",
 }  # fmt: skip
-"""The name in Python, by the number or the name that a trace has for it."""
+"""The Python name of a dtype, by its number or name in a trace."""
 _MADE_BY_SIZE = {"aten::empty": (0, 1), "aten::empty_strided": (0, 2)}
-"""Where these operators have size and type among their arguments."""
+"""The argument positions of size and type in these operators."""
 
 Tensor = tuple[str, str]
 
 
 @dataclass(frozen=True)
 class Memory:
-    """The allocator's events in time order: the fields of the log, and what was worked out of them."""
+    """The allocator's events in time order: the fields of the log, and derived columns."""
 
     fields: dict[str, Ints]
     device: Ints
@@ -108,7 +108,7 @@ def find_devices(memory: dict[str, Ints]) -> Ints:
 
 
 def _sum_allocated(memory: dict[str, Ints], device: Ints) -> Ints:
-    """Return what is allocated after each event; old files only have the changes, so those are summed per device."""
+    """Return the allocated bytes after each event; old files hold only the changes, which are summed per device."""
     change = np.clip(np.where(memory["change"] == ABSENT, NO_ID, memory["change"]), -_MOST_BYTES, _MOST_BYTES)
     allocated = memory["allocated"].copy()
     for number in np.unique(device).tolist():
@@ -123,12 +123,12 @@ def _sum_allocated(memory: dict[str, Ints], device: Ints) -> Ints:
 
 
 def _overflows(values: Ints) -> bool:
-    """Say whether sums of the values may not fit 64 bits, as only broken files have them."""
+    """Return whether sums of the values may exceed 64 bits, as in broken files only."""
     return bool(np.abs(values.astype(np.float64)).sum() > _MOST_BYTES)
 
 
 class _Moments:
-    """Looks up moments. `threads` are those that will be asked for, numbered as the log does."""
+    """Finds the slice at a moment. `threads` are the threads to search, numbered as in the log."""
 
     def __init__(self, trace: Trace, threads: Ints) -> None:
         self._trace = trace
@@ -137,15 +137,15 @@ class _Moments:
             self._rows[thread] = self._sort(thread)
 
     def _sort(self, thread: int) -> Ints:
-        """Return the host work of a thread by start, the longer first."""
+        """Return the host work of a thread sorted by start, longer slices first."""
         trace = self._trace
         mine = trace.log.scratch.where(trace.is_host_work & (trace.columns.thread == thread))
         return trace.log.scratch.sort(trace.start_ns, mine, lambda rows: (-trace.columns.duration_ns[rows],))
 
     def find(self, times_ns: Ints, threads: Ints) -> Ints:
-        """Return for each moment the innermost slice of host work around it on its thread, -1 for none.
+        """Return for each moment the innermost host slice around it on its thread, -1 for none.
 
-        Times are in the file's own base.
+        Times are relative to the file's own base.
         """
         found = np.full(len(times_ns), -1, np.int64)
         for thread in np.unique(threads).tolist():
@@ -154,7 +154,7 @@ class _Moments:
         return found
 
     def _find_around(self, rows: Ints, times_ns: Ints) -> Ints:
-        """Climb from the last slice that began before each moment to the first owner that has not ended by then."""
+        """Climb from the last slice that began before each moment to the first owner that has not ended by the moment."""
         trace = self._trace
         if not len(rows):
             return np.full(len(times_ns), -1, np.int64)
@@ -173,10 +173,10 @@ class _Moments:
 
 
 class _Tensors:
-    """Finds shape and type of the tensors for which blocks were taken.
+    """Finds shape and type of the tensors in allocated blocks.
 
-    A trace records no tensor with an allocation. But the operator around it bears its arguments, and what comes of them
-    is believed only if it is as large as the block.
+    A trace records no tensor with an allocation. But the operator around it has arguments, and a tensor derived from
+    them is accepted only if it is as large as the block.
     """
 
     def __init__(self, trace: Trace) -> None:
@@ -187,7 +187,7 @@ class _Tensors:
         self._find = lru_cache(1 << 14)(self._guess)
 
     def describe(self, rows: Ints, sizes: Ints) -> list[Tensor | None]:
-        """Return what blocks of some sizes hold that the slices in `rows` took; None for what is not told."""
+        """Return the tensors in the blocks allocated by the slices in `rows`; None if unknown."""
         columns = self._trace.columns
         safe = np.maximum(rows, 0)
         taken = ((rows >= 0) & (sizes > 0)).tolist()
@@ -205,7 +205,7 @@ class _Tensors:
 
 
 def _find_tensor(name: str, call: Call) -> tuple[Shape, str] | None:
-    """Return shape and type of what an operator makes, None where its arguments do not tell."""
+    """Return shape and type of an operator's result, None if its arguments are not sufficient."""
     if name in _MADE_BY_SIZE:
         at, of = _MADE_BY_SIZE[name]
         shape, code = call.integers(at), next(iter(call.values[of : of + 1]), "") or "6"
@@ -218,7 +218,7 @@ def _find_tensor(name: str, call: Call) -> tuple[Shape, str] | None:
 
 
 def _combine(name: str, shapes: list[Shape]) -> Shape | None:
-    """Return the shape that comes of those of the inputs: of a product of matrices, or of all inputs spread out."""
+    """Return the shape of the result from the inputs' shapes: a matrix product's, or the broadcast shape."""
     if name in ("aten::mm", "aten::bmm", "aten::addmm", "aten::baddbmm"):
         return (*shapes[-2][:-1], shapes[-1][-1]) if len(shapes) > 1 else None
     return broadcast(shapes) if shapes else None

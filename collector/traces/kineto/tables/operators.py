@@ -1,4 +1,5 @@
-"""Sum operators into their table, so that sums count nothing twice. Annotations only name what operators do, and are slices only."""
+"""Sum operators into their table, without counting anything twice. Annotations only name the work of operators, and are
+slices only."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ from collector.traces.kineto.tables.context import Reading, encode, split_batche
 
 @dataclass(frozen=True)
 class Calls:
-    """`rows` are the slices of operators in order; `up` is the place in `rows` of the call around each, -1 for none."""
+    """`rows` are the slices of operators in order; `up` is the index in `rows` of the call around each, -1 for none."""
 
     rows: Ints
     up: Ints
@@ -43,11 +44,11 @@ class Calls:
         return len(self.rows)
 
     def place(self, rows: Ints) -> Ints:
-        """Return the places in `rows` of slices that are operators."""
+        """Return the indices in `rows` of slices that are operators."""
         return np.searchsorted(self.rows, rows)
 
     def find_around(self, wanted: Mask, block: slice) -> Ints:
-        """Return the place of the nearest wanted call around each call of a block, -1 for none."""
+        """Return the index of the nearest wanted call around each call of a block, -1 for none."""
         found = self.up[block].copy()
         rest = np.flatnonzero(found >= 0)
         while len(rest):
@@ -59,9 +60,9 @@ class Calls:
 
 @dataclass(frozen=True)
 class CallSums:
-    """What is known of each call, in the order of `calls.rows`.
+    """The figures of each call, in the order of `calls.rows`.
 
-    Operations and least bytes are NaN where unknown, and without those of the calls inside of a call.
+    Operations and least bytes are NaN if unknown, and exclude those of nested calls.
     """
 
     calls: Calls
@@ -84,7 +85,7 @@ def sum_calls(reading: Reading) -> CallSums:
 
 
 def _sum_device(trace: Trace, calls: Calls) -> tuple[Ints, Ints]:
-    """Return for each call the device time that it launched itself, and that with what it called."""
+    """Return for each call the time of the device work that it launched itself, and the time including nested calls."""
     own, whole = (trace.log.scratch.array(len(calls), 0) for _ in range(2))
     for device in trace.find(trace.is_device_work):
         operator = trace.links.operator[device]
@@ -99,7 +100,7 @@ def _sum_device(trace: Trace, calls: Calls) -> tuple[Ints, Ints]:
 
 
 def _clear_nested(trace: Trace, name: Ints, calls: Calls, whole: Ints) -> None:
-    """Take the device time from calls that stand inside a call of the same name, which holds theirs already."""
+    """Set the device time of calls inside a call of the same name to 0, because the outer call includes it already."""
     for block in trace.log.scratch.blocks(len(calls)):
         rest = np.flatnonzero(calls.up[block] >= 0) + block.start
         above = calls.up[rest]
@@ -111,9 +112,9 @@ def _clear_nested(trace: Trace, name: Ints, calls: Calls, whole: Ints) -> None:
 
 
 def _sum_self(trace: Trace, calls: Calls) -> Ints:
-    """Return the host time of each call without the operators and runtime calls directly inside it.
+    """Return the host time of each call without its direct nested operators and runtime calls.
 
-    Runtime calls count as callees, as in PyTorch from 1.8 on.
+    Runtime calls are callees, as in PyTorch from 1.8 on.
     """
     scratch, duration_ns = trace.log.scratch, trace.columns.duration_ns
     taken = scratch.array(len(calls), 0)
@@ -125,9 +126,9 @@ def _sum_self(trace: Trace, calls: Calls) -> Ints:
 
 
 def _sum_work(trace: Trace, calls: Calls) -> tuple[Floats, Floats]:
-    """Return operations and least bytes of each call without those of the calls inside it.
+    """Return operations and least bytes of each call without those of nested calls.
 
-    aten::linear calls aten::addmm, and both have a formula: the work is the inner one's, and 0 is left of the outer.
+    aten::linear calls aten::addmm, and both have a formula: the inner call gets the work, and the outer call 0.
     """
     work = _estimate_calls(trace, calls)
     inner = [trace.log.scratch.floats(len(calls)) for _ in range(2)]
@@ -146,7 +147,7 @@ def _sum_work(trace: Trace, calls: Calls) -> tuple[Floats, Floats]:
 
 
 def _estimate_calls(trace: Trace, calls: Calls) -> tuple[Floats, Floats]:
-    """Estimate each call, once per different name and arguments."""
+    """Estimate each call's operations and least bytes, once per distinct name and arguments."""
     flops, moved = (trace.log.scratch.floats(len(calls), np.nan) for _ in range(2))
     has_formula = trace.find_named(find_formula) & (trace.kind == Kind.OPERATOR)
     estimates = _Estimates(trace)
@@ -163,7 +164,8 @@ def _estimate_calls(trace: Trace, calls: Calls) -> tuple[Floats, Floats]:
 
 
 class _Estimates(dict[int, tuple[float, float]]):
-    """Operations and least bytes by name and arguments, the number of a name being counted in steps of `width`."""
+    """Operations and least bytes by name and arguments; the key is the name's number times `width` plus the arguments'
+    number."""
 
     def __init__(self, trace: Trace) -> None:
         super().__init__()
@@ -181,7 +183,7 @@ class _Estimates(dict[int, tuple[float, float]]):
 
 LAUNCHED_BY_NONE = f"{NO_OPERATOR}: launched outside of all)"
 LAUNCH_NOT_RECORDED = f"{NO_OPERATOR}: launched before the trace began)"
-"""Rows for device work that stands in no operator. They count no call."""
+"""The names of rows for device work outside every operator. They have no calls."""
 
 
 _Numbered = tuple[Ints, list[str]]
@@ -238,7 +240,7 @@ def _build_batch(reading: Reading, sums: CallSums, texts: list[_Numbered], place
 
 
 def _total_known(values: Floats, groups: Ints, count: int) -> pa.Array:
-    """Return the sum of each group, null for one of which nothing is known."""
+    """Return the sum of the known values in each group, null for a group without any."""
     known = ~np.isnan(values)
     sums = np.bincount(groups[known], weights=values[known], minlength=count)
     return from_numbers(sums, np.bincount(groups[known], minlength=count) == 0)
@@ -251,7 +253,7 @@ def _find_families(reading: Reading, name: Ints) -> pa.DictionaryArray:
 
 
 def _build_unowned(reading: Reading) -> pa.Table:
-    """Build the rows of device work that no operator launched, so that operators hold all the work of the devices."""
+    """Build the rows of device work that no operator launched, so that the table includes all device work."""
     trace = reading.trace
     sums: dict[tuple[int, str], int] = defaultdict(int)
     for device in trace.find(trace.is_device_work):
@@ -280,7 +282,7 @@ def _build_unowned(reading: Reading) -> pa.Table:
 
 
 def _number_texts(texts: list[str | None]) -> _Numbered:
-    """Number the different texts of arguments. Return the number for each arguments, and the texts."""
+    """Number the distinct texts of arguments. Return the number for each entry, and the texts."""
     numbers = Numbers()
     codes = np.array([-1 if text is None else numbers[text] for text in texts], np.int64)
     return codes, list(numbers)

@@ -24,7 +24,7 @@ _NOT_IN_TRACES = ("fetches", "forwards", "backwards", "optimizer_steps", "skippe
 
 
 def build_steps(reading: Reading) -> pa.Table:
-    """Build the table `steps`: without a hole, so the time before, between and after the steps has rows as well."""
+    """Build the table `steps`, without gaps: the time before, between and after the steps has rows too."""
     steps = reading.steps
     row, start, end = _list_spans(reading)
     is_step, count = row >= 0, len(row)
@@ -72,7 +72,7 @@ def build_phases(reading: Reading) -> pa.Table:
 
 
 def _list_spans(reading: Reading) -> tuple[Ints, Ints, Ints]:
-    """Return the rows of the table: the step of each, -1 for the time between two, from when to when."""
+    """Return the rows of the table: the step of each (-1 for time between steps), its start and its end."""
     steps = reading.steps
     at, last = _find_extent(reading)
     found: list[tuple[int, int, int]] = []
@@ -87,7 +87,7 @@ def _list_spans(reading: Reading) -> tuple[Ints, Ints, Ints]:
 
 
 def _find_extent(reading: Reading) -> tuple[int, int]:
-    """Return when the work of the trace begins and ends; spans of the profiler itself do not count."""
+    """Return the start and end of the trace's work, without the profiler's own spans."""
     trace = reading.trace
     low, high, origin_ns = reading.steps.start_ns.tolist(), reading.steps.end_ns.tolist(), reading.origin_ns
     for rows in trace.find(trace.is_host_work | trace.is_device_work):
@@ -113,7 +113,7 @@ def stream_slices(reading: Reading) -> Iterator[pa.RecordBatch]:
 
 
 def _find_places(trace: Trace) -> Ints:
-    """Return the place of each slice in the order of the table."""
+    """Return the position of each slice in the table."""
     place = trace.log.scratch.array(len(trace.order), 0)
     for block in trace.log.scratch.blocks(len(place)):
         place[trace.order[block]] = np.arange(block.start, block.stop)
@@ -121,7 +121,7 @@ def _find_places(trace: Trace) -> Ints:
 
 
 class _Shown:
-    """The arguments as JSON, made when they are asked for; the last ones are kept."""
+    """The arguments as JSON, made on request; the latest results are cached."""
 
     def __init__(self, trace: Trace) -> None:
         self._make = lru_cache(_SHOWN_KEPT)(trace.arguments.show)
