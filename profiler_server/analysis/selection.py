@@ -16,7 +16,7 @@ from collector.format.timeline_rows import check_numbers, list_workers
 from profiler_server.format import find_runs
 
 Numbers = str | Sequence[int] | None
-"""Such as `"0,2-5"` or `[0, 2, 3]`; None for all."""
+"""Selected numbers, such as `"0,2-5"` or `[0, 2, 3]`; None for all."""
 _MOST_RANGES = 1000
 
 

@@ -64,7 +64,7 @@ class SoFar(Generic[T]):
 
 @dataclass
 class _Look(Generic[T]):
-    """What is known of one run. `known` has the results of files with the stamps `stamps`, or None before the first
+    """The state of reading one run. `known` has the results of files with the stamps `stamps`; None before the first
     full reading.
 
     `reading` has the results of the reading under way. `prepared` is the `known` from which a page's other figures were
@@ -100,11 +100,11 @@ class Wanted(Generic[T]):
 
 @dataclass(frozen=True)
 class Reading(Generic[T]):
-    """How to read a rank. `compute` returns its result; `explain` turns an error's reason into the result of an
-    unreadable rank.
+    """The functions for reading a rank. `compute` returns its result, `explain` the result of an unreadable rank, given
+    the reason.
 
     `is_live` returns whether a result can change though no file changes, and `refresh` returns such a result as it is
-    now. `is_sound` returns whether a result from disk can be right.
+    now. `is_sound` checks a result from disk.
     """
 
     compute: Callable[[RankRun, int], T]

@@ -104,7 +104,7 @@ class RunEntry:
     is_read: bool = True
     mean_delta_frac: float | None = None
     attempts: int = 1
-    """How many times the run's job was started."""
+    """Number of starts of the run's job."""
 
     @property
     def name(self) -> str:

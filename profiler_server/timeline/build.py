@@ -157,7 +157,7 @@ class Index(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class _Plan:
-    """What is known once the tables are read: lanes in page order, and the start of time."""
+    """The plan of the cache after reading the tables: lanes in page order, and the start of time."""
 
     tracks: list[Track]
     lanes: list[LaneEntry]

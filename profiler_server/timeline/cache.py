@@ -180,7 +180,7 @@ class TimelineCache:
         _remove_damaged(timeline.folder, error)
 
     def find_built(self, rank: RankRun) -> bool:
-        """Say whether opening is immediate."""
+        """Return whether the timeline opens without a build."""
         stamp = find_stamp(rank, FORMAT_VERSION)
         if self.find(rank, stamp):
             return True

@@ -111,7 +111,7 @@ class Comparison:
 
     @property
     def whole(self) -> str:
-        """What the totals are of."""
+        """Return a phrase for the steps in the totals."""
         return "All batches together" if self.noun == "batch" else "All training steps together"
 
     @property

@@ -180,7 +180,7 @@ def _measure_computing(cores: Cores, step_ns: float, own_ns: float, making_ns: f
 def _keep_alone(cores: Cores, workers: int, computing: float, stretch: float) -> float:
     """Return the share of a step that remains on a quiet host: waiting stays whole, computing is no longer stretched.
 
-    `stretch` is how many times longer the computing took, of which a thread did `computing` per time of the step. A
+    `stretch` is how many times longer the computing took, and `computing` a thread's computing per time of the step. A
     thread that waits for workers also queues when it wakes up. If that queueing was sampled, the time taken off is the
     mean of the computed and the sampled share, which fits recorded loops better than either.
     """

@@ -20,7 +20,7 @@ _LAMBDA = re.compile(r"::\{lambda\(([^(){}]*)\)#(\d+)\}")
 _ARGUMENTS = re.compile(r"\([^()]*\)")
 _QUALIFIERS = re.compile(r"\s*\bconst\b|[*&]|\s+(?=[>,])")
 _TENSILE = re.compile(r"(Cijk_\w+?)(?:_UserArgs)?(_MT\d+x\d+x\d+)_\w*?(_WG\d+_\d+_\d+)?")
-"""A product of rocBLAS: the problem, the tile, dozens of settings, and the work group."""
+"""Name of a rocBLAS product: the problem, the tile, dozens of settings, and the work group."""
 
 _SPELLINGS = {
     "unsigned char": "uint8",

@@ -43,7 +43,7 @@ class GroupTable:
 
 @dataclass(frozen=True)
 class Group:
-    """How to make a grouping: `name` is its key column, `search_in` the columns for a search."""
+    """A way to group: `name` is the key column, `search_in` the columns for a search."""
 
     name: str
     search_in: tuple[str, ...]
@@ -103,7 +103,7 @@ def tabulate_roofline(rank: RankRun, steps: StepRange | None = None) -> GroupTab
 
 
 def tabulate_members(rank: RankRun, key: str, name: str, group: GroupTable, steps: StepRange | None) -> pa.Table:
-    """Sum the operators of one type or module (as `key` says). Shares are of the whole `group`."""
+    """Sum the operators of one type or module; `key` is the choice. Shares are of the whole `group`."""
     operators = within_steps(read_operators(rank, (key,) if key == "module" else ()), steps)
     of = pc.fill_null(operators[key].cast(pa.string()), NO_MODULE)
     members = _complete(sum_operators(operators.filter(pc.equal(of, name)), ("name", "type")), operators, group.measure)

@@ -1,4 +1,4 @@
-"""The collectives of one rank, in a form that matches those of other ranks."""
+"""The collectives of one rank, ready to be matched with other ranks' collectives."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ class Hang:
 
 @dataclass(frozen=True)
 class Collective:
-    """A collective as a rank entered it."""
+    """A collective with the properties that must agree between ranks."""
 
     name: str
     bytes: int | None

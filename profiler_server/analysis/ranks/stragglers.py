@@ -65,7 +65,7 @@ def decide_verdict(found: Iterable[RankVerdict]) -> RankVerdict:
 
 
 def judge_ranks(ranks: Sequence[RankSummary]) -> RankVerdict:
-    """Judge who waits for whom."""
+    """Return the verdict on which rank the others wait for."""
     return _recall(ranks)[0]
 
 

@@ -1,13 +1,13 @@
 """Nodes and edges of a recorded window.
 
-Nodes are the calls that launch or wait for device work, and the device work itself; between two calls of a thread lies
-host time. A node begins when all that it waits for is there:
+Nodes are the calls that launch or wait for device work, and the device work itself. Host time separates two calls of a
+thread. A node begins when all its dependencies are met:
 
-- the call before it on its thread has ended, and the host time between them has passed;
-- the work before it on its stream has ended; work on another stream whose event its stream waits for has ended;
-- its launch call has begun. A call that synchronises ends when the work that it waits for has ended;
-- a thread that works only while another one waits begins when that one stops, and lets it go on when it ends (the
-  backward thread of autograd).
+- the previous call of its thread has ended, and the host time between both calls has passed;
+- the previous work of its stream has ended, and work on another stream whose event its stream waits for has ended;
+- its launch call has begun. A call that synchronises ends when the awaited work has ended;
+- in a thread that works only while another thread waits (the backward thread of autograd), work begins when the other
+  thread stops, and the other thread goes on when the work ends.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ _LOADING = re.compile(r"DataLoader|dataloader")
 
 
 def shorten_products(trial: Trial) -> Gain | None:
-    """Full-precision products on tensor cores: half of their time, a quarter at best, three quarters at worst."""
+    """Try full-precision products on tensor cores: half of their time, a quarter at best, three quarters at worst."""
     window = trial.window
     rows = np.flatnonzero((window.kind == KERNEL) & window.match(FULL_PRECISION))
     nodes = trial.nodes(rows)
@@ -51,7 +51,7 @@ def shorten_products(trial: Trial) -> Gain | None:
 
 
 def join_update(trial: Trial) -> Gain | None:
-    """One fused update instead of a loop over tensors: a tenth of its host time; its kernels move the same bytes."""
+    """Try one fused update instead of a loop over tensors: a tenth of its host time, the same bytes on the device."""
     window = trial.window
     host = trial.host_between(trial.updates)
     launched = np.where(window.launch >= 0, window.launch, 0)
@@ -70,7 +70,7 @@ def join_update(trial: Trial) -> Gain | None:
 
 
 def batch_launches(trial: Trial) -> Gain | None:
-    """Compilation, or replay from CUDA graphs: little remains of operators, launches and the Python between them."""
+    """Try compilation or CUDA graphs: little remains of operators, launches and the Python between them."""
     graph, window = trial.graph, trial.window
     owner = graph.host.owner
     kind = np.where(owner >= 0, window.kind[owner], -1)
@@ -87,7 +87,7 @@ def batch_launches(trial: Trial) -> Gain | None:
 
 
 def overlap_copies(trial: Trial) -> Gain | None:
-    """Copies to the device from pinned memory that do not block, at best beside the computing of the previous step."""
+    """Try copies to the device from pinned memory without blocking, at best beside the previous step's computing."""
     copies = trial.find_copies(TO_DEVICE)
     if not len(copies):
         return None

@@ -74,7 +74,7 @@ _ERRORS = frozenset(
         *("OutOfMemoryError", "ProcessExitedException", "ProcessRaisedException"),
     )
 )
-"""Exceptions of Python and of PyTorch."""
+"""Names of public exceptions, of Python and of PyTorch."""
 _LONGEST_FORM = 400
 _HOLE = re.compile(r"\{(\w+)\}")
 _NUMBER = re.compile(r"\d+")

@@ -68,7 +68,7 @@ class _Joining:
 
 
 def find_larger_buckets(trial: Trial) -> Sighting | None:
-    """Reductions of gradients in several buckets. The gain is that of the best larger size."""
+    """Find reductions of gradients in several buckets. The gain is that of the best larger size."""
     buckets = list_buckets(trial)
     if buckets is None:
         return None

@@ -36,7 +36,7 @@ _IN_ATTENTION = re.compile(r"scaled_dot_product|flash_attn|flash_attention|mem_e
 
 
 def find_unfused_pointwise(trial: Trial) -> Sighting | None:
-    """Chains of elementwise kernels on a stream, outside of the update, in a model that is not compiled."""
+    """Find chains of elementwise kernels on a stream, outside of the update, in a model that is not compiled."""
     window, graph = trial.window, trial.graph
     nodes = trial.nodes(np.flatnonzero(window.kind == KERNEL))
     rows = graph.row[nodes]
@@ -66,7 +66,7 @@ def find_unfused_pointwise(trial: Trial) -> Sighting | None:
 
 
 def find_attention_by_hand(trial: Trial) -> Sighting | None:
-    """A softmax between two batched products, made of single operators."""
+    """Find a softmax between two batched products, made of single operators."""
     window = trial.window
     found: list[Ints] = []
     for track in window.threads:
@@ -119,7 +119,7 @@ _NEUTRAL = re.compile(r"^aten::(detach_?|view|reshape|to|expand|empty|empty_like
 
 
 def find_per_parameter_loops(trial: Trial) -> Sighting | None:
-    """Loops of operators over single parameters: norms for clipping, moving averages of weights."""
+    """Find loops of operators over single parameters: norms for clipping, moving averages of weights."""
     window = trial.window
     calls = trial.list_calls(window.threads[0])
     calls = calls[~window.match(_NEUTRAL)[calls]]
@@ -148,7 +148,7 @@ def _find_runs(calls: Ints, wanted: Mask) -> list[Ints]:
 
 
 def find_update_loops(trial: Trial) -> Sighting | None:
-    """Optimizer steps that loop over single parameters. `examples` are the names of their operators."""
+    """Find optimizer steps that loop over single parameters. `examples` are the names of their operators."""
     window = trial.window
     calls = trial.list_calls(window.threads[0])
     calls = calls[trial.is_updating(calls)]
@@ -168,7 +168,7 @@ _CONVOLUTION = re.compile(r"conv(?!ert)|winograd|fprop|dgrad|wgrad", re.IGNORECA
 
 
 def find_misaligned_shapes(trial: Trial) -> Sighting | None:
-    """Products of 16-bit numbers whose inner or last dimension is no multiple of 8."""
+    """Find products of 16-bit numbers whose inner or last dimension is no multiple of 8."""
     window = trial.window
     rows = np.flatnonzero(window.match(_MATRICES))
     sizes = [_read_product(entry) for entry in trial.read_args(rows)]
@@ -213,7 +213,7 @@ def _name_sizes(trial: Trial, owners: np.ndarray) -> list[str]:
 
 
 def find_layout_copies(trial: Trial) -> Sighting | None:
-    """Kernels around convolutions that only convert images between layouts."""
+    """Find kernels around convolutions that only convert images between layouts."""
     window = trial.window
     kernels = np.flatnonzero((window.kind == KERNEL) & window.match(_LAYOUT))
     if not len(kernels):
@@ -224,7 +224,7 @@ def find_layout_copies(trial: Trial) -> Sighting | None:
 
 
 def find_convolutions(trial: Trial) -> Sighting | None:
-    """Kernels of convolutions, for advice on settings of convolutions."""
+    """Find kernels of convolutions, for advice on settings of convolutions."""
     window = trial.window
     kernels = np.flatnonzero((window.kind == KERNEL) & window.match(_CONVOLUTION))
     if not len(kernels):
@@ -237,7 +237,7 @@ _CHECKPOINT = re.compile(r"^(CheckpointFunctionBackward|.*CheckpointFunctionBack
 
 
 def find_recorded_gradients(trial: Trial) -> Sighting | None:
-    """Operators with gradient recording in a window without a backward."""
+    """Find operators with gradient recording in a window without a backward."""
     window = trial.window
     operators = window.kind == OPERATOR
     if window.match(_BACKWARD)[operators].any():
@@ -252,7 +252,7 @@ def find_recorded_gradients(trial: Trial) -> Sighting | None:
 
 
 def find_checkpointing(trial: Trial) -> Sighting | None:
-    """Forwards that the backward runs again, because their results were not kept."""
+    """Find forwards that the backward runs again, because their results were not kept."""
     window = trial.window
     spans = np.flatnonzero(window.match(_CHECKPOINT) & (window.kind == OPERATOR))
     if not len(spans):

@@ -31,7 +31,7 @@ Masks = tuple[Ints, Ints, Mask]
 
 
 def find_small_copies(trial: Trial) -> Sighting | None:
-    """Many small copies to the device in a step, each with its own launch."""
+    """Find many small copies to the device in a step, each with its own launch."""
     copies = trial.find_copies(TO_DEVICE)
     copies = copies[trial.read_bytes(copies) <= SMALL_COPY_BYTES]
     if len(copies) < LEAST_SMALL_COPIES * trial.window.steps:
@@ -40,14 +40,14 @@ def find_small_copies(trial: Trial) -> Sighting | None:
 
 
 def find_large_d2h(trial: Trial) -> Sighting | None:
-    """Large results that are copied to the host in every step."""
+    """Find large results that are copied to the host in every step."""
     copies = trial.find_copies(TO_HOST)
     copies = copies[trial.read_bytes(copies) >= LARGE_COPY_BYTES]
     return _describe_copies(trial, copies, low=0.5) if len(copies) >= trial.window.steps else None
 
 
 def find_built_on_cpu(trial: Trial) -> Sighting | None:
-    """Tensors that the host makes and then copies, although the device could make them."""
+    """Find tensors that the host makes and then copies, although the device could make them."""
     copies, before = _list_with_previous(trial, trial.find_copies(TO_DEVICE), _FILLER)
     made = trial.window.match(_MADE)
     kept = copies[(before >= 0) & made[before]]
@@ -55,7 +55,7 @@ def find_built_on_cpu(trial: Trial) -> Sighting | None:
 
 
 def find_cast_before_copy(trial: Trial) -> Sighting | None:
-    """Batches that the host casts to a wider type before the copy."""
+    """Find batches that the host casts to a wider type before the copy."""
     copies, before = _list_with_previous(trial, trial.find_copies(TO_DEVICE), re.compile("(?!)"))
     cast = (before >= 0) & trial.window.match(_CAST)[before]
     copies, before = copies[cast], before[cast]
@@ -134,7 +134,7 @@ _ALLOCATE = re.compile(r"^(cuda|hip)(Malloc|Free|MemCreate|MemMap)$")
 
 
 def find_sync_points(trial: Trial) -> Sighting | None:
-    """Operators that need a value from the device: `.item()`, `.cpu()`, `nonzero`, a tensor in an `if`."""
+    """Find operators that need a value from the device: `.item()`, `.cpu()`, `nonzero`, a tensor in an `if`."""
     waits = _find_waits(trial)
     window, row = trial.window, trial.graph.row
     copied = np.isin(row[waits], window.launch[trial.find_copies(TO_DEVICE)])
@@ -143,7 +143,7 @@ def find_sync_points(trial: Trial) -> Sighting | None:
 
 
 def find_explicit_synchronize(trial: Trial) -> Sighting | None:
-    """Calls such as `torch.cuda.synchronize()` outside of every operator."""
+    """Find calls such as `torch.cuda.synchronize()` outside of every operator."""
     waits = _find_waits(trial)
     window, row = trial.window, trial.graph.row
     alone = window.kind[trial.top[row[waits]]] != OPERATOR
@@ -151,12 +151,12 @@ def find_explicit_synchronize(trial: Trial) -> Sighting | None:
 
 
 def find_allocator_calls(trial: Trial) -> Sighting | None:
-    """Memory that operators allocate from the driver or return to it while steps run."""
+    """Find memory that operators allocate from the driver or return to it while steps run."""
     return _describe_allocator(trial, within=True)
 
 
 def find_emptied_cache(trial: Trial) -> Sighting | None:
-    """Memory that is returned to the driver outside of operators: `torch.cuda.empty_cache()`."""
+    """Find memory that is returned to the driver outside of operators: `torch.cuda.empty_cache()`."""
     return _describe_allocator(trial, within=False)
 
 
