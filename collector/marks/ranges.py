@@ -173,13 +173,13 @@ _blocks: dict[str, Block] = {}
 
 
 def record(name: str) -> Block:
-    """Mark a range of the run by a block or a function; it is closed, as failed, when an exception passes through.
+    """Mark a range of the run, as a context manager or a decorator. An exception closes the range, marked as failed.
 
-    Ranges nest, on each thread by itself. Where there is a CUDA device they are NVTX ranges too, and their device
-    time is measured. Where a run only infers and no loader feeds it, each range named inference is one of its batches,
-    and so is each that `push_range` gives a batch. While nothing is recorded it costs next to nothing. Not for
-    coroutines that interleave, and not inside of what torch.compile compiles, where it would break the graph: mark the
-    call of the compiled function.
+    Ranges nest, separately on each thread. With a CUDA device, ranges are also NVTX ranges, and their device time is
+    measured. In a run of inference that no loader feeds, each range named inference is a batch, and so is each range
+    for which `push_range` gets a batch number. While nothing is recorded, a range costs next to nothing.
+    Do not use ranges in coroutines that interleave, nor inside functions compiled by torch.compile, where a range
+    breaks the graph. Mark the call of the compiled function instead.
 
     >>> with collector.record("augment"):
     ...     images = augment(images)
@@ -197,10 +197,10 @@ def record(name: str) -> Block:
 
 
 def push_range(name: str, batch_idx: int | None = None) -> None:
-    """Open a range on this thread, until the `pop_range()` that belongs to it.
+    """Open a range on this thread, until the matching `pop_range()`.
 
-    `batch_idx` makes it a batch, whose items `pop_range` may count. RangeError for a name that is no text or a batch
-    that is no number from 0 on.
+    With `batch_idx` the range is a batch, whose items `pop_range` may count. Raise RangeError if the name is no text,
+    or the batch is no number from 0 on.
 
     >>> collector.push_range("inference", batch_idx=3)
     >>> collector.pop_range(total_items=32)
@@ -219,9 +219,9 @@ def push_range(name: str, batch_idx: int | None = None) -> None:
 def pop_range(total_items: int | None = None, delete_range: bool = False) -> None:
     """Close the range that `push_range` opened last on this thread.
 
-    `total_items` says how many items the batch held; 0 marks the end of the data and is never counted. With
-    `delete_range` the range and what was opened inside of it do not count. RangeError, and the range stays open, if
-    there is none to close or items are given for a range without a batch.
+    `total_items` is the number of items in the batch; a batch with 0 items marks the end of the data and is left out.
+    With `delete_range` the range and all ranges opened inside it are left out. Raise RangeError, and leave the range
+    open, if no range is open, or items are given for a range without a batch.
     """
     stack = _local.stack
     if not stack:

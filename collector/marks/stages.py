@@ -51,7 +51,8 @@ class _Replica:
 
 
 class Stage:
-    """The work of one stage on one item, as a block. Set `items` and `bytes` inside of it where they are not 1 and 0."""
+    """The work of one stage on one item, as a block. Set `items` and `bytes` inside the block if they differ from 1 and
+    0."""
 
     __slots__ = ("_cpu_ns", "_from_ns", "_name", "_outer", "_reads_for", "_replica", "_wanted", "bytes", "items")
 
@@ -171,13 +172,13 @@ _local = _Local()
 
 
 def stage(name: str, replica: int | None = None, items: int = 1) -> Stage:
-    """Mark the work of one stage of a pipeline of your own on one item, or on `items` of them.
+    """Mark the work of one stage of your own pipeline on one item, or on `items` items.
 
-    `replica` tells apart threads and processes that run the same stage; without it each thread is one. Waits on
-    queues watched by `collector.queue` are not counted as work: a `get` before or inside of the block waits for
-    input, a `put` inside of or after it waits for output. On the thread that trains, the stages read, load, fetch,
-    decode, transform, augment, collate and input are data wait of the step. UsageError for a name that is no text or a
-    replica that is no number from 0 on.
+    `replica` numbers the threads or processes that run the same stage; without it each thread is a replica. Waits on
+    queues watched by `collector.queue` are not work: a `get` before or inside the block waits for input, a `put` inside
+    or after the block waits for output. On the training thread, the stages read, load, fetch, decode, transform,
+    augment, collate and input are data wait of the step. Raise UsageError if the name is no text, or the replica is no
+    number from 0 on.
 
     >>> for path in iter(paths.get, None):
     ...     with collector.stage("decode", replica=i):

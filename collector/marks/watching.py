@@ -90,11 +90,11 @@ class WatchedQueue:
 
 
 def queue(name: str, q: Any, capacity: int | None = None) -> WatchedQueue:
-    """Watch a queue of a pipeline of your own: use what is returned in its place, in threads and processes.
+    """Watch a queue of your own pipeline. Use the returned queue instead of `q`, in threads and processes.
 
-    `q` has `get` and `put`: a queue of `queue` or of `multiprocessing`. `capacity` is the most that it holds, by
-    default what it was made with, 0 for no limit. Its depth is sampled each time an item is asked for. UsageError
-    for something that is no queue.
+    `q` has `get` and `put`: a queue of `queue` or of `multiprocessing`. `capacity` is the most items that the queue
+    holds, 0 for no limit; the default is the limit of `q`. The depth is sampled each time an item is requested. Raise
+    UsageError if `q` is no queue.
 
     >>> frames = collector.queue("frames", queue.Queue(maxsize=16))
     """
@@ -136,12 +136,12 @@ class Watched(Generic[T]):
 
 
 def watch(iterable: Iterable[T], name: str = "") -> Watched[T]:
-    """Watch the input of a training that is no DataLoader: the time until each item comes is data wait.
+    """Watch training input that is no DataLoader: the time until each item arrives is data wait.
 
-    Yields the same items. A generator, an iterator or any iterable will do; `name` is what the pages call it, by
-    default the name of the generator's function or of the class. Iterate it on the thread that trains, begun while the
-    run is recorded. A DataLoader is seen without it, and so is one that the iterable fetches from on that thread.
-    UsageError for what cannot be iterated or a name that is no text.
+    The returned iterable yields the same items. A generator, an iterator or any iterable will do. `name` is the name on
+    the pages; the default is the name of the generator's function or of the class. Start the iteration while the run is
+    recorded, on the training thread. A DataLoader needs no `watch`, not even inside the iterable if it runs on that
+    thread. Raise UsageError if the argument is not iterable, or the name is no text.
 
     >>> for batch in collector.watch(read_batches()):
     ...     train(batch)

@@ -1,8 +1,8 @@
-"""Memory and descriptors that stay Stepscope's, whatever the script or another process does.
+"""Memory and descriptors that stay with Stepscope, whatever the script or another process does.
 
-Memory that two processes share must not be truncated, as a file can be. On Linux it is an anonymous file in memory,
-sealed against a change of its size; the sidecar inherits its descriptor. Elsewhere it is an ordinary file. It is mapped
-without mmap.mmap, which keeps a descriptor for as long as anything can still reach the mapping.
+Memory that two processes share must not be truncated, as a file can be. On Linux the memory is an anonymous file,
+sealed against a change of its size; the sidecar inherits its descriptor. Elsewhere the memory is an ordinary file. The
+file is mapped without mmap.mmap, which keeps a descriptor for as long as anything can still reach the mapping.
 
 A script may close every descriptor that it does not know, as a daemon does, and its next files then get those numbers.
 Stepscope never uses the offset of a file, so an odd offset marks a file as Stepscope's. If a script has closed stdin,

@@ -56,7 +56,7 @@ class Assembler:
         return self.poll()
 
     def describe(self) -> dict[str, Any]:
-        """Return fields for rank.json. Lists are joined with those of other assemblers, mappings are merged."""
+        """Return fields for rank.json. Lists of all assemblers are joined, mappings are merged."""
         return {}
 
     def watch(self, table: str, rows: pa.Table) -> None:

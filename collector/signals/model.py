@@ -128,7 +128,7 @@ class UnusedGradientsSignal(Signal):
 def find_unused(parameters: Iterable[Any], optimizers: Iterable[Any]) -> dict[str, int] | None:
     """Return how many numbers have unused gradients, and how many are updated; None if all gradients are used.
 
-    If the optimizers hold copies of all parameters, or of those of one dtype, the result is also None.
+    If the optimizers hold copies of the parameters, or of the parameters of one dtype, the result is also None.
     """
     groups = [group for optimizer in optimizers for group in optimizer.param_groups]
     updated = {id(parameter) for group in groups for parameter in group["params"]}

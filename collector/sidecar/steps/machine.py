@@ -1,32 +1,34 @@
 """Words into rows: a pure state machine over the word log, one row of `steps` after the other.
 
-**What ends a row.** The training thread counts the steps (`collector.context.steps`) and says so in one of three ways:
-step n ends at the next timed word (STEP_ENDS_NEXT, before the fetch of the next batch), it ended with the last update
-(STEP_ENDED, loops without a loader), or `step()` was called (STEP_MARK). Where it understood the loop late, one word
-(SPLIT_FETCHES, SPLIT_UPDATES, SPLIT_BACKWARDS) says that the open row holds several steps. All other borders are drawn
-here: a row that trains nothing becomes `startup` (before the first call), `eval` (forwards, no backward) or `rest`.
+**How a row ends.** The training thread counts the steps (`collector.context.steps`) and ends step n with one of three
+words: STEP_ENDS_NEXT (the step ends at the next timed word, before the fetch of the next batch), STEP_ENDED (the step
+ended with the last update, in loops without a loader), or STEP_MARK (`step()` was called). If the thread understood the
+loop late, one word (SPLIT_FETCHES, SPLIT_UPDATES, SPLIT_BACKWARDS) shows that the open row holds several steps. All
+other borders are drawn here: a row without training becomes `startup` (before the first call), `eval` (forwards, no
+backward) or `rest`.
 
-**What a row is made of.** Every timed word ends a stretch of time. It belongs to the innermost open call
-(`_stack`), so phases are exclusive and add up to the row to the nanosecond. A stretch outside of every call is UNKNOWN
-until the next call opens: `rows.classify` then decides by the calls on both sides of it, and END stands for the end
-of the row. Three exceptions: collectives are looked through; what follows an update is held back, as a step may turn
-out to end there; what follows a forward without gradients (ACTED) is a gap in a row that trains and forward elsewhere.
+**The contents of a row.** Every timed word ends a stretch of time. The stretch belongs to the innermost open call
+(`_stack`), so phases are exclusive and sum to the row to the nanosecond. A stretch outside of every call is UNKNOWN
+until the next call opens: `rows.classify` then decides by the calls on both sides, and END stands for the end of the
+row. There are three exceptions. Collectives are ignored as neighbours. Time after an update is held back, because a
+step may turn out to end there. Time after a forward without gradients (ACTED) is a gap in a row that trains, and
+forward in any other row.
 
-**What is undone later.** Whether a fetch, an update or a model's call begins a row may be known only many words later.
-So the row remembers cuts: places with the sums up to there, at which it can be split without reading words again.
-    cuts     a batch was asked for, and nothing says yet what the one before it was for
+**Late decisions.** Many words may pass before it is known whether a fetch, an update or a model's call begins a row. So
+the row keeps cuts: points with the sums so far, at which the row can be split without reading words again.
+    cuts     a batch was requested, and the use of the previous batch is not known yet
     updates  an update ended; STEP_ENDED and SPLIT_UPDATES cut here
     passes   a backward ended; SPLIT_BACKWARDS cuts here
-    heads    a model was called and nothing has trained: SURE_FORWARDS calls in a row count as batches of inference
-Batches that were fetched before their step leave it as a row of their own; their samples wait in `state.ahead`
+    heads    a model was called before any training: SURE_FORWARDS calls in a row count as batches of inference
+Batches that were fetched before their step become a row of their own; their samples wait in `state.ahead`
 (`prefetched`) for the step that trains on them.
 
-**What goes on in another process.** `state` holds all that outlives a row, and the place in the log where the open row
-begins: whoever takes over reads the words of that row again. Step numbers that are written already are skipped
-(`_feed_value`). After a hole in the log (`lose`) no call counts as open, and the open row is not split any more.
+**Continuing in another process.** `state` holds everything that outlives a row, and the position in the log at which
+the open row begins: the next process reads the words of that row again. Step numbers that are already written are
+skipped (`_feed_value`). After missing words (`lose`) no call counts as open, and the open row is not split any more.
 
-**Values come before the word that they belong to**: LOADER and QUEUE before FETCH_START, BATCH before FETCH_END. The row
-that a fetch begins starts at these values (`_values_from`), so that a checkpoint taken there holds them.
+**Values come before their word**: LOADER and QUEUE before FETCH_START, BATCH before FETCH_END. The row that a fetch
+begins starts at these values (`_values_from`), so that a checkpoint taken there includes them.
 """
 
 from __future__ import annotations
