@@ -24,7 +24,7 @@ _IMPORTANT = {
     "stacks": False,
     "triggers": False,
 }
-"""The defaults under `level="important"` that differ from those of `Options`."""
+"""The defaults under `level="important"` where they differ from `Options`."""
 
 
 class Default(enum.Enum):

@@ -279,7 +279,8 @@ def _simulate_loader(model: LoopModel, workers: int, prefetch: int = 2) -> float
 
 
 def _choose_prefetch(model: LoopModel, workers: int, inputs: Inputs) -> int:
-    """Return the least prefetch factor whose simulated step is near that of the greatest factor that fits into memory."""
+    """Return the least prefetch factor whose simulated step is nearly as short as with the greatest factor that fits
+    into memory."""
     if workers == 0:
         return 2
     room = inputs.free_bytes * inputs.max_memory_util

@@ -38,7 +38,7 @@ class Simulated:
 
 
 def simulate(model: LoopModel, count: int | None = None) -> Simulated:
-    """Simulate `count` steps and average those after the warm-up. A model without batches never waits."""
+    """Simulate `count` steps and average the steps after the warm-up. A model without batches never waits."""
     return part(_keep_latest)(model, count)
 
 

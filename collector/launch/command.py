@@ -81,7 +81,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def _add_options(parser: argparse.ArgumentParser) -> set[str]:
-    """Add the options; return the names of those that take a value."""
+    """Add the options; return the names of the options that take a value."""
     add, bench = parser.add_argument, parser.add_argument_group("benchmark").add_argument
     many: dict[str, Any] = {"type": _from(1), "metavar": "N"}
     any_number: dict[str, Any] = {"type": _from(0), "metavar": "N"}

@@ -44,9 +44,9 @@ class StepBounds:
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """Options for reading. `epoch_unix_ns` and `steps` are those of an existing run; None takes them from the trace.
+    """Options for reading. `epoch_unix_ns` and `steps` come from an existing run; None takes them from the trace.
 
-    `steps_from` selects what marks steps: `optimizer`, `whole`, or a regular expression for their names. `scratch` is
+    `steps_from` selects the marks of steps: `optimizer`, `whole`, or a regular expression for their names. `scratch` is
     the folder for data that does not fit into memory, None for the system's own. `helpers` is the number of processes
     that may help with a long file.
     """

@@ -222,7 +222,7 @@ def quote(values: pa.DictionaryArray) -> pa.Array:
 
 
 def _colour(categories: pa.DictionaryArray) -> pa.Array:
-    """Return categories as JSON strings; those of waits also have a key with their colour's name."""
+    """Return categories as JSON strings; the category of a wait is followed by a key with its colour's name."""
     quoted = [
         _dump(value or "") + (f',"cname":{_dump(WAIT_COLOUR)}' if value == "wait" else "")
         for value in categories.dictionary.to_pylist()

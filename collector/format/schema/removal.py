@@ -1,6 +1,6 @@
 """Remove and replace files: no other code in this program does (tests/contract/test_removals.py).
 
-Every other room may import this room, including those of the training process. A path is opened from its run, or from
+Every other room may import this room, including rooms of the training process. A path is opened from its run, or from
 `root`, without following a link (`inside.py`). Names are removed relative to the opened folder, so nothing can change
 between the check and the removal. A tree is removed only if this program made it. The proof is the folder's inode
 number in this process (`Made`), or a name in our exact form with our marker file inside (`Marked`). A link in such a

@@ -56,7 +56,7 @@ def warn_of(findings: list[str]) -> list[Warn]:
 
 
 def _find_launches(trace: Trace) -> tuple[Ints, Mask]:
-    """Return the starts of kernel launch calls in time order, and a mask of those whose work is in the trace."""
+    """Return the starts of kernel launch calls in time order, and a mask of the launches whose work is in the trace."""
     is_call = (trace.kind == Kind.RUNTIME) & (trace.columns.correlation > 0)
     rows = trace.sort(is_call & trace.find_named(_LAUNCH.match))
     used = np.zeros(len(trace.columns), bool)

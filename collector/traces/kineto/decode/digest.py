@@ -45,7 +45,7 @@ Opened = dict[tuple[Loose, Loose], list[Event]]
 
 
 class NeedsHistoryError(ValueError):
-    """A chunk has events that can be read only together with those of earlier chunks."""
+    """A chunk has events that can be read only together with earlier chunks."""
 
 
 @dataclass(frozen=True)

@@ -185,7 +185,7 @@ class Pool:
             self.take_answers(min((worker.left_s for worker in self._workers), default=0.0))
 
     def take_answers(self, wait_s: float) -> None:
-        """Read the waiting answers, and those that arrive within `wait_s` seconds."""
+        """Read the answers that are waiting or arrive within `wait_s` seconds."""
         poll = select.poll()
         by_file = {worker.answers: worker for worker in self._workers}
         for file in by_file:

@@ -100,7 +100,7 @@ def _find_marks(trace: Trace, steps: Steps) -> _Marks:
 
 
 def find_thread(trace: Trace, steps: Steps) -> int:
-    """Return the track of the training thread: that of the steps, or else the busiest; -1 for none."""
+    """Return the track of the training thread: the steps' track, or else the busiest; -1 for none."""
     if steps.thread >= 0:
         return steps.thread
     rows = np.flatnonzero(trace.is_any(Kind.OPERATOR, Kind.ANNOTATION))

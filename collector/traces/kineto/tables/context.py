@@ -80,7 +80,7 @@ def clean(text: str) -> str:
 
 
 def nullable(values: Ints, absent: Mask | None = None) -> pa.Array:
-    """Return integers with null for negative values, or for those marked absent."""
+    """Return integers as an Arrow array, null where negative, or where `absent` is true."""
     return from_numbers(values, values < 0 if absent is None else absent)
 
 

@@ -138,9 +138,10 @@ def build_collectives(reading: Reading) -> pa.Table:
 
 
 def _name_groups(trace: Trace, args: Ints) -> list[str]:
-    """Return the names of the groups in the trace, extended by their ranks except for the group of all ranks.
+    """Return the trace's name of each group, extended by the group's ranks except for the group of all ranks.
 
-    Groups that divide the job, such as those of tensor parallelism, may have one name on all ranks (`split_group`).
+    Groups that divide the job, such as the groups of tensor parallelism, may have one name on all ranks
+    (`split_group`).
     """
     names = trace.arguments.texts("Process Group Name", "Comms Id")
     members = trace.arguments.texts("Process Group Ranks")
@@ -192,7 +193,8 @@ class _Messages:
     def sizes(self) -> Ints:
         """Return the bytes of each message, -1 if unknown.
 
-        The size of a gather is each rank's final data, that of a scatter the initial data, as bandwidths are computed.
+        The size of a gather is each rank's final data, the size of a scatter each rank's initial data, as bandwidths
+        are computed.
         """
         elements = np.maximum(*(self._first(values) for values in self._elements))
         found = []

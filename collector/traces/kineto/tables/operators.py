@@ -62,7 +62,7 @@ class Calls:
 class CallSums:
     """The figures of each call, in the order of `calls.rows`.
 
-    Operations and least bytes are NaN if unknown, and exclude those of nested calls.
+    Operations and least bytes are NaN if unknown, and exclude nested calls.
     """
 
     calls: Calls
@@ -126,7 +126,7 @@ def _sum_self(trace: Trace, calls: Calls) -> Ints:
 
 
 def _sum_work(trace: Trace, calls: Calls) -> tuple[Floats, Floats]:
-    """Return operations and least bytes of each call without those of nested calls.
+    """Return operations and least bytes of each call, without nested calls.
 
     aten::linear calls aten::addmm, and both have a formula: the inner call gets the work, and the outer call 0.
     """
