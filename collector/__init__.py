@@ -1,6 +1,6 @@
-"""Stepscope's training side: `Profiler`, ranges, stages and queues of your own, `estimate`, `open_run`, and the errors.
+"""Stepscope's training side: `Profiler`, ranges, your own stages and queues, `estimate`, `open_run`, and the errors.
 
-Importing this package imports neither torch nor pyarrow: a name is loaded when it is first used.
+Importing this package imports neither torch nor pyarrow: a name is loaded at its first use.
 """
 
 from __future__ import annotations

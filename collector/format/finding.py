@@ -151,7 +151,7 @@ def _explain_cut(stopped: bool, too_deep: bool, too_many: bool) -> str:
 
 
 BASE_ID = "@base"
-"""The id of a run that is the base directory itself, which has no path below it."""
+"""The id of a run in the base directory itself, which has no relative path."""
 _MOST_TOLD = 10
 
 

@@ -44,7 +44,7 @@ _KIND_LABELS = {
 
 @dataclass(frozen=True)
 class Row:
-    """One row. `worker` is the number of a DataLoader worker, None for every other row."""
+    """One row of the timeline. `worker` is the number of a DataLoader worker, None for every other row."""
 
     kind: Literal["step", "phase", "range", "worker", "stage"]
     process: str

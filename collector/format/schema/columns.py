@@ -79,7 +79,7 @@ def read_shown(metadata: Mapping[str, Any]) -> Shown | None:
 
 
 Dtype = Literal["int64", "int32", "float64", "bool", "string", "category"]
-"""`category` is a string with few distinct values, stored with a dictionary."""
+"""The type of a column. `category` is a string with few distinct values, stored with a dictionary."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Where the files of a run lie: the only place that spells their names.
+"""The paths of the files of a run: no other module defines their names.
 
 <output_path>/profiler/run.json
 <output_path>/profiler/control.json                     orders for the run while it records

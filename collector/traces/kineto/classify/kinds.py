@@ -65,7 +65,7 @@ def uses_tensor_cores(name: str) -> bool:
 
 
 class Kind(IntEnum):
-    """Kinds of slice. Where two slices of a thread have the same start and end, the lower kind encloses the higher."""
+    """Kinds of slice. If two slices of a thread have the same start and end, the lower kind encloses the higher."""
 
     STEP = 0
     PYTHON = 1
