@@ -56,8 +56,8 @@ COUNTED_RANKS = 8
 
 @dataclass(frozen=True)
 class Headline:
-    """`steps` is the number of training steps of the rank with the most steps, or of batches if steps are only
-    inferred.
+    """`steps` is the number of training steps of the rank with the most steps, or of batches in a run that only does
+    inference.
 
     `step_p50_ns` and `data_wait_frac` cover the steps that every page averages (no warm-up, no detailed window). They
     are None without such steps.

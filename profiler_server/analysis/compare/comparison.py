@@ -86,9 +86,9 @@ class Comparison:
     names the choice, and `operators_tested` is the number of tested operators, of which `operators` is a selection.
     `average` describes the steps behind the means and medians. The totals cover all training steps, with warm-up and
     windows. A loop is the time per step from the first step or evaluation batch to the last, with the time between
-    them. Where steps are only inferred, batches replace steps, and `noun` is their name. `cautions` are reasons why the
-    runs may not be alike. `moved` names the operators that are not compared, and the reason: they run elsewhere in one
-    run, or were not recorded.
+    them. In runs that only do inference, batches replace steps, and `noun` is their name. `cautions` are reasons why
+    the runs may not be alike. `moved` names the operators that are not compared, and the reason: they run elsewhere in
+    one run, or were not recorded.
     """
 
     step: Difference

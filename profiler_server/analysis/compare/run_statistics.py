@@ -240,7 +240,7 @@ def _correlate(values: Floats) -> float:
 
 
 MOST_WHOLE = 12
-"""Pairs up to which all subsets are used. With more pairs, that number of random subsets is drawn with a fixed seed."""
+"""Pairs up to which all subsets are used. With more pairs, 2**MOST_WHOLE - 1 subsets are drawn with a fixed seed."""
 WORTH_PAIRS = 100
 """The largest number of pairs that is worth recommending."""
 
