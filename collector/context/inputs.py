@@ -167,8 +167,6 @@ class TrainingInput:
 
 
 class _Fetches:
-    """The iterator over a watched iterable."""
-
     def __init__(self, training: TrainingInput, iterator: Iterator[Any], place: int, source: Source) -> None:
         self._training = training
         self._advance = iterator.__next__

@@ -54,10 +54,9 @@ class Still:
 
 @dataclass(frozen=True)
 class RankPosition:
-    """The state of one rank. `ended` counts the collectives that it had left; `name` and `bytes` are of the next
-    collective.
+    """The state of one rank. `ended` counts the collectives that it had left; `name` and `bytes` describe the next.
 
-    With `is_begun` the next collective had begun, else it is that of the previous step at the same point.
+    With `is_begun` the next collective had begun, else `name` and `bytes` are those of the previous step.
     `seen_unix_ns` is the time of the state; `still` is None if the thread gets on. `counts` has the number of left
     collectives of each of its groups. `group` names the group of the next collective, `backward_group` the group in
     which backwards reduce gradients. Versions before 0.4.0 have no values on groups.
@@ -96,7 +95,7 @@ class RankPosition:
         return next((group for group, _ in self.counts if group.name == name), None)
 
     def count(self, group: Group) -> int:
-        """Return how many collectives of a group the rank had left; 0 if it had called none."""
+        """Return how many collectives of a group the rank had left; 0 if it had entered none."""
         return next((ended for own, ended in self.counts if own == group), 0)
 
     @property

@@ -56,8 +56,7 @@ class Mapping:
         self.view = memoryview(block).cast("B")
 
     def move(self, descriptor: int) -> None:
-        """Copy the contents to another file of the same size, and map that file at the same address. OSError passes
-        through.
+        """Copy the contents to a file of the same size, and map it at the same address. OSError passes through.
 
         Writes of other threads during the move may be lost.
         """

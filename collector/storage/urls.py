@@ -33,7 +33,7 @@ _LONGEST_REASON = 200
 
 
 def is_url(place: object) -> bool:
-    """Return whether a place is a URL rather than a path."""
+    """Return whether the text or path is a URL."""
     return isinstance(place, str) and _URL.match(place) is not None
 
 
@@ -97,7 +97,7 @@ def open_remote(url: str) -> Remote:
 
 
 def explain(error: BaseException) -> str:
-    """Return in one line why a place failed."""
+    """Return a one-line reason why a URL or folder could not be opened."""
     if lacks_keys(error):
         return "there are no credentials for it (for s3: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a profile)"
     text = " ".join(str(error).split())[:_LONGEST_REASON] or type(error).__name__

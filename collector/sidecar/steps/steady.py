@@ -1,4 +1,4 @@
-"""Similar steps, processed together: the state machine is asked only once for what they have in common.
+"""Similar steps, processed together: one run of the state machine serves all steps of a pattern.
 
 Most steps of a training write the same codes in the same order, and differ only in their times. The codes decide which
 time belongs to which phase. So one step of a pattern is given to a separate machine with stretches of 1, 2, 4, 8 … ns:
