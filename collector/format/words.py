@@ -26,6 +26,8 @@ NO_OPERATOR = "(no operator"
 """The name prefix, in the table of operators, of device work that no operator launched."""
 TRIGGERS = ("option", "control", "outlier", "starvation", "drift")
 """The triggers of a window: the option, control.json, or an event that the sidecar found in the steps."""
+SOURCES = ("collector", "kineto", "export", "job_operations", "flight_recorder", "nccl_ras")
+"""The sources of a run: a recording, or a format of traces. A redacted run shows no other source."""
 SIGNALS = (
     *("arithmetic", "backward", "communication", "compiles", "data_pipeline", "device_time", "ending", "environment"),
     *(
@@ -47,7 +49,15 @@ SIGNALS = (
 """The signals of a recording that a manifest can name."""
 WARNINGS = (
     *("batches_guessed", "collectives", "control_file", "ddp_records", "ended_by", "input_unseen", "no_device"),
-    *("no_sidecar", "not_written", "other_world_size", "probe_unavailable", "rank_unreadable", "ranges_left_open"),
+    *(
+        "no_sidecar",
+        "not_written",
+        "other_world_size",
+        "passed_over",
+        "probe_unavailable",
+        "rank_unreadable",
+        "ranges_left_open",
+    ),
     *("rows_dropped", "sealed_model", "sidecar_ended", "step_cut_off", "steps_inferred", "steps_lost"),
     *("steps_unseen", "steps_within_steps", "trace_args_dropped", "trace_cut_off", "trace_events_unknown"),
     *("trace_events_unreadable", "trace_events_untimed", "trace_incomplete", "trace_repaired"),

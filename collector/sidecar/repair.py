@@ -197,7 +197,7 @@ def _find_state(rank_folder: Path) -> RunState:
         run = decode_manifest(RunManifest, read_small_text(path), str(path))
     except (OSError, UnicodeDecodeError, TableBrokenError):
         return "crashed"
-    return "complete" if run.source == "collector" else "imported"
+    return "imported" if run.is_imported else "complete"
 
 
 def _remember(rank_folder: Path, warnings: list[Warn]) -> None:

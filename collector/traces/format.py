@@ -85,6 +85,8 @@ class TraceTables:
     events_lost: int = 0
     beside: tuple[TraceTables, ...] = ()
     """The other ranks of a file with several ranks."""
+    source: str = ""
+    """The `source` of the file's TraceFormat, set by `read_trace`."""
     recorded: RankManifest | None = None
     """The rank's original manifest, if the file is an export of a Stepscope recording."""
 
@@ -126,11 +128,12 @@ class StreamedTables(Mapping[str, pa.Table]):
 class TraceFormat:
     """A format: `read` returns None for a file of another format, and raises TraceError for a broken file of its own.
 
-    Formats are tried by `order`, the lowest first. `other_names` is a regular expression for the ends of file names
+    `source` is the `source` in the manifest of an imported run. Formats are tried by `order`, the lowest first. `other_names` is a regular expression for the ends of file names
     without one of the suffixes; Python and JavaScript must both understand it.
     """
 
     name: str
+    source: str
     suffixes: tuple[str, ...]
     order: int
     read: Callable[[Path, ReadOptions], TraceTables | None]

@@ -20,7 +20,7 @@ from collector.format.schema.removal import Marked, make_folder, move, remove_tr
 from collector.format.schema.writing import sync_parents, sync_tree
 from collector.traces.format import Progress, ReadOptions, TraceFacts, ignore
 from collector.traces.limits import ReadLimits
-from collector.traces.reading import describe_suffixes, is_trace_name
+from collector.traces.reading import FORMATS, describe_suffixes, is_trace_name
 from collector.traces.staging import (
     ShiftTask,
     StagedRank,
@@ -143,6 +143,7 @@ def import_trace(
 ) -> Run:
     """Make a run at `run_path` from one trace, from one trace per rank, or from a folder of such traces.
 
+    Files in a folder that no format knows are skipped, with a warning in the run.
     `steps_from` selects what marks steps: `optimizer`, `whole`, or a regular expression for slice names. `limits` bound
     the unpacked size of a file and the total time. A failure leaves nothing behind, and an existing run is not touched.
     Raises TraceError for a file that cannot be read, for two files of the same rank and for files that cannot be ranks
@@ -185,7 +186,8 @@ def import_traces(paths: Sequence[str | Path], run_path: str | Path, how: Import
                 helpers=how.workers.helpers,
             )
             make_folder(scratch / _RUN, mode=find_run_mode(target))
-            _write_run(files, scratch, how.name or target.name, options, how.workers)
+            sure = frozenset(Path(path).expanduser() for path in paths)
+            _write_run(_Files(tuple(files), sure), scratch, how.name or target.name, options, how.workers)
             _move(scratch / _RUN, target)
     except OSError as error:
         raise OutputError(f"{target} cannot be written: {error.strerror or error}") from None
@@ -219,17 +221,33 @@ def _order_name(name: str) -> list[tuple[int, str]]:
     return [(int(piece), "") if piece.isdecimal() else (-1, piece) for piece in re.split(r"(\d{1,18})", name)]
 
 
-def _write_run(files: Sequence[Path], scratch: Path, name: str, options: ReadOptions, workers: Workers) -> None:
-    started, run_path = time.time_ns(), scratch / _RUN
-    placing = Placing(len(files))
-    read_frac = _READ_FRAC if len(files) > 1 else 1.0
+@dataclass(frozen=True)
+class _Files:
+    """What is imported: `sure` were given by name and have to be traces, the others lie in a folder that was given."""
+
+    paths: tuple[Path, ...]
+    sure: frozenset[Path]
+
+
+def _write_run(listed: _Files, scratch: Path, name: str, options: ReadOptions, workers: Workers) -> None:
+    started, run_path, source = time.time_ns(), scratch / _RUN, ""
+    placing, files = Placing(len(listed.paths)), list[Path]()
+    read_frac = _READ_FRAC if len(listed.paths) > 1 else 1.0
     reading = replace(options, on_progress=_part(options.on_progress, 0.0, read_frac))
-    for staged in _stage(files, scratch / _STAGED, reading, started, workers):
+    for path, staged in zip(listed.paths, _stage(listed, scratch / _STAGED, reading, started, workers), strict=True):
+        options.limits.check(path)
+        if not staged:
+            continue
+        files.append(path)
         for one in staged:
             place_rank(one, run_path, placing.add(one.path, one.facts).rank)
-        options.limits.check(staged[0].path)
+        source = source or staged[0].source
     remove_tree(scratch / _STAGED, _IS_STAGED)
+    if not files:
+        names = ", ".join(kind.name for kind in FORMATS)
+        raise TraceError(f"none of the {len(listed.paths)} files is a trace that Stepscope knows ({names})")
     ranks = list(placing.ranks.values())
+    _tell_of_others(run_path, ranks[0].rank, len(listed.paths) - len(files))
     epoch_ns = _align(run_path, ranks, workers, _part(options.on_progress, read_frac, 1.0))
     facts = ranks[0].facts
     world_size = _agree_on_size(run_path, ranks)
@@ -238,7 +256,7 @@ def _write_run(files: Sequence[Path], scratch: Path, name: str, options: ReadOpt
         name=name,
         created_unix_ns=epoch_ns if all(rank.facts.absolute for rank in ranks) else started,
         epoch_unix_ns=epoch_ns,
-        source="kineto",
+        source=source,
         world_size=max(len(ranks), world_size),
         host="",
         stepscope=__version__,
@@ -250,6 +268,16 @@ def _write_run(files: Sequence[Path], scratch: Path, name: str, options: ReadOpt
         },
     )
     layout.run_file(run_path).write_text(encode_manifest(manifest), encoding="utf-8")
+
+
+def _tell_of_others(run_path: Path, rank: int, count: int) -> None:
+    """Warn of files of a folder that were passed over."""
+    if count:
+        text = (
+            f"{count:,} {'file' if count == 1 else 'files'} of the folder {'is' if count == 1 else 'are'} no trace that "
+            "Stepscope knows and left out of this run."
+        )
+        warn_of_rank(run_path, rank, Warn("passed_over", text))
 
 
 def _agree_on_size(run_path: Path, ranks: Sequence[Placed]) -> int:
@@ -269,20 +297,24 @@ def _agree_on_size(run_path: Path, ranks: Sequence[Placed]) -> int:
 
 
 def _stage(
-    files: Sequence[Path], folder: Path, options: ReadOptions, started: int, workers: Workers
+    listed: _Files, folder: Path, options: ReadOptions, started: int, workers: Workers
 ) -> Iterator[tuple[StagedRank, ...]]:
-    """Yield the ranks of each file in the order of the files, whichever file is read first."""
+    """Yield the ranks of each file in the order of the files, whichever file is read first; none of a skipped file."""
+    files = listed.paths
     if workers.are_here:
         for index, path in enumerate(files):
             shared = replace(
                 options, on_progress=_part(options.on_progress, index / len(files), (index + 1) / len(files))
             )
-            yield stage_trace(StagingTask(path, folder / str(index), shared, started))
+            yield stage_trace(StagingTask(path, folder / str(index), shared, started, path in listed.sure))
         return
     # A clock of one machine says nothing on another.
     apart = replace(options, on_progress=ignore, limits=replace(options.limits, deadline_s=None))
     # Others may run in another folder.
-    tasks = [StagingTask(path.absolute(), folder / str(index), apart, started) for index, path in enumerate(files)]
+    tasks = [
+        StagingTask(path.absolute(), folder / str(index), apart, started, path in listed.sure)
+        for index, path in enumerate(files)
+    ]
 
     def tell(done: int) -> None:
         options.limits.check(files[done - 1])

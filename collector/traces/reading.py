@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 from collector.format.schema.errors import TraceError
@@ -18,6 +19,10 @@ NAME_PATTERN = f"({NAME_PATTERN})$"
 _NAMES = re.compile(NAME_PATTERN, re.IGNORECASE)
 
 
+class UnknownTraceError(TraceError):
+    """A file that none of the formats takes for its own."""
+
+
 def is_trace_name(name: str) -> bool:
     return _NAMES.search(name) is not None
 
@@ -29,13 +34,14 @@ def describe_suffixes() -> str:
 
 
 def read_trace(path: str | Path, options: ReadOptions | None = None) -> TraceTables:
-    """Read a trace file into tables. Raises TraceError naming the fault and its place in the file."""
+    """Read a trace file into tables. Raises TraceError naming the fault and its place in the file, UnknownTraceError if no
+    format reads it."""
     path = Path(path)
     if path.is_dir():
         raise TraceError(f"{path} is a directory, not a trace file")
     for kind in FORMATS:
         tables = kind.read(path, options or ReadOptions())
         if tables is not None:
-            return tables
+            return replace(tables, source=kind.source)
     names = ", ".join(kind.name for kind in FORMATS)
-    raise TraceError(f"{path} is not a trace that Stepscope knows ({names}); give it a trace of torch.profiler")
+    raise UnknownTraceError(f"{path} is not a trace that Stepscope knows ({names}); give it a trace of torch.profiler")

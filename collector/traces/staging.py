@@ -20,7 +20,7 @@ from collector.format.schema.removal import Marked, make_folder, move, remove_tr
 from collector.format.schema.tables import TABLES
 from collector.traces.format import ReadOptions, StreamedTables, TraceFacts, TraceTables, explain_failure
 from collector.traces.limits import ReadLimits
-from collector.traces.reading import read_trace
+from collector.traces.reading import UnknownTraceError, read_trace
 
 _SHIFTED = tuple(name for name, table in TABLES.items() if any(column.name == "start_ns" for column in table.columns))
 _NOT_IN_TRACES = ("fetches", "queues", "stages", "resources", "ranges", "compiles")
@@ -37,6 +37,8 @@ class StagingTask:
     folder: Path
     options: ReadOptions
     started_unix_ns: int
+    is_sure: bool = True
+    """Whether the file has to be a trace: in a folder there may be others, which are passed over."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,7 @@ class StagedRank:
     path: Path
     folder: Path
     facts: TraceFacts
+    source: str
 
 
 @dataclass(frozen=True)
@@ -57,7 +60,10 @@ class ShiftTask:
 
 
 def stage_trace(task: StagingTask) -> tuple[StagedRank, ...]:
-    """Read a trace and write the tables of its ranks. Raises TraceError, or OSError if the tables cannot be written."""
+    """Read a trace and write the tables of its ranks; return none for a skipped file.
+
+    Raises TraceError, or OSError if the tables cannot be written.
+    """
     task.folder.parent.mkdir(parents=True, exist_ok=True)
     place = task.folder.with_name(f"{task.folder.name}-{os.urandom(4).hex()}")
     make_folder(place)
@@ -65,11 +71,16 @@ def stage_trace(task: StagingTask) -> tuple[StagedRank, ...]:
     options = replace(task.options, limits=limits if limits.deadline_s is not None else limits.begin())
     staged: list[StagedRank] = []
     with explain_failure(task.path, lambda: "after its events had been read"):
-        trace = read_trace(task.path, replace(options, scratch=place))
+        try:
+            trace = read_trace(task.path, replace(options, scratch=place))
+        except UnknownTraceError:
+            if task.is_sure:
+                raise
+            return ()
         for number, one in enumerate((trace, *trace.beside)):
             folder = place / str(number)
             _write_rank(folder, one, replace(task, options=options))
-            staged.append(StagedRank(task.path, folder, one.facts))
+            staged.append(StagedRank(task.path, folder, one.facts, trace.source))
     return tuple(staged)
 
 

@@ -37,8 +37,10 @@ def find_bound(case: Case) -> BoundBy:
     """Return what bounds the step. The confidence is the share of stretches of the run that agree when judged alone.
 
     A stretch has at least 25 steps, so that occasional events are in most stretches. Fewer than twenty steps, or
-    missing device times, lower the confidence.
+    missing device times, lower the confidence. Without known phases the bound is unknown.
     """
+    if not case.knows_phases:
+        return BoundBy("unknown", None, None, 0.0)
     kept = np.flatnonzero(case.steps.selection.kept)
     phases = np.stack([read_column(case.steps.rows, f"{name}_ns")[kept] for name in PHASE_NAMES]).astype(np.float64)
     kind, share = _judge(case, phases.sum(axis=1))
@@ -278,6 +280,13 @@ def _say_idle(case: Case, bound: BoundBy) -> str:
     return f"the device is idle {format_share(device.idle_frac)} of the step and {waits}"
 
 
+def _say_unknown(case: Case, bound: BoundBy) -> str:
+    return (
+        f"What bounds the {case.steps.noun} is unknown: the trace has its length, {format_duration(case.steps.mean_ns)}, "
+        "but not its parts."
+    )
+
+
 _KNOWN_WORK = {
     ("gap", "tail"): "loading, preparing the batch, forward, backward and update",
     ("gap", "h2d", "tail"): "loading, forward, backward and update",
@@ -302,4 +311,5 @@ _SENTENCES = {
     "overhead": _say_overhead,
     "launch": lambda case, bound: f"Launch-bound: {_say_idle(case, bound)}.",
     "compute": _say_compute,
+    "unknown": _say_unknown,
 }

@@ -90,6 +90,13 @@ class Case:
         return self.manifest.is_trace
 
     @property
+    def knows_phases(self) -> bool:
+        """Say whether the phases of the steps were measured. A format that has only step times has to call them one phase."""
+        if not self.is_imported or self.steps.operator_fracs or self.device.shares is not None:
+            return True
+        return sum(time_ns > 0 for time_ns in self.steps.phases_ns.values()) > 1
+
+    @property
     def shows_no_workers(self) -> bool:
         """Whether the trace has the iterator of a loader without workers; a trace knows no more of its loader."""
         return self.facts.get("data_loader") == "single_process"

@@ -280,7 +280,7 @@ def _compare_to_previous(newest_first: Sequence[RunEntry]) -> tuple[RunEntry, ..
     changes: dict[tuple[str, str], list[float]] = {}
     compared: list[RunEntry] = []
     for entry in reversed(newest_first):
-        if entry.manifest.source != "collector":
+        if entry.manifest.is_imported:
             compared.append(entry)
             continue
         family = (entry.manifest.script, _TRAILING_NUMBER.sub("", entry.name))

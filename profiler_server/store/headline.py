@@ -44,7 +44,7 @@ def read_error(manifest: RankManifest) -> str:
 
 def has_failed(run: Run, ranks: Sequence[int]) -> bool:
     """Return whether an error ended one of these ranks. A manual interrupt of a single-process training is no error."""
-    if run.manifest.source != "collector":
+    if run.manifest.is_imported:
         return False
     errors = [by for rank in ranks if (by := read_or("", read_ended_by, run.read_rank(rank)))]
     return any(not (run.manifest.world_size == 1 and by.startswith(BY_HAND)) for by in errors)

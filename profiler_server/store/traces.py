@@ -137,7 +137,7 @@ def _begins_like_trace(head: bytes) -> bool:
 
 def _list_sources(entry: RunEntry) -> list[tuple[str, int | None]]:
     files, sizes = entry.manifest.metadata.get("files"), entry.manifest.metadata.get("file_bytes")
-    if entry.manifest.source != "kineto" or not isinstance(files, list):
+    if not entry.manifest.is_imported or not isinstance(files, list):
         return []
     if not isinstance(sizes, list) or len(sizes) != len(files):
         sizes = [None] * len(files)

@@ -14,10 +14,9 @@ import msgspec
 from collector.format.schema.columns import DEVICE, LEFT_OUT, SCHEMA_VERSION, VERSION, Shown, shown
 from collector.format.schema.errors import NewerSchemaError, TableBrokenError
 from collector.format.schema.layout import spell_recovery
-from collector.format.words import SIGNALS, TRIGGERS, WARNINGS
+from collector.format.words import SIGNALS, SOURCES, TRIGGERS, WARNINGS
 
 RunState = Literal["recording", "complete", "crashed", "imported"]
-Source = Literal["collector", "kineto"]
 SignalState = Literal["on", "off", "failed", "unavailable"]
 
 
@@ -122,6 +121,9 @@ class Warn:
 class RunManifest:
     """`run.json`. Every time in the run is in ns since `epoch_unix_ns`.
 
+    `source` is `collector` if Stepscope recorded the run, else the format of the imported traces, such as `kineto`;
+    versions up to 0.5.0 wrote `kineto` for every format.
+
     A job that its launcher starts again gets a new `attempt` with the same `job_id`, empty if no launcher names the
     job. SLURM had requeued the job `requeues` times; torchrun had restarted it `restarts` times since then.
     """
@@ -130,7 +132,7 @@ class RunManifest:
     name: str = field(metadata=shown(Shown("run")))
     created_unix_ns: int
     epoch_unix_ns: int
-    source: Source = field(metadata=shown(Shown(words=get_args(Source))))
+    source: str = field(metadata=shown(Shown("format", words=SOURCES)))
     world_size: int
     host: str = field(metadata=shown(Shown("host")))
     schema_version: int = SCHEMA_VERSION
@@ -147,6 +149,11 @@ class RunManifest:
     argv: tuple[str, ...] = field(default=(), metadata=shown(LEFT_OUT))
     options: dict[str, Any] = field(default_factory=dict, metadata=shown(_OPTIONS))
     metadata: dict[str, Any] = field(default_factory=dict, metadata=shown(LEFT_OUT))
+
+    @property
+    def is_imported(self) -> bool:
+        """Say whether the run was made of traces."""
+        return self.source != "collector"
 
 
 @dataclass(frozen=True)

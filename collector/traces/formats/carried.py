@@ -58,4 +58,4 @@ def _describe(found: Carried, manifest: RankManifest, tables: dict[str, pa.Table
     return TraceTables(StreamedTables.of(tables), facts, manifest.warnings, manifest.events_lost, recorded=manifest)
 
 
-FORMAT = TraceFormat("Stepscope's own export", (".json", ".json.gz"), 0, read)
+FORMAT = TraceFormat("Stepscope's own export", "export", (".json", ".json.gz"), 0, read)

@@ -80,4 +80,4 @@ def _build(dump: Dump) -> TraceTables:
 
 
 # A dump is named by a prefix that the user may choose, and the rank.
-FORMAT = TraceFormat("Flight Recorder dump", (".pkl", ".pickle", ".json"), 6, read, r"rank_?\d{1,9}")
+FORMAT = TraceFormat("Flight Recorder dump", "flight_recorder", (".pkl", ".pickle", ".json"), 6, read, r"rank_?\d{1,9}")

@@ -237,4 +237,4 @@ def _stack(track: Ints, start: Ints, end: Ints) -> Ints:
     return depths
 
 
-FORMAT = TraceFormat("operations of a job", (".parquet",), 5, read)
+FORMAT = TraceFormat("operations of a job", "job_operations", (".parquet",), 5, read)

@@ -13,4 +13,4 @@ def read(path: Path, options: ReadOptions) -> TraceTables | None:
     return read_events(path, options)
 
 
-FORMAT = TraceFormat("Kineto JSON", (".json", ".json.gz"), 1, read)
+FORMAT = TraceFormat("Kineto JSON", "kineto", (".json", ".json.gz"), 1, read)

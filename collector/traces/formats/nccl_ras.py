@@ -80,4 +80,4 @@ def _spell_process(process: Process) -> str:
     return f"{known}, GPU {device}" if device >= 0 else known
 
 
-FORMAT = TraceFormat("status of NCCL's RAS", (".json",), 7, read)
+FORMAT = TraceFormat("status of NCCL's RAS", "nccl_ras", (".json",), 7, read)

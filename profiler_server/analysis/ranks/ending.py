@@ -64,7 +64,7 @@ class RankEnd:
 
 def find_end(run: Run) -> End | None:
     """Return how a job ended before its scripts finished, or how it stands still; None if neither is known."""
-    if run.manifest.source != "collector":
+    if run.manifest.is_imported:
         return find_hang(run)
     ranks = [run.read_rank(number) for number in run.ranks[:MOST_RANKS]]
     if (standing := find_standing(ranks)) is not None:

@@ -18,7 +18,7 @@ from profiler_server.facts.ranks import MOST_RANKS
 
 def find_hang(run: Run) -> Hang | None:
     """Return the collective that hangs, or None if every collective ended or neither dumps nor a status were imported."""
-    if run.manifest.source == "collector":  # its ranks have no dumps, and there may be very many of them
+    if not run.manifest.is_imported:  # its ranks have no dumps, and there may be very many of them
         return None
     dumps = _read_dumps(run)
     groups = dumps.groups

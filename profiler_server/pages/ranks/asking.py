@@ -41,7 +41,7 @@ def ask(request: PageRequest) -> JobFacts:
         query=request.query,
         numbers=request.ranks,
         world_size=run.manifest.world_size,
-        is_trace=run.manifest.source == "kineto",
+        is_trace=run.manifest.is_imported,
         end=Ended(name_title(end), describe_end(end), isinstance(end, Hang)) if end is not None else None,
     )
     if job.end is not None and job.end.is_hang:

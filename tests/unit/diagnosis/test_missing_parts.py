@@ -63,6 +63,17 @@ def short_trace(kind: str, steps: int = 6, **phases_ms: float) -> Plant:
     return Plant(plan, manifest={"state": "imported", "loaders": (), "facts": facts})
 
 
+def test_a_trace_with_the_lengths_of_steps_alone_is_bound_by_something_unknown(tmp_path: Path) -> None:
+    plan = RunPlan(steps=40, phases_ms={"forward": 20.0}, operators=False)
+    found = diagnose(build_case_run(tmp_path / "run", Plant(plan, manifest={"state": "imported", "loaders": ()})), 0)
+    assert found.bound_by.kind == "unknown"
+    assert found.sentence.startswith(
+        "What bounds the step is unknown: the trace has its length, 20.0 ms, but not its parts."
+    )
+    recorded = diagnose(build_case_run(tmp_path / "recorded", Plant(plan, manifest={"loaders": ()})), 0)
+    assert recorded.bound_by.kind == "compute"
+
+
 def test_communication_of_one_rank_alone_is_not_said_to_be_free_of_waiting(tmp_path: Path) -> None:
     plant = short_trace("workers", communication=120.0)
     run = build_case_run(tmp_path / "run", plant)

@@ -10,7 +10,9 @@ import pytest
 
 from collector import open_run
 from collector.format.schema.errors import OutputError, TraceError
+from collector.format.words import SOURCES
 from collector.traces import import_trace, read_trace
+from collector.traces.reading import FORMATS
 from tests.support.reading import read_events
 from tests.support.traces import operator, training_steps, write_trace
 
@@ -32,11 +34,40 @@ def test_run_holds_what_the_reader_read(tmp_path: Path) -> None:
         assert run.table(name).to_pylist() == expected[name].to_pylist()
 
 
+def test_a_run_says_the_format_that_it_was_made_of(tmp_path: Path) -> None:
+    job = Path(__file__).parents[2] / "golden/traces/pipeline_job.parquet"
+    run = import_trace(job, tmp_path / "job")
+    assert (run.manifest.source, run.manifest.is_imported) == ("job_operations", True)
+
+
+def test_each_format_has_a_source_of_its_own_that_a_redacted_run_shows() -> None:
+    sources = [kind.source for kind in FORMATS]
+    assert len(set(sources)) == len(sources)
+    assert set(sources) <= set(SOURCES)  # collector/format/words.py
+
+
 def test_tables_that_a_trace_lacks_say_how_to_get_them(tmp_path: Path) -> None:
     run = import_trace(write_trace(tmp_path / "t.json", training_steps()), tmp_path / "run")
     status = run.rank().status("queues")
     assert status.state == "off"
     assert "Profiler" in status.reason
+
+
+def test_a_file_of_a_folder_that_no_format_knows_is_passed_over(tmp_path: Path) -> None:
+    folder = tmp_path / "traces"
+    folder.mkdir()
+    write_trace(folder / "a.json", training_steps())
+    (folder / "weights.pickle").write_bytes(b"no trace")
+    run = import_trace(folder, tmp_path / "run")
+    assert run.manifest.metadata["files"] == ["a.json"]
+    (warning,) = run.rank().manifest.warnings
+    assert (warning.code, warning.text.split(" that ")[0]) == ("passed_over", "1 file of the folder is no trace")
+    with pytest.raises(TraceError, match="is not a trace that Stepscope knows"):
+        import_trace(folder / "weights.pickle", tmp_path / "single")
+    (folder / "a.json").unlink()
+    with pytest.raises(TraceError, match="none of the 1 files is a trace"):
+        import_trace(folder, tmp_path / "nothing")
+    assert not (tmp_path / "nothing").exists()
 
 
 def test_folder_of_ranks_is_one_run_on_one_clock(tmp_path: Path) -> None:

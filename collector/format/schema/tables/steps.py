@@ -30,7 +30,7 @@ _STEPS = Table(
         Column("forwards", "int32", "Calls of an outermost module."),
         Column("no_grad_forwards", "int32", "Those of them with gradients off, such as validation.", nullable=True),
         Column("backwards", "int32", "Calls of the autograd engine."),
-        Column("optimizer_steps", "int32", "Optimizer steps."),
+        Column("optimizer_steps", "int32", "Optimizer steps, those included that GradScaler skipped."),
         Column("skipped_updates", "int32", "Updates that GradScaler left out because of infinite gradients."),
         Column(
             "samples",
