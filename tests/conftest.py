@@ -39,6 +39,8 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
         if request.config.getoption("--rewrite-golden"):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, "utf-8")
+        elif not path.exists():
+            pytest.fail(f"{path} does not exist yet: run pytest --rewrite-golden and read what it holds")
         assert text == path.read_text("utf-8")
 
     return compare

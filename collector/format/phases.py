@@ -1,4 +1,4 @@
-"""The phases of a step, in the order in which a step passes through them.
+"""The phases of a step, those of the first format version in the order in which a step passes through them.
 
 A phase is exclusive time of the training thread: every nanosecond of a step belongs to exactly one phase, so the phases
 of a step sum to its duration. Time outside known calls gets its phase from the calls before and after it (see
@@ -6,7 +6,8 @@ of a step sum to its duration. Time outside known calls gets its phase from the 
 without gradients there is no loss: such a loop acts on the model's output in its own time, the gap.
 
 Each phase is one row here; code, pages and the viewer derive everything from the row. A new phase names in `since` the
-format version that introduced it: older files have no column for the phase and read as zero time.
+format version that introduced it: older files have no column for the phase and read as zero time. A new phase stands last, wherever it falls
+in a step: the index of a phase is its code in event logs, and a newer version may recover the log of an older one.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ PALETTE: Mapping[str, tuple[str, str]] = {
     "host": ("#3d3f45", "#616570"),
     "optimizer": ("#265b02", "#5fe68b"),
     "idle": ("#868d95", "#7d858f"),
-    "zero": ("#c4161c", "#ff6b6b"),
+    "worse": ("#c4161c", "#ff6b6b"),
 }
 """Class -> its colour on a light and on a dark background; `tokens.css` has the same values."""
 
@@ -122,7 +123,7 @@ PHASE_NAMES: tuple[str, ...] = tuple(phase.name for phase in PHASES)
 PHASE_LABELS: dict[str, str] = {phase.name: phase.label for phase in PHASES}
 PHASE_COLORS: dict[str, str] = {phase.name: phase.color for phase in PHASES}
 PHASE_PLACES: dict[str, int] = {name: place for place, name in enumerate(PHASE_NAMES)}
-"""Name -> index in the order of a step; the index is the phase's code in the event log."""
+"""Name -> index in PHASES: the phase's code in event logs, which never changes."""
 
 
 def read_phase(value: object) -> str:

@@ -22,7 +22,7 @@ from profiler_server.diagnosis.what_if import find_min_gain_ns, measure_stalls
 from profiler_server.facts.case import Case, Claim
 from profiler_server.facts.loading import Floats
 from profiler_server.facts.results import BoundBy, BoundKind, Suggestion
-from profiler_server.facts.steps import read_column
+from profiler_server.facts.steps import COMPUTING, read_column
 from profiler_server.format import format_duration, format_number_of, format_share
 from profiler_server.words.phrases import AROUND_ACTING, acts_in_steps, say_ready
 
@@ -217,7 +217,7 @@ def _say_compute(case: Case, bound: BoundBy) -> str:
     if case.device.is_used and device is not None:
         return f"Compute-bound: the device computes {format_share(device.compute)} of the {case.steps.noun}."
     work = "the forward takes" if case.steps.noun == "batch" else "forward, backward and update take"
-    parts = f"Compute-bound: {work} {_of_step(case, 'forward', 'backward', 'optimizer')}{_say_compiling(case)}"
+    parts = f"Compute-bound: {work} {_of_step(case, *COMPUTING)}{_say_compiling(case)}"
     if not wait and case.loading.loader is None:
         return f"{parts}."
     if case.steps.share("data_wait") < MODERATE_WAIT_FRAC:

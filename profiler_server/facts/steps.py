@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from collector.format.phases import PHASE_NAMES
+from collector.format.phases import PHASE_NAMES, list_bound_by
 from profiler_server.diagnosis.limits.facts import DOMINANT_FRAC
 
 Ints = npt.NDArray[np.int64]
@@ -263,7 +263,7 @@ class Sampled:
     tracebacks: SampledShare | None = None
 
 
-COMPUTING = ("forward", "backward", "optimizer")
+COMPUTING = list_bound_by("compute")
 """The phases in which a step computes."""
 
 

@@ -271,7 +271,7 @@ def build_depths(x: Numbers, depths: Numbers, capacity: float, x_title: str = "s
     lines = [
         Line("depth", "data", depths, "steps"),
         Line("capacity", "idle", np.array([capacity, capacity]), "dash", x=_ends(x)),
-        Line("empty", "zero", np.zeros(len(zeros)), "ticks", x=zeros),
+        Line("empty", "worse", np.zeros(len(zeros)), "ticks", x=zeros),
     ]
     span = (float(x[0]) - 0.5, float(x[-1]) + 0.5) if len(x) else None
     axes = Axes(x_title, y_title="depth", unit="batches", x_range=span, y_max=capacity * 1.08 or 1.0)

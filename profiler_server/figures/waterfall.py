@@ -102,7 +102,7 @@ def _find_top(places: Sequence[float], base: float, scale: float) -> float:
 
 def _draw_falls(levels: Sequence[float], falls: Sequence[Fall], scale: float, unit: str) -> Figure:
     clear = [fall.is_clear for fall in falls]
-    colors = ["zero" if fall.change_ns > 0 else "optimizer" for fall in falls]
+    colors = ["worse" if fall.change_ns > 0 else "optimizer" for fall in falls]
     return {
         "type": "bar",
         "x": list(range(1, len(falls) + 1)),

@@ -26,7 +26,7 @@ from profiler_server.analysis.ranks.ranks import OWN_PHASES, RankSummary
 from profiler_server.analysis.ranks.together import StepsTogether, put_together
 from profiler_server.derive.derived import derived
 from profiler_server.diagnosis.limits import stragglers as limits
-from profiler_server.diagnosis.limits.facts import BEHIND_FRAC, MOST_FRAC
+from profiler_server.diagnosis.limits.facts import MOST_FRAC, SLOW_RANK_FRAC
 from profiler_server.facts.job import (
     Alike,
     Apart,
@@ -233,7 +233,7 @@ def _weigh(ranks: Sequence[RankSummary], lateness: Lateness, together: StepsToge
     is_many = len(ranks) >= limits.LEAST_RANKS
     outlying = limits.OUTLYING_DEVIATIONS * _measure_deviation(late, step_ns) if is_many else -np.inf
     against = _measure_against(late, row)
-    is_far = float(against.mean()) >= BEHIND_FRAC * step_ns
+    is_far = float(against.mean()) >= SLOW_RANK_FRAC * step_ns
     outlies = float(np.median(against)) > outlying or float(last[row]) >= MOST_FRAC
     is_often = outlies and _is_sure(against)
     longest = weigh_longest(late, row) if is_far and not is_often else None
@@ -246,7 +246,7 @@ def _weigh(ranks: Sequence[RankSummary], lateness: Lateness, together: StepsToge
         late,
         row,
         last,
-        least_ns=max(BEHIND_FRAC * step_ns, limits.SURE_ERRORS * error, outlying),
+        least_ns=max(SLOW_RANK_FRAC * step_ns, limits.SURE_ERRORS * error, outlying),
         is_far=is_far,
         is_sure=is_often or longest is not None,
         longest=longest,

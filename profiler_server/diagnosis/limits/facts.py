@@ -102,9 +102,12 @@ LEAST_SPLIT_BYTES = 4 << 20
 SYNCED_FRAC = 0.95
 """Every backward counts as reducing the gradients if at least this share does."""
 
+SLOW_RANK_FRAC = 0.03
+"""A rank that is late by this share of the step is called slow."""
+
 BEHIND_FRAC = 0.03
-"""A rank that is late by a smaller share of the step is not named, nor is a cheaper cause. Ranks whose computing varies
-by less have no unlike inputs."""
+"""Waiting that costs a smaller share of the step gets no cause. Ranks whose computing varies by less have no unlike
+inputs."""
 
 MOST_FRAC = 0.5
 """Half: the limit for "most". Used for steps covered by collectives, steps in which a rank is last, delay explained by

@@ -21,7 +21,7 @@ from profiler_server.words.phrases import describe, name_parts
 
 
 def _judge_straggler(case: Case) -> Finding | None:
-    """One rank is slower than the others, which wait for it in their collectives."""
+    """One rank is behind the others by 3 % of the step or more; they wait for it in their collectives."""
     verdict = case.ranks.verdict
     # Whether a rank is slow is decided in one place: the Ranks page says the very same.
     if not isinstance(verdict, (Slow, Handover)):

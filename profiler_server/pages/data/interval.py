@@ -36,7 +36,7 @@ def chart_depths(samples: pa.Table, key: QueueKey, chart_id: str) -> Chart:
     if trace.capacity:
         ends = np.array([seconds[0], seconds[-1]])
         lines.append(Line("capacity", "idle", np.array([trace.capacity, trace.capacity]), "dash", x=ends))
-    lines.append(Line("empty", "zero", np.zeros(int(empty.sum())), "points", x=seconds[empty]))
+    lines.append(Line("empty", "worse", np.zeros(int(empty.sum())), "points", x=seconds[empty]))
     if trace.blocked.any():
         held = trace.depths[trace.blocked]
         lines.append(Line("next one not ready", "communication", held, "points", x=seconds[trace.blocked]))

@@ -112,7 +112,7 @@ WAIT_COLORS: Mapping[str, str] = {
     "communication": "communication",
     "copy": "copy",
     "launch": "overlap",
-    "sync": "zero",
+    "sync": "worse",
     "operator": "host",
     "python": "optimizer",
     "loading": "data",

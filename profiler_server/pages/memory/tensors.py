@@ -132,7 +132,7 @@ def _draw(rank: RankRun, trace: MemoryTrace, row: int) -> Chart:
     if trace.peak_reserved_bytes is not None:
         reserved = np.where(trace.reserved_bytes > 0, trace.reserved_bytes, np.nan)
         lines.append(Line("reserved", "overlap", reserved))
-    lines.append(Line("shown below", "zero", trace.allocated_bytes[[row]].astype(np.float64), "points", x=x[[row]]))
+    lines.append(Line("shown below", "worse", trace.allocated_bytes[[row]].astype(np.float64), "points", x=x[[row]]))
     axes = Axes(
         x_title=f"ms since the first {'detailed window opened' if rank.manifest.windows else 'allocation of the trace'}",
         y_title="memory",

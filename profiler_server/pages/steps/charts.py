@@ -168,7 +168,7 @@ def _duration_figure(data: StepData) -> Figure:
         below = Line("p50", "idle", band.p50_ns, x=band.step)
         lines[:0] = [below, Line("p95", "idle", band.p95_ns, "band", x=band.step)]
     if slow:
-        lines.append(Line("outlier", "zero", np.array([*slow.values()]), "points", x=np.array([*slow])))
+        lines.append(Line("outlier", "worse", np.array([*slow.values()]), "points", x=np.array([*slow])))
     windows = _find_stretches(numbers[data.selection.detailed & ~kept])
     return build_lines(numbers, lines, replace(_choose_axes(data), shaded=windows))
 

@@ -116,7 +116,7 @@ def test_colors_stand_out_from_the_ground(theme: int, ground: str) -> None:
 
 @pytest.mark.parametrize("theme", [0, 1])
 def test_colors_of_phases_are_apart_for_every_kind_of_sight(theme: int) -> None:
-    solid = [c for name, c in figures.PALETTE.items() if name not in ("idle", "zero", "overlap")]
+    solid = [c for name, c in figures.PALETTE.items() if name not in ("idle", "worse", "overlap")]
     near = [
         (a[theme], b[theme], sight)
         for a, b in itertools.combinations(solid, 2)

@@ -13,21 +13,23 @@ from collector.format import stored_files
 from collector.format.phases import PALETTE, PHASE_PLACES, PHASES, Phase
 from collector.format.run import open_run
 from collector.format.schema import layout
-from collector.format.schema.columns import Column
+from collector.format.schema.columns import SCHEMA_VERSION, Column
 from collector.format.schema.errors import TableBrokenError
 from collector.format.schema.tables import TABLES
 from profiler_server.timeline.view import view_meta
 from profiler_server.web.frontend import find_frontend
 from tests.support.runs import RunPlan, build_run
 
+LATER = SCHEMA_VERSION + 1
+
 
 @pytest.fixture
 def later(monkeypatch: pytest.MonkeyPatch) -> None:
     """Declare a phase that the next version of the format brings."""
     steps = TABLES["steps"]
-    column = Column("upload_ns", "int64", "ns", "Uploads.", since=2)
+    column = Column("upload_ns", "int64", "ns", "Uploads.", since=LATER)
     monkeypatch.setitem(TABLES, "steps", replace(steps, columns=(*steps.columns, column)))
-    monkeypatch.setattr(stored_files, "SCHEMA_VERSION", 2)
+    monkeypatch.setattr(stored_files, "SCHEMA_VERSION", LATER)
     for table in TABLES:
         monkeypatch.setitem(stored_files.SCHEMAS, table, stored_files.make_schema(table))
 
@@ -47,7 +49,7 @@ def test_a_later_phase_takes_no_time_in_an_older_run(old_run: Path, later: None)
 def test_a_file_that_lacks_a_phase_of_its_own_version_is_damaged(old_run: Path, later: None) -> None:
     path = layout.table_file(layout.rank_path(old_run, 0), "steps")
     stored = pq.read_table(path)
-    pq.write_table(stored.replace_schema_metadata({b"stepscope.schema_version": b"2"}), path)
+    pq.write_table(stored.replace_schema_metadata({b"stepscope.schema_version": b"%d" % LATER}), path)
     with pytest.raises(TableBrokenError, match="upload_ns"):
         open_run(old_run).table("steps")
     pq.write_table(stored.drop_columns(["forward_ns"]), path)

@@ -5,7 +5,7 @@
  *   classes: Record<string, [number, number, number]>, dark: boolean}} Palette
  */
 
-const CLASSES = ["compute", "backward", "communication", "overlap", "copy", "data", "host", "optimizer", "idle", "zero"];
+const CLASSES = ["compute", "backward", "communication", "overlap", "copy", "data", "host", "optimizer", "idle", "worse"];
 
 /** @type {Record<string, string>} */
 const OF_CATEGORY = {

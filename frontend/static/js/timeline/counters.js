@@ -51,7 +51,7 @@ function drawPiece({ g, palette, width, t0, scale }, { tile, from, to }, counter
     g.fillStyle = `rgb(${rgb})`;
     g.fillRect(x, foot - tile.last[i] * rise - 1, wide, 1.5);
     if (tile.low[i] > 0 || !warnsOfZero) continue;
-    g.fillStyle = `rgb(${palette.classes.zero.join(" ")})`;
+    g.fillStyle = `rgb(${palette.classes.worse.join(" ")})`;
     g.fillRect(x, foot - 2, tile.last[i] > 0 ? peak : wide, 3);
   }
 }

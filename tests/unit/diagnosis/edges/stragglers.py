@@ -25,6 +25,7 @@ from profiler_server.analysis.ranks.patterns import (
 from profiler_server.analysis.ranks.stragglers import judge_ranks
 from profiler_server.analysis.ranks.together import find_whole
 from profiler_server.analysis.what_if.steps import JobSteps, weigh_steps
+from profiler_server.diagnosis.limits.facts import BEHIND_FRAC, SLOW_RANK_FRAC
 from profiler_server.diagnosis.rank_sentences import describe_communication, describe_straggler, name_causes
 from profiler_server.facts.job import Alike, Cause, Ddp, LateRank, NotJudged, Slow, Turns
 from profiler_server.facts.ranks import CollectiveRow, JobSlowdown
@@ -77,12 +78,13 @@ def hold(share: float) -> Callable[[Calls], Calls]:
 def few_ranks(count: int) -> Floats:
     """The last rank is late in all steps and the last in two of five; the others are spread as far, and outdo it by turns."""
     steps = 60
-    late = spread(count, steps, **{f"r{count - 1}": 6.0})
+    behind = 2 * SLOW_RANK_FRAC * STEP_MS
+    late = spread(count, steps, **{f"r{count - 1}": behind})
     for rank, offset in enumerate(np.linspace(-1.5, 1.5, count - 1)):
         places = (0, 1, 2)[rank :: count - 1] if count == 4 else ((0, 1), (2,))[rank]
         late[rank] = offset
         chosen = pick(steps, 5, places)
-        late[rank][chosen] = outdo(steps, chosen, 6.0, 1.0)[chosen]
+        late[rank][chosen] = outdo(steps, chosen, behind, 1.0)[chosen]
     return late
 
 
@@ -141,9 +143,10 @@ def wait_long(count: int, was_last: int, usual: float = 0.0, steps: int = 60) ->
 
 
 def pause(share: float) -> bool:
-    """Let one wait be this share of all waiting; the others are of 4 ms."""
-    late = spread(2, 60, r1=4.0)
-    late[1, 30] = 59 * 4.0 * share / (1 - share)
+    """Let one wait be this share of all waiting; the others are little more than is worth naming."""
+    usual = 4 / 3 * BEHIND_FRAC * STEP_MS
+    late = spread(2, 60, r1=usual)
+    late[1, 30] = 59 * usual * share / (1 - share)
     return find_pause(meet(late), lay({"forward": late + STEP_MS}), STEP_MS * MS) is not None
 
 
@@ -284,7 +287,8 @@ def lose(waste: float, stage_share: float | None = None) -> str:
 
 BY_TURNS = np.eye(16)
 EDGES: Mapping[str, Edge] = {
-    "BEHIND_FRAC": Edge(0.03, lambda x: names_last(spread(2, 60, r1=x * STEP_MS))),
+    "SLOW_RANK_FRAC": Edge(0.03, lambda x: names_last(spread(2, 60, r1=x * STEP_MS))),
+    "BEHIND_FRAC": Edge(0.03, lambda x: uneven(varies=x)),
     "MOST_FRAC": Edge(0.5, lambda x: LateRank(1, 200.0, 100.0, "data_wait", 100.0 * x, 0.0, 1).waits_for_data),
     "CLEAR_FRAC": Edge(0.8, lambda x: bool(find_starvation(100.0, 100.0 * x, 0.0))),
     "LEAST_MEETINGS": Edge(10, lambda x: turn(by_turns(int(x))) is not None),
@@ -317,8 +321,7 @@ EDGES: Mapping[str, Edge] = {
     "SYNCED_FRAC": Edge(0.95, lambda x: share_out(synced_backwards=int(1000 * x)).syncs_all),
 }
 ALSO: tuple[tuple[str, Callable[[float], bool]], ...] = (
-    ("BEHIND_FRAC", lambda x: beside(x)),
-    ("BEHIND_FRAC", lambda x: uneven(varies=x)),
+    ("SLOW_RANK_FRAC", lambda x: beside(x)),
     ("BEHIND_FRAC", lambda x: not in_time_by(x)),
     ("MOST_FRAC", lambda x: choose(list_first(x)) == "collectives"),
     ("MOST_FRAC", lambda x: names_last(last_in(x))),
