@@ -127,7 +127,7 @@ def test_what_a_file_lacks_is_said_as_by_one_process(tmp_path: Path) -> None:
     said = []
     for workers in (Here(), Processes(2)):
         with pytest.raises(TraceError) as caught:
-            import_traces([job], tmp_path / "run", Importing(workers=workers))
+            import_traces(sorted(job.iterdir()), tmp_path / "run", Importing(workers=workers))
         said.append(str(caught.value))
     assert said[0] == said[1]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["job"]
