@@ -83,5 +83,4 @@ class _Unseen:
 
 
 unseen = _Unseen()
-"""`with unseen:` does the work of `hide_frame` for its function. The block costs a tenth of a microsecond: not for hot
-paths."""
+"""`with unseen:` does the work of `hide_frame` for its function in a tenth of a microsecond: not for hot paths."""

@@ -13,8 +13,7 @@ from pathlib import Path
 
 
 def go_first() -> None:
-    """Make the system kill this process before any other when memory is full; do nothing on systems without such an
-    order."""
+    """Make the system kill this process first when memory is full; do nothing on systems without such an order."""
     with suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
         file.write("1000")
 

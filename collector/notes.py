@@ -19,8 +19,7 @@ from collector.ring.clock import Clock
 
 NOTES_FILE = "notes.json"
 SAVED_FILE = "notes.saved.json"
-"""A copy of the notes that survives a loss of power. The sidecar writes the copy: the training process never waits for
-the disk."""
+"""A copy of the notes that survives a loss of power. The sidecar writes it: the training never waits for the disk."""
 WORDS_FILE = "words.ring"
 
 

@@ -28,8 +28,7 @@ _IMPORTANT = {
 
 
 class Default(enum.Enum):
-    """Marks, in a signature, a default that depends on `level`. None cannot mark this, because None switches the window
-    off."""
+    """Marks a default that depends on `level`. None cannot mark this, because None switches the window off."""
 
     BY_LEVEL = "by level"
 

@@ -41,8 +41,7 @@ class Room:
 
 
 def search_room(package: ModuleType, name: str) -> Room:
-    """Import every module of the package, except names with a leading underscore; return the modules that declare
-    `name`."""
+    """Import every module of the package without a leading underscore; return the modules that declare `name`."""
     modules: list[ModuleType] = []
     broken: list[BrokenPlugin] = []
     for info in sorted(pkgutil.iter_modules(package.__path__), key=lambda module: module.name):
@@ -61,8 +60,8 @@ def search_room(package: ModuleType, name: str) -> Room:
 
 
 def _log_broken(package: str, broken: list[BrokenPlugin]) -> None:
-    """Log each broken module on a line of its own; modules that lack the same package share a line, as all signals do
-    without torch."""
+    """Log the broken modules, one a line; modules that lack the same package share a line, as all signals without
+    torch."""
     missing = [_find_missing(plugin.error) for plugin in broken]
     for name in dict.fromkeys(missing):
         without = [plugin for plugin, other in zip(broken, missing, strict=True) if other == name]
@@ -80,8 +79,7 @@ def _find_missing(error: Exception) -> str:
 
 
 def find_plugins(package: ModuleType, name: str) -> tuple[Any, ...]:
-    """Return the declared values of `name` in the package's modules, sorted by module name. A module declares one
-    plug-in or a tuple."""
+    """Return the plug-ins that the package's modules declare as `name` (one, or a tuple), sorted by module name."""
     declared = (getattr(module, name) for module in search_room(package, name).modules)
     return tuple(plugin for each in declared for plugin in (each if isinstance(each, tuple) else (each,)))
 

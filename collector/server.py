@@ -1,5 +1,4 @@
-"""The only import of the server, which is installed beside this package. The import happens inside each call: no
-training loads the server."""
+"""The only import of the server, which is installed beside this package; inside each call, so no training loads it."""
 
 from __future__ import annotations
 
@@ -20,8 +19,7 @@ def find_missing_package() -> str | None:
 
 
 def diagnose(run: Run, rank: int) -> tuple[str, tuple[Suggestion, ...], str]:
-    """Return the page's results for a rank: the verdict, the suggestions, and the reason if there are none. Raises as
-    `RankRun.table`."""
+    """Return a rank's verdict, suggestions, and the reason if there are none. Raises as `RankRun.table`."""
     from profiler_server.diagnosis.judging import diagnose
 
     found = diagnose(run, rank)

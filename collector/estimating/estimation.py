@@ -50,8 +50,7 @@ class Inputs:
 
 @dataclass(frozen=True)
 class Estimate:
-    """The proposal and its derivation, both shown by `print()`. `predicted_step_ns` includes the data wait that the
-    proposal leaves."""
+    """The proposal and its derivation, shown by `print()`. `predicted_step_ns` includes the remaining data wait."""
 
     num_workers: int
     prefetch_factor: int
@@ -279,8 +278,7 @@ def _simulate_loader(model: LoopModel, workers: int, prefetch: int = 2) -> float
 
 
 def _choose_prefetch(model: LoopModel, workers: int, inputs: Inputs) -> int:
-    """Return the least prefetch factor whose simulated step is nearly as short as with the greatest factor that fits
-    into memory."""
+    """Return the least prefetch factor whose simulated step is near that of the greatest that fits into memory."""
     if workers == 0:
         return 2
     room = inputs.free_bytes * inputs.max_memory_util

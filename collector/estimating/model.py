@@ -31,8 +31,7 @@ MOST_OTHERS = 64
 
 @dataclass(frozen=True)
 class Processors:
-    """The cores of a training loop. Work on all cores at once is slower by `slowdown` than on one alone (memory, clock,
-    caches)."""
+    """The cores of a training loop. Work on all of them is slower by `slowdown` than on one (memory, clock, caches)."""
 
     cores: float
     slowdown: float = 0.0
@@ -123,8 +122,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Sharing:
-    """The measured sharing of cores: `slowdown` as in `Processors`; `delay` is the measured wait for a core over the
-    computed one."""
+    """The measured sharing of cores: `slowdown` as in `Processors`; `delay` is measured over computed wait for a core."""
 
     slowdown: float = 0.0
     delay: float = 1.0
@@ -174,7 +172,7 @@ class LoopModel:
 
 @dataclass(frozen=True)
 class Measured:
-    """The cost of batches. `read_ns` and `collate_ns` are wall times, one per batch; the `_cpu_ns` fields are processor
+    """The cost of batches. `read_ns` and `collate_ns` are wall times per batch; the `_cpu_ns` fields are processor
     time."""
 
     batch_size: int

@@ -29,8 +29,7 @@ MOST_WORKERS_PER_CORE = 4
 
 @dataclass(frozen=True)
 class Simulated:
-    """The mean step and mean data wait in ns, without `extra_ns`, after the pipeline has filled; `steps_ns` lists all
-    steps."""
+    """The mean step and data wait in ns, without `extra_ns`, after the pipeline has filled; `steps_ns` lists all steps."""
 
     step_ns: float
     wait_ns: float
@@ -61,8 +60,7 @@ def _simulate(model: LoopModel, count: int | None) -> Simulated:
 
 
 class _Stretches:
-    """The stretches of batches' and steps' processor time, by the number of busy workers, with and without a running
-    step."""
+    """The stretches of batches' and steps' processor time, by number of busy workers, with and without a step."""
 
     def __init__(self, model: LoopModel) -> None:
         self._processors = Processors(max(model.cores, 0.01), model.sharing.slowdown)

@@ -9,8 +9,7 @@ _SAME_START_S = 2.0
 
 
 def is_alive(pid: int, started: float | None) -> bool:
-    """Return whether a process of this host runs. `started` is its start in Unix seconds: a later process may have the
-    same pid."""
+    """Return whether a process of this host runs. `started` (Unix s) excludes a later process with the same pid."""
     try:
         process = psutil.Process(pid)
         if process.status() == psutil.STATUS_ZOMBIE:

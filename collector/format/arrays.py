@@ -78,8 +78,7 @@ def encode_texts(values: Any) -> pa.DictionaryArray:
 
 
 def from_values(values: Any, kind: pa.DataType) -> pa.Array:
-    """Return an array or a list as an Arrow array of type `kind`. Raises ArrowInvalid for values that do not fit the
-    type."""
+    """Return an array or a list as an Arrow array of type `kind`. Raises ArrowInvalid if a value does not fit the type."""
     if isinstance(values, np.ndarray):
         found = from_numbers(values)
         return found if found.type == kind else found.cast(kind)

@@ -61,8 +61,7 @@ class Window(Protocol):
 def carry_tables(
     run: Run, ranks: list[RankRun], find_window: Callable[[RankRun], Window | None] = lambda _: None
 ) -> dict[str, Any]:
-    """Return the tables of the ranks, or of a window of each rank, as a key of the file; empty if the tables are too
-    large."""
+    """Return the tables of the ranks, or of a window of each, as a key of the file; empty if the tables are too large."""
     found = {}
     for rank in ranks:
         try:

@@ -69,8 +69,7 @@ def unite(starts: Ints, ends: Ints) -> Intervals:
 
 
 def integrate_capped(starts: Ints, ends: Ints, weights: Floats, cap: float) -> float:
-    """Return the integral over time (ns) of the summed weights of the open intervals, where the sum is limited to
-    `cap`."""
+    """Return the integral over time (ns) of the summed weights of the open intervals, limited to `cap`."""
     if not len(starts):
         return 0.0
     times = np.concatenate([starts, ends])

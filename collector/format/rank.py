@@ -83,8 +83,8 @@ class RankRun:
 
     @property
     def span_ns(self) -> tuple[int, int]:
-        """Return start of the first and end of the last visible training step, in ns; (0, 0) without steps. Raises as
-        `table` does."""
+        """Return the first visible training step's start and the last one's end, in ns; (0, 0) for none. Raises as
+        `table`."""
         return self._reader.span_ns
 
     @cached_property
@@ -114,8 +114,7 @@ class RankRun:
         return self.state == "crashed" and self.manifest.ended_unix_ns is not None
 
     def table(self, name: str, columns: Sequence[str] | None = None, where: pc.Expression | None = None) -> pa.Table:
-        """Read a table. Raises TableMissingError, TableBrokenError or NewerSchemaError; OptionError for an unknown
-        table."""
+        """Read a table. Raises TableMissingError, TableBrokenError, NewerSchemaError; OptionError for an unknown name."""
         _check_table(name)
         table = self._reader.read(name, columns, where)
         return self._mark_standstills(table) if name == "steps" else table
@@ -132,8 +131,7 @@ class RankRun:
         return make_frame(table, [column.name for column in TABLES[name].columns if column.nullable])
 
     def count_rows(self, name: str) -> int:
-        """Return the number of rows in a table's files, without reading them and without the lens; 0 if the table was
-        never written."""
+        """Return a table's number of rows, without reading them and without the lens; 0 if it was never written."""
         total = 0
         for path in parts.find_files(self.folder, name):
             found = path.stat()

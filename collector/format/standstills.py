@@ -26,8 +26,7 @@ from collector.format.steps import mark_stood, read_integers
 FACT = "standstills"
 MOST_KEPT = 20
 REGULAR_TIMES = 3
-"""A run with this many silences of the same length, or of half that length, works that way: none of them is a
-standstill."""
+"""A run with this many silences of one length, or of half of it, works that way: none of them is a standstill."""
 _LONGEST_STACK = 400
 MOST_LOOKED_AT = 64
 """The number of other ranks whose manifests are read. A standstill of a job is in all of them."""
@@ -35,14 +34,12 @@ LEAST_NS = 10**9
 LONG_TIMES = 10
 """Other ranks' manifests are read only for steps of at least this many medians, and at least the limit."""
 _OF_STANDSTILL_FRAC = 0.5
-"""The longest step near a standstill overlaps at least this fraction of it; the rest may lie in the neighbouring step.
-"""
+"""The longest step near a standstill overlaps at least this fraction of it; the rest may be in the next step."""
 
 
 @dataclass(frozen=True)
 class Standstill:
-    """One standstill of one rank, during `step`. `missing` are the ranks that others waited for; the rank itself may be
-    among them."""
+    """One standstill of one rank, during `step`. Other ranks waited for the ranks in `missing`, maybe for this one."""
 
     rank: int
     step: int

@@ -41,15 +41,13 @@ SCHEMAS = {table: make_schema(table) for table in TABLES}
 
 
 FARTHEST_NS = 1 << 61
-"""The greatest distance of a time from a run's epoch (73 years); sums and differences of such times still fit 64 bits.
-"""
+"""The greatest distance of a time from a run's epoch (73 years); sums and differences of times still fit 64 bits."""
 MOST_TRACKS = 1 << 24
 """Tracks are numbered from 0; a greater number is damage, and must not reserve memory."""
 
 
 LENDERS: list[Callable[[Path, bool], None]] = []
-"""Functions called before a file is read, to fetch a file that is not on this machine. The flag asks for its end only.
-"""
+"""Functions called before a file is read, to fetch a remote file. The flag asks for its end only."""
 
 
 def borrow(path: Path, end_only: bool = False) -> None:

@@ -102,8 +102,7 @@ def select_light(collectives: pa.Table) -> pa.Table:
 
 
 def place_stages(stages: pa.Table) -> Placed:
-    """Assign `stages` to the timeline; it needs STAGE_COLUMNS. Workers come first, then the main process, then the
-    user's stages."""
+    """Assign `stages` (with STAGE_COLUMNS) to the timeline: workers, then the main process, then the user's stages."""
     stage, kind = _text(stages["stage"]), _text(stages["kind"])
     replica = _text(pc.fill_null(stages["replica"], -1))
     loader = pc.fill_null(_text(stages["loader"]), "")

@@ -34,8 +34,7 @@ class Interpreter:
 
 
 def read_interpreter(program: Program) -> Interpreter | None:
-    """Return the interpreter in a command line, None if the command is no Python. UsageError if it runs no script or
-    module."""
+    """Return the interpreter in a command line, None if it is no Python. UsageError if it runs no script or module."""
     if program.is_module or not _NAME.fullmatch(Path(program.name).name) or _is_script(program.name):
         return None
     path = shutil.which(program.name)

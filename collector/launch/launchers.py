@@ -22,8 +22,7 @@ _OWN_MODULE, _OWN_COMMAND = "collector.launch", "profiler-run"
 
 @dataclass(frozen=True)
 class Workers:
-    """The command of a launcher's workers. `unrecorded` is the option that starts a program other than Python, empty
-    for Python."""
+    """The command of a launcher's workers. `unrecorded` is the option for programs other than Python, else empty."""
 
     script: str
     arguments: tuple[str, ...]

@@ -15,8 +15,7 @@ from collector.edge import log_failure
 from collector.server import SERVER
 
 VARIABLE = "STEPSCOPE_BASE"
-"""JSON: `from` is the user's checkout, `to` the base's, `note` the file that lists modules loaded from the user's
-checkout."""
+"""JSON: `from` is the user's checkout, `to` the base's, `note` the file for modules loaded from the user's."""
 _OWN = ("collector", SERVER)
 
 

@@ -16,8 +16,7 @@ from typing import Any
 from collector.format.schema.errors import UsageError
 
 MODULE_FOLDER_VARIABLE = "STEPSCOPE_MODULE_FOLDER"
-"""The folder that is searched first for a module, instead of the current folder: in pairs the base's code is elsewhere.
-"""
+"""The folder that is searched first for a module, not the current folder: in pairs the base's code is elsewhere."""
 
 
 @dataclass(frozen=True)

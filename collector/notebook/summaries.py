@@ -121,16 +121,14 @@ def describe_ranges(ranges: pa.Table) -> str:
 
 
 def _sum_by(table: pa.Table, key: str, columns: Sequence[str]) -> list[Row]:
-    """Sum columns for each value of a key, in no certain order; add the number of `rows`, and the mean if there is a
-    count."""
+    """Sum columns for each value of a key, in any order; add the number of `rows`, and the mean if there is a count."""
     sums = table.group_by(key, use_threads=False).aggregate([*((name, "sum") for name in columns), ([], "count_all")])
     rows = sums.rename_columns({**{f"{name}_sum": name for name in columns}, "count_all": "rows"}).to_pylist()
     return [{**row, "mean_ns": row["total_ns"] / max(row["count"], 1)} if "count" in row else row for row in rows]
 
 
 def _render(title: str, columns: Mapping[str, str], rows: Sequence[Row], nothing: str, most: int = _MOST_ROWS) -> str:
-    """Return a table below its title, with the number of omitted rows; `nothing` if there are no rows. `columns` maps
-    labels to keys."""
+    """Return a table below its title and the number of omitted rows; `nothing` without rows. `columns`: label -> key."""
     if not rows:
         return f"{nothing}\n"
     cells = [[_spell(label, key, row[key]) for label, key in columns.items()] for row in rows[:most]]

@@ -47,8 +47,7 @@ class Beside:
         self._process = start_sidecar(self._rank_folder, self._events_log.share())
 
     def look_after(self) -> str:
-        """Start the process again if it has ended, for example killed when memory was full; return a warning for the
-        run, or ""."""
+        """Start the process again if it has ended, such as killed when memory was full; return a warning, or ""."""
         now = time.monotonic()
         if self._process is None or now - self._looked < _LOOK_S:
             return ""
@@ -91,8 +90,7 @@ class Beside:
         )
 
     def _wait(self) -> str:
-        """Wait for the process to end while it makes progress; return the reason for leaving it alone, "" if it is
-        gone."""
+        """Wait for the process to end while it makes progress; return why it is left alone, "" if it is gone."""
         process = self._process
         if process is None:
             return ""
@@ -119,8 +117,7 @@ class Beside:
         return float(times.user + times.system)
 
     def _give_up(self) -> str:
-        """Kill a stopped process and return "": its work is then done here. Otherwise return why the process is left
-        alone."""
+        """Kill a stopped process and return "": its work is then done here. Otherwise return why it is left alone."""
         assert self._process is not None
         if self._is_stopped():
             _log.warning("stepscope: the recorder process was stopped; it is ended, and its work is done here")

@@ -55,8 +55,7 @@ def describe_error(error: BaseException | None) -> str:
 
 
 def _leave_out_traceback(message: str) -> str:
-    """Return the message of an error from another process without its traceback: only the last line, which names the
-    failure."""
+    """Return only the last line of an error message from another process: the lines before are its traceback."""
     before, found, traceback = message.partition(_TRACEBACK)
     if not found:
         return message

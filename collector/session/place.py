@@ -90,8 +90,7 @@ class Place:
 
 
 def find_job() -> tuple[str, int, int]:
-    """Return the job's id, the same in all its attempts ("" if no launcher gives an id), and its `requeues` and
-    `restarts`."""
+    """Return the job's id, equal in all its attempts ("" without a launcher's id), its `requeues` and `restarts`."""
     named = [os.environ.get("SLURM_JOB_ID", ""), os.environ.get("TORCHELASTIC_RUN_ID", "")]
     if not any(named):
         return "", 0, 0
@@ -154,8 +153,7 @@ def _claim(run_path: Path, launch: Launch, is_new: bool) -> Place | None:
 
 @contextlib.contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Lock the folder against other processes of this host that claim it; go on without the lock if none is had in
-    time."""
+    """Lock the folder against other processes of this host; go on without the lock if it is not available in time."""
     with contextlib.ExitStack() as opened:
         with contextlib.suppress(OSError, ImportError):
             import fcntl  # not everywhere
@@ -222,8 +220,7 @@ def _can_join(run_path: Path, manifest: RunManifest, launch: Launch) -> bool:
 
 
 def _is_over(rank_folder: Path) -> bool:
-    """Return whether a rank of an earlier launch has ended. A rank on another host, or a rank that is just beginning,
-    has not."""
+    """Return whether a rank of an earlier launch has ended; false for a rank on another host or just beginning."""
     if has_ended(rank_folder):
         return True
     try:
@@ -234,8 +231,7 @@ def _is_over(rank_folder: Path) -> bool:
 
 
 def _has_begun(rank_folder: Path) -> bool:
-    """Return whether another process of this host records here or may be about to; the lock follows a second or two
-    later."""
+    """Return whether another process of this host records here or may be about to, shortly before it holds the lock."""
     if has_ended(rank_folder):
         return False
     if _is_unsure(rank_folder):
@@ -266,8 +262,7 @@ def _list_ranks(run_path: Path) -> dict[int, Path]:
 
 
 def _set_aside(run_path: Path, launch: Launch) -> Path | None:
-    """Move an earlier run to `earlier/`; return its new path, None if another process moved it. OutputError if it still
-    records."""
+    """Move an earlier run to `earlier/`; return its new path, None if others moved it. OutputError if it still records."""
     deadline = time.monotonic() + FREE_S
     while any(is_locked(folder) or _has_begun(folder) for folder in _list_ranks(run_path).values()):
         recording = [rank for rank, folder in _list_ranks(run_path).items() if _is_recording(folder)]
@@ -335,8 +330,7 @@ def _continues(launch: Launch, last: RunManifest) -> bool:
 
 
 def _count_attempt(run_path: Path, launch: Launch) -> int:
-    """Return the attempt number of a launch in its job. Attempts without a run here are included if launchers count
-    them."""
+    """Return a launch's attempt number in its job, including attempts without a run here if launchers count them."""
     last = _find_last(run_path, launch)
     started = launch.requeues + launch.restarts
     if not last:

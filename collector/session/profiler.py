@@ -124,8 +124,7 @@ class Profiler:
             self.start()
 
     def start(self) -> None:
-        """Begin recording, or go on after stop(). Raises SessionError if recording is on already, or if the run was
-        analysed."""
+        """Begin recording, or go on after stop(). Raises SessionError if recording is on, or if the run was analysed."""
         if self._is_elsewhere():
             return
         if self._state == "analysed":
@@ -142,8 +141,7 @@ class Profiler:
             self._guard(self._recording.resume)
 
     def stop(self) -> None:
-        """End recording; the run then lacks everything up to the next start(). Raises SessionError if recording was not
-        started."""
+        """End recording until the next start(). Raises SessionError if recording was not started."""
         if self._is_elsewhere():
             return
         if self._state not in ("recording", "paused"):
@@ -237,8 +235,7 @@ class Profiler:
         self._tell_losses()
 
     def _tell_verdict(self) -> None:
-        """Print the bottleneck of a run with steps, the change to make, and the expected gain; from the rank that
-        prints the path."""
+        """Print a run's bottleneck, the change to make, and the expected gain; from the rank that prints the path."""
         assert self._recording is not None
         if self._recording.ended_by or self.options.level == "important":
             return  # whoever ended it does not wait, and has another trouble
@@ -285,8 +282,7 @@ class Profiler:
             )
 
     def _give_way(self, to: Path) -> bool:
-        """End this Profiler for a new one that records to `to`, if this one is of a kind that may be replaced; return
-        whether it ended."""
+        """End this Profiler for a new one that records to `to`, if this one may be replaced; return whether it ended."""
         return False
 
     def _open(self) -> None:
@@ -366,8 +362,7 @@ def say(text: str) -> None:
 
 
 def active_profiler() -> Profiler | None:
-    """Return the Profiler of this process that is not analysed yet, for example after a notebook cell lost its
-    variable."""
+    """Return this process's Profiler that is not analysed yet, such as one whose variable a notebook cell lost."""
     return _live if _live is not None and _live._is_live() else None
 
 

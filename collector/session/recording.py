@@ -149,8 +149,7 @@ class Recording:
         abandon_place(self.place)
 
     def count_steps(self) -> str:
-        """Return the number of ended training steps in words; of batches, for an inference run whose tables are
-        written."""
+        """Return the number of ended training steps in words; of batches, for an inference run with tables."""
         steps = self.context.steps.ended
         if steps:
             return format_number_of(steps, "step")

@@ -38,8 +38,7 @@ class Work:
 
 @dataclass(frozen=True)
 class Call:
-    """Arguments by position. `tensors` has each tensor's shape, None for other arguments; `lists` has the shapes of
-    tensor lists."""
+    """Arguments by position. `tensors` has each tensor's shape, else None; `lists` has the shapes of tensor lists."""
 
     tensors: tuple[Shape | None, ...]
     lists: tuple[tuple[Shape, ...], ...]

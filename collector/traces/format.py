@@ -76,8 +76,7 @@ class TraceFacts:
 
 @dataclass(frozen=True)
 class TraceTables:
-    """The tables of one trace. Times are in ns since `facts.epoch_unix_ns`; `events_lost` is the number of unreadable
-    events."""
+    """The tables of one trace. Times are in ns since `facts.epoch_unix_ns`; `events_lost` are unreadable events."""
 
     tables: StreamedTables
     facts: TraceFacts

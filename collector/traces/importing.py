@@ -1,5 +1,4 @@
-"""Make a run from trace files: read each file, find its rank, write its tables, and move the whole run to its path at
-once."""
+"""Make a run from trace files: read each file, find its rank, write its tables, and move the finished run to its path."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The workers of an import: this process, processes of this machine, or a Dask cluster. A worker that dies costs a
-retry."""
+"""The workers of an import: this process, local processes, or a Dask cluster. A worker that dies costs a retry."""
 
 from __future__ import annotations
 
@@ -251,8 +250,7 @@ def count_cores() -> int:
 
 
 def _begin_worker() -> None:
-    """Ignore Ctrl-C, because the process that waits for the results handles it. End by ourselves if that process is
-    killed."""
+    """Ignore Ctrl-C, because the waiting process handles it. End by ourselves if that process is killed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 

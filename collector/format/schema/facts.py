@@ -1,5 +1,4 @@
-"""The allowed names in `facts` of rank.json: data for rules and pages that is in no table column. Each name is declared
-once."""
+"""The names in `facts` of rank.json, each declared once: data for rules and pages that is in no table column."""
 
 from __future__ import annotations
 

@@ -97,8 +97,8 @@ class Overhead:
 
 @dataclass(frozen=True)
 class Window:
-    """One detailed window: steps `first_step`..`last_step`, both included. `stall_ns` is the cost of opening and saving
-    it."""
+    """One detailed window: steps `first_step`..`last_step`, both included. `stall_ns` is the cost of opening and
+    saving."""
 
     first_step: int
     last_step: int
@@ -204,8 +204,7 @@ M = TypeVar("M", RunManifest, RankManifest)
 
 
 def encode_manifest(manifest: RunManifest | RankManifest) -> str:
-    """Return the manifest as indented JSON with a final newline. Bytes in paths or words that are not UTF-8 are
-    escaped."""
+    """Return the manifest as indented JSON with a final newline. Bytes that are not UTF-8 are escaped."""
     return encode_text(dataclasses.asdict(manifest), indent=1) + "\n"
 
 
@@ -292,8 +291,7 @@ def check_values(value: Any, where: str) -> None:
 
 
 def _read_written_numbers(raw: dict[str, Any]) -> None:
-    """Convert loader arguments from text to numbers: version 0.1.0 wrote numbers that are no int, such as NumPy's, as
-    text."""
+    """Convert loader arguments to numbers: version 0.1.0 wrote numbers that are no int, such as NumPy's, as text."""
     loaders = raw.get("loaders")
     for loader in loaders if isinstance(loaders, list) else ():
         for name in ("batch_size", "prefetch_factor"):

@@ -21,8 +21,8 @@ def find_run_mode(run_path: Path) -> int:
 
 
 def find_limit(folder: os.stat_result) -> int:
-    """Return the most access rights for content of a folder. In another user's folder there is no limit: its owner
-    protects it."""
+    """Return the most access rights for content of a folder; no limit in another user's folder, whose owner protects
+    it."""
     return _OWN | stat.S_IMODE(folder.st_mode) & 0o077 if folder.st_uid == _find_user() else 0o777
 
 
@@ -58,8 +58,7 @@ def _align(path: str, mode: int) -> None:
 
 
 def spell_closed(folder: Path) -> str:
-    """Return a sentence on an unreadable folder: its owner, or the owner of the closed parent, and what the owner can
-    do."""
+    """Return a sentence on an unreadable folder: the owner of it or of its closed parent, and what the owner can do."""
     closed = next((above for above in reversed(folder.parents) if not os.access(above, os.X_OK)), folder)
     try:
         found = os.stat(closed)

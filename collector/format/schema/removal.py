@@ -26,8 +26,7 @@ from collector.format.schema.inside import RefusedError, opened_parent
 from collector.format.schema.modes import find_limit, find_run_mode
 
 SCRATCH_FILE = ".stepscope-scratch"
-"""The file in a scratch folder that names its process, so that another process can see whether the folder is still in
-use."""
+"""The file that names a scratch folder's process, so that others can see whether the folder is still in use."""
 _DEEPEST = 100
 """Folders of ours are never nested this deep."""
 _log = logging.getLogger("stepscope")
@@ -35,8 +34,7 @@ _log = logging.getLogger("stepscope")
 
 @dataclass(frozen=True)
 class Made:
-    """A folder that this program has just made, identified by device and inode: another folder at its path is not
-    touched."""
+    """A folder just made by this program, known by device and inode: another folder at its path is not touched."""
 
     device: int
     number: int
@@ -62,8 +60,7 @@ class Made:
 
 @dataclass(frozen=True)
 class Marked:
-    """A folder that this program made earlier: `form` matches its whole name, and one of the `markers` is a file
-    inside."""
+    """A folder that this program made earlier: `form` matches its whole name, and it holds a file of `markers`."""
 
     form: re.Pattern[str]
     markers: tuple[str, ...] = ()

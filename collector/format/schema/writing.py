@@ -54,8 +54,7 @@ def replace_text(path: Path, text: str, durable: bool = False) -> None:
 
 
 def write_output(path: Path, text: str) -> None:
-    """Write a UTF-8 file to a path given by a user: whole or not at all. A device such as /dev/stdout is written
-    directly."""
+    """Write a UTF-8 file to a user's path: whole or not at all. A device such as /dev/stdout is written directly."""
     if path.is_symlink() or (path.exists() and not path.is_file()):
         path.write_text(text, encoding="utf-8")
     else:

@@ -31,8 +31,7 @@ _LOOK_S = 0.02
 
 @dataclass(frozen=True)
 class Benchmark:
-    """The settings of a benchmark. `gpus` None means one GPU if there is one; `warmup` batches are left out at both
-    ends."""
+    """The settings of a benchmark. `gpus` None means one GPU if any; `warmup` batches are left out at both ends."""
 
     program: Program
     output: Path
@@ -54,8 +53,7 @@ class Worker:
 
 
 def run_benchmark(benchmark: Benchmark) -> int:
-    """Run the benchmark, write its files and print the result; return 1 if a process failed. Raises OutputError,
-    UsageError or RunError."""
+    """Run and report the benchmark; return 1 if a process failed. Raises OutputError, UsageError or RunError."""
     baseline = read_mean(benchmark.baseline) if benchmark.baseline else None
     places = choose_places(benchmark.gpus, os.environ)
     if benchmark.gpus and places == (CPU,):

@@ -85,7 +85,7 @@ def _format_interval(interval: Any) -> tuple[str, str]:
 
 
 def _read_pair(before: Tree, after: Tree, metric: str) -> tuple[_Figure | None, _Figure | None]:
-    """Read a metric of both benchmarks with the same kind of error: over processes if both have several, else over
+    """Read a metric of both benchmarks with equal kinds of error: over processes if both have several, else over
     batches."""
     for by_process in (True, False):
         old, new = (_read_figure(figures, metric, by_process) for figures in (before, after))

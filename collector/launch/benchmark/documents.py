@@ -168,8 +168,7 @@ def _describe_batches(calls: Calls) -> Tree:
 
 
 def _count_batches(calls: Calls, rank: RankRun) -> Tree:
-    """Count the batches. The result includes the run's warnings, except on its training steps, and the warnings on the
-    warm-up."""
+    """Count the batches, with the run's warnings (except on training steps) and the warnings on the warm-up."""
     total, kept = sum(call.is_counted for call in calls.batches), len(calls.kept)
     return {
         "source": calls.source,

@@ -30,8 +30,7 @@ _PERCENTILES = {"percentile_16": 16, "percentile_84": 84, "percentile_95": 95}
 
 @dataclass(frozen=True, eq=False)
 class Call:
-    """One call of a range, a row of `ranges`. `path` lists the names from the outermost range inwards, without batch
-    numbers."""
+    """One call of a range, a row of `ranges`. `path` lists the names from the outermost inwards, without batch numbers."""
 
     name: str
     path: str
@@ -45,8 +44,7 @@ class Call:
 
     @property
     def is_counted(self) -> bool:
-        """Whether means include the call: it did not fail, and is not the final batch that only finds the data
-        exhausted."""
+        """Whether means include the call: it did not fail, and is not the last batch, which finds no more data."""
         return not self.failed and not (self.batch is not None and self.total_items == 0)
 
     @property

@@ -39,8 +39,7 @@ CPU = Place("cpu", "")
 
 
 def choose_places(wanted: int | None, environment: Mapping[str, str]) -> tuple[Place, ...]:
-    """Return the wanted number of GPUs, by default one; the CPU if 0 are wanted or none exists. UsageError if too few
-    exist."""
+    """Return the wanted number of GPUs, by default one; the CPU for 0 or without GPUs. UsageError if too few exist."""
     found = find_gpus(environment)
     if wanted == 0 or not found:
         return (CPU,)

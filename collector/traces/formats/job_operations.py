@@ -127,8 +127,7 @@ class _Job:
         return kinds
 
     def _tell(self, rank: int) -> TraceFacts:
-        """Return the facts of a rank. Only one tensor-parallel rank of each stage and replica is in the file, so rank
-        numbers have gaps."""
+        """Return the facts of a rank. Numbers have gaps: the file has one tensor-parallel rank per stage and replica."""
         ranks = np.unique(self.numbers["rank"])
         apart = int(np.gcd.reduce(ranks)) if len(ranks) > 1 else 1
         return TraceFacts(
@@ -159,8 +158,7 @@ class _Job:
         )
 
     def _build_steps(self, rows: Ints) -> pa.Table:
-        """Build the steps. Computation is known by its type; the rest of a step, such as waiting for other stages, is
-        communication."""
+        """Build the steps. The time outside computation, such as waiting for other stages, is communication."""
         count, kinds = len(self._steps), np.array(self._list_kinds(rows))
         phases = {name: np.zeros(count, np.int64) for name in PHASE_NAMES}
         left = self._lengths.copy()

@@ -23,8 +23,7 @@ from collector.traces.call import Call, Formula, Shape, Work, broadcast
 
 
 def _multiply(call: Call, first: int, second: int, added: int | None = None) -> Work | None:
-    """Return the work of multiplying two arguments as torch.matmul does, over any batch dimensions; the tensor `added`
-    is read once."""
+    """Return the work of torch.matmul of two arguments, with any batch dimensions; the tensor `added` is read once."""
     a, b = call.shape(first), call.shape(second)
     if a is None or b is None or not a or not b:
         return None
@@ -150,16 +149,15 @@ def _finish(call: Call, taps_over: int, written: int, weight: Shape) -> Work:
 
 
 def _forward(call: Call) -> Work | None:
-    """Return the work of aten::convolution and _convolution: (input, weight, bias, stride, padding, dilation,
-    transposed, …)."""
+    """Return the work of aten::convolution, _convolution: (input, weight, bias, stride, padding, dilation, transposed,
+    …)."""
     if call.flag(6):
         return _convolve_transposed(call)
     return _convolve(call, 3, 4, 5)
 
 
 def _backward(call: Call) -> Work | None:
-    """Return the work of aten::convolution_backward: (grad_output, input, weight, …, transposed at 7, output_mask at
-    10)."""
+    """Return the work of aten::convolution_backward: (grad_output, input, weight, …, 7: transposed, 10: output_mask)."""
     gradient, data, weight = call.shape(0), call.shape(1), call.shape(2)
     if gradient is None or data is None or weight is None or len(weight) < 3:
         return None

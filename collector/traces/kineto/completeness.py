@@ -142,8 +142,7 @@ def _check_log(log: Log) -> Iterator[str]:
 
 
 def count_events(damage: Damage, trace: Trace) -> dict[str, int]:
-    """Return the number of the file's events by outcome: every event is in exactly one entry; `lost` are dropped
-    events."""
+    """Return the number of events by outcome: every event is in exactly one entry; `lost` are dropped events."""
     log = trace.log
     return {
         "slices": len(trace.columns),

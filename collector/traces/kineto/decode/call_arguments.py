@@ -198,7 +198,7 @@ class _Search:
         return Templates([text[:-1] for text in numbered.dictionary.to_pylist()], number, values, told)
 
     def _find_plain(self, joined: bytearray) -> Mask:
-        """Return a mask of the rows that are an object without a nested object and without an escape, which may hide a
+        """Return a mask of the rows that are an object without nested objects and without escapes, which may hide a
         key."""
         starts = self._edges[:-1]
         plain: Mask = self._text[starts] == _OPEN
@@ -272,8 +272,7 @@ _PATTERN = re.compile(
 
 @dataclass(frozen=True)
 class CallArguments:
-    """The arguments of events: `number` is the index into `texts`, which are in order of first occurrence; ids are -1
-    for none."""
+    """The arguments of events: `number` is the index into `texts`, in order of first occurrence; ids are -1 for none."""
 
     number: Ints
     texts: tuple[bytes, ...]

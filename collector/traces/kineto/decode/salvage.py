@@ -38,8 +38,7 @@ _IN_FIELD = re.compile(r" - at `\$\[\d+\]\.?(.*)`")
 
 @dataclass(frozen=True)
 class Items:
-    """The positions of the items, with surrounding blanks. `end` is the position after the list, None if it does not
-    end."""
+    """The positions of the items, with blanks around them. `end` is the position after the list, None without an end."""
 
     places: tuple[tuple[int, int], ...]
     end: int | None

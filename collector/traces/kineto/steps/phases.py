@@ -119,8 +119,7 @@ def _times(trace: Trace, mask: Mask) -> _Times:
 
 
 def _clip_marks(marks: _Marks, start: int, end: int) -> list[Span]:
-    """Return the marked stretches of one step, without overlap: loader and optimizer take precedence, backward fills in
-    between."""
+    """Return the marked stretches of a step, without overlap: loader and optimizer first, backward fills in between."""
     known: list[Span] = []
     for phase, times in (("data_wait", marks.loader), ("optimizer", marks.optimizer)):
         for first, last in _clip(times, start, end):
@@ -299,8 +298,7 @@ def expose_communication(trace: Trace, steps: Steps, phases: Phases) -> Phases:
 
 
 def sum_communication(trace: Trace, steps: Steps) -> Ints | None:
-    """Return the time in ns of each step in which a collective ran, hidden or not; None for a trace without
-    collectives."""
+    """Return the time in ns of each step in which a collective ran, hidden or not; None without collectives."""
     both = _unite(trace, trace.is_any(Kind.COLLECTIVE, Kind.COMMUNICATION))
     if not len(both.starts):
         return None

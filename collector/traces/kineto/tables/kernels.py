@@ -157,8 +157,7 @@ def _name_group(name: str, ranks: str) -> str:
 
 
 def _number_in_group(groups: list[str], sequences: list[int]) -> list[int]:
-    """Return the library's sequence numbers of calls in their group, or else the count of the group's earlier calls in
-    the trace."""
+    """Return the library's sequence number of each call, or else the count of its group's earlier calls."""
     untold = {name for name, sequence in zip(groups, sequences, strict=True) if sequence < 0}
     twice = Counter(pair for pair in zip(groups, sequences, strict=True) if pair[0] not in untold)
     untold |= {name for (name, _), count in twice.items() if count > 1}
@@ -215,8 +214,7 @@ class _Messages:
         return (int(rows[row]) for rows in self._around if rows[row] >= 0)
 
     def _name(self, row: int) -> str:
-        """Return the collective's name from the host span: an all-to-all sends and receives, so its kernel has another
-        name."""
+        """Return the collective's name from the host span: an all-to-all's kernel is named send and receive."""
         names = [self._trace.names[self._trace.columns.name[around]] for around in self._list_around(row)]
         for name in names:
             found = find_collective(name)
