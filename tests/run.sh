@@ -26,4 +26,4 @@ fi
 unset PYTHONDONTWRITEBYTECODE
 processes=$(($(nproc) + 1))
 say "Tests and contracts in $processes processes (some ten minutes on two cores)"
-exec .venv/bin/python -m pytest --numprocesses "$processes" --dist loadfile
+exec .venv/bin/python -m pytest --numprocesses "$processes" --dist loadfile --durations 25
