@@ -25,7 +25,10 @@ WORDS_FILE = "words.ring"
 
 @dataclass
 class Notes:
-    """The recording process and all facts found since. `finished` is empty while recording, then complete or crashed."""
+    """The recording process and all facts found since.
+
+    `finished` is empty until the recording ends in order, then "complete". After a crash it stays empty.
+    """
 
     rank: int
     pid: int

@@ -68,9 +68,10 @@ def find_stretch(processors: Processors, others: Sequence[Customer], threads: fl
 
 
 def mix(customers: Iterable[Customer], onto: Sequence[float] = (1.0,)) -> tuple[float, ...]:
-    """Return the coefficients of `onto` times Π (1 − ρ + ρ x^k).
+    """Return the coefficients of the polynomial `onto` times 1 − ρ + ρ x^k for each customer, with its share ρ and its
+    threads k.
 
-    A fractional number of threads is interpolated between its neighbours.
+    Coefficient n is the chance that n threads are runnable. A fractional k is interpolated between its neighbours.
     """
     coefficients = list(onto)
     for customer in customers:

@@ -39,11 +39,11 @@ class JsonFile:
 
 @dataclass(frozen=True)
 class Scan:
-    """The result of a scan: `paths` are directories that hold `profiler/run.json`, `refused` are unreadable folders
-    with the reason.
+    """The result of a scan: `paths` are folders that hold `profiler/run.json`, `refused` are folders that could not be
+    read in full, with the reason.
 
     `cut` is a sentence on where the scan stopped, empty if it was complete. `json_files` are at most JSON_LIMIT files
-    outside run folders, in each folder those with a trace's name first.
+    outside `profiler/` folders, in each folder those with a trace's name first.
     """
 
     paths: tuple[Path, ...]

@@ -126,9 +126,11 @@ class UnusedGradientsSignal(Signal):
 
 
 def find_unused(parameters: Iterable[Any], optimizers: Iterable[Any]) -> dict[str, int] | None:
-    """Return how many numbers have unused gradients, and how many are updated; None if all gradients are used.
+    """Count the parameter elements that get gradients but are in no optimizer, the tensors that hold them, and the
+    elements that are in one.
 
-    If the optimizers hold copies of the parameters, or of the parameters of one dtype, the result is also None.
+    None if every gradient is used, or if the optimizers may hold copies of parameters: no parameter of an unused one's
+    dtype is in them.
     """
     groups = [group for optimizer in optimizers for group in optimizer.param_groups]
     updated = {id(parameter) for group in groups for parameter in group["params"]}

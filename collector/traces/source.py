@@ -44,7 +44,8 @@ _ENCODINGS = {
 
 
 class Source:
-    """An opened trace file. `read_blocks` yields its content; afterwards `truncated` is the reason for an early end."""
+    """A trace file. `read_blocks` opens it and yields its content. Afterwards `truncated` is the reason for an early
+    end, or ""."""
 
     def __init__(self, path: Path, on_progress: Progress = ignore, limits: ReadLimits | None = None) -> None:
         self.path = path

@@ -212,7 +212,8 @@ def _find_reader(watched: Loader | None) -> Loader | None:
 
 
 def _assume_loader(manifest: RankManifest) -> Loader | None:
-    """Return a loader that models a trace of a loader without workers. Its wait is the time to make a batch."""
+    """Return a stand-in loader without workers if the trace shows that the training process made its batches itself,
+    else None. The wait for a batch is then the time to make it."""
     return Loader(0, "", "map") if manifest.facts.get("data_loader") == "single_process" else None
 
 

@@ -349,7 +349,8 @@ class Loading:
 
     @property
     def is_capped_by_storage(self) -> bool:
-        """Whether more workers that read at once, and wait, hardly get more bytes together than fewer."""
+        """Whether workers mostly wait while they read, and many that read at once get hardly more bytes per second
+        together than few."""
         reading = self.reading
         if reading is None or reading.crowding is None or reading.cpu_frac is None:
             return False

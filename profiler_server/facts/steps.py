@@ -102,9 +102,9 @@ class Held:
 
 @dataclass(frozen=True)
 class Interruptions:
-    """Each row is one interruption of the thread: `which` is its index in `held`, `row` its index in its table.
+    """Interruptions of the training thread, one per index, in order of start.
 
-    `depth` is the nesting depth of a range. Rows are in order of their start. Passes of validation and changes of epoch
+    `which` is its index in `held`, `depth` the nesting depth if it is a range. Validation and the time between epochs
     lie between steps.
     """
 

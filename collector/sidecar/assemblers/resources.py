@@ -22,7 +22,8 @@ LOOK_AGAIN = 20
 
 
 class ResourcesAssembler(Assembler):
-    """The assembler of resource samples, taken on its own clock while it is polled. Offline there is nothing to sample."""
+    """The assembler of resource samples: a poll takes a sample once EVERY_S has passed since the last. A run that has
+    already finished is not sampled."""
 
     def __init__(self, rank_folder: Path, clock: Clock) -> None:
         super().__init__(rank_folder, clock)

@@ -79,7 +79,7 @@ class _Stretch:
 
 
 class StepWatch:
-    """A watch over all training steps, given once each and in order."""
+    """Finds long steps, starvation and drift. `see` takes every training step once, in order."""
 
     def __init__(self) -> None:
         self._seen = 0

@@ -62,7 +62,8 @@ class Done(NamedTuple):
 
 
 class RowKeeper:
-    """The open row and its closing. `emit` is called with each closed row in time order."""
+    """Keeps the open row of the table `steps`, decides where it ends, and passes each closed row to `emit` in time
+    order."""
 
     def __init__(self, emit: Callable[[Done], None], state: State | None = None) -> None:
         self._emit = emit

@@ -218,7 +218,7 @@ def _name_cause(found: Comparison) -> str:
 
 
 def _describe_median(found: Comparison) -> str:
-    """Return a follow-up sentence on the change of the median step, or "" if it changed as the mean did."""
+    """Return a follow-up sentence if the median step changed clearly and against the direction of the mean, else ""."""
     if not found.a_median_ns:
         return ""
     change_frac = found.b_median_ns / found.a_median_ns - 1

@@ -324,7 +324,8 @@ def _explain_load(kind: Kind, base: Sequence[RunTimes], new: Sequence[RunTimes])
 
 
 def find_cautions(base: Sequence[RunTimes], new: Sequence[RunTimes]) -> tuple[str, ...]:
-    """Return how the runs are unlike: busy hosts, other work, their order, crashed runs, and runs that occur twice."""
+    """Return cautions on the comparison: busy hosts, other work, crashed or unfinished runs, runs given twice, their
+    order, and a mean that changed against the median."""
     runs = (*base, *new)
     found = _name_busy(runs) + find_unlike([run.likeness for run in runs])
     found += [f"{run.name} {_STATES[run.state]}" for run in runs if run.state in _STATES]

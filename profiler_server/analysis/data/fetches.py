@@ -44,7 +44,8 @@ def read_making(rank: RankRun, loader: int) -> Making | None:
 
 
 def read_own_making(rank: RankRun, loader: int) -> OwnMaking | None:
-    """Compare fetches with batch work in the training process, or return None if too few can be matched."""
+    """Return the mean wait for batches that the training process makes itself, and the mean timed work in it. None if
+    too few fetches match."""
     rows, fetches = read_work(rank, loader), _read_fetches(rank, loader)
     rows = rows.filter(pc.less(rows["replica"], 0))
     batches, place = np.unique(number_batches(rows), return_inverse=True)

@@ -205,7 +205,8 @@ def _sum_rows(rows: _Joined, chosen: Ints, rank: int, name: str) -> CollectiveRo
 
 
 def _measure_bandwidth(rows: _Joined, chosen: Ints, factors: Floats | None = None) -> float | None:
-    """Return bytes per second over some calls, each weighted with its factor."""
+    """Return the bytes of the chosen calls, each times its factor if given, per second of their transfer. None if the
+    transfer time is 0."""
     spent = int(rows.transfer_ns[chosen].sum())
     moved = rows.bytes[chosen] if factors is None else rows.bytes[chosen] * factors
     return float(moved.sum() / spent * 1e9) if spent else None

@@ -228,11 +228,8 @@ def _is_one_phase(causes: Sequence[Cause], together: StepsTogether) -> bool:
 
 
 def _expect_wait(lateness: Lateness) -> float:
-    """Return the expected wait for the last rank per step if ranks vary normally with their usual spread at each
-    meeting.
-
-    With few ranks there is no usual spread, so any wait may be chance.
-    """
+    """Return the wait for the last rank per step, in ns, that the usual variation of the ranks alone would cause.
+    Infinity with few ranks, whose usual spread is unknown."""
     ranks = len(lateness.ranks)
     if ranks < limits.LEAST_RANKS:
         return float("inf")

@@ -34,9 +34,10 @@ _DOING = {"read": "reading", "transform": "transforms", "collate": "collating"}
 
 
 def _judge_slow(case: Case, stage: str, entry: str, seen: str = ".", left_frac: float = 0.5) -> Finding | None:
-    """Return a finding on the stage that the steps wait for.
+    """Return the finding `entry` if steps wait for batches because of `stage`, else None.
 
-    `seen` is text to follow its share of the work. `left_frac` is the share of the stage that remains after the fix.
+    `seen` follows the stage's share in the text. `left_frac` is the share of the stage's time that remains after the
+    fix.
     """
     batches = _find_awaited(case, stage)
     if batches is None:

@@ -263,7 +263,8 @@ def _summarize(selected: SelectedRows, rows: int, state: PageState) -> str:
 
 
 def _list_executions(rank: RankRun, state: PageState) -> tuple[DeviceStep, ...]:
-    """List the device executions by step for the kernels. They are optional: a failure leaves the table."""
+    """Return the first 50 device executions in the shown steps. Empty for groups other than kernels, and if they cannot
+    be read: the page then shows its table alone."""
     if state.group != "kernels":
         return ()
     try:

@@ -60,7 +60,7 @@ def ask(request: PageRequest) -> JobFacts:
 
 
 def _prepare(run: Run, ranks: Sequence[RankSummary]) -> None:
-    """Compute the results over all ranks, which are cached."""
+    """Run the computations over all ranks once, so that the page finds their results in the store."""
     judge_run(run, ranks)
     summarize_collectives(ranks)
     find_slow_call(ranks)

@@ -176,7 +176,8 @@ class EventStream:
         return (Chunk(events, body) if events else None), end, True
 
     def _decode_rest(self, text: bytes) -> _Decoded:
-        """Decode the last items of the file, which have no likely event end; the file may be cut inside them."""
+        """Decode items one by one where no event end can be guessed, or where they are nested too deeply to decode
+        together. The last may be cut."""
         items = split_items(text)
         places, used = items.places, items.end
         if used is None:
