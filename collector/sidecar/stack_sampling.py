@@ -115,14 +115,12 @@ class StackBook:
 def describe_stack(frames: Sequence[Frame]) -> Stack:
     """Return the text and stage of a stack, without frames of Stepscope and of the import system."""
     kept: list[str] = []
-    stage, entry, is_timed = None, 0, False
+    stage, entry = None, 0
     for frame in frames:
-        found = _find_stage(frame, is_timed)
-        if found is not None:
-            is_timed = is_timed or found in ("read", "transform")
-            if stage != "collate":
-                stage = found
-                entry = len(kept) + (not frame.is_ours)
+        found = _find_stage(frame)
+        if found is not None and stage != "collate":
+            stage = found
+            entry = len(kept) + (not frame.is_ours)
         if not frame.is_ours and not frame.file.startswith("<frozen "):
             kept.append(str(frame))
     if len(kept) > _OUTER_FRAMES + _INNER_FRAMES:
@@ -130,7 +128,7 @@ def describe_stack(frames: Sequence[Frame]) -> Stack:
     return Stack("\n".join(kept), stage, min(entry, _OUTER_FRAMES))
 
 
-def _find_stage(frame: Frame, is_timed: bool) -> str | None:
+def _find_stage(frame: Frame) -> str | None:
     """Return the stage that begins with a frame, None if none does."""
     if (frame.file.endswith(_FETCH[0])) and frame.name.endswith(_FETCH[1]):
         return "collate" if "collate_fn" in linecache.getline(frame.file, frame.line) else UNDIVIDED
