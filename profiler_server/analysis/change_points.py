@@ -27,7 +27,7 @@ from profiler_server.store.headline import RunEntry
 LEAST_SIDE = 4
 """The smallest number of values on each side of a change."""
 LINE_FRAC = 0.75
-"""A step function must leave less than this share of the residual of a straight line."""
+"""The largest residual of a change of level, as a share of the residual of a straight line."""
 MOST_VALUES = 80
 _PERMUTATIONS = 9_999
 _SEED = 20
@@ -63,7 +63,7 @@ def measure_dependence(values: Floats, *parted: int) -> float:
 
 
 def beats_line(values: Floats, parted: int) -> bool:
-    """Return whether one step explains the values better than a steady slope."""
+    """Return whether a single change of level fits the values clearly better than a straight line."""
     places = np.arange(len(values), dtype=np.float64)
     line = np.polyval(np.polyfit(places, values, 1), places)
     step = np.where(places < parted, np.median(values[:parted]), np.median(values[parted:]))
@@ -87,7 +87,8 @@ def _permute(count: int) -> Floats:
 
 
 def find_shift(durations_ns: Ints) -> Shift | None:
-    """Return the lasting change of step duration, or None if it may be chance or a slope."""
+    """Return the lasting change of step duration. None with too few steps, or if chance or a slope may explain the
+    change."""
     length = max(LEAST_BLOCK, -(-len(durations_ns) // MOST_VALUES))
     while len(durations_ns) // length >= LEAST_BLOCKS:
         blocks = _form_blocks(durations_ns, length)
@@ -156,7 +157,7 @@ class LevelChange:
 def find_run_changes(newest_first: Sequence[RunEntry], shown: Container[str]) -> dict[str, LevelChange]:
     """Return the changes in the histories of the shown runs, by the id of the first run after each change.
 
-    A history follows `previous_id`: the runs with steps of one script and name stem.
+    A history is a chain of runs with steps that `previous_id` links: runs of one script and name stem.
     """
     found: dict[str, LevelChange] = {}
     for history in _list_histories(newest_first):
@@ -166,7 +167,8 @@ def find_run_changes(newest_first: Sequence[RunEntry], shown: Container[str]) ->
 
 
 def find_last_change(newest_first: Sequence[RunEntry], run_id: str) -> tuple[str, LevelChange] | None:
-    """Return the change at a run or the last change before it, with the id of the first run after the change."""
+    """Return the latest change at or before a run, with the id of the first run after the change. None without a
+    change."""
     for history in _list_histories(newest_first):
         place = next((at for at, run in enumerate(history) if run.id == run_id), None)
         if place is not None:
@@ -193,7 +195,10 @@ def _find_changes(history: Sequence[RunEntry]) -> tuple[LevelChange, ...]:
 
 @derived()
 def find_level_changes(medians_ns: tuple[float, ...]) -> tuple[LevelChange, ...]:
-    """Return the changes of level in the median steps of runs, given and returned in order of recording."""
+    """Return the changes of level in the median steps of runs. Both are in order of recording.
+
+    Only the latest `MOST_RUNS` runs are tested. The result is empty if consecutive runs depend on each other.
+    """
     skipped = max(0, len(medians_ns) - MOST_RUNS)
     values = np.array(medians_ns[skipped:], dtype=np.float64)
     found = _part(values, 0)

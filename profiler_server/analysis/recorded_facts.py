@@ -100,7 +100,7 @@ class _Sampler(Struct):
 
 
 def read_sampler(facts: Mapping[str, Any], loader: int) -> SamplerTimes | None:
-    """Return the time of choosing samples on the training thread, or None if it was not recorded for a loader."""
+    """Return the time of choosing samples of a loader on the training thread, or None if unrecorded."""
     entries = _take_each(facts.get("samplers"), dict)
     found = _take(next((entry for entry in entries if entry.get("loader") == loader), None), _Sampler)
     if found is None:
@@ -122,7 +122,7 @@ class _Logging(Struct):
 
 
 def read_logged(facts: Mapping[str, Any]) -> Logged | None:
-    """Return the time of logging on the training thread, or None if unrecorded."""
+    """Return the times of the logging library that took most time on the training thread, or None if unrecorded."""
     noted = _take(facts.get("logging"), _Logging)
     most = max(_take_each(noted.libraries, _Library), key=lambda entry: entry.total_ns, default=None) if noted else None
     if noted is None or most is None:
@@ -159,7 +159,7 @@ class _Products(Struct):
 
 
 def read_products(facts: Mapping[str, Any]) -> Products | None:
-    """Return the products that the probe of arithmetic timed, or None."""
+    """Return the matrix products that the probe of arithmetic timed, or None if unrecorded."""
     found = _take(facts.get("bfloat16"), _Products)
     if found is None or not math.isfinite(found.linear_frac):
         return None

@@ -21,7 +21,7 @@ _MOST_RANGES = 1000
 
 
 def parse_numbers(value: Numbers, what: str) -> tuple[tuple[int, int], ...] | None:
-    """Return the inclusive ranges of `0,2-5` or of a list. Raises OptionError."""
+    """Return selected numbers as inclusive ranges, or None for all. Raises OptionError for a text unlike `0,2-5`."""
     if value is None or value == "":
         return None
     if not isinstance(value, str):
@@ -110,7 +110,7 @@ def _search(table: pa.Table, search: str, columns: tuple[str, ...]) -> tuple[pa.
 
 
 def _match(table: pa.Table, pattern: str, columns: Iterable[str]) -> pa.ChunkedArray:
-    """Match in linear time: Arrow's expressions are RE2's, which never backtrack."""
+    """Return a mask of the rows with a match in any column. Arrow matches with RE2, which takes linear time."""
     matches = (pc.match_substring_regex(table[name], pattern, ignore_case=True) for name in columns)
     return reduce(pc.or_, (pc.fill_null(match, False) for match in matches))
 

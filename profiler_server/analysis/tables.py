@@ -26,7 +26,7 @@ def find_rows(rank: RankRun, table: str, columns: Sequence[str], where: pc.Expre
 
 
 def find_sound(rank: RankRun, table: str, columns: Sequence[str], where: pc.Expression | None = None) -> pa.Table:
-    """Read columns of a table, or no rows if it is absent or damaged. Its page shows the damage beside the other data.
+    """Read columns of a table, or no rows if the table is absent or damaged. The table's own page shows the damage.
 
     Raises NewerSchemaError, because no page shows that rows of a newer table are left out.
     """

@@ -53,7 +53,8 @@ class DeviceAccount:
 
 @dataclass(frozen=True)
 class StepAccount:
-    """Sums over the steps in ns, by category, in the accounting of one tool. The categories should sum to `total`."""
+    """The time of each category in ns, summed over all steps, in the accounting of one tool. `total` is the time of the
+    steps."""
 
     tool: str
     total: int
@@ -86,7 +87,10 @@ class EventCount:
 
 @dataclass(frozen=True)
 class Accounts:
-    """The accounts of a rank's trace. `devices` and `steps` start with our account, and are empty without such work."""
+    """The accounts of a rank's trace. `devices` and `steps` start with our account.
+
+    `devices` is empty without device work, and `steps` without steps that were recorded in detail.
+    """
 
     devices: tuple[DeviceAccount, ...]
     steps: tuple[StepAccount, ...]
@@ -193,7 +197,8 @@ _FATES = (
 
 
 def walk_restarting(busy: dict[str, Intervals], starts: Ints, ends: Ints) -> dict[str, int]:
-    """Split steps as torch-tb-profiler does: once the categories so far fill all steps, the remaining time starts anew."""
+    """Return the time of each category in ns, as torch-tb-profiler counts: when categories fill all steps, the next
+    starts anew."""
     steps = unite(starts, ends)
     left = Intervals(starts[:0], ends[:0])
     parts: dict[str, int] = {}
@@ -287,7 +292,11 @@ _LONGEST = 1000
 
 
 def read_completeness(rank: RankRun) -> str | None:
-    """Return `complete`, or gaps and impossible values; None for an unchecked trace. Raises as `manifest` does."""
+    """Return the result of the completeness check: `complete`, or a text on gaps and impossible values, cut at 1,000
+    characters.
+
+    None if the trace was not checked. Raises as `manifest` does.
+    """
     found = rank.manifest.facts.get("completeness")
     return found[:_LONGEST] if isinstance(found, str) and found else None
 

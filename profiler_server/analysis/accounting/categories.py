@@ -55,7 +55,8 @@ def summarize_categories(rank: RankRun) -> dict[str, float] | None:
 
 @derived(file="categories")
 def list_categories(rank: RankRun) -> dict[str, Ints] | None:
-    """Return the time of each category in each step that was recorded in detail, or None without a trace."""
+    """Return the time of each category in each step that was recorded in detail, in ns. None without a trace or such
+    steps."""
     found = _find_categories(rank)
     if found is None:
         return None

@@ -79,16 +79,16 @@ class Difference:
 
 @dataclass(frozen=True)
 class Comparison:
-    """`phases` sum to `step`. `operators` has clear changes first, then the others, each sorted by size of change; it
-    is empty without a detailed window.
+    """`phases` sum to `step`. `operators` has clear changes first, then unsure changes, then the others, each sorted by
+    size of change. It is empty if either run has no detailed window.
 
     Operators are compared by self time: on the device where both runs have device time, else on the host. `measure`
-    names the choice, and `operators_tested` is the number of tested operators, of which `operators` is a selection.
-    `average` describes the steps behind the means and medians. The totals cover all training steps, with warm-up and
-    windows. A loop is the time per step from the first step or evaluation batch to the last, with the time between
-    them. In runs that only do inference, batches replace steps, and `noun` is their name. `cautions` are reasons why
-    the runs may not be alike. `moved` names the operators that are not compared, and the reason: they run elsewhere in
-    one run, or were not recorded.
+    names the choice. `operators` is cut to the first 15 of `operators_tested` operators. `average` describes the steps
+    behind the means and medians. The totals cover all training steps, with warm-up and windows. A loop is the time per
+    step from the first step or evaluation batch to the last, with the time between them. In runs that only do
+    inference, batches replace steps, and `noun` is their name. `cautions` are reasons why the runs may not be alike.
+    `moved` names the operators that are not compared, and the reason: they run elsewhere in one run, or were not
+    recorded.
     """
 
     step: Difference
@@ -205,7 +205,8 @@ def summarize_comparison(found: Comparison) -> str:
 
 
 def _name_cause(found: Comparison) -> str:
-    """Return the phase that changed most in the step's direction, and its change; "" if under a quarter of it."""
+    """Return the phase that changed most in the step's direction, and its change; "" if under a quarter of the step's
+    change."""
     change_ns = found.step.change_ns
     alike = [phase for phase in found.phases if phase.is_clear and phase.change_ns * change_ns > 0]
     if not alike:

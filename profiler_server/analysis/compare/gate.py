@@ -47,7 +47,7 @@ from profiler_server.format import format_change, format_duration, format_number
 
 Kind = Literal["slower", "same", "faster", "unknown"]
 DETECTABLE = 0.05
-"""Slowdown that runs without a limit must be able to detect. If it could hide, they do not pass as equal."""
+"""The limit if the user sets none: runs are the same only if a slowdown above this limit is excluded."""
 MOST_NAMED = 3
 """Busy runs above which one sentence covers all of them."""
 MEAN_ALPHA = 0.01
@@ -71,13 +71,13 @@ class PairChange:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The gate's result. `reason` is a sentence with the figures; `estimate` is None without an estimate.
+    """The gate's result. `reason` is a sentence with the figures; `estimate` is None if nothing can be estimated.
 
-    `parts` are phases and kernels that changed by more than chance. `leading` is the phase that changed most, where no
-    entry of `parts` is a quarter of `mean_change_ns`, the change of the mean step. `rank` names the judged rank and the
-    number of ranks, "" with one rank. `compared_ns` is the time of all compared steps. `pairs` are in order of
-    recording, empty for runs not recorded in pairs. `main_thread` is the change of the main thread's processor time per
-    step. It does not affect the result, and is None unless it was sampled in every run.
+    `parts` are phases and kernels that changed by more than chance. `mean_change_ns` is the change of the mean step. If
+    no entry of `parts` makes up a quarter of that change, `leading` is the phase that changed most. `rank` names the
+    judged rank and the number of ranks, "" with one rank. `compared_ns` is the time of all compared steps. `pairs` are
+    in order of recording, empty for runs not recorded in pairs. `main_thread` is the change of the main thread's
+    processor time per step. It does not affect the result, and is None unless it was sampled in every run.
     """
 
     kind: Kind
@@ -106,7 +106,7 @@ def judge(
     """Judge `new` against `base`. `like` are other runs of the same program, used if there is only one pair.
 
     The result is slower if the slowdown exceeds chance at 5 % and also `max_slowdown`. It is undecided with too few
-    runs, or if a slowdown above the limit could hide in their scatter.
+    runs, if a slowdown above the limit could hide in their scatter, or if other programs may have made the difference.
     """
     verdict = Verdict("unknown", "", len(base), len(new), cautions=find_cautions(base, new), max_slowdown=max_slowdown)
     compared_ns = math.fsum(float(run.steps_ns.sum()) for run in (*base, *new))
@@ -132,7 +132,7 @@ def judge(
 
 
 def _find_unfit(runs: Sequence[RunTimes]) -> str:
-    """Return a sentence that names a run without a median to compare, or ""."""
+    """Return a sentence on a run with too few steps for a median, or with steps of no length; "" without such a run."""
     short = [run.name for run in runs if len(run.steps_ns) < COMPARED_STEPS]
     if short:
         return f"{short[0]} has fewer than {COMPARED_STEPS} steps to take a median of."
@@ -141,7 +141,8 @@ def _find_unfit(runs: Sequence[RunTimes]) -> str:
 
 
 def find_like(runs: Sequence[RunTimes], base: RunTimes) -> tuple[RunTimes, ...]:
-    """Return the runs of the same script on the same host with the same number of ranks."""
+    """Return the runs with the same script, host and number of ranks as `base`; none if the script of `base` is
+    unknown."""
     key = (base.script, base.host, base.world_size)
     return tuple(run for run in runs if base.script and (run.script, run.host, run.world_size) == key)
 
@@ -267,7 +268,10 @@ def _describe_main_thread(verdict: Verdict, estimate: Estimate) -> str:
 
 
 def _advise_pairs(verdict: Verdict, estimate: Estimate) -> str:
-    """Return how many pairs would detect the limit, or, if they already can, the limit's distance from the change."""
+    """Return advice on how many pairs to record to detect the limit.
+
+    Runs that can already detect the limit, with a change close to it, need enough pairs to separate the two.
+    """
     limit = verdict.max_slowdown or DETECTABLE
     is_close = estimate.detectable <= limit and 0.0 < estimate.change < limit
     told = (1.0 + limit) / (1.0 + estimate.change) - 1.0 if is_close else limit

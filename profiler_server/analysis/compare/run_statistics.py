@@ -99,8 +99,9 @@ POWER = 0.8
 
 @dataclass(frozen=True)
 class Estimate:
-    """The ratio of two lists of runs less 1. `low` and `high` are its 95 % interval, `p` the probability that the same
-    program gives a list this slow. The change is above `least`, and it is below `most`, each with 95 % certainty.
+    """The relative change from one list of runs to another. `low` and `high` are its 95 % interval, `p` the probability
+    that the same program gives a list this slow. The change is above `least`, and it is below `most`, each with 95 %
+    certainty.
 
     `detectable` is the smallest slowdown that is found four times in five. `scatter` is the noise floor: the standard
     deviation between runs of one program.
@@ -117,7 +118,7 @@ class Estimate:
 
 
 def compare_pairs(base: Floats, new: Floats) -> Estimate:
-    """Compare runs recorded in pairs, by the median step of each: t on the logarithms of the ratios."""
+    """Compare runs recorded in pairs, by the median step of each run: a t test on the logarithms of the ratios."""
     ratios = np.log(new / base)
     spread = float(ratios.std(ddof=1))
     return _judge(float(ratios.mean()), spread / math.sqrt(len(ratios)), len(ratios) - 1.0, spread / math.sqrt(2.0))
@@ -246,7 +247,7 @@ WORTH_PAIRS = 100
 
 
 def judge_pairs(base: Floats, new: Floats) -> Estimate:
-    """Compare runs recorded in pairs, by the median step of each.
+    """Compare runs recorded in pairs, by the median step of each run.
 
     With three or four pairs the bounds are those of t, which assumes that the logarithms of the ratios are normal and
     independent.
@@ -302,7 +303,8 @@ def _average_subsets(values: Floats) -> Floats:
 
 @derived()
 def _list_subsets(count: int) -> Floats:
-    """Return a row for each non-empty subset: 1 for its members, 0 for the others."""
+    """Return a row for each non-empty subset, or for random subsets with a large count: 1 for members, 0 for the
+    others."""
     if count > MOST_WHOLE:
         members: Floats = (np.random.default_rng(count).random((2**MOST_WHOLE - 1, count)) < 0.5).astype(np.float64)
         return members[members.any(axis=1)]

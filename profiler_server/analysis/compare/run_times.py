@@ -95,8 +95,8 @@ MOST_KERNELS = 10
 
 @dataclass(frozen=True)
 class RunTimes:
-    """The times of one rank of a run in ns. `parts_ns` has means per step of the phases. `kernels_ns` has those of the
-    kernels of detailed steps, and is empty without detailed steps.
+    """The times of one rank of a run in ns. `parts_ns` has the mean per step of each phase, and `kernels_ns` the mean
+    per detailed step of each kernel. `kernels_ns` is empty without detailed steps.
 
     `others_cores` is the number of processor cores that other programs used, `main_thread_ns` the processor time of the
     main thread per step. Both are None if not sampled. `state` is the state of the run.
@@ -152,8 +152,8 @@ def read_times(run: Run, rank: int | None = None) -> RunTimes:
 
 
 def gather_parts(*sides: Sequence[RunTimes]) -> list[list[dict[str, float]]]:
-    """Return for each side the times to compare in each run: the phases, and the longest kernels if every run has
-    kernels.
+    """Return the compared times of each run per step in ns, by side: the phases, and the longest kernels if every run
+    has kernels.
 
     All runs share one choice of kernels, because the tenth longest of a run may be the eleventh of another.
     """

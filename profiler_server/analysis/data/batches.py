@@ -40,13 +40,14 @@ def number_batches(rows: pa.Table) -> Ints:
 
 
 def read_batches(rank: RankRun, loader: int) -> BatchTimes | None:
-    """Read the stage times of a loader per batch, from the latest 200,000 rows; None if nothing was recorded."""
+    """Read the stage times of a loader per batch, from the latest 200,000 rows; None if no whole batch was recorded."""
     rows = choose(read_work(rank, loader), "stage", *WORKER_STAGES)
     return _pivot(cut_latest(rows, _MOST_ROWS)) if rows.num_rows else None
 
 
 def estimate_batches(feed: Feed, selection: StepSelection, watched: Loader) -> BatchTimes | None:
-    """Return the cost of a watched input's items: the time in `next()`, if the training thread makes them there."""
+    """Return the cost of a watched input's items from the time in `next()`, or None if that time may not include making
+    them."""
     fetched = feed.fetches[selection.regular]
     fed = fetched > 0
     if watched.reads_ahead is not False or not fed.any():

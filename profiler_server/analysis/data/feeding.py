@@ -21,7 +21,8 @@ _MORE_COLUMNS = ("detailed", "loader", "fetches", "probed")
 
 @dataclass(frozen=True)
 class Feed:
-    """One loader as seen by the steps: arrays by training step. `loader` is None if the loader is not known."""
+    """The wait for one loader and the fetches from it, for each training step. `loader` is None if the loader is not
+    known."""
 
     loader: int | None
     wait_ns: Ints
@@ -32,10 +33,10 @@ class Feed:
 
 
 def read_feeds(rank: RankRun, train: pa.Table) -> tuple[Feed, ...]:
-    """Return the loaders that feed these training steps, by loader number, or one feed without a number if none is
-    known.
+    """Return one feed per loader that feeds these training steps, by loader number.
 
-    A single loader gets all of the wait for data.
+    With fewer than two such loaders, a single feed gets the whole wait for data. Its loader is the one that most steps
+    name.
     """
     whole = Feed(find_most_used(train), read_integers(train, "data_wait_ns"), read_integers(train, "fetches"))
     fetches = find_rows(rank, "fetches", ("index", "loader", "duration_ns"))
@@ -73,7 +74,7 @@ def _split(fetches: pa.Table, train: pa.Table) -> tuple[Feed, ...]:
 
 
 def find_most_used(rows: pa.Table) -> int | None:
-    """Return the loader with the most rows."""
+    """Return the loader with the most rows, or None if no row names a loader."""
     used = rows["loader"].drop_null().to_numpy()
     if not len(used):
         return None

@@ -29,9 +29,10 @@ _COLUMNS = ("loader", "epoch", "batch", "start_ns", "duration_ns")
 
 
 def read_making(rank: RankRun, loader: int) -> Making | None:
-    """Return how often workers had made the batch that a step requested, or None if too few fetches can be matched.
+    """Return how often workers had made the requested batch in time, and the share of the wait that unmade batches
+    cost.
 
-    Raises TableBrokenError or NewerSchemaError, like all readers here.
+    None if too few fetches can be matched. Raises TableBrokenError or NewerSchemaError, like all readers here.
     """
     work, fetches = _sum_batches(_read_work(rank, loader)), _read_fetches(rank, loader)
     at, known = _match(work.batch, number_batches(fetches))
@@ -75,7 +76,7 @@ def _read_fetches(rank: RankRun, loader: int) -> pa.Table:
 
 
 def _match(batches: Ints, wanted: Ints) -> tuple[Ints, Mask]:
-    """Return a mask of the wanted batches that exist, and their indexes."""
+    """Return the indexes in `batches` of the wanted batches that exist, and a mask of these in `wanted`."""
     at = np.minimum(np.searchsorted(batches, wanted), max(len(batches) - 1, 0))
     known = batches[at] == wanted if len(batches) else np.zeros(len(wanted), np.bool_)
     return at[known], known
@@ -121,7 +122,7 @@ def _find_held(longer: Floats, left: Floats) -> float:
 
 @dataclass(frozen=True)
 class _Work:
-    """Columns by batch, in order of `batch`: its worker, and when it was begun, made and sent."""
+    """One entry per batch, sorted by `batch`: the worker, and the times at which the batch was begun, made and sent."""
 
     batch: Ints
     worker: Ints
@@ -145,7 +146,8 @@ def _sum_batches(stages: pa.Table) -> _Work:
 
 
 def _find_left(work: _Work, worker: Ints, at_ns: Ints) -> Floats:
-    """Return the time left of the batch that each worker is making at that time or soon after; 0 if it makes none."""
+    """Return the time in ns that each worker still needs for the batch it is making at `at_ns` or soon after; 0 without
+    one."""
     begun = (work.worker << _WORKER_BITS) + np.minimum(work.begun_ns, (1 << _WORKER_BITS) - 1)
     order = np.argsort(begun)
     asked = (worker << _WORKER_BITS) + at_ns + SOON_NS

@@ -49,7 +49,8 @@ class Queueing:
 
 
 def measure_queueing(cores: Cores, workers: int, recorded: float) -> Queueing:
-    """Return the ratios from the sampled run queues, or without samples `recorded`, which the stages of batches showed."""
+    """Return the ratios from the sampled run queues. Without samples, return `recorded`, the ratio from the stages of
+    batches."""
     load = cores.load
     trainer = _find_ratio(load.queued_frac, min(load.process or 0.0, 1.0)) if load is not None else None
     if not workers:

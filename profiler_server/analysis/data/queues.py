@@ -104,7 +104,8 @@ def _capacity(samples: pa.Table) -> int:
 
 
 def summarize_queues(rank: RankRun) -> tuple[QueueSummary, ...]:
-    """Return one row per queue, in the order in which a batch passes the queues; empty without samples.
+    """Return one row per queue, sorted by loader, then in the order in which a batch passes the queues; empty without
+    samples.
 
     Queues of several DataLoaders with the same name get the loader's number as suffix.
     """

@@ -168,7 +168,8 @@ def summarize_transforms(stages: pa.Table) -> tuple[TransformTimes, ...]:
 def find_slow_items(stages: pa.Table, limit: int = 10) -> tuple[SlowItem, ...]:
     """Return the slowest single items, the slowest first. An item that is slow in several stages is listed once.
 
-    The slowest item of a `read` row was timed with its transforms. Its stage is the transform with most of the time.
+    The time of an item in a `read` row includes its transforms. A transform with at least half of that time replaces
+    `read` as the stage.
     """
     timed = stages.filter(pc.greater(stages["longest_ns"], 0)).sort_by([("longest_ns", "descending")])
     slowest = timed.slice(0, 8 * limit)

@@ -146,7 +146,10 @@ def count_batches(stages: pa.Table) -> dict[str, int]:
 def load_workers(
     busy_frac: float, cpu_frac: float | None, host: HostLoad | None, making: Making | None = None
 ) -> WorkerLoad:
-    """Return the load of workers that are on a processor for `cpu_frac` of their work."""
+    """Return the load of workers that are on a processor for `cpu_frac` of their work.
+
+    If the host was sampled, `cpu_frac` is raised by the time that the work waited for a processor.
+    """
     queued_frac = host.queued_frac or 0.0 if host is not None else 0.0
     if cpu_frac is None or host is None or host.stretch is None:
         return WorkerLoad(busy_frac, cpu_frac, queued_frac, making)
