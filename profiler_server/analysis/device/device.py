@@ -220,7 +220,10 @@ def _measure_busy(kernels: _Kernels) -> float | None:
 
 
 def _measure_sm(kernels: _Kernels) -> float | None:
-    """Return the time in which the multiprocessors were filled, or None if the trace (of ROCm, say) lacks it."""
+    """Return the time in ns in which the multiprocessors were filled; partial filling counts in proportion.
+
+    None if the trace lacks the blocks per multiprocessor, as on ROCm.
+    """
     known = ~np.isnan(kernels.blocks_per_sm)
     if len(known) and not known.any():
         return None

@@ -101,7 +101,7 @@ def summarize_launches(work: DeviceWork) -> Launches | None:
 
 
 def trace_queue(work: DeviceWork) -> QueueLength:
-    """Return the queue length over time: plus 1 at a launch call, minus 1 when its work starts, but not earlier."""
+    """Return the queue length over time: plus 1 at a launch call, minus 1 when its work starts, never before the call."""
     known = work.pick(work.launch_ns >= 0)
     times = np.concatenate([known.launch_ns, np.maximum(known.start_ns, known.launch_ns)])
     changes = np.repeat(np.array([1, -1], np.int64), len(known))

@@ -16,7 +16,7 @@ from profiler_server.analysis.tables import choose, read_rows
 
 @dataclass(frozen=True)
 class Span:
-    """A time range that was recorded in detail, and its steps. Times are in ns since the run's epoch."""
+    """The time range of a window from its first to its last detailed training step, in ns since the run's epoch."""
 
     start_ns: int
     end_ns: int

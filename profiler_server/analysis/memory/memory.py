@@ -206,7 +206,7 @@ def sum_operators(trace: MemoryTrace) -> tuple[OperatorChange, ...]:
 
 
 def find_row(trace: MemoryTrace, at_ns: int) -> int:
-    """Return the event nearest to a time."""
+    """Return the index of the event nearest to a time."""
     at = int(np.searchsorted(trace.start_ns, at_ns))
     if at == 0:
         return 0
@@ -257,7 +257,7 @@ def _step(trace: MemoryTrace, row: int) -> int | None:
 
 
 def find_peak_share(rank: RankRun) -> float | None:
-    """Return the peak share of a device's memory that was held, or None if either figure is unknown.
+    """Return the largest share of its memory that a device held, or None if a size or the events are unknown.
 
     Memory held by the caching allocator is used if it was recorded. Raises as `RankRun.table` does.
     """

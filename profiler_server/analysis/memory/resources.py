@@ -66,7 +66,8 @@ class Series:
 
 @dataclass(frozen=True)
 class Resources:
-    """All series of a rank in a range of steps. `outside` of the `samples` are not in any step.
+    """All series of a rank in a range of steps. `samples` is the number of sampling times, `outside` the number outside
+    of all steps.
 
     `unit` is the unit of x: step, or s for a run without steps.
     """
@@ -246,7 +247,7 @@ HEAT, HARDWARE = 2, 4
 
 
 def read_held_clock(rank: RankRun, start_ns: int, end_ns: int) -> HeldClock | None:
-    """Return the GPU that lost most of its clock between two times, or None without throttling."""
+    """Return the GPU whose clock heat or hardware held down most between two times, or None without such samples."""
     rows = _cut(find_rows(rank, "resources", _COLUMNS), start_ns, end_ns)
     rows = choose(rows, "metric", "clock_hz", "throttle_flags")
     sources = rows["source"].cast(pa.string())

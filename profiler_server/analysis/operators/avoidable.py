@@ -107,7 +107,7 @@ def _choose_rows(taken: Sequence[_Group], batch_size: int | None) -> int:
 
 
 def _is_of_some(group: _Group, rows: int) -> bool:
-    """Return whether inputs are vectors of at most `rows` numbers, such as one class. Shapes differ by call."""
+    """Return whether all inputs are vectors of at most `rows` numbers, such as the samples of one class."""
     return bool(group.shapes) and all(len(shape) == 1 and shape[0] <= rows for shape in group.shapes)
 
 
@@ -229,7 +229,10 @@ _USUAL_CHANNELS = 64
 
 
 def find_slow_convolutions(rank: RankRun) -> SlowConvolutions:
-    """Return the slow convolutions in the detailed steps. Raises TableBrokenError or NewerSchemaError."""
+    """Return the share of operator time in slow convolutions, and the share of this time that float32 would save.
+
+    The figures are of the detailed windows. Raises TableBrokenError or NewerSchemaError.
+    """
     operators = read_rows(rank, "operators", ("name", "input_shapes", "self_ns"))
     total_ns = pc.sum(operators["self_ns"]).as_py()
     rows = operators.filter(pc.match_substring(operators["name"].cast(pa.string()), _NAME)).to_pylist()

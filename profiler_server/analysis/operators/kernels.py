@@ -61,7 +61,7 @@ def shorten_kernel(name: str) -> str:
 
 
 def _drop_arguments(name: str) -> str:
-    """Keep names and template arguments. The number of a lambda and its argument types stay after its function."""
+    """Drop function arguments and qualifiers. A lambda keeps its argument types, or its number if it has no arguments."""
     for spelling, short in _SPELLINGS.items():
         name = name.replace(spelling, short)
     name = _LAMBDA.sub(lambda found: f"<{found[1]}>" if found[1] else f"#{found[2]}", name)

@@ -51,19 +51,18 @@ class Group:
 
 
 def tabulate_types(rank: RankRun, steps: StepRange | None = None) -> GroupTable:
-    """Sum by family. Raises as `RankRun.table` does, like every function here."""
+    """Sum operators by family. Raises as `RankRun.table` does, like every function here."""
     operators = within_steps(read_operators(rank), steps)
     return _complete(sum_types(operators), operators)
 
 
 def tabulate_operators(rank: RankRun, steps: StepRange | None = None) -> GroupTable:
-    """Sum by operator name."""
     operators = within_steps(read_operators(rank), steps)
     return _complete(sum_operators(operators, ("name", "type")), operators)
 
 
 def tabulate_kernels(rank: RankRun, steps: StepRange | None = None) -> GroupTable:
-    """Sum by kernel, owning operator, stream and launch shape."""
+    """Sum kernels by name, owning operator, stream and launch shape."""
     kernels = within_steps(read_kernels(rank), steps)
     rows = sum_kernels(kernels, KERNEL_KEYS)
     return _cover(rows.append_column("share_frac", _share(rows["total_ns"])), "device", kernels)
@@ -103,7 +102,7 @@ def tabulate_roofline(rank: RankRun, steps: StepRange | None = None) -> GroupTab
 
 
 def tabulate_members(rank: RankRun, key: str, name: str, group: GroupTable, steps: StepRange | None) -> pa.Table:
-    """Sum the operators of one type or module; `key` is the choice. Shares are of the whole `group`."""
+    """Sum the operators of one type or module: those whose column `key` is `name`. Shares are of the whole `group`."""
     operators = within_steps(read_operators(rank, (key,) if key == "module" else ()), steps)
     of = pc.fill_null(operators[key].cast(pa.string()), NO_MODULE)
     members = _complete(sum_operators(operators.filter(pc.equal(of, name)), ("name", "type")), operators, group.measure)

@@ -22,7 +22,7 @@ from profiler_server.derive.derived import derived
 from profiler_server.facts.results import KernelRow, OperatorRow
 
 OPERATOR_MEASURES = ("count", "total_ns", "self_ns", "device_total_ns", "device_self_ns", "flops", "moved_bytes")
-"""Columns that `sum_operators` sums. `flops` and `moved_bytes` skip unknown rows, and are null without any other."""
+"""Columns that `sum_operators` sums. `flops` and `moved_bytes` skip unknown rows, and are null if all are unknown."""
 
 KERNEL_KEYS = ("name", "operator", "device", "stream", "grid", "block")
 """Key columns of the kernel table: a kernel, its launching operator, and where and in which shape it ran."""

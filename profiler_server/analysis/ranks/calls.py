@@ -47,7 +47,7 @@ class Calls:
 
     @cached_property
     def waiting_ns(self) -> Ints:
-        """Return how long the rank stood still at the end of each call, which is when it waits for the other ranks."""
+        """Return how long the rank stood still at the end of each call, in ns: the wait for the other ranks."""
         return np.where(self.held_ns >= 0, np.minimum(self.held_ns, self.duration_ns), self.duration_ns)
 
     @cached_property

@@ -104,7 +104,7 @@ def count_members(matched: Matched) -> Ints:
 
 
 def find_attended(matched: Matched) -> Mask:
-    """Return a mask of the rows whose call was made by every rank that made such calls before and after its step.
+    """Return a mask of the rows whose call was made by every rank that made such calls both until and from its step on.
 
     A recording has no row if the training did not wait, which is the case for the last rank. The other ranks' rows then
     show neither the arrival of the last rank nor the length of the transfer.
@@ -281,7 +281,8 @@ def _compare(matched: Matched, own: Ints, times: Floats) -> Iterator[SlowCall]:
 
 
 def _expect(place: _Place, others: Sequence[_Place]) -> float:
-    """Return the longest expected time of a call at the usual speed of others, preferably of no smaller calls."""
+    """Return the expected time of a call in ns: the median of upper bounds from other calls, if possible no smaller
+    ones."""
     longer = [other for other in others if other.bytes >= place.bytes]
     chosen = longer if len(longer) >= LEAST_OTHERS else others
     return float(np.median([other.transfer_ns * max(1.0, place.bytes / other.bytes) for other in chosen]))

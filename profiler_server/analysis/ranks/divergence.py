@@ -89,7 +89,8 @@ class Course:
         self._rank = rank
 
     def find_place(self, at_ns: int = _NEVER) -> Place | None:
-        """Return the progress at a time, by default at the end. None before the unfinished step, or if it is not known."""
+        """Return the progress at a time, by default at the end. None if the time is before the unfinished step, or no
+        phase of that step was recorded."""
         ended_ns, last_step, backwards = self._tail
         if ended_ns is None or at_ns < ended_ns:
             return None

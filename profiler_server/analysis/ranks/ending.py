@@ -76,7 +76,7 @@ def find_end(run: Run) -> End | None:
 
 
 def count_ended(run: Run) -> int:
-    """Return the number of steps of the job's rank with the most steps."""
+    """Return the largest number of steps among the first eight ranks of a job."""
     return max((_count_steps(run.read_rank(number)) for number in run.ranks[:8]), default=0)
 
 

@@ -30,9 +30,10 @@ class Call:
 class Hang:
     """The first collective of a group that did not end, or (`behind`, `lost`, `failed`) the communicator that hangs.
 
-    `missing` are ranks that never entered it, `waiting` the ranks inside. `last` is the last earlier call of each
-    missing rank (its number, and the call), if known. For a `pair`, a send or receive, `last` is the call of the rank
-    that waits longest. `told` is the whole sentence for a hang from another source, with ranks of the communicator.
+    `missing` are ranks that never entered the collective, `waiting` the ranks inside. `last` is the last earlier call
+    of each missing rank (its number, and the call), if known. For a `pair`, a send or receive, `last` is the call of
+    the rank that waits longest. `differing` describes the calls of the ranks whose call does not match. For a hang from
+    NCCL's status, `told` is the whole sentence, and ranks are numbered within the communicator.
     """
 
     group: str
@@ -116,7 +117,7 @@ class Meeting:
 
 @dataclass(frozen=True)
 class LeftOut:
-    """`ranks` skipped a collective that other ranks entered. `then` are ranks ended by a signal, and its number."""
+    """`ranks` skipped a collective that other ranks entered. `then` are the processes that a signal ended afterwards."""
 
     ranks: tuple[int, ...]
     meeting: Meeting
@@ -155,7 +156,8 @@ class Death:
 
 @dataclass(frozen=True)
 class Killed:
-    """The first process that died. `lost` other ranks lost their connection to it, and `ended` were ended after it."""
+    """The first process that died, after `steps` steps. `lost` is the number of ranks that lost their connection,
+    `ended` the number of processes that ended after the first."""
 
     death: Death
     steps: int

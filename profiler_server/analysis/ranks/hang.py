@@ -219,10 +219,10 @@ class _Communicator:
 
 
 def find_held(run: Run) -> Hang | None:
-    """Return the communicator that hangs, or None if all ranks of each are alike or no status was imported.
+    """Return the communicator that hangs, or None if no communicator hangs or no status was imported.
 
-    Of several, prefer one with a rank that does not answer, then a failed one, then the one with the smallest share of
-    ranks behind: ranks that wait there fall behind in others.
+    Of several, prefer a communicator with a rank that does not answer, then a failed communicator, then the
+    communicator with the smallest share of ranks behind: its waiting ranks fall behind in other communicators.
     """
     groups = _read_groups(run)
     found = [held for group in groups if (held := _judge(group)) is not None]

@@ -94,7 +94,10 @@ class Lateness:
         return self._keep(kept)
 
     def sum_by_step(self) -> tuple[Ints, Floats]:
-        """Return the steps, and the total lateness of each rank at the meetings of each step: (ranks, steps)."""
+        """Return the steps, and the total lateness of each rank at the meetings of each step: (ranks, steps).
+
+        With several groups, only the group with the largest lateness of a rank in a step counts.
+        """
         steps, place = np.unique(self.step, return_inverse=True)
         late = np.full((len(steps), len(self.ranks)), -np.inf)
         for chosen in self._list_groups():
@@ -155,7 +158,8 @@ def measure_calls(matched: Matched) -> Lateness | None:
 
 
 def measure_steps(ranks: tuple[int, ...], step: Ints, own_ns: Floats, held_ns: Floats) -> Lateness:
-    """Return the lateness with each step as one meeting. `own_ns` is a rank's work before it, `held_ns` its wait in it."""
+    """Return the lateness with each step as one meeting. `own_ns` is work before the meeting, `held_ns` the wait in it,
+    both (ranks, steps)."""
     late = own_ns - np.median(own_ns, axis=0, keepdims=True)
     whole = own_ns + held_ns
     return Lateness(ranks, "steps", step, late, (measure_spread(whole, 50), measure_spread(whole, 95)))

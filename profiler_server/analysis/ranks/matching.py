@@ -219,7 +219,7 @@ def _leave_within_a_step(common: Meetings) -> bool:
 
 
 def _meet_in_most(found: Matched, commons: Sequence[Meetings | None]) -> bool:
-    """Return whether the ranks met in the group with the most meetings, which outweighs a few in another group."""
+    """Return whether the ranks met in the group with the most meetings. A group with fewer meetings says less."""
     known = [common for common in commons if common is not None]
     largest = max(known, key=lambda common: common.end_ns.shape[1], default=None)
     return largest is not None and not _find_apart(found, largest)
@@ -287,7 +287,7 @@ _EQUAL = ("allreduce", "allgather", "reducescatter")
 
 
 def _find_strangers(found: Matched, common: Meetings) -> Strangers | None:
-    """Return the smaller of two sets of ranks that did not meet each other, or None if all ranks met."""
+    """Return two sets of ranks that did not meet each other, the smaller first; None if all ranks met."""
     if common.end_ns.shape[1] < LEAST_MEETINGS:
         return None
     ranks = tuple(found.ranks[row] for row in common.rows.tolist())
@@ -310,7 +310,8 @@ def _differ(found: Matched, places: Ints) -> Mask:
 
 
 def _miss(begin_ns: Ints, end_ns: Ints) -> Mask:
-    """Return a mask of ranks outside of the collectives while the first is inside, or that leave at other times."""
+    """Return a mask of the ranks that are outside of collectives while the first rank is inside, or that leave them at
+    other times."""
     alignment = align_clocks(end_ns)
     if alignment is None:
         return np.zeros(len(end_ns), np.bool_)

@@ -28,7 +28,10 @@ from profiler_server.facts.job import (
 
 
 def find_causes(together: StepsTogether, late: Mask) -> tuple[Cause, ...]:
-    """Return what took longer than the median of the ranks in the cells of `late` (ranks, steps), longest first."""
+    """Return the causes of lateness in the cells of `late` (ranks, steps), longest first.
+
+    A cause is a phase, work between steps, or garbage collection that took longer than the median of the ranks.
+    """
     count = int(late.sum())
     if not count:
         return ()
@@ -109,7 +112,7 @@ def _take_off(values: Floats) -> Floats:
 def find_pause(lateness: Lateness, together: StepsTogether, step_ns: float) -> Pause | None:
     """Return occasional long waits that take much of the time, or None if they take little or are frequent.
 
-    The cause of a late rank at one step's meeting may be after the meeting of the step before.
+    The rank may have lost its time in the same step, or in the step before after that step's meeting.
     """
     steps, late = lateness.sum_by_step()
     margin, is_long = mark_long(late)

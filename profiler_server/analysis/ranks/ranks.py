@@ -32,7 +32,7 @@ from profiler_server.facts.ranks import MOST_RANKS, RankFigures
 
 MOST_CALLS_OF_ALL = 1 << 21
 LEAST_CALLS = 512
-"""The fewest collectives to read of each rank; the constant before it is the most of all ranks together."""
+"""The fewest collectives to read of each rank, even if all ranks together then exceed `MOST_CALLS_OF_ALL`."""
 OWN_PHASES = tuple(name for name in PHASE_NAMES if name != "communication")
 _COLUMNS = (
     *(
@@ -56,10 +56,10 @@ _COLUMNS = (
 class RankSummary(RankFigures):
     """One rank with the data for its comparison with other ranks.
 
-    `track` has every training step, for the map. `together` has the averaged steps that are compared with those of
-    other ranks. `moment` and `standing` are its last position, from the manifest. `unusual` are the steps that the
-    average omits for a detailed window or a standstill; `standstills` are standstills that the rank recovered from.
-    `is_read` is False if its manifest is damaged.
+    `track` has every training step, for the map. `together` has the averaged steps, for the comparison with other
+    ranks. `moment` and `standing` are its last position, from the manifest. `unusual` are the steps that the average
+    omits for a detailed window or a standstill; `standstills` are standstills that the rank recovered from. `is_read`
+    is False if its manifest is damaged.
     """
 
     state: RunState
@@ -76,16 +76,16 @@ class RankSummary(RankFigures):
 def summarize_ranks(run: Run) -> tuple[RankSummary, ...]:
     """Summarise the first ranks of a run, at most MOST_RANKS. The summary of an unreadable rank has the reason.
 
-    Summaries of very many ranks are kept on disk. Those of a recording run may be some seconds old.
+    Summaries of very many ranks are kept on disk. Summaries of a recording run may be some seconds old.
     """
     wanted = _want(run, lambda ranks: None)
     return _MANY.read(wanted) if len(wanted.ranks) > FEW_RANKS else _summarize(wanted)
 
 
 def peek_ranks(run: Run, prepare: Callable[[tuple[RankSummary, ...]], None]) -> SoFar[RankSummary]:
-    """Return the summaries that are ready: all if there are few ranks, or those read so far of very many ranks.
+    """Return the summaries that are ready: all if there are few ranks, or the ranks read so far if there are very many.
 
-    `prepare` computes from all summaries what else a page needs. For very many ranks it runs in the background.
+    `prepare` gets all summaries and computes further results for a page. For very many ranks it runs in the background.
     """
     wanted = _want(run, prepare)
     if len(wanted.ranks) > FEW_RANKS:

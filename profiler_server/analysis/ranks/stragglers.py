@@ -194,8 +194,8 @@ def _average_again(rank: RankSummary, together: StepsTogether) -> RankSummary:
 class _Weighed:
     """The lateness of the ranks at each step, (ranks, steps), and whether it exceeds chance. `row` is the latest rank.
 
-    `least_ns` is the smallest lateness that is reported. `longest` is in how many of how many long waits the latest
-    rank was last, if this alone makes the result sure.
+    `least_ns` is the smallest lateness that is reported. `longest` is the number of long waits in which the latest rank
+    was last, and the number of all long waits, if these alone make the result sure.
     """
 
     ranks: Sequence[RankSummary]

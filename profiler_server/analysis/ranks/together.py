@@ -16,7 +16,8 @@ from collector.format.steps import StepSelection, read_integers
 from profiler_server.diagnosis.limits.facts import MOST_FRAC
 
 MOST_STEPS = 512
-"""Compared steps. Of longer runs a half, a fourth and so on of the steps is used, the same steps on every rank."""
+"""The largest number of compared steps. A longer run uses a half, a quarter and so on of its steps, on every rank the
+same."""
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 """A multiplier from the golden ratio, which spreads step numbers evenly for any distance between steps."""
 MOST_CELLS = 1 << 20
@@ -110,8 +111,7 @@ def read_steps(train: pa.Table, selection: StepSelection, between_ns: Ints) -> R
 
 
 def choose_steps(step: Ints, every: int) -> Mask:
-    """Choose one of every `every` steps by a hash of their numbers, so that steps at any regular distance are chosen
-    alike.
+    """Return a mask that chooses one of every `every` steps by a hash of the step's number.
 
     With every eighth number, work that a rank does each 200 steps would be in all of the chosen steps, or in none.
     """

@@ -76,14 +76,13 @@ class _Piece:
 
 @derived(file="critical-path")
 def find_critical_path(rank: RankRun) -> CriticalPath | None:
-    """Return the critical path of the last window, or None if no launch is linked to its work."""
+    """Return the critical path of the last window, or None without a window or if no launch is linked to its work."""
     window = read_window(rank)
     graph = build_graph(window) if window is not None else None
     return None if window is None or graph is None else trace_path(graph)
 
 
 def trace_path(graph: Graph) -> CriticalPath:
-    """Return the path found by going backwards from the end of the window."""
     window = graph.window
     pieces = _Walk(graph).run()
     pieces.reverse()

@@ -24,12 +24,12 @@ Edges = dict[int, list[tuple[int, float]]]
 
 @dataclass(frozen=True)
 class Graph:
-    """Nodes in an order in which each follows all its dependencies. Times are ns since the start of the window.
+    """Nodes in an order in which each node follows all its dependencies. Times are ns since the start of the window.
 
     `row` is the slice of a node, -1 for a mark without length. `chain` is the previous node of its thread or stream,
-    and `gap_ns` the least time between both. `launch` is the call that launched it, and `lag_ns` the least time from
-    there. `after` are nodes whose end it needs to begin, `awaits` nodes whose end it needs to end, each with the least
-    time in between. `begin_ns` and `end_ns` are as measured.
+    and `gap_ns` the least time between both. `launch` is the call that launched the node, and `lag_ns` the least time
+    from the begin of that call. `after` has the nodes that must end before a node begins, and `awaits` the nodes that
+    must end before a node ends, each with the least time in between. `begin_ns` and `end_ns` are as measured.
     """
 
     window: Window

@@ -166,9 +166,10 @@ class Streams:
     end_ns: Floats
 
     def find_awaited(self, begin_ns: float, end_ns: float) -> int | None:
-        """Return the work of this stream that a call with these times waited for, or None.
+        """Return the node of this stream's work that a call with these times waited for, or None.
 
-        That is the last work launched before the call, or, if it ended after the call, the last that ended during it.
+        A call waits for the last work launched before the call. If that work ended after the call, the call waited for
+        the last work that ended during the call.
         """
         last = int(np.searchsorted(self.launch_ns, begin_ns)) - 1
         if last < 0:
@@ -186,7 +187,8 @@ class Streams:
 def list_streams(
     window: Window, work: Ints, nodes: Ints, launch: Ints, begin_ns: Floats, end_ns: Floats
 ) -> tuple[Streams, ...]:
-    """Split the work by stream. No launch is before the launch of the previous work."""
+    """Split the work by stream. Launch and end times that are earlier than those of the previous work are raised to
+    them."""
     order = np.argsort(nodes, kind="stable")
     found = []
     for track in np.unique(window.track[work]):
@@ -247,7 +249,7 @@ def _find_source(own: Streams, at: int, recorded_ns: float, others: list[Streams
 
 
 def _find_ended(begin_ns: float, others: list[Streams], within_ns: float) -> tuple[int, float] | None:
-    """Return the work that ended last before a time, if it ended shortly before."""
+    """Return the node of the work that ended last in the `within_ns` before a time, and the time since its end."""
     found: list[tuple[int, float]] = []
     for other in others:
         last = int(np.searchsorted(other.end_ns, begin_ns + TOLERANCE_NS, side="right")) - 1

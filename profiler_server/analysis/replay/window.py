@@ -41,8 +41,9 @@ _LAUNCHING = re.compile(r"Launch|Memcpy|Memset", re.IGNORECASE)
 class Window:
     """Rows of some whole steps, ordered by start. References between rows are indexes in these arrays.
 
-    `parent` is the slice around a row on its track, `launch` the call that launched device work, -1 for none. The row's
-    codes are indexes in `names` and `texts`, -1 for none. `message_bytes` is the size of a collective, -1 if unknown.
+    `parent` is the slice around a row on its track, `launch` the call that launched device work, -1 for none. `name`
+    and `args` are indexes in `names` and `texts`, -1 for none. `message_bytes` is the size of a collective, -1 if
+    unknown.
     """
 
     ids: Ints

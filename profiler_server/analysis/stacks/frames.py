@@ -139,7 +139,8 @@ LEAST_FRAC = 0.004
 
 @dataclass(frozen=True)
 class FlameNode:
-    """A function at one place in the call tree. `start` and `samples` count along the whole; `depth` starts at 0."""
+    """A function at one place in the call tree. `start` is the number of samples to the left of it; `depth` starts at
+    0."""
 
     label: str
     place: str

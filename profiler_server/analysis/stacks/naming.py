@@ -104,7 +104,11 @@ def _share_functions(weights: Weights) -> dict[Function, float]:
 
 
 def name_phase(weights: Weights, loop: frozenset[Function], is_told: bool = True) -> tuple[NamedFunction, ...]:
-    """Return the functions of the training thread's phase, the longest first. `is_told`: the loop is no guess."""
+    """Return the functions in which a phase of the training thread spends its time, the longest first.
+
+    With few samples, only functions with a surely large share are named, and none if the loop is a guess (`is_told`
+    False).
+    """
     found = name_entries({(stack, find_entry(stack, loop)): samples for stack, samples in weights.items()})
     is_enough = sum(weights.values()) >= LEAST_SAMPLES
     return tuple(entry for entry in found if is_enough or (is_told and entry.low_frac >= SURE_NAME_FRAC))
@@ -116,7 +120,8 @@ def find_entry(stack: Sequence[Frame], loop: frozenset[Function]) -> int:
 
 
 def name_stage(weights: Mapping[tuple[tuple[Frame, ...], int], int]) -> tuple[NamedFunction, ...]:
-    """Return the functions of a stage. Each stack comes with its number of frames outside of the stage."""
+    """Return the functions of a stage, or none with few samples. Each stack comes with its number of frames outside of
+    the stage."""
     return name_entries(weights) if sum(weights.values()) >= LEAST_SAMPLES else ()
 
 

@@ -47,14 +47,15 @@ class Stacks:
     loop: frozenset[Function] = field(default_factory=frozenset)
 
     def phase(self, *names: str) -> Part:
-        """Return what ran in one or several phases."""
+        """Return the samples of one or several phases, and the functions that they ran in, under the name of the first
+        phase."""
         weights: Counter[Stack] = Counter()
         for name in names:
             weights.update(self.phases.get(name, {}))
         return Part(names[0], weights.total(), name_phase(weights, self.loop, tells_loop(self.phases)))
 
     def stage(self, loader: int | None, *names: str) -> Part:
-        """Return what ran in one or several stages of a DataLoader."""
+        """Return the samples of one or several stages of a DataLoader, and the functions that they ran in."""
         weights: Counter[tuple[Stack, int]] = Counter()
         for name in names:
             weights.update(self.find_stage(loader, name))

@@ -130,7 +130,7 @@ class _StepFacts:
         return self._held.find(at, excess_ns) or (None, 0)
 
     def find_cause(self, at: int, excess_ns: float, forward_excess_ns: float, held: Held | None) -> Cause:
-        """Return the first known cause that explains at least half of the excess, or else that a phase grew."""
+        """Return the first cause that applies to a step, or `phase` if none does."""
         selection = self._selection
         known: tuple[tuple[Cause, bool], ...] = (
             ("stood", bool(selection.stood[at])),

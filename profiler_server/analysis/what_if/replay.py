@@ -33,7 +33,8 @@ from profiler_server.facts.ranks import JobSlowdown
 
 @dataclass(frozen=True)
 class _Node:
-    """Operations that end together. With `meets` all replicas do. A single computation just runs."""
+    """Operations that end together. With `meets`, all replicas end them together. `waits` is False for a single
+    computation."""
 
     rows: tuple[int, ...]
     meets: bool
@@ -41,7 +42,8 @@ class _Node:
 
 
 class Replay:
-    """The replay of one schedule. Lengths are (operations, steps, replicas) in ns, transfers from the last arrival."""
+    """The replay of one schedule. Lengths are (operations, steps, replicas) in ns; a transfer's length counts from the
+    last arrival."""
 
     def __init__(self, job: Job, schedule: Schedule) -> None:
         """Prepare the replay. Raises ScheduleError if operations wait for each other in a circle."""

@@ -53,7 +53,11 @@ class _Joining:
     fit: TransferFit
 
     def list_lengths(self, buckets: Buckets, saved_frac: float, waits_add_up: bool) -> Floats:
-        """Return the length of each larger bucket if it saves a share of the latencies that it no longer has."""
+        """Return the length of each larger bucket in ns.
+
+        With `waits_add_up` it is the sum of its buckets, less `saved_frac` of the omitted latencies. Otherwise it is
+        the fitted time of its bytes, plus the longest wait of its buckets.
+        """
         fit = self.fit
         found = []
         for run in self.runs:

@@ -199,7 +199,7 @@ def _name_waits(trial: Trial, rows: Ints, spent_ns: Floats) -> list[str]:
 
 
 def _sum_idle_after(trial: Trial, waits: Ints) -> float:
-    """Return the device's idle time after the waits: from the end of the awaited work to the next work."""
+    """Return the device's idle time in ns after the waits: from the end of the awaited work to the next work."""
     graph = trial.graph
     work = np.flatnonzero(graph.on_device)
     busy = unite(graph.begin_ns[work].astype(np.int64), graph.end_ns[work].astype(np.int64))
