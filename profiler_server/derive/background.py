@@ -65,7 +65,7 @@ class Background:
         self._running = 0
 
     def start(self, key: Hashable, work: Callable[[], T]) -> Future[T] | None:
-        """Run work in this context. Return its future result, or None if too much work is waiting.
+        """Run work in this context. Return a future of its result, or None if too much work is waiting.
 
         The current answer lacks this result, and so becomes provisional.
         """

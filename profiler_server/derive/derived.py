@@ -67,7 +67,7 @@ class Derived(Generic[P, T]):
         return value
 
     def find(self, asked: Asked[T]) -> Entry[T] | None:
-        """Return the result in memory, whatever its stamp."""
+        """Return the result in memory, whatever its stamp, or None."""
         return find_store().find(asked.key)
 
     def peek(self, *args: P.args, **kwargs: P.kwargs) -> T | NotReady:
@@ -93,7 +93,7 @@ class Derived(Generic[P, T]):
         return NotReady(f"{slices:,} slices are read in the background; what they tell appears here.", True)
 
     def ask(self, *args: P.args, **kwargs: P.kwargs) -> Asked[T]:
-        """Return the request that a call makes. `reads` names the arguments whose files the result depends on."""
+        """Return a call as a request: the key of its result, the stamp of the files behind it, and the computation."""
         read = (*args, *kwargs.values()) if self._reads is None else self._reads(*args, **kwargs)
         return Asked((self, find_store().name(read)), read, lambda: self._compute(*args, **kwargs))
 
@@ -128,9 +128,10 @@ def derived(
 ) -> Callable[[Callable[P, T]], Derived[P, T]]:
     """Keep the result of a function. Its arguments are runs, ranks, plain values and other derived results.
 
-    `file` is a unique name under which the result of a large rank is kept on disk. The first argument is then the rank,
-    and the result consists of dataclasses, numbers, texts and arrays of int64, float64 or float32. `is_sound` checks a
-    result that comes from disk, because anyone who can write beside the tables can forge a result.
+    `reads` gets the arguments and returns the values that the result depends on, by default all arguments. `file` is a
+    unique name under which the result of a large rank is kept on disk. The first argument is then the rank, and the
+    result consists of dataclasses, numbers, texts and arrays of int64, float64 or float32. `is_sound` checks a result
+    that comes from disk, because anyone who can write beside the tables can forge a result.
     """
     return lambda compute: Derived(compute, reads, file, is_sound)
 

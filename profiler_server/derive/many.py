@@ -1,6 +1,6 @@
 """A small result for each rank of a very large run, computed in the background and kept on disk.
 
-Several processes share the ranks where many results are missing. A page shows the results so far. Only a rank that
+If many results are missing, several processes share the ranks. A page shows the results so far. Only a rank that
 changed is read again. This module knows nothing about the results: a result is a function of a rank's files and of a
 number that holds for the whole run.
 """
@@ -85,7 +85,7 @@ class _Look(Generic[T]):
 class Wanted(Generic[T]):
     """Ranks of a run, and the number that their results depend on.
 
-    `prepare` computes in the background, from all results, what else a page needs and takes long.
+    `prepare` gets all results and computes further results of a page in the background.
     """
 
     run: Run

@@ -112,7 +112,8 @@ class _Sealed(Generic[T]):
                 yield record.result
 
     def write(self, places: Iterable[Path], stamp: str, result: T) -> None:
-        """Write a result to the first writable place. TypeError, ValueError or OverflowError for an unsupported one."""
+        """Write a result to the first writable place. Raises TypeError, ValueError or OverflowError for an unsupported
+        result."""
         raw = msgspec.msgpack.encode(_Record(digest_code(), stamp, result), enc_hook=_encode_array)
         any(write_file(place.parent, place.name, raw, self._opener) for place in places)
 

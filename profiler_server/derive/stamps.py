@@ -27,7 +27,7 @@ LOOK_AGAIN_S = 1.5
 
 
 def stamp_run(run_path: Path) -> Stamp:
-    """Return the stamp of a run: of its manifests and, for each rank, of the growth of the steps table."""
+    """Return the stamp of a run's manifests and of the steps tables of its first ranks."""
     return tuple(_stamp_file(path) for path in _list_files(run_path))
 
 

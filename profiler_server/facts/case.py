@@ -91,14 +91,15 @@ class Case:
 
     @property
     def knows_phases(self) -> bool:
-        """Say whether the phases of the steps were measured. A format that has only step times has to call them one phase."""
+        """Whether the phases of the steps were measured. A trace format with only step times puts each step into one
+        phase."""
         if not self.is_imported or self.steps.operator_fracs or self.device.shares is not None:
             return True
         return sum(time_ns > 0 for time_ns in self.steps.phases_ns.values()) > 1
 
     @property
     def shows_no_workers(self) -> bool:
-        """Whether the trace has the iterator of a loader without workers; a trace knows no more of its loader."""
+        """Whether the trace has the iterator of a loader without workers. A trace shows nothing else about the loader."""
         return self.facts.get("data_loader") == "single_process"
 
     @property
@@ -114,7 +115,7 @@ class Case:
         """Communication that holds the mean step, without the wait for slower ranks, ns.
 
         An early rank is held until the last rank arrives, so only the time of the rank that is held least is transfer.
-        It is taken per step, because the ranks may take turns.
+        The minimum is taken in each step if known, because the ranks may take turns.
         """
         comparison = self.ranks.verdict.comparison
         known = comparison.transfer_ns if comparison is not None else None
@@ -191,9 +192,9 @@ class WhatIf:
 
     `touches` maps each piece of the step that the change can shorten to its measured time; nothing else gets shorter.
     `feeds` means that only making and receiving batches changes. `best` is the full version of a change whose extent is
-    up to the user: its step is the lower end of the range. `eases` means that the training thread computes less, which
-    leaves its caches to the rest of the step. `is_of_job` means that the change shortens the step of every rank by the
-    same time.
+    up to the user; the step after `best` is the lower end of the range. `eases` means that the training thread computes
+    less, which leaves its caches to the rest of the step. `is_of_job` means that the change shortens the step of every
+    rank by the same time.
     """
 
     change: Callable[[LoopModel], LoopModel]
@@ -225,12 +226,12 @@ class Text:
 class Finding:
     """The result of a rule. The diagnosis makes the prediction from `what_if`, in the same way for every rule.
 
-    `evidence` is where the user can see it: the average step by default. `what_if` None claims no step time.
+    `evidence` is where the user can see the fact: the average step by default. `what_if` None claims no step time.
     `gain_range` bounds the share of the simulated gain to expect: a sure fix predicts a step time, an unsure fix a
     range. `severity` is set by rules that claim no step time. `settings` are the DataLoader arguments to set, empty for
     other code. `saved_per_step_frac` is the saving between the steps, as a share of the steps: step changes that save
-    less are listed after it. `otherwise` is the fact to state if the change gains too little. `basis` is how the
-    prediction was made, if the tier does not show it.
+    less are listed after this finding. `otherwise` is the fact to state if the change gains too little. `basis` is how
+    the prediction was made, if the tier does not show it.
     """
 
     text: Text

@@ -45,10 +45,10 @@ class Garbage:
 
 @dataclass(frozen=True)
 class Pause:
-    """A few `steps` in which the others waited for one rank so long that they hold most of all waiting.
+    """A few steps with waits for the last rank that are so long that they make up most of all waiting.
 
-    There are `count` waits. The longest was `waited_ns`, for `rank` in `step`, because of `causes`. Without all of them
-    the mean step would be `mean_ns` shorter.
+    There are `count` such waits. The longest was `waited_ns`, for `rank` in `step`, because of `causes`. Without all of
+    them the mean step would be `mean_ns` shorter. `steps` are left out of the other figures.
     """
 
     rank: int
@@ -149,7 +149,8 @@ class NotJudged(_NotCompared):
 
 @dataclass(frozen=True)
 class Apart(_NotCompared):
-    """Verdict: the ranks were not in their collectives together, because each needs another time for the same ones."""
+    """Verdict: the ranks were not in their collectives together. The same collectives took each rank another time in
+    all: `lasted_ns`, from the first to the last."""
 
     lasted_ns: Mapping[int, int]
 
@@ -217,8 +218,8 @@ class Slow:
 
 @dataclass(frozen=True)
 class Handover:
-    """Verdict: up to `step` the others waited for one rank, and after it for another. The ns are means over those
-    steps."""
+    """Verdict: before `step` the others waited for one rank, and from `step` on for another. `before_ns` and `after_ns`
+    are the mean lateness of each rank in its steps."""
 
     comparison: RankComparison
     step: int
@@ -237,8 +238,8 @@ class Handover:
 class Turns:
     """Verdict: the ranks come last in turns. A step would be `gain_ns` shorter if they came together.
 
-    `causes` are what takes the last rank longer than the others. `is_one_phase` means that one phase is most of that,
-    by more than a lack of processors explains. `entropy_frac` is 1 if all ranks come last equally often.
+    `causes` are what takes the last rank longer than the others. `is_one_phase` means that one phase is most of that
+    time, and much more of it than of the work. `entropy_frac` is 1 if all ranks come last equally often.
     """
 
     comparison: RankComparison
@@ -266,8 +267,8 @@ class HeavyStage:
 
 @dataclass(frozen=True)
 class UnevenWork:
-    """Verdict: within pipeline stages some micro-batches take longer than others. With equal ones the step would be
-    `gain_ns` shorter."""
+    """Verdict: within pipeline stages some micro-batches take longer than others. With equal micro-batches the step
+    would be `gain_ns` shorter."""
 
     comparison: RankComparison
     gain_ns: float
@@ -341,10 +342,10 @@ class Ranks:
         return comparison is not None and comparison.stages > 1
 
     def bound_gain_ns(self, phases: tuple[str, ...], saved_frac: float) -> float:
-        """Return the most that the job gains if a rank, and ranks like it, spend this share less of some phases, ns.
+        """Return an upper bound in ns of the job's gain if ranks spend `saved_frac` less time in some phases.
 
-        The job still waits for a slow rank's other work. On a slow rank the change shortens its delay or the work that
-        all ranks do.
+        The bound is infinite unless a rank is slow. With a slow rank, the job still waits for its other work: the
+        change shortens the delay of the slow rank, or the work of all ranks.
         """
         verdict = self.verdict
         if not isinstance(verdict, Slow) or verdict.comparison.is_hidden or self.is_pipeline:

@@ -60,9 +60,9 @@ class BatchTimes:
     """Work on each batch, in request order; every array has one value per batch.
 
     `cpu_ns` is None if no stage recorded its processor time. `stretch` is the work's duration over its processor time,
-    because others held the processors. `bytes` is the size of a batch, 0 if unknown. `held_ns` is how long a batch
-    holds its worker, None if for all of its work: sending continues beside the next batch, except for its processor
-    time. `receiving` is the training thread's cost of taking a batch over.
+    because others held the processors. `bytes` is the size of a batch, 0 if unknown. `held_ns` is how long each batch
+    occupies its worker, without the waits of sending, which run beside the next batch; None means all of the work.
+    `receiving` is the training thread's cost of taking a batch over.
     """
 
     stages_ns: Mapping[str, Floats]
@@ -349,8 +349,7 @@ class Loading:
 
     @property
     def is_capped_by_storage(self) -> bool:
-        """Whether workers mostly wait while they read, and many that read at once get hardly more bytes per second
-        together than few."""
+        """Whether reading mostly waits, and many workers at once read hardly more bytes per second than few."""
         reading = self.reading
         if reading is None or reading.crowding is None or reading.cpu_frac is None:
             return False
@@ -358,7 +357,8 @@ class Loading:
 
     @property
     def read_need(self) -> float | None:
-        """Cores that reading keeps busy; if reading is most of the work, without waiting for a processor."""
+        """Cores that one reading worker keeps busy, None if unknown. If reading is most of the work, its time in the
+        queue for a processor is left out."""
         cpu_frac = self.reading.cpu_frac if self.reading is not None else None
         if cpu_frac is None or self.batches is None or self.batches.share("read") < COMPUTED_READ_FRAC:
             return cpu_frac

@@ -116,8 +116,11 @@ class Replayed:
 
 @dataclass(frozen=True)
 class Subnormals:
-    """Subnormal numbers of one kind: how many of `count`, and the time to multiply all, as they are and with the
-    subnormal ones flushed to zero. The times are 0 if not measured."""
+    """The `subnormal` numbers among the `count` numbers of a group: parameters, gradients or optimizer states.
+
+    `plain_ns` is the time to multiply all numbers, `flushed_ns` the time with subnormal numbers flushed to zero. Both
+    are 0 if not measured.
+    """
 
     group: str
     count: int
@@ -137,7 +140,7 @@ class Subnormals:
 
 @dataclass(frozen=True)
 class Products:
-    """Products with the model's largest matrices, in float32 and in bfloat16. `linear_frac` is the share of its
+    """Products with the model's largest matrices, in float32 and in bfloat16. `linear_frac` is the share of the model's
     parameters in matrices."""
 
     instructions: str

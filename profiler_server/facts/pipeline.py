@@ -36,7 +36,7 @@ class StageSummary:
 
 @dataclass(frozen=True)
 class OwnStage:
-    """A stage of the user's, with the queues that it reads and writes, as far as it waited for them."""
+    """A stage of the user's, with the queues that the stage was seen to wait for: `inputs` to read, `outputs` to write."""
 
     summary: StageSummary
     inputs: tuple[str, ...]

@@ -95,7 +95,8 @@ class Collectives:
 class SlowCall:
     """The call with the largest excess time: the `number`-th of its name and group in a step, from 1, of `count`.
 
-    `transfer_ns` is its median over the steps, `expected_ns` its longest expected time at the speed of the others.
+    `transfer_ns` is its median transfer over the steps, `expected_ns` the transfer to expect at the speed of other
+    calls.
     """
 
     group: str
@@ -178,10 +179,10 @@ class Compared:
 
 @dataclass(frozen=True)
 class JobFacts:
-    """All content of the Ranks page. `query` is that of its address, `numbers` are all ranks with a folder.
+    """All content of the Ranks page. `query` is the query of the page's address, `numbers` are all ranks with a folder.
 
-    `ranks` are the members of `wanted` read so far; `is_whole` means that all were read. `compared` is None if no two
-    ranks can be compared. `status` is NCCL's status of a job without a fault.
+    `ranks` are the ranks read so far, of `wanted` in all; `is_whole` means that all were read. `compared` is None if no
+    two ranks can be compared. `status` is NCCL's status of a job without a fault.
     """
 
     query: Mapping[str, str]

@@ -104,8 +104,8 @@ class Held:
 class Interruptions:
     """Interruptions of the training thread, one per index, in order of start.
 
-    `which` is its index in `held`, `depth` the nesting depth if it is a range. Validation and the time between epochs
-    lie between steps.
+    `which` is the index in `held`, `depth` the nesting depth of a range. Validation and the time between epochs lie
+    between steps.
     """
 
     held: tuple[Held, ...]

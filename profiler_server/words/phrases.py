@@ -78,7 +78,7 @@ def _read(text: str) -> str:
 
 
 def describe(case: Case, entry: str, **given: object) -> Text:
-    """Return the texts of an entry, filled with these figures."""
+    """Return the texts of an entry, filled with figures of the case and with `given`."""
     steps = case.steps
     values = {
         "case": case,
@@ -168,7 +168,7 @@ def find_in_phases(case: Case, *phases: str) -> Part | None:
 
 
 def find_in_stage(case: Case, stage: str) -> Part | None:
-    """Return the functions that ran in a stage of the loader that the steps wait for."""
+    """Return the functions that ran in a stage of the loader that the steps wait for; None if no stacks were sampled."""
     if case.stacks is None or case.loading.loader is None:
         return None
     found = case.stacks.stages[(stage,)]
