@@ -19,8 +19,8 @@ BAD_INPUT = 2
 
 
 class _BareFlags:
-    """Shows a flag in the help without a type, so that it does not seem to take a value. A mix-in for a command's
-    class."""
+    """A mix-in for command classes. The help shows a flag without a type, so that the flag does not seem to take a
+    value."""
 
     def get_params(self, ctx: Any) -> list[Any]:
         params: list[Any] = super().get_params(ctx)  # type: ignore[misc]
@@ -31,8 +31,8 @@ class _BareFlags:
 
 
 class _Command(_BareFlags, TyperCommand):
-    """A sub-command. An option whose metavar ends with … takes all words up to the next option, as a shell expands
-    them."""
+    """A sub-command. An option whose metavar ends with … takes all words up to the next option, such as the files of a
+    shell pattern."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         greedy = {
@@ -135,7 +135,8 @@ def serve_runs(
 
 
 def choose_upload_limit(settings: Settings, limit_mib: int | None) -> int:
-    """Return the upload limit in bytes: the requested limit, else the default on loopback and 0 on a network."""
+    """Return the upload limit in bytes. Without a requested limit: the default on loopback, 0 on a network or for runs
+    behind a URL."""
     if limit_mib is not None:
         return limit_mib << 20
     from profiler_server.store.mirror import find_mirror
@@ -162,7 +163,7 @@ def register_commands() -> None:
 
 
 def main() -> None:
-    """Run the command line. A Stepscope error becomes one line and exit code 2."""
+    """Run the command line. A Stepscope error or an OSError becomes one line on stderr and exit code 2."""
     register_commands()
     try:
         app()

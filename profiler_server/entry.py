@@ -31,7 +31,8 @@ def run_server() -> int:
 
 
 def find_shadow() -> str:
-    """Return a message on what shadows our `collector`; empty if nothing does."""
+    """Return an error message if another package shadows our `collector` or the import of `collector` fails; else
+    empty."""
     try:
         import collector
     except ImportError as error:

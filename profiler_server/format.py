@@ -18,7 +18,7 @@ _TURNS = dict.fromkeys((*range(0x202A, 0x202F), *range(0x2066, 0x206A)))
 
 
 def format_duration(value_ns: float | None) -> str:
-    """Return a time with three significant digits and one unit, `178 ms`; n/a for None."""
+    """Return a time with three significant digits and one unit, `178 ms`; n/a for None, NaN and infinity."""
     if value_ns is None or not math.isfinite(value_ns):
         return ABSENT
     if value_ns == 0:
@@ -42,7 +42,8 @@ def choose_byte_unit(peak_bytes: float) -> tuple[float, str]:
 
 
 def format_share(value_frac: float | None) -> str:
-    """Return a fraction as percent with one decimal, `18.2 %`; n/a for None."""
+    """Return a fraction as percent with one decimal, `18.2 %`, or two decimals below 0.1 %; n/a for None, NaN and
+    infinity."""
     if value_frac is None or not math.isfinite(value_frac):
         return ABSENT
     percent = 100.0 * value_frac
@@ -84,7 +85,8 @@ _QUOTED_PHASES = ("data_wait", "h2d", "communication")
 
 
 def format_phase_shares(shares_frac: Mapping[str, float]) -> dict[str, str]:
-    """Return the share of each phase of a step, as `format_shares` does; equal on every page."""
+    """Return the share of each phase of a step as text, the same on every page. The shares add up to the whole as in
+    `format_shares`; a share below 0.1 % has two decimals instead of `0.0 %`."""
     firm = [index for index, name in enumerate(shares_frac) if name in _QUOTED_PHASES]
     shown = format_shares(tuple(shares_frac.values()), firm)
     return {
@@ -114,7 +116,7 @@ def format_bytes(value: float | None) -> str:
 
 
 def format_count(value: float | None) -> str:
-    """Return a count with thousands separators, `12,480`; n/a for None."""
+    """Return a count with thousands separators, `12,480`; n/a for None. A fractional count below 100 has two decimals."""
     if value is None or not math.isfinite(value):
         return ABSENT
     return f"{value:,.0f}" if float(value).is_integer() or abs(value) >= 100 else f"{value:,.2f}"
@@ -140,22 +142,23 @@ def shorten_middle(name: str, limit: int = 60) -> str:
 
 
 def clean_name(name: str, limit: int = 100) -> str:
-    """Return a user's name for a terminal or XML: bounded, and without control characters of either."""
+    """Return a user's name for a terminal or XML: at most `limit` characters, with `?` for each unprintable character."""
     return shorten_middle("".join(letter if letter.isprintable() else "?" for letter in name), limit)
 
 
 def format_cores(cores: float) -> str:
-    """Return the number of processors that a process may use; a container's quota may be a fraction of a processor."""
+    """Return the number of usable processors as text, `2.5 usable cores`; a container's quota may be fractional."""
     return f"{cores:g} usable {'core' if cores == 1 else 'cores'}"
 
 
 def format_steps(numbers: Iterable[int], limit: int = 6) -> str:
-    """Return step numbers as ranges, `1–9, 12`; ranges beyond `limit` are only counted."""
+    """Return step numbers as ranges, `1–9, 12`. After `limit` ranges, the number of remaining steps follows: `and 30
+    more`."""
     return format_runs(find_runs(numbers), limit)
 
 
 def say_cut(steps: Sequence[int], durations_ns: Sequence[int], noun: str) -> str:
-    """Return a sentence, to append to another, on which steps leave a chart at its top; the lists are not empty."""
+    """Return a sentence on the steps that a chart cuts off at its top, with a leading space. The lists are not empty."""
     longest = max(range(len(steps)), key=lambda at: durations_ns[at])
     name, length = f"{noun} {steps[longest]:,}", format_duration(durations_ns[longest])
     if len(steps) == 1:
@@ -164,7 +167,7 @@ def say_cut(steps: Sequence[int], durations_ns: Sequence[int], noun: str) -> str
 
 
 def find_runs(numbers: Iterable[int]) -> list[tuple[int, int]]:
-    """Return the first and the last number of each range without a gap."""
+    """Return the first and the last number of each range without a gap, in ascending order."""
     runs: list[tuple[int, int]] = []
     for number in sorted(set(numbers)):
         if runs and number == runs[-1][1] + 1:

@@ -28,9 +28,9 @@ class Page:
 
     `slug` is the last segment of the URL `/runs/{id}/{slug}`, empty for Overall. `key` is the shortcut key after `g`.
 
-    `build` returns a frozen dataclass with exactly the fields that `template` uses. Its argument is the PageRequest, or
-    the result of `ask` in a module `asking` beside the page: a page built from facts alone knows nothing of runs and
-    files.
+    `build` returns a frozen dataclass with exactly the fields that `template` uses. Its argument is the PageRequest. If
+    the page's package has a module `asking`, the argument is the result of the module's `ask` instead, so that the page
+    knows nothing of runs and files.
 
     `follows_steps` means that the page shows only the steps of the filter. Other pages show a note at their top.
     """

@@ -44,7 +44,8 @@ class PageRequest:
 
 
 def explain_absence(rank: RankRun, table: str, title: str, remedy: str = "") -> Notice | None:
-    """Return why a table of a rank cannot be shown, None if it can. `title` and `remedy` are for a missing table.
+    """Return why a table of a rank cannot be shown, None if it can. `title` and `remedy` are for a table that is
+    missing, empty or switched off.
 
     Raises TableMissingError, TableBrokenError or NewerSchemaError if the rank's own manifest cannot be read.
     """
@@ -63,7 +64,8 @@ def explain_absence(rank: RankRun, table: str, title: str, remedy: str = "") -> 
 
 
 def choose_remedy(rank: RankRun, table: str, remedy: str) -> str:
-    """Return the code that would fill a table. `remedy` sets its option, which helps only if the option was off."""
+    """Return the code that would fill a table, empty if no code would. `remedy` is the code that switches on the
+    table's option. If detailed windows were already on, the code for an earlier window is returned instead."""
     if table in _OPTIONAL:
         return remedy if rank.status(table).state == "off" and not rank.manifest.is_trace else ""
     window = next((signal for signal in rank.manifest.signals if signal.name == "window"), None)
@@ -160,7 +162,8 @@ def explain_delay(delay: NotReady) -> Notice:
 
 
 def build_part(title: str, make: Callable[[], T | Notice | NotReady]) -> tuple[T | None, Notice | None]:
-    """Build one section of a page, or a notice if it fails, so that the other sections remain."""
+    """Build one section of a page. Return a notice instead if the section fails, is not ready, or has nothing to show,
+    so that the other sections remain."""
     try:
         made = make()
     except RunError as error:

@@ -32,7 +32,7 @@ _LEAST_FRAC = 0.01
 
 @dataclass(frozen=True)
 class FunctionRow:
-    """A named function; `path` is the whole path of its file."""
+    """A named function; `path` is the full path of its file, with the line."""
 
     function: str
     caller: str
@@ -44,8 +44,8 @@ class FunctionRow:
 
 @dataclass(frozen=True)
 class StackPart:
-    """A phase or a stage. `lead` names the function that takes most, or is the reason why none is named. `is_open`
-    unfolds it."""
+    """A phase or a stage. `lead` names the function with the largest share, or the reason why no function is named. A
+    part with `is_open` is unfolded at first."""
 
     label: str
     samples: str
@@ -57,7 +57,7 @@ class StackPart:
 
 @dataclass(frozen=True)
 class StackPanel:
-    """The sections of the panel, or a notice on why there are none."""
+    """The parts of the panel, or a notice on why there are none."""
 
     notice: Notice | None
     parts: tuple[StackPart, ...]
@@ -65,7 +65,7 @@ class StackPanel:
 
 
 def build_phase_panel(rank: RankRun) -> StackPanel | None:
-    """Return the functions of each phase; None for a trace, which has none."""
+    """Return the functions of each phase; None for a trace without stacks."""
     found = _read(rank)
     if not isinstance(found, Stacks):
         return found
@@ -75,7 +75,7 @@ def build_phase_panel(rank: RankRun) -> StackPanel | None:
 
 
 def build_stage_panel(rank: RankRun, loader: int | None) -> StackPanel | None:
-    """Return the functions of each stage of a DataLoader; None for a trace."""
+    """Return the functions of each stage of a DataLoader; None for a trace without stacks."""
     found = _read(rank)
     if not isinstance(found, Stacks):
         return found

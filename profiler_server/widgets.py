@@ -22,9 +22,9 @@ class Stat:
 
 @dataclass(frozen=True)
 class Part:
-    """A component of a time: `color` is a category, `share_frac` fills its bar.
+    """A component of a time. `color` is a category; `share_frac` fills the bar.
 
-    `carrier` is the step that holds most of it, None if no single step does.
+    `carrier` is the step that holds most of this time, None if no single step does.
     """
 
     label: str
@@ -49,7 +49,7 @@ class Link:
 class TextTable:
     """A table of formatted text; `left_out` is the number of rows not shown.
 
-    `bars` is a percentage per row, `spans_ns` its range on the timeline, empty for none.
+    `bars` holds a percentage per row, `spans_ns` a range on the timeline per row. Each is empty if the table has none.
     """
 
     title: str

@@ -32,7 +32,7 @@ _MEMSET = "To HTA, setting memory is no computation."
 
 @dataclass(frozen=True)
 class Figure:
-    """One figure of one tool; `exact` is its value to the nanosecond, `differs` means different from ours."""
+    """One figure of one tool. `exact` is the value in ns as text; `differs` is True for a value other than ours."""
 
     text: str
     exact: str
@@ -124,7 +124,7 @@ def _blame(accounts: Sequence[DeviceAccount], field: str) -> list[str]:
 
 
 def _show(value: int | None, ours: int | None) -> Figure:
-    """Format a figure. If it differs by less than its digits show, the difference follows."""
+    """Format a figure. If its text equals ours but its value differs, the difference in ns follows."""
     if value is None:
         return Figure(ABSENT, "", False)
     exact, text = f"{value:,} ns", format_duration(value)

@@ -51,7 +51,8 @@ class Chosen:
 
 
 def read_chosen(request: PageRequest) -> Chosen:
-    """Read `?ranks=5,0,3`. The page's own rank comes first: its clock is the reference, and the totals are its own."""
+    """Read `?ranks=5,0,3`. A rank chosen by `?rank=` comes first. The clock of the first rank is the reference, and
+    totals are of the first rank."""
     if len(request.ranks) < 2:
         return Chosen(None)
     text = request.query.get("ranks", "").strip()
@@ -99,7 +100,7 @@ class TimelinePage:
 def build(request: PageRequest) -> TimelinePage:
     """Build the page; a large timeline is prepared in the background, and the page shows that.
 
-    `?ranks=5,0,3` shows those ranks below each other on the clock of the first.
+    `?ranks=5,0,3` shows several ranks below each other on the clock of the first.
     """
     chosen = read_chosen(request)
     request = show_first(request, chosen)
@@ -178,7 +179,8 @@ def _find_step(rank: RankRun, number: int) -> tuple[int, int] | None:
 
 
 def _find_partial(rank: RankRun) -> Notice | None:
-    """Return what the timeline lacks: damaged tables, or slices of operators and kernels."""
+    """Return a notice on the parts that the timeline lacks: damaged tables, or slices of operators and kernels; None if
+    whole."""
     broken = [table for table in MEASURED_TABLES if rank.status(table).state == "broken"]
     if broken:
         reason = f"Damaged: {', '.join(broken)}. The other tables of the run are shown."
@@ -244,7 +246,7 @@ def _sum_totals(timeline: Timeline) -> tuple[Stat, ...]:
 
 
 def _count_phased(rank: RankRun) -> tuple[Stat, ...]:
-    """Return the last step with drawn phases, if later steps have none."""
+    """Return the last step before steps without drawn phases, if most steps from there on have none; else nothing."""
     if rank.status("phases").state != "there" or rank.status("steps").state != "there":
         return ()
     every = rank.table("steps", ("step", "kind"))

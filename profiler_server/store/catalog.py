@@ -28,12 +28,13 @@ from profiler_server.store.traces import TraceFile, TraceFinder, leave_imported
 
 SCAN_INTERVAL_S = 2.0
 SLICE_S = 0.1
-"""Seconds for which the background reads runs before it lets a request for the list through."""
+"""Seconds for which the background reads runs before a request for the list gets its turn."""
 WORTH_KEEPING = 50
-"""New summaries that are worth writing the file of summaries. Fewer runs are read again faster."""
+"""Number of new summaries from which the file of summaries is written. Fewer runs are read again faster."""
 CLEAR_STEPS = 50
 CLEAR_FRAC = 0.1
-"""Relative difference between two runs of one script on one machine that is noise. Short runs differ by more."""
+"""Largest relative difference between two runs of one script on one machine that counts as noise. Short runs differ by
+more."""
 KNOWN_CHANGES = 4
 """Earlier changes from run to run that suffice to know the usual difference between runs on this machine."""
 CLEAR_RATIO = 3.0
@@ -118,7 +119,8 @@ class Catalog:
         self._is_closing = True
 
     def find_baseline(self, run_id: str) -> str | None:
-        """Return the id of the run that a run tries to improve: the named run, or else its script's previous run."""
+        """Return the id of the run that a run tries to improve: the run in its option `baseline`, or without the option
+        the previous run of its script. None if there is no such run."""
         entry = self.list_runs().find(run_id)
         if entry is None:
             return None
@@ -150,7 +152,7 @@ class Catalog:
         return open_run(find_run(self.base_dir, name))
 
     def locate(self, run_id: str) -> Path:
-        """Return the directory of a run id. Raises RunNotFoundError for no run, or outside of the base directory."""
+        """Return the directory of a run id. Raises RunNotFoundError if no run below the base directory has this id."""
         return locate_run(self.base_dir, run_id)
 
     def name_path(self, path: Path) -> str:
@@ -273,8 +275,8 @@ def _announce(run_id: str, path: Path) -> RunEntry:
 def _compare_to_previous(newest_first: Sequence[RunEntry]) -> tuple[RunEntry, ...]:
     """Compare each run with the next older run of the same script and name stem, where both have steps.
 
-    Imported traces have no predecessor: they name no script, and are often ranks of one job rather than runs of one
-    training.
+    A restart of the same job is not compared. Imported traces have no predecessor: they name no script, and are often
+    ranks of one job rather than runs of one training.
     """
     previous: dict[tuple[str, str], RunEntry] = {}
     changes: dict[tuple[str, str], list[float]] = {}
@@ -310,12 +312,12 @@ def _compare_to_previous(newest_first: Sequence[RunEntry]) -> tuple[RunEntry, ..
 
 
 def _is_same_job(before: RunManifest, after: RunManifest) -> bool:
-    """Return whether a run is a restart of the job of the run before it, with nothing changed by the user in between."""
+    """Return whether `after` is a restart of the job of `before`, with nothing changed by the user in between."""
     return bool(after.job_id) and before.job_id == after.job_id and before.attempt < after.attempt
 
 
 def _is_clear(before: Headline, after: Headline, change_frac: float) -> bool:
-    """Return whether the median step changed by more than noise: noise within the runs, and between processes."""
+    """Return whether the median step changed by more than the noise within the runs and the noise between processes."""
     if min(before.steps, after.steps) < CLEAR_STEPS or abs(change_frac) <= CLEAR_FRAC:
         return False
     return abs(change_frac) * (before.step_p50_ns or 0.0) > _find_noise_ns(before, after)

@@ -37,7 +37,7 @@ def read_ended_by(rank: RankRun) -> str:
 
 
 def read_error(manifest: RankManifest) -> str:
-    """Return the exception that ended a rank as this manifest shows it, or ""."""
+    """Return the exception that ended a rank as the manifest has it; "" if there is none or it was redacted."""
     by = manifest.facts.get("ended_by")
     return by if isinstance(by, str) and by != UNTOLD else ""
 

@@ -58,7 +58,7 @@ class Ledger:
         self._entries: dict[str, LedgerEntry] | None = None
 
     def note(self, entry: LedgerEntry) -> None:
-        """Keep an entry, in place of an earlier entry of the same run."""
+        """Keep an entry, in place of an earlier entry of the same run. An entry without positive times is ignored."""
         if not (entry.measured_ns > 0 and entry.predicted_ns > 0):
             return
         with self._lock:

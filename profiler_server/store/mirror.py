@@ -1,8 +1,8 @@
 """A local folder that mirrors a base directory behind a URL and holds only the data that was read.
 
 Manifests are copied when they change. A table is an empty file with the right size and time until it is read. Then the
-end of the file (with the row count) or the whole file is fetched. Stamps thus stay the same, and so do caches under
-them.
+end of the file (with the row count) or the whole file is fetched. Size and time stay the same, so stamps and the caches
+under them stay valid.
 """
 
 from __future__ import annotations
@@ -102,7 +102,8 @@ class Mirror:
 
     @property
     def cut(self) -> str:
-        """Return the run list's sentence on a URL that does not answer, or on files there that cannot be shown."""
+        """Return the run list's sentence on a URL that does not answer, or on files there that cannot be shown; else
+        empty."""
         if self.problem:
             return f"{self.url} does not answer: {self.problem}. What was there before is shown."
         for name, why in self._left_out.items():
@@ -130,7 +131,7 @@ class Mirror:
         return kept
 
     def _leave_out_covered(self, there: dict[str, State]) -> dict[str, State]:
-        """Return the files without those below a path that is itself a file: a bucket can hold both, a folder cannot."""
+        """Return the files without files below a path that is itself a file. A bucket can hold both, a folder cannot."""
         kept = {}
         for name, state in there.items():
             above = name.rpartition("/")[0]
@@ -183,7 +184,8 @@ class _Mirrors(dict[Path, Mirror]):
 
 
 def is_of_run(name: str) -> bool:
-    """Return whether a name is exactly that of a file of a run. Bucket names are untrusted: any writer chooses them."""
+    """Return whether a name has exactly the form of a run's file. Names in a bucket are untrusted: any writer chooses
+    them."""
     pieces = name.split("/")
     if len(pieces) > DEEPEST or _ODD.search(name):
         return False
@@ -200,7 +202,8 @@ def is_of_run(name: str) -> bool:
 
 
 def read_state(info: Mapping[str, Any]) -> State:
-    """Return size and time of a file. Two contents with the same size and second differ in the last digits of the time."""
+    """Return size and time of a file. The digits below a second come from the file's tag, so that two contents with the
+    same size and second differ."""
     moment = next(
         (info[key] for key in ("LastModified", "mtime", "updated", "last_modified", "created") if info.get(key)), 0
     )

@@ -71,7 +71,10 @@ class MirroredFiles:
                 return
 
     def lend(self, path: Path, end_only: bool) -> None:
-        """Fetch the bytes of a file that a reader needs. Raises TableMissingError if they cannot be fetched."""
+        """Fetch a file for a reader, or only its end with `end_only`. A path outside of the mirror is ignored.
+
+        Raises TableMissingError if the bytes cannot be fetched.
+        """
         if not path.is_relative_to(self._root):
             return
         with self._lock:
@@ -139,7 +142,8 @@ class MirroredFiles:
         return path
 
     def _take_over(self) -> None:
-        """Reuse the files of an earlier server whose size and time still match the URL."""
+        """Record the files that an earlier server left. The next listing replaces files whose size or time differs from
+        the URL's."""
         for folder, _, names in os.walk(self._root):
             for name in names:
                 path = Path(folder, name)

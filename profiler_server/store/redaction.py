@@ -62,7 +62,7 @@ class Redactor:
         return self._rename(what.alias, text) if what.alias else None
 
     def _is_public(self, text: str, what: Shown) -> bool:
-        """Return whether a text is public, with 0 for every number, or consists of public letters."""
+        """Return whether a text is a public word, with 0 for every number, or has no other words than `what.letters`."""
         if what not in self._public:
             words = frozenset(_NUMBER.sub("0", word) for word in what.words)
             self._public[what] = words, frozenset(what.letters or ())
@@ -125,7 +125,7 @@ class Redactor:
         return self._redact_json(value, what)
 
     def _redact_json(self, value: Any, what: Shown) -> Any:
-        """Replace the texts in JSON. A key whose text is left out takes its value along."""
+        """Replace the texts in JSON. If a key is left out, its value is left out as well."""
         if isinstance(value, str):
             return self.show(value, what) or ""
         if isinstance(value, list):

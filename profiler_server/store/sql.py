@@ -78,7 +78,8 @@ def connect(run: Run) -> duckdb.DuckDBPyConnection:
 
 
 def _open(rank: RankRun, table: str) -> ds.Dataset | pa.Table | None:
-    """Return the rows of a table, read lazily, or all at once under a lens or where Arrow requires it."""
+    """Return the rows of a table, None without files. Rows are read lazily, but all at once under a lens or where Arrow
+    requires it."""
     import pyarrow.dataset as ds  # takes a while, and no page needs it
 
     files = parts.find_files(rank.folder, table)

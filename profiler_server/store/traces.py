@@ -51,7 +51,8 @@ _RANK_IN_NAME = re.compile(r"rank[_\-.]?(\d{1,7})", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class TraceFile:
-    """A file that begins like a trace. `rank` and `world_size` are None if neither its beginning nor its name has them."""
+    """A file that begins like a trace. `rank` is from its beginning or its name, `world_size` from its beginning only;
+    None if unknown."""
 
     path: Path
     size_bytes: int
@@ -71,7 +72,7 @@ class TraceFinder:
 
 
 def recognize_trace(file: JsonFile) -> TraceFile | None:
-    """Return what the beginning of a trace file contains, or None if the file is no trace or is unreadable."""
+    """Return a trace file with its rank and world size, or None if the file is no trace or is unreadable."""
     try:
         head = _read_head(file.path).removeprefix(_BYTE_ORDER_MARK).lstrip()
     except (OSError, zlib.error):
@@ -100,7 +101,8 @@ def leave_imported(traces: Sequence[TraceFile], runs: Iterable[RunEntry]) -> tup
 
 
 def group_traces(traces: Iterable[TraceFile]) -> tuple[tuple[TraceFile, ...], ...]:
-    """Group the ranks of one job: traces in one folder with distinct ranks."""
+    """Group the ranks of one job: traces in one folder with the same world size and distinct ranks. Groups in the
+    fewest folders come first, then by path."""
     jobs: dict[tuple[Path, int | None], list[TraceFile]] = {}
     alone = []
     for trace in traces:

@@ -57,7 +57,8 @@ def level_file(level: int) -> str:
 
 
 class LevelWriter:
-    """A writer of the raw lanes and the levels above. `room` is the buffer for merging a lane of any length."""
+    """A writer of the raw lanes and of the merged levels above. `longest_lane` is the number of slices in the longest
+    lane."""
 
     def __init__(self, folder: Path, levels: list[int], scratch: Scratch, longest_lane: int) -> None:
         self._folder = folder
@@ -84,7 +85,8 @@ class LevelWriter:
             let_go(*self._room)
 
     def _merge(self, source: SliceColumns | Bins, rows: int, level: int) -> int:
-        """Merge a lane chunk by chunk into `room`; no chunk grows. Return the number of bins."""
+        """Merge a lane chunk by chunk into the buffer, and return the number of bins. The lane may be in the buffer
+        itself, because merging never makes a chunk longer."""
         at = 0
         for first in range(0, rows, _CHUNK_ROWS):
             chunk = source.cut(first, min(first + _CHUNK_ROWS, rows))
@@ -157,7 +159,7 @@ class Index(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class _Plan:
-    """The plan of the cache after reading the tables: lanes in page order, and the start of time."""
+    """The plan of the cache after reading the tables: lanes in page order, and the span of time."""
 
     tracks: list[Track]
     lanes: list[LaneEntry]
@@ -305,7 +307,7 @@ def _write_slices(folder: Path, scratch: Scratch, plan: _Plan, progress: Progres
 def _lay_out(
     folder: Path, scratch: Scratch, plan: _Plan, by: tuple[Scatter, Scatter], progress: Progress
 ) -> SliceColumns:
-    """Write the slices in lane order, and write the index of their positions in name order."""
+    """Return the slices in lane order. Write the file with their positions in order of name and start."""
     by_lane, by_name = by
     kinds = zip(SliceColumns._fields, (np.int64, np.int64, np.uint32, np.uint32), strict=True)
     laid = SliceColumns._make(scratch.new_column(f"lane_{name}", kind, scratch.rows) for name, kind in kinds)

@@ -89,7 +89,8 @@ def _sum_file(path: Path) -> tuple[int, int]:
 
 
 def _check_regular(path: Path) -> int:
-    """Return a regular file's size. Raises BrokenSealError for others, which may block or redirect the reader."""
+    """Return the size of a regular file. Raises BrokenSealError for a link, pipe or folder, which may block or redirect
+    the reader."""
     found = os.lstat(path)
     if not stat.S_ISREG(found.st_mode):
         raise BrokenSealError(f"{path} is no regular file")
@@ -163,8 +164,8 @@ class TimelineCache:
     def ask(self, rank: RankRun, question: Callable[[Timeline], T], open_: Callable[[], Timeline] | None = None) -> T:
         """Return the answer to a question about a rank's timeline, or about the timeline that `open_` returns.
 
-        If the question fails, the files count as damaged: they are built again, and the question is asked once more.
-        Raises what `open` raises, and what the question itself raises.
+        An exception in `DAMAGE` means damaged files: they are built again, and the question is asked once more. Raises
+        what `open` raises, and what the question itself raises.
         """
         timeline = open_() if open_ is not None else self.open(rank)
         try:
@@ -191,7 +192,7 @@ class TimelineCache:
         return count_slices(rank) > LARGE_SLICES
 
     def find_progress(self, rank: RankRun) -> float | None:
-        """Return the progress of building, 0 to 1, or None if building has not begun."""
+        """Return the progress of building, 0 to 1, or None if no build is running."""
         with self._lock:
             found = [share for (folder, _), share in self._progress.items() if folder == str(rank.folder)]
         return max(found) if found else None

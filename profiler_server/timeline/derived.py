@@ -45,7 +45,7 @@ DERIVED_SCHEMA = pa.schema(
 
 @dataclass(frozen=True)
 class Derived:
-    """Derived tracks, their slices in start order, and the trace's tracks that they replace."""
+    """Derived tracks, their slices in start order, and the tracks of the trace that the derived tracks replace."""
 
     tracks: tuple[Track, ...]
     slices: pa.Table
@@ -107,7 +107,7 @@ def _derive_windows(rank: RankRun, number: int) -> Laid:
 
 
 def _derive_interruptions(rank: RankRun, number: int) -> Laid:
-    """Return two tracks of interruptions: one for checkpoints and validation, and one for compilations."""
+    """Return up to two tracks of interruptions: one for checkpoints and validation, and one for compilations."""
     found = read_interruptions(rank)
     plans: tuple[tuple[str, str, tuple[Kind, ...]], ...] = (
         ("Checkpoints, validation", "annotation", ("checkpoint", "validation")),
@@ -157,7 +157,8 @@ _BUILDERS = (
     ("", _derive_ranges),
     ("", _derive("stages", timeline_rows.STAGE_COLUMNS, timeline_rows.place_stages, _STAGES_ORDER)),
 )
-"""Functions that make tracks, each with the kind of the trace's own tracks that it replaces."""
+"""Functions that make tracks. Each stands beside the kind of the trace's tracks that the new tracks replace, empty for
+none."""
 
 
 def _lay_out(data: pa.Table, table: str, placed: timeline_rows.Placed, order: int, number: int) -> Laid:
@@ -199,8 +200,8 @@ DERIVED_FILE = "derived.arrow"
 class DerivedWriter:
     """A writer of derived slices. `rows` has the number of slices in each batch.
 
-    `device_rows` has the indexes in `DEVICE_ROWS` of the rows with slices; their tracks are numbered from
-    `device_track`.
+    `device_rows` are the indexes in `DEVICE_ROWS` that have slices. The track of such a row is `device_track` plus its
+    index.
     """
 
     def __init__(self, path: Path, slices: pa.Table, device_track: int) -> None:

@@ -32,7 +32,7 @@ _STRETCH_NS = 60_000_000_000
 
 @dataclass(frozen=True)
 class Link:
-    """A link to another slice, with the place where that slice is drawn, if any."""
+    """A link to another slice, and the place of that slice on the timeline."""
 
     relation: str
     name: str
@@ -62,7 +62,7 @@ def list_groups(timeline: Timeline, table: str) -> Iterator[RowGroup]:
 
 
 def find_links(timeline: Timeline, row: dict[str, Any]) -> Iterator[Link]:
-    """Return the links of a row of the table `slices`."""
+    """Yield the links of a row of the table `slices`."""
     for relation, column, value in (("launched by", "id", "launched_by"), ("inside of", "id", "parent")):
         if row.get(value) is not None:
             yield from _locate(timeline, relation, _find_rows(timeline, column, row[value], row[value]), row)
@@ -82,10 +82,10 @@ def _locate(timeline: Timeline, relation: str, rows: list[dict[str, Any]], own: 
 
 
 def _find_counterpart(timeline: Timeline, own: dict[str, Any]) -> Iterator[Link]:
-    """Find the backward operator of a forward operator, or the forward operator of a backward one.
+    """Find the backward operator of a forward operator, or the forward operator of a backward operator.
 
     Both carry the sequence number of the autograd node. Other operators carry the same number if they ran since the
-    previous node without making a node. The last forward operator with the number is the one that made the node.
+    previous node without making a node. The last forward operator with the number made the node.
     """
     rows = _find_rows(timeline, "sequence", own["sequence"], own["sequence"])
     backward = [row for row in rows if _BACKWARD.search(row["name"])]
@@ -119,7 +119,8 @@ def _find_launched_inside(timeline: Timeline, own: dict[str, Any]) -> list[dict[
 def _find_rows(
     timeline: Timeline, column: str, least: int, most: int, among: frozenset[int] | None = None
 ) -> list[dict[str, Any]]:
-    """Return rows with a column value from `least` to `most`, and in `among` if given, together with their row numbers."""
+    """Return up to `_MOST_ROWS` rows with a column value from `least` to `most`, and in `among` if given, with their
+    row numbers."""
     found: list[dict[str, Any]] = []
     for _, file, group, first, _ in list_groups(timeline, "slices"):
         if column not in file.schema_arrow.names or not _may_hold(file, group, column, least, most):

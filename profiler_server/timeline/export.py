@@ -86,10 +86,11 @@ def export_timeline(run: Run, output: Path | None = None, part: Part | None = No
 
 
 def find_clocks(run: Run, part: Part) -> dict[int, RankClock]:
-    """Return the clock of each rank of a selection with a common clock, relative to the first named rank; otherwise
-    nothing.
+    """Return the clock of each selected rank, relative to the first named rank; empty unless the selection has
+    `one_clock`.
 
-    A rank whose clock is not known starts at the same time as the first rank. Raises OptionError.
+    A rank with an unknown clock is shifted so that its timeline starts together with the first rank's. Raises
+    OptionError.
     """
     if not part.one_clock:
         return {}
@@ -111,7 +112,8 @@ def _begin_together(run: Run, first: int, clock: RankClock) -> RankClock:
 
 
 def count_export(run: Run, part: Part) -> int:
-    """Return the number of slices in an export of all tracks. Raises as `export_timeline` does."""
+    """Return the number of slices in an export of all tracks; the selected steps are ignored. Raises as
+    `export_timeline` does."""
     total, clocks = 0, find_clocks(run, part) if part.between_ns else {}
     for rank in _choose_ranks(run, parse_numbers(part.ranks, "ranks")):
         timeline = find_timelines().open(run.rank(rank))

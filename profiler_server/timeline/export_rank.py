@@ -50,7 +50,7 @@ _COLUMNS = [
 
 @dataclass(frozen=True)
 class StepWindow:
-    """The window to write: steps in some ranges of numbers with their times, or a time range alone."""
+    """The window to write: the times of chosen steps and the ranges of their numbers, or a time range without numbers."""
 
     ranges: tuple[tuple[int, int], ...]
     start: Ints
@@ -75,7 +75,8 @@ class StepWindow:
         return cls(ranges, found.starts, found.ends, int(chosen.sum()))
 
     def holds(self, start: Ints, end: Ints, step: Ints) -> npt.NDArray[np.bool_]:
-        """Return a mask of the slices that belong to the steps or run during them. `step` is -1 where it is unknown."""
+        """Return a mask of the slices that belong to the window's steps or run during them. `step` is -1 where it is
+        unknown."""
         after = np.searchsorted(self.end, start, "right")
         begins = np.append(self.start, np.iinfo(np.int64).max)[after]
         known: npt.NDArray[np.bool_] = (np.maximum(end, start + 1) > begins) | _in_ranges(step, self.ranges)
@@ -288,7 +289,7 @@ def _find_stretch(timeline: Timeline, steps: StepWindow | None) -> tuple[int, in
 
 
 class _Launches:
-    """An index of slices by id, for the starts of flows. It has only slices with a thread, which are written."""
+    """An index of slices by id, for the starts of flows. Row groups without a written slice are left out."""
 
     def __init__(self, timeline: Timeline | None, threads: Int32s) -> None:
         empty = np.zeros(0, np.int64)

@@ -16,7 +16,8 @@ from profiler_server.timeline.store import Timeline
 
 @dataclass(frozen=True)
 class Threads:
-    """`number` is the thread of each slice, indexed by slice number; 0 for slices of unselected tracks."""
+    """`number` is the thread of each slice, indexed by slice number; 0 for slices that are not written. `first` is the
+    first thread of each track, `beside` the number of its extra threads."""
 
     number: Int32s
     first: dict[int, int]
@@ -58,7 +59,7 @@ def _read(timeline: Timeline, lane: int, between: tuple[int, int] | None) -> Bin
 
 
 def _spread(lanes: list[Bins]) -> list[Int32s]:
-    """Return for each slice the number of its extra thread, or 0 for the first thread, as traces from Python have it."""
+    """Return the number of each slice's extra thread, 0 for the first thread of the track."""
     nesting = _group_lanes(lanes)
     odd = np.concatenate(nesting) > 0
     if not odd.any():

@@ -25,7 +25,7 @@ _EVERY = 4096
 _BLOCK_ROWS = 512
 """Rows read at once when single rows are needed."""
 _AHEAD_BYTES = 256 << 20
-"""Bytes up to which a file is soon in the system's cache as a whole."""
+"""Size up to which a file is not read ahead, because the system's cache soon holds it whole."""
 
 
 def starts_file(path: Path) -> Path:
@@ -139,7 +139,8 @@ class LaneFile(ColumnFile):
         return single_bins(*columns) if self._kinds == RAW_KINDS else Bins(*columns)
 
     def find_window(self, lane: int, begin: int, end: int) -> tuple[int, int]:
-        """Return the rows of a lane that start in [begin, end), and the row before them if it still runs at `begin`."""
+        """Return the first row and the end of the rows that start in [begin, end). The row before is included if it
+        still runs at `begin`."""
         first, last = self.find_start(lane, begin), self.find_start(lane, end)
         if first and self.read(lane, _END, first - 1, first)[0] > begin:
             first -= 1

@@ -77,7 +77,7 @@ def merge_bins(bins: Bins, level: int, lane: npt.NDArray[np.integer] | None = No
 def find_runs(
     bins: Bins, level: int, lane: npt.NDArray[np.integer] | None = None
 ) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
-    """Return the run of each bin, and the first index of each run."""
+    """Return the run that each bin belongs to, by number, and the first index of each run."""
     if not bins.start.size:
         return np.zeros(0, np.intp), np.zeros(0, np.intp)
     wide = (bins.end - bins.start) >= (1 << level)

@@ -1,8 +1,8 @@
 """Slices on their way into a cache: their lanes, and columns in mapped files that are sorted by key in bounded memory.
 
 A lane holds slices of one track and depth that never overlap. A slice that overlaps another slice goes to an extra
-lane, so that no slice is dropped. Within a lane starts and ends are therefore both sorted. A binary search finds a
-window, and at most one slice from before it reaches into it.
+lane, so that no slice is dropped. Both starts and ends are therefore sorted within a lane. A binary search finds the
+slices of a window, and at most one earlier slice reaches into the window.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class _Row:
         self._free: list[int] = []
 
     def place(self, start: Ints, end: Ints) -> Int32s:
-        """Return 0 for slices without an overlap, by array operations. A loop assigns the other slices."""
+        """Return the extra lane of each slice, 0 without an overlap. Only slices that overlap are assigned in a loop."""
         reach = np.maximum.accumulate(np.concatenate(([self._reach], end)))
         alone = start >= reach[:-1]
         extra = np.zeros(start.size, np.int32)
@@ -94,7 +94,7 @@ class _Row:
 
 
 class Scratch:
-    """The slices in reading order, while it is open. `rows` is their number; `reserve` makes room for more."""
+    """The slices read so far, in mapped files without a name. `rows` is their number; `reserve` makes room for more."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True)
@@ -107,7 +107,7 @@ class Scratch:
         self.reserve(0)
 
     def reserve(self, capacity: int) -> None:
-        """Make room for that many rows, and keep the existing rows."""
+        """Make room for `capacity` rows in all, and keep the existing rows."""
         self.start = self.new_column("start", np.int64, capacity)
         self.end = self.new_column("end", np.int64, capacity)
         self.name = self.new_column("name", np.uint32, capacity)

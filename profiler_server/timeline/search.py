@@ -28,7 +28,8 @@ class NameMatch:
 
 @dataclass(frozen=True)
 class SearchResult:
-    """`count` slices match. `hit` is the requested match, and `number` its rank in time order, from 1."""
+    """`count` slices with `names` different names match. `hit` is the requested match, `number` its position in time
+    order, from 1."""
 
     count: int
     names: int
@@ -68,7 +69,7 @@ def search(timeline: Timeline, text: str, after: tuple[int, int], direction: Dir
 
 
 def _bisect(timeline: Timeline, first: Ints, last: Ints, after: tuple[int, int]) -> Ints:
-    """Search every range of the index at once. Return for each the first entry after (start, position)."""
+    """Search every range of the index at once. Return, for each range, the first entry after (start, position)."""
     low, high = first.copy(), last.copy()
     while True:
         open_ = np.flatnonzero(low < high)
@@ -115,7 +116,7 @@ class AreaRow:
 
 @dataclass(frozen=True)
 class AreaSummary:
-    """The names of an area by time, at most `MOST_ROWS`. `left_out` describes omitted names, "" without any."""
+    """The names of an area, most time first, at most `MOST_ROWS`. `left_out` describes what is omitted, "" without any."""
 
     slices: int
     total_ns: int

@@ -82,7 +82,7 @@ def find_highest_track(rank: RankRun) -> int:
 
 
 def read_batches(rank: RankRun, superseded: Sequence[int] = ()) -> Iterator[Batch]:
-    """Read the table `slices` in file order, without tracks for which other tables have better data.
+    """Read the table `slices` in file order, without the tracks `superseded`, for which other tables have better data.
 
     Raises TableBrokenError with the name of the damaged file.
     """
@@ -134,7 +134,7 @@ def read_columns(rank: RankRun, columns: Sequence[str], rows: int = BATCH_ROWS) 
 
 
 def _split_groups(file: pq.ParquetFile, rows: int) -> Iterator[list[int]]:
-    """Yield consecutive row groups of a file, together at least that many rows."""
+    """Yield lists of consecutive row groups of a file. Each list except the last holds at least `rows` rows."""
     groups: list[int] = []
     held = 0
     for group in range(file.num_row_groups):
@@ -147,7 +147,8 @@ def _split_groups(file: pq.ParquetFile, rows: int) -> Iterator[list[int]]:
 
 @contextmanager
 def naming_damage(path: Path) -> Iterator[None]:
-    """Turn exceptions from a damaged file into TableBrokenError with its path."""
+    """Turn exceptions from a damaged file into TableBrokenError with its path, and from a vanished file into
+    TableMissingError."""
     try:
         yield
     except FileNotFoundError:
@@ -194,7 +195,7 @@ def _leave_out(batch: Batch, superseded: Sequence[int]) -> Batch:
 
 
 def find_stamp(rank: RankRun, version: int) -> str:
-    """Return a text that changes when the tables change, or the format version of the files built from them."""
+    """Return a text that changes when the tables of the timeline or the format version of its files change."""
     return shorten_stamp((version, stamp_tables(rank.folder, MEASURED_TABLES)))
 
 

@@ -72,7 +72,7 @@ class Timeline:
         return np.concatenate(([0], np.cumsum(self.names.count))).astype(np.int64)
 
     def read_order(self, rows: Ints) -> Ints:
-        """Return positions of slices in lane order, for rows of the index, which is sorted by name and start."""
+        """Return the positions of slices in lane order, for rows of the index by name and start."""
         return self._order.pick(0, 0, rows).astype(np.int64)
 
     def cut_tile(self, level: int, number: int) -> Cut:
@@ -120,7 +120,7 @@ class Timeline:
         return Place(position, lane, *(int(column[0]) for column in (bins.start, bins.end, bins.name, bins.id)))
 
     def find_place(self, track: int, start_ns: int, sid: int) -> Place | None:
-        """Find a slice by its number on a track. `start_ns` is since the run's epoch."""
+        """Find a slice by its number on a track, None if it is not there. `start_ns` is since the run's epoch."""
         start = start_ns - self.index.origin_ns
         for lane, entry in enumerate(self.index.lanes):
             if entry.track != track:

@@ -8,9 +8,9 @@
 | lane table   | u32 × 2 × lanes          | lane, slices in it                                                   |
 | start        | i32 × slices             | ticks since the tile's start; a slice that began long before is cut  |
 | length       | u32 × slices             | ticks                                                                |
-| id           | u32 × slices             | number of the slice; of a merged run, of its longest                 |
-| name         | u32 × slices             | number in the dictionary; of a merged run, of its longest            |
-| count        | u16 × slices             | slices merged, 65535 for more; 1 for a single one                    |
+| id           | u32 × slices             | number of the slice; for a merged run, of its longest slice          |
+| name         | u32 × slices             | number in the dictionary; for a merged run, of its longest slice     |
+| count        | u16 × slices             | number of merged slices, at most 65535; 1 for a single slice         |
 | fill         | u8 × slices              | share of the length that is busy, of 255                             |
 | counter table| u32 × 2 × counters       | counter, points in it                                                |
 | time         | i32 × points             | ticks since the tile's start                                         |

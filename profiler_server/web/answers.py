@@ -124,7 +124,7 @@ _UNEXPECTED = (
 
 
 def describe_error(error: BaseException) -> ErrorView:
-    """Describe any error. An unexpected one gets status 500; its traceback goes to the log, not to the client."""
+    """Describe any error, with status 500 for an unexpected error. The traceback is never part of the description."""
     for kind in type(error).__mro__:
         if kind in _DOMAIN:
             command = getattr(error, "remedy", "")
@@ -147,12 +147,12 @@ def _sentence(text: str) -> str:
 
 
 def send_json(value: Any, status: int = 200) -> Response:
-    """Send dataclasses, mappings, sequences and figures as JSON; NaN and infinity become null."""
+    """Send dataclasses, mappings, sequences and numbers as JSON; NaN and infinity become null."""
     return Response(msgspec.json.encode(value), status, media_type="application/json")
 
 
 def refuse(path: str, status: int, cause: str, headers: Mapping[str, str] | None = None) -> Response:
-    """Refuse a request before routing: in the API with its JSON error, elsewhere with a line of text."""
+    """Return the answer to a request refused before routing: a JSON error for an API path, else a line of text."""
     if path.startswith(API):
         return JSONResponse(describe_status(status, cause).to_json(), status, headers)
     return PlainTextResponse(cause + "\n", status, headers)

@@ -64,7 +64,8 @@ def create_app(settings: Settings) -> FastAPI:
 class _Compression:
     """Gzip for pages and static text, except for loopback clients, where it takes longer than it saves.
 
-    API answers compress themselves: tiles are typed arrays, which gzip only delays.
+    API answers are not compressed here. The route of the tiles compresses its typed arrays, which gzip would only
+    delay.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -137,7 +138,7 @@ def _describe_validation(problems: Sequence[Any]) -> ErrorView:
 
 
 def _say_problem(problem: Mapping[str, Any]) -> str:
-    """Return what is wrong with a value, without the regular expression that it does not match."""
+    """Return a validation problem as text, without the regular expression that the value does not match."""
     if problem["type"] == "string_pattern_mismatch":
         return f"{str(problem['input'])[:40]!r} is not in the form that {API}/docs describes"
     return str(problem["msg"])

@@ -29,7 +29,8 @@ class BodyTooLargeError(Exception):
 
 
 class BodyLimit:
-    """ASGI middleware that gives a route the whole body from memory, or stops the request before the route."""
+    """ASGI middleware that reads a small body whole before the route, and refuses a large or late body. An upload
+    streams to its route."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -70,7 +71,7 @@ class BodyLimit:
 
 
 async def read_small(scope: Scope, receive: Receive) -> list[Message]:
-    """Read a whole body. Raises BodyTooLargeError, before reading if the header announces too much."""
+    """Read the messages of a whole body. Raises BodyTooLargeError, before reading if the header announces too much."""
     announced = Headers(scope=scope).get("content-length", "")
     if announced.isdecimal() and int(announced[:20]) > BODY_LIMIT_BYTES:
         raise BodyTooLargeError
@@ -124,7 +125,8 @@ MOST_SLOW = 16
 class Crowding:
     """ASGI middleware with a few slots for downloads and searches, so that threads remain for pages.
 
-    A slow reader of an answer gives its slot back while it needs no thread, if there is room for such readers.
+    A client that takes longer than `SLOW_AFTER_S` to receive a piece gives its slot back, if fewer than `MOST_SLOW`
+    clients have done so.
     """
 
     def __init__(self, app: ASGIApp) -> None:

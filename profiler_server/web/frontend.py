@@ -58,7 +58,7 @@ class StaticFiles:
             return self._version
 
     def find(self, path: str) -> Path | None:
-        """Return the file of that path below the folder, None if it is missing or outside."""
+        """Return the file at a path below the folder; None if it is missing or outside the folder."""
         if "\0" in path:
             return None
         try:

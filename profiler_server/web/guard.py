@@ -31,8 +31,8 @@ class Hosts:
         self._is_wildcard = settings.host in WILDCARD_HOSTS
 
     def take(self, scope: Mapping[str, Any], header: str) -> bool:
-        """Return whether a request names this server. A server bound to every address permits the one that the client
-        reached."""
+        """Return whether the header names this server. A server bound to every address also permits the address that
+        the client reached."""
         host = strip_port(header)
         if host in self.names:
             return True
@@ -127,7 +127,7 @@ class Guard:
         return headers.get("sec-fetch-site", "none") in ("same-origin", "none") and self._is_own_origin(headers, scheme)
 
     def _is_own_origin(self, headers: Headers, scheme: str) -> bool:
-        """Return whether a request names no origin but ours. For a WebSocket the origin is the only sign of its page.
+        """Return whether a request names no origin but ours.
 
         The scheme that a proxy reports is not trusted, so both schemes are ours under the names of proxies.
         """
@@ -137,8 +137,8 @@ class Guard:
 
 
 def _is_embedded(headers: Headers, path: str) -> bool:
-    """Return whether a page of another site makes this request by itself. Following a link is not such a request,
-    unless it leads to API data, which may take long to make."""
+    """Return whether a page of another site makes this request by itself. A followed link is not such a request, unless
+    the link leads to API data, which may take long to make."""
     if headers.get("sec-fetch-site", "none") in ("same-origin", "none"):
         return False
     is_followed = headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") == "document"
@@ -146,7 +146,7 @@ def _is_embedded(headers: Headers, path: str) -> bool:
 
 
 def refuse_query(query: bytes) -> tuple[int, str] | None:
-    """Return status and reason if a query string is out of bounds."""
+    """Return status and reason if a query string is out of bounds, else None."""
     if len(query) > QUERY_LIMIT_BYTES:
         return 414, f"The query is longer than {QUERY_LIMIT_BYTES} bytes."
     try:

@@ -74,7 +74,7 @@ class PatientProtocol(H11Protocol):
             self.transport.close()
 
     def _watch(self) -> None:
-        """Run the timer while, and only while, the client has something to send that no route waits for."""
+        """Run the timer while the client owes the head of a request or the rest of a refused body; else stop the timer."""
         theirs = self.conn.their_state
         is_refused = theirs is h11.SEND_BODY and self.conn.our_state in (h11.DONE, h11.MUST_CLOSE)
         if theirs is not h11.IDLE and not is_refused:
@@ -94,7 +94,8 @@ class PatientProtocol(H11Protocol):
             self.transport.close()
 
     def _watch_taking(self) -> None:
-        """Check regularly how much the client has received, until it has everything."""
+        """Start the checks of how much the client receives. While the unsent bytes of all clients exceed
+        `MOST_UNSENT_BYTES`, drop the client that has waited longest."""
         if self._taking is not None or not self.transport.get_write_buffer_size():
             return
         self._waiting[self] = None
@@ -132,7 +133,7 @@ class PatientProtocol(H11Protocol):
 
 def _count_unsent(transport: asyncio.Transport) -> int:
     """Return the bytes that the client has not confirmed, including the system's buffer if the system reports it. The
-    buffer asks for more only once a third is free, which takes a slow reader minutes."""
+    system's buffer takes more only once a third of it is free, which takes a slow reader minutes."""
     queued = array("i", [0])
     with suppress(ImportError, AttributeError, OSError, ValueError):
         import fcntl

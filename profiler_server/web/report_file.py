@@ -43,7 +43,7 @@ class StepCurve:
 
 @dataclass(frozen=True)
 class RankView:
-    """One rank: its object of the report, with its drawings."""
+    """One rank: its part of the report as `data`, with drawings."""
 
     data: dict[str, Any]
     total: str
@@ -59,7 +59,7 @@ class RankView:
 
 
 def render_report(run: Run, redact: bool = False, rank: int | None = None, how: Reporting = ALONE) -> str:
-    """Return the report file, for one rank if given. With `redact` it has no name given by the user. Raises as
+    """Return the report file, for one rank if given. With `redact` the file holds no name given by the user. Raises as
     `build_report` does."""
     shown = redact_run(run) if redact else run
     report = build_report(shown, rank, how)
@@ -85,7 +85,7 @@ def render_report(run: Run, redact: bool = False, rank: int | None = None, how: 
 
 
 def _hide_path(part: Any, path: str) -> Any:
-    """Return a section of the report with the folder removed from messages about files."""
+    """Return a section of the report with the folder replaced by `RUN` in every text."""
     if isinstance(part, dict):
         return {name: _hide_path(entry, path) for name, entry in part.items()}
     if isinstance(part, (list, tuple)):
@@ -130,7 +130,7 @@ def _view_rank(rank: RankRun, data: dict[str, Any]) -> RankView:
 
 
 def _draw_curve(numbers: Any, durations: Any) -> StepCurve | None:
-    """Draw the steps, or means of equal groups if there are many."""
+    """Draw the steps, or means of equal groups if there are many; None for fewer than two steps."""
     if len(durations) < 2:
         return None
     values = average_runs(durations, POINTS)

@@ -37,10 +37,11 @@ RawHeaders = Sequence[tuple[bytes, bytes]]
 
 
 class Revalidation:
-    """ASGI middleware that answers revalidations. `version` covers the code that makes pages; tags of another process
-    never match.
+    """ASGI middleware that answers revalidations. `version` returns a version that changes with templates and static
+    files. Tags of another process never match.
 
-    It comes after the token and the host check, so that only permitted clients learn that something is unchanged.
+    The middleware runs after the token and host checks, so that only permitted clients learn that something is
+    unchanged.
     """
 
     def __init__(self, app: ASGIApp, base_dir: Path, version: Callable[[], str]) -> None:
@@ -61,8 +62,7 @@ class Revalidation:
             await self._send(tag, scope, receive, send)
 
     async def _send(self, tag: str, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the kept answer. If another request is making the answer, wait for it, so that a page is made once for
-        many."""
+        """Send the kept answer. If another request is making the answer, wait for it, so that each page is made once."""
         making = self._making.get(tag)
         if making is not None:
             with suppress(asyncio.TimeoutError, TimeoutError):
@@ -106,7 +106,7 @@ class _Tags:
         self._process = secrets.token_hex(8)
 
     def find(self, path: str, query: bytes) -> str | None:
-        """Return the tag of an address; None unless all of its runs have ended."""
+        """Return the tag of an address; None if the address names no run, or a run that has not ended."""
         runs = self._list_runs(path)
         stamps = [find_finished(run) for run in runs]
         if not stamps or None in stamps:
@@ -117,7 +117,8 @@ class _Tags:
         return f'W/"{digest.hexdigest()}"'
 
     def _list_runs(self, path: str) -> list[Path]:
-        """Return every run that the address may name. Ids contain slashes, so only the route decides which run it is."""
+        """Return every run that the address may name. Ids contain slashes, so only the route decides which run is
+        meant."""
         pieces = path.removeprefix(API).removeprefix("/runs/").split("/")
         found = []
         folder = self._base_dir
@@ -136,14 +137,14 @@ class _Tags:
 
 @dataclass(frozen=True)
 class _Keeping:
-    """Whether to keep an answer, and the event to set once it is kept."""
+    """Whether to keep an answer. `known` is set once the answer is kept, or certain not to be kept."""
 
     is_wanted: bool
     known: asyncio.Event
 
 
 class _Tagger:
-    """Passes an answer on, with its tag if the answer is complete: nothing in it is still being computed."""
+    """Passes an answer on. An answer with status 200 gets the tag, unless a part of the answer is still being computed."""
 
     def __init__(self, tag: str, send: Send, keeping: _Keeping) -> None:
         self._tag, self._send, self._keeping = tag, send, keeping

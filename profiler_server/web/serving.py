@@ -53,7 +53,8 @@ def leave_background() -> None:
 
 
 def ensure_token(settings: Settings) -> Settings:
-    """Return the settings, with a new token if the server is on a network and has none. Raises UsageError."""
+    """Return the settings, with a new token if the server is on a network and has none. Raises UsageError for a token
+    of the wrong form."""
     if settings.token and not TOKEN_FORM.fullmatch(settings.token):
         raise UsageError("--token takes 16 to 256 letters, digits and . _ ~ -; leave it out and one is made at start")
     if settings.token or not settings.asks_for_token:
@@ -78,7 +79,7 @@ def describe_start(settings: Settings, port: int) -> list[str]:
 
 
 def raise_descriptor_limit() -> int:
-    """Raise the limit of open files, within reason, and return the new limit."""
+    """Raise the limit of open files, within reason, and return the limit that then holds."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MOST_DESCRIPTORS)
     if soft != resource.RLIM_INFINITY and soft >= most:
@@ -150,7 +151,7 @@ def check_telemetry(settings: Settings) -> None:
 
 
 def open_socket(settings: Settings) -> socket.socket:
-    """Bind and listen. Raises UsageError with a free port if the wanted port is in use."""
+    """Bind and listen. Raises UsageError if that fails, with a free port if the wanted port is in use."""
     try:
         return _listen(settings.host, settings.port)
     except (OSError, OverflowError) as error:
@@ -178,7 +179,7 @@ def _probe(host: str, port: int) -> int | None:
 
 
 def with_free_port(settings: Settings) -> Settings:
-    """Return the settings, with a free port if the wanted one is in use."""
+    """Return the settings, with a free port if the wanted port cannot be bound."""
     try:
         _listen(settings.host, settings.port).close()
     except OSError:

@@ -53,8 +53,8 @@ def find_pages(package: ModuleType) -> PageSet:
 
 
 def find_asking(module: ModuleType) -> Callable[[Any], Any]:
-    """Return the function that turns a request into a page's argument: `ask` of a module `asking` beside the page, else
-    the request itself."""
+    """Return the function that turns a request into a page's argument: `ask` of the module `asking` in the page's
+    package, else the request itself."""
     name = f"{module.__name__}.asking"
     if not hasattr(module, "__path__") or find_spec(name) is None:
         return lambda request: request
@@ -119,7 +119,7 @@ class RunView:
     damage: str = ""
     """The error in the rank's manifest; empty if it can be read."""
     job_state: ListState | None = None
-    """How the job ended if it did not end well, whatever happened to the rank."""
+    """`failed` or `crashed` if the job ended so, whatever happened to the rank; else None."""
     is_job_recovered: bool = False
 
     @property
@@ -129,7 +129,7 @@ class RunView:
 
 @dataclass(frozen=True)
 class Panel:
-    """The suggestions; `failure` is why there are none. A `pending` panel will be replaced."""
+    """The suggestions; `failure` is why there are none. A panel with `pending` will be replaced."""
 
     diagnosis: Diagnosis | None
     failure: str = ""
@@ -138,7 +138,7 @@ class Panel:
 
 @dataclass(frozen=True)
 class OutcomeView:
-    """Sentences about advice of the run `earlier` that was followed, empty if none was; `pending` until known."""
+    """Sentences about the advice of the run `earlier` that was followed, empty if none was; `pending` until known."""
 
     earlier: str
     sentences: tuple[str, ...] = ()
@@ -147,7 +147,8 @@ class OutcomeView:
 
 @dataclass(frozen=True)
 class Shell:
-    """`path` and `query` are those of the request; `here()` returns the same address with changed query values."""
+    """The frame of one page. `path` and `query` come from the request; `here()` returns the same address with changed
+    query values."""
 
     title: str
     path: str = "/"
@@ -164,7 +165,7 @@ class Shell:
     track_records: Mapping[str, str] = field(default_factory=dict)
     """For each rule, a sentence on how often its predictions were right in this base directory."""
     links: Links | None = None
-    """Links that keep the rank and the steps of the request, None without any."""
+    """Links that keep the rank and the steps of the request; None outside a run."""
 
     @property
     def notes(self) -> tuple[Warn, ...]:

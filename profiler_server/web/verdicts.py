@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 
 RESTED_S = 30.0
-"""Least time between judgements of a recording run, which changes every second: for the list, and for the pages of one
-of very many ranks."""
+"""Least time between two judgements of a recording run, which changes every second. It holds for the list of runs, and
+for the pages of a run with many ranks."""
 log = logging.getLogger(__name__)
 
 
@@ -36,7 +36,8 @@ class Diagnoses:
         """Separate from the pages' background work: a rank with millions of slices must not hold up the list."""
 
     def judge(self, run: Run, rank: int) -> Panel:
-        """Return the diagnosis of a rank, or for a run that cannot be judged a panel with the reason."""
+        """Return the diagnosis of a rank. A rank that cannot be judged gets a panel with the reason; a large run gets a
+        pending panel while it is judged in the background."""
         asked = _judge.ask(run, rank)
         known = _judge.find(asked)
         if known is not None and known.stamp == asked.stamp:
@@ -54,7 +55,8 @@ class Diagnoses:
         return Panel(None, f"{much} are read in the background; what they tell appears here.", True)
 
     def find(self, entry: RunEntry) -> Panel | None:
-        """Return the diagnosis of a run's first rank if known, else None.
+        """Return the diagnosis of a run's first rank if known, else None. A run without ranks or with too many slices
+        gets a panel with the reason.
 
         The diagnosis of a recording run may be `RESTED_S` old.
         """
@@ -100,7 +102,7 @@ def _judge(run: Run, rank: int) -> Panel:
 
 
 class Outcomes:
-    """Comparisons of runs with the runs that they try to improve; in the background if a page would wait."""
+    """Outcomes of advice: each compares a run with the earlier run that it tries to improve."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
@@ -108,7 +110,8 @@ class Outcomes:
         self._judged = derived()(self._judge)
 
     def peek(self, run_id: str) -> OutcomeView | None:
-        """Return the outcome of the previous run's advice, or that it is being judged; None if there is no such run."""
+        """Return the outcome of the previous run's advice, pending while it is judged; None without a previous run that
+        can be read."""
         earlier = self._catalog.find_baseline(run_id)
         if earlier is None:
             return None
@@ -124,8 +127,8 @@ class Outcomes:
         return OutcomeView(earlier, pending=True) if work is not None else None
 
     def say(self, before: Run, after: Run) -> tuple[str, ...]:
-        """Return which advice of any other run a later run followed, in sentences; empty if a run is too large to judge
-        at once."""
+        """Return sentences on the advice of `before` that `after` followed; empty if a run is too large to judge at
+        once."""
         from profiler_server.diagnosis.outcome import say_outcome  # the rules take long to import
 
         found = self._find(before, after)
@@ -161,5 +164,5 @@ class Outcomes:
         return say_outcome(found)
 
     def say_track_records(self) -> Mapping[str, str]:
-        """Return for each rule with a case in the ledger how often it was right here."""
+        """Return a sentence for each rule with a case in the ledger: how often its predictions were right here."""
         return {rule: say_track_record(found) for rule, found in self._ledger.summarize().items()}

@@ -24,7 +24,7 @@ REMEDY = 'Profiler("runs/my-run", data_pipeline=True)'
 class DataContext:
     """The context of `data.html`: one of the two tabs, or neither if `notice` gives a reason.
 
-    If only the pipeline was not collected, the step interval still shows what the steps waited for.
+    If only the pipeline was not collected, the tab Step interval still shows the waits of the steps.
     """
 
     tabs: tuple[Link, ...]

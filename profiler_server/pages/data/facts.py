@@ -61,9 +61,9 @@ QUEUE_LABELS: Mapping[str, str] = {HOST_QUEUE: "Worker queue", DEVICE_QUEUE: "Pi
 
 @dataclass(frozen=True)
 class StepWaits:
-    """The waits of training steps, in order. `kept` are the steps in the means.
+    """The waits of training steps, in order. `selection.kept` marks the steps in the means.
 
-    If several loaders feed a step, `data_wait_ns` is the wait for one of them.
+    If several loaders feed a step, `data_wait_ns` is the wait for the chosen loader.
     """
 
     steps: Ints
@@ -125,7 +125,7 @@ class PipelineFacts:
 
     @cached_property
     def waits(self) -> StepWaits:
-        """Return the waits of the steps; no steps for a pipeline without training."""
+        """Return the waits of the steps; empty without training steps, or if only other loaders feed the steps."""
         train = train_steps(self._steps)
         numbers, wait, h2d, duration = (
             read_integers(train, name) for name in ("step", "data_wait_ns", "h2d_ns", "duration_ns")

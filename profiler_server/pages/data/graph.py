@@ -72,7 +72,8 @@ class Lane:
 
 @dataclass(frozen=True)
 class QueueBox:
-    """One queue. `fill` is its usage in percent. `query` opens its depth over time, or closes it if it is open."""
+    """One queue. `fill` is its usage in percent. `query` opens the chart of its depth over time, or closes an open
+    chart."""
 
     name: str
     label: str
@@ -114,7 +115,7 @@ def build_graph(facts: PipelineFacts, open_queue: str) -> tuple[Lane | QueueBox,
 
 
 def build_own_graph(facts: PipelineFacts, open_queue: str) -> tuple[Lane | QueueBox, ...]:
-    """Build the user's own stages, each followed by the queues that it fills; empty if there are none."""
+    """Build the user's own stages, each between the queues that it takes from and fills; empty if there are none."""
     keys = [key for key in facts.queues if key.loader is None][:OWN_LIMIT]
     boxes = {key.name: _build_queue(key, facts.queues[key], open_queue) for key in keys}
     nodes: list[Lane | QueueBox] = []
@@ -147,7 +148,7 @@ def _build_stages(facts: PipelineFacts, names: Sequence[str]) -> tuple[StageBox,
 
 
 def _derive_stage(facts: PipelineFacts, name: str) -> StageSummary | None:
-    """Return host-to-device or the step from the step phases, if its stage rows have no more detail."""
+    """Return the stage `h2d` or `step` from the means of the step phases; None for any other stage, or without steps."""
     waits = facts.waits
     count = int(waits.selection.kept.sum())
     if name not in ("h2d", "step") or not count:

@@ -155,7 +155,8 @@ class Segment:
 
 @dataclass(frozen=True)
 class WorkerBar:
-    """One worker: its bar, and the same as text. `number` is that of a DataLoader worker, for choosing it."""
+    """One worker: the segments of its bar, and the shares as text. `number` is the number of a DataLoader worker, None
+    for a replica of the user's own stage."""
 
     label: str
     number: int | None
@@ -202,8 +203,8 @@ def _build_worker(row: ReplicaTimes, longest_ns: int, label: str, number: int | 
 
 @dataclass(frozen=True)
 class WorkerChoice:
-    """The workers in the tables: `text` is the user's input, empty for all; `sentence` names the figures over all
-    workers."""
+    """The choice of workers for the tables. `text` spells the chosen numbers, empty for all. `sentence` names the
+    figures that cover all workers in any case."""
 
     text: str
     sentence: str
@@ -221,7 +222,7 @@ class QueuePanel:
 
 @dataclass(frozen=True)
 class ProcessingView:
-    """The content of the tab. Empty tuples and None are elements that the run does not have."""
+    """The content of the tab. An element that the run lacks is None or an empty tuple."""
 
     lead: Reading
     graph: tuple[Lane | QueueBox, ...]
@@ -311,12 +312,13 @@ def _count_replicas(stage: OwnStage) -> str:
 
 
 def has_loop(facts: PipelineFacts) -> bool:
-    """Return whether there is a DataLoader or a training step to draw."""
+    """Return whether the graph of the loader and the steps is drawn: always, except for a run with nothing but own
+    stages."""
     return facts.loader is not None or bool(len(facts.waits.steps)) or not facts.own_stages
 
 
 def list_arguments(loader: Loader) -> tuple[tuple[str, str], ...]:
-    """Return the arguments of a DataLoader as in its call."""
+    """Return the arguments of a DataLoader by name, or name and length of a watched iterable."""
     iterable = (
         "IterableDataset: every worker yields every sample, unless __iter__ splits them by get_worker_info()"
         if loader.style == "iterable"

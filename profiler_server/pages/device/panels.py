@@ -48,7 +48,7 @@ class LaunchQueue:
 
 @dataclass(frozen=True)
 class DeviceMeasures:
-    """One device. `unlinked` is the amount of work without a known launch; the busiest stream is the first."""
+    """One device. `unlinked` is the number of pieces of work without a known launch; the busiest stream is the first."""
 
     device: int
     summary: DeviceSummary

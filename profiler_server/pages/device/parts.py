@@ -45,7 +45,7 @@ TABLE_STEPS = 200
 class Breakdown:
     """`sentence` names the steps; `total` is the mean step, which the categories sum to.
 
-    `is_on_device` means that a device, or a call to a device, had any of it.
+    `is_on_device` is True if any of the step time was on a device, or in a call to a device.
     """
 
     sentence: str

@@ -31,8 +31,8 @@ class Drawn:
 
 @dataclass(frozen=True)
 class Look:
-    """The texts and units of a chart of series. `unit` is the axis's, `write` formats a table cell, `top` is a dashed
-    line."""
+    """The texts and units of a chart of series. `unit` is the unit of the axis, and `scale` converts values to it.
+    `write` formats a table cell; `top` is the name and height of a dashed line."""
 
     id: str
     title: str
@@ -194,7 +194,7 @@ def _find_top(metric: Metric, devices: tuple[Device, ...], shown: int) -> tuple[
 MOST_WORKERS = 8
 USERS = {"process": "Training process", "workers": "Workers together", "system": "Whole machine"}
 BUSY_FRAC = 0.9
-"""Share of the machine's cores from which processors are named as the limit."""
+"""Share of the usable cores in use from which the processors are named as the limit."""
 
 
 @dataclass(frozen=True)

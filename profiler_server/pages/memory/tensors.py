@@ -38,7 +38,8 @@ MS = 1e6
 
 @dataclass(frozen=True)
 class MomentView:
-    """The live blocks at a moment. `is_peak` means that no moment was chosen. `t0` and `t1` bound it on the timeline."""
+    """The live blocks at a moment. `is_peak` means that no moment was chosen. `t0` and `t1` bound the moment on the
+    timeline."""
 
     title: str
     sentence: str
@@ -64,7 +65,7 @@ class TensorView:
 
 
 def view_tensors(rank: RankRun, query: Mapping[str, str]) -> TensorView:
-    """Lay out the memory of one device. Raises as `RankRun.table` does."""
+    """Lay out the memory of the requested device, the first by default. Raises as `RankRun.table` does."""
     traces = read_memory(rank)
     trace, device_error = _choose(traces, query.get("device", ""))
     row, moment_error = _choose_row(trace, query.get("at_ns", ""))
@@ -157,7 +158,7 @@ def _draw(rank: RankRun, trace: MemoryTrace, row: int) -> Chart:
 
 
 def _find_other_steps(rank: RankRun, trace: MemoryTrace) -> list[tuple[float, float]]:
-    """Return every other step of the windows, as ranges of the chart's axis."""
+    """Return every other step of the windows as a range of the chart's axis, in ms."""
     scale = read_scale(rank)
     first, last = int(trace.start_ns[0]), int(trace.start_ns[-1])
     inside = (scale.end_ns > first) & (scale.start_ns < last) & (scale.number % 2 == 1)

@@ -51,7 +51,8 @@ _WINDOW_REASON = "Operators come from a detailed window of a few steps, and this
 
 @dataclass(frozen=True)
 class Head:
-    """The head of a column. `sorted` is aria-sort's value; `query` sorts by it, or reverses the order."""
+    """The head of a column. `sorted` is the value of aria-sort. `query` sorts by the column, or reverses the order of a
+    sorted column."""
 
     column: Column
     sorted: str

@@ -115,7 +115,8 @@ def _cut(path: str, depth: int) -> str:
 
 
 def _join_class(path: str, depth: int) -> str:
-    """Remove the instance number from modules below a depth, such as Linear_7, so that each class is merged."""
+    """Replace the instance number of a module below a depth, `Linear_7` by `Linear_*`, so that modules of one class are
+    merged."""
     return _INSTANCE.sub("_*", path) if path.count(SEPARATOR) >= depth else path
 
 

@@ -33,7 +33,7 @@ Kind = Literal[
 class Column:
     """One column: `name` in the group's table, `label` on the page, `hint` its meaning.
 
-    Kernel names are shown without the text that most of them share.
+    With `is_kernel` the values are kernel names, shown without the text that most kernel names share.
     """
 
     name: str
@@ -52,7 +52,7 @@ class Column:
 class Cell:
     """One value as shown. `whole` is the full text, `bar` the percentage of a bar, None for no bar.
 
-    `query` opens what the value names on this page, None for no link.
+    `query` opens the operator that the value names on this page, None for no link.
     """
 
     kind: Kind
@@ -137,7 +137,7 @@ SORTABLE: Mapping[str, tuple[str, ...]] = {
 
 
 def build_cell(column: Column, value: Any, bar_whole: float = 1.0) -> Cell:
-    """Format one value. `bar_whole` is the share that fills its bar."""
+    """Format one value. `bar_whole` is the share that fills a bar."""
     if value is None:
         return Cell(column.kind, ABSENT if column.kind != "name" else "(no name)")
     write = _WRITERS.get(column.kind)
@@ -265,7 +265,7 @@ class Row:
 
 @dataclass(frozen=True)
 class RowBuilder:
-    """The data that all rows of a table share. `top_share_frac` fills a bar."""
+    """The data that all rows of a table share. `top_share_frac` is the share that fills a bar."""
 
     rank: RankRun
     state: PageState
@@ -325,7 +325,8 @@ class RowBuilder:
         return rows
 
     def _build_cells(self, values: Mapping[str, Any]) -> tuple[Cell, ...]:
-        """Build the cells of a row. A column that does not apply to it, such as the number of operators, is blank."""
+        """Build the cells of a row. A cell is blank if its column, such as the number of operators, does not apply to
+        the row."""
         return tuple(
             build_cell(column, values[column.name], self.top_share_frac)
             if column.name in values

@@ -18,7 +18,7 @@ NAME_LIMIT = 120
 """Longest name that a link contains unshortened."""
 
 DEFAULT_SORT = {"host": "order"}
-"""First sort column of a group, if not the share; the only one in rising order."""
+"""Default sort column, in rising order, of groups that are not sorted by share."""
 
 _STEPS = re.compile(r"(\d{1,12})(?:-(\d{1,12}))?")
 
@@ -67,13 +67,14 @@ class PageState:
 
 
 def default_sort(group: str) -> tuple[str, bool]:
-    """Return the first sort column of a group, and whether it falls."""
+    """Return the default sort column of a group, and whether its order falls."""
     column = DEFAULT_SORT.get(group)
     return (column, False) if column else ("share_frac", True)
 
 
 def parse_state(query: Mapping[str, str], sortable: Mapping[str, Iterable[str]]) -> PageState:
-    """Read the URL. Invalid arguments are reported and replaced by defaults; `sortable` is columns per group."""
+    """Read the URL. Invalid arguments are reported and replaced by defaults; `sortable` holds the sort columns per
+    group."""
     problems: list[str] = []
     group = _choose(query, "group", tuple(GROUPS), "types", problems)
     sort, descending = _parse_sort(query.get("sort", ""), group, tuple(sortable[group]), problems)

@@ -75,10 +75,10 @@ RECORD_REMEDY = 'from collector import Profiler\n\nwith Profiler("runs/my-run"):
 
 @dataclass(frozen=True)
 class MeanStep:
-    """The mean step as a strip with its phases; `sentence` is which steps it is the mean of, and how they were
-    measured.
+    """The mean step as a strip with its phases. `sentence` describes which steps are averaged, and how these were
+    recorded.
 
-    `beside` is the time that the mean step does not hold, "" if little.
+    `beside` is a sentence on the time outside of all steps, empty if little.
     """
 
     noun: str
@@ -100,7 +100,7 @@ class Panel(Generic[T]):
 
 @dataclass(frozen=True)
 class OverallPage:
-    """`attempts` are those of the job, empty if it was started once. `step` is empty with a notice if no step was
+    """`attempts` are the attempts of the job, empty if the job was started once. `step` is a notice if no step was
     recorded. Every card has its own state."""
 
     attempts: tuple[AttemptLink, ...]
@@ -115,7 +115,7 @@ class OverallPage:
 
 @dataclass(frozen=True)
 class AttemptLink:
-    """One attempt of the job; `run_id` links to it, and `text` is how it ended."""
+    """One attempt of the job. `run_id` is the run to link to; `text` describes how the attempt ended."""
 
     number: int
     run_id: str
@@ -125,7 +125,7 @@ class AttemptLink:
 
 @dataclass(frozen=True)
 class Steps:
-    """The steps of the rank, read once: training, or in an inference run its batches."""
+    """The steps of the rank, read once: training steps, or the batches of a run that only infers."""
 
     table: pa.Table
     phases: tuple[PhaseShare, ...]
@@ -254,7 +254,7 @@ def _describe_device(rank: RankRun) -> Stat:
 
 
 def _describe_cost(cost_ns: float | None, mean_ns: float | None, noun: str) -> str:
-    """Describe the cost as a share of the mean step in the same row."""
+    """Describe the recording cost of a step, and its share of the mean step."""
     if cost_ns is None:
         return "was not measured"
     share = f", {format_share(cost_ns / mean_ns)} of the mean {noun}" if mean_ns else ""
@@ -292,7 +292,7 @@ _MOST_TRIGGERS = 5
 
 
 def _describe_modes(steps: Steps, manifest: RankManifest) -> str:
-    """Describe how many steps the figures are the mean of, and in which mode they were recorded."""
+    """Describe how many steps are averaged, and in which mode the averaged steps were recorded."""
     selection = select_steps(steps.table)
     kept, noun = int(selection.kept.sum()), steps.noun
     of = f"{format_count(kept)} of " if kept < steps.summary.count else ""

@@ -59,7 +59,8 @@ class OperatorsCard:
 
 @dataclass(frozen=True)
 class TimelineCard:
-    """Totals of the detailed windows: the same four figures as on the Timeline page. Operators are those of the host."""
+    """Totals of the detailed windows: the same four figures as on the Timeline page. Only operators of the host are
+    counted."""
 
     figures: tuple[Stat, ...]
     covered: str
@@ -156,7 +157,7 @@ def read_data_card(
 ) -> DataCard | Notice:
     """Build the card of one loader (all for None), or return why there is none. Raises as `RankRun.table` does.
 
-    `wait_frac` is the share of the step that waits for data, None without steps; `steps` are its rows.
+    `wait_frac` is the share of the step that waits for data, None without steps. `steps` are the rows of the steps.
     """
     watched = next((entry for entry in rank.manifest.loaders if entry.id == loader and entry.watched), None)
     if watched is not None and wait_frac is not None:
@@ -183,5 +184,5 @@ def read_data_card(
 
 
 def _of_loader(rows: pa.Table, loader: int | None) -> pa.Table:
-    """Return the rows of one loader, and those of the user's own stages and queues."""
+    """Return the rows of one loader, and the rows of the user's own stages and queues; all rows for None."""
     return rows if loader is None else rows.filter(pc.fill_null(pc.equal(rows["loader"], loader), True))

@@ -45,9 +45,9 @@ class Fact:
 def list_facts(
     run: RunManifest, rank: RankManifest, ranks: int, used: frozenset[int] = frozenset()
 ) -> tuple[Fact, ...]:
-    """Return the known facts of the run, most wanted first; values come from the run and are bounded.
+    """Return the known facts of the run, most wanted first, with long values shortened.
 
-    `ranks` is the number of its ranks in this directory.
+    `ranks` is the number of the run's ranks in this directory; `used` are the devices that kernels ran on.
     """
     return tuple(fact for fact in _facts(run, rank, ranks, used) if fact.value)
 
@@ -68,7 +68,8 @@ def list_interruption_facts(rank: RankRun) -> Iterator[Fact]:
 
 
 def list_probe_facts(rank: RankRun, steps: pa.Table, phases: Sequence[PhaseShare], noun: str) -> Iterator[Fact]:
-    """Yield the step with a ready batch, if a probe measured it, beside the estimate from the phases."""
+    """Yield the measured time of a step with a ready batch, beside the estimate from the phases; nothing without a
+    probe."""
     free = read_probe(rank.manifest.facts, steps)
     if free is not None and phases:
         estimate_ns = sum(phase.mean_ns for phase in phases if phase.name != "data_wait")
@@ -149,7 +150,8 @@ def _describe_cores(rank: RankManifest) -> str:
 
 
 def _list_devices(devices: Sequence[Device], used: frozenset[int]) -> Iterator[Fact]:
-    """Yield one fact for each group of equal devices; a trace lists all of the machine's, of which only some were used."""
+    """Yield one fact for each group of equal devices. A trace lists all devices of a machine, so unused devices are
+    left out."""
     mine = [device for device in devices if device.index in used]
     if mine and len(mine) < len(devices):
         yield Fact("Devices", f"{len(mine)} of {len(devices)} GPUs used")

@@ -44,8 +44,8 @@ profiler = Profiler("runs/my-run")"""
 
 @dataclass(frozen=True)
 class Comparison:
-    """The content for two or more ranks. `notes` are what is missing; `example` are the ranks of the link to one
-    timeline."""
+    """The content for two or more ranks. `notes` are sentences on missing data. `example` holds the ranks for the link
+    to a common timeline."""
 
     sentence: str
     tone: str
@@ -68,7 +68,7 @@ class Comparison:
 class RanksPage:
     """A comparison, or a notice on why there is none, with the collectives of the single rank.
 
-    `progress` is how many of very many ranks are read so far; empty once all are.
+    `progress` is a sentence on the number of ranks read so far, empty once all are read.
     """
 
     notice: Notice | None
@@ -167,7 +167,8 @@ def _compare(job: JobFacts, found: Compared) -> Comparison:
 
 
 def _choose_drawn(order: Order) -> list[RankFigures]:
-    """Return the ranks to draw side by side; empty for very many ranks in another order, which would not be neighbours."""
+    """Return the ranks to draw side by side, by number; empty for several pages in another order, where ranks are not
+    neighbours."""
     apart = order.pages > 1 and order.sort.removeprefix("-") != "rank"
     return [] if apart else sorted(order.shown, key=lambda rank: rank.rank)
 

@@ -109,5 +109,6 @@ def read_devices(run: Run, ranks: Sequence[RankFigures]) -> tuple[dict[int, Devi
 
 
 def _make_readers() -> Background:
-    """Readers apart from those of other pages: this page waits a moment, in which most ranks are read."""
+    """Return background readers for this page only. The page waits a moment for the readers, long enough for most
+    ranks."""
     return Background(threads=2, head_start=False, most_waiting=2 * MOST_RANKS)

@@ -21,9 +21,9 @@ MOST_ROWS = 8
 """The most ranks and operations listed, the worst first."""
 LEAST_GAIN_NS = 100_000.0
 DIGITS = 3
-"""Significant digits of a slowdown."""
+"""Decimals of a slowdown."""
 _COMMUNICATION = "communication"
-"""The operation of ranks that meet once in a step."""
+"""The name of the operation in which ranks meet once in a step."""
 _OTHER_LABELS = {BETWEEN: "Between steps"}
 Key = TypeVar("Key", int, str)
 
@@ -68,7 +68,8 @@ def list_stats(world_size: int, ranks: Sequence[RankFigures], found: Compared) -
 
 
 def _list_own(latest: LateRank, own_ns: Mapping[int, float], is_of_stage: bool) -> Iterator[Stat]:
-    """Yield the own time of the slowest rank and of the others, as in the table; in a pipeline, of its stage."""
+    """Yield the own time of the slowest rank, and the median of the other ranks, as in the table. In a pipeline the
+    other ranks are of the same stage."""
     own = format_duration(own_ns.get(latest.rank, latest.own_ns))
     yield Stat(
         "Slowest rank in its stage" if is_of_stage else "Slowest rank",
@@ -88,7 +89,8 @@ def _span(values: np.ndarray) -> str:
 
 @dataclass(frozen=True)
 class HoldUp:
-    """Lengths are SVG percentages. `work` is the others' work, after which they wait for the late rank."""
+    """The picture of a late rank and the others. `work` is the width of the others' work, `wait` the width of their
+    wait for the late rank, in SVG percentages."""
 
     rank: int
     others: str
@@ -99,7 +101,7 @@ class HoldUp:
 
 
 def draw_hold_up(verdict: RankVerdict) -> HoldUp | None:
-    """Lay out the picture; None if no rank, or first one rank and then another, holds the others up."""
+    """Lay out the picture; None unless the verdict is one slow rank."""
     if not isinstance(verdict, Slow) or verdict.comparison.is_hidden:
         return None
     found, others = verdict.comparison.latest, verdict.comparison.others
@@ -118,7 +120,8 @@ def draw_hold_up(verdict: RankVerdict) -> HoldUp | None:
 
 @dataclass(frozen=True)
 class SlowdownRow:
-    """One rank, stage or operation: the job's slowdown if only it stays as measured, and the gain of mending it."""
+    """One rank, stage or operation. `slowdown` is the job's slowdown if only this entry stays as measured; `gain` is
+    the time that mending this entry saves."""
 
     name: str
     slowdown: str
@@ -203,7 +206,7 @@ def _say_how(found: JobSlowdown) -> str:
 
 
 def _format_gain(gain_ns: float | None) -> str:
-    """Return the gain as text; a rank as fast as the ideal rank, or faster, gains nothing."""
+    """Return the gain as text: `nothing` below `LEAST_GAIN_NS`, n/a for None."""
     if gain_ns is None:
         return ABSENT
     return format_duration(gain_ns) if gain_ns >= LEAST_GAIN_NS else "nothing"
@@ -212,8 +215,8 @@ def _format_gain(gain_ns: float | None) -> str:
 def _list(
     figures: Mapping[Key, float] | None, name: Callable[[Key], str], gains: Mapping[Key, float]
 ) -> tuple[SlowdownRow, ...]:
-    """List the worst entries; entries with equal text are in order of their keys. All entries without slowdown share
-    one line."""
+    """List the worst entries first; entries with equal text are in order of their keys. The remaining entries share one
+    line."""
     rows, rest = _choose_worst(figures or {})
     largest = max((value - 1.0 for _, value in rows), default=0.0)
     listed = tuple(

@@ -49,16 +49,17 @@ DEVICE_KEYS: Mapping[str, Callable[[DeviceTimes], int]] = {
     "exposed": lambda device: device.exposed_communication_ns,
     "idle": lambda device: device.idle_ns,
 }
-"""Shown as shares: times of multi-step windows are not comparable with times of a mean step."""
+"""Device times by sort column. The table shows shares, because times of several detailed steps cannot be compared with
+the mean step."""
 
 
 @dataclass(frozen=True)
 class RankRow:
-    """One rank. `own_frac` is its own time over the longest, for the bar. `behind` is its excess over the others'
-    median, as a share of the step.
+    """One rank. `own_frac` is its own time over the longest own time, for the bar. `behind` is its excess over the
+    others' median, as a share of the step.
 
-    `blame` is how much later than the second last rank it came in the mean step. `last` is in how many steps it was
-    last.
+    `blame` is how much later the rank came than the second last rank, in the mean step. `last` is the share of steps in
+    which the rank was last.
     """
 
     rank: int
@@ -117,7 +118,7 @@ class Order:
 def order_ranks(
     ranks: Sequence[RankFigures], verdict: RankVerdict, devices: Mapping[int, DeviceTimes], query: Mapping[str, str]
 ) -> Order:
-    """Choose and sort the ranks. Of very many, ranks that hold the others up come first by default.
+    """Choose and sort the ranks. If the ranks fill several pages, ranks that hold the others up come first by default.
 
     An unknown column is reported, and the default order is used.
     """
@@ -196,7 +197,7 @@ class HostRow:
 
 
 def list_hosts(ranks: Sequence[RankFigures], verdict: RankVerdict) -> tuple[HostRow, ...]:
-    """List the first MOST_HOSTS hosts by what their ranks cost the others; empty for one host."""
+    """List the MOST_HOSTS hosts whose ranks cost the others the most time, most first; empty for fewer than two hosts."""
     by_host: dict[str, list[RankFigures]] = {}
     for rank in ranks:
         if rank.steps:
@@ -272,9 +273,12 @@ def _write_behind(rank: RankFigures, own_ns: float, comparison: RankComparison) 
 
 @dataclass(frozen=True)
 class CollectiveLine:
-    """One collective: of one rank, with sums over its calls, or of all `ranks`, with means per call and medians of
-    bandwidths. `rank` is that rank, or the rank that came last most often. `wait_frac` is the share of waiting in its
-    own time, for the bar."""
+    """One collective, either of one rank with sums over its calls, or of `ranks` ranks with means per call and median
+    bandwidths.
+
+    `rank` is the single rank, or the rank that came last most often, None if unknown. `wait_frac` is the waiting as a
+    fraction of the own time, for the bar.
+    """
 
     rank: int | None
     ranks: str
@@ -302,7 +306,8 @@ class CollectiveTable:
 
 
 def view_collectives(found: Collectives) -> CollectiveTable | None:
-    """Lay out the collectives, longest first; None if none were recorded."""
+    """Lay out the collectives; None if none were recorded. Sums over ranks are longest first, rows of single ranks by
+    name and rank."""
     if not found.rows:
         return None
     by_name: dict[str, list[CollectiveRow]] = {}
@@ -320,7 +325,8 @@ def view_collectives(found: Collectives) -> CollectiveTable | None:
 
 
 def _view_calls(rows: Sequence[CollectiveRow], is_one: bool = False) -> CollectiveLine:
-    """Lay out a collective of one rank, or of all ranks with that collective; `count` is the largest count of a rank."""
+    """Lay out a collective of a single rank with `is_one`, else of all ranks in `rows`; `count` is the largest count of
+    a rank."""
     last = max(rows, key=lambda row: row.late)
     counts = [row.count for row in rows]
     sized = sum(row.count for row in rows if row.bytes is not None)

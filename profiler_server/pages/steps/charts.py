@@ -35,8 +35,8 @@ class StepData:
     """`every` is the table as recorded. `steps` are the rows that the page treats as steps: training, or all batches of
     inference.
 
-    `selection` and `column` cover only the rows from `inside`'s first to before its second. The steps are judged over
-    all rows.
+    `inside` is the range of steps, end excluded, that `selection` and `column` return. Which steps are averaged is
+    decided over all steps.
     """
 
     every: pa.Table
@@ -138,7 +138,8 @@ def build_figure(name: str, data: StepData) -> Figure:
 
 
 def _choose_axes(data: StepData, lines: Sequence[Line] = ()) -> Axes:
-    """Return axes on which the usual steps are readable: of `lines`, or of the whole step if `lines` is empty."""
+    """Return axes that cut off a few very long steps, so that usual steps are readable. The height fits `lines`, or
+    whole steps if `lines` is empty."""
     axes = Axes(x_title=data.noun, x_range=_span(data.selection.step))
     beyond = find_beyond(data.selection)
     if beyond is None:

@@ -1,7 +1,7 @@
 """Public names: names that PyTorch defines, and words in the names of kernels of known libraries.
 
-A name must match as a whole, or match a whole pattern of PyTorch with gaps. A matching prefix is not enough. Of a
-kernel name every word must be known. `torch.txt` has the names that PyTorch registers, written by
+A name must match as a whole, or match a whole pattern of PyTorch with gaps. A matching prefix is not enough. Every word
+of a kernel name must be known. `torch.txt` has the names that PyTorch registers, written by
 `tests/support/torch_names.py`. `kernels.txt` has the words of PyTorch's own kernels (as named in `libtorch_cuda.so` of
 2.13) and of libraries below it: CUDA, cuBLAS, cuDNN, CUTLASS, NCCL, FlashAttention, Triton and Inductor, FBGEMM, vLLM,
 rocBLAS, MIOpen.

@@ -36,7 +36,7 @@ Rank = Annotated[int | None, Query(ge=0, le=LARGEST_RANK, description="Rank of b
 
 @dataclass(frozen=True)
 class Line:
-    """One phase of the step; the shares are of the longest phase shown, for the bars."""
+    """One phase or operator. `a_frac` and `b_frac` are fractions of the longest time shown, for the bars."""
 
     part: Difference
     category: str
@@ -120,7 +120,7 @@ def _build_view(services: Services, a: str, b: str) -> CompareView:
 
 
 def draw_waterfall(found: Comparison) -> Chart | None:
-    """Draw how the mean step of A becomes that of B, greatest change first; None if nothing changed."""
+    """Draw how the mean step of A becomes the mean step of B, greatest change first; None if nothing changed."""
     changed = sorted((part for part in found.phases if part.shown_ns), key=lambda part: -abs(part.change_ns))
     if not changed:
         return None

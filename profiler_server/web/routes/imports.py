@@ -22,7 +22,8 @@ from profiler_server.web.uploads.receiving import Receiver, TooLargeError, find_
 
 @dataclass(frozen=True)
 class ImportStatus:
-    """An import, with the address of its run once it exists; `ahead` is the number of imports before it."""
+    """An import. `href` is the address of its run, null until the run exists. `ahead` is the number of imports before
+    this import."""
 
     id: str
     state: str
@@ -110,7 +111,8 @@ def import_listed(
         list[str], Body(embed=True, min_length=1, max_length=JSON_LIMIT, description="The files of one listed entry.")
     ],
 ) -> ImportStatus:
-    """Start an import; `/api/v1/imports/{id}` returns its state. 403 if uploads are off, 404 for any other file."""
+    """Start an import; `/api/v1/imports/{id}` returns its state. 403 if uploads are off, 404 if the files are not a
+    listed entry."""
     if not services.settings.upload_limit_bytes:
         raise HTTPException(403, "This server imports nothing; start it with --upload-limit to allow it.")
     catalog = services.catalog

@@ -139,7 +139,7 @@ def describe_memory(
     at_ns: Annotated[int | None, Query(ge=0, le=_LATEST_NS, description="Moment; the peak by default.")] = None,
     most: Annotated[int, Query(ge=0, le=10_000, description="Most blocks that are listed, the largest first.")] = 100,
 ) -> Response:
-    """Describe the memory of a device. 400 for a device without allocations, 404 if none were recorded."""
+    """Describe the memory of one device, or of all. 400 for a device without allocations, 404 if none were recorded."""
     traces = read_memory(rank)
     chosen = [trace for trace in traces if device is None or trace.device == device]
     if device is not None and not chosen:

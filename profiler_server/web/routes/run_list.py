@@ -57,7 +57,8 @@ class Verdict:
 
 @dataclass(frozen=True)
 class RunLine:
-    """`change` is the change of level, in the history of the run's script, that begins with the run."""
+    """`change` is the lasting change of the step time that begins with this run, in the history of the run's script;
+    None without one."""
 
     run: RunEntry
     verdict: Verdict
@@ -132,7 +133,8 @@ def read_verdicts(
 
 
 def show_verdict(entry: RunEntry, find: Callable[[RunEntry], Panel | None]) -> Verdict:
-    """Return the verdict if `find` has it, else a pending one."""
+    """Return the verdict of a run, pending if `find` returns None. A run that cannot be judged gets the reason as its
+    sentence."""
     if not entry.is_read:
         return Verdict("", "", pending=True)
     try:

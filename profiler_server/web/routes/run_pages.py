@@ -32,7 +32,8 @@ log = logging.getLogger(__name__)
 
 @ROUTER.get("/runs/{path:path}", include_in_schema=False)
 def show_page(path: str, request: Request, services: ServicesOf) -> Response:
-    """Show a page of a run. Raises RunNotFoundError if the path names no run, or the run has no such page."""
+    """Show a page of a run, or an error page if the run has no such page. Raises RunNotFoundError if the path names no
+    run."""
     query = dict(request.query_params)
     run_id, _, slug = path.rpartition("/")
     try:
@@ -113,7 +114,7 @@ def _build_shell(services: Services, run: Run, at: PageAddress, rank: int, page:
 
 
 def choose_steps(rank: RankRun, text: str) -> tuple[StepRange | None, str]:
-    """Return the steps that a query requests, None for all, and the reason if they cannot be shown."""
+    """Return the steps that a query requests, None for all, and the reason if the requested steps cannot be shown."""
     if not text.strip():
         return None, ""
     chosen, there = parse_range(text), find_step_span(rank)
@@ -154,7 +155,7 @@ def _name_ranks(ranks: tuple[int, ...]) -> str:
 
 @dataclass(frozen=True)
 class WindowOrder:
-    """What was written to control.json."""
+    """A detailed window as written to control.json: the first step and the number of steps."""
 
     first: int
     count: int

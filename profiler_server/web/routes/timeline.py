@@ -52,13 +52,15 @@ Ns = Annotated[int, Query(ge=-_MOST_NS, le=_MOST_NS, description="Nanoseconds si
 
 @dataclass(frozen=True)
 class Asked:
-    """The requested timeline of a rank: that of the page's stamp, or of the current tables."""
+    """The requested timeline of a rank: the version with the page's stamp, or without a stamp the version of the
+    current tables."""
 
     rank: RankRun
     stamp: str
 
     def answer(self, question: Callable[[Timeline], T]) -> T:
-        """Return the answer to a question; damaged files are built again. 409 if the run has grown since."""
+        """Return the answer to a question; damaged files are built again. 409 if the run has grown since the page was
+        opened."""
         return find_timelines().ask(self.rank, question, self._open)
 
     def _open(self) -> Timeline:
@@ -79,8 +81,8 @@ TimelineOf = Annotated[Asked, Depends(find_asked)]
 
 @ROUTER.get("/meta", summary="Tracks, levels and the dictionary of a rank's timeline")
 def read_meta(rank: RankOf) -> Response:
-    """Return the metadata. 202 with `building`, a share of 1, while a large timeline is prepared, and once with the
-    reason if that failed."""
+    """Return the metadata. While a large timeline is prepared, 202 with `building`, the finished fraction. If the
+    preparation failed, one request gets the error."""
     if not find_timelines().find_built(rank) and find_timelines().is_large(rank):
         failure = find_timelines().take_failure(rank)
         if failure is not None:
@@ -146,8 +148,8 @@ def read_area(
 
 @ROUTER.get("/critical", summary="The critical path of the recorded steps, piece by piece")
 def read_critical(timeline: TimelineOf) -> Response:
-    """Return the critical path. 202 with `pending`, a sentence, while the path of a large window is computed. Empty if
-    there is none."""
+    """Return the critical path; empty if there is none. 202 with `pending`, a sentence, while the path of a large
+    window is computed."""
     path = find_critical_path.peek(timeline.rank)
     if isinstance(path, NotReady):
         return JSONResponse({"pending": path.reason}, 202, _FRESH)
@@ -200,7 +202,8 @@ def download(
         bool, Query(description="All times on the clock of the first rank; a process per rank.")
     ] = False,
 ) -> Response:
-    """Write the trace to a temporary file, then send it. `X-Left-Out` is what the trace leaves out."""
+    """Write the trace to a temporary file, then send it. The header `X-Left-Out` lists the parts that the trace leaves
+    out."""
     run = services.catalog.open(run_id)
     between = (begin, end) if begin is not None and end is not None else None
     part = Part(ranks, steps, detail, between, workers, one_clock)
@@ -233,7 +236,8 @@ def _name_trace(run: str, ranks: Sequence[int]) -> str:
 
 
 def _send_packed(request: Request, body: bytes, headers: dict[str, str]) -> Response:
-    """Send bytes, compressed with zstd if the client accepts it and is on another machine; locally it only delays."""
+    """Send bytes, compressed with zstd if the client accepts zstd and is on another machine. On this machine
+    compression only delays."""
     if not is_loopback(request.scope) and "zstd" in request.headers.get("accept-encoding", ""):
         packed = pa.Codec("zstd", 1).compress(body, asbytes=True)
         return Response(packed, media_type=MEDIA_TYPE, headers={**headers, "Content-Encoding": "zstd"})

@@ -61,8 +61,8 @@ _DEADLY = f"{MOST_TRIES} servers ended while they imported this; try `profiler-s
 
 @dataclass(frozen=True)
 class Import:
-    """One import. `run_id` exists once it is done, `error` if it failed; `progress_frac` is the share of the files
-    read.
+    """One import. `run_id` is set once the import is done, `error` if it failed or was cancelled. `progress_frac` is
+    the fraction of the files that was read.
 
     `paths` are files below the base directory, which stay in their folder; empty for an upload.
     """
@@ -137,7 +137,7 @@ class Imports:
         return job
 
     def start_below(self, files: Sequence[Path], name: str) -> Import:
-        """Import files below the base directory. Files already being imported are not started again."""
+        """Import files below the base directory. If any of the files is being imported, return that import instead."""
         with self._lock:
             job = self._find_under_way(files)
             if job is None:
@@ -147,7 +147,7 @@ class Imports:
         return job
 
     def list_below(self) -> dict[Path, Import]:
-        """Return the latest import of each file below the base directory that has been imported."""
+        """Return the latest import, in any state, of each file below the base directory."""
         with self._lock:
             return {path: job for job in self._jobs.values() for path in job.paths}
 
@@ -156,7 +156,7 @@ class Imports:
             return self._jobs.get(job_id)
 
     def count_before(self, job: Import) -> int:
-        """Return how many imports are before a waiting one."""
+        """Return the number of imports before a waiting import; 0 for any other import."""
         with self._lock:
             going = [other.id for other in self._jobs.values() if other.is_under_way]
         return going.index(job.id) if job.state == "waiting" and job.id in going else 0
@@ -173,7 +173,8 @@ class Imports:
         return job
 
     def close(self) -> None:
-        """Stop the running import. The next server imports it and the waiting uploads."""
+        """Stop the running import. The next server resumes the uploads among the unfinished imports, but not files
+        below the base directory."""
         with self._lock:
             self._is_closing = True
             pool, running = self._pool, self._running
@@ -286,6 +287,6 @@ def _list_names(folder: Path) -> list[str]:
 
 
 def _name_linked(paths: tuple[Path, ...]) -> str:
-    """Return the file that was reached by a link, empty if none: a link may be new since the files were listed."""
+    """Return an error message if a link leads to a file, else empty. The link may be newer than the list of files."""
     linked = next((path for path in paths if path.resolve() != path), None)
     return f"{linked.name} is reached by a link by now, and links are not followed" if linked else ""

@@ -28,13 +28,13 @@ class TraceOffer:
 
 
 def list_offers(listing: Listing, base_dir: Path, imports: Imports) -> tuple[TraceOffer, ...]:
-    """Return what can be imported, nearest first."""
+    """Return the traces that can be imported, fewest folders below the base directory first, then by path."""
     known = imports.list_below()
     return tuple(_describe(group, base_dir, known) for group in group_traces(listing.traces))
 
 
 def start_offered(files: Sequence[str], listing: Listing, base_dir: Path, imports: Imports) -> Import | None:
-    """Import an offer by its files; None if they are not an offer of the listing, which has no files from elsewhere."""
+    """Start the import of the offer with exactly these files; None if the listing has no such offer."""
     for group in group_traces(listing.traces):
         paths = [trace.path for trace in group]
         if [_place(path, base_dir) for path in paths] == list(files):

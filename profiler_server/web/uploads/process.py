@@ -53,7 +53,7 @@ def check_memory(pid: int, limit_bytes: int) -> None:
 
 
 def read_memory_bytes(pid: int) -> int:
-    """Return the memory of a process that no other shares, in bytes; 0 if unknown."""
+    """Return the unshared memory of a process in bytes; 0 if unknown."""
     try:
         _, resident, shared, *_ = Path(f"/proc/{pid}/statm").read_text("ascii").split()
         return (int(resident) - int(shared)) * os.sysconf("SC_PAGE_SIZE")

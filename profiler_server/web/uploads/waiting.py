@@ -21,7 +21,7 @@ FOLDER_NAME = re.compile("[0-9a-f]{16}")
 ACCEPTED_FILE = "accepted.json"
 _TRIES = "tries"
 _MOST_TRIES = 100
-"""More are not counted."""
+"""Most tries that are counted."""
 
 
 def accept(folder: Path, files: Sequence[Path]) -> None:
@@ -43,7 +43,8 @@ def claim(folder: Path) -> Iterator[bool]:
 
 
 def count_try(folder: Path) -> int:
-    """Record that an import of an upload begins, and return how many imports of it began without an end."""
+    """Count the start of an upload's import, and return the number of starts since the first or the last
+    `forget_tries`."""
     tries = _read_tries(folder / _TRIES) + 1
     replace_text(folder / _TRIES, "." * tries)  # which writes through no link, and into no pipe
     return tries
