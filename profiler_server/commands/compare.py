@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     from profiler_server.analysis.compare.comparison import Comparison, Difference
     from profiler_server.analysis.compare.gate import Verdict
     from profiler_server.analysis.compare.run_times import RunTimes
+    from profiler_server.diagnosis.outcome import Outcome
 
 NAME = "compare"
 EXAMPLE = "profiler-server compare runs/new --against runs/base --gate --max-slowdown 3%"
@@ -103,7 +103,7 @@ def tell_documents(junit: Path | None, markdown: Path | None) -> Iterator[None]:
 def print_pair(a: Run, b: Run, rank: int | None, *, is_quiet: bool) -> dict[str, Any]:
     """Compare two runs and return the comparison as plain data; print it as a table unless `is_quiet`."""
     from profiler_server.analysis.compare.comparison import compare_ranks
-    from profiler_server.diagnosis.outcome import describe_outcome, find_outcome, say_outcome
+    from profiler_server.diagnosis.outcome import find_outcome, say_outcome
 
     found, outcome = compare_ranks(a.rank(rank), b.rank(rank)), find_outcome(a, b)
     if not is_quiet:
@@ -171,14 +171,12 @@ def write_documents(verdict: Verdict, junit: Path | None, markdown: Path | None)
 
 def describe(found: Comparison) -> dict[str, Any]:
     """Return the comparison as plain data, including the judgement of each line."""
-
-    def line(d: Difference) -> dict[str, Any]:
-        return {**dataclasses.asdict(d), "change_ns": d.change_ns, "is_clear": d.is_clear, "is_unsure": d.is_unsure}
+    from profiler_server.report.schema import pick
 
     return {
-        "step": line(found.step),
-        "phases": [line(d) for d in found.phases],
-        "operators": [line(d) for d in found.operators],
+        "step": pick(found.step),
+        "phases": pick(found.phases),
+        "operators": pick(found.operators),
         "operators_measure": found.measure,
         "operators_left_out": found.moved,
         "median_ns": {"a": found.a_median_ns, "b": found.b_median_ns},
@@ -187,6 +185,26 @@ def describe(found: Comparison) -> dict[str, Any]:
         "loop_per_step_ns": {"a": found.a_loop_ns, "b": found.b_loop_ns},
         "cautions": list(found.cautions),
     }
+
+
+def describe_outcome(found: Outcome | None) -> dict[str, Any] | None:
+    """Return the outcome as plain data, times in whole ns; None for none."""
+    from profiler_server.report.schema import spell_out
+
+    if found is None:
+        return None
+    described: dict[str, Any] = {
+        "before_step_ns": found.step.a_ns,
+        "measured_step_ns": found.step.b_ns,
+        "judged_step_ns": found.measured_ns,
+        "taken": found.taken,
+        "is_in_range": found.is_in_range,
+        "error_frac": found.error_frac,
+        "besides": [{"phase": part.name, "change_ns": part.change_ns} for part in found.besides],
+        "evaluation": found.evaluation,
+        "mended": found.mended,
+    }
+    return dict(spell_out(described))
 
 
 def render(found: Comparison) -> str:

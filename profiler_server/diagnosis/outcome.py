@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import pyarrow as pa
 
@@ -47,9 +47,9 @@ class Taken:
 
     rule: str
     title: str
-    predicted_ns: float
-    low_ns: float
-    high_ns: float
+    predicted_step_ns: float
+    predicted_low_ns: float
+    predicted_high_ns: float
     shortens: tuple[str, ...] = ()
 
 
@@ -121,13 +121,13 @@ class Outcome:
     def is_in_range(self) -> bool | None:
         """Whether the measured step lies in the predicted range; None if no single prediction is judged."""
         taken = self.judged
-        return None if taken is None else taken.low_ns <= self.measured_ns <= taken.high_ns
+        return None if taken is None else taken.predicted_low_ns <= self.measured_ns <= taken.predicted_high_ns
 
     @property
     def error_frac(self) -> float | None:
         """Predicted step over measured step, less 1; None if no single prediction is judged."""
         taken = self.judged
-        return None if taken is None or self.measured_ns <= 0 else taken.predicted_ns / self.measured_ns - 1.0
+        return None if taken is None or self.measured_ns <= 0 else taken.predicted_step_ns / self.measured_ns - 1.0
 
 
 def _is_spoken(taken: Taken | None, part: Difference) -> bool:
@@ -294,12 +294,12 @@ def _say_change(part: Difference) -> str:
 
 
 def _say_taken(found: Outcome, taken: Taken) -> str:
-    low, high = format_duration(taken.low_ns), format_duration(taken.high_ns)
-    promised = f"predicted {format_duration(taken.predicted_ns)}, between {low} and {high}"
+    low, high = format_duration(taken.predicted_low_ns), format_duration(taken.predicted_high_ns)
+    promised = f"predicted {format_duration(taken.predicted_step_ns)}, between {low} and {high}"
     error_frac = found.error_frac or 0.0
     measured = format_duration(found.measured_ns) + ("" if found.is_alone else " without what else became shorter")
     if not found.is_in_range:
-        verdict = "faster than the range" if found.measured_ns < taken.low_ns else "slower than the range"
+        verdict = "faster than the range" if found.measured_ns < taken.predicted_low_ns else "slower than the range"
     elif abs(error_frac) > NEAR_FRAC:
         verdict = "inside the range"
     else:
@@ -337,34 +337,3 @@ def _say_evaluation(found: LessEvaluation) -> str:
         f"{verdict} ({_say_error(error_frac)}): evaluation takes {format_duration(found.evaluation_ns)} instead of "
         f"{format_duration(found.evaluation_before_ns)}."
     )
-
-
-def describe_outcome(found: Outcome | None) -> dict[str, object] | None:
-    """Return the outcome as plain data, times in whole ns; None for none."""
-    if found is None:
-        return None
-    return {
-        "before_step_ns": round(found.step.a_ns),
-        "measured_step_ns": round(found.step.b_ns),
-        "judged_step_ns": round(found.measured_ns),
-        "taken": [
-            {
-                "rule": entry.rule,
-                "title": entry.title,
-                "predicted_step_ns": round(entry.predicted_ns),
-                "predicted_low_ns": round(entry.low_ns),
-                "predicted_high_ns": round(entry.high_ns),
-            }
-            for entry in found.taken
-        ],
-        "is_in_range": found.is_in_range,
-        "error_frac": found.error_frac,
-        "besides": [{"phase": part.name, "change_ns": round(part.change_ns)} for part in found.besides],
-        "evaluation": None if found.evaluation is None else _describe_evaluation(found.evaluation),
-        "mended": list(found.mended),
-    }
-
-
-def _describe_evaluation(found: LessEvaluation) -> dict[str, object]:
-    values = asdict(found)
-    return {name: round(value) if name.endswith("_ns") else value for name, value in values.items()}

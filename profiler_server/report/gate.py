@@ -6,7 +6,6 @@ Ant's task, which asks for an order, a time, a host and a date. GitLab and the G
 
 from __future__ import annotations
 
-import dataclasses
 import socket
 from collections.abc import Mapping
 from datetime import datetime, timezone
@@ -16,6 +15,7 @@ from xml.sax.saxutils import escape, quoteattr
 from profiler_server.analysis.compare.gate import Kind, Verdict
 from profiler_server.analysis.compare.run_statistics import ALPHA
 from profiler_server.format import choose_time_unit, clean_name, format_change, format_difference, format_number_of
+from profiler_server.report.schema import pick
 
 EXIT_CODES: dict[Kind, int] = {"same": 0, "faster": 0, "slower": 1, "unknown": 2}
 _WORDS: dict[Kind, str] = {
@@ -59,7 +59,7 @@ def build_undecided(reason: str) -> Verdict:
 
 def describe_verdict(verdict: Verdict) -> dict[str, Any]:
     """Return the verdict as plain data: shares are fractions, times ns, unknown values null."""
-    return {**dataclasses.asdict(verdict), "alpha": ALPHA, "exit_code": EXIT_CODES[verdict.kind]}
+    return {**pick(verdict), "alpha": ALPHA, "exit_code": EXIT_CODES[verdict.kind]}
 
 
 def render_markdown(verdict: Verdict) -> str:

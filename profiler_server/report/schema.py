@@ -1,4 +1,6 @@
-"""The keys of `report --json` for objects that are computed elsewhere: these keys in this order, and no others.
+"""The keys of JSON for objects that are computed elsewhere: these keys in this order, and no others.
+
+`report --json`, `compare --json` and the HTTP API share them.
 
 A new field of such an object is no key until this list names it.
 """
@@ -61,6 +63,18 @@ PARTS: Mapping[str, str] = {
     "Meeting": "number group step call entered",
     "Collective": "name bytes dtype",
     "Death": "rank signal exit_code",
+    # of two runs, or of two lists of runs
+    "Difference": "name a_ns b_ns noise_ns p corrected_p change_ns is_clear is_unsure",
+    "Taken": "rule title predicted_step_ns predicted_low_ns predicted_high_ns",
+    "LessEvaluation": "rule title before_ns predicted_ns measured_ns evaluation_before_ns evaluation_ns",
+    "Verdict": "kind reason base new estimate parts cautions max_slowdown leading pairs main_thread mean_change_ns "
+    "rank compared_ns",
+    "Estimate": "change low high p detectable scatter least most",
+    "PartChange": "name change_ns p",
+    "PairChange": "base new base_ns new_ns change",
+    # of the memory
+    "LiveMemory": "at_ns step allocated_bytes reserved_bytes known_bytes before_bytes count blocks has_addresses",
+    "LiveBlock": "address size_bytes operator born_ns step shape dtype module",
     # of the run
     "LevelChange": "change_frac before_ns after_ns before after chance",
     "Overhead": f"{_COST} training_thread_low_ns_per_step training_thread_high_ns_per_step",

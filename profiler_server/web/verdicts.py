@@ -159,7 +159,7 @@ class Outcomes:
         if taken is None or not found.is_alone:
             self._ledger.forget(run_id)
         elif after.state != "recording" and before.manifest.host == after.manifest.host:
-            times = (taken.predicted_ns, taken.low_ns, taken.high_ns, found.step.b_ns)
+            times = (taken.predicted_step_ns, taken.predicted_low_ns, taken.predicted_high_ns, found.step.b_ns)
             self._ledger.note(LedgerEntry(run_id, earlier, taken.rule, *times))
         return say_outcome(found)
 

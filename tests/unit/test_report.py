@@ -17,7 +17,10 @@ from collector.format.schema import layout, manifest
 from collector.format.schema.errors import RunError
 from collector.format.steps import summarize_phases
 from profiler_server.analysis import change_points
+from profiler_server.analysis.compare import comparison, gate, run_statistics
+from profiler_server.analysis.memory import memory
 from profiler_server.analysis.ranks import ends
+from profiler_server.diagnosis import outcome
 from profiler_server.facts import job, loading, machine, pipeline, ranks, results
 from profiler_server.facts import steps as facts_steps
 from profiler_server.format import format_phase_shares
@@ -42,13 +45,21 @@ def test_report_has_the_keys_that_others_rely_on(name: str, tmp_path: Path) -> N
 
 
 def test_every_key_of_the_schema_is_a_field_of_its_part() -> None:
-    sources = (steps, manifest, change_points, ends, results, machine, pipeline, facts_steps, job, loading, ranks)
+    facts = (ends, results, machine, pipeline, facts_steps, job, loading, ranks)
+    sources = (steps, manifest, change_points, comparison, gate, run_statistics, memory, outcome, *facts)
     found = [part for module in sources for part in vars(module).values() if dataclasses.is_dataclass(part)]
     parts_of = {part.__name__: part for part in found if isinstance(part, type) and part.__name__ in schema.PARTS}
     assert parts_of.keys() == schema.PARTS.keys()
     for name, part in parts_of.items():
         known = {field.name for field in dataclasses.fields(part)} | set(dir(part))
         assert set(schema.PARTS[name].split()) <= known, name
+
+
+def test_no_public_key_is_made_from_the_name_of_a_field() -> None:
+    rooms = ("report", "commands", "web")
+    files = [path for room in rooms for path in (Path(schema.__file__).parents[1] / room).rglob("*.py")]
+    assert files
+    assert [path.name for path in files if "asdict" in path.read_text("utf-8")] == []
 
 
 def test_the_functions_of_a_phase_and_a_stage_are_reported(tmp_path: Path) -> None:

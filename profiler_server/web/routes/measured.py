@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Annotated, Any, Literal
 
 import pyarrow.compute as pc
@@ -22,6 +21,7 @@ from profiler_server.analysis.selection import Selection, choose_workers
 from profiler_server.analysis.what_if.pipelines import judge_run
 from profiler_server.facts.machine import DeviceTimes
 from profiler_server.report.all_ranks import list_verdict
+from profiler_server.report.schema import pick
 from profiler_server.web.answers import BadQueryError, send_json
 from profiler_server.web.parameters import LARGEST_STEP, PageNumber, RankOf, RunId, Workers, select_page
 from profiler_server.web.services import ServicesOf
@@ -40,7 +40,7 @@ def list_queues(rank: RankOf, loader: Loader = None) -> Response:
     for key in queues.list_queues(samples):
         if loader is None or loader == _number(key):
             summary = sum_queues(queues.of_queue(samples, key))[0]
-            rows.append({"loader": _number(key), **dataclasses.asdict(summary), "name": key.name})
+            rows.append({"loader": _number(key), **pick(summary), "name": key.name})
     return send_json({"queues": rows})
 
 
@@ -154,7 +154,7 @@ def describe_memory(
                 "events": len(trace),
                 "peak_bytes": trace.peak_bytes,
                 "peak_reserved_bytes": trace.peak_reserved_bytes,
-                "live": dataclasses.asdict(list_live(trace, row, rank.manifest.windows, most)),
+                "live": pick(list_live(trace, row, rank.manifest.windows, most)),
                 "operators": sum_operators(trace),
             }
         )

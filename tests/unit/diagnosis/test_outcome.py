@@ -11,8 +11,9 @@ import pytest
 
 from collector.format.run import Run, open_run
 from profiler_server.analysis.compare.comparison import compare_ranks
+from profiler_server.commands.compare import describe_outcome
 from profiler_server.diagnosis.judging import diagnose
-from profiler_server.diagnosis.outcome import describe_outcome, find_outcome, judge_outcome, say_outcome
+from profiler_server.diagnosis.outcome import find_outcome, judge_outcome, say_outcome
 from profiler_server.facts.results import Suggestion
 from tests.support.cases import Plant, build_case_run, plan_of
 from tests.support.row_edits import Row, evaluate_in_passes, lay_end_to_end, write_rows
@@ -138,7 +139,7 @@ def test_less_evaluation_is_set_beside_what_was_promised_of_it(tmp_path: Path) -
     assert "for training and evaluation together instead of" in say_outcome(found)[0]
     described = describe_outcome(found)
     assert described is not None
-    assert described["evaluation"]["title"] == found.evaluation.title  # type: ignore[index]
+    assert described["evaluation"]["title"] == found.evaluation.title
 
 
 def test_a_run_that_ended_before_it_could_evaluate_has_not_taken_that_advice(tmp_path: Path) -> None:
