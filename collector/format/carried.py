@@ -9,6 +9,7 @@ import base64
 import binascii
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
@@ -18,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from collector.format.intervals import Ints
+from collector.format.parts import read_columns
 from collector.format.schema.columns import SCHEMA_VERSION
 from collector.format.schema.errors import RunError
 from collector.format.schema.manifest import Loader, RankManifest, decode_manifest, encode_manifest
@@ -46,7 +48,7 @@ MOST_PROCESSES = 4_096
 
 
 class UnreadableError(ValueError):
-    """The included tables are damaged or of another version; the events of the file can still be read."""
+    """The included tables are damaged or of a newer version; the events of the file can still be read."""
 
 
 class Window(Protocol):
@@ -152,8 +154,8 @@ def decode(text: bytes) -> Carried:
         carried = msgspec.json.decode(text, type=Carried)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UnreadableError(str(error)) from None
-    if carried.version != SCHEMA_VERSION or not carried.ranks:
-        raise UnreadableError(f"version {carried.version} is not {SCHEMA_VERSION}")
+    if carried.version > SCHEMA_VERSION or not carried.ranks:
+        raise UnreadableError(f"version {carried.version} is newer than {SCHEMA_VERSION}, or without ranks")
     return carried
 
 
@@ -192,4 +194,4 @@ def _unpack(name: str, text: str) -> pa.Table:
     file = pq.ParquetFile(pa.BufferReader(base64.b64decode(text, validate=True)), pre_buffer=False)
     if file.metadata.num_rows > MOST_ROWS:
         raise ValueError(f"the table {name} has {file.metadata.num_rows} rows")
-    return file.read(use_threads=False).cast(arrow_schema(name))
+    return read_columns(file, Path(name), name, arrow_schema(name))

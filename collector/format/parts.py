@@ -273,7 +273,7 @@ def read_last_rows(rank_folder: Path, table: str, columns: Sequence[str], rows: 
                 first -= 1
                 left -= parquet.metadata.row_group(first).num_rows
             groups = range(first, parquet.num_row_groups)
-            found[:0] = [_read_columns(parquet, path, table, wanted, groups)]
+            found[:0] = [read_columns(parquet, path, table, wanted, groups)]
         if sum(map(len, found)) >= rows:
             break
     return pa.concat_tables(found).slice(max(sum(map(len, found)) - rows, 0)) if found else wanted.empty_table()
@@ -333,16 +333,16 @@ def _opened(path: Path) -> Iterator[pq.ParquetFile]:
 def _read_file(path: Path, table: str, wanted: pa.Schema, where: pc.Expression | None) -> pa.Table:
     with _opened(path) as parquet:
         if where is None and any(name in parquet.schema_arrow.names for name in wanted.names):
-            return _read_columns(parquet, path, table, wanted)
+            return read_columns(parquet, path, table, wanted)
         later = check_schema(parquet.schema_arrow, table, path, wanted.names)
         read = _open_dataset(path, arrow_schema(table))
         return _complete(read(columns=wanted.names, filter=where, use_threads=False), path, wanted, later)
 
 
-def _read_columns(
+def read_columns(
     parquet: pq.ParquetFile, path: Path, table: str, wanted: pa.Schema, groups: range | None = None
 ) -> pa.Table:
-    """Read columns of all rows or of some row groups, in a quarter of a dataset's time."""
+    """Read columns of all rows or of some row groups, in a quarter of a dataset's time. `path` is for messages."""
     later = check_schema(parquet.schema_arrow, table, path, wanted.names)
     there = [name for name in wanted.names if name in parquet.schema_arrow.names]
     groups = range(parquet.num_row_groups) if groups is None else groups

@@ -9,13 +9,15 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from collector.format import stored_files
+from collector.format import carried, stored_files
 from collector.format.phases import PALETTE, PHASE_PLACES, PHASES, Phase
 from collector.format.run import open_run
 from collector.format.schema import layout
 from collector.format.schema.columns import SCHEMA_VERSION, Column
 from collector.format.schema.errors import TableBrokenError
 from collector.format.schema.tables import TABLES
+from collector.traces import import_trace
+from profiler_server.timeline.export import export_timeline
 from profiler_server.timeline.view import view_meta
 from profiler_server.web.frontend import find_frontend
 from tests.support.runs import RunPlan, build_run
@@ -29,7 +31,8 @@ def later(monkeypatch: pytest.MonkeyPatch) -> None:
     steps = TABLES["steps"]
     column = Column("upload_ns", "int64", "ns", "Uploads.", since=LATER)
     monkeypatch.setitem(TABLES, "steps", replace(steps, columns=(*steps.columns, column)))
-    monkeypatch.setattr(stored_files, "SCHEMA_VERSION", LATER)
+    for module in (stored_files, carried):
+        monkeypatch.setattr(module, "SCHEMA_VERSION", LATER)
     for table in TABLES:
         monkeypatch.setitem(stored_files.SCHEMAS, table, stored_files.make_schema(table))
 
@@ -39,11 +42,23 @@ def old_run(tmp_path: Path) -> Path:
     return build_run(tmp_path / "run", RunPlan(steps=3))
 
 
+@pytest.fixture
+def old_export(old_run: Path) -> Path:
+    export_timeline(open_run(old_run), old_run / "export.json.gz")
+    return old_run / "export.json.gz"
+
+
 def test_a_later_phase_takes_no_time_in_an_older_run(old_run: Path, later: None) -> None:
     steps = open_run(old_run).rank(0).table("steps")
     assert steps["upload_ns"].to_pylist() == [0, 0, 0]
     assert steps["upload_ns"].null_count == 0
     assert open_run(old_run).table("steps", columns=("step", "upload_ns")).column_names == ["step", "upload_ns"]
+
+
+def test_the_tables_of_an_older_export_are_used(old_export: Path, tmp_path: Path, later: None) -> None:
+    run = import_trace(old_export, tmp_path / "imported")
+    assert run.manifest.source == "export"
+    assert run.table("steps")["upload_ns"].to_pylist() == [0, 0, 0]
 
 
 def test_a_file_that_lacks_a_phase_of_its_own_version_is_damaged(old_run: Path, later: None) -> None:
