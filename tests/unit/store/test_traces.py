@@ -13,6 +13,7 @@ from collector.format import finding
 from collector.format.finding import JsonFile, scan_base
 from collector.format.schema import layout
 from collector.traces import import_trace
+from collector.traces.reading import FORMATS
 from profiler_server.store.catalog import Catalog
 from profiler_server.store.traces import HEAD_BYTES, TraceFile, TraceFinder, group_traces, recognize_trace
 from tests.support.traces import SAMPLES, build_trace, training_steps, write_trace
@@ -68,6 +69,11 @@ def test_real_traces_are_recognized() -> None:
     if not samples:
         pytest.skip("the samples are not here")
     assert [path.name for path in samples if recognize_trace(describe(path)) is None] == []
+
+
+def test_the_search_looks_for_the_names_of_all_traces_that_are_offered() -> None:
+    offered = [kind for kind in FORMATS if kind.source in ("kineto", "export")]
+    assert {suffix for kind in offered for suffix in kind.suffixes} == {*finding._JSON_SUFFIXES}
 
 
 def test_a_packed_file_is_unpacked_only_as_far_as_its_head(tmp_path: Path) -> None:
