@@ -30,8 +30,8 @@ _INHERITED = object()
 
 
 def bind(log: WordLog) -> tuple[memoryview, int, Callable[[], int], list[int], Callable[[], int], Callable[[], int]]:
-    """Return what a hook keeps in its own cells: words, positions and mask of the log, its thread, the clock and
-    `get_ident`.
+    """Return the parts of a log that a hook keeps in its own cells (words, mask, next position, thread), then the clock
+    and `get_ident`.
 
     A word is then written by `words[following() & mask] = now() + CODE`, if `thread[0] == get_ident()`. Hooks are also
     made during a training, so clock and `get_ident` are bound early: a script may have replaced them in their modules.
@@ -72,8 +72,8 @@ def make_span_hook(
 
 
 def skip_code(code: CodeType) -> None:
-    """Keep Dynamo from tracing a function of Stepscope, also if Dynamo is imported later, as `eval_frame.skip_code` of
-    `torch._dynamo` does."""
+    """Keep Dynamo from tracing a function of Stepscope, even if Dynamo is imported later. The effect is that of
+    `torch._dynamo.eval_frame.skip_code`."""
     eval_frame: Any = sys.modules.get("torch._C._dynamo.eval_frame")  # is there with torch itself
     if hasattr(eval_frame, "skip_code"):  # in C until PyTorch 2.6
         eval_frame.skip_code(code)
@@ -144,8 +144,7 @@ class Undo:
     def patch(self, owner: Any, name: str, replacement: Any) -> None:
         """Set an attribute. Restoring sets the old value, or deletes the attribute if the old value was inherited.
 
-        If other code has patched the attribute since, its value stays; that value calls the replacement, which then
-        passes on.
+        If other code has patched the attribute since, that later patch stays and goes on calling the replacement.
         """
         old = vars(owner).get(name, _INHERITED)
         setattr(owner, name, replacement)

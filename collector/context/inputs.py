@@ -144,7 +144,7 @@ class TrainingInput:
         return item, steps.fetches != seen
 
     def tell(self, source: Source) -> None:
-        """Write to the notes what is known about who makes the items of a watched iterable."""
+        """Write the description of a watched iterable to the notes, with the measured processor share of its items."""
         self._context.add_loader({**source.description, **source.making.describe()})
 
     def read(self, advance: Callable[[], Any]) -> Any:
@@ -215,7 +215,7 @@ def _describe_source(number: int, name: str, iterable: Any) -> dict[str, Any]:
 
 
 class Making:
-    """Sums of clocks around `next()` for the first items. Called on the training thread only."""
+    """Sums of wall, thread and process time in `next()`, over the first items. Called on the training thread only."""
 
     __slots__ = ("_beside_ns", "_cpu_ns", "_has_others", "_wall_ns", "items")
 

@@ -37,7 +37,8 @@ class Signal:
 
     `option` names the Profiler option that switches the signal off, "" for none. `install` patches through
     `context.undo` or through an `Undo` of the signal; `remove` stops recording. If either raises, the signal is
-    switched off.
+    switched off. A signal may have a method `rehearse`, which returns functions that call its hooks alone, to time
+    them.
     """
 
     name: str
@@ -57,9 +58,9 @@ class SignalContext:
     - `occasions` are called likewise, but only for some of the steps if steps are short.
     - `module_watchers` are called with each module that is called during the first steps, inner modules too.
     - `optimizer_watchers` are called with each of the first optimizers, after its first step.
-    - `wait_watchers` are called on the training thread after a backward with a process group, with its ns.
-    - `fetch_gates` are called on the training thread with the iterator of a loader, between the end of a step and the
-      fetch; their exceptions reach the training.
+    - `wait_watchers` are called on the training thread after each backward with a process group, with its duration in ns.
+    - `fetch_gates` are called on the training thread with a loader's iterator, before each fetch; their exceptions reach
+      the training.
     - `in_backward[0]` is above 0 while the training thread is inside the autograd engine.
     """
 

@@ -41,7 +41,7 @@ FIRST_IDLE = 8
 STEPS_PER_LOOK = 16
 """Steps between two reports of the write position to the reader, far fewer than a lap of the log."""
 STEPS_OF_CARE = 64
-"""Number of steps, at the start of a run and after a compilation, at each of which all callbacks are called."""
+"""Number of steps, at the start of a run and after a compilation, after each of which `occasions` are called."""
 SHORT_NS = 50_000_000
 """Duration of STEPS_PER_LOOK steps below which `occasions` are called only once for all of these steps."""
 _BACKWARD = -1
@@ -63,8 +63,8 @@ class StepCounter:
     `has_trained`: a backward or an update was seen, so its thread is the training thread. `fetched`: the loop fetches
     batches, so the start of an update ends no step. `grouped`: several batches were fetched in a row, so updates may
     still end steps. `idle_fetches` counts fetches since the last seen forward; the signal of forwards resets it. Once a
-    step has more backwards than `patience`, `backward_starts` is to be called at each backward. `on_guess` is called
-    with what counts as a step if no update is seen.
+    step has more backwards than `patience`, `backward_starts` is to be called at each backward. If no update is seen,
+    `on_guess` is called with the name of the unit that counts as a step, "batch" or "backward pass".
     """
 
     _log: WordLog
@@ -106,7 +106,7 @@ class StepCounter:
         self._words, self._following, self._mask = self._log.words, self._log.following, self._log.mask
 
     def backward_starts(self) -> None:
-        """Take in the start of a backward, in a step with many backwards or a loop whose updates are not seen."""
+        """Handle the start of a backward, in a step with more backwards than `patience`."""
         if not self.patience:
             self.updated_inside = True
         elif self.fetched or self._explicit:
@@ -120,13 +120,13 @@ class StepCounter:
             self.patience = self._backwards_at_update + PASSES_WITHOUT_UPDATE
 
     def backward_ends(self) -> None:
-        """Take in the end of the outermost backward with updates inside, which count as one update."""
+        """Handle the end of an outermost backward with updates inside, which count as one update."""
         self.updated_inside = False
         self.update_starts(_BACKWARD)
         self.update_ends(_BACKWARD)
 
     def fetch_starts(self, key: int = 0) -> None:
-        """Take in a request for a batch or the start of a loader; end the step if it has updated.
+        """Handle a request for a batch or the start of a loader; end the step if its update has run.
 
         `key` identifies the loader and its epoch; it is 0 if no batch of a loader is fetched.
         """
@@ -157,11 +157,12 @@ class StepCounter:
             self.on_idle()
 
     def fetch_stops(self) -> None:
-        """Take in the end of the iteration, which brought no batch."""
+        """Handle the end of a loader's iteration, which brings no batch."""
         self.fetched = self.grouped = False
 
     def update_starts(self, optimizer: int) -> None:
-        """Take in the start of an update, in a loop without fetches or with groups; end a step whose cycle is complete."""
+        """Handle the start of an optimizer's update. In a loop without fetches, or with grouped batches, end the step
+        if its cycle of optimizers is complete."""
         self._backwards_at_start = self.backwards
         if not self.patience and optimizer != _BACKWARD:
             self.patience, self._cycle_length = PASSES_WITHOUT_UPDATE, 0  # an update that is seen, after all
@@ -175,7 +176,7 @@ class StepCounter:
             self.backwards = backwards
 
     def update_ends(self, optimizer: int) -> None:
-        """Take in the end of an optimizer's step, outside of any backward."""
+        """Handle the end of an optimizer's update outside of any backward."""
         self._updated = self._ever_updated = self.has_trained = True
         if self._explicit:
             return
@@ -195,7 +196,7 @@ class StepCounter:
                 self._end(STEP_ENDED)
 
     def update_in_backward(self) -> None:
-        """Take in an optimizer's step inside a backward; more may follow in the same backward."""
+        """Handle an optimizer's update inside a backward; more may follow in the same backward."""
         self.updated_inside = True
 
     def mark(self) -> int:
@@ -239,7 +240,7 @@ class StepCounter:
         self._count()
 
     def _end_batches(self) -> None:
-        """End a step, in a loop whose updates no hook sees: every batch was a step."""
+        """End a step in a loop whose updates no hook sees. The first call also makes a step of every earlier batch."""
         if not self.ended:
             self.ended = self._batches - 1
             self._log.write(SPLIT_FETCHES, self.ended)

@@ -47,7 +47,8 @@ class Beside:
         self._process = start_sidecar(self._rank_folder, self._events_log.share())
 
     def look_after(self) -> str:
-        """Start the process again if it has ended, such as killed when memory was full; return a warning, or ""."""
+        """Check once a second whether the process has ended, and start it again if it has. Return a warning then, else
+        ""."""
         now = time.monotonic()
         if self._process is None or now - self._looked < _LOOK_S:
             return ""
@@ -90,7 +91,7 @@ class Beside:
         )
 
     def _wait(self) -> str:
-        """Wait for the process to end while it makes progress; return why it is left alone, "" if it is gone."""
+        """Wait for the process while it makes progress. Return "" if it is gone, else the reason why it is left alone."""
         process = self._process
         if process is None:
             return ""
@@ -108,7 +109,7 @@ class Beside:
         return ""
 
     def _measure_work(self) -> float:
-        """Return a number that grows while the process works."""
+        """Return the processor time of the process in seconds; 0 if the process is gone."""
         assert self._process is not None
         try:
             times = psutil.Process(self._process.pid).cpu_times()
@@ -131,8 +132,7 @@ class Beside:
         )
 
     def _replace_killed(self) -> str:
-        """Let a new process finish the work of a killed one; return the reason if the run is incomplete, "" to finish
-        here.
+        """Let a new process finish the work of a killed one. Return the reason if the run is still incomplete, else "".
 
         The system kills when memory is full. If the work were done here, the system might kill the training.
         """

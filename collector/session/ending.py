@@ -55,7 +55,8 @@ def describe_error(error: BaseException | None) -> str:
 
 
 def _leave_out_traceback(message: str) -> str:
-    """Return only the last line of an error message from another process: the lines before are its traceback."""
+    """Return an error message of another process without its traceback: the text before the traceback, and its last
+    line."""
     before, found, traceback = message.partition(_TRACEBACK)
     if not found:
         return message
@@ -64,7 +65,7 @@ def _leave_out_traceback(message: str) -> str:
 
 
 def spell_end(ended_by: str, steps: int) -> str:
-    """Return the note on the end of the run for its readers. Batches of an inference run are not steps."""
+    """Return a sentence on what ended the run, and after how many steps. Batches of an inference run are not steps."""
     when = f"after {format_number_of(steps, 'step')}" if steps else "without a training step"
     if ended_by == UNTOLD:
         return f"The script left before analyse(), {when}: at its last line or by sys.exit()."
@@ -72,7 +73,7 @@ def spell_end(ended_by: str, steps: int) -> str:
 
 
 def count_recorded(rank: RankRun) -> str:
-    """Return the number of recorded training steps in words; of batches, for an inference run."""
+    """Return the number of recorded training steps in words, such as "20 steps"; of batches if there are no steps."""
     steps = rank.count_steps()
     batches = 0 if steps else rank.count_steps("eval")
     if batches:

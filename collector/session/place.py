@@ -46,7 +46,7 @@ FREE_S = 10.0
 
 
 BEGINS_S = 3.0
-"""The recorder of a younger, still empty rank folder may only be starting."""
+"""Age in seconds up to which an empty rank folder may belong to a recorder that is just starting."""
 _NO_RUN_ID = "none"
 """The id that torchrun gives every job without a name."""
 ALONE_S = 2 * FREE_S
@@ -90,7 +90,8 @@ class Place:
 
 
 def find_job() -> tuple[str, int, int]:
-    """Return the job's id, equal in all its attempts ("" without a launcher's id), its `requeues` and `restarts`."""
+    """Return the job's id, its `requeues` and its `restarts`. The id is equal in all attempts of a job; "" without a
+    launcher."""
     named = [os.environ.get("SLURM_JOB_ID", ""), os.environ.get("TORCHELASTIC_RUN_ID", "")]
     if not any(named):
         return "", 0, 0
@@ -105,7 +106,8 @@ def _read_count(name: str) -> int:
 
 
 def find_launch_id() -> str:
-    """Return an id from the environment that the ranks of one launch share and other launches lack."""
+    """Return an id from the environment that the ranks of one launch share and other launches lack; "" without a
+    launcher."""
     names = ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "SLURM_JOB_ID", "MASTER_ADDR", "MASTER_PORT")
     values = [os.environ.get(name, "") for name in names]
     return ":".join(values) if any(values) else ""
@@ -180,7 +182,7 @@ def abandon_place(place: Place) -> None:
 
 
 def _read_run(run_path: Path) -> RunManifest | None:
-    """Return the manifest of the run at this path, None if there is no run."""
+    """Return the manifest of the run at this path; `_UNKNOWN` if it cannot be read, None if there is no run."""
     manifest = _read_manifest(run_path)
     if manifest is None and _has_ranks(run_path):
         # A rank's folder is made only after run.json. Either another rank has just made both, or the run has lost its
@@ -220,7 +222,8 @@ def _can_join(run_path: Path, manifest: RunManifest, launch: Launch) -> bool:
 
 
 def _is_over(rank_folder: Path) -> bool:
-    """Return whether a rank of an earlier launch has ended; false for a rank on another host or just beginning."""
+    """Return whether a rank has ended; false if that is unknown, as for a rank on another host or a rank just
+    beginning."""
     if has_ended(rank_folder):
         return True
     try:
@@ -231,7 +234,8 @@ def _is_over(rank_folder: Path) -> bool:
 
 
 def _has_begun(rank_folder: Path) -> bool:
-    """Return whether another process of this host records here or may be about to, shortly before it holds the lock."""
+    """Return whether another process of this host records here or may be about to, even if it does not hold the lock
+    yet."""
     if has_ended(rank_folder):
         return False
     if _is_unsure(rank_folder):
@@ -244,7 +248,8 @@ def _has_begun(rank_folder: Path) -> bool:
 
 
 def _is_unsure(rank_folder: Path) -> bool:
-    """Return whether a new folder is still empty: its process may be about to record, or may have died at once."""
+    """Return whether a folder younger than `BEGINS_S` has no notes: its process may be about to record, or may have
+    died."""
     try:
         read_notes(rank_folder)
     except (OSError, ValueError):
@@ -262,7 +267,8 @@ def _list_ranks(run_path: Path) -> dict[int, Path]:
 
 
 def _set_aside(run_path: Path, launch: Launch) -> Path | None:
-    """Move an earlier run to `earlier/`; return its new path, None if others moved it. OutputError if it still records."""
+    """Move an earlier run to `earlier/`. Return its new path, None if others moved it. Raise OutputError if it still
+    records."""
     deadline = time.monotonic() + FREE_S
     while any(is_locked(folder) or _has_begun(folder) for folder in _list_ranks(run_path).values()):
         recording = [rank for rank, folder in _list_ranks(run_path).items() if _is_recording(folder)]
@@ -314,23 +320,23 @@ def _find_job(run_path: Path, launch: Launch) -> tuple[Attempt, ...]:
 
 
 def _find_last(run_path: Path, launch: Launch) -> tuple[Attempt, ...]:
-    """Return the attempts of the last job with the launch's job id here, whether or not the launch continues that job."""
+    """Return the attempts of the last job here that has the launch's job id; empty if there is no such job."""
     jobs = [job for job in list_jobs_of_place(run_path) if job[0].manifest.job_id == launch.job]
     return jobs[-1] if jobs else ()
 
 
 def _continues(launch: Launch, last: RunManifest) -> bool:
-    """Return whether a launch is the next attempt after the last run.
+    """Return whether a launch is a later attempt of the last run's job.
 
-    A launcher's counts are the same for all scripts that it starts at once: a script in a requeued batch may train many
-    times.
+    Equal counts of requeues and restarts mean the same attempt: a script may train many times in one attempt.
     """
     is_of_job = bool(launch.job) and last.job_id == launch.job
     return is_of_job and (last.requeues, last.restarts) < (launch.requeues, launch.restarts)
 
 
 def _count_attempt(run_path: Path, launch: Launch) -> int:
-    """Return a launch's attempt number in its job, including attempts without a run here if launchers count them."""
+    """Return a launch's attempt number in its job, from 1. Attempts that left no run here are included if the launcher
+    counts them."""
     last = _find_last(run_path, launch)
     started = launch.requeues + launch.restarts
     if not last:

@@ -124,7 +124,8 @@ class Profiler:
             self.start()
 
     def start(self) -> None:
-        """Begin recording, or go on after stop(). Raises SessionError if recording is on, or if the run was analysed."""
+        """Begin recording, or go on after stop(). Raises SessionError if recording is on or paused, or if the run was
+        analysed."""
         if self._is_elsewhere():
             return
         if self._state == "analysed":
@@ -141,7 +142,7 @@ class Profiler:
             self._guard(self._recording.resume)
 
     def stop(self) -> None:
-        """End recording until the next start(). Raises SessionError if recording was not started."""
+        """End recording until the next start(). Raises SessionError if recording is neither on nor paused."""
         if self._is_elsewhere():
             return
         if self._state not in ("recording", "paused"):
@@ -201,7 +202,8 @@ class Profiler:
         self._guard(self._tell_result)
 
     def _forget(self) -> None:
-        """Drop all our references to this Profiler, so that only its maker holds it: a sweep makes hundreds."""
+        """Drop all our references to this Profiler, so that only the script holds it: a sweep makes hundreds of
+        Profilers."""
         global _live
         atexit.unregister(self._finish_at_exit)
         if self._finalizer is not None:
@@ -219,7 +221,7 @@ class Profiler:
             self._trace_path = write_trace(self._open_run(), self._recording.place.rank, self._trace_path)
 
     def _tell_result(self) -> None:
-        """Print on stderr the run's path and the command to view it; from one rank only."""
+        """Print the run's path, its upload and its verdict on stderr. Only rank 0 prints the path and the verdict."""
         is_first = self._recording is not None and self._recording.place.rank == 0
         if is_first:
             self._tell_where(count_recorded(self._open_run().rank(0)))
@@ -235,7 +237,8 @@ class Profiler:
         self._tell_losses()
 
     def _tell_verdict(self) -> None:
-        """Print a run's bottleneck, the change to make, and the expected gain; from the rank that prints the path."""
+        """Print the run's bottleneck, the change to make, and the expected gain; nothing for a run that was ended
+        early."""
         assert self._recording is not None
         if self._recording.ended_by or self.options.level == "important":
             return  # whoever ended it does not wait, and has another trouble
@@ -362,7 +365,8 @@ def say(text: str) -> None:
 
 
 def active_profiler() -> Profiler | None:
-    """Return this process's Profiler that is not analysed yet, such as one whose variable a notebook cell lost."""
+    """Return this process's Profiler that is not analysed yet, such as a Profiler whose variable a notebook cell lost;
+    None if there is none."""
     return _live if _live is not None and _live._is_live() else None
 
 

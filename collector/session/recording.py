@@ -74,14 +74,14 @@ class Recording:
         self._install_signals()
 
     def resume(self) -> None:
-        """Record from here on, on the calling thread unless another thread has trained before."""
+        """Record from here on, on the thread that has trained before; at first, on the thread that made this recording."""
         self.log.thread[0] = self._trained_on
         self.log.write(RESUME, time.perf_counter_ns())
         self.log.mark_head(self.context.steps.ended)
         self._tell_signals("resume")
 
     def pause(self) -> None:
-        """Record nothing from here on; a step whose update has run is complete."""
+        """Stop recording until `resume`. The current step is ended if its update has run."""
         if self.log.thread[0] == _NO_THREAD:
             return
         self.context.steps.finish()
@@ -224,7 +224,7 @@ class Recording:
             self._signals.append(signal)
 
     def _tell_signals(self, change: str) -> None:
-        """Call `pause` or `resume` of every signal that has it: signals that record between events."""
+        """Call the method `change` ("pause", "resume" or "settle") of every signal that has it."""
         for signal in self._signals:
             with self.context.shielded(signal.name):
                 getattr(signal, change, lambda: None)()

@@ -1,9 +1,9 @@
 """Measure the cost of the hooks on the training thread, during the training itself.
 
 Now and then, between two steps, one hook is called around nothing and timed. A hook in a real step runs after the
-model's work, not after ours, so other data is put into the caches before. The amount was chosen so that the result
-agrees with interleaved blocks with and without a recording (benchmarks/light_mode.py). Detailed windows are not
-included: their cost is timed separately.
+model's work, so the caches are first filled with other data. The amount of data was chosen so that the result agrees
+with interleaved blocks with and without a recording (benchmarks/light_mode.py). Detailed windows are not included:
+their cost is timed separately.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from collector.ring.words import CODE_SHIFT, WordLog
 _SCRATCH_WORDS = 1 << 12
 FILLER_BYTES = 1 << 20
 FIRST_STEP = 12
-"""Earlier steps are slower than others, and so are the hooks in them."""
+"""First step after which a hook is timed; earlier steps are slower, and so are their hooks."""
 EARLY_CALLS = 60
 EARLY_NS, LATER_NS = 5_000_000, 100_000_000
 """The least time between two calls, for the first calls and for later ones: the training must not feel them."""
 LATER_STEPS = 16
 LEAST_CALLS = 2
-"""With fewer calls a hook gets no figure."""
+"""Least calls of every hook before any figure is given."""
 MOST_CALLS = 1000
 """The number of last calls of each hook that are kept."""
 

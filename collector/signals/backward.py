@@ -36,7 +36,6 @@ class BackwardSignal(Signal):
         context.undo.patch(torch.autograd, "_engine_run_backward", hook)
 
     def rehearse(self, context: SignalContext) -> dict[str, Callable[[], object]]:
-        """Return functions that call the hooks alone, to time them without install."""
         self._context = context
         hook = _make_engine_hook(self._context, do_nothing)
         return {"backward": lambda: hook(None)}
@@ -88,7 +87,7 @@ def _make_engine_hook(context: SignalContext, original: Any) -> Any:
 
 
 class _EndWatch:
-    """A watch on one backward. `computed` is the time at which its last gradient was ready, 0 until then."""
+    """A watch on one backward. `computed` is the time in ns at which the last gradient was computed; 0 until then."""
 
     __slots__ = ("_handle", "_queue", "computed")
 
@@ -105,13 +104,14 @@ class _EndWatch:
         self.computed = perf_counter_ns()
 
     def close(self) -> bool:
-        """Remove the hook, since the graph may be kept; return whether the end of the computing was seen."""
+        """Remove the hook from the graph, which may be used again. Return whether all gradients were computed."""
         self._handle.remove()
         return self.computed > 0
 
 
 def _make_end_watch() -> Callable[[tuple[Any, ...]], _EndWatch | None]:
-    """Return a function from the arguments of a backward to its watch. A call costs about 3 µs."""
+    """Return a function that begins to watch a backward, given its arguments, in about 3 µs. It returns None for a
+    compiled backward and for roots without a graph."""
     queue = torch.autograd.Variable._execution_engine.queue_callback
 
     def watch_end(args: tuple[Any, ...]) -> _EndWatch | None:
@@ -133,7 +133,7 @@ class _NoWorld:
 
 
 def _find_world() -> Any:
-    """Return the object that holds the default process group, None while there is no group."""
+    """Return an object whose `_default_pg` is the default process group; `_default_pg` is None while there is no group."""
     return torch.distributed.distributed_c10d._world if torch.distributed.is_available() else _NoWorld
 
 

@@ -32,9 +32,9 @@ from collector.ring.codes import (
 from collector.ring.packing import pack_call
 
 READING_SHARE = 0.002
-"""Largest share of the time of backwards that reading DDP's records may take."""
+"""Largest fraction of the backward time that may be spent on reading DDP's records."""
 TRIALS = 5
-"""Number of readings before their cost is judged."""
+"""Number of first backwards that are all read, to find the cost of a reading."""
 _DEFAULT_RATE = 100
 _MOST_KINDS = 1000
 _MOST_WAITS = 512
@@ -84,18 +84,19 @@ class CommunicationSignal(Signal):
 
 
 class _Calls:
-    """The writer of collective calls. An error here ends the description of calls, not their timing."""
+    """A writer of collective calls to the log. After an error, calls are still timed but no longer listed."""
 
     def __init__(self, context: SignalContext) -> None:
         self._context = context
         self._kinds: dict[tuple[str, str, Any], int] = {}
         self._serial = 0
         self.waited_for: dict[int, int] = {}
-        """Serial numbers of calls, by the id of the Work objects that may be waited for."""
+        """Serial number of each asynchronous call, by the `id` of the call's Work object."""
         self._is_on = True
 
     def make_describer(self, name: str, place: int) -> _Describe:
-        """Return a function of the arguments and the result of a method, to be called after the method."""
+        """Return a function that writes a call of the method `name`, given the call's arguments and result. `place` is
+        the index of the argument that holds the sent tensors; 0 if nothing is sent."""
 
         def describe(args: tuple[Any, ...], result: Any) -> None:
             if not self._is_on:
@@ -144,7 +145,8 @@ class _Calls:
 
 
 def _describe_group(group: Any) -> dict[str, Any]:
-    """Return the purpose of a group, and its ranks if they are few and not the whole job."""
+    """Return the label and the ranks of a group. `ranks` is empty if the group is the whole job or has more than 256
+    ranks."""
     told: dict[str, Any] = {"label": str(getattr(group, "group_desc", ""))[:_LONGEST_LABEL]}
     try:
         ranks = torch.distributed.get_process_group_ranks(group)
@@ -159,7 +161,7 @@ def _describe_group(group: Any) -> dict[str, Any]:
 
 
 def _measure(sent: Any) -> tuple[int, Any]:
-    """Return the bytes and the element type of a tensor or of nested lists of tensors."""
+    """Return the bytes of a tensor, or of all tensors in nested lists, and the dtype of the last tensor."""
     size, dtype = 0, None
     pending = [sent]
     for item in pending:
@@ -172,7 +174,7 @@ def _measure(sent: Any) -> tuple[int, Any]:
 
 
 class _Reductions:
-    """A reader of the records of the DDP modules that were called in the first steps."""
+    """A reader of DDP's own records of reductions, for modules on the CPU that were called in the first steps."""
 
     def __init__(self, context: SignalContext, calls: _Calls) -> None:
         from torch.nn.parallel import DistributedDataParallel
@@ -196,8 +198,8 @@ class _Reductions:
     def read(self, backward_ns: int) -> None:
         """Write the duration of the reduction in the last backward, if a reading is due.
 
-        The interval between readings is a power of two, so that ranks with different intervals still share some
-        backwards.
+        The interval between readings is a power of two, so that ranks with different intervals read some backwards in
+        common.
         """
         self._count += 1
         if self._count % self._pace.choose_every(backward_ns):
@@ -227,7 +229,7 @@ class _Reductions:
 
 
 class ReadingPace:
-    """The interval between readings, set by the cheapest reading: a busy machine may interrupt a single reading."""
+    """The interval between readings, computed from the cheapest reading, because a busy machine may slow down others."""
 
     def __init__(self) -> None:
         self._readings = 0
@@ -250,7 +252,8 @@ class _Reduction(NamedTuple):
 
 
 def _read_reduction(module: Any, backward_ns: int) -> _Reduction | None:
-    """Return DDP's record of the reduction, from the first all-reduce to the end of the last; None if there is none."""
+    """Return DDP's record of the last backward's reduction, from the first all-reduce to the end of the last; None if
+    the backward reduced nothing."""
     module.logger.set_runtime_stats_and_log()  # by itself, DDP does so when the next forward begins
     records = module._get_ddp_logging_data()
     age_ns = time.time_ns() - records.get("backward_comm_time_end", 0)
@@ -274,7 +277,8 @@ def _restore_rate(module: Any) -> None:
 
 
 def _make_wait_hook(context: SignalContext, original: Any, waited_for: dict[int, int]) -> Any:
-    """Return a hook like `_make_hook` that first writes the awaited call, so that the log has an endless wait."""
+    """Return a hook for `Work.wait`. It logs the awaited call before the wait, so that the log names the call even if
+    the wait never ends."""
     log = context.log
     words, mask, following, thread, now, get_ident = bind(log)
 

@@ -23,15 +23,13 @@ from collector.ring.packing import pack_device_phase
 
 EVERY = 10
 _MOST_WAITING = 64
-"""Most steps whose events have not passed; the oldest of further steps are dropped."""
+"""Most measured steps that wait for their events; of more steps, the oldest is dropped."""
 _MOST_MARKS = 512
 # What ends with an event.
 FORWARD, BACKWARD, OPTIMIZER, TAIL = (PHASE_PLACES[name] for name in ("forward", "backward", "optimizer", "tail"))
 
 
 class DeviceSignal(Signal):
-    """The signal of device times. `make_event` makes an event that records time."""
-
     name = "device_time"
 
     def __init__(self) -> None:

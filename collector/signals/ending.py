@@ -24,9 +24,9 @@ from collector.context.signals import Signal, SignalContext
 from collector.edge import log_failure, unseen
 
 PATIENCE_S = 1.0
-"""Longest wait, in seconds."""
+"""Longest wait for gloo's threads, and for a training daemon thread, in seconds."""
 PARKED_S = 5.0
-"""Seconds for which a training daemon thread is held while the interpreter ends; then it releases its locks."""
+"""Seconds for which a training thread sleeps while the interpreter ends."""
 UNNAMED_S = 0.05
 """Wait in seconds if gloo's threads cannot be found by name: before PyTorch 2.10, or outside of Linux."""
 _LOOK_S = 0.001
@@ -61,7 +61,8 @@ class EndingSignal(Signal):
 
 
 def wait_for_gloo() -> None:
-    """Wait until gloo's threads are idle, without the interpreter lock, so that a thread waiting for the lock gets it."""
+    """Wait up to `PATIENCE_S` until gloo's threads are idle. The wait releases the interpreter lock, which a gloo
+    thread may need."""
     if not _has_gloo():
         return
     deadline = time.monotonic() + PATIENCE_S
@@ -83,7 +84,7 @@ def _has_gloo() -> bool:
 
 
 def _look_at_gloo() -> dict[str, tuple[str, str]]:
-    """Return the state of each gloo thread, and its counts of processor time and schedulings."""
+    """Return the state and the scheduling counts of each gloo thread, by thread id; empty outside of Linux."""
     try:
         tasks = os.listdir(_TASKS)
     except OSError:
@@ -93,7 +94,7 @@ def _look_at_gloo() -> dict[str, tuple[str, str]]:
 
 
 def _look_at_task(task: str) -> tuple[str, str] | None:
-    """Return the state and counts of one thread; None if it is no gloo thread, or has ended."""
+    """Return the state and the scheduling counts of one thread; None if it is no gloo thread, or has ended."""
     try:
         if _read_task(task, "comm").strip() != _GLOO:
             return None
@@ -115,9 +116,9 @@ def _is_daemon(ident: int) -> bool:
 
 
 def park_daemons() -> None:
-    """Hold training daemon threads where they begin a backward or an update, and wait for the first of them.
+    """Put other threads to sleep where they begin a backward or an update, and wait until the first of them sleeps.
 
-    Used only at the end of the interpreter, which ends such threads anyway: a thread asleep in Python is ended cleanly.
+    Used only while the interpreter ends, which ends daemon threads: a thread that sleeps in Python ends cleanly.
     """
     parked = threading.Event()
     main = threading.get_ident()

@@ -24,12 +24,12 @@ READ_AFTER = (1, 20, 200)
 CHUNK = 1 << 14
 """Numbers in a chunk, few enough for PyTorch to compute on the calling thread alone."""
 MOST_CHUNKS = 20
-"""Most chunks of parameters, of gradients and of optimizer states: a million numbers in all."""
+"""Most chunks that are copied of parameters, of gradients and of optimizer states: a million numbers in all."""
 _REPEATS = 3
 _SUBNORMAL_FRAC = 0.001
 """Least share of subnormal numbers that is worth timing."""
 ROWS = 256
-"""Rows of the matrix that a weight is multiplied with, since the run's own number is unknown between two steps."""
+"""Rows of the matrix that a weight is multiplied with; the batch size of the run is unknown between two steps."""
 _MOST_SIDE, _MOST_SHAPES = 2048, 2
 _EXPONENT, _MANTISSA = 0x7F800000, 0x007FFFFF
 
@@ -113,8 +113,8 @@ def list_devices() -> list[dict[str, Any]]:
 
 
 class ArithmeticSignal(Signal):
-    """The cost of arithmetic on the processor for this model (with the probe): subnormal numbers, products without
-    bfloat16.
+    """The signal of arithmetic on the processor, part of the probe: the cost of subnormal numbers and of products
+    without bfloat16.
 
     The cost is measured once, between two steps, on copies of some of the model's numbers. Flushing subnormals to zero
     is a setting of a thread, so it is tried in a thread that ends at once: the training's arithmetic never changes.
@@ -156,7 +156,8 @@ class ArithmeticSignal(Signal):
 
 
 def sort_numbers(optimizers: Iterable[Any]) -> dict[str, list[torch.Tensor]]:
-    """Return the processor tensors of the training: parameters, gradients, optimizer states."""
+    """Return the parameters, gradients and states of the optimizers. Only contiguous float32 tensors on the processor
+    are included."""
     groups: dict[str, list[torch.Tensor]] = {"parameters": [], "gradients": [], "states": []}
     for optimizer in optimizers:
         for parameter in itertools.chain.from_iterable(group["params"] for group in optimizer.param_groups):
@@ -188,8 +189,11 @@ def _is_usable(value: Any) -> bool:
 
 
 def measure_subnormals(tensors: list[torch.Tensor]) -> dict[str, int]:
-    """Count the subnormal numbers in some of the tensors, and time one multiplication with and without flushing to
-    zero. The times are 0 if there are hardly any subnormals."""
+    """Count subnormal numbers in samples of the tensors, and time a multiplication of the samples with and without
+    flushing to zero.
+
+    Both times are 0 if less than 0.1 % of the numbers are subnormal, or if the processor cannot flush.
+    """
     chunks = list(_copy_chunks(tensors))
     looked, subnormal = sum(chunk.numel() for chunk in chunks), sum(map(count_subnormals, chunks))
     times = (0, 0)
@@ -215,7 +219,8 @@ def _copy_chunks(tensors: list[torch.Tensor]) -> Iterator[torch.Tensor]:
 
 
 def _run_apart(action: Callable[[], tuple[int, int] | None]) -> tuple[int, int] | None:
-    """Run an action in a new thread, whose processor settings end with it, and return its result."""
+    """Return the result of an action run in a new thread, so that its processor settings end with the thread; None if
+    it raises."""
     found: list[tuple[int, int] | None] = []
     thread = threading.Thread(target=lambda: found.append(action()), name="stepscope-probe", daemon=True)
     thread.start()
@@ -224,7 +229,8 @@ def _run_apart(action: Callable[[], tuple[int, int] | None]) -> tuple[int, int] 
 
 
 def _time_flushing(chunks: list[torch.Tensor]) -> tuple[int, int] | None:
-    """Return the time to multiply all chunks, with the training's setting and with subnormals flushed to zero."""
+    """Return two times in ns to multiply all chunks: with the training's setting, and with subnormals flushed to zero.
+    None if the processor cannot flush."""
     made = torch.empty(CHUNK, dtype=torch.float32, device="cpu")
 
     def multiply() -> None:
@@ -251,9 +257,10 @@ def find_bfloat16() -> str:
 
 
 def measure_products(parameters: list[torch.Tensor]) -> dict[str, Any] | None:
-    """Time products with the model's largest matrices in float32 and in bfloat16, conversions included.
+    """Time products with matrices of the two shapes that hold the most parameters, in float32 and in bfloat16,
+    conversions included.
 
-    None if the model has no such matrix, or the processor has no such instructions.
+    None if the model has no matrix, or if the processor has no instructions for bfloat16.
     """
     matrices = [tensor for tensor in parameters if tensor.dim() == 2]
     instructions = find_bfloat16() if matrices else ""

@@ -84,13 +84,12 @@ class ForwardSignal(Signal):
         ]
 
     def _discover_again(self) -> None:
-        """Search for module classes that were not called at the start of the training, such as another model's."""
+        """Search for outermost modules whose first call comes late, such as a second model."""
         if not self._handles and not self._context.steps.has_compiled:
             self._calls = CALLS_OF_DISCOVERY - CALLS_OF_REDISCOVERY
             self._begin_discovery()
 
     def rehearse(self, context: SignalContext) -> dict[str, Callable[[], object]]:
-        """Return functions that call the hooks alone, to time them without install."""
         self._context = context
         hook = self._wrap_call(do_nothing)
         return {"forward": lambda: hook(None)}
@@ -138,7 +137,8 @@ class ForwardSignal(Signal):
         return before, after
 
     def _is_root(self, kind: type) -> bool:
-        """Count a call of an outermost module; return False for a class whose calls are no forward."""
+        """Count a call of an outermost module. Return False for losses and compiled modules, whose calls are not
+        counted."""
         try:
             # The loss belongs to the forward by definition, as the time between forward and backward.
             if str(kind.__module__).startswith("torch.nn.modules.loss") or issubclass(kind, find_compiled_kind()):

@@ -38,7 +38,7 @@ class GarbageSignal(Signal):
 class ThreadsSignal(Signal):
     """The signal of other Python threads, which share the interpreter with the training thread.
 
-    Only their ids are noted, after some steps; the sidecar measures their processor time.
+    Only ids and names of threads are noted, after some steps. The sidecar measures the processor time of these threads.
     """
 
     name = "threads"
@@ -83,7 +83,8 @@ class StacksSignal(Signal):
         self._context.stack_reader = 0
 
     def _look_again(self, step: int) -> None:
-        """Offer this thread again if another thread trains now, or another process reads the stacks."""
+        """Post the calling thread again if another thread trains now, or another process reads stacks; at most once a
+        second."""
         now = time.perf_counter_ns()
         if now >= self._next_ns:
             self._next_ns = now + _LOOK_NS

@@ -1,7 +1,7 @@
 """Library calls that hold the training thread: time in logging is summed, and saving a checkpoint becomes a range.
 
-Of nested calls only the outermost counts, the call that the script made. Calls on other threads hold nothing up and are
-ignored. None of the libraries is imported for this.
+Of nested calls only the outermost is recorded. Calls on other threads do not hold the training and are ignored. No
+library is imported for this.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ _SAVES = (
 
 
 class LibraryCalls(Signal):
-    """Base class of signals that wrap the functions of `table`. `measure` returns the context for each outermost call."""
+    """Base class of signals that wrap the functions of `table`. Each outermost call runs inside the context that
+    `measure` returns."""
 
     table: tuple[tuple[str, tuple[str, ...], str], ...]
 
@@ -95,7 +96,7 @@ class LibraryCalls(Signal):
 
 
 class LoggingSums:
-    """The time spent in one library: a context entered for each call, at some 0.5 µs per call."""
+    """The number and the time of calls into one library. The object is a context that each call enters, at some 0.5 µs."""
 
     __slots__ = ("_began", "calls", "longest_ns", "total_ns")
 
@@ -117,7 +118,7 @@ class LoggingSums:
 
 
 class LoggingSignal(LibraryCalls):
-    """The signal of time that logging holds the training thread. The sums are a fact of the run, saved now and then."""
+    """The signal of time in logging calls on the training thread. The sums are a fact of the run, saved now and then."""
 
     name = "logging_calls"
     table = _LOGS

@@ -55,7 +55,6 @@ class LoaderSignal(Signal):
         context.undo.patch(DataLoader, "__iter__", hook)
 
     def rehearse(self, context: SignalContext) -> dict[str, Callable[[], object]]:
-        """Return functions that call the hooks alone, to time them without install."""
         self._context = context
         self._reads[0] = True
         batch = [torch.zeros(2), torch.zeros(2)]
@@ -161,7 +160,8 @@ class _StandIn:
 
 
 def _read_queues(iterator: Any) -> int:
-    """Return the counts of ready, out-of-order and outstanding batches, packed into one word."""
+    """Return whether the next batch is ready, and the counts of waiting, outstanding, ready and pinned batches, packed
+    into one word."""
     ready: int = iterator._worker_result_queue.qsize()
     pinned: int = iterator._data_queue.qsize() if iterator._pin_memory else 0
     tasks: dict[int, Any] = iterator._task_info
@@ -182,7 +182,8 @@ def _read_queues(iterator: Any) -> int:
 
 
 def _number_batch(iterator: Any) -> int:
-    """Return the workers' number of the batch just fetched, so that the batch can be matched with their rows.
+    """Return the number of the batch just fetched, as it is in the rows of the workers; 0 if the iterator has no such
+    number.
 
     The count of yielded batches may differ: a worker without further samples leaves gaps, and `in_order=False`
     reorders.
@@ -231,7 +232,7 @@ def _count_batches(loader: Any) -> int | None:
 
 
 def _read_integer(value: Any) -> int | None:
-    """Return an integer of any type, such as NumPy's; None if `value` is no integer, as a batch sampler's size may be."""
+    """Return a value of any integer type, such as NumPy's, as an int; None for other values."""
     try:
         return operator.index(value)
     except TypeError:

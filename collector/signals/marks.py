@@ -52,7 +52,7 @@ class MarksSignal(Signal):
 
 @dataclass
 class _Mark:
-    """A range that is open on the device. `allocations` counts the memory requests before it."""
+    """A range that is open on the device. `allocations` is the device's count of memory requests before the range."""
 
     device: int
     stream: Any

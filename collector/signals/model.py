@@ -1,4 +1,4 @@
-"""The model, as its modules appear in the first steps: how it is distributed, and gradients that are never used."""
+"""The model, found through modules called in the first steps: how it is distributed, and gradients that are never used."""
 
 from __future__ import annotations
 
@@ -89,7 +89,8 @@ class UnusedGradientsSignal(Signal):
     """The signal of gradients that the backward computes but no optimizer uses.
 
     Gradients are searched once, between two steps, after each regular optimizer has stepped. An optimizer clears only
-    the gradients of its own parameters, so others are still there, unless the training clears those of the whole model.
+    the gradients of its own parameters. So unused gradients are still there, unless the training clears the whole
+    model.
     """
 
     name = "unused_gradients"
@@ -126,11 +127,11 @@ class UnusedGradientsSignal(Signal):
 
 
 def find_unused(parameters: Iterable[Any], optimizers: Iterable[Any]) -> dict[str, int] | None:
-    """Count the parameter elements that get gradients but are in no optimizer, the tensors that hold them, and the
-    elements that are in one.
+    """Count the parameter elements whose gradients no optimizer uses, the tensors of these elements, and the elements
+    in optimizers.
 
-    None if every gradient is used, or if the optimizers may hold copies of parameters: no parameter of an unused one's
-    dtype is in them.
+    None if every gradient is used. Also None if an unused parameter has a dtype that no updated parameter has, because
+    the optimizers may then hold copies of parameters.
     """
     groups = [group for optimizer in optimizers for group in optimizer.param_groups]
     updated = {id(parameter) for group in groups for parameter in group["params"]}

@@ -47,7 +47,6 @@ class OptimizerSignal(Signal):
         context.undo.patch(torch.amp.GradScaler, "step", scaler_step)
 
     def rehearse(self, context: SignalContext) -> dict[str, Callable[[], object]]:
-        """Return functions that call the hooks alone, to time them without install."""
         self._context = context
         before, after = self._make_step_hooks(self._context)
         zero_grad = _make_zero_hook(self._context, do_nothing)
@@ -145,7 +144,8 @@ def _count_dtypes(tensors: list[Any]) -> dict[str, int]:
 
 
 def _make_closure_wrapper(context: SignalContext) -> Callable[[Any, Any], Any]:
-    """Return a function that wraps the closure in the arguments of `step`: its time is the loop's, not the update's."""
+    """Return a function that wraps the closure in the arguments of `step`, to keep the closure's time out of the
+    update. It returns None if there is no closure."""
 
     def time_closure(closure: Any) -> Any:
         return make_span_hook(context.log, closure, CLOSURE_START, CLOSURE_END)

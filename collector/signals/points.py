@@ -19,7 +19,7 @@ from collector.ring.codes import BACKWARD_POINT, FORWARD_POINT
 
 STEPS_TO_FIND = 3
 MOST_PARAMETERS = 64
-"""Most gradients that are watched for BP_POINT."""
+"""Most modules that are watched for BP_POINT, and most parameters watched in a module that has none of its own."""
 
 MOST_NAMES = 5_000
 """Most class and module names kept, to suggest names close to a name that matches nothing."""

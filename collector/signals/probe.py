@@ -24,7 +24,7 @@ from collector.ring.words import WordLog
 WANTED_STEPS = 24
 MOST_ROUNDS = 6
 MOST_WAIT_NS = 2_000_000_000
-"""Longest time for which all rounds together hold the training back, except for the last look."""
+"""Longest time, summed over all rounds, for which the training waits for batches; the last poll may exceed it."""
 POLL_S = 0.002
 STEPS_BETWEEN, ROUNDS_BETWEEN = 20, 3
 """Least steps between two rounds: an absolute number, and a multiple of the steps of the round."""
@@ -45,14 +45,14 @@ INTERRUPTED = "Something else came into every round: the end of an epoch, anothe
 
 @dataclass(frozen=True)
 class Supply:
-    """The batches requested from an iterator with workers, and those of them not made yet."""
+    """The number of batches requested from an iterator with workers, and how many of these batches are not made yet."""
 
     asked: int
     missing: int
 
 
 def look_at(iterator: Any) -> Supply:
-    """Return the counters of the iterator. Raise AttributeError or NotImplementedError if it has none."""
+    """Return the supply of an iterator. Raise AttributeError or NotImplementedError if the iterator has no counters."""
     pinned = iterator._data_queue.qsize() if iterator._pin_memory else 0
     missing = iterator._tasks_outstanding - iterator._worker_result_queue.qsize() - pinned
     return Supply(len(iterator._task_info), max(missing, 0))
@@ -60,8 +60,8 @@ def look_at(iterator: Any) -> Supply:
 
 @dataclass(frozen=True)
 class Process:
-    """Functions about the process: wait for its device, find another profiler, return a reason against holding ("" for
-    none)."""
+    """Functions on the process: wait for the device, return whether another profiler runs, return the reason why the
+    training must not be held back ("" for none)."""
 
     synchronize: Callable[[], None] = lambda: None
     is_busy: Callable[[], bool] = lambda: False
@@ -70,7 +70,8 @@ class Process:
 
 @dataclass
 class Round:
-    """One round: `ready` batches were there at `began_ns`, before step `first_step`; `fetched` of them were taken."""
+    """One round. At `began_ns`, before step `first_step`, `ready` batches were requested; `fetched` counts the fetches
+    since."""
 
     first_step: int
     iterator: int
@@ -89,7 +90,7 @@ class Round:
 
 
 class Prober:
-    """The control of the probe. `before_fetch` is called on the training thread between the end of a step and a fetch.
+    """The control of the probe. `before_fetch` is called on the training thread before each fetch.
 
     `tell` is called with the measurements after each round. `fail` is called with an error of the probe, which ends it.
     """
@@ -140,7 +141,8 @@ class Prober:
                 self._close(self._round)
 
     def _pass_boundary(self) -> bool:
-        """Return whether a step has ended since the last fetch, without a fetch or a loader start since."""
+        """Return whether a step has ended since the last call, with no other fetch or loader start in between. End the
+        round if another fetch or start came in between."""
         ended, fetches = self._steps.ended, self._steps.fetches
         has_ended, is_next = ended != self._ended, fetches - self._fetches == 1
         self._ended, self._fetches = ended, fetches
@@ -162,7 +164,8 @@ class Prober:
         return [supply] if supply.asked >= capacity and not self._process.is_busy() else []
 
     def _hold(self, iterator: Any, before: Supply) -> None:
-        """Wait until all requested batches are made. Exceptions of signal handlers are meant for the training."""
+        """Wait until all requested batches are made or the time is used up, then begin a round. Exceptions of signal
+        handlers pass through to the training."""
         begun, supply = time.perf_counter_ns(), before
         while supply.missing and time.perf_counter_ns() - begun < self._left_ns:
             time.sleep(POLL_S)

@@ -58,7 +58,8 @@ _COMING = ("_prepare_profiler", "_enable_profiler", "_enable_profiler_legacy")
 
 
 class WindowSignal(Signal):
-    """The signal of windows: `count` steps from step `first` on, once by the option, then at each order."""
+    """The signal of detailed windows: one by the option `window`, then one at each order. A window is `count` steps
+    from step `first` on."""
 
     name = "window"
     option = "window"
@@ -89,7 +90,7 @@ class WindowSignal(Signal):
         self._attend()
 
     def resume(self) -> None:
-        """Start or continue recording. A window at the first step opens here, before any step has ended."""
+        """Open a window that begins with the first step: no step has ended before it."""
         if self._plan is not None and self._plan.first <= 1 and not self._context.steps.ended:
             self._open(1, self._plan)
 
@@ -114,7 +115,7 @@ class WindowSignal(Signal):
             self._attend()
 
     def _attend(self) -> None:
-        """Subscribe to every step while there is a window to open or to close."""
+        """Watch the end of every step until no window is left to open or to close."""
         if self._on_boundary not in self._context.boundaries:
             self._context.boundaries.append(self._on_boundary)
 
@@ -161,8 +162,8 @@ class WindowSignal(Signal):
         self._of_thread.end = None
 
     def _close_elsewhere(self, window: _Window) -> None:
-        """Wait until the window's thread has saved the window at its next update. If that is too late, the thread drops
-        the window.
+        """Wait until the window's own thread has saved the window, at its next update. After `PATIENCE_S` that thread
+        drops the window instead.
 
         If a thread ends with an open session, as a daemon thread may, the process ends with a segmentation fault.
         """
@@ -186,7 +187,7 @@ class WindowSignal(Signal):
             late.set()
 
     def _close_ended(self, window: _Window) -> None:
-        """End the session of a window on its own thread, which is about to end."""
+        """End the session of a window; the caller runs on the window's own thread."""
         if window is self._window:
             self._close()
         elif window.is_open:

@@ -45,13 +45,16 @@ class SamplerSums:
         self.epochs = self.batches = self.first_ns = self.rest_ns = self.longest_ns = 0
 
     def describe(self, loader: int) -> dict[str, Any]:
-        """Return the fact `samplers` of a loader. `rest_ns` is the time of `batches` after the first of each epoch,
-        `longest_ns` the longest of them."""
+        """Return a loader's entry in the fact `samplers`.
+
+        `first_ns` is the time of the first calls of epochs. `rest_ns` is the time of the other timed calls,
+        `longest_ns` the time of the longest.
+        """
         return {"loader": loader, **{name: getattr(self, name) for name in self.__slots__}}
 
 
 class TimedSampler:
-    """An iterator that adds the time of each call to the sums."""
+    """An iterator over a sampler that adds the times of its first calls, then of every seventh call, to the sums."""
 
     __slots__ = ("_advance", "_calls", "_left", "_sums")
 
@@ -186,7 +189,8 @@ class WorkersSignal(Signal):
             self._patch(*kinds, stateful)
 
     def _patch(self, with_workers: Any, without: Any, holder: Any) -> None:
-        """Patch the iterator classes of a loader. Its iterator starts `holder._worker_loop` in its workers."""
+        """Patch the iterator classes of one kind of loader. `holder` is the module whose `_worker_loop` the workers
+        run."""
         undo = self._context.undo
         undo.patch(with_workers, "__init__", self._make_init_with_workers(with_workers.__init__, holder))
         undo.patch(with_workers, "_reset", self._make_reset(with_workers._reset))
@@ -258,7 +262,7 @@ class WorkersSignal(Signal):
         self._fetches.add(fetch)
 
     def _open_log(self) -> StageLog:
-        """Return the log of this process, created at its first use. Raise OSError without room."""
+        """Return the log of this process, created at its first use. Raise OSError if there is no room for the file."""
         with self._lock:
             if self._log is None:
                 ring = self._context.events / f"stages-main-{os.getpid()}-{perf_counter_ns()}.ring"

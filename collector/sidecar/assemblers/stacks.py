@@ -99,7 +99,7 @@ class StacksAssembler(Assembler):
         return self._build()
 
     def derive(self, table: str, rows: pa.Table) -> dict[str, pa.Table]:
-        """Return the stack rows whose phases are known from the latest rows of `steps`."""
+        """At the end of the run, return the stack rows whose phases became known from the last rows of `steps`."""
         if not self._is_over or table != "steps":
             return {}
         self._count()
@@ -189,7 +189,6 @@ class PhaseFiler:
         self._filed: list[Filed] = []
 
     def drain(self) -> None:
-        """Take in the new samples."""
         self._waiting.extend(self._more())
 
     def find_newest(self, since_ns: int) -> Sample | None:

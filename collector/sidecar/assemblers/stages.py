@@ -203,7 +203,8 @@ class _LogReader:
         return Row(stage, self._replica, "work", detail, *batch[:3], start_ns, *spent, batch.items, *rest)
 
     def _place_send(self, send: Send, items: OrderedDict[tuple[int, ...], int]) -> Iterable[Row]:
-        """Working is pickling, and writing as long as it ran; waiting is for the pipe's lock and for room in it."""
+        """Return the rows of a send. Its work is pickling and the processor time of writing; its wait is for the pipe's
+        lock and for room in the pipe."""
         count = items.get(send[:3], 0)
         written_ns = send.written_ns - send.locked_ns
         wait_ns = (send.locked_ns - send.pickled_ns) + max(written_ns - send.write_cpu_ns, 0)
@@ -238,7 +239,8 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass
 class _Division:
-    """Sums over the timed batches of one loader. `work_ns` is the share of `fetch_ns` in which the batch was made."""
+    """Sums over the timed batches of one loader. `work_ns` is the part of `fetch_ns` that was spent on making the
+    batches."""
 
     read_ns: int = 0
     collate_ns: int = 0
@@ -270,7 +272,7 @@ class BatchesHere:
         return not self._divisions
 
     def learn(self, batch: Batch, parts: Iterable[tuple[str, int]]) -> None:
-        """Add a timed batch, which has rows of its own, to the sums."""
+        """Note a batch that has rows already, and add it to the sums if it was timed."""
         self._written[batch[:3]] = batch.done_ns - batch.picked_ns
         if len(self._written) > _MOST_OPEN:
             self._written.popitem(last=False)
@@ -317,7 +319,7 @@ class BatchesHere:
 
 
 def _lay_out(division: _Division, place: dict[str, Ints], starts: Ints, durations: Ints) -> dict[str, Any]:
-    """Lay the stages of each batch end to end, so that the last stage ends with the fetch."""
+    """Return columns of `stages` that place the stages of each batch end to end; the last stage ends with the fetch."""
     stages, taken = division.spread(durations)
     count = len(stages)
     begins = (starts + durations - taken.sum(1))[:, None] + np.cumsum(taken, 1) - taken

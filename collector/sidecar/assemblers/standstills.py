@@ -1,12 +1,12 @@
 """Detection of a training thread that stands still: noted in rank.json while it lasts, and in one line on the terminal.
 
-The limit for silence comes from the run itself: twenty of its usual steps (at most five minutes), twice the longest
-silence that was no standstill, and at least half a minute. This limit is for ranks that wait for another rank. Where a
-hang looks like long work, the limit is twice as long, or ten times: outside of the known calls a script may evaluate,
-save or download, and a process that computes, saves or compiles is at work.
+The limit for silence comes from the run itself. It is the longest of three times: twenty usual steps (at most five
+minutes), twice the longest silence that was no standstill, and half a minute. This limit is for ranks that differ in
+their position. If they do not differ, a hang looks like long work, and the limit is twice as long. It is ten times as
+long if the process is at work, or outside of every known call, where a script may evaluate, save or download.
 
-A standstill that the job got over stays in rank.json, so that averages leave its step out. A regular silence belongs to
-the normal run, and is forgotten.
+A standstill that ended stays in rank.json, so that averages leave its step out. A regular silence belongs to the normal
+run, and is forgotten.
 """
 
 from __future__ import annotations
@@ -138,7 +138,8 @@ class StandstillAssembler(Assembler):
         return sum(2 * silence_ns >= one.for_ns for silence_ns in self._silences_ns) >= REGULAR_TIMES
 
     def _see(self, moment: Moment | None, now_ns: int) -> None:
-        """Take in the state of the training thread; `moment` is None while nothing is recorded."""
+        """Update the length of the silence from the state of the training thread; `moment` is None while nothing is
+        recorded."""
         before, self._moment = self._moment, moment
         since_last_ns = now_ns - (self._seen_ns or now_ns)
         self._seen_ns, self._held_ns = now_ns, self._held_ns + (since_last_ns if since_last_ns > HELD_NS else 0)

@@ -79,7 +79,7 @@ class _Stretch:
 
 
 class StepWatch:
-    """Finds long steps, starvation and drift. `see` takes every training step once, in order."""
+    """A watch for long steps, starvation and drift. `see` takes every training step once, in order."""
 
     def __init__(self) -> None:
         self._seen = 0
@@ -95,7 +95,7 @@ class StepWatch:
         self._growing = False
 
     def see(self, step: Step) -> Finding | None:
-        """Take in a step and return what it shows, the most specific finding first; None if the step is usual."""
+        """Return the most specific finding of a new step, None if the step is usual."""
         self._seen += 1
         if step.detailed:
             self._after_window = _AFTER_WINDOW
