@@ -81,10 +81,10 @@ def _choose(case: Case) -> Choices:
 
 
 def choose_workers(case: Case) -> Choice:
-    """Return the smallest number of workers within 3 % of the best, as `collector.estimate` does.
+    """Return the smallest number of workers whose step is within 3 % of the best, as `collector.estimate` does.
 
-    If the simulation does not reproduce the run, the number is W = S / (T − D) instead: the work on a batch, over the
-    step without its wait for data.
+    If the simulation does not reproduce the run, the number is W = S / (T − D) instead: the work on a step's batches,
+    over the step without its wait for data.
     """
     loop = case.loading.loop
     most = bound_workers(case.host.cores, case.loading.cpu_need)
@@ -102,8 +102,10 @@ def _choose_prefetch(model: LoopModel) -> int:
 
 
 def _find_fewer(case: Case, workers: int) -> int | None:
-    """Return how many workers make the step as short as more workers would, None if no number does. The result is at
-    most the number of cores."""
+    """Return the number of workers, at most the number of cores, that keeps the step as short as now.
+
+    None if the step gets longer, if there are no more workers than cores, or if the simulation cannot tell.
+    """
     loop, most = case.loading.loop, max(1, int(case.host.cores))
     if workers <= case.host.cores or not loop.trusted or case.loading.cpu_need <= CAPPED_NEED:
         return None

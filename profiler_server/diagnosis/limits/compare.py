@@ -22,8 +22,8 @@ COMPARED_STEPS = 10
 """The median of a run with fewer steps is not compared."""
 
 WITNESS_FRAC = 0.5
-"""Processor time is reported beside an undecided median if its scatter from run to run is at most this share of the
-median's."""
+"""Processor time is reported beside an undecided median if processor time scatters from run to run at most this share
+as much as the median."""
 
 LEAST_RUNS = 3
 """Runs per side below which the scatter from run to run is unknown."""
@@ -35,7 +35,7 @@ MOST_CORRELATED = 0.8
 """A run whose steps correlate more than this with the step before gets no interval."""
 
 LEAST_EFFECTIVE_STEPS = 20
-"""A run with fewer steps, counted as if they were independent, gets no interval."""
+"""A run gets no interval if its steps say less than this many independent steps would."""
 
 BUSY_FRAC = 0.25
 """A host is named if other programs use at least this share of its usable cores."""

@@ -13,7 +13,8 @@ PROBED_STEPS = 4
 """Probed steps below which their mean is not used."""
 
 PROBED_FRAC = 0.03
-"""Least width of the range, as a share of the step: other steps, in another minute of the host, differ this much."""
+"""Least half-width of the range, as a share of the step: other steps, in another minute of the host, differ this much.
+"""
 
 QUEUES_FROM = 1.05
 """Computing has queued for a processor if it takes this many times its processor time."""
@@ -34,7 +35,7 @@ LEAST_FETCHES = 20
 """Batches with recorded work below which their timing is not judged."""
 
 RECEIVED_FETCHES, FEW_FETCHES = 10, 3
-"""Batches needed to measure receiving, and the least from idle workers if there are fewer."""
+"""Batches needed for the mean time of receiving, and for the median if fewer come from idle workers."""
 
 SOON_NS = 1_000_000
 """A worker that begins its next batch within this time of sending one computes while that batch is received."""

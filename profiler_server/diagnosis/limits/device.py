@@ -62,8 +62,8 @@ ARITHMETIC_FRAC = 0.75
 """Share of the phases with subnormal numbers that is arithmetic on those numbers."""
 
 ANOMALY_GAINS = 1.5
-"""A step time without anomaly detection is predicted only if its least cost is this many times the least gain of a
-change. Noise raises the bar."""
+"""The gain without anomaly detection is predicted only if the least cost of anomaly detection is this many times
+`MIN_GAIN_FRAC`. Noise raises the required gain."""
 
 TRACEBACK_NS = (30_000.0, 55_000.0, 190_000.0)
 """Measured time of one traceback: of five frames, of ten, and of forty in a large framework."""

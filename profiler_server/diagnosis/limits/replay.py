@@ -12,7 +12,7 @@ LAG_NS, GAP_NS = 10_000.0, 2_000.0
 """Default delay from a launch, and from earlier work, for a window without an example."""
 
 USUAL_PERCENT = 95
-"""Percentile of those delays in a window up to which they are the device's own; longer delays have another reason."""
+"""Percentile of the delays in a window up to which they are the device's own; longer delays have another reason."""
 
 LATE_RETURN_NS = 100_000.0
 """A wait that lasts this much longer than its work also waited for something unknown."""
@@ -30,7 +30,8 @@ LONG_LAUNCH_NS = 100_000
 """Duration from which a launch is long."""
 
 LONG_TURN_NS, LAST_FRAC = 1_000_000, 0.05
-"""From this duration, a wait counts as over when the other thread has done all but this share of it."""
+"""After a pause of at least this duration, the other thread may still work, if its last finished piece ended within
+this share of the pause before the end of the pause."""
 
 NEAR_NS = 30_000.0
 """Work that begins within this time after other work ends may have waited for that work."""

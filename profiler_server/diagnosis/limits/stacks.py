@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 LEAST_SAMPLES = 30
-"""Samples below which no function of a stage is named, and of a phase only one that surely takes most of it."""
+"""With fewer samples, no function of a stage is named, and in a phase only a function that surely takes most of it."""
 
 SURE_NAME_FRAC = 0.6
 """A function surely takes most of a phase if the low end of its share is at least this: six samples of six are enough.

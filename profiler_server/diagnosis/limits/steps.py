@@ -43,4 +43,5 @@ NOTED_FRAC = 0.005
 """Share of the step below which a phase is not checked for a step that carries it."""
 
 WORTH_FRAC = 0.01
-"""Share of the recorded time between epochs from which it is reported: each change of epoch takes some microseconds."""
+"""Time between epochs is reported from this share of the recorded time: each change of epoch takes some microseconds.
+"""

@@ -32,7 +32,7 @@ LEAST_LONG = 5
 """Long waits below which no rank is blamed for them."""
 
 ROTATING_ENTROPY = 0.8
-"""Entropy of which rank comes last, 1 if all are last equally often, from which the ranks take turns."""
+"""The ranks take turns from this entropy of the last rank, which is 1 if all ranks come last equally often."""
 
 LARGE_WAIT_FRAC = 0.1
 """Waits of this share of the step are not chance. A rank that is this far behind may hand over to another."""
@@ -68,7 +68,7 @@ SEEN_BEHIND_FRAC = 0.001
 """A rank that is behind by less is not named, because its share would be shown as 0.0 %."""
 
 STILL_NS = 10**9
-"""Waits below which ranks were not hung when something else ended them."""
+"""Ranks that waited for less than this were not hung when something else ended them."""
 
 SETTLES_S = 10.0
 """Time that the recorder of a dead process may need to write how the process ended, s."""

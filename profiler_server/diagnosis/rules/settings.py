@@ -61,7 +61,8 @@ class _Cost:
 
 
 def _measure_anomaly(case: Case) -> _Cost | None:
-    """Return the cost of tracebacks and checks. Tracebacks without samples are estimated from the number of operators."""
+    """Return the cost of tracebacks and checks, None if unknown. Without samples it follows from the number of backward
+    nodes."""
     forward_ns, backward_ns = case.steps.phases_ns["forward"], case.steps.phases_ns["backward"]
     work = case.anomaly
     checks_ns = min(work.checks_ns if work is not None else 0.0, backward_ns)

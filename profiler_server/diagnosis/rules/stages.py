@@ -24,7 +24,7 @@ from profiler_server.words.phrases import (
 
 
 def _find_awaited(case: Case, stage: str) -> BatchTimes | None:
-    """Return the work on each batch, if the steps wait for this stage of it."""
+    """Return the work on each batch if the steps wait for this stage, else None."""
     awaits = case.loading.is_input_bound and case.loading.bottleneck.stage == stage
     return case.loading.batches if awaits else None
 

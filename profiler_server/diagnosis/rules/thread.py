@@ -128,7 +128,7 @@ def _name_gap(longer: str, is_acting: bool, is_fed: bool, culprit: NamedFunction
 
 @dataclass(frozen=True)
 class _Part:
-    """Such work in one phase."""
+    """The user's own Python in one phase, and its time per step without operators: least, usual and most."""
 
     phase: str
     work: OwnWork
@@ -159,10 +159,11 @@ def _judge_python_in_step(case: Case) -> Finding | Abstention | None:
 
 
 def _measure(case: Case, phase: str, work: OwnWork) -> _Part:
-    """Return the user's work without the operators that it calls: none to all of them, usually those outside of
-    modules.
+    """Return the time of the user's own work in a phase, without garbage collection and the operators that the work
+    calls.
 
-    Garbage collections in that work belong to another rule.
+    Samples do not show who calls an operator. The least time subtracts all operators of the phase, the usual time the
+    operators that modules do not explain, and the most time only the operators that leave no room for it.
     """
     spent_ns = case.steps.phases_ns[phase] * _leave_garbage(case)
     operators, inside = case.steps.operator_fracs.get(phase, 0.0), 1.0 - work.share_frac
