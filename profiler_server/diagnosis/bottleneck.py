@@ -123,8 +123,8 @@ def _is_late(queue: Readiness) -> bool:
 def _explain_ready(slowest: str | None, load: WorkerLoad | None) -> Bottleneck:
     """Explain why the step waits although the next batch is ready.
 
-    The worker that made a batch also sends it, and may already be busy with the next batch. A stage that keeps the
-    workers computing delays finished batches. Workers that wait do not delay them: then receiving is the limit.
+    The worker that made a batch also sends it, and may already be busy with the next batch. Workers that compute delay
+    their finished batches. Workers that mostly wait do not: then receiving is the limit.
     """
     if load is not None and load.queued_frac >= QUEUED_FRAC:
         if slowest is not None and load.busy_frac >= limits.WORKERS_BUSY_FRAC and (load.cpu_frac or 0.0) > CAPPED_NEED:
@@ -154,8 +154,9 @@ def _say(queue: Readiness) -> str:
 def find_own_bottleneck(stages: Sequence[OwnStage]) -> Bottleneck:
     """Return the stage of the user's own pipeline that the other stages wait for.
 
-    It is the busiest stage, if it works at least half of its time and no later stage holds it up. If all stages wait
-    for room in their output, the consumer of the results is the limit, and no stage is named.
+    It is the busiest stage, if it works at least half of its time and hardly waits for room in its output. Otherwise no
+    stage is named: the limit is the consumer if the last stage waits for room, or the source if the first stage waits
+    for input.
     """
     if not stages:
         return Bottleneck(None, "No stage was recorded.")
@@ -202,7 +203,7 @@ class Demand:
 
 
 def measure_demand(feed: Feed, selection: StepSelection) -> Demand:
-    """Measure the demand of steps, some of which are in the average."""
+    """Measure the demand of these steps. At least one step must be regular."""
     kept, regular = selection.kept, selection.regular
     mean_ns, regular_ns = (float(selection.duration_ns[chosen].mean()) for chosen in (kept, regular))
     return Demand(

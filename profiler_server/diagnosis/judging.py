@@ -45,8 +45,9 @@ _SEVERITIES = ("high", "medium", "low", "info")
 def diagnose(run: Run, rank: int) -> Diagnosis:
     """Judge one rank of a run.
 
-    A rank without steps gets the kind `unknown` and a sentence that says why. Raises RunNotFoundError,
-    NewerSchemaError or TableBrokenError if the rank's manifest or its steps cannot be read.
+    A rank without steps gets the kind `pipeline` if it recorded stages of the user's own, else the kind `unknown` and a
+    sentence with the reason. Raises RunNotFoundError, NewerSchemaError or TableBrokenError if the rank's manifest or
+    its steps cannot be read.
     """
     run.rank(rank).manifest  # noqa: B018  fail on a broken rank before looking for its files
     return _judge_run(Run(run.path, run.redactor), rank)

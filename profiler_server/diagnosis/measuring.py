@@ -312,7 +312,8 @@ def _measure_ranks(run: Run, own: int, facts: Mapping[str, Any]) -> Ranks:
 
 
 def _find_culprit(run: Run, verdict: RankVerdict, ranks: Sequence[int]) -> NamedFunction | None:
-    """Return the function that takes most of a rank's delay; None if another rank spends that phase in it too."""
+    """Return the function that takes most of a slow rank's delay; None if another rank spends that phase in the same
+    function."""
     if not isinstance(verdict, Slow):
         return None
     slow = verdict.comparison.latest

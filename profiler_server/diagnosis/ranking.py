@@ -65,7 +65,7 @@ class Fixed:
     touched: Mapping[str, float]
 
     def find_floor_ns(self, case: Case, what_if: WhatIf) -> float:
-        """Return the ns of the mean step that neither these changes nor the new change shortens."""
+        """Return the time of the mean step, in ns, that neither these changes nor the new change can shorten."""
         touched = {**self.touched}
         for part, part_ns in what_if.touches.items():
             touched[part] = max(touched.get(part, 0.0), part_ns)

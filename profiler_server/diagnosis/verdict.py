@@ -109,7 +109,7 @@ def _judge_device(case: Case, shares: dict[BoundKind, float]) -> None:
 
 
 def say_limit(case: Case, bound: BoundBy) -> str:
-    """Return a sentence with figures on what the rank is bound by, after what holds its job up."""
+    """Return sentences with figures: what holds the job up, if anything does, and what the rank is bound by."""
     job = describe_headline(case.ranks.verdict, case.steps.noun)
     return " ".join(filter(None, (job, _SENTENCES[bound.kind](case, bound))))
 

@@ -152,7 +152,8 @@ def mend_ranks(case: Case, part: str) -> WhatIf:
 
 
 def bound_by_job(case: Case, what_if: WhatIf, saved_ns: float) -> float:
-    """Return what the job gains if the step of this rank shrinks by `saved_ns`; all of it if nothing else is known.
+    """Return the time in ns that the job gains if the step of this rank shrinks by `saved_ns`; `saved_ns` if no bound
+    is known.
 
     The other ranks run the same code, so the change saves them the same share of their time in those phases.
     """
@@ -164,8 +165,8 @@ def bound_by_job(case: Case, what_if: WhatIf, saved_ns: float) -> float:
 
 
 def save_each_step(part: str, saved_ns: float, most_ns: float = math.inf) -> WhatIf:
-    """Return the what-if that saves `saved_ns` in each step of the job, at most `most_ns` of it in one piece of this
-    rank's step."""
+    """Return the what-if that saves `saved_ns` in each step of the job. The saving is booked to the piece `part` of
+    this rank's step, which can lose at most `most_ns`, or `saved_ns` if that is more."""
     most_ns = min(MOST_OF_DELAY * saved_ns, max(most_ns, saved_ns))
     return WhatIf(lambda model: replace(model, extra_ns=model.extra_ns - saved_ns), {part: most_ns}, is_of_job=True)
 
@@ -259,7 +260,11 @@ def ask_for_window(case: Case, rule: str) -> Abstention:
 
 
 def look_for(case: Case, rule: str, sighting: str = "") -> Sighting | Abstention | None:
-    """Return what the window shows under a name, by default the rule's; None if nothing."""
+    """Return the sighting that the window has under a name, by default the rule's; None without one, or without a
+    device.
+
+    An abstention if no window was replayed, or if the replay does not explain the window.
+    """
     if not case.device.is_used:
         return None
     replay = case.device.replay

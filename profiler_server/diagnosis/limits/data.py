@@ -58,7 +58,8 @@ DELAY_ERROR = 0.25
 """Error of the computed delay for a processor, as a share of it: our choice, close to runs of the grid."""
 
 SLOWDOWN_ERROR = 0.1
-"""Assumed slowdown of all processors together against one alone, if the run has not shown it."""
+"""Error of the slowdown of processors that all compute at once, as a share of the time of one alone: assumed, not
+measured."""
 
 FED_STEP_FRAC = 0.03
 """A change removes the wait for data if its step is within this share of the step with batches made in no time."""
