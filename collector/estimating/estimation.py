@@ -101,9 +101,9 @@ def estimate(source: Any, *, batches: int = _BATCHES, quiet: bool = False, **giv
 
     For a DataLoader or dataset, `batches` batches are made, for 10 s at most; for a run (see `open_run`) the recorded
     times are used. Every measured or computed value can be given instead: `step_ns` (step time without data wait; by
-    default that of the run, else 0: the loader shall be as fast as possible), `batch_size`, `num_workers`,
-    `prefetch_factor`, `cores`, `free_bytes`, `max_memory_util` (default 0.7), `batch_ns`, `batch_cpu_frac`,
-    `batch_bytes`. OptionError for any other name; UsageError for a source of another kind, and if no batch can be made.
+    default the run's, else 0, which asks for the fastest loader), `batch_size`, `num_workers`, `prefetch_factor`,
+    `cores`, `free_bytes`, `max_memory_util` (default 0.7), `batch_ns`, `batch_cpu_frac`, `batch_bytes`. OptionError for
+    any other name; UsageError for a source of another kind, and if no batch can be made.
 
     >>> collector.estimate(loader, step_ns=40_000_000).num_workers
     6
@@ -268,7 +268,7 @@ def _list_jobs(inputs: Inputs, measured: Measured | None, is_given: bool) -> tup
 
 
 def _choose_workers(model: LoopModel, most: int) -> int:
-    """Return 0 if making the batch takes a few percent of the step, else the fewest workers that are near the best."""
+    """Return the fewest workers near the best; 0 if a loader without workers is at most 3 % slower than with these."""
     workers = find_workers(model, most)
     return 0 if _simulate_loader(model, 0) <= NEAR * _simulate_loader(model, workers) else workers
 
@@ -278,7 +278,7 @@ def _simulate_loader(model: LoopModel, workers: int, prefetch: int = 2) -> float
 
 
 def _choose_prefetch(model: LoopModel, workers: int, inputs: Inputs) -> int:
-    """Return the least prefetch factor whose simulated step is near that of the greatest that fits into memory."""
+    """Return the least prefetch factor, from 2 on, whose simulated step is near the best that fits into memory."""
     if workers == 0:
         return 2
     room = inputs.free_bytes * inputs.max_memory_util

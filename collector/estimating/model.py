@@ -53,7 +53,7 @@ class Customer:
 
 
 def list_others(others: float) -> tuple[Customer, ...]:
-    """Return customers for a number of cores that other programs use: each of one core, the last of the remainder."""
+    """Return customers for a number of cores that other programs use: one per whole core, and one for the remainder."""
     if math.isnan(others) or others <= 0:
         return ()
     others = min(others, float(MOST_OTHERS))
@@ -99,7 +99,8 @@ def weigh_stretch(processors: Processors, coefficients: Sequence[float], threads
 
 
 def average_stretch(processors: Processors, seen: Iterable[Customer]) -> float:
-    """Return the stretch beside threads that were observed runnable, or running, for these shares of the time."""
+    """Return the stretch of processor time beside threads that were seen runnable, or running, for their share of the
+    time."""
     return sum(likely / processors.find_speed(number + 1) for number, likely in enumerate(mix(seen)))
 
 
@@ -123,7 +124,8 @@ class Job:
 
 @dataclass(frozen=True)
 class Sharing:
-    """The measured sharing of cores: `slowdown` as in `Processors`; `delay` is measured over computed wait for a core."""
+    """The measured sharing of cores: `slowdown` as in `Processors`; `delay` is the ratio of the measured wait for a
+    core to the computed wait."""
 
     slowdown: float = 0.0
     delay: float = 1.0

@@ -29,7 +29,8 @@ MOST_WORKERS_PER_CORE = 4
 
 @dataclass(frozen=True)
 class Simulated:
-    """The mean step and data wait in ns, without `extra_ns`, after the pipeline has filled; `steps_ns` lists all steps."""
+    """The mean step and data wait in ns, without `extra_ns`, after the pipeline has filled; `steps_ns` lists the
+    averaged steps."""
 
     step_ns: float
     wait_ns: float
@@ -201,7 +202,8 @@ class _Contended:
         return _average(self.asked[: self.count], self.received[: self.count], self.ends)
 
     def _send(self) -> None:
-        """Request a batch from the next worker in turn; out of order, from a worker with room."""
+        """Request a batch from the next worker in turn. Without `in_order`, skip workers that have `prefetch` batches
+        to make."""
         workers = self.model.workers
         if not self.model.in_order:
             for _ in range(workers):
@@ -282,7 +284,10 @@ def bound_workers(cores: float, cpu_frac: float) -> int:
 
 
 def find_workers(model: LoopModel, most: int = 32) -> int:
-    """Return the smallest number of workers whose simulated step is within 3 % of the best."""
+    """Return the smallest number of workers, up to `most`, whose simulated step is within 3 % of the best.
+
+    Numbers are doubled only while that shortens the step by 3 %, so a gain that comes later is not found.
+    """
     steps: dict[int, float] = {}
 
     def step_ns(workers: int) -> float:

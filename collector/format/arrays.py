@@ -29,10 +29,9 @@ def fill_in_proportion(
     groups: npt.NDArray[Any],
     unknown_frac: float = 0.0,
 ) -> npt.NDArray[np.float64]:
-    """Fill in unknown values of `part` as a fraction of `whole`: the fraction of the known values of the same group
-    together.
+    """Return `part` with its unknown values estimated as a fraction of `whole`.
 
-    In a group without known values the fraction is `unknown_frac`.
+    The fraction of a group is sum(part) / sum(whole) over its known values, or `unknown_frac` if it has none.
     """
     filled = np.where(known, part, unknown_frac * whole).astype(np.float64)
     for group in np.unique(groups[~known]):
@@ -78,7 +77,8 @@ def encode_texts(values: Any) -> pa.DictionaryArray:
 
 
 def from_values(values: Any, kind: pa.DataType) -> pa.Array:
-    """Return an array or a list as an Arrow array of type `kind`. Raises ArrowInvalid if a value does not fit the type."""
+    """Return an array or a list as an Arrow array of type `kind`. Raises an ArrowException, or OverflowError for an
+    integer of more than 64 bits, if a value cannot be converted."""
     if isinstance(values, np.ndarray):
         found = from_numbers(values)
         return found if found.type == kind else found.cast(kind)

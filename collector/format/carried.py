@@ -1,6 +1,6 @@
 """The tables of a run inside an exported trace file, so that an import restores exactly the same tables.
 
-The key is the first in the file, before the events, which any other viewer can read.
+The tables are the first key of the file. The events follow it, so any other viewer can read the file.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ MARK = "stepscope"
 START = b'{"stepscope":'
 END = b',\n"traceEvents":['
 MOST_BYTES = 32 << 20
-"""Larger tables are not included; the file then holds only the events."""
+"""If all tables together are larger, none is included, and the file holds only the events."""
 MOST_ROWS = 2_000_000
-"""A table with more rows is neither included nor read back: a few bytes can unpack to any number of rows."""
+"""If one table has more rows, no table is included or read back: a few bytes can unpack to any number of rows."""
 
 
 MOST_MANIFEST_BYTES = 4 << 20
@@ -63,7 +63,10 @@ class Window(Protocol):
 def carry_tables(
     run: Run, ranks: list[RankRun], find_window: Callable[[RankRun], Window | None] = lambda _: None
 ) -> dict[str, Any]:
-    """Return the tables of the ranks, or of a window of each, as a key of the file; empty if the tables are too large."""
+    """Return the tables of the ranks, or of a window of each rank, as a key of the file.
+
+    Empty if the tables are too large or one cannot be read. A rank without a window, or with an empty one, is left out.
+    """
     found = {}
     for rank in ranks:
         try:
@@ -95,7 +98,7 @@ def _read_tables(rank: RankRun, window: Window | None) -> dict[str, pa.Table] | 
 
 
 def _cut(table: pa.Table, window: Window | None) -> pa.Table:
-    """Return the rows of a window, by step; rows without a step by time."""
+    """Return the rows inside a window: by their step, or by their time if they have no step."""
     if window is None or not {"step", "start_ns"} & set(table.column_names):
         return table
     rows = table.num_rows
@@ -130,7 +133,7 @@ class _CarriedRank(msgspec.Struct):
 
 
 class Carried(msgspec.Struct):
-    """What a file carries."""
+    """The tables and manifests in a file, still packed."""
 
     version: int
     epoch_unix_ns: int
@@ -138,7 +141,8 @@ class Carried(msgspec.Struct):
     ranks: dict[str, _CarriedRank]
 
     def unpack(self) -> Iterator[tuple[RankManifest, dict[str, pa.Table]]]:
-        """Yield manifest and tables of each rank. Raises UnreadableError."""
+        """Yield manifest and tables of each rank. Raises UnreadableError, or as `decode_manifest` for a damaged
+        manifest."""
         for entry in self.ranks.values():
             try:
                 manifest = _decode_manifest(entry.manifest)
@@ -160,7 +164,8 @@ def decode(text: bytes) -> Carried:
 
 
 def _decode_manifest(text: str) -> RankManifest:
-    """Read a stranger's manifest with strict checks. ValueError, TypeError or RecursionError if it is no manifest."""
+    """Read a stranger's manifest with strict checks. Raises ValueError, TypeError or RecursionError, or as
+    `decode_manifest`."""
     if len(text) > MOST_MANIFEST_BYTES:
         raise ValueError(f"a manifest of {len(text)} characters")
     msgspec.json.decode(text)  # a number such as NaN is no JSON

@@ -44,7 +44,7 @@ class Scan:
     read in full, with the reason.
 
     `cut` is a sentence on where the scan stopped, empty if it was complete. `json_files` are at most JSON_LIMIT files
-    outside `profiler/` folders, in each folder those with a trace's name first.
+    outside `profiler/` folders; in each folder, files with a typical trace name come first.
     """
 
     paths: tuple[Path, ...]
@@ -88,7 +88,7 @@ def scan_base(base_dir: Path) -> Scan:
 
 
 def _is_run(folder: Path) -> bool | None:
-    """Return whether a folder is a run; None if this user may not know."""
+    """Return whether a folder is a run; None if the user may not look into it."""
     try:
         return stat.S_ISREG(os.stat(layout.run_file(folder)).st_mode)
     except PermissionError:  # which Path.is_file() keeps to itself from Python 3.14 on

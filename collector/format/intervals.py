@@ -69,7 +69,7 @@ def unite(starts: Ints, ends: Ints) -> Intervals:
 
 
 def integrate_capped(starts: Ints, ends: Ints, weights: Floats, cap: float) -> float:
-    """Return the integral over time (ns) of the summed weights of the open intervals, limited to `cap`."""
+    """Return the integral over time, in ns, of min(cap, sum of the weights of the intervals that cover the moment)."""
     if not len(starts):
         return 0.0
     times = np.concatenate([starts, ends])

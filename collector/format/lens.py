@@ -1,6 +1,6 @@
 """A view of a rank: whole, limited to a range of steps, or without the user's names.
 
-A lens belongs to a rank (`RankRun.lens`) and to its `key`, so that a result for a view is never used for the whole.
+A lens belongs to a rank (`RankRun.lens`) and to its cache key, so a result for a view is never used for the whole rank.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class LensReader:
 
     @cached_property
     def _infers(self) -> bool:
-        """Return whether the rank has only evaluation batches, which are then numbered as steps."""
+        """Whether a range of steps selects evaluation batches, because the rank has no training steps."""
         return self._steps is not None and not has_training(self._read_bare_steps())
 
     def _read_bare_steps(self, where: pc.Expression | None = None) -> pa.Table:
@@ -142,7 +142,10 @@ class LensReader:
         return (pc.field("step") >= steps.first) & (pc.field("step") <= steps.last)
 
     def _cut_steps(self, whole: pa.Table, steps: StepRange) -> pa.Table:
-        """Cut the steps by time, which keeps evaluation between two of the steps, and mark the number of warm-up steps."""
+        """Return the rows from the first selected step to the last, evaluation between them included.
+
+        The result's metadata has the number of its warm-up steps, and of its first batch.
+        """
         begin, end = self.span_ns
         counted = count_as_steps(whole).steps
         warm = select_steps(counted).warm_up

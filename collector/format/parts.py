@@ -96,9 +96,10 @@ def _choose_encodings(schema: pa.Schema) -> dict[str, Any]:
 
 
 def write_batches(batches: Iterable[pa.RecordBatch], table: str, path: Path) -> None:
-    """Write a table batch by batch, each while the next is made; otherwise as `write_table`. OSError passes through.
+    """Write a table batch by batch, each in a thread while the next is made; otherwise as `write_table`.
 
     Numbers are stored as differences only if rows are moments in time, because sums repeat more often than moments.
+    OSError passes through.
     """
     schema = arrow_schema(table)
     how = _choose_encodings(schema) if "start_ns" in schema.names else {"compression": "zstd"}
@@ -157,7 +158,7 @@ class _Part(NamedTuple):
 
     @property
     def merges(self) -> int:
-        """The number of merges that made this file."""
+        """How often the rows of this file were merged; 0 for a part as written."""
         return (self.last - self.first).bit_length() // (PARTS_PER_MERGE - 1).bit_length()
 
 
@@ -178,10 +179,10 @@ def _list_parts(folder: Path) -> list[_Part]:
 
 
 def merge_parts(rank_folder: Path, table: str) -> None:
-    """Merge the last sixteen parts into one if all have had the same number of merges, and repeat. OSError passes
-    through.
+    """Merge the last sixteen parts into one if they are small and all have had the same number of merges, and repeat.
 
-    So weeks of recording leave some dozens of files, and each row is rewritten only a few times.
+    So weeks of recording leave some dozens of files, and each row is rewritten only a few times. OSError passes
+    through.
     """
     folder = table_parts_folder(rank_folder, table)
     while is_plain_folder(folder):
@@ -263,7 +264,10 @@ def read_table(
 
 
 def read_last_rows(rank_folder: Path, table: str, columns: Sequence[str], rows: int) -> pa.Table:
-    """Read at least the last `rows` rows of a table, and few more. Raises as `read_table`."""
+    """Read the last `rows` rows of a table; fewer if it has fewer, none if it was never written.
+
+    Raises TableBrokenError or NewerSchemaError.
+    """
     wanted = _choose_columns(table, columns)
     found: list[pa.Table] = []
     for path in reversed(find_files(rank_folder, table)):
@@ -342,7 +346,7 @@ def _read_file(path: Path, table: str, wanted: pa.Schema, where: pc.Expression |
 def read_columns(
     parquet: pq.ParquetFile, path: Path, table: str, wanted: pa.Schema, groups: range | None = None
 ) -> pa.Table:
-    """Read columns of all rows or of some row groups, in a quarter of a dataset's time. `path` is for messages."""
+    """Read columns of all or some row groups, four times as fast as an Arrow dataset does. `path` is for messages."""
     later = check_schema(parquet.schema_arrow, table, path, wanted.names)
     there = [name for name in wanted.names if name in parquet.schema_arrow.names]
     groups = range(parquet.num_row_groups) if groups is None else groups

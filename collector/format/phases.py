@@ -1,13 +1,14 @@
-"""The phases of a step, those of the first format version in the order in which a step passes through them.
+"""The phases of a step. The phases of format version 1 come in the order in which a step passes through them.
 
 A phase is exclusive time of the training thread: every nanosecond of a step belongs to exactly one phase, so the phases
 of a step sum to its duration. Time outside known calls gets its phase from the calls before and after it (see
 `collector/sidecar`): before the forward it is preparation, between forward and backward it is the loss. After a forward
-without gradients there is no loss: such a loop acts on the model's output in its own time, the gap.
+without gradients there is no loss: that time, in which a loop uses the model's output, is the gap.
 
 Each phase is one row here; code, pages and the viewer derive everything from the row. A new phase names in `since` the
-format version that introduced it: older files have no column for the phase and read as zero time. A new phase stands last, wherever it falls
-in a step: the index of a phase is its code in event logs, and a newer version may recover the log of an older one.
+format version that introduced it: older files have no column for the phase and read as zero time. A new phase is
+appended at the end, wherever it falls in a step: the index of a phase is its code in event logs, and a newer version
+may recover the log of an older one.
 """
 
 from __future__ import annotations
@@ -132,10 +133,10 @@ def read_phase(value: object) -> str:
 
 
 def list_bound_by(bound: Bound) -> tuple[str, ...]:
-    """Return the phases that belong to a bottleneck."""
+    """Return the names of the phases that belong to a bottleneck."""
     return tuple(phase.name for phase in PHASES if phase.bound == bound)
 
 
 def list_group(group: LineGroup) -> tuple[str, ...]:
-    """Return the phases of a chart, in the chart's order."""
+    """Return the names of the phases in a chart, in the order of PHASES."""
     return tuple(phase.name for phase in PHASES if phase.group == group)

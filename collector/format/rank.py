@@ -51,7 +51,7 @@ class TableStatus:
 
 
 class RankRun:
-    """One rank of a run, seen through a lens. Reading is lazy: only the manifest is kept between calls."""
+    """One rank of a run, seen through a lens. Tables are read at each call and not kept; the manifest is kept."""
 
     def __init__(self, run_path: Path, rank: int, lens: Lens = WHOLE) -> None:
         self.rank = rank
@@ -83,8 +83,10 @@ class RankRun:
 
     @property
     def span_ns(self) -> tuple[int, int]:
-        """Return the first visible training step's start and the last one's end, in ns; (0, 0) for none. Raises as
-        `table`."""
+        """The start of the first visible step and the end of the last, in ns; (0, 0) for no step. Raises as `table`.
+
+        In an inference run seen through a range, evaluation batches are the steps.
+        """
         return self._reader.span_ns
 
     @cached_property

@@ -32,7 +32,7 @@ __all__ = ["RankRun", "Run", "TableState", "TableStatus", "open_run"]
 
 
 class Run:
-    """A run directory, read from its files; `collector.notebook.run.Run` can also print and draw them."""
+    """A run directory, read from its files; `collector.notebook.run.Run` can also print and draw the run."""
 
     def __init__(self, path: Path, redactor: Redactor | None = None) -> None:
         self.path = path
@@ -80,7 +80,7 @@ class Run:
 
     @property
     def state(self) -> RunState:
-        """Return the worst state of its ranks: crashed, then recording, then complete or imported."""
+        """Return the first state that a rank has: crashed, recording, imported, complete. Without ranks, it is crashed."""
         states = {self.read_rank(rank).state for rank in self.ranks}
         for state in ("crashed", "recording", "imported", "complete"):
             if state in states:

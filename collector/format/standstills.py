@@ -26,15 +26,16 @@ from collector.format.steps import mark_stood, read_integers
 FACT = "standstills"
 MOST_KEPT = 20
 REGULAR_TIMES = 3
-"""A run with this many silences of one length, or of half of it, works that way: none of them is a standstill."""
+"""If this many silences of a run last at least half as long as a standstill, it is regular work and not kept."""
 _LONGEST_STACK = 400
 MOST_LOOKED_AT = 64
-"""The number of other ranks whose manifests are read. A standstill of a job is in all of them."""
+"""The greatest number of other ranks whose manifests are read: most ranks note a standstill of the job."""
 LEAST_NS = 10**9
 LONG_TIMES = 10
-"""Other ranks' manifests are read only for steps of at least this many medians, and at least the limit."""
+"""Other ranks' manifests are read only if a step takes at least this many medians, and at least LEAST_NS."""
 _OF_STANDSTILL_FRAC = 0.5
-"""The longest step near a standstill overlaps at least this fraction of it; the rest may be in the next step."""
+"""A step near another rank's standstill is marked only if it is at least this fraction as long: the standstill may
+extend over two steps."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class Standstill:
         return self.ended_unix_ns - self.for_ns
 
     def write(self) -> dict[str, Any]:
-        """Return the standstill in the form of a manifest."""
+        """Return the standstill as an entry of `facts` in rank.json."""
         return {name: value for name, value in asdict(self).items() if name != "rank"} | {"missing": [*self.missing]}
 
 
@@ -87,7 +88,7 @@ def _read_entry(rank: int, told: Any) -> Standstill | None:
 
 
 def mark_standstills(steps: pa.Table, run_path: Path, rank: int, own: tuple[Standstill, ...]) -> pa.Table:
-    """Return the `steps` rows with the standstills marked in their metadata."""
+    """Return `steps` with metadata that marks its own standstills, and long steps during standstills of other ranks."""
     told = {one.step: one.for_ns for one in own}
     for step, for_ns in _find_spoilt(steps, run_path, rank).items():
         told.setdefault(step, for_ns)
@@ -95,7 +96,7 @@ def mark_standstills(steps: pa.Table, run_path: Path, rank: int, own: tuple[Stan
 
 
 def _find_spoilt(steps: pa.Table, run_path: Path, rank: int) -> dict[int, int]:
-    """Return the numbers of long steps in which other ranks noted a standstill, each with its least duration in ns."""
+    """Return the long steps during standstills of other ranks: step number -> duration in ns."""
     if not {"step", "duration_ns"} <= set(steps.column_names) or not steps.num_rows:
         return {}
     number, length = read_integers(steps, "step", -1), read_integers(steps, "duration_ns")

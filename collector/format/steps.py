@@ -184,7 +184,10 @@ def mark_judged(steps: pa.Table, warm_up: int) -> pa.Table:
 
 
 def mark_stood(steps: pa.Table, for_ns: Mapping[int, int]) -> pa.Table:
-    """Return the steps with metadata on standstills: step number -> least duration in ns. The table itself lacks them."""
+    """Return the steps with metadata on standstills. `for_ns` maps a step's number to the length of its standstill.
+
+    `find_stood` finds a marked step only if it takes at least this long.
+    """
     told = json.dumps({str(number): length for number, length in for_ns.items()})
     return steps.replace_schema_metadata({**(steps.schema.metadata or {}), _STOOD: told.encode()})
 
@@ -220,7 +223,8 @@ def read_integers(table: pa.Table, name: str, absent: int = 0) -> Ints:
 
 
 def measure_between(every: pa.Table) -> Ints:
-    """Return for each training step the time in ns of the other rows between it and the previous training step."""
+    """Return for each training step the time in ns of the other rows between it and the previous training step; 0 for
+    the first step."""
     is_train = np.asarray(pc.equal(every["kind"].cast(pa.string()), "train").to_numpy(zero_copy_only=False), np.bool_)
     before = np.cumsum(np.where(is_train, 0, read_integers(every, "duration_ns")))[is_train]
     found: Ints = np.diff(before, prepend=before[:1])
@@ -320,10 +324,10 @@ _FIRST_BATCH = b"stepscope.first_batch"
 
 @dataclass(frozen=True)
 class StepRows:
-    """The `steps` table of a rank: `every` recorded row, and `steps`, with the rows that are analysed as training
-    steps.
+    """The rows of a rank's `steps` table: `every` recorded row, and the table `steps` for analyses of training steps.
 
-    In a training run these are the training steps; in an inference run the evaluation batches, numbered from 1.
+    In a training run, `steps` is the whole table. In an inference run (`infers`), it holds the evaluation batches as
+    training steps, numbered from 1.
     """
 
     every: pa.Table
@@ -378,7 +382,7 @@ def mark_first_batch(steps: pa.Table, number: int) -> pa.Table:
 
 
 def count_as_steps(every: pa.Table) -> StepRows:
-    """Choose the rows of a `steps` table that are analysed as training steps."""
+    """Return a `steps` table with the table to analyse as training steps."""
     if has_training(every):
         return StepRows(every, every, infers=False)
     batches = number_batches(every)

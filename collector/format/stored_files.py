@@ -102,9 +102,9 @@ def check_ranges(data: pa.Table | pa.RecordBatch, path: Path) -> None:
 
 
 def check_schema(stored: pa.Schema, table: str, path: Path, columns: Iterable[str]) -> list[str]:
-    """Return the columns that are not nullable and newer than the file's version.
+    """Return those of `columns` that read as 0: the file is older than the column, and the column is not nullable.
 
-    Raises TableBrokenError if another column is missing or has another type, NewerSchemaError for a newer file.
+    Raises TableBrokenError if another column is missing, double or of another type, NewerSchemaError for a newer file.
     """
     version = check_version(stored, path)
     later = []

@@ -58,7 +58,8 @@ class _Wait:
 
 
 def explain_positions(positions: Sequence[RankPosition]) -> Stop | None:
-    """Return which ranks wait for which, None if no rank waits in a collective that another did not enter."""
+    """Return which ranks wait for which; None if no rank waits for another, or if ranks without a position may be
+    missing."""
     positions = _tell_groups(positions)
     waits = [*_list_waits(positions), *_list_backwards(positions)]
     chosen = _choose(waits, positions)
@@ -82,9 +83,10 @@ def explain_positions(positions: Sequence[RankPosition]) -> Stop | None:
 
 
 def explain_counts(positions: Sequence[RankPosition]) -> Stop | None:
-    """Return the ranks that called fewer collectives than the others.
+    """Return the ranks that called the fewest collectives of a group as `missing`.
 
-    NCCL's calls return at once, so a rank that waits for a collective is in another call, such as a copy to the host.
+    None if more than half of each group is behind, or if each rank behind is ahead in another group. NCCL's calls
+    return at once, so a rank that waits for a collective is in another call, such as a copy to the host.
     """
     positions = _tell_groups(positions)
     found = []
@@ -119,7 +121,7 @@ def name_group(stop: Stop) -> str:
 
 
 def _tell_groups(positions: Sequence[RankPosition]) -> Sequence[RankPosition]:
-    """Give positions without groups a single group, in which all collectives are counted together."""
+    """If no position has groups, give all a single group, in which all collectives are counted together."""
     if any(position.counts for position in positions):
         return positions
     reduces = any(_IN_BACKWARD in position.name for position in positions)
@@ -166,7 +168,10 @@ def _find_in_backward(group: Group, positions: Sequence[RankPosition]) -> _Wait 
 
 
 def _choose(waits: Sequence[_Wait], positions: Sequence[RankPosition]) -> _Wait | None:
-    """Return the wait that causes the others, with only those missing ranks that wait nowhere themselves."""
+    """Return the wait that causes the others, with only the missing ranks that wait nowhere themselves.
+
+    If all missing ranks wait, return a wait with all of them, or None if ranks without a position may be missing.
+    """
     held = {position.rank for wait in waits for position in wait.waiting}
     held |= {position.rank for position in positions if position.still is not None and position.still.waits}
     free = [
@@ -181,7 +186,8 @@ def _choose(waits: Sequence[_Wait], positions: Sequence[RankPosition]) -> _Wait 
 
 
 def _rate(wait: _Wait) -> tuple[bool, bool, int, int]:
-    """Return the priority of a wait. A missing rank's next group comes first, then the group that has waited longest."""
+    """Return the priority of a wait: first if a missing rank's next collective is in its group, then if its collective
+    is known, then by the time waited, then by the number of waiting ranks."""
     is_next = any(position.group == wait.group.name for position in wait.missing)
     return is_next, wait.number is not None, -min(position.has_begun_ns for position in wait.waiting), len(wait.waiting)
 

@@ -40,10 +40,10 @@ class PickleError(ValueError):
 
 
 def read_plain_pickle(data: bytes) -> Any:
-    """Return the value: dicts, lists, tuples, texts, bytes, numbers, True, False and None. Raise PickleError for
-    anything else.
+    """Return the value in a pickle of plain values: dicts, lists, tuples, texts, bytes, numbers, True, False and None.
 
-    A value may be shared, and a list may contain itself, so readers must bound their walk.
+    Raise PickleError for anything else. A value may be shared, and a list may contain itself, so readers must bound
+    their walk.
     """
     machine = _Machine()
     try:
@@ -218,7 +218,10 @@ def read_dump(value: Any, file_name: str) -> Dump:
 
 
 def _read_entered(entries: list[Any], status: Mapping[Any, Any]) -> dict[str, int]:
-    """Return the newest collective of each group, by group name. A status has the group's number on this rank only."""
+    """Return the number of the newest collective that the rank entered in each group, by group name.
+
+    `status` identifies a group by its number on this rank.
+    """
     names = {read_text(entry.get("pg_id")): _read_group(entry) for entry in entries}
     names.setdefault("0", "0")  # the group of all ranks, which is made first
     found = {

@@ -67,7 +67,8 @@ def _cut_folder(line: str) -> str:
 
 MOST_RANKS = 1024
 LOOKED_RANKS = 8
-"""Number of ranks read first. In a job that stands still hardly any moves, so others are read only if one stands."""
+"""Number of ranks read first. The other ranks are read only if one of these stands still: in a standstill, hardly any
+rank makes progress."""
 
 
 @dataclass(frozen=True)
@@ -86,12 +87,12 @@ class Standing:
 
     @property
     def speaker(self) -> int:
-        """The one rank that reports the standstill, where all ranks see it."""
+        """The rank that reports the standstill, so that the others need not."""
         return min(self.stop.waiting) if self.stop is not None else self.places[0].rank
 
 
 def find_standing(ranks: Sequence[RankRun]) -> Standing | None:
-    """Return how a job stands still, None if it gets on or does not record. Ranks that cannot be read are left out."""
+    """Return how a job stands still, None if it makes progress or does not record. Unreadable ranks are left out."""
     first = _read_positions(ranks[:LOOKED_RANKS])
     if not any(position.stands for position in first):
         return None
@@ -101,8 +102,8 @@ def find_standing(ranks: Sequence[RankRun]) -> Standing | None:
 def classify_positions(positions: Sequence[RankPosition]) -> Standing | None:
     """Return how ranks stand still, None if they do not.
 
-    A checkpoint or an evaluation takes equally long on all ranks, or makes other ranks wait no longer than earlier in
-    the run. So `limit_ns` holds if ranks differ, and the longer `alone_limit_ns` if they do not.
+    If some ranks wait for others, `limit_ns` is enough. If all ranks stand alike, `alone_limit_ns` must have passed: a
+    checkpoint or an evaluation also holds all ranks, for equally long.
     """
     still = tuple(sorted((one for one in positions if one.stands), key=lambda one: one.rank))
     if not still:
@@ -124,7 +125,8 @@ def classify_positions(positions: Sequence[RankPosition]) -> Standing | None:
 
 
 def is_standstill(found: Standing) -> bool:
-    """Return whether no rank works: a rank may evaluate, save or compile while the others wait for it."""
+    """Return whether none of the ranks that hold up the job works: a rank may evaluate, save or compile while others
+    wait."""
     if found.stop is not None:
         return all(one.still is not None and not one.still.works for one in found.stop.missing)
     return all(one.in_collective or (one.still is not None and not one.still.works) for one in found.places)

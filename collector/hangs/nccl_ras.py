@@ -157,7 +157,8 @@ def _read_counts(told: Any) -> dict[str, int]:
 
 
 def _tell_apart(found: list[Communicator], entries: list[Any]) -> tuple[Communicator, ...]:
-    """Add the secondary hash to the names of communicators with the same hash, or else their index."""
+    """Make the names unique: append the secondary hash to a hash that occurs twice, and the index if that is not
+    enough."""
     seen = Counter(communicator.name for communicator in found)
     names: set[str] = set()
     apart = []

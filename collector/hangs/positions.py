@@ -56,10 +56,10 @@ class Still:
 class RankPosition:
     """The state of one rank. `ended` counts the collectives that it had left; `name` and `bytes` describe the next.
 
-    With `is_begun` the next collective had begun, else `name` and `bytes` are those of the previous step.
-    `seen_unix_ns` is the time of the state; `still` is None if the thread gets on. `counts` has the number of left
-    collectives of each of its groups. `group` names the group of the next collective, `backward_group` the group in
-    which backwards reduce gradients. Versions before 0.4.0 have no values on groups.
+    With `is_begun` the next collective had begun, else `name` and `bytes` are taken from the previous step.
+    `seen_unix_ns` is the time of the state; `still` is None if the thread makes progress. `counts` has the number of
+    left collectives of each of its groups. `group` names the group of the next collective, `backward_group` the group
+    in which backwards reduce gradients. Versions before 0.4.0 have no values on groups.
     """
 
     rank: int

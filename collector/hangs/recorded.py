@@ -1,4 +1,4 @@
-"""The standstills that a job got over, as text: the longest of them, and what each rank did meanwhile."""
+"""Text on the standstills that a job got over: the longest, with the rank that held up the job, and the total time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collector.format.standstills import Standstill
 
 
 def describe_standstills(found: Iterable[Standstill]) -> str:
-    """Return text on the longest standstill (when, and what each rank did) and their number; "" for none."""
+    """Return text on the longest standstill (step, length, who waited for which rank) and on their number; "" for none."""
     groups = _group(found)
     if not groups:
         return ""
@@ -41,7 +41,7 @@ def _measure(group: Sequence[Standstill]) -> int:
 
 
 def _choose(group: Sequence[Standstill]) -> Standstill:
-    """Return the record of the rank that the others waited for, else the longest record."""
+    """Return the longest record of a rank that others waited for; without any, the longest record."""
     missing = {rank for one in group for rank in one.missing}
     own = [one for one in group if one.rank in missing]
     return max(own or group, key=lambda one: (one.for_ns, -one.rank))

@@ -87,10 +87,8 @@ def _check(what: str, given: Any, known: Sequence[str]) -> tuple[str, ...]:
 
 
 def build_spans(rank: RankRun, trace_id: str, choice: SpanChoice) -> pa.Table:
-    """Return the spans of a rank, seen through its lens, sorted by start; missing tables give no spans.
-
-    Raises TableBrokenError.
-    """
+    """Return the spans of a rank, seen through its lens, sorted by start. Raises as `RankRun.table`, but a missing
+    table gives no spans."""
     pieces: list[pa.Table] = []
     first = 0
     stages = partial(_read_stages, workers=choice.workers)

@@ -56,10 +56,11 @@ def find_operator(operators: pa.Table, name: str) -> Operator:
 
 
 def sum_executions(spans: pa.Table) -> pa.Table:
-    """Return step, device, count, start, total_ns, busy_ns and wait_ns: the work of each device in each step.
+    """Return the work of each device in each step: a table of step, device, count, start, total_ns, busy_ns and
+    wait_ns.
 
     `spans` are device spans; only DEVICE_WORK is included. The total runs from the first start to the last end; busy is
-    the union of the work's times, so the remaining wait is never negative.
+    the union of the work's times, and wait the rest.
     """
     is_work = pc.is_in(spans["cat"].cast(pa.string()), pa.array(DEVICE_WORK))
     known = spans.filter(pc.and_(is_work, pc.and_(pc.is_valid(spans["step"]), pc.greater(spans["dur"], 0))))

@@ -104,9 +104,10 @@ class Run(files.Run):
         return Advice(*server.diagnose(self, self.rank(rank).rank))
 
     def metrics(self, rank: int | None = None) -> dict[str, float]:
-        """Return flat numbers for a tracker: mean, median and p99 step, the mean of each phase, the share of data wait,
-        and the number of steps, over the steps that every page averages. Times are in seconds. Raises as
-        `RankRun.table` does.
+        """Return flat numbers for a tracker: mean, median and p99 step, the mean of each phase and the share of data
+        wait, over the steps that every page averages, and the number of all training steps.
+
+        Times are in seconds. The p99 is missing for fewer than 20 steps. Raises as `RankRun.table` does.
 
         >>> mlflow.log_metrics(run.metrics())  # or wandb.log(…), or add_scalar(name, value) for each
         """
@@ -219,8 +220,8 @@ def open_run(path: str | Path, base_dir: str | Path | None = None) -> Run:
     """Open the run at a path: the directory that holds `profiler/`, or `profiler/` itself.
 
     With a `base_dir`, the path may also be a run's id or name below that folder, as in the commands. Raises
-    RunNotFoundError if no run matches or if several have the name, which the message lists; LinkedRunError if a link
-    lies inside; NewerSchemaError or TableBrokenError if the manifest cannot be read.
+    RunNotFoundError if no run matches, or if several runs have the name (the message lists their ids); LinkedRunError
+    if a link lies inside; NewerSchemaError or TableBrokenError if the manifest cannot be read.
 
     >>> collector.open_run("digits", base_dir="runs")
     """

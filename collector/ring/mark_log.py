@@ -120,7 +120,7 @@ class MarkLog:
         return number
 
     def close(self) -> None:
-        """Say that nothing will follow."""
+        """Mark the log as complete; later records are dropped."""
         self.is_open = False
         self._ring.close()
 

@@ -163,7 +163,7 @@ class RecordReader:
         return fields
 
     def _read_scattered(self) -> npt.NDArray[np.int64]:
-        """Return every complete record after the position, if some between were overwritten or are torn."""
+        """Return every complete record after the position, and count overwritten and torn records among them as lost."""
         import numpy as np
 
         # What was written while the slots are read is left for the next time: one of those may be missing among them.

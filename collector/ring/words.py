@@ -203,7 +203,7 @@ class WordReader:
     def read(self) -> npt.NDArray[np.int64]:
         """Return the words since the last call, in order. `position` is then the position of the next word.
 
-        Missing words lie before the returned words, never among them. More words may be available at once.
+        Missing words lie before the returned words, never among them. The next call may return more words immediately.
         """
         words = self._read_new()
         if self._copy is not None and len(words):
@@ -271,7 +271,7 @@ class WordReader:
         return words
 
     def _skip_hole(self, head: int) -> None:
-        """Continue after words that were cleared before they were read; all words before the head were written."""
+        """Skip slots before the head that were cleared before they were read, and count their words as lost."""
         if self.position > head or self._words[self.position % self.capacity]:
             return
         ahead = self._words[np.arange(self.position, head + 1) % self.capacity]

@@ -1,8 +1,8 @@
 """One operator call in a trace, its floating-point operations and its least bytes.
 
 The estimate counts the arithmetic in the operator's definition: a multiplication and an addition are two operations, an
-exponential or a root is one. Additions of an implementation are ignored (recomputation, padding to tiles, Winograd or
-FFT savings). The least bytes are every input read once and every output written once; no cache can beat this.
+exponential or a root is one. Differences of an implementation are ignored (recomputation, padding to tiles, savings by
+Winograd or FFT). The least bytes are every input read once and every output written once; no cache can beat this.
 """
 
 from __future__ import annotations
@@ -120,7 +120,8 @@ def broadcast(shapes: Sequence[Shape]) -> Shape | None:
 
 
 def _read_shape(entry: Any, kind: str) -> Shape | None:
-    """Return a shape. Non-tensors have an empty list too, so an empty list is a shape only next to a tensor's dtype."""
+    """Return an entry as a shape, None for anything else. An empty list is a shape only next to a tensor's dtype,
+    because traces write it for non-tensors too."""
     if not isinstance(entry, list) or len(entry) > _MOST_DIMENSIONS:
         return None
     if not all(isinstance(size, int) and 0 <= size <= _LARGEST_DIMENSION for size in entry):

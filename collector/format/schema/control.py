@@ -1,7 +1,7 @@
 """`profiler/control.json`: an order to a run that is recording.
 
-{"window": {"first": 500, "count": 5}}    take a detailed window of 5 steps from step 500, or from now if that has
-passed
+{"window": {"first": 500, "count": 5}} orders a detailed window of 5 steps from step 500, or from now on if step 500 has
+passed.
 """
 
 from __future__ import annotations

@@ -88,7 +88,7 @@ A = TypeVar("A")
 
 
 def read_or(absent: A, read: Callable[P, T], *args: P.args, **given: P.kwargs) -> T | A:
-    """Return the result of `read`, or `absent` if that fails: a damaged table is treated as never collected."""
+    """Return the result of `read`, or `absent` if it raises RunError: a damaged table is treated as never collected."""
     try:
         return read(*args, **given)
     except RunError:

@@ -11,7 +11,7 @@ from collector.format.words import TRIGGERS
 
 @dataclass(frozen=True)
 class Fact:
-    """One allowed name. Its value is JSON, which readers treat as hostile, and as absent in older runs.
+    """One allowed name in `facts`. Older runs lack it, and its value may be any JSON, so readers must check the value.
 
     `shown` declares the texts, including keys, that a redacted run shows.
     """
@@ -33,7 +33,7 @@ _PLACE = Shown(
     letters=COLLECTIVE.letters,
     left_out=("stack", "label"),
 )
-"""The position of a rank, and the next collective that it calls."""
+"""The public texts of a rank's position and of the next collective that it calls."""
 _LOGGERS = ("logging", "TensorBoard", "Weights & Biases", "MLflow")
 _DDP = (
     *("find_unused_parameters", "gradient_as_bucket_view", "static_graph", "bucket_cap_bytes", "parameter_bytes"),

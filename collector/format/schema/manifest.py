@@ -152,7 +152,7 @@ class RunManifest:
 
     @property
     def is_imported(self) -> bool:
-        """Say whether the run was made of traces."""
+        """Return whether the run was imported from traces."""
         return self.source != "collector"
 
 
@@ -195,7 +195,8 @@ class RankManifest:
 
     @property
     def is_trace(self) -> bool:
-        """Return whether the rank comes from a trace of another profiler or of a few steps, with no more data to judge."""
+        """Return whether the rank was imported without all data that Stepscope records: from another profiler, or only
+        in part."""
         return self.state == "imported" and not self.recorded_whole
 
 

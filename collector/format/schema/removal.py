@@ -317,7 +317,8 @@ def _open_real(parent: int, name: str, path: Path) -> int:
 
 
 def find_mount(folder: int) -> tuple[int, int]:
-    """Return what identifies the mount of an open folder: its device, and on Linux the mount's number.
+    """Return the identity of the mount on which an open folder lies: its device, and on Linux the mount's number, else
+    0.
 
     A folder mounted a second time (`mount --bind`) has the same device as its parent.
     """
