@@ -1,13 +1,27 @@
-"""Figures for the screen: the only module that formats milliseconds, percent and mebibytes."""
+"""Figures for the screen, alone and in texts: the only module that formats milliseconds, percent and mebibytes.
+
+Texts are in the files of `words`, an entry for each kind of fact, with a text for each case. An entry inherits the texts
+of the entry before its dot. Code begins in the line below its name. A field is a figure with its format:
+`{limits.DRIFT_FRAC:share}`. `{ranks:was|were}` is the first word for one, the second for more.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import re
+import signal
+import string
+import textwrap
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Sized
+from functools import cache
+from pathlib import Path
+from typing import Any
 
+from collector.format.phases import PHASE_LABELS
 from collector.format.schema.wording import form_plural as form_plural
 from collector.format.schema.wording import format_number_of as format_number_of
 from collector.format.schema.wording import format_ranks as format_ranks
+from collector.format.schema.wording import format_ranks_named as format_ranks_named
 
 _TIME_UNITS = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns"))
 _BYTE_UNITS = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"), (1, "B"))
@@ -187,3 +201,88 @@ def format_runs(runs: Sequence[tuple[int, int]], limit: int = 6) -> str:
 def _significant(value: float) -> str:
     digits = max(0, 2 - math.floor(math.log10(abs(value)))) if value else 0
     return f"{value:,.{min(digits, 2)}f}"
+
+
+def _name_signal(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+_FORMATS: Mapping[str, Callable[[Any], str]] = {
+    "share": format_share,
+    "duration": format_duration,
+    "bytes": format_bytes,
+    "count": format_count,
+    "cores": format_cores,
+    "phase": lambda name: PHASE_LABELS[name].lower(),
+    "plural": form_plural,
+    "ranks": format_ranks_named,
+    "Ranks": lambda ranks: format_ranks_named(ranks).capitalize(),
+    "signal": _name_signal,
+    "when": lambda steps: f"after {format_number_of(steps, 'step')}" if steps else "before the first step",
+}
+
+
+class _Formatter(string.Formatter):
+    def format_field(self, value: Any, format_spec: str) -> str:
+        if format_spec.startswith("number of "):
+            return format_number_of(_count(value), format_spec.removeprefix("number of "))
+        if "|" in format_spec:
+            one, more = format_spec.split("|")
+            return one if _count(value) == 1 else more
+        return _FORMATS[format_spec](value) if format_spec in _FORMATS else format(value, format_spec)
+
+
+_FORMATTER = _Formatter()
+
+
+def _count(value: int | Sized) -> int:
+    return len(value) if isinstance(value, Sized) else value
+
+
+@cache
+def read_texts() -> Mapping[str, Mapping[str, Mapping[str, str]]]:
+    """Return the texts of each entry, by folder, entry and text name."""
+    folders = Path(__file__).with_name("words").glob("*/")
+    return {
+        path.name: _read_entries("\n".join(one.read_text("utf-8") for one in sorted(path.glob("*.txt"))))
+        for path in folders
+    }
+
+
+def _read_entries(texts: str) -> Mapping[str, Mapping[str, str]]:
+    found: dict[str, dict[str, str]] = {}
+    for entry in re.split(r"^## ", texts, flags=re.MULTILINE)[1:]:
+        name, _, body = entry.partition("\n")
+        own = dict(re.findall(r"^(\w+):(.*(?:\n(?: {4}.*)?)*)", body, re.MULTILINE))
+        found[name] = {key: _read(text) for key, text in own.items()}
+    return {name: {**found[name.partition(".")[0]], **own} for name, own in found.items()}
+
+
+def _read(text: str) -> str:
+    """Return code unchanged, and prose joined into one line."""
+    return textwrap.dedent(text).strip() if text.startswith("\n") else re.sub(r"\s*\n\s*", " ", text.strip())
+
+
+def fill_in(text: str, values: Mapping[str, object]) -> str:
+    return _FORMATTER.vformat(text, (), values)
+
+
+def say(entry: str, text: str, **values: object) -> str:
+    """Return a sentence, filled with these figures. A part in brackets is left out if a figure in it is None, zero or
+    empty."""
+    return "".join(_say_part(part, values) for part in re.split(r"(\[[^]]*\])", read_texts()["sentences"][entry][text]))
+
+
+def _say_part(part: str, values: Mapping[str, object]) -> str:
+    if not part.startswith("["):
+        return fill_in(part, values)
+    fields = [field for _, field, _, _ in _FORMATTER.parse(part) if field]
+    return fill_in(part[1:-1], values) if all(_FORMATTER.get_field(field, (), values)[0] for field in fields) else ""
+
+
+def name_kind(fact: object) -> str:
+    """Return the name of a fact's type as texts and reports have it: `left_out` for LeftOut."""
+    return re.sub(r"\B([A-Z])", r"_\1", type(fact).__name__).lower()

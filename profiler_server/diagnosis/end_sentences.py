@@ -9,14 +9,13 @@ import shlex
 import signal
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import singledispatch
 from pathlib import Path
 
 from collector.format.attempts import list_attempts
 from collector.format.rank import RankRun
 from collector.format.run import Run
 from collector.format.schema.errors import RunError
-from collector.format.schema.wording import format_number_of, format_ranks_named
+from collector.format.schema.wording import format_ranks_named
 from collector.format.standstills import Standstill, read_standstills
 from collector.hangs.blame import Stop, name_group
 from collector.hangs.live import Standing, describe_live_hang
@@ -26,23 +25,20 @@ from profiler_server.analysis.ranks.ending import count_ended, find_end
 from profiler_server.analysis.ranks.ends import (
     Collective,
     CutOff,
-    Death,
     End,
     Hang,
     Killed,
     LeftOut,
-    Meeting,
     Mismatch,
     Raised,
     Severed,
 )
 from profiler_server.facts.ranks import MOST_RANKS
-from profiler_server.format import format_bytes, shorten_middle
+from profiler_server.format import format_bytes, name_kind, say, shorten_middle
 
 _LONGEST = 120
 _SOURCE = re.compile(r"\[\S+\.(cc|cpp|h):\d+\]")
 """A file and line in the source of gloo or PyTorch, at the start of their error messages."""
-_MEMORY = " The log of the system tells whether its memory was full."
 
 
 def name_title(end: End) -> str:
@@ -52,99 +48,68 @@ def name_title(end: End) -> str:
     return "The job stands still" if isinstance(end, Standing) else "The job did not end well"
 
 
-@singledispatch
+def find_kind(end: End) -> str:
+    """Return the kind of an end, as the report and the texts name it."""
+    return "waited" if isinstance(end, Stop) else name_kind(end)
+
+
 def describe_end(end: End) -> str:
     """Describe how a job ended, or how it stands still."""
-    raise TypeError(end)
+    match end:
+        case Hang():
+            return end.told or _describe_hang(end)
+        case Standing():
+            size = end.stop.bytes if end.stop is not None else None
+            return describe_live_hang(end, format_bytes(size) if size else "")
+        case Stop():
+            return _describe_stop(end)
+        case LeftOut() | Mismatch():
+            called = _name_call(end.called) if isinstance(end, Mismatch) else ""
+            dead, by = [death.rank for death in end.then], end.then[0].signal if end.then else None
+            met = _name_call(end.meeting.call, end.meeting.number, end.meeting.group)
+            return say("end", find_kind(end), end=end, met=met, called=called, dead=dead, signal=by)
+        case Raised() | Severed():
+            is_alone = isinstance(end, Raised) and not end.ranks
+            return say("end", "raised_alone" if is_alone else find_kind(end), end=end, error=_shorten(end.error))
+        case Killed() | CutOff():
+            return _describe_death(end)
 
 
-@describe_end.register
 def _describe_hang(end: Hang) -> str:
-    return end.sentence
+    figures: dict[str, object] = {"end": end, "group": end.label or end.group}
+    if end.cause == "pair":
+        ((rank, (number, call)),) = end.last.items()
+        others = [other for other in end.waiting if other != rank]
+        return say("hang", "pair", rank=rank, number=number, call=call, others=others, **figures)
+    differs = min(end.differing, default=-1)
+    figures |= {"differs": differs, "called": end.differing.get(differs), "what": say("hang", "what", **figures)}
+    text = say("hang", end.cause, **figures)
+    if end.cause != "missing" or (known := end.last.get(end.missing[0])) is None:
+        return text
+    return f"{text} {say('hang', 'last', rank=end.missing[0], number=known[0], call=known[1])}"
 
 
-@describe_end.register
-def describe_standing(end: Standing) -> str:
-    """Describe how a job that is still recording stands still."""
-    size = end.stop.bytes if end.stop is not None else None
-    return describe_live_hang(end, format_bytes(size) if size else "")
+def _describe_death(end: Killed | CutOff) -> str:
+    by = end.death.signal if isinstance(end, Killed) else end.signal
+    log = say("end", "log") if by in (None, signal.SIGKILL) else ""
+    if isinstance(end, Killed):
+        how = "killed" if by is not None else "killed_unseen" if end.death.exit_code is None else "killed_exit"
+        return say("end", how, end=end, signal=by, others=say("end", "others", end=end), log=log)
+    who = format_ranks_named(end.ranks).capitalize() if end.ranks else "The training"
+    how = "cut_off" if by is not None else "cut_off_unseen"
+    return say("end", how, end=end, signal=by, who=who, count=max(1, len(end.ranks)), log=log)
 
 
-@describe_end.register
-def _describe_left_out(end: LeftOut) -> str:
-    has = "has" if len(end.ranks) == 1 else "have"
-    met = end.meeting
-    return (
-        f"{format_ranks_named(end.ranks).capitalize()} {has} left out {_name_meeting(met)}, which "
-        f"{format_ranks_named(met.entered)} entered in step {met.step:,}{_say_then(end.then)}."
-    )
-
-
-@describe_end.register
-def _describe_mismatch(end: Mismatch) -> str:
-    met = end.meeting
-    return (
-        f"{format_ranks_named(end.ranks).capitalize()} called {_name_call(end.called)} where "
-        f"{format_ranks_named(met.entered)} called {_name_meeting(met)}, in step {met.step:,}{_say_then(end.then)}."
-    )
-
-
-@describe_end.register
-def _describe_raised(end: Raised) -> str:
-    how = f"was ended {_say_when(end.steps)} by {_shorten(end.error)}"
-    if not end.ranks:
-        return f"The training {how}."
-    whom = "it" if len(end.ranks) == 1 else "them"
-    return f"The job {how} ({format_ranks_named(end.ranks)}){_say_lost(end.lost, whom)}."
-
-
-@describe_end.register
-def _describe_killed(end: Killed) -> str:
-    death = end.death
-    others = _say_lost(end.lost, "it")
-    others += f"; {_count_others(end.ended)} {'was' if end.ended == 1 else 'were'} ended after it" if end.ended else ""
-    if death.signal is None and death.exit_code is None:
-        return f"Rank {death.rank} was killed, left by itself, or lost its machine: it left no error{others}.{_MEMORY}"
-    text = f"Rank {death.rank} {_say_death(death)} {_say_when(end.steps)}{others}."
-    return text + (_MEMORY if death.signal == signal.SIGKILL else "")
-
-
-@describe_end.register
-def describe_stop(end: Stop) -> str:
+def _describe_stop(end: Stop) -> str:
     """Describe which rank the others waited for when a job hung or was killed, and where that rank was."""
     first = end.missing[0]
-    who = format_ranks_named([place.rank for place in end.missing]).capitalize()
-    waits = "1 rank was" if len(end.waiting) == 1 else f"{len(end.waiting):,} ranks were"
-    where = f"Rank {first.rank} was {describe_position(first)}{describe_stack(first)}."
-    if end.number is None:
-        return (
-            f"When the job ended, {waits} in the backward, which waits for the gradients of all ranks, and {who[0].lower()}"
-            f"{who[1:]} not. {where}"
-        )
-    size = f", {format_bytes(end.bytes)}" if end.bytes else ""
-    like = f" ({'' if end.is_begun else 'by the step before, '}{end.name}{size})" if end.name else ""
-    more = f", {end.elsewhere:,} more in others" if end.elsewhere else ""
-    what = f"collective {end.number:,}{like}{name_group(end)}"
-    return f"{who} never entered {what}; {waits} waiting in it when the job ended{more}. {where}"
-
-
-@describe_end.register
-def _describe_cut_off(end: CutOff) -> str:
-    one = len(end.ranks) < 2
-    was = f"{format_ranks_named(end.ranks).capitalize() if end.ranks else 'The training'} {'was' if one else 'were'}"
-    if end.signal is None:
-        how = "left by itself, or lost its machine" if one else "left by themselves, or lost their machine"
-        return f"{was} killed, {how} {_say_when(end.steps)}: no error was left."
-    memory = _MEMORY if end.signal == signal.SIGKILL else ""
-    return f"{was} ended by {_name_signal(end.signal)} {_say_when(end.steps)}: no error was left.{memory}"
-
-
-@describe_end.register
-def _describe_severed(end: Severed) -> str:
-    return (
-        f"{format_ranks_named(end.ranks).capitalize()} failed in communication {_say_when(end.steps)}, and no rank left an "
-        f"error of its own: {_shorten(end.error)}."
-    )
+    figures = {
+        "missing": [place.rank for place in end.missing],
+        "called": say("end", "called" if end.is_begun else "called_before", end=end) if end.name else "",
+        "group": name_group(end),
+        "where": f"Rank {first.rank} was {describe_position(first)}{describe_stack(first)}.",
+    }
+    return say("end", "waited" if end.number is not None else "waited_backward", end=end, **figures)
 
 
 @dataclass(frozen=True)
@@ -179,8 +144,8 @@ def say_attempts(lines: Sequence[AttemptLine]) -> str:
     own = next((line for line in lines if line.is_this), None)
     if own is None:
         return ""
-    others = (f"; attempt {line.number} {line.text}" for line in lines if line.text and not line.is_this)
-    return f"Attempt {own.number} of {lines[-1].number}{''.join(others)}."
+    others = (say("attempt", "other", line=line) for line in lines if line.text and not line.is_this)
+    return say("attempt", "this", number=own.number, count=lines[-1].number, others="".join(others))
 
 
 def spell_reports(lines: Sequence[AttemptLine]) -> list[str]:
@@ -217,59 +182,21 @@ def _tell_end(end: End | None, steps: int) -> str:
     if end is None or isinstance(end, Standing):
         return ""
     told = end.steps if isinstance(end, (Raised, Killed, CutOff, Severed)) else steps
-    return f"ended {_say_when(told)}: {_name_end(end)}"
+    return say("attempt", "ended", steps=told, how=_name_end(end))
 
 
 def _name_end(end: End) -> str:
     """Return an end in a few words, the rank first."""
     if isinstance(end, Raised):
-        return ", ".join([*([format_ranks_named(end.ranks)] if end.ranks else []), _shorten(end.error)])
+        return say("attempt", "raised", end=end, error=_shorten(end.error))
     if isinstance(end, Killed):
-        how = _name_signal(end.death.signal) if end.death.signal is not None else "killed"
-        return f"rank {end.death.rank}, {how}"
+        return say("attempt", "killed" if end.death.signal is not None else "killed_unseen", end=end)
     text = describe_end(end).rstrip(".")
     return text[:1].lower() + text[1:]
 
 
-def _name_call(call: Collective, number: int | None = None) -> str:
-    size = f" ({format_bytes(call.bytes)})" if call.bytes else ""
-    return f"{call.name}{f' {number:,}' if number is not None else ''}{size}"
-
-
-def _name_meeting(met: Meeting) -> str:
-    return _name_call(met.call, met.number) + (f" of group {shorten_middle(met.group, 32)}" if met.group else "")
-
-
-def _say_then(deaths: Sequence[Death]) -> str:
-    if not deaths:
-        return ""
-    was = "was" if len(deaths) == 1 else "were"
-    return f"; {format_ranks_named([death.rank for death in deaths])} {was} ended by {_name_signal(deaths[0].signal)}"
-
-
-def _say_death(death: Death) -> str:
-    if death.signal is None:
-        return f"left with exit code {death.exit_code}"
-    return f"was ended by {_name_signal(death.signal)}"
-
-
-def _name_signal(number: int | None) -> str:
-    try:
-        return signal.Signals(number or 0).name
-    except ValueError:
-        return f"signal {number}"
-
-
-def _say_when(steps: int) -> str:
-    return f"after {format_number_of(steps, 'step')}" if steps else "before the first step"
-
-
-def _say_lost(lost: int, whom: str) -> str:
-    return f"; {_count_others(lost)} lost the connection to {whom}" if lost else ""
-
-
-def _count_others(ranks: int) -> str:
-    return "1 other rank" if ranks == 1 else f"{ranks:,} other ranks"
+def _name_call(call: Collective, number: int | None = None, group: str = "") -> str:
+    return say("end", "call", call=call, number=number, group=shorten_middle(group, 32))
 
 
 def _shorten(error: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,10 +10,10 @@ from collector.format.run import Run
 from collector.hangs.blame import Stop
 from collector.hangs.live import Standing
 from profiler_server.analysis.ranks.collectives import find_slow_call
-from profiler_server.analysis.ranks.ends import CutOff, End, Hang, Killed, LeftOut, Mismatch, Raised, Severed
+from profiler_server.analysis.ranks.ends import End, Hang
 from profiler_server.analysis.ranks.ranks import summarize_ranks
 from profiler_server.analysis.what_if.pipelines import judge_run, recall_what_if
-from profiler_server.diagnosis.end_sentences import describe_end, list_attempt_lines
+from profiler_server.diagnosis.end_sentences import describe_end, find_kind, list_attempt_lines
 from profiler_server.diagnosis.rank_sentences import (
     describe_evidence,
     describe_slow_call,
@@ -36,6 +35,7 @@ from profiler_server.facts.job import (
     Unsure,
 )
 from profiler_server.facts.ranks import find_noun
+from profiler_server.format import name_kind
 from profiler_server.report.schema import PARTS, pick, spell_out
 
 _OF_ONE = ("straggler", "rotation", "heavy_stage", "uneven_work", "handover", "apart_ns", "strangers")
@@ -56,18 +56,6 @@ _NOTHING: Mapping[str, Any] = {
 }
 """The keys of the report for ranks that were not compared and have no verdict."""
 
-KINDS: Mapping[type[End], str] = {
-    Hang: "hang",
-    Standing: "standing",
-    Stop: "waited",
-    LeftOut: "left_out",
-    Mismatch: "mismatch",
-    Raised: "raised",
-    Killed: "killed",
-    CutOff: "cut_off",
-    Severed: "severed",
-}
-
 
 def report_end(end: End | None) -> dict[str, Any] | None:
     """Return how the job ended or stands still: its kind, a sentence, and known details; null for neither."""
@@ -75,7 +63,7 @@ def report_end(end: End | None) -> dict[str, Any] | None:
         return None
     is_told = isinstance(end, (Hang, Standing, Stop))  # by other keys of the report
     known = {} if is_told else spell_out(end)
-    return {"kind": KINDS[type(end)], "sentence": describe_end(end), **known}
+    return {"kind": find_kind(end), "sentence": describe_end(end), **known}
 
 
 def report_attempts(run: Run) -> list[dict[str, Any]]:
@@ -101,7 +89,7 @@ def report_hang(end: End | None) -> dict[str, Any] | None:
         return _report_standing(end)
     if isinstance(end, Stop):
         return _report_stop(end, "ended", describe_end(end))
-    return spell_out(end) if isinstance(end, Hang) else None
+    return {"sentence": describe_end(end), **spell_out(end)} if isinstance(end, Hang) else None
 
 
 def _report_standing(found: Standing) -> dict[str, Any]:
@@ -146,7 +134,7 @@ def list_verdict(verdict: RankVerdict) -> dict[str, Any]:
     comparison = verdict.comparison
     found: dict[str, Any] = {
         **_NOTHING,
-        "verdict": _name_kind(verdict),
+        "verdict": name_kind(verdict),
         "culprits": verdict.culprits,
         "gain_ns": verdict.gain_ns,
     }
@@ -175,10 +163,6 @@ def list_verdict(verdict: RankVerdict) -> dict[str, Any]:
         case Unsure() | Alike():
             pass
     return found
-
-
-def _name_kind(verdict: RankVerdict) -> str:
-    return re.sub(r"\B([A-Z])", r"_\1", type(verdict).__name__).lower()
 
 
 def _list_latest(verdict: RankVerdict, comparison: RankComparison) -> dict[str, Any]:

@@ -53,7 +53,7 @@ PARTS: Mapping[str, str] = {
     "JobSlowdown": "slowdown waste_frac discrepancy_frac by_operation by_rank by_stage worker_share stage_share "
     "mend_rank_gain_ns method",
     # how the job ended
-    "Hang": "sentence cause group sequence name missing waiting",
+    "Hang": "cause group sequence name missing waiting",
     "LeftOut": "ranks meeting then",
     "Mismatch": "ranks called meeting then",
     "Raised": "ranks error steps lost",

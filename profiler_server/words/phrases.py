@@ -1,38 +1,22 @@
 """The texts of advice, sentences that several rules share, and the names of functions in them.
 
 The texts of a rule are in `texts/*.txt`, an entry for each rule and for each of its cases: `drift`,
-`worker_restart.remade`. An entry inherits the texts of the entry before its dot. Code begins in the line below its
-name. Fields are figures from the rule, facts of the case and limits, each with its format: `{limits.DRIFT_FRAC:share}`.
+`worker_restart.remade`. Fields are figures from the rule, facts of the case and limits.
 """
 
 from __future__ import annotations
 
-import re
-import string
-import textwrap
-from collections.abc import Callable, Mapping
-from functools import cache
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
-from collector.format.phases import PHASE_LABELS
 from profiler_server.diagnosis.limits import list_limits
 from profiler_server.diagnosis.limits.facts import BEHIND_FRAC, CAPPED_NEED, INPUT_WAIT_FRAC, NAMED_FRAC
 from profiler_server.facts.case import Case, Evidence, Text
 from profiler_server.facts.loading import LoaderArguments
 from profiler_server.facts.steps import NamedFunction, Part, read_column
-from profiler_server.format import (
-    form_plural,
-    format_bytes,
-    format_cores,
-    format_count,
-    format_duration,
-    format_number_of,
-    format_share,
-)
+from profiler_server.format import fill_in, form_plural, format_duration, format_share, read_texts
 
 DATA_PAGE = Evidence("data", "tab=interval", "Queue depth and wait per step")
 STAGES_PAGE = Evidence("data", "tab=processing", "Work and wait of each stage")
@@ -41,40 +25,6 @@ FUNCTIONS = Evidence("steps", "", "The functions of each phase")
 _MOST_SAID = 2
 AROUND_ACTING = "around the forward without gradients"
 """The gap of a step that acts on its model's output, in words."""
-
-
-_FORMATS: Mapping[str, Callable[[Any], str]] = {
-    "share": format_share,
-    "duration": format_duration,
-    "bytes": format_bytes,
-    "count": format_count,
-    "cores": format_cores,
-    "phase": lambda name: PHASE_LABELS[name].lower(),
-}
-
-
-class _Formatter(string.Formatter):
-    def format_field(self, value: Any, format_spec: str) -> str:
-        if format_spec.startswith("number of "):
-            return format_number_of(value, format_spec.removeprefix("number of "))
-        return _FORMATS[format_spec](value) if format_spec in _FORMATS else format(value, format_spec)
-
-
-@cache
-def read_texts() -> Mapping[str, Mapping[str, str]]:
-    """Return the texts of each entry, by entry and text name."""
-    found: dict[str, dict[str, str]] = {}
-    for path in sorted(Path(__file__).with_name("texts").glob("*.txt")):
-        for entry in re.split(r"^## ", path.read_text("utf-8"), flags=re.MULTILINE)[1:]:
-            name, _, body = entry.partition("\n")
-            own = dict(re.findall(r"^(\w+):(.*(?:\n(?: {4}.*)?)*)", body, re.MULTILINE))
-            found[name] = {key: _read(text) for key, text in own.items()}
-    return {name: {**found[name.partition(".")[0]], **own} for name, own in found.items()}
-
-
-def _read(text: str) -> str:
-    """Return code unchanged, and prose joined into one line."""
-    return textwrap.dedent(text).strip() if text.startswith("\n") else re.sub(r"\s*\n\s*", " ", text.strip())
 
 
 def describe(case: Case, entry: str, **given: object) -> Text:
@@ -96,7 +46,7 @@ def describe(case: Case, entry: str, **given: object) -> Text:
         "input_limit": say_input_limit(case),
         **given,
     }
-    return Text(**{name: _Formatter().vformat(text, (), values) for name, text in read_texts()[entry].items()})
+    return Text(**{name: fill_in(text, values) for name, text in read_texts()["texts"][entry].items()})
 
 
 def write_loader(loader: LoaderArguments, **changes: Any) -> str:

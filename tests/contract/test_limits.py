@@ -10,7 +10,7 @@ from importlib import import_module
 from pathlib import Path
 
 from profiler_server.diagnosis import limits
-from profiler_server.words.phrases import read_texts
+from profiler_server.format import read_texts
 
 ROOT = Path(__file__).parents[2] / "profiler_server"
 DONE = ("diagnosis/rules", "analysis/replay")
@@ -48,7 +48,7 @@ def test_thresholds_outside_of_the_limits_become_fewer() -> None:
 
 def test_a_limit_that_a_text_names_is_of_one_family_alone_or_the_same_in_all() -> None:
     families = [vars(import_module(f"{limits.__name__}.{one.name}")) for one in pkgutil.iter_modules(limits.__path__)]
-    texts = "\n".join(text for entry in read_texts().values() for text in entry.values())
+    texts = "\n".join(text for entry in read_texts()["texts"].values() for text in entry.values())
     named = set(re.findall(r"\{limits\.(\w+)", texts))
     values = {name: {family[name] for family in families if name in family} for name in named}
     assert len(named) > 50

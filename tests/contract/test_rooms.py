@@ -173,7 +173,6 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "profiler_server.format",
     ),
     "profiler_server.words": (
-        "collector.format.phases",
         "profiler_server.diagnosis.limits",
         "profiler_server.facts",
         "profiler_server.format",

@@ -6,10 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from collector.format.schema.wording import format_ranks_named
 from collector.hangs.blame import Stop
 from collector.hangs.live import Standing
-from profiler_server.format import format_bytes, format_number_of
 
 Cause = Literal["missing", "mismatch", "network", "no_dump", "overwritten", "pair", "behind", "lost", "failed"]
 
@@ -51,44 +49,6 @@ class Hang:
     @property
     def title(self) -> str:
         return "Ranks of a communicator are apart" if self.cause == "behind" else "The job hangs"
-
-    @property
-    def sentence(self) -> str:
-        """Return one or two sentences on the hang, for pages and reports."""
-        if self.told:
-            return self.told
-        size = f", {format_bytes(self.bytes)}" if self.bytes else ""
-        what = f"collective {self.sequence:,} ({self.name}{size}) of group {self.label or self.group}"
-        if self.cause == "pair":
-            return self._tell_pair()
-        if self.cause == "mismatch":
-            rank = min(self.differing)
-            return f"Rank {rank} called {self.differing[rank]} where others called {self.name}: {what} cannot end."
-        if self.cause == "network":
-            return f"All {format_number_of(len(self.waiting), 'rank')} entered {what} and it did not end: look at the network."
-        who = format_ranks_named(self.missing).capitalize()
-        waiting = "1 rank waits" if len(self.waiting) == 1 else f"{len(self.waiting):,} ranks wait"
-        if self.cause == "no_dump":
-            return f"{who} left no dump; {waiting} in {what}."
-        if self.cause == "overwritten":
-            more = "To see it in the next dumps: TORCH_FR_BUFFER_SIZE=20000."
-            return f"{waiting.capitalize()} in {what}; whether {format_ranks_named(self.missing)} entered it was overwritten. {more}"
-        text = f"{who} never entered {what}; {waiting} in it."
-        if (known := self.last.get(self.missing[0])) is not None:
-            number, call = known
-            place = f" at {call.place}" if call.place else ""
-            text += f" The last that rank {self.missing[0]} entered is {number:,} ({call.name}){place}."
-        return text
-
-    def _tell_pair(self) -> str:
-        ((rank, (number, call)),) = self.last.items()
-        size = f", {format_bytes(call.bytes)}" if call.bytes else ""
-        place = f" at {call.place}" if call.place else ""
-        what = f"point-to-point call {number:,} of group {self.label or self.group}{size}"
-        others = [other for other in self.waiting if other != rank]
-        calls = "waits in another such call" if len(others) == 1 else "wait in other such calls"
-        also = f"; {format_ranks_named(others)} {calls}, begun later" if others else ""
-        return f"Rank {rank} waits in {call.name} ({what}){place}{also}."
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ import pytest
 from collector.traces import import_trace
 from profiler_server.analysis.ranks.ends import Hang
 from profiler_server.analysis.ranks.hang import find_hang
+from profiler_server.diagnosis.end_sentences import describe_end
 from tests.support.dumps import make_dump, make_entry
 
 
@@ -59,8 +60,10 @@ def test_a_rank_of_which_nothing_is_known_is_not_blamed(tmp_path: Path) -> None:
     found = explain(tmp_path, {0: whole, 1: whole, 2: make_other_group({}), 3: whole})
     assert found is not None
     assert (found.cause, found.missing) == ("overwritten", (2,))
-    assert found.sentence.startswith("3 ranks wait in collective 5 (nccl:all_reduce, 6.25 MiB) of group default_pg; ")
-    assert "whether rank 2 entered it was overwritten" in found.sentence
+    assert describe_end(found).startswith(
+        "3 ranks wait in collective 5 (nccl:all_reduce, 6.25 MiB) of group default_pg; "
+    )
+    assert "whether rank 2 entered it was overwritten" in describe_end(found)
 
 
 def test_calls_that_were_overwritten_where_they_ended_do_not_hang(tmp_path: Path) -> None:
@@ -100,7 +103,7 @@ def test_a_receive_that_does_not_end_is_told(tmp_path: Path) -> None:
         },
     )
     assert found is not None
-    assert found.sentence == (
+    assert describe_end(found) == (
         "Rank 1 waits in nccl:recv 1<-0 (point-to-point call 3 of group default_pg, 6.25 MiB) at train.py:88 in step; "
         "rank 2 waits in another such call, begun later."
     )
@@ -124,4 +127,4 @@ def test_the_place_is_the_script_s_own_line(tmp_path: Path, own: str) -> None:
     ended = make_dump([make_entry(1, frames=frames)], "[0, 1]")
     found = explain(tmp_path, {0: make_dump([make_entry(1), make_entry(2, "started")], "[0, 1]"), 1: ended})
     assert found is not None
-    assert found.sentence.endswith("The last that rank 1 entered is 1 (nccl:all_reduce) at train.py:88 in step.")
+    assert describe_end(found).endswith("The last that rank 1 entered is 1 (nccl:all_reduce) at train.py:88 in step.")

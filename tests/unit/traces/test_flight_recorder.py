@@ -19,6 +19,7 @@ from collector.hangs.flight_recorder import PickleError, read_plain_pickle
 from collector.traces import import_trace
 from profiler_server.analysis.ranks.ends import Hang
 from profiler_server.analysis.ranks.hang import find_hang
+from profiler_server.diagnosis.end_sentences import describe_end
 from profiler_server.diagnosis.judging import diagnose
 from profiler_server.report.building import build_report
 from profiler_server.report.text import render_text
@@ -69,7 +70,7 @@ def test_a_job_that_really_hangs_is_explained(tmp_path: Path, monkeypatch: pytes
     found = must_hang(import_trace(tmp_path / "dumps", tmp_path / "run"))
     assert (found.cause, found.sequence, found.missing, found.waiting) == ("missing", 4, (1,), (0,))
     assert found.bytes == 4000
-    assert found.sentence.startswith(
+    assert describe_end(found).startswith(
         "Rank 1 never entered collective 4 (gloo:all_reduce, 3.91 KiB) of group default_pg;"
     )
 
@@ -79,15 +80,15 @@ def test_the_rank_that_never_came_is_named_with_where_it_was(tmp_path: Path, as_
     whole = [make_entry(n) for n in range(1, 12)]
     dumps = {rank: make_dump([*whole, make_entry(12, "started")]) for rank in (0, 1, 2)}
     run = import_dumps(tmp_path, {**dumps, 3: make_dump(whole)}, as_json=as_json)
-    assert must_hang(run).sentence == (
+    assert describe_end(must_hang(run)) == (
         "Rank 3 never entered collective 12 (nccl:all_reduce, 6.25 MiB) of group default_pg; 3 ranks wait in it. The last "
         "that rank 3 entered is 11 (nccl:all_reduce) at train.py:88 in step."
     )
     notice = show_ranks(run).notice
     assert notice is not None
-    assert (notice.title, notice.reason) == ("The job hangs", must_hang(run).sentence)
-    assert diagnose(run, 0).sentence == must_hang(run).sentence
-    assert "train.py" not in must_hang(redact(run)).sentence
+    assert (notice.title, notice.reason) == ("The job hangs", describe_end(must_hang(run)))
+    assert diagnose(run, 0).sentence == describe_end(must_hang(run))
+    assert "train.py" not in describe_end(must_hang(redact(run)))
     report = build_report(run)
     assert report["hang"]["missing"] == [3]
     assert "Rank 3 never entered collective 12" in render_text(report, run)
@@ -97,7 +98,7 @@ def test_a_rank_without_a_dump_is_told_apart(tmp_path: Path) -> None:
     dumps = {rank: make_dump([make_entry(1), make_entry(2, "started")]) for rank in (0, 1, 2)}
     found = must_hang(import_dumps(tmp_path, dumps))
     assert (found.cause, found.missing) == ("no_dump", (3,))
-    assert found.sentence.startswith("Rank 3 left no dump; 3 ranks wait in collective 2")
+    assert describe_end(found).startswith("Rank 3 left no dump; 3 ranks wait in collective 2")
 
 
 def test_ranks_that_call_different_collectives_are_told(tmp_path: Path) -> None:
@@ -105,7 +106,7 @@ def test_ranks_that_call_different_collectives_are_told(tmp_path: Path) -> None:
     other = make_dump([make_entry(7, "started", profiling_name="nccl:broadcast")], "[0, 1, 2]")
     found = must_hang(import_dumps(tmp_path, {**dumps, 2: other}))
     assert (found.cause, set(found.differing)) == ("mismatch", {2})
-    assert found.sentence.startswith(
+    assert describe_end(found).startswith(
         "Rank 2 called nccl:broadcast of [1024, 1600] Float where others called nccl:all_reduce"
     )
 
@@ -124,7 +125,7 @@ def test_shapes_that_differ_are_a_mismatch_but_not_where_pieces_may(tmp_path: Pa
 def test_a_collective_that_all_entered_blames_the_network(tmp_path: Path) -> None:
     dumps = {rank: make_dump([make_entry(5, "started")], "[0, 1]") for rank in (0, 1)}
     found = must_hang(import_dumps(tmp_path, dumps))
-    assert found.sentence.startswith("All 2 ranks entered collective 5")
+    assert describe_end(found).startswith("All 2 ranks entered collective 5")
 
 
 def test_a_collective_that_one_rank_has_left_does_not_hold_the_others(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from collector.hangs.nccl_ras import StatusError, number_processes, read_status
 from collector.traces import import_trace
 from profiler_server.analysis.ranks.ends import Hang
 from profiler_server.analysis.ranks.hang import find_hang
+from profiler_server.diagnosis.end_sentences import describe_end
 from profiler_server.diagnosis.judging import diagnose
 from profiler_server.report.building import build_report
 from profiler_server.store.redaction import redact
@@ -40,14 +41,14 @@ def test_the_ranks_that_are_behind_are_named_with_what_they_launched(tmp_path: P
     run = import_status(tmp_path, make_status(make_communicator(ranks)))
     found = must_hold(run)
     assert (found.cause, found.name, found.sequence, found.missing) == ("behind", "AllReduce", 812, (3, 5))
-    assert found.sentence == (
+    assert describe_end(found) == (
         "Communicator 0xae94423cfbb2ef4a: ranks 3, 5 have launched 811 AllReduce, the 6 others 812. Ask ncclras again: if "
         "the counts are the same then, the job hangs."
     )
     notice = show_ranks(run).notice
     assert notice is not None
-    assert (notice.title, notice.reason) == ("Ranks of a communicator are apart", found.sentence)
-    assert diagnose(run, 0).sentence == found.sentence
+    assert (notice.title, notice.reason) == ("Ranks of a communicator are apart", describe_end(found))
+    assert diagnose(run, 0).sentence == describe_end(found)
     assert build_report(run)["hang"]["missing"] == [3, 5]
     assert run.manifest.world_size == 8
 
@@ -56,12 +57,12 @@ def test_a_rank_that_does_not_answer_is_said_before_ranks_that_are_behind(tmp_pa
     uneven = make_communicator([make_rank(0, 5), make_rank(1, 6)], name="0x1")
     silent = make_communicator([make_rank(rank) for rank in range(3)], make_missing(3), name="0x2")
     run = import_status(tmp_path, make_status(uneven, silent))
-    assert must_hold(run).sentence == (
+    assert describe_end(must_hold(run)) == (
         "Communicator 0x2: rank 3 does not answer (process 483075 on 172.16.64.210, GPU 3); 3 of 4 ranks answer. 1 more "
         "communicator is held or uneven, too."
     )
     assert must_hold(run).title == "The job hangs"
-    assert "172.16" not in must_hold(redact(run)).sentence
+    assert "172.16" not in describe_end(must_hold(redact(run)))
 
 
 def test_dead_and_failed_ranks_are_told(tmp_path: Path) -> None:
@@ -71,8 +72,8 @@ def test_dead_and_failed_ranks_are_told(tmp_path: Path) -> None:
         [make_rank(0)], make_missing(1, considered_dead=True), make_missing(2, considered_dead=True)
     )
     failed = make_communicator([make_rank(0), make_rank(1, async_error=2)])
-    assert "ranks 1, 2 are considered dead" in must_hold(import_status(tmp_path / "a", make_status(dead))).sentence
-    assert "rank 1 failed (system error)" in must_hold(import_status(tmp_path / "b", make_status(failed))).sentence
+    assert "ranks 1, 2 are considered dead" in describe_end(must_hold(import_status(tmp_path / "a", make_status(dead))))
+    assert "rank 1 failed (system error)" in describe_end(must_hold(import_status(tmp_path / "b", make_status(failed))))
 
 
 def test_a_job_that_gets_on_is_said_to(tmp_path: Path) -> None:
@@ -167,4 +168,4 @@ def test_hostile_names_stay_text(tmp_path: Path) -> None:
     run = import_status(
         tmp_path, make_status(make_communicator([rank, {**make_rank(1), "collective_counts": {evil: 4}}]))
     )
-    assert len(must_hold(run).sentence) < 1_000
+    assert len(describe_end(must_hold(run))) < 1_000

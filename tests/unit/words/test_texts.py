@@ -10,10 +10,11 @@ import pytest
 
 from profiler_server.diagnosis.limits import list_limits
 from profiler_server.facts.case import Text
-from profiler_server.words.phrases import read_texts
+from profiler_server.format import read_texts
 
-RULES = Path(__file__).parents[3] / "profiler_server/diagnosis/rules"
-TEXTS = read_texts()
+SERVER = Path(__file__).parents[3] / "profiler_server"
+TEXTS = read_texts()["texts"]
+SENTENCES = read_texts()["sentences"]
 BASES = {"window", "validation_share", "workers_take_processors"}
 """Entries that have only what their cases share."""
 
@@ -28,6 +29,17 @@ def test_an_entry_is_whole(name: str) -> None:
 
 
 def test_every_entry_is_said() -> None:
-    code = "\n".join(path.read_text("utf-8") for path in RULES.glob("*.py"))
+    code = "\n".join(path.read_text("utf-8") for path in (SERVER / "diagnosis/rules").glob("*.py"))
     assert [name for name in TEXTS if name not in BASES and f'"{name.rpartition(".")[2]}' not in code
             and f'"{name}"' not in code] == []  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SENTENCES)
+def test_every_sentence_is_of_a_case_that_code_finds(name: str) -> None:
+    code = "\n".join(path.read_text("utf-8") for path in SERVER.rglob("*.py"))
+    unsaid = [
+        text
+        for text in SENTENCES[name]
+        if f'"{text}"' not in code and f"class {text.title().replace('_', '')}" not in code
+    ]
+    assert unsaid == []
