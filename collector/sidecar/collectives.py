@@ -34,12 +34,12 @@ class CollectiveRows:
         self._kinds: list[dict[str, Any]] = []
         self._indices: dict[str, int] = {}
         self._ended: dict[str, int] = {}
-        """Number of ended calls by group, as in `_indices`, but only of calls that every rank of the group makes."""
+        """Number of ended calls by group, without the kinds of calls that ranks of the group make unequally often."""
         self._waiting: list[tuple[Call, dict[str, Any]]] = []
         self._usual: list[Call] = []
 
     def add(self, done: Done) -> None:
-        """Take in the calls that began in a row of `steps`, except in a detailed window, whose trace lists the calls."""
+        """Add the calls of a row of `steps`. Calls in a detailed window are only counted, because its trace lists them."""
         if done.kind == "train":
             self._usual = list(done.row.calls)
         listed = is_listed(done.step, sum(self._indices.values())) and not done.row.detailed
@@ -54,7 +54,8 @@ class CollectiveRows:
                 self._waiting.append((call, {**kind, **row}))
 
     def take(self) -> list[dict[str, Any]]:
-        """Return the rows of ended calls. A call that is still to be waited for comes later."""
+        """Return the rows of ended calls. A call with an open wait is returned when the wait has ended, or when 512
+        newer calls wait."""
         over = [entry for entry in self._waiting if not entry[0].is_open]
         waiting = [entry for entry in self._waiting if entry[0].is_open]
         self._waiting = waiting[-_MOST_WAITING:]
@@ -66,7 +67,8 @@ class CollectiveRows:
             call.is_open = False
 
     def describe_next(self, ended: int, begun: Call | None) -> dict[str, Any]:
-        """Return the call that has begun, else the same call in the step before: the next call is likely the same."""
+        """Return the call that has begun. If none has, return the likely next call: call number `ended` of the last
+        training step. Empty if neither is known."""
         call = begun or (self._usual[ended] if ended < len(self._usual) else None)
         if call is None:
             return {}
@@ -98,7 +100,7 @@ class CollectiveRows:
         return next((str(kind.get("group", "")) for kind in self._kinds if _IN_BACKWARD in str(kind["name"])), None)
 
     def count(self) -> int:
-        """Return the number of calls that ended in the rows so far."""
+        """Return the number of calls in the rows so far."""
         return sum(self._indices.values())
 
     def checkpoint(self) -> dict[str, Any]:
@@ -124,7 +126,8 @@ class CollectiveRows:
 
 
 def _is_of_all(kind: Mapping[str, Any]) -> bool:
-    """Return whether all ranks of a group make equally many such calls. Each rank samples DDP's reductions differently."""
+    """Return whether all ranks of a group make such calls equally often. False for calls between two ranks, and for
+    DDP's reductions, which each rank samples differently."""
     name = str(kind["name"])
     return name not in _OF_TWO and _IN_BACKWARD not in name
 

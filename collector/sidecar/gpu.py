@@ -88,7 +88,8 @@ class Gpus:
         return nvml.nvmlDeviceGetHandleByUUID(name)
 
     def _keep_used(self, found: dict[int, Any], pid: int) -> dict[int, Any]:
-        """Leave out the GPUs of other ranks: those that this process has not opened, if NVML lists the process."""
+        """Return the GPUs that the process has opened, without those of other ranks; all GPUs if NVML lists the process
+        on none."""
         used = {}
         for index, handle in found.items():
             try:
@@ -107,7 +108,8 @@ def read_throttling(reasons: int) -> int:
 
 
 def pick_visible(visible: str | None, index: int) -> str:
-    """Return entry number `index` of CUDA_VISIBLE_DEVICES: a GPU number or a UUID."""
+    """Return entry number `index` of CUDA_VISIBLE_DEVICES, a GPU number or a UUID; `index` itself if there is no such
+    entry."""
     if visible is None:
         return str(index)
     entries = [entry.strip() for entry in visible.split(",")]

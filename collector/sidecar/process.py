@@ -159,7 +159,7 @@ def start_sidecar(rank_folder: Path, log: int | None = None) -> subprocess.Popen
 
 
 def main(arguments: list[str]) -> int:
-    """Record until the training process has finished or is gone."""
+    """Record until the training process has finished or is gone; return the exit code."""
     logging.basicConfig(format="%(asctime)s %(message)s", level=logging.INFO)
     rank_folder = Path(arguments[0])
     trainer, *logs = map(int, arguments[1:])
@@ -205,8 +205,8 @@ def record(recorder: Recorder) -> None:
 
 
 def finish_rank(rank_folder: Path, timeout_s: float = TAKEOVER_S, log: Path | None = None) -> bool:
-    """Finish the work of a sidecar that is gone; return False if another process holds the rank. Do nothing if all is
-    done.
+    """Finish the work of a sidecar that is gone. Return False if another process holds the rank, or if the training
+    still runs. Do nothing if the rank has ended.
 
     `log` is the event log in shared memory, if this process has it. Raise OSError if the tables cannot be written.
     """

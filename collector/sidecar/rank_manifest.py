@@ -92,7 +92,8 @@ def measure_overhead(
 
 
 def find_mean_step(rank_folder: Path) -> float | None:
-    """Return the mean step as pages and reports show it, None without training steps."""
+    """Return the mean step in ns as pages and reports show it; None without training steps, or with too many rows to
+    read."""
     files = parts.find_files(rank_folder, "steps")
     try:
         if sum(parts.count_rows(path) for path in files) > _MOST_ROWS:
@@ -104,7 +105,8 @@ def find_mean_step(rank_folder: Path) -> float | None:
 
 
 def _sum_hooks(calls: dict[str, float], hooks: dict[str, Any]) -> tuple[float, float | None, float | None]:
-    """Return the cost of the hook calls of a step with its bounds. The errors add up as independent errors."""
+    """Return the cost of a step's hook calls in ns, its lower and its upper bound; the bounds are None for figures
+    without bounds. Errors add up as independent errors."""
     total, below, above = 0.0, 0.0, 0.0
     is_bounded = True
     for name, count in calls.items():

@@ -86,7 +86,7 @@ class Recorder:
         return False
 
     def poll(self) -> None:
-        """Take in new rows; write them if the last write is long enough ago."""
+        """Collect new rows, and write all held rows if the last write is long enough ago."""
         made = self._assembly.poll()
         self._hold(made)
         self._assembly.watch(made)
@@ -94,10 +94,10 @@ class Recorder:
             self.flush()
 
     def finish(self, state: str) -> None:
-        """Take in the last rows, write them, merge the files of each table, and note how the rank ended.
+        """Collect the last rows, write them, merge the files of each table, and note how the rank ended.
 
         The last checkpoint and its source data stay until the very end, so that a process that takes over can repeat
-        the rest.
+        the rest. If the disk fails, the rank stays unfinished.
         """
         self._hold(self._assembly.finish())
         self.problem = None
@@ -120,7 +120,8 @@ class Recorder:
                 remove_tree(events_path(self.rank_folder), _EVENTS)
 
     def _settle(self) -> bool:
-        """Merge the files of each table into one that survives a loss of power; return False if the disk fails."""
+        """Remove the parts of merged tables, and sync the parts of other tables to the disk. Return False if the disk
+        fails."""
         try:
             parts.remove_parts(self.rank_folder, TABLES)
         except OSError as error:
@@ -129,7 +130,7 @@ class Recorder:
         return self.problem is None
 
     def _keeps_events(self) -> bool:
-        """Return whether `events/` is kept: the user asked for it, or something in it could not be read."""
+        """Return whether `events/` is kept: at the user's request, or because an assembler or a signal failed."""
         if self.notes.options.get("keep_events") or self._assembly.failed:
             return True
         return any(signal.state == "failed" for signal in read_signals(self._describe()))
@@ -177,7 +178,7 @@ class Recorder:
         return True
 
     def read_notes(self) -> Notes:
-        """Read the notes of the training process again."""
+        """Read the notes of the training process again and return them; the last known notes if that fails."""
         try:
             self.notes = read_notes(self.rank_folder)
         except (OSError, ValueError) as error:
@@ -233,7 +234,8 @@ class Recorder:
                 _log.warning("stepscope: the parts of %s stay as they are: %s", table, error)
 
     def _take_over(self) -> None:
-        """Continue after the last checkpoint. Table files written after it are made again."""
+        """Continue after the last checkpoint. Table files written after the checkpoint are removed, and their rows are
+        made again."""
         try:
             saved = json.loads(read_small_text(events_path(self.rank_folder) / CHECKPOINT_FILE))
         except (OSError, ValueError):

@@ -225,7 +225,7 @@ def _set_aside(file: Path, rank_folder: Path | None = None) -> None:
 def rebuild_steps(rank_folder: Path, windows: Sequence[Window]) -> pa.Table | None:
     """Return rows of `steps`, without samples, made from the rows of `phases`; None if `phases` has no rows.
 
-    A row with an update is a training step. So is a row with a higher step number than the row before.
+    A row with a higher step number than every row before is a training step.
     """
     try:
         stretches = parts.read_table(rank_folder, "phases").to_pandas()

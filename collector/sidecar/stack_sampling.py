@@ -71,7 +71,8 @@ class StackBook:
         return self._stacks[number]
 
     def number(self, reader: StackReader, places: Sequence[Place]) -> int:
-        """Return the number of a stack just read, the innermost frame first; NOT_THEIRS if the stack is of no use."""
+        """Return the number of a stack, whose innermost place comes first. NOT_THEIRS if the stack is empty or in
+        Stepscope's own code, 0 (OTHER) if the book is full."""
         key = tuple(number for place in reversed(places) if (number := self._find(reader, place)) != _NO_FRAME)
         found = self._numbers.get(key)
         if found is None:
@@ -281,6 +282,6 @@ class StackSampler:
 
 
 def _stay_behind() -> None:
-    """Keep this thread from preempting another thread when it wakes up: it waits for the end of a time slice."""
+    """Let this thread wait for the end of a time slice when it wakes up, instead of preempting another thread."""
     with contextlib.suppress(OSError, AttributeError):  # AttributeError: not on Linux
         os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))

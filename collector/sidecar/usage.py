@@ -244,7 +244,8 @@ _PRESSURE = Path("/proc/pressure/memory")
 
 
 class Pressure:
-    """Samples of sources `cgroup` and `system`; nothing if the system gives no values."""
+    """Samples of the shortage of processors and memory, from the sources `cgroup` and `system`; none if the system
+    gives no values."""
 
     def __init__(self, pid: int, root: Path = _ROOT, proc: Path = Path("/proc")) -> None:
         groups = find_groups(pid, root, proc)

@@ -32,8 +32,8 @@ _END_OF_SAMPLES = "_IterableDatasetStopIteration"
 
 @dataclass(frozen=True)
 class WorkerPlan:
-    """The data given to a worker: where to write, its loader and epoch, the process that reads its stacks (0: none),
-    and when its parent requested it (0: just now)."""
+    """The data given to a worker: where to write, its loader and epoch, the process that reads its stacks (0 for none),
+    and the time at which a spawned worker was requested (0 for a forked worker)."""
 
     events: str
     loader: int

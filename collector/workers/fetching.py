@@ -25,7 +25,8 @@ from collector.workers.transforms import TransformTimer
 
 @dataclass(frozen=True)
 class Place:
-    """Which batch: the loader, its epoch from 1, the batch from 0; and when its index was requested and arrived."""
+    """A batch: its loader, its epoch from 1, its number from 0. `asked_ns` is when the wait for the batch's index
+    began, `picked_ns` when the index arrived."""
 
     loader: int
     epoch: int
@@ -107,13 +108,13 @@ class FetchProbe:
         self._opens.stop()
 
     def leave_all(self) -> None:
-        """Restore the fetcher as well."""
+        """Restore the dataset, the transforms and the fetcher."""
         self.leave()
         if self._fetcher.collate_fn == self._run_collate:
             self._fetcher.collate_fn = self._collate
 
     def detach(self) -> None:
-        """Leave for good."""
+        """Restore everything, and time no further batch."""
         self._reads.close()
         self.leave_all()
 

@@ -94,8 +94,8 @@ class Rhythm:
     """The choice of batches to time inside: all, or every k-th, so that the clocks cost less than one percent of the
     work.
 
-    A sample without transforms reaches one percent at 50 µs. `left` is the number of batches until the next timed
-    batch.
+    The clocks cost one percent of a sample that takes 50 µs and has no transforms. `left` is the number of batches
+    until the next timed batch.
     """
 
     __slots__ = ("_batch_cost_ns", "left", "period")

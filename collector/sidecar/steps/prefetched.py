@@ -32,7 +32,8 @@ Ahead = tuple[Batch, ...]
 def push_early(ahead: Ahead, fetches: list[Fetch]) -> Ahead:
     """Return the unused batches after further fetches that no step uses yet.
 
-    If unused batches of the same epoch exist already, the new batches are ones that the loop has rejected.
+    If the loader already has unused batches of this epoch, the new batches are left out, because the loop has skipped
+    them.
     """
     newest = {fetch.loader: fetch.epoch for fetch in fetches}
     kept = tuple(batch for batch in ahead if batch.epoch == newest.get(batch.loader, batch.epoch))
@@ -41,7 +42,8 @@ def push_early(ahead: Ahead, fetches: list[Fetch]) -> Ahead:
 
 
 def drop_unused(ahead: Ahead, loader: int) -> Ahead:
-    """Return the unused batches after a loader's epoch has ended outside of a step: several batches were skipped.
+    """Return the unused batches after the end of a loader's epoch outside of a step. Several batches of the loader are
+    dropped, because the loop has skipped them.
 
     A single batch may still be used by the next step, which fetches the first batch of the next epoch.
     """

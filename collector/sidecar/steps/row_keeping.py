@@ -48,7 +48,8 @@ MOST_CUTS = 128
 SURE_FORWARDS = 8
 """Number of forwards without gradients, before any training, from which each is a batch of inference."""
 MOST_FORWARDS = 256
-"""The same number for forwards with gradients. A loss over more calls than this is split into batches wrongly."""
+"""Number of model calls before any training, with or without gradients, from which the row is split into batches. A
+loss over more calls is split wrongly."""
 
 
 class Done(NamedTuple):
@@ -62,7 +63,7 @@ class Done(NamedTuple):
 
 
 class RowKeeper:
-    """Keeps the open row of the table `steps`, decides where it ends, and passes each closed row to `emit` in time
+    """A keeper of the open row of `steps`. It decides where the row ends, and passes each closed row to `emit` in time
     order."""
 
     def __init__(self, emit: Callable[[Done], None], state: State | None = None) -> None:
@@ -88,7 +89,8 @@ class RowKeeper:
         self._close("startup", time)
 
     def _close_before_fetch(self, code: int, time: int) -> None:
-        """Close the row if it belongs to no training step. A fetch, or the start of a loader, comes next."""
+        """Close the row before a fetch or the start of a loader, if the row belongs to no training step. If this is
+        unknown yet, remember a cut."""
         if not self.state.started:
             self._start(time)
             return

@@ -90,11 +90,12 @@ _read_counters = operator.attrgetter(*_COUNTER_NAMES)
 
 
 class Moment(NamedTuple):
-    """The state of the training thread. `phase` is of the innermost open call, `previous` of the call before; UNKNOWN
-    for none.
+    """The state of the training thread. `phase` is the phase of the innermost open call, `previous` the phase of the
+    call before; UNKNOWN if there is none.
 
-    `step` is the last complete step, `since` a time of the log, `calls` are the collectives of the open row. `begun` is
-    the awaited collective, else the first begun collective whose wait has not ended.
+    `step` is the last complete step. `since` is the last time in the log, or the start of the open collective. `calls`
+    are the collectives of the open row. `begun` is the awaited collective, else the first begun collective whose wait
+    has not ended.
     """
 
     step: int
@@ -201,7 +202,8 @@ class Row:
         self.cuts, self.updates, self.passes, self.heads = [], [], [], []
 
     def answer(self, asked: int, batch: int | None) -> None:
-        """Note the batch that the request at `asked` brought. A request that found the end is no queue sample."""
+        """Note the batch that the request at `asked` brought. None is the end of the epoch: the request's queue sample
+        is removed."""
         if self.queues and self.queues[-1].start == asked:
             sample = self.queues.pop()
             if batch is not None:
@@ -246,7 +248,8 @@ class Row:
                 index -= 1
 
     def _has_acted(self, following: int) -> bool:
-        """Return whether the last time follows a forward without gradients, and the next call does not use its result."""
+        """Return whether the time before the next call follows a forward without gradients, and the next call is a
+        forward or an update."""
         return self.previous == FORWARD and not self.graphs and following in (FORWARD, OPTIMIZER)
 
     def _settle_acted(self) -> None:
@@ -259,11 +262,12 @@ class Row:
                 self.stretches[index] = Stretch(phase, start, end)
 
     def _find_held(self) -> int:
-        """Return the index of the stretch that may turn out to begin a row. Its phase depends on that."""
+        """Return the index of the stretch after the last update, which may turn out to begin a row; -1 without an
+        update."""
         return self.updates[-1].stretches if self.updates else -1
 
     def _resolve_held(self) -> None:
-        """Give the held stretch a phase from its neighbours in the row as it now is."""
+        """Give each stretch that is still unknown a phase, decided by the calls on both sides in the complete row."""
         for index, (phase, start, end) in enumerate(self.stretches):
             if phase == UNKNOWN:
                 before = (known for known, _, _ in reversed(self.stretches[:index]) if known != COMMUNICATION)

@@ -125,7 +125,8 @@ class _Words:
                 yield tuple(kind.tolist()), begin, min(begin + MOST_STEPS, end) - 1
 
     def cut(self, pattern: Pattern, first: int, last: int) -> Steady | None:
-        """Return the steps from `first` to before `last`; None if they are not sound."""
+        """Return the steps from `first` to before `last`; None if a time runs backwards, a step number is missing, or a
+        garbage collection crosses a step's end."""
         places = self.begins[first : last + 1, None] + np.arange(len(pattern.codes))
         payloads = self.payloads[places]
         times = payloads[:, pattern.timed]
@@ -176,7 +177,7 @@ class SteadyFeed:
         self._patterns: dict[tuple[int, ...], Pattern | None] = {}
 
     def feed(self, words: Ints, may_skip: Callable[[], bool]) -> None:
-        """Take in more words. The machine gets all words while `may_skip` returns False."""
+        """Process further words. The machine gets all words while `may_skip` returns False."""
         for at in range(0, len(words), MOST_WORDS):
             self._feed_piece(words[at : at + MOST_WORDS], may_skip)
 
