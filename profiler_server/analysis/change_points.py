@@ -1,9 +1,10 @@
 """The place where a sequence of values changes its level: steps of a run, or runs of a script.
 
-The statistic is the maximally selected standardised rank sum (Lausen and Schumacher 1992, Biometrics 48): of all
-places, it selects the one where ranks separate the values best. Ranks make the statistic robust to outliers. Its
-distribution without a change depends only on the number of values, and is found by permutation with a fixed seed.
-(scipy has no such statistic, and importing `scipy.stats` takes a second for ranks that take four lines.)
+The statistic is the maximally selected standardised rank sum (Lausen and Schumacher 1992, Biometrics 48). It selects
+the place where the ranks of the values (their positions when sorted) differ most between both sides. Ranks make the
+statistic robust to outliers. Its distribution without a change depends only on the number of values, and is found by
+permutation with a fixed seed. (scipy has no such statistic, and importing `scipy.stats` takes a second for ranks that
+take four lines.)
 
 Steps depend on the steps before them: a slow step slows the next. Steps are therefore grouped into blocks, and each
 block is represented by its median. Blocks are made longer until their medians are independent. For runs, each change

@@ -278,7 +278,8 @@ def _read_replay(rank: RankRun) -> Replayed | None:
 
 
 def _find_cores(manifest: RankManifest, host: HostLoad | None) -> Cores:
-    """Return how many cores there are and who uses them. Training on processors asks for one core per thread."""
+    """Return the usable cores, the cores that training needs, and the host's load. Training on processors needs one
+    core per thread."""
     unknown = _TRACE_CORES if manifest.is_trace else 1
     usable = manifest.usable_cores or float(manifest.cpu_count or unknown)
     training = 1.0 if manifest.devices else float(manifest.torch_threads or 1)

@@ -140,7 +140,7 @@ def name_shortened(case: Case, what_if: WhatIf | None) -> tuple[str, ...]:
 
 
 def mend_ranks(case: Case, part: str) -> WhatIf:
-    """Return the what-if of mended slow ranks: on every rank the step becomes that of the job without their delay.
+    """Return the what-if of mended slow ranks: every rank then takes the step of the job without their delay.
 
     All savings are booked to one piece of this rank's step.
     """
@@ -203,10 +203,10 @@ def sum_in_steps(case: Case, found: Interruptions) -> Floats:
 
 
 def measure_stalls(case: Case, found: Interruptions, spent_ns: Ints) -> float:
-    """Return the share of the mean step that would go with the interruptions.
+    """Return the share of the mean step that is saved without the interruptions.
 
-    `spent_ns` is the time in each step that the interruptions may lengthen. In interrupted steps the excess over the
-    other steps' median goes, and at least the interruption itself. Steps outside the average do not count.
+    `spent_ns` is the time in each step that the interruptions may lengthen. The saving is the excess of interrupted
+    steps over the other steps' median, at least the time of the interruptions. Steps outside the average do not count.
     """
     kept = case.steps.selection.kept
     spent_ns, held_ns = spent_ns[kept], sum_in_steps(case, found)[kept]

@@ -210,7 +210,7 @@ class Text:
     """The texts of a finding: the measurement, the threshold, the advice, and the code to copy.
 
     `fix` is the change in a few words ("num_workers 2 → 6"). `assumption` is what the prediction assumes ("transforms
-    took half as long") if reaching it is up to the user.
+    took half as long"), if only the user can make it true.
     """
 
     title: str

@@ -325,7 +325,8 @@ class Ranks:
 
     `ddp` is None if DistributedDataParallel was not seen. `parallel_devices` are the devices of nn.DataParallel.
     `is_sharded` means that the ranks scatter gradients and gather parameters, as FSDP and DeepSpeed's ZeRO do.
-    `culprit` is the function that takes most of the slow rank's delay, if the others' step does not contain it.
+    `culprit` is the function that takes most of the slow rank's delay, unless another rank spends that phase in it,
+    too.
     """
 
     world_size: int

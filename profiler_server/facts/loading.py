@@ -253,11 +253,11 @@ class Choices:
 
 @dataclass(frozen=True)
 class Loading:
-    """How one DataLoader feeds the steps; `loader` is None for a run without any. `watched` is the iterable that the
-    script gave to `collector.watch` instead.
+    """How one DataLoader feeds the steps; `loader` is None for a run without a DataLoader. `watched` is the iterable
+    that the script gave to `collector.watch` instead.
 
-    `wait_ns` is the wait for its batches in a regular step, `mean_wait_ns` in the mean step. `batches` is None if its
-    work was not recorded.
+    `wait_ns` is the wait for batches in a regular step, `mean_wait_ns` in the mean step. `batches` is None if the work
+    on batches was not recorded.
     """
 
     loader: LoaderArguments | None
@@ -290,7 +290,7 @@ class Loading:
 
     @property
     def is_starved(self) -> bool:
-        """Whether the step waits for data for a known reason, or batches are late. Such a run must get an answer."""
+        """Whether the step waits for data for a known reason, or batches are late. Such a run must get a suggestion."""
         late = self.bottleneck.stage is not None or self.not_ready_frac > LATE_FRAC
         return self.wait_frac >= STARVED_WAIT_FRAC and late
 

@@ -218,7 +218,7 @@ class HostLoad:
 
 @dataclass(frozen=True)
 class DeviceShares:
-    """The device's activity in the detailed steps, as shares of them. `unfed` is idle time caused by a late host."""
+    """The device's activity in the detailed steps, as shares of their time. `unfed` is idle time caused by a late host."""
 
     compute: float
     communication: float

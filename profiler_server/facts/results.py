@@ -63,9 +63,9 @@ class Suggestion:
 class Diagnosis:
     """The results of all rules for one rank. `sentence` is the verdict on the Overall page.
 
-    `end` is its beginning if the job stands still or did not end well. `limit` is the sentence on what the rank is
-    bound by, without what to change. `silence` is why there is no suggestion, empty if there is one. `warnings` are
-    results missing because of an error in Stepscope, one line each.
+    `end` is the beginning of `sentence` if the job stands still or did not end well. `limit` is the sentence on what
+    the rank is bound by, without what to change. `silence` is why there is no suggestion, empty if there is one.
+    `warnings` are results missing because of an error in Stepscope, one line each.
     """
 
     bound_by: BoundBy

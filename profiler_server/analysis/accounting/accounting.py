@@ -97,7 +97,7 @@ class Accounts:
     checks: tuple[Conserved, ...]
     events: tuple[EventCount, ...]
     completeness: str = ""
-    """What the trace lacks, or that the trace is complete; empty if the trace was not checked."""
+    """The result of the completeness check: `complete`, or the gaps. Empty if the trace was not checked."""
 
 
 @derived(file="accounts")
@@ -197,8 +197,11 @@ _FATES = (
 
 
 def walk_restarting(busy: dict[str, Intervals], starts: Ints, ends: Ints) -> dict[str, int]:
-    """Return the time of each category in ns, as torch-tb-profiler counts: when categories fill all steps, the next
-    starts anew."""
+    """Return the time of each category in ns, as torch-tb-profiler counts.
+
+    Each category gets the time that no category before it has. When categories fill all steps, the next category counts
+    from whole steps again.
+    """
     steps = unite(starts, ends)
     left = Intervals(starts[:0], ends[:0])
     parts: dict[str, int] = {}
@@ -251,7 +254,7 @@ def _count_like_hta(work: DeviceWork, epoch_ns: int) -> DeviceAccount:
 
 
 def _find_like_torch_tb(rank: RankRun) -> tuple[Ints, Ints, dict[str, Mask]] | None:
-    """Return start and end of every slice, and a mask of slices for each category.
+    """Return start and end of every slice, and a mask of slices for each category; None without slices.
 
     torch-tb-profiler has no Runtime category for driver calls. Kernels belong to a collective only if their operator
     has one of five names. Host spans with these names are Communication, with or without kernels.

@@ -194,7 +194,7 @@ def _means(runs: Sequence[RunTimes]) -> Floats:
 
 
 def _name_rank(runs: Sequence[RunTimes]) -> str:
-    """Return which rank of the job is judged; "" for runs of one rank, and for unlike runs, which get a caution."""
+    """Return the judged rank as `rank 0 of 8`; "" for runs of one rank, and for unlike runs, which get a caution."""
     places = {(run.rank, run.world_size) for run in runs}
     rank, most = places.pop() if len(places) == 1 else (0, 1)
     return f"rank {rank} of {most:,}" if most > 1 else ""
@@ -255,8 +255,11 @@ def _explain(verdict: Verdict, estimate: Estimate, noun: str) -> str:
 
 
 def _describe_main_thread(verdict: Verdict, estimate: Estimate) -> str:
-    """Return a sentence on the change of the main thread's processor time, if it scatters much less than the steps do.
-    Other programs lengthen steps, but hardly the processor time of their work."""
+    """Return a sentence on the change of the main thread's processor time; "" unless this time scatters much less than
+    the steps.
+
+    Other programs lengthen steps, but hardly the processor time of the steps.
+    """
     found = verdict.main_thread
     if found is None or found.scatter > WITNESS_FRAC * estimate.scatter:
         return ""
@@ -310,8 +313,8 @@ def _name_part(part: PartChange) -> str:
 
 
 def _explain_load(kind: Kind, base: Sequence[RunTimes], new: Sequence[RunTimes]) -> str:
-    """Return a follow-up sentence if other programs used so much more of one side's processors that this alone can have
-    made or hidden the difference; else ""."""
+    """Return a follow-up sentence if the load by other programs differs so much between the sides that it may explain
+    or hide the difference; else ""."""
     cores = [run.cores for run in (*base, *new) if run.cores]
     loads = [[run.others_cores for run in runs if run.others_cores is not None] for runs in (base, new)]
     if not cores or not all(loads):

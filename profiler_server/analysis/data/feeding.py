@@ -35,8 +35,8 @@ class Feed:
 def read_feeds(rank: RankRun, train: pa.Table) -> tuple[Feed, ...]:
     """Return one feed per loader that feeds these training steps, by loader number.
 
-    With fewer than two such loaders, a single feed gets the whole wait for data. Its loader is the one that most steps
-    name.
+    With fewer than two such loaders, a single feed gets the whole wait for data. Its loader is the loader of most
+    steps, None if unknown.
     """
     whole = Feed(find_most_used(train), read_integers(train, "data_wait_ns"), read_integers(train, "fetches"))
     fetches = find_rows(rank, "fetches", ("index", "loader", "duration_ns"))

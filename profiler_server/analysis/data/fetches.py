@@ -45,8 +45,8 @@ def read_making(rank: RankRun, loader: int) -> Making | None:
 
 
 def read_own_making(rank: RankRun, loader: int) -> OwnMaking | None:
-    """Return the mean wait for batches that the training process makes itself, and the mean timed work in it. None if
-    too few fetches match."""
+    """Return the mean wait for batches that the training process makes itself, and the mean timed work on these
+    batches. None if too few fetches match."""
     rows, fetches = read_work(rank, loader), _read_fetches(rank, loader)
     rows = rows.filter(pc.less(rows["replica"], 0))
     batches, place = np.unique(number_batches(rows), return_inverse=True)
@@ -112,7 +112,7 @@ def _find_idle(took: Floats, busy: Mask) -> float:
 
 
 def _find_held(longer: Floats, left: Floats) -> float:
-    """Return h such that min(h, rest of the next batch) is, on average, the extra time of receiving."""
+    """Return how long, in ns, a busy worker holds up receiving: h, if min(h, `left`) equals `longer` on average."""
     low, high = 0.0, float(longer.max())
     for _ in range(_ROUNDS):
         middle = (low + high) / 2
@@ -146,8 +146,8 @@ def _sum_batches(stages: pa.Table) -> _Work:
 
 
 def _find_left(work: _Work, worker: Ints, at_ns: Ints) -> Floats:
-    """Return the time in ns that each worker still needs for the batch it is making at `at_ns` or soon after; 0 without
-    one."""
+    """Return how long, in ns, each worker still works at `at_ns` on a batch begun by then or soon after; 0 without such
+    a batch."""
     begun = (work.worker << _WORKER_BITS) + np.minimum(work.begun_ns, (1 << _WORKER_BITS) - 1)
     order = np.argsort(begun)
     asked = (worker << _WORKER_BITS) + at_ns + SOON_NS

@@ -65,7 +65,7 @@ def _find_ratio(queued_frac: float | None, used: float) -> float | None:
 
 
 def estimate_others(cores: Cores, workers: int) -> float:
-    """Return how many cores other programs demand, from the number that they were seen to use.
+    """Return how many cores other programs demand, which is more than they use if they wait for cores.
 
     A program that got U cores, and whose computing took s times as long because of this run, demands U / (1 − U (s −
     1)). The threads of this run could run for the shares of time in which they ran or queued.
@@ -181,7 +181,7 @@ def _measure_computing(cores: Cores, step_ns: float, own_ns: float, making_ns: f
 def _keep_alone(cores: Cores, workers: int, computing: float, stretch: float) -> float:
     """Return the share of a step that remains on a quiet host: waiting stays whole, computing is no longer stretched.
 
-    `stretch` is how many times longer the computing took, and `computing` a thread's computing per time of the step. A
+    `stretch` is how many times longer the computing took, and `computing` the processor time per time of the step. A
     thread that waits for workers also queues when it wakes up. If that queueing was sampled, the time taken off is the
     mean of the computed and the sampled share, which fits recorded loops better than either.
     """

@@ -149,10 +149,11 @@ class FedStep:
 
 
 def predict_fed_step(loop: MeasuredLoop, after: LoopModel, free: InputFreeStep, doubt_ns: float) -> FedStep | None:
-    """Return the step after a change to loading if it no longer waits for data, or None if it still waits.
+    """Return the step after a change to loading, from the measured step, if the step no longer waits for data; else
+    None.
 
-    The measured step replaces the simulated step. The uncertainty of the measurement replaces that of the model if it
-    is less (`doubt_ns`, half-width). The cost of an epoch's start is added to both.
+    The uncertainty is the smaller of the measurement's and the model's (`doubt_ns`, half-width). The cost of epoch
+    starts is added.
     """
     ready_ns = predict_step(loop, replace(after, batches=(Job(0.0, 0.0),)))
     if predict_step(loop, after) > (1.0 + FED_STEP_FRAC) * ready_ns:
@@ -165,7 +166,7 @@ def predict_fed_step(loop: MeasuredLoop, after: LoopModel, free: InputFreeStep, 
 
 
 def predict_step(loop: MeasuredLoop, changed: LoopModel) -> float:
-    """Return the mean step in ns after a change to the model. Time that the simulator does not explain stays in
+    """Return the mean step in ns after a change to the model. Time that the simulator does not explain shrinks in
     proportion.
 
     If the model does not reproduce the run, or no batch was recorded, a change of the step only subtracts the time that

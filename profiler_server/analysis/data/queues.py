@@ -113,7 +113,7 @@ def summarize_queues(rank: RankRun) -> tuple[QueueSummary, ...]:
 
 
 def sum_queues(samples: pa.Table) -> tuple[QueueSummary, ...]:
-    """Summarise samples from `read_queues`, such as those of one loader, as `summarize_queues` does."""
+    """Summarise any samples from `read_queues` as `summarize_queues` does."""
     if not samples.num_rows:
         return ()
     empty = pc.cast(pc.equal(samples["depth"], 0), pa.int64())

@@ -86,7 +86,10 @@ class SlowItem:
 
 
 def read_stages(rank: RankRun, loader: int | None) -> pa.Table:
-    """Read the rows of one loader and of the user's own stages. Raises TableBrokenError or NewerSchemaError."""
+    """Read the rows of one loader and of the user's own stages, or all rows if `loader` is None.
+
+    Raises TableBrokenError or NewerSchemaError.
+    """
     stages = read_rows(rank, "stages", _COLUMNS)
     if loader is None:
         return stages
@@ -96,8 +99,8 @@ def read_stages(rank: RankRun, loader: int | None) -> pa.Table:
 def summarize_replicas(stages: pa.Table) -> tuple[ReplicaTimes, ...]:
     """Return the times of each process that loaded data, workers first.
 
-    The wall time of a worker is from its first row of an epoch to its last, summed over epochs, as for the shares of
-    the stages. Rows of `step` are training, not loading.
+    The wall time of a worker is from its first row of an epoch to its last, summed over epochs. Rows of `step` are
+    training, not loading.
     """
     loading = stages.filter(pc.not_equal(stages["stage"], "step"))
     columns = {"end_ns": pc.add(loading["start_ns"], loading["duration_ns"]), "whole_batch": _number_batches(loading)}

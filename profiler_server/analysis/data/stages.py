@@ -22,12 +22,12 @@ _STAGE_COLUMNS = ("stage", "replica", "kind", "loader", "epoch", "batch", "start
 
 
 def summarize_stages(rank: RankRun) -> tuple[StageSummary, ...]:
-    """Return one row per stage: of each loader that feeds the steps, the longest wait first, then of the user's own
-    stages. Stages are in pipeline order.
+    """Return one row per stage: the stages of the loaders that feed the steps, then the user's own stages.
 
-    `mean_ns` is work per batch. The shares are of the wall time of the replicas that ran the stage, or of the steps if
-    the training process runs the stage itself. A worker runs its stages one after the other, so their busy shares add
-    up within the worker. A share is None if that kind of time was never recorded for the stage.
+    The loader with the longest wait comes first, and the stages of a loader are in pipeline order. `mean_ns` is work
+    per batch. The shares are of the wall time of the replicas that ran the stage, or of the steps if the training
+    process runs the stage itself. A worker runs its stages one after the other, so their busy shares add up within the
+    worker. A share is None if that kind of time was never recorded for the stage.
     """
     stages = read_rows(rank, "stages", _STAGE_COLUMNS)
     main = find_loader(rank)
@@ -51,7 +51,8 @@ def read_counted_steps(rank: RankRun) -> pa.Table | None:
 def find_loader(rank: RankRun) -> int | None:
     """Return the loader with the longest wait of the steps, or None if there is none or it is not known.
 
-    Without steps, return the loader with the most fetched batches, or else the loader with the most recorded data.
+    Without steps, return the loader with the most fetched batches, or else the loader with the most batches in an
+    epoch.
     """
     feeding = find_feeding_loaders(rank)
     return feeding[0] if feeding else _guess_loader(rank)
@@ -66,7 +67,7 @@ def _guess_loader(rank: RankRun) -> int | None:
 
 
 def sum_stages(stages: pa.Table) -> tuple[StageSummary, ...]:
-    """Summarise rows of `stages`, such as those of one loader, as `summarize_stages` does."""
+    """Summarise any rows of the table `stages` as `summarize_stages` does."""
     walls = _sum_walls(stages)
     work = count_batches(stages)
     rows = []

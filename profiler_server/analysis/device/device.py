@@ -140,8 +140,8 @@ def _find_work(data: pa.Table, streams: Sequence[int]) -> Ints:
 
 
 def account_times(work: DeviceWork) -> DeviceTimes:
-    """Divide the time from the first to the last device event into categories, as TraceLens does. They sum to the
-    total.
+    """Divide the time from the first to the last device event into categories, as TraceLens does. The categories sum to
+    the total.
 
     Hidden time is not counted: copies behind computation or communication, and communication behind computation.
     """

@@ -58,7 +58,6 @@ class MemoryTrace:
         return len(self.start_ns)
 
     def pick(self, rows: Mask) -> MemoryTrace:
-        """Return some of the events."""
         columns = {name: getattr(self, name)[rows] for name in (*_COLUMNS, "operator")}
         return replace(self, **columns, tensors=self.tensors.pick(rows))
 

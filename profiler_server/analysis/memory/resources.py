@@ -86,7 +86,7 @@ class Resources:
 
 
 def read_scale(rank: RankRun) -> StepScale:
-    """Read the times of the training steps; without steps the scale has none. Raises as `read_rows` does."""
+    """Read the times of the training steps. Without steps the scale is empty. Raises as `read_rows` does."""
     train = train_steps(read_rows(rank, "steps", ("kind", "step", "start_ns", "duration_ns")))
     start = read_integers(train, "start_ns")
     return StepScale(read_integers(train, "step"), start, start + read_integers(train, "duration_ns"))
@@ -247,7 +247,8 @@ HEAT, HARDWARE = 2, 4
 
 
 def read_held_clock(rank: RankRun, start_ns: int, end_ns: int) -> HeldClock | None:
-    """Return the GPU whose clock heat or hardware held down most between two times, or None without such samples."""
+    """Return the GPU that lost most of its clock to heat or to limits of the hardware between two times; None without a
+    loss."""
     rows = _cut(find_rows(rank, "resources", _COLUMNS), start_ns, end_ns)
     rows = choose(rows, "metric", "clock_hz", "throttle_flags")
     sources = rows["source"].cast(pa.string())

@@ -35,7 +35,8 @@ from profiler_server.facts.steps import AnomalyWork, LoopedPhase, LoopedRows, Sl
 
 LOOPED_PHASES = ("forward", "backward")
 _TAKEN_IN = ("h2d", "forward", "backward")
-"""Phases in which loops take out rows: also before the first module, and in backwards with gradients by sample."""
+"""Phases in which loops take out rows: `h2d` lies before the first module, `backward` may compute gradients per sample.
+"""
 _TAKING = ("aten::select", "aten::index", "aten::slice")
 _RECURRENT = tuple(f"aten::{kind}{form}" for kind in ("gru", "lstm", "rnn_tanh", "rnn_relu") for form in ("", "_cell"))
 """Operators of recurrent networks. Their loops over time are unavoidable: each step needs the step before."""
@@ -52,7 +53,8 @@ _SUMMED = ("count", "self_ns", "flops", "moved_bytes")
 
 @dataclass(frozen=True)
 class _Group:
-    """Calls of one operator with one input shape, as means per step. `rounds` is per batch, `least_ns` per step."""
+    """The calls of one operator with one input shape, as means per step. `rounds` is the calls per micro-batch,
+    `least_ns` the least self time in a step."""
 
     phase: str
     name: str
@@ -112,7 +114,8 @@ def _is_of_some(group: _Group, rows: int) -> bool:
 
 
 def _holds_batches(groups: Sequence[_Group], rows: int, batch_size: int) -> bool:
-    """Return whether batches pass through layers in the loop, or any operator if the loop is not over samples."""
+    """Return whether whole batches are inputs in the loop: of layers, or of any operator if the loop is not over
+    samples."""
     firsts = {shape[0] for group in groups for shape in group.shapes if len(shape) > 1}
     return batch_size > 1 and (
         batch_size in _find_leading(groups, _LAYERS) or (rows != batch_size and batch_size in firsts)

@@ -104,7 +104,7 @@ def count_members(matched: Matched) -> Ints:
 
 
 def find_attended(matched: Matched) -> Mask:
-    """Return a mask of the rows whose call was made by every rank that made such calls both until and from its step on.
+    """Return a mask of the rows whose call has every rank whose calls of this kind span the call's step.
 
     A recording has no row if the training did not wait, which is the case for the last rank. The other ranks' rows then
     show neither the arrival of the last rank nor the length of the transfer.

@@ -82,10 +82,11 @@ class Lateness:
         return self._keep(kept)
 
     def drop_unusual(self, first: int, unusual: Ints) -> Lateness:
-        """Return the meetings from step `first` on, without `unusual` steps: those slowed by a detailed window or a
-        standstill.
+        """Return the meetings from step `first` on, without `unusual` steps, which a detailed window or a standstill
+        slowed.
 
-        Meetings outside of steps stay only if no meeting is in a step.
+        Steps in which some work is unknown are dropped, too, if other steps remain. Meetings outside of steps stay only
+        if no meeting is in a step.
         """
         kept = (self.step >= first) if (self.step >= 0).any() else np.ones(len(self.step), np.bool_)
         kept &= ~np.isin(self.step, unusual)

@@ -101,7 +101,7 @@ class Meetings:
 def match_calls(calls: Mapping[int, Calls], one_clock: bool) -> Matched:
     """Match the calls of the ranks, by group and number, or by step and order within the step.
 
-    `one_clock` means that all ranks are on one host. It is ignored if their calls end far apart.
+    `one_clock` means that all ranks are on one host. The clocks are aligned nevertheless if calls end far apart.
     """
     owned = list(calls.values())
     numbers: dict[tuple[str, str], int] = {}
@@ -257,8 +257,8 @@ def _choose_alignment(common: Meetings, one_clock: bool) -> Alignment | None:
 def _find_common(found: Matched, rows: Ints) -> Meetings | None:
     """Return the meetings that all ranks of a group have, or None if no two ranks share a meeting.
 
-    A rank with few meetings was cut short, or recorded other steps. It is left out, rather than the calls of all
-    others, unless enough common meetings remain with it.
+    A rank with few meetings was cut short, or recorded other steps. Such a rank is left out, unless enough meetings of
+    all ranks remain.
     """
     owners, owner = np.unique(found.row_of[rows], return_inverse=True)
     known, place = np.unique(found.call[rows], return_inverse=True)

@@ -129,7 +129,7 @@ def _read_meetings(rank: int, meetings: Meetings, known: Known) -> RankClock:
 
 @dataclass(frozen=True)
 class Arrival:
-    """One rank's call, on its own clock. `late_ns` is its arrival time after that of the first rank."""
+    """One rank's call, on its own clock. `late_ns` is the time from the first rank's arrival to this rank's arrival."""
 
     rank: int
     start_ns: int
@@ -141,7 +141,7 @@ class Arrival:
 class Meeting:
     """A collective that several ranks called, with the ranks in order of arrival.
 
-    With `by_clock` the order follows from the clocks, of which any two agree within `sure_ns`. Otherwise it follows
+    With `by_clock` the order follows from the clocks. Any two clocks then agree within `sure_ns`. Otherwise it follows
     from the call's duration on each rank: the last rank has the shortest.
     """
 

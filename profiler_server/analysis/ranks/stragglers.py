@@ -278,7 +278,6 @@ def _is_sure(against_ns: Floats) -> bool:
 
 
 def _list_verdicts(found: _Weighed, comparison: RankComparison) -> list[RankVerdict]:
-    """Return all verdicts that hold for the ranks."""
     verdicts: list[RankVerdict] = [Alike(comparison)]
     if found.is_far:
         verdicts.append(_name_slow(found, comparison) if found.is_sure else Unsure(comparison))

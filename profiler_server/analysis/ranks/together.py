@@ -177,7 +177,7 @@ class Track:
     """Steps of one rank in stretches of `size` steps, a power of two. Stretch i has the steps i·size to (i + 1)·size -
     1.
 
-    `stretch` has the numbers of the stretches with a step, and `count` their numbers of steps. `parts_ns` (phases,
+    `stretch` has the numbers of the stretches with a step, and `count` the number of steps in each. `parts_ns` (phases,
     stretches) and `samples` are sums.
     """
 

@@ -187,8 +187,7 @@ class Streams:
 def list_streams(
     window: Window, work: Ints, nodes: Ints, launch: Ints, begin_ns: Floats, end_ns: Floats
 ) -> tuple[Streams, ...]:
-    """Split the work by stream. Launch and end times that are earlier than those of the previous work are raised to
-    them."""
+    """Split the work by stream. A launch or end time before that of the previous work is raised to it."""
     order = np.argsort(nodes, kind="stable")
     found = []
     for track in np.unique(window.track[work]):

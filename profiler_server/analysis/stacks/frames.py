@@ -73,12 +73,12 @@ class Frame:
 
     @property
     def is_comprehension(self) -> bool:
-        """Return whether this is an expression with its own frame, which readers take for the line around it."""
+        """Return whether this is a comprehension or a generator expression, which has a frame of its own."""
         return self.name.rpartition(".")[2] in _COMPREHENSIONS
 
     @property
     def is_internal(self) -> bool:
-        """Return whether the function is private, or defined inside of another function, as a decorator's result is."""
+        """Return whether the function is private, or defined inside of another function."""
         return "<locals>" in self.name or self.name.rpartition(".")[2].startswith("_")
 
     @property

@@ -51,10 +51,10 @@ class StepCauses:
         self._usual: dict[int, float] = {}
 
     def find(self, step: int, excess_ns: float) -> tuple[Held, int] | None:
-        """Return the interruption that took at least half of the excess of a step (by index), and its time; the
-        innermost of several.
+        """Return the interruption that took at least half of the excess of a step, and its time in ns; the innermost of
+        several.
 
-        If no single interruption took that much, the sum of several of one kind may.
+        `step` is an index. If no single interruption took that much, several of one kind may together.
         """
         rows = np.flatnonzero(self._at == step)
         best: tuple[int, int, int] | None = None

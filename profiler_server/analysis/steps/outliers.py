@@ -106,8 +106,6 @@ def explain_outlier(outlier: Outlier) -> str:
 
 
 class _StepFacts:
-    """The columns from which a cause is determined."""
-
     def __init__(self, train: pa.Table, selection: StepSelection, interruptions: Interruptions) -> None:
         self.step: Ints = read_integers(train, "step")
         self.start_ns = read_integers(train, "start_ns")

@@ -244,7 +244,7 @@ class _Reader:
                 self.schedule.after[row].add(max(used, key=lambda r: float(self.end[r])))
 
     def _last_of_chunk(self, rows: np.ndarray, *, from_end: bool) -> list[int]:
-        """Return one collective for each chunk of the model: the last of the chunk, or the first."""
+        """Return one collective for each chunk of the model: the last of the chunk (`from_end`), or the first."""
         ordered = sorted(rows.tolist(), key=lambda row: self.job.operations[row].sequence, reverse=from_end)
         chosen: dict[int, int] = {}
         for row in ordered:

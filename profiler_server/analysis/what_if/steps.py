@@ -80,7 +80,7 @@ class _Model:
         return (float(np.maximum(own_ns, self.even).mean()) + self.usual_held) / self.best
 
     def mend(self, rows: Ints) -> float:
-        """Return the mean step if those ranks worked at most the mean of all ranks in each step."""
+        """Return the mean step in ns if the ranks of `rows` worked at most the mean of all ranks in each step."""
         own = self.own.copy()
         own[rows] = np.minimum(own[rows], self.even)
         return float(own.max(axis=0).mean()) + self.mean_held

@@ -35,7 +35,7 @@ MOST_CORRELATED = 0.8
 """A run whose steps correlate more than this with the step before gets no interval."""
 
 LEAST_EFFECTIVE_STEPS = 20
-"""A run gets no interval if its steps say less than this many independent steps would."""
+"""A run gets no interval if its steps, which depend on each other, are worth fewer independent steps than this."""
 
 BUSY_FRAC = 0.25
 """A host is named if other programs use at least this share of its usable cores."""

@@ -23,7 +23,7 @@ LEAST_CORES = 0.02
 """Cores in use below which the queueing time is not estimated."""
 
 ROUNDED_CORES = 0.15
-"""Error of samples over some seconds, in cores: a program that never waits is not mistaken for two because of it."""
+"""Error of samples over some seconds, in cores, so that a program that never waits does not count as two programs."""
 
 LEAST_BATCHES = 20
 """Least batches on each side of a comparison."""

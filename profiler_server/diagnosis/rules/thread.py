@@ -162,8 +162,9 @@ def _measure(case: Case, phase: str, work: OwnWork) -> _Part:
     """Return the time of the user's own work in a phase, without garbage collection and the operators that the work
     calls.
 
-    Samples do not show who calls an operator. The least time subtracts all operators of the phase, the usual time the
-    operators that modules do not explain, and the most time only the operators that leave no room for it.
+    Samples do not show who calls an operator. The least time subtracts all operators of the phase, and the usual time
+    the operators that modules do not explain. The most time follows from the upper end of the sampled share, and is at
+    most the time outside of operators.
     """
     spent_ns = case.steps.phases_ns[phase] * _leave_garbage(case)
     operators, inside = case.steps.operator_fracs.get(phase, 0.0), 1.0 - work.share_frac

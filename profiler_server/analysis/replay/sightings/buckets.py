@@ -72,7 +72,7 @@ class _Joining:
 
 
 def find_larger_buckets(trial: Trial) -> Sighting | None:
-    """Find reductions of gradients in several buckets. The gain is that of the best larger size."""
+    """Find reductions of gradients in several buckets. The gain is for the best larger size."""
     buckets = list_buckets(trial)
     if buckets is None:
         return None
