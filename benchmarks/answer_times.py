@@ -1,7 +1,7 @@
 """Clicks and seconds from the list of runs to the answer: `python benchmarks/answer_times.py BASE_DIR RUN [rounds]`.
 
-Each path is clicked as a person would, in Chromium, from the list of runs with a cold cache; the clock runs from the
-first click until the words that answer the question can be read, and charts in view are drawn. Prints the median.
+Each path is clicked as a person would, in Chromium, from the list of runs with a cold cache. The clock runs from the
+first click until the words of the answer can be read and the charts in view are drawn. Prints the median.
 """
 
 from __future__ import annotations

@@ -1,13 +1,15 @@
-"""Time readers of traces side by side: whole processes, file to figures, in turns.
+"""Time readers of traces side by side: whole processes, from file to figures, in turns.
 
     python benchmarks/compare_readers.py grown.json --peers path/to/python --perfetto path/to/engine --rounds 3
     python benchmarks/compare_readers.py grown.json --peers path/to/python --only Stepscope "HTA, parsing"
 
-`--peers` is the Python of an environment with HolisticTraceAnalysis and torch-tb-profiler, `--perfetto` the folder of
-Perfetto's WebAssembly build (`python tests/perfetto/fetch.py` puts it where it is looked for). A reader that is not
-there is left out, and that is said. Each makes its figures: HTA four breakdowns, of which some end with an assertion of
-its own where times are finer than a microsecond, torch-tb-profiler its views, Stepscope its tables; Perfetto one count.
-"HTA, parsing" makes no figure. Memory is that of the largest process of a reader.
+`--peers` is the Python of an environment with HolisticTraceAnalysis and torch-tb-profiler. `--perfetto` is the folder
+of Perfetto's WebAssembly build; the default is the folder that `python tests/perfetto/fetch.py` fills. A missing reader
+is left out with a message.
+
+Each reader makes its own figures. HTA makes four breakdowns, and some of them fail with an assertion of HTA where times
+are finer than a microsecond. torch-tb-profiler makes its views, Stepscope its tables, Perfetto one count. "HTA,
+parsing" makes no figure. Memory is the peak of the largest process of a reader.
 """
 
 from __future__ import annotations
@@ -51,7 +53,7 @@ _QUERY = Path(__file__).parents[1] / "tests/perfetto/query.mjs"
 
 
 def list_readers(peers: Path | None, perfetto: Path | None) -> dict[str, list[str]]:
-    """Return the command of each reader that is there; the trace and a scratch folder are added to it."""
+    """Return the command of each reader that is installed. The trace and a scratch folder are added to it."""
     found = {"Stepscope": [sys.executable, "-c", _STEPSCOPE]}
     for name, module, code in _PEERS:
         if peers and not subprocess.run([peers, "-c", f"import {module}"], capture_output=True).returncode:
@@ -66,7 +68,7 @@ def list_readers(peers: Path | None, perfetto: Path | None) -> dict[str, list[st
 
 
 def measure(command: Sequence[str], trace: Path) -> tuple[float, float, str]:
-    """Return the seconds and the peak memory in MB of a process, and its last words if it failed."""
+    """Return the seconds and the peak memory in MiB of a process, and the last line of its output if it failed."""
     with tempfile.TemporaryDirectory(dir=trace.parent) as folder:
         extra = ["select count(*) from slice"] if command[0] == "node" else [folder]
         with (Path(folder) / "log").open("wb") as log:

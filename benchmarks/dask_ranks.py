@@ -1,12 +1,12 @@
-"""Import a job of many ranks on a Dask cluster of this machine, and see whether what was planted in it is found.
+"""Import a job of many ranks on a Dask cluster of this machine, and compare the report with the planted faults.
 
     python benchmarks/make_job.py trace.json.gz job --ranks 1024
     python benchmarks/dask_ranks.py job --ranks 64 256 1024 --workers 1 2 [--kill] [--keep RUNS]
 
-First some files are imported by one process, one after the other (the control). Then a scheduler and workers of one
-thread each are started, and `profiler-server import --dask` reads the first ranks of the job. Prints seconds, seconds
-for each rank, throughput per core over that of the control, and the most memory of a worker. --kill ends one worker
-with SIGKILL when half of the files are read. Of the whole job it prints what the report says, beside what was planted.
+As a control, one process first imports some files, one after the other. Then `profiler-server import --dask` reads the
+first ranks of the job, with a scheduler and workers of one thread each. Prints seconds, seconds for each rank,
+throughput per core relative to the control, and the most memory of a worker. `--kill` ends one worker with SIGKILL when
+half of the files are read. For the whole job, prints the report beside the planted faults.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ QUIET = ("--no-dashboard", "--host", "127.0.0.1")
 
 @contextlib.contextmanager
 def start_cluster(folder: Path, workers: int) -> Iterator[tuple[str, list[subprocess.Popen[bytes]]]]:
-    """Start a scheduler and workers of one thread each; yield its address and the workers."""
+    """Start a scheduler and workers of one thread each. Yield the scheduler's address and the workers."""
     contact = folder / "scheduler.json"
     dask = (sys.executable, "-m", "dask")
     logs = (folder / "cluster.log").open("wb")
@@ -89,7 +89,7 @@ def choose_ranks(job: Path, folder: Path, ranks: int) -> Path:
 
 
 def measure_control(job: Path, folder: Path) -> tuple[float, float]:
-    """Return seconds and CPU seconds of one file that this process imports by itself."""
+    """Return the median seconds and CPU seconds of one file, imported by this process alone."""
     found = []
     for rank in range(CONTROLS):
         begun_s, begun_cpu_s = time.perf_counter(), time.process_time()
@@ -129,7 +129,7 @@ def import_ranks(job: Path, runs: Path, address: str) -> float:
 
 
 def compare(job: Path, run_path: Path) -> None:
-    """Print what the report says of all ranks, beside what was planted."""
+    """Print the report on all ranks beside the planted faults."""
     truth, warnings = json.loads((job / TRUTH).read_text(encoding="utf-8")), []
     run = open_run(run_path)
     begun_s = time.perf_counter()

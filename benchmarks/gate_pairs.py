@@ -2,20 +2,19 @@
 
     python benchmarks/gate_pairs.py [--runs 60] [--minutes 8] [--draws 400] [--keep DIR]
 
-Records a small training on the CPU again and again, each time in a process of its own by profiler-run with its usual
-options, in the order a b b a a b b a …: `b` does 21 pieces of work in a step where `a` does 20. Then it draws what the
-gate would be given, and asks the gate:
+Records a small training on the CPU again and again, each time in a new process by profiler-run with its usual options.
+The order is a b b a a b b a …: `b` does 21 pieces of work in a step where `a` does 20. Then it draws sets of
+recordings, and runs the gate on each set:
 
-- single pairs of one program, judged by the scatter of eight other runs of it;
-- five pairs in a row, each of neighbours in time of one program, with the order of each drawn by lot as profiler-run
-  --pairs does;
+- single pairs of one program, judged by the scatter of eight other runs of the program;
+- five pairs in a row, each of neighbours in time of one program, in an order drawn by lot as `profiler-run --pairs` does;
 - five runs of one program against five others, in any order;
-- five pairs in a row of a and b: the slowdown is real; and five pairs of one program with the steps of one side
-  multiplied.
+- five pairs in a row of a and b, where the slowdown is real;
+- five pairs of one program, with the steps of one side multiplied.
 
-Beside each share stands its 95 % interval as if the draws were independent. They share recordings, so the truth is less
-sure than that: beside it stands the share over all pairs in a row and all orders that could have been drawn, and the number
-of sets that have no recording in common. With --keep the runs stay in DIR, and those that it holds already count.
+Each share is printed with its 95 % interval for independent draws. The draws share recordings, so the true interval is
+wider. Two more figures show this: the share over all pairs in a row and all possible orders, and the number of sets
+without a common recording. With `--keep` the runs stay in DIR, and runs that are already there count.
 """
 
 from __future__ import annotations
@@ -65,7 +64,7 @@ Pair = tuple[RunTimes, RunTimes]
 
 
 def record(folder: Path, runs: int, steps: int, limit_s: float) -> None:
-    """Record runs in the order a b b a until the folder holds enough, or the time is over."""
+    """Record runs in the order a b b a until the folder holds enough runs, or the time is over."""
     script, begun = folder / "train.py", time.monotonic()
     script.write_text(SCRIPT, encoding="utf-8")
     environment = {**os.environ, "PROFILER_VERDICT": "0"}
@@ -90,14 +89,15 @@ def read_runs(folder: Path) -> list[RunTimes]:
 
 
 def find_neighbours(runs: Sequence[RunTimes]) -> tuple[list[Pair], list[Pair]]:
-    """Return the pairs of neighbours in time that are of one program, and those of both, a first; each run once."""
+    """Return two lists of pairs of neighbours in time: pairs of one program, and pairs of both programs with `a` first.
+    Each run is in one pair of a list."""
     same = [pair for pair in zip(runs[1::2], runs[2::2], strict=False) if pair[0].name[0] == pair[1].name[0]]
     both = [(x, y) if x.name[0] == "a" else (y, x) for x, y in zip(runs[::2], runs[1::2], strict=False)]
     return same, both
 
 
 class Drawing:
-    """Draws what the gate is given from recordings, and counts what it says."""
+    """Draws sets of recordings for the gate, and counts the gate's verdicts."""
 
     def __init__(self, runs: Sequence[RunTimes], draws: int, seed: int) -> None:
         self.runs, self.draws, self.random = runs, draws, random.Random(seed)
@@ -139,7 +139,8 @@ class Drawing:
         return self.random.choice(list_orders(pairs))
 
     def count_all(self) -> tuple[float, int]:
-        """Return the share of alarms over all pairs in a row and all orders, and how many sets have no run in common."""
+        """Return the share of false alarms over all pairs in a row and all orders, and the number of sets without a
+        common run."""
         begins = range(len(self.same) - PAIRS + 1)
         kinds = [
             judge_in_order(self.same[begin : begin + PAIRS], order) for begin in begins for order in list_orders(PAIRS)
@@ -148,12 +149,14 @@ class Drawing:
 
 
 def list_orders(pairs: int) -> list[tuple[bool, ...]]:
-    """Return what profiler-run can draw: for each pair which side comes first, not the same in all."""
+    """Return every order that profiler-run can draw: for each pair whether the base comes first, not the same in all
+    pairs."""
     return [order for order in product((True, False), repeat=pairs) if len(set(order)) > 1]
 
 
 def judge_in_order(pairs: Sequence[Pair], order: Sequence[bool], factor: float = 1.0) -> str:
-    """Judge pairs of one program as if its first run were the base in some pairs and the new version in the others."""
+    """Judge pairs of one program. `order` says for each pair whether its first run counts as the base or as the new
+    version."""
     drawn = [pair if is_base_first else pair[::-1] for pair, is_base_first in zip(pairs, order, strict=True)]
     return judge([base for base, _ in drawn], [_slow(new, factor) for _, new in drawn]).kind
 

@@ -1,9 +1,9 @@
-"""Grow a real trace to a size: its events over and over, later in time, with ids of their own.
+"""Grow a real trace to a size: repeat its events, each copy later in time and with new ids.
 
     python benchmarks/grow_trace.py trace.json.gz grown.json --megabytes 300
 
 Steps, correlations, external ids and sequence numbers go on from copy to copy, so that the grown trace is one long
-recording and links as the original does.
+recording with the same links as the original.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""What each hook costs where it stands in a training step, in ns: a figure that a busy machine hardly moves.
+"""The cost of each hook at its place in a training step, in ns: a figure that a busy machine hardly changes.
 
     python benchmarks/hook_cost.py [--steps 4000]
 
-Nothing is installed: a small model trains, and each hook is called around nothing at its place in the step, with the
-caches as that step has left them. What the hooks push out of the caches for the training is not in it; that is what
-`light_mode.py` adds.
+Nothing is installed. A small model trains, and each hook is called at its place in the step without the function that
+it would wrap, so that the caches are as the step has left them. The hooks also push data of the training out of the
+caches. That cost is not included here; `light_mode.py` includes it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from collector.session.recording import Recording
 
 
 def rehearse(folder: Path) -> dict[str, Callable[[], object]]:
-    """Return the hooks by name, writing to a log that nobody reads."""
+    """Return the hooks by name. They write to a log that nobody reads."""
     recording = Recording(folder / "run", parse_options({"window": None}), with_sidecar=False)
     recording.leave()
     log = WordLog(folder / "scratch")

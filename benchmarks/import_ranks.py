@@ -2,10 +2,10 @@
 
     python benchmarks/import_ranks.py trace.json.gz --ranks 64 256 --jobs 1 2 --repeats 3
 
-Makes rank files of one trace (each with its rank, and a clock that is a little late), then measures in turns, each in a
-process of its own: one file by itself (the control), then each number of ranks with each number of processes. Prints
-medians: seconds, seconds and CPU time per rank, throughput per core over that of the control of the same turn, and the
-most memory of one process.
+Makes rank files of one trace, each with its rank and a slightly late clock. Then measures in turns, each time in a new
+process: one file alone (the control), then each number of ranks with each number of processes. Prints medians: seconds,
+seconds and CPU time per rank, throughput per core relative to the control of the same turn, and the most memory of one
+process.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if __name__ == "__main__":
 
 
 def write_ranks(trace: Path, folder: Path, ranks: int) -> None:
-    """Write the trace as that of each rank; it is parsed once, and each file differs in its head alone."""
+    """Write the trace once for each rank. It is parsed only once, because the files differ only in their heads."""
     content = trace.read_bytes()
     whole = json.loads(gzip.decompress(content) if trace.suffix == ".gz" else content)
     base_ns = int(whole.get("baseTimeNanoseconds", 0))
@@ -50,7 +50,8 @@ def write_ranks(trace: Path, folder: Path, ranks: int) -> None:
 
 
 class Measured(NamedTuple):
-    """`cpu_s` is that of all processes: it changes less than the seconds on a machine with other work."""
+    """One measurement. `cpu_s` is the CPU time of all processes: on a machine with other work it varies less than
+    `seconds`."""
 
     seconds: float
     cpu_s: float
@@ -58,7 +59,7 @@ class Measured(NamedTuple):
 
 
 def measure(script: Path, source: Path, jobs: int, ranks: int) -> Measured:
-    """Import a job in a process of its own; `most_mb` is of the largest of its processes."""
+    """Import a job in a new process. `most_mb` is the peak memory of its largest process."""
     target = script.parent / "run"
     command = [sys.executable, str(script), str(source), str(target), str(jobs), str(ranks)]
     measured = time_process(command)
@@ -108,7 +109,8 @@ def run(trace: Path, many: list[int], jobs: list[int], repeats: int) -> None:
 
 
 def compare(one: Measured, control: Measured, start: Measured, size: tuple[int, int]) -> tuple[float, float]:
-    """Return the throughput per core over that of the control, by the clock and by CPU time. Starts are not counted as reading."""
+    """Return the throughput per core relative to the control, by the clock and by CPU time. The start of processes is
+    not counted as reading."""
     ranks, count = size
     cores = min(count, os.cpu_count() or 1)
     starts = 1 if count == 1 else 2  # that of the process that waits, then those of the others at once
@@ -118,7 +120,7 @@ def compare(one: Measured, control: Measured, start: Measured, size: tuple[int, 
 
 
 def measure_start() -> Measured:
-    """Return what it takes to import the modules that an import needs, and nothing else."""
+    """Measure a process that only imports the modules of an import."""
     code = "import collector.traces.importing, collector.traces.kineto.decode.log"
     return time_process([sys.executable, "-c", code])
 

@@ -1,4 +1,4 @@
-"""Time the import of a trace, file to Parquet, in a process of its own, and its peak memory.
+"""Time the import of a trace, file to Parquet, in a new process, and its peak memory.
 
 python benchmarks/import_trace.py grown.json [--repeats 3]
 """

@@ -1,22 +1,22 @@
-"""What the light mode costs: microseconds a step and slow-down, interleaved, with a base-against-base control.
+"""The cost of the light mode: microseconds a step and slow-down, interleaved, with a base-against-base control.
 
     python benchmarks/light_mode.py [--blocks 40] [--models small cnn workers] [--arms light profiler wait …]
 
-The models: `small` is an MLP of under half a millisecond a step, `cnn` takes some 9 ms, `workers` is the same one fed
-by two workers. The arms: `profiler` is torch.profiler recording every step, `wait` is it in the wait phase of its
-schedule, `viztracer` and `traceml` are the packages of that name (traceml-ai on PyPI), each at its defaults. They are
-no dependencies of the project: install them beside torch and the project in an environment of their own,
+The models: `small` is an MLP of under half a millisecond a step, `cnn` takes some 9 ms, `workers` is the same CNN fed
+by two workers. The arms: `profiler` is torch.profiler recording every step, `wait` is torch.profiler in the wait phase
+of its schedule, `viztracer` and `traceml` are the packages of that name (traceml-ai on PyPI), each at its defaults. The
+packages are no dependencies of the project: install them beside torch and the project in a separate environment,
 
     python -m venv peers && peers/bin/pip install torch traceml-ai viztracer && peers/bin/pip install -e .
 
-What starting and stopping a profiler costs is not counted, only the steps in between. The arms take turns block by
-block in random order; `base` and `control` run without a profiler, and their difference is the noise of this machine:
-the others are known only as well as that. TraceML cannot be taken out of a process again, so it trains in one of its
-own beside its server, and `twin` is a process of its own, too, in which nothing is installed.
+Only the steps are timed, not the start and the stop of a profiler. The arms take turns block by block in random order.
+`base` and `control` run without a profiler, and their difference is the noise of this machine, which limits all other
+figures. TraceML cannot be removed from a process, so its arm trains in a separate process beside its server. `twin` is
+a separate process in which nothing is installed.
 
-A block is long: after a hook has come or gone, the interpreter takes some hundred steps to specialise its code anew,
-which a training pays once. Each block is the median of its steps; a figure is the median over blocks of the difference
-to the base block of the same round, with the interval that holds it in 95 of 100 bootstrap samples.
+A block is long, because the interpreter takes some hundred steps to specialise its code after a hook has come or gone.
+A training pays that once. Each block is the median of its steps. A figure is the median over blocks of the difference
+to the base block of the same round, with its 95 % bootstrap interval.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from collector.session.recording import Recording
 
 ARMS = ("light", "profiler", "wait", "viztracer", "traceml")
 LANES = {"traceml": "traceml", "twin": "twin"}
-"""Arms that train in a process of their own; the others share one."""
+"""Arms that train in a separate process; all other arms share a process."""
 WARM_UP = 5
 TRACEML_PORT = 29765
 
@@ -92,7 +92,7 @@ MODELS: dict[str, Callable[[], Plan]] = {
 
 
 class Training:
-    """A model, and a loop that times each of its steps. `batches` are those of the arm whose turn it is."""
+    """A model, and a loop that times each of its steps. `batches` is the iterator of the current arm."""
 
     def __init__(self, model_name: str) -> None:
         self.model, self.loader, self.steps = MODELS[model_name]()
@@ -101,7 +101,8 @@ class Training:
         self.batches: Iterator[Any] = iter(self.loader)
 
     def begin(self, own: Iterator[Any] | None) -> None:
-        """Use an iterator that was made under the arm at hand: batches that are made here are timed only then."""
+        """Choose the batches of an arm: the iterator made under that arm if the loader has workers, else a new
+        iterator. Only batches made by workers of the arm's iterator carry the arm's cost."""
         self.batches = own if own is not None and self.loader.num_workers else iter(self.loader)
 
     def run(self, each_step: Callable[[], Any] = nullcontext, after: Callable[[], object] = int) -> float:
@@ -120,7 +121,7 @@ class Training:
 
 
 class Light:
-    """A recording that comes and goes: while it is away, every patch is."""
+    """A recording that is switched on and off. While it is off, no patch is installed."""
 
     def __init__(self, training: Training, folder: Path) -> None:
         self.plain = training.batches
@@ -140,7 +141,7 @@ class Light:
             self._leave()
 
     def finish(self, folder: Path) -> float:
-        """Return what the run says that it cost, in ns a step."""
+        """Finish the recording, and return the cost that it reports, in ns a step."""
         self._recording.finish()
         return open_run(folder).rank(0).manifest.overhead.training_thread_ns_per_step or 0.0
 
@@ -181,7 +182,8 @@ def run_arm(arm: str, training: Training, light: Light | None) -> float:
 
 
 def serve_lane(lane: str, model_name: str) -> None:
-    """Train a block for each arm that is named on stdin, and answer with its median step."""
+    """Train a block for each arm named on stdin, and print its median step in ns. The lane with a recording ends with
+    the cost that the recording reports."""
     torch.set_num_threads(1)
     if lane == "traceml":
         importlib.import_module("traceml_ai").init(on_missing_aggregator="raise")
@@ -196,7 +198,7 @@ def serve_lane(lane: str, model_name: str) -> None:
 
 
 class Lane:
-    """A process that trains when it is asked to, and waits otherwise."""
+    """A process that trains on request, and waits otherwise."""
 
     def __init__(self, lane: str, model_name: str) -> None:
         command = [sys.executable, str(Path(__file__).resolve()), "--lane", lane, "--models", model_name]
@@ -208,7 +210,7 @@ class Lane:
         return self._read_answer()
 
     def end(self) -> float:
-        """Return what the recording says of itself, 0 from a lane without one."""
+        """End the process, and return the cost that its recording reports, in ns a step; 0 without a recording."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         answer = self._read_answer()
@@ -225,7 +227,7 @@ class Lane:
 
 
 def measure(model_name: str, arms: tuple[str, ...], blocks: int) -> tuple[dict[str, list[float]], float]:
-    """Run the blocks. Return ns per step of each arm, block by block, and what the run says of itself."""
+    """Run the blocks. Return ns per step of each arm, block by block, and the cost that the recording reports."""
     lanes = {lane: Lane(lane, model_name) for lane in {LANES.get(arm, "shared") for arm in arms}}
     times: dict[str, list[float]] = {arm: [] for arm in arms}
     for _ in range(blocks):
@@ -236,7 +238,7 @@ def measure(model_name: str, arms: tuple[str, ...], blocks: int) -> tuple[dict[s
 
 @contextmanager
 def start_traceml(is_wanted: bool) -> Iterator[None]:
-    """Start the process that TraceML reports to, if it is one of the arms."""
+    """Start the server of TraceML if TraceML is one of the arms."""
     if not is_wanted:
         yield
         return
@@ -251,7 +253,7 @@ def start_traceml(is_wanted: bool) -> Iterator[None]:
 
 
 def bound(values: list[float], rounds: int = 2000) -> tuple[float, float, float]:
-    """Return the median and its bootstrap interval."""
+    """Return the median and the ends of its 95 % bootstrap interval."""
     medians = sorted(statistics.median(random.choices(values, k=len(values))) for _ in range(rounds))
     return statistics.median(values), medians[int(rounds * 0.025)], medians[int(rounds * 0.975)]
 

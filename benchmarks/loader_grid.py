@@ -1,14 +1,15 @@
-"""Is the step predicted for another number of workers the one that is then measured? On a grid of loops that compete.
+"""Compare the step predicted for another number of workers with the measured step, on a grid of competing loops.
 
     python benchmarks/loader_grid.py [--whole] [--steps 120] [--keep FOLDER] [--json PATH]
     python benchmarks/loader_grid.py --seed 7 --batch-ms 24 --step-ms 12 --ratios 0.3 3 --others 0 0.7
 
-Each cell is a real training process with a real DataLoader: so many cores (by affinity), workers, programs of others on
-the same cores, work that computes against work that waits, samples of fixed or varying length. From the recording of
-each cell the step of every other number of workers is predicted, by the model that the pages use, and set beside the
-step measured there. Printed per group of cells: the median and the 90th percentile of the error, and how often the
-measured step lies in the range that would be shown. Takes 8 minutes, 25 with `--whole`; nothing else may run. The second
-line draws other lengths: cells on which nobody has tuned the model. `--keep` keeps the recordings of one set of them.
+Each cell is a real training process with a real DataLoader. Cells differ in cores (by affinity), workers, other
+programs on the same cores, computing against waiting, and the spread of sample lengths. From the recording of each
+cell, the model that the pages use predicts the step of every other number of workers. Prints per group of cells: the
+median and the 90th percentile of the error, and how often the measured step lies in the range that would be shown.
+
+Takes 8 minutes, 25 with `--whole`; nothing else may run. The second command draws other lengths: cells for which nobody
+has tuned the model. `--keep` keeps the recordings of one set of lengths.
 """
 
 from __future__ import annotations
@@ -31,13 +32,14 @@ import numpy as np
 
 SAMPLES = 4
 LENGTHS = (0.4, 0.7, 1.0, 1.9)
-"""How long samples of varying length take, as a multiple of the mean."""
+"""Lengths of varying samples, as multiples of the mean."""
 STRANGER = "import time\nwhile True:\n    end = time.thread_time() + {busy}\n    while time.thread_time() < end: pass\n    time.sleep({idle})\n"
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One loop. `ratio` is processor time over waiting of a batch, `others` the cores that another program asks for."""
+    """One loop. `ratio` is processor time over waiting in a batch, `others` the number of cores that another program
+    demands."""
 
     cores: int
     workers: int
@@ -47,13 +49,14 @@ class Cell:
 
     @property
     def host(self) -> Cell:
-        """The same loop, whatever its workers."""
+        """Return the same loop without its number of workers."""
         return replace(self, workers=0)
 
 
 @dataclass(frozen=True)
 class Times:
-    """How long things take. A step is half on a processor, and half as a device would take it; `seed` draws the lengths."""
+    """The lengths of a loop. Half of a step is on a processor, the other half sleeps as if on a device. `seed` draws
+    the lengths of samples."""
 
     steps: int = 120
     batch_ms: float = 16.0
@@ -63,7 +66,8 @@ class Times:
 
 @dataclass(frozen=True)
 class Predicted:
-    """A step of another cell, ms: as predicted from the recording of `source`, its range (if shown), and as measured."""
+    """The step of another cell, ms: as predicted from the recording of `source` with its range, and as measured.
+    `is_shown` means that pages would show the prediction as a gain."""
 
     source: Cell
     workers: int
@@ -89,7 +93,7 @@ def burn(seconds: float) -> None:
 
 
 class Samples:
-    """A data set whose samples compute and wait; the same index always takes the same time."""
+    """A data set whose samples compute and wait. The same index always takes the same time."""
 
     def __init__(self, cell: Cell, times: Times) -> None:
         self.cell, self.times = cell, times
@@ -130,7 +134,7 @@ def train(cell: Cell, folder: Path, times: Times) -> None:
 
 @contextmanager
 def disturb(cell: Cell) -> Iterator[None]:
-    """Let another program use the cell's cores, as much as the cell says."""
+    """Run another program on the cell's cores that demands `others` cores."""
     if not cell.others:
         yield
         return
@@ -152,7 +156,7 @@ def record(cell: Cell, folder: Path, times: Times) -> None:
 
 
 def predict(cell: Cell, folder: Path, measured_ms: dict[Cell, float]) -> Iterator[Predicted]:
-    """Predict the steps of the other cells of this loop from what the collector wrote in this one."""
+    """Predict the step of the other cells with the same loop from the recording of this cell."""
     from collector import open_run
     from profiler_server.analysis.data.prediction import predict_step
     from profiler_server.diagnosis.measuring import measure_case
@@ -221,14 +225,14 @@ def report(found: list[Predicted]) -> None:
 
 
 def is_contended(row: Predicted) -> bool:
-    """Say whether more want a processor, before or after the change, than there are."""
+    """Return whether more processors are demanded than there are, before or after the change."""
     computing = row.source.ratio / (1.0 + row.source.ratio)
     asked = row.source.others + 0.5 + max(row.source.workers, row.workers) * computing
     return asked > row.source.cores
 
 
 def keep_times(place: Path, times: Times) -> None:
-    """Note what is recorded in a folder. SystemExit if other lengths were recorded there before."""
+    """Record the lengths of a folder's recordings. Exits if the folder holds recordings of other lengths."""
     place.mkdir(parents=True, exist_ok=True)
     note, told = place / "times.json", json.dumps(asdict(times))
     if note.exists() and note.read_text() != told:

@@ -1,11 +1,12 @@
-"""Record a long run: words of so many steps written straight into the log, a real recorder process beside it.
+"""Record a long run: write the words of many steps straight into the log, with a real recorder process beside it.
 
     python benchmarks/long_run.py [--steps 1_000_000] [--step-us 0]
 
 The words are those of a loop with a loader, a forward, a backward and an update, with times that vary by a tenth.
-Without `--step-us` they come as fast as the recorder takes them, which gives its processor time per step; with it, they
-come at the pace of a training of such steps, which gives its share of a core, everything that it does included.
-Prints disk, files and the recorder's memory on the way, its processor time, and what was lost.
+Without `--step-us` the words come as fast as the recorder takes them, which gives its processor time per step. With
+`--step-us` they come at the pace of a training with such steps, which gives the recorder's share of a core.
+
+Prints disk, files and the recorder's memory on the way, then its processor time and the number of lost events.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ STEP = (
 
 
 def list_words(first: int, steps: int, start_ns: int, scale: float) -> tuple[list[list[int]], int]:
-    """Return the words of each of so many steps, and the time after them."""
+    """Return the words of each step, from step `first` on, and the time after the last step, ns."""
     noise = np.random.default_rng(first).lognormal(0.0, 0.1, (steps, len(STEP)))
     lengths = (noise * scale * np.array([length for _, length in STEP])).astype(np.int64)
     times = start_ns + np.cumsum(lengths.ravel()).reshape(lengths.shape)
@@ -69,7 +70,7 @@ def write_steps(log: WordLog, rows: list[list[int]], pace_ns: int) -> None:
 
 
 def wait_for_room(log: WordLog) -> None:
-    """Wait until the recorder has freed what lies a quarter of the log ahead."""
+    """Wait until the recorder has freed the word a quarter of the log ahead."""
     head = struct.unpack_from("<q", log.header, 4 * 8)[0]
     while log.words[(head + log.capacity // 4) & log.mask]:
         time.sleep(0.05)

@@ -2,10 +2,10 @@
 
     python benchmarks/make_job.py trace.json.gz FOLDER --ranks 1024 --steps 20 --late-ms 15 --slow-ms 8
 
-One step of the trace is repeated. Each rank has its own clock (hours apart, with a drift) and works a little differently
-in each step. The ranks meet in their collectives as real ones do: nobody leaves one before the last has come. One rank
-works longer before one collective, in every step; another collective takes longer on all ranks. What was planted, and
-what the job would gain without it, is written to FOLDER/truth.txt as JSON.
+One step of the trace is repeated. Each rank has its own clock (hours apart, with a drift) and works a little
+differently in each step. The ranks meet in their collectives as real ranks do: no rank leaves a collective before the
+last rank has come. One rank works longer before one collective in every step; another collective takes longer on all
+ranks. The planted faults, and what the job would gain without them, are written to FOLDER/truth.txt as JSON.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ TRUTH = "truth.txt"
 APART_S = 3 * 3600
 DRIFT = 20e-6
 NOISE_US = 100.0
-"""How much longer a rank may work before a collective than another one, by chance."""
+"""Most time that a rank works longer before a collective than another rank by chance."""
 LEAST_GAP_US = 50.0
 _DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
 _MEETS = re.compile(r"allreduce|allgather|reducescatter|alltoall", re.IGNORECASE)
@@ -38,12 +38,13 @@ _STEP = re.compile(r"ProfilerStep#(\d+)")
 _IDS = ("correlation", "External id", "Ev Idx", "Record function id")
 _IDS_APART = 10_000_000
 MOST_WORK = 250
-"""Kernels and copies of a step that are kept, the longest."""
+"""Number of kernels and copies of a step that are kept, the longest ones."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What to make: `late_ms` of work on one rank in every step, `slow_ms` of transfer in one collective of a step."""
+    """The job to make: `late_ms` of extra work of one rank in every step, `slow_ms` of extra transfer in one
+    collective."""
 
     ranks: int
     steps: int
@@ -54,7 +55,8 @@ class Plan:
 
 @dataclass(frozen=True)
 class Meeting:
-    """One collective in the step: when it runs, and where the work before it and its own time can be made longer."""
+    """One collective of the step: its times, the time at which the work before it can be made longer, and the time at
+    which it can be made longer itself."""
 
     begin_us: float
     end_us: float
@@ -64,7 +66,8 @@ class Meeting:
 
 @dataclass(frozen=True)
 class Body:
-    """The events of all steps. Those without a time have none in `at`; `pieces` stand around start and duration."""
+    """The timed events of all steps as text without times, in `pieces`: the text before the start, between start and
+    duration, and after the duration. `head` holds all other content."""
 
     head: str
     pieces: tuple[tuple[str, str, str], ...]
@@ -74,7 +77,7 @@ class Body:
 
 @dataclass(frozen=True)
 class Job:
-    """`points_us` rise; `added_us` is what is added to the time there, (ranks, points)."""
+    """The traces of all ranks. `added_us` is the time added at each of the ascending `points_us`, one row per rank."""
 
     body: Body
     points_us: Times
@@ -85,7 +88,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Truth:
-    """What was planted. `gain_ms` is what a step gains if the rank is in time: the next one may be late, too."""
+    """The planted faults. `gain_ms` is what a step gains if the late rank is in time, up to the next late rank."""
 
     ranks: int
     steps: int
@@ -99,7 +102,7 @@ class Truth:
 
 
 def write_job(trace: Path, folder: Path, plan: Plan, processes: int = 1) -> Truth:
-    """Write one file for each rank, and what is true of them."""
+    """Write one trace file for each rank, and the file with the planted faults."""
     job, truth = make_job(trace, plan)
     folder.mkdir(parents=True)
     write = partial(write_rank, job, folder)
@@ -114,7 +117,7 @@ def write_job(trace: Path, folder: Path, plan: Plan, processes: int = 1) -> Trut
 
 
 def make_job(trace: Path, plan: Plan) -> tuple[Job, Truth]:
-    """Read the trace and let its ranks meet, step by step."""
+    """Read the trace, and add work and waiting so that its ranks meet, step by step."""
     content = trace.read_bytes()
     whole = json.loads(gzip.decompress(content) if trace.suffix == ".gz" else content)
     events, length_us = cut_step(whole["traceEvents"])
@@ -154,7 +157,8 @@ def make_job(trace: Path, plan: Plan) -> tuple[Job, Truth]:
 
 
 def cut_step(events: list[Event]) -> tuple[list[Event], float]:
-    """Return the events that a step in the middle began, from its start on, without most of the host's operators and short kernels; and its length."""
+    """Return the events of a step in the middle of the trace, with times since its start, and its length in µs. Most
+    operators of the host and short kernels are left out."""
     steps = sorted(
         (event for event in events if _STEP.fullmatch(event.get("name", "")) and event.get("cat") == "user_annotation"),
         key=lambda event: float(event["ts"]),
@@ -180,7 +184,7 @@ def is_in(event: Event, begin_us: float, length_us: float) -> bool:
 
 
 def is_kept(event: Event, needed: set[int]) -> bool:
-    """Keep what tells steps and phases, and the launches of the device work."""
+    """Return whether a host event is kept: events for steps and phases, and the launches of the device work."""
     if event["cat"] == "cpu_op":
         return event["name"].startswith("autograd::engine::evaluate_function") or "Collective name" in event["args"]
     return event["cat"] == "user_annotation" or find_correlation(event) in needed
@@ -215,7 +219,7 @@ def gap_before(meetings: list[Meeting], at: int) -> float:
 
 
 def choose_slow(meetings: list[Meeting], held_up: int) -> int:
-    """Return a collective that takes a middling time, another one than that before which the rank is late."""
+    """Return a collective of middling length, but not the collective before which the rank is late."""
     times = [one.end_us - one.begin_us for one in meetings]
     others = [at for at in np.argsort(times).tolist() if at != held_up]
     return int(others[len(others) // 2])
@@ -227,7 +231,7 @@ def find_name(events: list[Event], meeting: Meeting) -> str:
 
 
 def repeat(whole: dict[str, Any], events: list[Event], steps: Times, ranks: int) -> Body:
-    """Put the step behind itself with numbers of its own, as text that lacks the times."""
+    """Repeat the step, each time with new numbers, as text without times."""
     pieces, starts, ends = [], [], []
     named = [json.dumps(event) for event in events if event["ph"] == "M"]
     for number, begin_us in enumerate(steps.tolist()):
@@ -258,7 +262,7 @@ def renumber(event: Event, number: int, ranks: int) -> Event:
 
 
 def write_rank(job: Job, folder: Path, rank: int) -> None:
-    """Write the trace of one rank: its own work and waits, on its own clock."""
+    """Write the trace of one rank with its work and waits, on its own clock."""
     added = np.concatenate([[0.0], np.cumsum(job.added_us[rank])])
     start, end = (
         (times + added[np.searchsorted(job.points_us, times)]) * (1 + job.drift[rank])

@@ -1,9 +1,9 @@
-"""Make a run with as many slices as wanted: a transformer's training step, repeated with jitter, on a GPU that it lacks.
+"""Make a run with a given number of slices: a transformer's training step on an imaginary GPU, repeated with jitter.
 
     python benchmarks/make_slices.py OUTPUT_DIR --slices 5_000_000 [--ranks 1]
 
-Every rank has two host threads with nested operators, three streams, launches from one to the other, and 210 names of
-which some are as long as real kernels' names are.
+Every rank has two host threads with nested operators, three streams, launches from host to device, and 210 names. Some
+names are as long as those of real kernels.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ ELEMENTWISE = [
 
 @dataclass
 class Template:
-    """One step: columns as lists, and for device work which row launched it (-1 for none)."""
+    """One step as rows. The last value of a row is the row that launched it, -1 for none."""
 
     rows: list[tuple[int, int, int, int, str, str, int]]
 
@@ -134,7 +134,7 @@ def build_template(seed: int = 7) -> Template:
 
 
 def write_slices(path: Path, template: Template, slices: int, seed: int) -> npt.NDArray[np.int64]:
-    """Write the table and return the start of every step and the end of the last."""
+    """Write the table `slices`. Return the start of every step and the end of the last, in ns."""
     rng = np.random.default_rng(seed)
     track, depth, start, length = (np.array(column, np.int64) for column in list(zip(*template.rows, strict=True))[:4])
     scale = STEP_NS / max(int((start + length).max()) + 100_000, STEP_NS)
@@ -189,7 +189,7 @@ def write_slices(path: Path, template: Template, slices: int, seed: int) -> npt.
 
 
 def write_rest(folder: Path, starts: npt.NDArray[np.int64]) -> None:
-    """Write steps, phases and tracks."""
+    """Write the tables `steps`, `phases` and `tracks`."""
     shares = dict(zip(PHASE_NAMES, (0.0, 0.036, 0.006, 0.36, 0.42, 0.0, 0.12, 0.0), strict=True))
     begin, whole = starts[:-1], np.diff(starts)
     phases = {name: (whole * share).astype(np.int64) for name, share in shares.items()}
@@ -236,7 +236,7 @@ def write_rest(folder: Path, starts: npt.NDArray[np.int64]) -> None:
 
 
 def make_run(path: Path, slices: int, ranks: int) -> None:
-    """Write a run of that many slices over its ranks."""
+    """Write a run with `slices` slices, spread over its ranks."""
     template = build_template()
     now = time.time_ns()
     host = socket.gethostname()

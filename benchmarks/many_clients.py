@@ -1,9 +1,9 @@
 """Pages for many people at once: `python benchmarks/many_clients.py [BASE_DIR] [clients] [seconds]`.
 
-Starts a server, lists five of its runs (of those below BASE_DIR, or of five built here), and has each client ask for
-one page after another, chosen at random, over a connection that stays open, as fast as the answers come. The clients
-share one process. Prints what came, how long it took, what failed, and the memory of the server. `--revalidate` sends
-the tags of what was got before, as browsers do.
+Starts a server with the runs below BASE_DIR, or five runs built here. Each client requests pages of the first five runs
+at random, one after another over one connection, as fast as the answers come. The clients share one process. Prints the
+answers, their times, the failures, and the memory of the server. With `--revalidate` the clients send the tags of
+earlier answers, as browsers do.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ MARK_MS = 1000.0
 
 @dataclass
 class Tally:
-    """What all clients have seen."""
+    """The answers that all clients got."""
 
     times_ms: list[float] = field(default_factory=list)
     statuses: Counter[str] = field(default_factory=Counter)
@@ -64,7 +64,7 @@ def list_addresses(server: str) -> list[str]:
 
 
 async def ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, path: str, tag: str) -> tuple[int, str, int]:
-    """Return status, tag and length of an answer."""
+    """Request a page. Return status, tag and length of the answer."""
     known = f"If-None-Match: {tag}\r\n" if tag else ""
     writer.write(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n{known}\r\n".encode())
     head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
@@ -75,7 +75,7 @@ async def ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, path: 
 
 
 async def act(number: int, server: str, addresses: list[str], until_s: float, tally: Tally, revalidate: bool) -> None:
-    """Be one client."""
+    """Request random pages as one client until a time, and add the answers to the tally."""
     chosen = random.Random(number)
     tags: dict[str, str] = {}
     place = urllib.parse.urlsplit(server)

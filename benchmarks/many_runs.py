@@ -1,8 +1,8 @@
 """The first list of many runs: `python benchmarks/many_runs.py [RUN] [runs] [repeats]`.
 
-Copies a run (by default a small one built here) 2,000 times under names of their own, in one folder per ten. Prints, per
-start of a server whose app is loaded: the seconds to the first page with nothing kept, until its last figure is there,
-to the first page of the next server with summaries kept, and to the second page of the same server.
+Copies a run (by default a small run built here) 2,000 times under different names into ten folders. Starts a server and
+waits until its app is loaded. Prints the seconds to the first page without kept summaries, until all figures are there,
+to the first page of the next server with kept summaries, and to the second page of that server.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ FILLED_LIMIT_S = 300.0
 
 
 def copy_runs(run: Path, base_dir: Path, count: int) -> None:
-    """Copy a run as often as wanted; each copy is a run of its own, with its name and its time."""
+    """Copy a run `count` times, each copy with its own id, name and time."""
     manifest = json.loads(layout.run_file(run).read_text("utf-8"))
     for number in range(count):
         target = base_dir / f"team-{number % 10}" / f"{NAMES[number % len(NAMES)]}-{number:04d}"
@@ -42,7 +42,7 @@ def copy_runs(run: Path, base_dir: Path, count: int) -> None:
 
 @contextmanager
 def serve_loaded(base_dir: Path) -> Iterator[str]:
-    """Start a server, and yield its address once its app answers; nothing has asked for the list yet."""
+    """Start a server, and yield its address once its app answers, before any request for the list."""
     port = find_port()
     command = [sys.executable, "-m", "profiler_server.cli", "--summary-base-dir", str(base_dir), "--port", str(port)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)

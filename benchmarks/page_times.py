@@ -1,6 +1,7 @@
 """Server time of every page of a run: `python benchmarks/page_times.py BASE_DIR RUN [requests]`.
 
-Starts the server, warms nothing but the process, and prints first, p50 and p95 per page in ms and the bytes sent.
+Starts the server, and prints first, p50 and p95 per page in ms and the bytes sent. Only the process is warm at the
+first request of a page.
 """
 
 from __future__ import annotations

@@ -1,13 +1,15 @@
-"""How near the probe's input-free step is to the same loop on batches that lie in a list.
+"""How near the probe's input-free step is to the same loop on batches from a list.
 
     python benchmarks/probe_step.py [--rounds 5] [--steps 300] [--loops sleeping computing waiting]
 
-Each loop waits for its data. `sleeping` workers take no processor, so the two figures should be alike; `computing` ones do,
-beside the steps of the probe as in the training, and the loop on cached batches has none: what they differ by is what
-the workers take. In the `waiting` loop the step itself mostly sleeps, as if for a device, so that a busy machine does not
-hide how near the two are. The time to receive a batch is taken out of the probe's step: a list costs none. `estimate` is the mean
-step less its data wait, which is known without a probe. The arms take turns; every figure is a median over the rounds,
-with the least and the greatest.
+Each loop waits for its data. `sleeping` workers use no processor, so the two figures should be equal. `computing`
+workers use processors beside the steps of the probe as in the training, while the loop on cached batches has no
+workers. The difference of the figures is what the workers take from the steps. In the `waiting` loop the step itself
+mostly sleeps, as if for a device, so that a busy machine does not hide how near the figures are.
+
+The time to receive a batch is subtracted from the probe's step, because a list costs none. `estimate` is the mean step
+less its data wait, which is known without a probe. The arms take turns. Every figure is a median over the rounds, with
+the least and the greatest value.
 """
 
 from __future__ import annotations
@@ -31,7 +33,8 @@ from profiler_server.analysis.recorded_facts import read_probe
 BATCH, WORKERS, WARM_UP = 8, 2, 20
 SAMPLE_S = 0.003
 LOOPS = {"sleeping": (False, 0.0), "computing": (True, 0.0), "waiting": (False, 0.01)}
-"""Whether the workers compute, and how long the step sleeps, in s; their batches take longer than that to make."""
+"""For each loop, whether the workers compute, and how long the step sleeps, in s. A batch always takes longer to make
+than the step sleeps."""
 
 
 class Samples(Dataset[Any]):  # type: ignore[misc]
@@ -69,7 +72,7 @@ class Loop:
 
 
 def run_probed(steps: int, computes: bool, sleep_s: float) -> tuple[float, float, float]:
-    """Return the probe's step without receiving, the mean step less its data wait, and what the probe cost, in ms."""
+    """Return the probe's step without receiving, the mean step less its data wait, and the cost of the probe, in ms."""
     loop = Loop(sleep_s)
     with tempfile.TemporaryDirectory() as folder:
         profiler = Profiler(Path(folder) / "run", probe=True, window=None, stacks=False)

@@ -1,13 +1,14 @@
-"""How sure lateness without a common clock is: the residual of gloo ranks on one host, for three ways to synchronise.
+"""The error of lateness without a common clock: the residual of gloo ranks on one host, for three ways to synchronise.
 
 python benchmarks/rank_residual.py --ranks 2 4 --steps 200
 
-Own work and waiting of a meeting must add up to the same on every rank; by how much they do not is the residual
-(`profiler_server/analysis/ranks/lateness.py`). `late` ms of additional work of rank 1 must be found beside it.
+Own work and waiting of a meeting must add up to the same on every rank. The difference is the residual
+(`profiler_server/analysis/ranks/lateness.py`). Rank 1 gets `late` ms of additional work, which must be found beside the
+residual.
 
-Ranks of one host share a clock, so the truth is known too: each rank notes when it leaves a meeting. Beside what the
-recording tells stands how far apart the ranks leave while they are recorded, and (bare) without any recorder: what
-remains then is gloo and the scheduling of this machine, and no recorder can be better.
+Ranks of one host share a clock, so the truth is known too: each rank records when it leaves a meeting. Prints the
+residual of the recording, and how far apart the ranks leave, once while they are recorded and once without a recorder
+(bare). The bare figure comes from gloo and the scheduling of this machine, and no recorder can be better.
 """
 
 from __future__ import annotations
@@ -38,9 +39,9 @@ from profiler_server.analysis.ranks.stragglers import judge_ranks
 KINDS = ("blocking", "ddp", "fsdp2")
 LATE_RANK = 1
 LEAST_WAIT_NS = 20_000
-"""A rank that waited for less may have come when the meeting was over."""
+"""Least wait of a meeting that counts. A rank with a shorter wait may have come when the meeting was over."""
 FIRST = 20
-"""Meetings of the beginning, which are left out."""
+"""Number of first meetings that are left out."""
 
 
 def main() -> None:
@@ -75,7 +76,7 @@ def _find_port() -> int:
 
 @dataclass(frozen=True)
 class Job:
-    """What all ranks are told; rank 1 sleeps `late_ms` longer in each step."""
+    """The settings of all ranks. Rank 1 sleeps `late_ms` longer in each step."""
 
     ranks: int
     port: int
@@ -87,7 +88,7 @@ class Job:
 
 
 class Watch:
-    """Notes when this rank begins to wait in each meeting and when it leaves it, on the clock of the host."""
+    """Records when this rank begins to wait in each meeting and when it leaves the meeting, on the clock of the host."""
 
     def __init__(self, owner: Any, name: str) -> None:
         self.times: list[tuple[int, int]] = []
@@ -178,7 +179,7 @@ def _report(job: Job) -> None:
 
 
 def _describe_leaving(job: Job) -> str:
-    """Say how far apart the ranks left, by the clock that they share, and the residual that follows from it."""
+    """Describe how far apart the ranks left, by their common clock, and the residual that follows."""
     times = [np.load(Path(job.folder, f"left{rank}.npy")) for rank in range(job.ranks)]
     least = min(map(len, times))
     waits = np.stack([own[FIRST:least] for own in times])

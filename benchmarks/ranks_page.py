@@ -1,9 +1,12 @@
-"""Time the Ranks page of a job of many ranks: `python benchmarks/ranks_page.py --ranks 1024 [--steps 500] [--requests 60]`.
+"""Time the Ranks page of a job of many ranks: `python benchmarks/ranks_page.py --ranks 1024 [--steps 500] [--requests
+60]`.
 
-Makes the run (steps, collectives and samples of a minute for each rank), then prints, with the load of the machine before
-each: how long the first view takes to be whole with nothing kept, how long its first answer takes, both again for a new
-server that finds what was kept, p50 and p95 of the page when it is known (the same page again, and other sort orders,
-which are made anew), and `/metrics`.
+Makes the run: steps, collectives and samples of a minute for each rank. Prints, each with the load of the machine:
+
+- the time of the first answer and until the first view is whole, for a server without kept results;
+- the same for a new server with the kept results;
+- p50 and p95 of the known page: the same page again, and other sort orders, which are made anew;
+- the time of `/metrics`.
 """
 
 from __future__ import annotations
@@ -65,7 +68,7 @@ def ask(address: str) -> tuple[float, str]:
 
 
 def view_first(address: str) -> None:
-    """Ask until the page is whole, as a browser does, but without a pause."""
+    """Request the page until it is whole, as a browser does, but with shorter pauses."""
     begun_s = time.perf_counter()
     first_s, text = ask(f"{address}/runs/job/ranks")
     slowest_s = first_s

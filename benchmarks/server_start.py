@@ -1,6 +1,7 @@
-"""Time from starting `profiler-server` to its first answer: `python benchmarks/server_start.py BASE_DIR [PATH] [repeats]`.
+"""Time from starting `profiler-server` to its first answer: `python benchmarks/server_start.py BASE_DIR [PATH]
+[repeats]`.
 
-Prints, in ms since the process was started, when the port was open and when the whole first page had come.
+Prints the time from the start of the process until the port was open, and until the whole first page had come, in ms.
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
-"""What reading stacks costs the training that they are read of, interleaved, with a base-against-base control.
+"""The cost of reading stacks for the training, interleaved, with a base-against-base control.
 
     python benchmarks/stack_cost.py [--blocks 40] [--models small cnn] [--one-core]
 
-A process of its own reads the stacks of this one as the recorder process does. It is stopped and continued by signals,
-so that blocks with and without it take turns in random order in one training; `base` and `control` are both without,
-and their difference is the noise of this machine. A figure is the median over rounds of the change of a block's mean
-step, with the interval that holds it in 95 of 100 bootstrap samples; "on a processor" is the same of the time that the
-training thread ran, which other programs disturb less. `--one-core` gives the training and the reader one
-processor together: then all that the reader computes is taken from the training, which is the worst case.
+A separate process reads the stacks of this process as the recorder process does. Signals stop and continue it, so that
+blocks with and without it take turns in random order in one training. `base` and `control` are both without it, and
+their difference is the noise of this machine. A figure is the median over rounds of the change of a block's mean step,
+with its 95 % bootstrap interval. "On a processor" is the change of the time for which the training thread ran, which
+other programs disturb less. `--one-core` gives the training and the reader one processor together: the worst case,
+because the reader then takes all its computing from the training.
 
-Printed, too: how much of a processor the reader used while it read, how many stacks it read in a second, and what one
-took.
+Also prints how much of a processor the reader used while it read, the stacks read in a second, and the time of one
+stack.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ BLOCK_S = 1.0
 
 
 class Reader:
-    """The process that reads this one's stacks, stopped but where it is asked for."""
+    """The process that reads the stacks of this process. It is stopped except inside of `reading`."""
 
     def __init__(self, folder: Path) -> None:
         log = (folder / "count").open("wb")
@@ -95,7 +95,7 @@ class Reader:
 
 
 class Block(NamedTuple):
-    """The mean step, and how much of it the training thread was on a processor."""
+    """The mean step, and the time of a mean step for which the training thread was on a processor."""
 
     wall_ns: float
     cpu_ns: float
@@ -116,7 +116,7 @@ def run_block(training: Training) -> Block:
 
 
 def bound(changes: list[float]) -> tuple[float, float, float]:
-    """Return the median, and the bounds of it by bootstrap."""
+    """Return the median and the ends of its 95 % bootstrap interval."""
     dice = random.Random(0)
     medians = sorted(statistics.median(dice.choices(changes, k=len(changes))) for _ in range(2000))
     return statistics.median(changes), medians[50], medians[-51]

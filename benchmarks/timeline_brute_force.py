@@ -1,10 +1,10 @@
-"""Compare the tiles of a timeline of any size with the table `slices` itself: none missing.
+"""Compare the tiles of a timeline of any size with the table `slices`, and count missing slices.
 
     python benchmarks/timeline_brute_force.py RUN [--tiles 40]
 
-For tiles of every level at random places: at the finest level, every slice of the table that starts in the tile is in it
-by number; above it, the slices that the tile's bins stand for are as many as start there, and every slice at least a bin
-wide that runs there is in it by number. The table is read by row group, without the code under test.
+Checks tiles of the finest levels at random places. At the finest level, the tile must hold every slice of the table
+that starts in it, by number. Above that level, the bins of the tile must stand for as many slices as start in it, and
+hold every slice at least a bin wide by number. The table is read by row group, without the code under test.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LONGEST_SCAN_TILES = 64
 
 
 class Rows:
-    """Start, end and number of the rows of the table, read row group by row group; the last few are kept."""
+    """Start, end and number of the rows of the table, read row group by row group. The last groups are kept."""
 
     def __init__(self, folder: Path) -> None:
         self._groups: list[tuple[pq.ParquetFile, int, int, int, int]] = []
@@ -68,7 +68,7 @@ class Rows:
 
 
 def check_tile(timeline: Timeline, rows: Rows, level: int, number: int) -> tuple[int, int]:
-    """Return how many slices were looked for in a tile, and how many of them were missing."""
+    """Return how many slices were looked for in a tile, and how many of these were missing."""
     index = timeline.index
     size = 1 << (level + 10)
     begin, end = number * size + index.origin_ns, (number + 1) * size + index.origin_ns
@@ -85,9 +85,8 @@ def check_tile(timeline: Timeline, rows: Rows, level: int, number: int) -> tuple
 
 
 def count_starting(timeline: Timeline, lane: int, begin: int, end: int) -> int:
-    start = timeline.raw.lane(lane).start
-    low, high = np.searchsorted(start, (begin - timeline.index.origin_ns, end - timeline.index.origin_ns))
-    return int(high - low)
+    origin = timeline.index.origin_ns
+    return timeline.raw.find_start(lane, end - origin) - timeline.raw.find_start(lane, begin - origin)
 
 
 def main() -> None:

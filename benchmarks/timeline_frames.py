@@ -2,8 +2,8 @@
 
     python benchmarks/timeline_frames.py [--slices 20_000,100_000]
 
-Makes a run of 96 threads that are busy all the time, opens it in headless Chromium without a GPU, zooms until so many
-slices are painted in every frame, and counts frames through requestAnimationFrame: while D is held down, and while the
+Makes a run of 96 threads that are busy all the time. Opens it in headless Chromium without a GPU, and zooms until every
+frame paints that number of slices. Counts frames through requestAnimationFrame: while D is held down, and while the
 pointer drags. Prints one JSON object.
 """
 
@@ -82,7 +82,7 @@ def wait_for(page: Page, condition: str, limit_s: float = 120.0) -> None:
 
 
 def zoom_to(page: Page, slices: int) -> int:
-    """Choose the window in which so many slices are painted; return how many are."""
+    """Choose the window in which about `slices` slices are painted; return how many are painted."""
     width_ns, painted = 20e6, 0
     for _ in range(12):
         page.evaluate(f"() => {VIEWER}.show({{ t0: 0.3e9, t1: 0.3e9 + {width_ns} }})")

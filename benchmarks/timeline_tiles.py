@@ -1,9 +1,9 @@
-"""Marks of the timeline on a run made by make_slices.py: build, tiles, search, first paint, frames a second.
+"""Times of the timeline of a run made by make_slices.py: build, tiles, search, first paint, frames a second.
 
     python benchmarks/timeline_tiles.py BASE_DIR RUN [--keep]
 
-Prints one JSON object. Tile times are the server's, over HTTP on loopback; frames are those of headless Chromium.
-`--keep` takes the cache that is there instead of building it again.
+Prints one JSON object. Tile times are the server's, over HTTP on loopback; frames are counted in headless Chromium.
+`--keep` uses the existing cache instead of building it again.
 """
 
 from __future__ import annotations
@@ -147,7 +147,8 @@ def main(base_dir: Path, run: str, keep: bool) -> None:
 
 @contextmanager
 def watch_server() -> Iterator[dict[str, float]]:
-    """Give the most memory that the server has held, in MB: its own, and resident with the pages of mapped files."""
+    """Yield the most memory that the server has held, in MB, under two names: its own memory, and resident memory with
+    the pages of mapped files."""
     most: dict[str, float] = {}
     servers = [c for c in psutil.Process(os.getpid()).children() if "profiler_server.cli" in c.cmdline()]
     ended = threading.Event()

@@ -1,4 +1,4 @@
-"""What the clocks in a worker cost, per batch and per sample: the same fetcher with and without them, interleaved.
+"""The cost of the clocks in a worker, per batch and per sample: the same fetcher with and without clocks, interleaved.
 
 python benchmarks/worker_cost.py
 """
@@ -30,7 +30,7 @@ class Step:
 
 
 class EveryBatch(Rhythm):
-    """Times every batch inside, whatever it costs."""
+    """A rhythm that times every batch inside, whatever the timing costs."""
 
     __slots__ = ()
 
@@ -39,7 +39,7 @@ class EveryBatch(Rhythm):
 
 
 class Work:
-    """Samples that take so many microseconds of processor time, and pass through so many transforms."""
+    """Samples that take `sample_us` of processor time each, and pass through `transforms` transforms."""
 
     def __init__(self, sample_us: int, transforms: int) -> None:
         self.sample_us = sample_us
@@ -55,7 +55,8 @@ class Work:
 
 
 def make_fetch(work: Work, log: StageLog | None, every_batch: bool) -> Callable[[], None]:
-    """Return a function that makes one batch, timed or not. `every_batch` takes the saving rhythm away."""
+    """Return a function that makes one batch, with clocks if there is a log. With `every_batch` the clocks time every
+    batch instead of a few."""
     fetcher = _MapDatasetFetcher(work, True, list, False)
     indices = list(range(BATCH))
     if log is None:
@@ -75,7 +76,7 @@ def make_fetch(work: Work, log: StageLog | None, every_batch: bool) -> Callable[
 
 
 def time_batches(fetch: Callable[[], Any], batches: int) -> float:
-    """Return the mean processor time of so many batches, in µs: other load on the machine does not count."""
+    """Return the mean processor time of a batch, in µs. Other load on the machine does not count."""
     start_ns = time.thread_time_ns()
     for _ in range(batches):
         fetch()

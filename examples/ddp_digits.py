@@ -38,7 +38,7 @@ def train(rank: int, arguments: argparse.Namespace, processes: int, port: int) -
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Train as the process that the environment says."""
+    """Train as the rank that the environment names."""
     dist.init_process_group("gloo")
     torch.manual_seed(0)
     torch.set_num_threads(1)

@@ -24,7 +24,7 @@ SIDE = 32
 
 
 def write_pictures(folder: Path) -> list[Path]:
-    """Write scikit-learn's digits as `<number>_<digit>.png`, once, and return the files."""
+    """Return the files of scikit-learn's digits, `<number>_<digit>.png`. Missing files are written."""
     folder.mkdir(parents=True, exist_ok=True)
     digits = load_digits()
     paths = [folder / f"{number:04d}_{digit}.png" for number, digit in enumerate(digits.target)]
@@ -51,7 +51,7 @@ class ToTensor:
 
 
 class DigitFiles(Dataset):
-    """Pictures in files, each transformed and with the digit that its name says."""
+    """Pictures from files after all transforms, each with the digit in its file name."""
 
     def __init__(self, paths: list[Path], transforms: list) -> None:
         self.paths = paths

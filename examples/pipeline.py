@@ -70,7 +70,7 @@ def batch(queues: Queues) -> None:
 
 
 def run_pipeline(count: int, decoders: int) -> int:
-    """Pass so many pictures through the pipeline and return how many batches came out."""
+    """Pass `count` pictures through the pipeline, and return how many batches came out."""
     names = ("paths", "images", "small", "batches")
     queues = Queues(*(collector.queue(name, queue.Queue(maxsize=16)) for name in names))
     groups: list[tuple[list[Callable[[], None]], Any]] = [
@@ -93,7 +93,7 @@ def run_pipeline(count: int, decoders: int) -> int:
 
 
 def close_in_order(threads: list[list[threading.Thread]], outputs: list[Any], decoders: int) -> None:
-    """Tell each stage that its input has ended, once all threads of the stage before it are done."""
+    """End the input of each stage once all threads of the stage before have ended."""
     for place, (group, output) in enumerate(zip(threads, outputs, strict=True)):
         for thread in group:
             thread.join()

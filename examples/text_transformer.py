@@ -25,14 +25,14 @@ _WHEN = ("at dawn", "in winter", "without a word", "every year", "by the harbour
 
 
 def write_text(sentences: int) -> str:
-    """Return so many made-up sentences, the same ones every time."""
+    """Return `sentences` made-up sentences, the same every time."""
     chance = random.Random(0)
     parts = (_WHO, _DOES, _WHAT, _WHEN)
     return ". ".join(" ".join(chance.choice(part) for part in parts) for _ in range(sentences)) + "."
 
 
 class Windows(Dataset):
-    """Every stretch of CONTEXT characters, and the same one character later."""
+    """Every stretch of CONTEXT characters, with the stretch that begins one character later."""
 
     def __init__(self, text: str) -> None:
         self.letters = sorted(set(text))

@@ -47,12 +47,13 @@ BaseDir = Annotated[
 
 
 def find_base_dir(given: Path | None, context: typer.Context) -> Path | None:
-    """Return the base directory given after the sub-command, or else before it."""
+    """Return the base directory given after the sub-command, else the base directory given before it, else None."""
     return given or (context.obj if isinstance(context.obj, Path) else None)
 
 
 def find_run(name: str, base_dir: Path | None) -> Run:
-    """Open a run by its path, or by its id or name below the base directory. Raises RunNotFoundError."""
+    """Open a run by its path or URL, or by its id or name below the base directory. Raises RunNotFoundError, or
+    UsageError for a missing base directory."""
     from collector.format.run import open_run
 
     if "://" in name:
@@ -83,7 +84,7 @@ def find_runs(words: list[str], base_dir: Path | None) -> list[Run]:
 
 
 def list_runs_below(word: str) -> tuple[Path, ...] | None:
-    """Return the paths of the runs in a folder; None if the path is a run or no folder of runs."""
+    """Return the paths of the runs in or below a folder. None if the path is a run, lies inside a run, or is no folder."""
     from collector.format.finding import scan_base
     from collector.format.schema import layout
 

@@ -89,7 +89,8 @@ def check_pair(words: list[str]) -> None:
 
 @contextlib.contextmanager
 def tell_documents(junit: Path | None, markdown: Path | None) -> Iterator[None]:
-    """If the block fails, write the reason to the requested files, so that a CI system finds no missing or older file."""
+    """Write the reason of a failure in the block to the requested files, so that a CI system finds no missing or older
+    file."""
     try:
         yield
     except StepscopeError as error:
@@ -101,7 +102,7 @@ def tell_documents(junit: Path | None, markdown: Path | None) -> Iterator[None]:
 
 
 def print_pair(a: Run, b: Run, rank: int | None, *, is_quiet: bool) -> dict[str, Any]:
-    """Compare two runs and return the comparison as plain data; print it as a table unless `is_quiet`."""
+    """Compare two runs and return the comparison as plain data. Print the comparison as a table unless `is_quiet`."""
     from profiler_server.analysis.compare.comparison import compare_ranks
     from profiler_server.diagnosis.outcome import find_outcome, say_outcome
 
@@ -119,7 +120,8 @@ def print_documents(documents: dict[str, Any], as_json: bool) -> None:
 
 
 def judge_words(new: list[str], old: list[str], base: Path | None, rank: int | None, limit: float) -> Verdict:
-    """Judge the named new runs against the old ones. For a single pair, other runs of the base directory are used too."""
+    """Judge the named new runs against the old runs. A single pair is judged with the help of similar runs of the base
+    directory."""
     from profiler_server.analysis.compare.gate import find_like, judge
     from profiler_server.analysis.compare.run_times import read_times
 
@@ -132,7 +134,7 @@ def judge_words(new: list[str], old: list[str], base: Path | None, rank: int | N
 
 
 def read_all(base: Path, rank: int | None) -> list[RunTimes]:
-    """Read the runs of a base directory, or the nearest if there are many. Unreadable runs are left out."""
+    """Read the `MOST_LIKE` nearest runs below a base directory. Unreadable runs are left out."""
     from collector.format.finding import scan_base
     from collector.format.run import open_run
     from profiler_server.analysis.compare.run_times import read_times
@@ -145,7 +147,8 @@ def read_all(base: Path, rank: int | None) -> list[RunTimes]:
 
 
 def parse_share(text: str) -> float:
-    """Read a share such as 3%, 3 or 0.03 (below 1 without a percent sign). Raises UsageError for any other text."""
+    """Read a share such as 3%, 3 or 0.03 as a fraction. A number from 1 on is a percentage. Raises UsageError for any
+    other text."""
     number = text.strip().removesuffix("%").strip()
     try:
         value = float(number)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 NAME = "import"
 _LIMITS = ReadLimits()
 _IMPORT_FRAC = 0.97
-"""Share of the command's time for importing; reading for the Ranks page of very many ranks takes the rest."""
+"""Share of the progress bar for importing. The rest is for reading very many ranks in advance."""
 EXAMPLE = "profiler-server import trace.json.gz --summary-base-dir runs"
 
 
@@ -101,7 +101,7 @@ def keep_ranks(run: Run, workers: Workers) -> None:
 
 
 def tell_result(run: Run) -> None:
-    """Print what was imported, why its job hung if it did, and what its traces lack."""
+    """Print the imported ranks, how their job ended if known, and what their traces lack."""
     from profiler_server.analysis.ranks.ending import find_end
     from profiler_server.diagnosis.end_sentences import describe_end
 

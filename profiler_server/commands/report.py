@@ -85,8 +85,8 @@ def command(
 
 
 def find_history(run: Run, base_dir: Path) -> dict[str, Any] | None:
-    """Return the last change of level in this script's runs below a base directory. None if there is none, or if too
-    many runs were never read."""
+    """Return the last change of level in the runs of this run's script below a base directory. None without a change,
+    or if not all runs could be read in time."""
     from profiler_server.analysis.change_points import find_last_change
     from profiler_server.report.building import report_history
     from profiler_server.store.catalog import Catalog
@@ -102,7 +102,7 @@ def find_history(run: Run, base_dir: Path) -> dict[str, Any] | None:
 
 
 def choose_readers(run: Run, jobs: int | None, dask: str | None) -> Workers:
-    """Return the workers that read the ranks of a run. They also cache what pages need of very many ranks."""
+    """Return the workers that read the ranks of a run. The workers also cache what pages need of very many ranks."""
     from collector.format.stored_files import LENDERS
     from collector.traces.workers import Here, count_processes
     from profiler_server.derive.many import READER_BYTES, choose_processes

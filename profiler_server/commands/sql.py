@@ -27,12 +27,12 @@ LIMIT_S = 5.0
 BATCH_ROWS = 10_000
 _PRINTED = "printed rows"
 _ASKING = ("SELECT", "EXPLAIN", "PRAGMA", "MULTI")
-"""Kinds of statement that only read; PIVOT becomes MULTI."""
+"""Kinds of statement that only read; DuckDB reports PIVOT as MULTI."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """The most rows to print, and the longest time of a query, None for no limit."""
+    """The most rows to print, and the longest time of a query, s. None is no limit."""
 
     rows: int | None
     time_s: float | None
@@ -82,7 +82,8 @@ def command(
 
 
 def require_question(connection: duckdb.DuckDBPyConnection, query: str) -> None:
-    """Raise OptionError unless the query is a single reading statement: of several, only the last would show a result."""
+    """Raise OptionError unless the query is a single statement that only reads. Of several statements only the last
+    would show a result."""
     try:
         statements = connection.extract_statements(query)
         kinds = {statement.type.name for statement in statements}
@@ -122,8 +123,8 @@ def print_table(connection: duckdb.DuckDBPyConnection, query: str, limits: Limit
 
 
 def print_csv(connection: duckdb.DuckDBPyConnection, query: str, limits: Limits) -> bool:
-    """Print the rows as CSV; return whether rows were left out. Time in which the reader of a pipe blocks is not
-    counted."""
+    """Print the rows as CSV; return whether rows were left out. The time for which the reader of a pipe blocks does not
+    count towards the limit."""
     from profiler_server.store.sql import write_rows
 
     left_s = limits.time_s

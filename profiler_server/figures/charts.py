@@ -22,16 +22,16 @@ Figure = dict[str, Any]
 Size = Literal["short", "medium", "tall"]
 
 NEUTRALS = {"ink": ("#1b1f24", "#e6edf3"), "ground": ("#ffffff", "#0f1216")}
-"""The colours of text and of the page's ground; text colour is for a line that is no category, such as the whole step.
-"""
+"""The colours of text and of the page's ground, light and dark. The text colour is also for lines without a category,
+such as the whole step."""
 
 LEGEND_ABOVE: Mapping[str, str | float] = {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom"}
 PIE_ORDER = ("compute", "backward", "overlap", "host")
-"""Colours of computing slices. Colours of waiting, copying and updating are left out, because they would mislead."""
+"""Colours for slices without a category. Colours of waiting, copying and updating would mislead and are left out."""
 PIE_COLORS = {"communication": "communication", "copy": "copy", "optimizer": "optimizer"}
 """The page-wide colours of slices that are categories."""
 OUTSIDE_FRAC = 0.03
-"""Share below which a hatched slice shows no percentage."""
+"""Share of the pie below which a hatched slice shows no percentage."""
 PIE_HATCHES = ("", "/", "x", ".", "-", "|")
 DRAWN_POINTS = 1_000
 """Most points of one line. A longer series is decimated, and zooming fetches the rest from the server."""
@@ -44,7 +44,7 @@ BINNED_BARS = 240
 
 @dataclass(frozen=True)
 class Chart:
-    """A figure for a page. `caption` is a sentence. `columns` and `rows` are its data as a formatted table.
+    """A figure for a page. `caption` is a sentence. `columns` and `rows` hold the data as a formatted table.
 
     `source` is the name under which the server redraws the chart for a range of steps, empty if the chart shows all.
     """
@@ -61,10 +61,10 @@ class Chart:
 
 @dataclass(frozen=True)
 class Line:
-    """One line in ns (or in `y_title`'s unit).
+    """One line. `y` is in ns, or in the unit of the axes.
 
-    `kind` area fills to zero, band fills to the previous line. Points and ticks are not joined; ticks stay separate
-    where points would merge into a line.
+    A `kind` of area fills to zero, band fills to the previous line. Points and ticks are not joined; ticks stay
+    separate where points would merge into a line.
     """
 
     name: str
@@ -79,8 +79,9 @@ class Line:
 class Axes:
     """The settings of both axes. `shaded` are ranges of x.
 
-    `unit` time scales ns to one unit, bytes scales bytes; any other is shown unchanged. `y_peak` is the largest value
-    to show, in the series' unit. Larger values leave the picture at its top, and the caption must mention that.
+    With the `unit` time, ns are scaled to one unit; with bytes, bytes are scaled; any other unit is shown unchanged.
+    `y_peak` is the largest value to show, in the series' unit. Larger values leave the picture at its top, and the
+    caption must mention that.
     """
 
     x_title: str = "step"
@@ -105,7 +106,7 @@ class Slice:
 
 @dataclass(frozen=True)
 class Stack:
-    """Components that add up, one array each, for the same `x`. Order is from the bottom."""
+    """Components that add up, one array each over the same `x`, the lowest component first."""
 
     x: Numbers
     parts: Mapping[str, Numbers]
@@ -114,7 +115,8 @@ class Stack:
 
 
 def decimate(x: Numbers, y: Numbers, limit: int = DRAWN_POINTS) -> tuple[Numbers, Numbers]:
-    """Return at most `limit` points in order, keeping the least and the greatest value of every group of equal length."""
+    """Return at most `limit` points in order: the least and the greatest value of each group. The groups are about
+    equally long."""
     if len(y) <= limit or limit < 2:
         return x, y
     runs = limit // 2
@@ -265,7 +267,7 @@ def build_bars(slices: Sequence[Slice], axes: Axes | None = None) -> Figure:
 
 
 def build_depths(x: Numbers, depths: Numbers, capacity: float, x_title: str = "step") -> Figure:
-    """Build a queue's depth over the steps, with its capacity as a dashed line and a mark at every zero."""
+    """Build a queue's depth over the steps, with its capacity as a dashed line and a mark at every drawn zero."""
     drawn_x, drawn = decimate(x, depths)
     zeros = drawn_x[drawn == 0]
     lines = [
@@ -338,7 +340,7 @@ def _axis_layout(axes: Axes, unit: str, scale: float) -> Figure:
 
 
 def complete_figure(data: list[Figure], layout: Figure) -> Figure:
-    """Complete a figure. Its meta maps the light colours to the dark ones."""
+    """Return a figure with its data and layout. The meta of the layout maps light colours to dark colours."""
     return {"data": data, "layout": {**layout, "meta": {"dark": dict([*PALETTE.values(), *NEUTRALS.values()])}}}
 
 
@@ -357,7 +359,8 @@ def _ends(x: Numbers) -> Numbers:
 
 
 def _listed(values: Numbers, digits: int = 5) -> list[float | int | None]:
-    """Return numbers for JSON, with as many significant digits as a screen can show; NaN becomes null."""
+    """Return numbers for JSON; fractions have `digits` significant digits, as many as a screen can show. NaN becomes
+    null."""
     if values.dtype.kind in "iu":
         return list(values.tolist())
     return [None if value != value else float(f"{value:.{digits}g}") for value in values.tolist()]

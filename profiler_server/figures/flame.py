@@ -26,7 +26,7 @@ class FlameBox:
 
 @dataclass(frozen=True)
 class Flame:
-    """Boxes below one box for the whole; `sentence` describes the picture."""
+    """Boxes of functions below a box for the whole; `sentence` describes the picture."""
 
     boxes: tuple[FlameBox, ...]
     height: int
@@ -35,7 +35,7 @@ class Flame:
 
 @dataclass(frozen=True)
 class Flaming:
-    """One function to draw: its depth, and the start and number of its samples along the whole."""
+    """One function to draw: its depth, its first sample on the axis, and its number of samples."""
 
     label: str
     place: str

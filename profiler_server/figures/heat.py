@@ -18,18 +18,19 @@ from profiler_server.figures.charts import Numbers
 from profiler_server.figures.strips import Tick, percent
 
 _RED = (214, 40, 46)
-"""The colour of times, readable on the light and on the dark ground; its opacity shows the length."""
+"""The colour of times, readable on the light and on the dark ground. A more opaque cell is a longer time."""
 _VIOLET = (140, 80, 230)
 """The colour of times beyond the scale."""
 _PALEST, _FULL = 10, 255
 HIGH_PERCENTILE = 99.5
 """Percentile from which times get the full colour, so that a single long step does not pale all others."""
 LEAST_RED = 1.25
-"""Multiple of the median below which no time gets the full colour, so that noise does not look like trouble."""
+"""Least full-colour time as a multiple of the median, so that noise does not look like trouble."""
 OUTLYING_RATIO, OUTLYING_PERCENTILE = 4.0, 75.0
 """A cell is beyond the scale if it exceeds this multiple of this percentile of the cells."""
 OUTLYING_COLUMNS_FRAC = 0.05
-"""If more than this share of the columns, and more than one, have such cells, the cells stay on the scale."""
+"""Most columns with cells beyond the scale, as a share of all columns. If more columns, and more than one, have such
+cells, all cells stay on the scale."""
 MOST_LABELS = 16
 
 
@@ -43,9 +44,9 @@ class HeatLabel:
 
 @dataclass(frozen=True)
 class Heat:
-    """`image` is the picture's address; it is stretched without smoothing. `low_ns` and `high_ns` are the ends of its
-    scale, `most_ns` the largest value. `beyond` is the number of cells far beyond the scale, which have another colour.
-    """
+    """`image` is the address of the picture, which is stretched without smoothing. `low_ns` and `high_ns` are the ends
+    of its scale, `most_ns` the largest value. `beyond` is the number of cells far beyond the scale, which have another
+    colour."""
 
     image: str
     rows: tuple[HeatLabel, ...]
@@ -73,7 +74,7 @@ def build_heat(x: Numbers, rows: Sequence[str], values_ns: Numbers) -> Heat:
 
 
 def _find_beyond(values_ns: Numbers) -> Mask:
-    """Return a mask of the few cells that are so large that a scale with them would make all others alike."""
+    """Return a mask of few cells that are so large that a scale up to them would make all other cells look alike."""
     known = np.isfinite(values_ns)
     if not known.any():
         return known

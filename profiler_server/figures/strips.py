@@ -10,7 +10,7 @@ from collector.format.phases import PHASE_COLORS, PHASE_LABELS
 from profiler_server.format import choose_time_unit, format_duration, format_share
 
 LABEL_MIN_FRAC = 0.085
-"""Least share of the strip that has room for a bar's duration; its name needs more."""
+"""Least share of the strip in which a bar shows its duration. The bar's name needs more room."""
 NAME_CHARACTER_FRAC = 0.0088
 """Share of the strip that one character takes at the least supported page width."""
 
@@ -45,7 +45,7 @@ class Strip:
 
 
 def build_strip(stretches: Sequence[tuple[str, float, float]], whole_ns: float) -> Strip:
-    """Lay out stretches (phase, start, duration in ns) of a step of `whole_ns`."""
+    """Lay out the stretches of a step of `whole_ns`, each given as phase, start and duration in ns."""
     sums: dict[str, float] = {}
     for phase, _, duration in stretches:
         sums[phase] = sums.get(phase, 0.0) + duration
@@ -61,7 +61,7 @@ def build_strip(stretches: Sequence[tuple[str, float, float]], whole_ns: float) 
 
 
 def build_lane(stretches: Iterable[tuple[str, float, float]], whole_ns: float) -> tuple[Bar, ...]:
-    """Return the bars of the stretches without text, for a row with a label beside it."""
+    """Return the bars of some stretches without text inside, for a row with a label beside it."""
     return tuple(_build_bar(phase, start, length, whole_ns, "") for phase, start, length in stretches if length > 0)
 
 
@@ -83,7 +83,7 @@ def _fit_text(label: str, duration: str, share: float) -> str:
 
 
 def build_ticks(whole_ns: float) -> tuple[Tick, ...]:
-    """Return four to eight round times from 0 to the whole."""
+    """Return five to eight round times from 0 up to the whole; none for an empty whole."""
     if whole_ns <= 0:
         return ()
     scale, unit = choose_time_unit(whole_ns)

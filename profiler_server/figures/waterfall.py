@@ -10,7 +10,8 @@ from profiler_server.figures.charts import Figure, complete_figure, plain_text
 from profiler_server.format import choose_time_unit
 
 LEAST_CUT_FRAC = 0.4
-"""The axis begins above zero if all changes lie above this share of the total, so that small changes are visible."""
+"""Share of the total above which all changes must lie so that the axis begins above zero. Small changes are then
+visible."""
 ROOM_FRAC = 0.35
 """Space below the lowest level, as a share of the height of the changes."""
 
@@ -20,7 +21,7 @@ LABEL_FRAC = 0.02
 
 @dataclass(frozen=True)
 class Fall:
-    """One component of the change, ns. `noise_ns` is None if unknown; `text` is at the bar."""
+    """One component of the change, ns. `noise_ns` is None if unknown; `text` stands above the bar."""
 
     label: str
     change_ns: float
@@ -30,7 +31,8 @@ class Fall:
 
 
 def find_base_ns(start_ns: float, falls: Sequence[Fall]) -> float:
-    """Return where the axis of a waterfall begins, ns: at zero, or below the lowest level and whisker."""
+    """Return the value at which the axis of a waterfall begins, ns: zero, or a value below the lowest level and
+    whisker."""
     reaches = _list_reaches(list_levels(start_ns, falls), falls)
     lowest, highest = min(low for low, _ in reaches), max(high for _, high in reaches)
     begin = lowest - ROOM_FRAC * max(highest - lowest, 0.02 * highest)
@@ -38,7 +40,7 @@ def find_base_ns(start_ns: float, falls: Sequence[Fall]) -> float:
 
 
 def list_levels(start_ns: float, falls: Sequence[Fall]) -> list[float]:
-    """Return the totals before the first change, and after each."""
+    """Return the total before the first change, and the total after each change."""
     levels = [start_ns]
     for fall in falls:
         levels.append(levels[-1] + fall.change_ns)
@@ -46,7 +48,7 @@ def list_levels(start_ns: float, falls: Sequence[Fall]) -> list[float]:
 
 
 def _list_reaches(levels: Sequence[float], falls: Sequence[Fall]) -> list[tuple[float, float]]:
-    """Return the lowest and the highest level of each change, including its whisker at the end of the change."""
+    """Return the least and the greatest value that each change covers, including the whisker at its end."""
     ends = zip(levels, levels[1:], falls, strict=False)
     return [
         (min(begin, end - (fall.noise_ns or 0.0)), max(begin, end + (fall.noise_ns or 0.0)))
@@ -125,7 +127,7 @@ def _draw_falls(levels: Sequence[float], falls: Sequence[Fall], scale: float, un
 
 
 def _draw_labels(falls: Sequence[Fall], tops: Sequence[float], scale: float, base: float) -> Figure:
-    """Return texts above bar and whisker, because Plotly's own bar texts lie on the whisker."""
+    """Draw the texts above bar and whisker, because Plotly's own bar texts lie on the whisker."""
     room = LABEL_FRAC * (max(tops) / scale - base)
     return {
         "type": "scatter",

@@ -35,9 +35,10 @@ MOST_RUNS = 100
 MOST_RANKS = 16_384
 """The most ranks of a run that are read: the first ones."""
 READ_LIMIT_S = 0.25
-"""Time after which the remaining ranks get their previous figures; they are read again in the background."""
+"""Time for reading ranks, s. After it, the remaining ranks keep their previous figures and are read again in the
+background."""
 LATE_LIMIT_S = 2.0
-"""Time limit for reading old ranks again in the background, so that a job of thousands of ranks keeps no core busy."""
+"""Time for reading known ranks again in the background, s, so that a job of thousands of ranks keeps no core busy."""
 ENDED_WITHIN_S = 15 * 60.0
 REFRESH_S = 5.0
 """Time for which a reading is reused for all requests."""
@@ -77,11 +78,11 @@ class RankGauges:
 
 @dataclass(frozen=True)
 class RunGauges:
-    """One run. `label` is its id as a printable, short and unique text. `ranks` is the number with a folder; the
-    figures are of `ranks_read`, because other ranks cannot be read or are not read yet.
+    """One run. `label` is its id as a printable, short and unique text. `ranks` is the number of ranks with a folder.
+    The figures cover `ranks_read` of them; the others cannot be read or are not read yet.
 
     Means are over the last 50 steps of each rank, then over the ranks. `slowdown_ratio` is the own work of the slowest
-    rank over the median of the others; None with one rank.
+    rank over the median of the others. It is None for one rank, or if no rank has time in collectives.
     """
 
     label: str
@@ -135,8 +136,8 @@ class Gauges:
             return self._gauges
 
     def _catch_up(self, ranks: Sequence[RankRun]) -> None:
-        """Read old ranks for a limited time, and all ranks that were never read, for the next answer. Run in the
-        background."""
+        """Read ranks for the next answer, in the background: ranks that were never read in any case, other ranks for a
+        limited time."""
         until_s = time.monotonic() + LATE_LIMIT_S
         for rank in ranks:
             if time.monotonic() > until_s and _read_rank.find(_read_rank.ask(rank)) is not None:
@@ -199,7 +200,7 @@ class Gauges:
 
 
 def _may_be_live(entry: RunEntry, now_ns: int) -> bool:
-    """Return whether a run may have ended recently, judged by the time of one file."""
+    """Return whether a run records or may have ended recently, judged by the time of one file."""
     if entry.state == "imported" or not entry.headline.ranks:
         return False
     if entry.state == "recording":
@@ -273,7 +274,7 @@ def _read_steps(rank: RankRun, manifest: RankManifest, state: RunState) -> RankG
 
 
 def _mark_warm_up(steps: pa.Table) -> Mask:
-    """Mark the training steps of a run's warm-up, if these steps are its first."""
+    """Mark the training steps of a run's warm-up; none if the table does not begin with the first step."""
     selection = select_steps(steps)
     is_first = len(selection.step) > 0 and int(selection.step[0]) <= 1
     return selection.warm_up if is_first else np.zeros(len(selection.step), np.bool_)
@@ -301,9 +302,10 @@ def _sum_up(entry: RunEntry, ranks: Sequence[RankGauges]) -> RunGauges:
 
 
 def _find_slowest(timed: Sequence[RankGauges]) -> tuple[int | None, float | None]:
-    """Return the rank with most own work, and the ratio of its work to the median of the others.
+    """Return the rank with most own work, and the ratio of its work to the median of the others. Both are None if
+    working and waiting cannot be separated.
 
-    Work between steps that all ranks do keeps no rank waiting. None if working and waiting cannot be separated.
+    The work between steps that every rank does is left out, because it keeps no rank waiting.
     """
     if len(timed) < 2 or not any((rank.phases_ns or {})["communication"] for rank in timed):
         return None, None
@@ -320,7 +322,7 @@ def _find_state(states: Sequence[RunState]) -> RunState:
 
 
 def make_label(run_id: str) -> str:
-    """Return an id as a label. A changed id gets a digest, so that no two runs share a series."""
+    """Return an id as a label. A label that differs from its id ends in a digest, so that no two runs share a series."""
     text = "".join(letter if letter.isprintable() else "?" for letter in run_id)
     if text == run_id and len(text) <= LONGEST_LABEL:
         return text

@@ -11,12 +11,13 @@ from profiler_server.fleet.gauges import RunGauges
 _PREFIX = "stepscope_"
 STATES = ("recording", "complete", "crashed")
 Values = Iterator[tuple[Mapping[str, str], float]]
-"""Labels besides the run's, and a value in base units (seconds, ratios)."""
+"""Labels other than `run`, and a value in base units (seconds, ratios)."""
 
 
 @dataclass(frozen=True)
 class Metric:
-    """`name` has no prefix. `labels` are those besides `run`. `unit` is "s", "1" or the thing counted."""
+    """One metric. `name` has no prefix. `labels` are the names of the labels other than `run`. `unit` is "s", "1" or
+    the thing counted."""
 
     name: str
     unit: str
@@ -26,7 +27,7 @@ class Metric:
 
 
 def _plain(read: Callable[[RunGauges], float | int | None], scale: float = 1.0) -> Callable[[RunGauges], Values]:
-    """Return a function that yields a figure without further labels, or nothing if it is unknown."""
+    """Return a function that yields one figure without further labels, or nothing if the figure is unknown."""
 
     def values(run: RunGauges) -> Values:
         value = read(run)

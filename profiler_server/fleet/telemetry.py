@@ -21,7 +21,8 @@ log = logging.getLogger("stepscope")
 
 
 def find_address(endpoint: str) -> str:
-    """Return the URL for metrics; without a path it gets the protocol's default. Raises UsageError for an invalid URL."""
+    """Return the URL for metrics. An endpoint without a path gets the protocol's default path. Raises UsageError for an
+    invalid URL."""
     try:
         parts = urlsplit(endpoint)
         is_address = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
@@ -42,7 +43,8 @@ def check_installed() -> None:
 
 
 class Telemetry:
-    """A sender of gauges from `read` to an OTLP receiver, every 15 s until closed. It warns once if there is no answer."""
+    """A sender of gauges from `read` to an OTLP receiver, every 15 s until closed. A warning is logged when the
+    receiver stops answering, and again when it answers."""
 
     def __init__(self, endpoint: str, read: Read, interval_s: float = INTERVAL_S) -> None:
         from opentelemetry.sdk.metrics import MeterProvider

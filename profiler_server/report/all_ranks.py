@@ -58,7 +58,8 @@ _NOTHING: Mapping[str, Any] = {
 
 
 def report_end(end: End | None) -> dict[str, Any] | None:
-    """Return how the job ended or stands still: its kind, a sentence, and known details; null for neither."""
+    """Return how the job ended or stands still: its kind, a sentence, and known details; null for a job that does
+    neither."""
     if end is None:
         return None
     is_told = isinstance(end, (Hang, Standing, Stop))  # by other keys of the report
@@ -179,7 +180,7 @@ def _list_latest(verdict: RankVerdict, comparison: RankComparison) -> dict[str, 
 
 
 def report_slow_call(run: Run) -> dict[str, Any] | None:
-    """Return the collective that is slow beside others of its group; null if there is none."""
+    """Return a collective that is slow beside the other collectives of its group; null if there is none."""
     found: list[dict[str, Any]] = []
     with Edge(lambda error: None):  # the judgement reads the same, and warns
         ranks = summarize_ranks(run)
@@ -190,7 +191,7 @@ def report_slow_call(run: Run) -> dict[str, Any] | None:
 
 
 def report_what_if(run: Run, warnings: list[str]) -> dict[str, Any] | None:
-    """Return what unlike ranks cost the job; null for one rank, and with a warning if no model fits the steps."""
+    """Return what unlike ranks cost the job; null for one rank, or with a warning if no model fits the steps."""
     ranks = summarize_ranks(run)
     found = recall_what_if(run, ranks)
     if found is None:

@@ -1,4 +1,4 @@
-"""The report of a run in three lines: what it is bound by, what to change, and what that gains."""
+"""The report of a run in a few lines: what it is bound by, what to change, and what that gains."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ from profiler_server.report.text import NOTHING_PAYS
 
 
 def write_brief(run: Run, rank: int | None = None) -> list[str]:
-    """Return two or three lines on a rank, the first rank by default, starting with how its job ended or stands still.
+    """Return a few lines on a rank, the first by default, and on the end of its job: the limit, the first change, the
+    gain.
 
-    Raises RunError if it cannot be judged.
+    A job that hangs or stands still gets one line. Raises RunError if the rank cannot be judged.
     """
     if not run.ranks:
         raise RunError(f"{run.path} holds no rank yet")
@@ -51,7 +52,7 @@ def _judge(run: Run, rank: int) -> Diagnosis:
 
 
 def _explain(error: Exception) -> str:
-    """Return the message of a Stepscope error; for any other error, its type too."""
+    """Return the message of a Stepscope error; for any other error, its type and message."""
     return str(error) if isinstance(error, StepscopeError) else f"{type(error).__name__}: {error}"
 
 

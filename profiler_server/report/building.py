@@ -55,7 +55,7 @@ _RANKS_FRAC = 0.85
 
 @dataclass(frozen=True)
 class Reporting:
-    """How ranks are read: `workers` is None for this process. `on_progress` gets the share done."""
+    """How ranks are read. `workers` is None to read in this process. `on_progress` gets the fraction done."""
 
     workers: Workers | None = None
     on_progress: Callable[[float], None] = lambda share: None
@@ -65,8 +65,8 @@ ALONE = Reporting()
 
 
 def build_report(run: Run, rank: int | None = None, how: Reporting = ALONE) -> dict[str, Any]:
-    """Return the object that `report --json` prints: all ranks, with verdict and suggestions of the first, or a single
-    rank.
+    """Return the object that `report --json` prints: of all ranks, or of one rank. Verdict and suggestions are for the
+    first of these ranks.
 
     A section that cannot be read, or fails, is absent and named in `warnings`. Raises RunNotFoundError,
     TableBrokenError or NewerSchemaError if the manifests cannot be read.
@@ -189,7 +189,7 @@ def _report_stacks(rank: RankRun) -> dict[str, Any] | None:
 
 
 def _report_loaders(rank: RankRun) -> list[dict[str, Any]]:
-    """List the DataLoaders: first those that feed the steps, longest wait first, then the others."""
+    """List the DataLoaders: first the loaders that feed the steps, longest wait first, then the others by number."""
     feeding = find_feeding_loaders(rank)
     order = {number: place for place, number in enumerate(feeding)}
     loaders = sorted(rank.manifest.loaders, key=lambda loader: (order.get(loader.id, len(order)), loader.id))
@@ -217,8 +217,8 @@ def _spell_warning(rank: int, error: RunError) -> str:
 
 
 def is_empty(report: dict[str, Any]) -> bool:
-    """Return whether damage left nothing to report: no rank has a step, operator, queue or stage, and no attempt has a
-    known end."""
+    """Return whether nothing is reported: no rank has a step, operator, kernel, queue or stage, and neither an end nor
+    several attempts of the job are known."""
     parts = ("operators", "kernels", "queues", "stages")
     has_rank = any(rank["steps"]["count"] or any(rank[part] for part in parts) for rank in report["ranks"])
     return not has_rank and report["end"] is None and not report["attempts"]
@@ -266,7 +266,8 @@ def _report_outlier(outlier: Outlier) -> dict[str, Any]:
 
 
 def _report_phases(phases: Sequence[PhaseShare]) -> list[dict[str, Any]]:
-    """Round the phase means so that they still sum to the rounded mean step, carrying each rounding error on."""
+    """Return the phases with means in whole ns that sum to the rounded mean step. Each rounding error is carried to the
+    next phase."""
     rows, exact, given = [], 0.0, 0
     for phase in phases:
         exact += phase.mean_ns
@@ -296,8 +297,7 @@ def _report_diagnosis(run: Run, ranks: Sequence[int], warnings: list[str]) -> di
 
 
 def report_history(since: str, change: LevelChange) -> dict[str, Any]:
-    """Return a change of level as plain data: `since` is the first run after it, `before` and `after` are numbers of
-    runs."""
+    """Return a change of level as plain data. `since` is the first run after the change."""
     return {"since": since, **spell_out(change)}
 
 

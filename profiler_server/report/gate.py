@@ -1,7 +1,8 @@
 """The gate's verdict as text, as an object, as Markdown for a pull request and as JUnit XML for CI systems.
 
-JUnit XML has no single schema. The output is valid by the schema of Jenkins' xUnit plugin, and by the older one of
-Ant's task, which asks for an order, a time, a host and a date. GitLab and the GitHub reporters read the same.
+JUnit XML has no single schema. The output is valid by the schema of Jenkins' xUnit plugin, and by the older schema of
+Ant's task, which requires an order of elements, a time, a host and a date. GitLab and the GitHub reporters read the
+same format.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ def render_markdown(verdict: Verdict) -> str:
 
 
 def list_lines(verdict: Verdict) -> list[str]:
-    """Return all sentences of the verdict, one line each."""
+    """Return the reason, pairs, parts and cautions of the verdict, one line each."""
     pairs = [f"{name}: {base}, {new}, {change}" for name, base, new, change in _list_pairs(verdict)]
     parts = [f"{name}: {change}" for name, change in _list_parts(verdict)]
     return [verdict.reason, *pairs, *parts, *verdict.cautions]
@@ -88,7 +89,8 @@ def name_case(verdict: Verdict) -> str:
 
 
 def _list_pairs(verdict: Verdict) -> list[tuple[str, str, str, str]]:
-    """Return a line for each pair: both names, both medians with enough digits to recompute the change, and the change."""
+    """Return a row for each pair of runs: both names, both medians with enough digits to recompute the change, and the
+    change."""
     if not verdict.pairs:
         return []
     size_ns, unit = choose_time_unit(max(max(pair.base_ns, pair.new_ns) for pair in verdict.pairs))
@@ -115,10 +117,10 @@ def _plain(text: str) -> str:
 
 def render_junit(verdict: Verdict) -> str:
     """Return the verdict as a JUnit test suite of one case. A slowdown is a failure; the text of a passing verdict is
-    the suite's output. The time is that of all compared steps; figures are fractions.
+    the suite's output. The time is the sum of all compared steps, in s; figures are fractions.
 
-    An undecided verdict is an error, in JUnit a test that could not be carried out: the exit code is 2, not 1. A
-    skipped case would be green in many CI systems although the command has failed.
+    An undecided verdict is an error, which in JUnit means that the test could not be carried out: the exit code is 2,
+    not 1. Many CI systems show a skipped case as green although the command has failed.
     """
     text = escape("\n".join(list_lines(verdict)))
     tag = {"slower": "failure", "unknown": "error"}.get(verdict.kind, "")

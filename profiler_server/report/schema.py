@@ -82,7 +82,7 @@ PARTS: Mapping[str, str] = {
 
 
 def pick(value: Any) -> Any:
-    """Return a value as plain data, with only the keys listed here."""
+    """Return a value as plain data. An object keeps only the keys that `PARTS` lists for its type."""
     if isinstance(value, Mapping):
         return {key: pick(inner) for key, inner in value.items()}
     if isinstance(value, (list, tuple)):

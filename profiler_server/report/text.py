@@ -74,7 +74,7 @@ def render_text(report: dict[str, Any], run: Run, rank: int | None = None) -> st
 
 
 def say_verdict(run: Run, rank: int | None = None) -> str:
-    """Return what a rank, the first by default, is bound by, and how certain that is."""
+    """Return what a rank, the first by default, is bound by, and how certain the verdict is."""
     found = _diagnose(run, rank)
     if found is None:
         return "What the run is bound by cannot be said; the warnings say why."
@@ -109,7 +109,7 @@ def render_history(history: dict[str, Any] | None) -> str:
 
 
 def _render_ranks(ranks: list[dict[str, Any]], run: Run) -> list[str]:
-    """Describe all ranks if there are few. If there are many, describe the first and those that the others wait for."""
+    """Describe all ranks if there are few. Of many ranks, describe the first and the ranks that the others wait for."""
     if len(ranks) <= _MOST_DESCRIBED:
         return [_render_rank(each, run) for each in ranks]
     culprits: tuple[int, ...] = ()

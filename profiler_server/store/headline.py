@@ -122,7 +122,7 @@ class RunEntry:
 def read_headline(run: Run) -> Headline:
     """Read the headline figures of a run, without ranks whose steps cannot be read.
 
-    Raises RunNotFoundError, NewerSchemaError or TableBrokenError if no rank's manifest can be read.
+    Raises RunNotFoundError, NewerSchemaError or TableBrokenError if the manifest of the run cannot be read.
     """
     ranks = run.ranks
     read = [steps for rank in ranks[:COUNTED_RANKS] if (steps := _read_steps(run, rank)) is not None]
