@@ -62,7 +62,7 @@ def count_usable_cores() -> float:
 
 
 def find_versions() -> tuple[str | None, str | None]:
-    """Return the versions of torch and CUDA, without importing torch."""
+    """Return the versions of torch and CUDA, without importing torch; None for an unknown version."""
     torch = sys.modules.get("torch")
     if torch is not None:
         return str(torch.__version__), torch.version.cuda

@@ -28,7 +28,7 @@ _IMPORTANT = {
 
 
 class Default(enum.Enum):
-    """Marks a default that depends on `level`. None cannot mark this, because None switches the window off."""
+    """The mark of a default that depends on `level`. None cannot be the mark, because None switches the window off."""
 
     BY_LEVEL = "by level"
 

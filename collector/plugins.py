@@ -41,7 +41,8 @@ class Room:
 
 
 def search_room(package: ModuleType, name: str) -> Room:
-    """Import every module of the package without a leading underscore; return the modules that declare `name`."""
+    """Import the modules of a package without a leading underscore. Return the modules that declare `name`, and the
+    broken modules."""
     modules: list[ModuleType] = []
     broken: list[BrokenPlugin] = []
     for info in sorted(pkgutil.iter_modules(package.__path__), key=lambda module: module.name):

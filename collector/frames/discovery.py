@@ -92,7 +92,8 @@ def _call_nested(action: Callable[[], tuple[int, int, int, int]], depth: int) ->
 
 
 def _find_frame(memory: int) -> tuple[int, int, int, int]:
-    """Return the offsets of the fields of a frame, found in the frames that called this function."""
+    """Return offsets in a frame (code, previous frame, instruction) and the start of the instructions in a code object,
+    found in the calling frames."""
     frames = list_frames(sys._getframe())[1:6]
     places = [_locate(memory, frame) for frame in frames]
     blocks = [os.pread(memory, _FRAME_BYTES, place) for place in places]
@@ -113,7 +114,8 @@ def list_frames(frame: FrameType | None) -> list[FrameType]:
 
 
 def _locate(memory: int, frame: FrameType) -> int:
-    """Return the address of a frame: the object's own before Python 3.11, later that of the frame data it points to."""
+    """Return the address of a frame: of the frame object before Python 3.11, later of the frame data that the object
+    points to."""
     code = id(frame.f_code)
     if sys.version_info < (3, 11):
         return id(frame)
@@ -142,7 +144,7 @@ def _find_word(blocks: Sequence[bytes], values: Sequence[int], mask: int = -1) -
 
 
 def _find_number(blocks: Sequence[bytes], values: Sequence[int]) -> int:
-    """Return the first offset at which each block holds its 32-bit number."""
+    """Return the first offset at which each block holds its 32-bit number. Raise StopIteration if there is none."""
     pairs = list(zip(blocks, values, strict=True))
     places = range(16, min(map(len, blocks)) - 3, 4)
     return next(
@@ -151,7 +153,8 @@ def _find_number(blocks: Sequence[bytes], values: Sequence[int]) -> int:
 
 
 def _find_top(memory: int) -> tuple[int, int]:
-    """Return the offsets from a thread to its newest frame, which must be right at different depths of calls."""
+    """Return two offsets: of a pointer in a thread's state, and of the newest frame's address behind that pointer
+    (DIRECT if it points to the frame). Both must be right at different depths of calls."""
     found = _list_tops(memory)
     found &= _list_tops_below(memory, 4)
     found &= next(map(_list_tops, [memory]))  # through C
@@ -165,7 +168,7 @@ def _list_tops_below(memory: int, depth: int) -> set[tuple[int, int]]:
 
 
 def _list_tops(memory: int) -> set[tuple[int, int]]:
-    """Return the offsets at which a thread's state, or an object behind it, holds the current frame's address."""
+    """Return all pairs of offsets, as in `_find_top`, that lead from this thread's state to the current frame."""
     here = _locate(memory, sys._getframe())
     state = os.pread(memory, _THREAD_BYTES, find_thread())
     found = set()
@@ -226,7 +229,8 @@ class Program:
 
 @dataclass(frozen=True)
 class Lists:
-    """Where this interpreter keeps its threads: `runtime` is an address, the others are offsets in bytes."""
+    """The way to the threads of this interpreter: `runtime` is an address; `interpreter`, `newest` and `following` are
+    offsets in bytes."""
 
     program: Program
     runtime: int
@@ -236,7 +240,8 @@ class Lists:
 
 
 def find_shift(process: int) -> int:
-    """Return a process's addresses minus the addresses here. Raise LayoutError if it runs another Python."""
+    """Return the difference between the addresses of a process and the addresses here. `process` is a descriptor of its
+    folder in /proc. Raise LayoutError if it runs another Python."""
     program = find_lists().program
     for begins, file in _read_places(os.open("maps", os.O_RDONLY | os.O_CLOEXEC, dir_fd=process)):
         if file == program.file:

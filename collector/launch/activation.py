@@ -45,7 +45,7 @@ class Settings:
 
     @property
     def target(self) -> str:
-        """What a Profiler is given."""
+        """The output path for a Profiler: the URL if there is one, else the local path."""
         return self.url or str(self.output_path)
 
 

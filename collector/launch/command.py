@@ -61,7 +61,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
         allow_abbrev=False,
     )
     own, program, is_module = _split(arguments, _add_options(parser))
-    own, given_by_launcher = _part_ranks(own)
+    own, given_by_launcher = _split_ranks(own)
     given = parser.parse_args(own)
     if given.version:
         from collector.version import __version__
@@ -149,7 +149,7 @@ def _split(arguments: Sequence[str], valued: set[str]) -> tuple[list[str], list[
     return list(arguments[:position]), list(arguments[position:]), False
 
 
-def _part_ranks(words: Sequence[str]) -> tuple[list[str], list[str]]:
+def _split_ranks(words: Sequence[str]) -> tuple[list[str], list[str]]:
     """Separate our words from the `--local_rank=N` that deepspeed and older launchers put before a script's arguments."""
     ranks = [word for word in words if word.startswith(("--local_rank=", "--local-rank="))]
     return [word for word in words if word not in ranks], ranks

@@ -32,7 +32,7 @@ class Workers:
 
 @dataclass(frozen=True)
 class Launcher:
-    """A launcher: `command` is its name; `modules` are its names for `python -m`, of which the first is run.
+    """A launcher: `command` is its name; `modules` are its names for `python -m`, and the first is run.
 
     `first` are the words that begin the sub-command that starts workers. `parse` reads the words after them; SystemExit
     passes through when the launcher rejects the words.

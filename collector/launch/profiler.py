@@ -11,7 +11,7 @@ from collector.session.profiler import Profiler, say
 
 
 class LaunchedProfiler(Profiler):
-    """A Profiler without an owner: it ends with the process."""
+    """A Profiler that no script holds. It ends with the process, or when the script makes a Profiler of its own."""
 
     def _give_way(self, to: Path) -> bool:
         self._state = "analysed"

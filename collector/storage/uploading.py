@@ -27,7 +27,7 @@ _TIME = "start_ns"
 
 
 def shift_file(source: Path, name: str, target: Path, shift_ns: int) -> None:
-    """Write a table or a manifest with shifted times, a row group at a time."""
+    """Copy a file of a rank; the times in a table or a manifest are shifted."""
     if name == RANK_FILE:
         target.write_text(shift_manifest(read_small_text(source), shift_ns), encoding="utf-8")
     elif source.suffix == ".parquet":
@@ -149,8 +149,8 @@ def _put(remote: Remote, source: Path, target: str) -> None:
 
 
 def join_run(run_path: Path, remote: Remote) -> int:
-    """Write run.json to a URL unless another host of the job was first. Return the ns from local times to the URL's
-    times.
+    """Write run.json to a URL unless another host of the job was first. Return the ns to add to local times, since the
+    URL's times begin at that host's epoch.
 
     Raise OutputError if another run is at the URL.
     """

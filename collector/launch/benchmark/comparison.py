@@ -20,7 +20,7 @@ _STATS = "data_stats_minus_warmup_all_procs"
 
 @dataclass(frozen=True)
 class _Figure:
-    """A mean, the square of its relative standard error, and that error's degrees of freedom; 0 where unknown."""
+    """A mean, the square of its relative standard error, and the degrees of freedom of the error; 0 for unknown values."""
 
     value: float
     error_squared: float = 0.0
@@ -45,8 +45,9 @@ def compare_benchmarks(baseline: Tree, run: Tree) -> Tree:
     comparable.
 
     For times the speed-up is baseline / run of the means without warm-up; for throughput, a rate, it is run / baseline.
-    The interval is that of the ratio of two means. It uses the means of processes, which run independently, if both
-    benchmarks have several; otherwise the batches. Variation between starts of the benchmark is not included.
+    The interval belongs to the ratio of two means. If both benchmarks have several processes, it is computed from the
+    means of processes, which run independently; otherwise from the batches. Variation between starts of the benchmark
+    is not included.
     """
     ranges: Tree = {}
     intervals: Tree = {}
@@ -95,7 +96,8 @@ def _read_pair(before: Tree, after: Tree, metric: str) -> tuple[_Figure | None, 
 
 
 def _read_figure(metrics: Tree, metric: str, by_process: bool) -> _Figure | None:
-    """Read a metric with its error; a rate uses the values listed beside it. None if the figure is missing or 0."""
+    """Return a metric with its error, over processes if `by_process`, else over batches. None if the figure is missing
+    or 0."""
     figures = metrics.get(metric)
     if not isinstance(figures, dict):
         figures = {"mean": figures, "process_means": metrics.get(f"{metric}_per_process")}

@@ -127,10 +127,11 @@ def measure_spans(calls: Calls, epoch_unix_ns: int) -> dict[str, Span]:
 
 
 def join_spans(several: Sequence[Mapping[str, Span]]) -> dict[str, tuple[float | None, float]]:
-    """Return the items per second of wall time over all processes, and the share of time in which all of them ran
-    batches.
+    """Return two values for each range that is a batch: items per second of wall time over all processes, and the
+    fraction of this time in which all processes ran batches.
 
-    Work between batches lowers the throughput, and so does a process that ends later than the others.
+    The rate is None if no time has passed. Work between batches lowers the rate, and so does a process that ends later
+    than the others.
     """
     found = {}
     for path in dict.fromkeys(path for spans in several for path in spans):

@@ -74,7 +74,8 @@ class Calls:
 
     @cached_property
     def kept(self) -> frozenset[Call]:
-        """The batches without warm-up: of n counted batches, batch i is kept iff i + 1 > w and i + 1 + w <= n."""
+        """The batches without warm-up w: of the n counted batches of a range, those with w <= i < n - w, numbered from
+        i = 0."""
         by_path: dict[str, list[Call]] = defaultdict(list)
         for call in self.batches:
             if call.is_counted:
@@ -132,7 +133,7 @@ def build_data(calls: Calls) -> Tree:
 
 
 def build_means(calls: Calls) -> Tree:
-    """Return the same tree with all batches of a range merged: means over the counted batches."""
+    """Return the tree of `build_data` with all batches of a range merged: means over the counted batches."""
     return _average([_wrap(calls)], calls.kept)
 
 
@@ -164,7 +165,7 @@ def summarize_samples(samples: Iterable[Sample]) -> dict[str, Tree]:
 
 
 def average_trees(trees: Sequence[Tree]) -> Tree:
-    """Return the mean of each number over the trees that contain it."""
+    """Return the mean of each number over the trees that contain it. Other values are taken from the first such tree."""
     mean: Tree = {}
     for key in dict.fromkeys(key for tree in trees for key in tree):
         values = [tree[key] for tree in trees if tree.get(key) is not None]

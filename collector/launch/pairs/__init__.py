@@ -135,8 +135,8 @@ def _compare(pairs: Pairs, base: Checkout, script: Placed, output: Path) -> int:
 def draw_order(pairs: int) -> list[bool]:
     """Return for each pair whether the base runs first: at random, but not the same in all pairs.
 
-    Drift, warm-up and changing load on the host then hit either side by chance alone, and the chance of a false alarm
-    is known whatever they are. Fixed turns are less fair: a periodic load may keep step with them.
+    Drift, warm-up and changing load on the host then hit either side by chance alone, so the chance of a false alarm is
+    known. Fixed turns are less fair: a periodic load may keep step with them.
     """
     lot = random.SystemRandom()  # no seed that a user sets decides it
     while True:

@@ -206,7 +206,8 @@ def place_environment(environment: Mapping[str, str], script: Placed, base: Chec
 
 
 def _place_entry(folder: Path, base: Checkout) -> str:
-    """Return the base's folder for a folder of the user's checkout; "" if it is elsewhere or missing in the base."""
+    """Return the base's folder for a folder of the user's checkout; "" for another folder, or if the base lacks the
+    folder."""
     real = Path(os.path.realpath(folder))
     if not real.is_relative_to(base.root) or real.is_relative_to(os.path.realpath(sys.prefix)):
         return ""
