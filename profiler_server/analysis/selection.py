@@ -52,7 +52,10 @@ def choose_workers(ranks: Sequence[RankRun], workers: Numbers) -> frozenset[int]
 
 
 def choose_ranks(there: Sequence[int], ranks: Numbers, most: int) -> tuple[int, ...]:
-    """Return the selected ranks, each once, in order. Raises OptionError for none, too many, or unknown ranks."""
+    """Return the selected ranks, each once, in the order of selection.
+
+    Raises OptionError for no rank, too many ranks, or unknown ranks.
+    """
     wanted = parse_numbers(ranks, "ranks")
     numbers = (number for first, last in wanted or () for number in range(first, last + 1))
     chosen = tuple(dict.fromkeys(check_numbers("rank", there, numbers)))

@@ -182,7 +182,7 @@ def sum_recorded_ns(case: Case) -> int:
 
 
 def measure_garbage_outside(case: Case) -> float:
-    """Return the mean time per step by which garbage collections lengthen its gap and tail, ns."""
+    """Return the mean time in ns by which garbage collections lengthen gap and tail of a step."""
     kept = case.steps.selection.kept
     gc_ns, gap_ns, tail_ns = (read_column(case.steps.rows, name)[kept] for name in ("gc_ns", "gap_ns", "tail_ns"))
     outside = gap_ns + tail_ns
@@ -194,8 +194,10 @@ def measure_garbage_outside(case: Case) -> float:
 
 
 def sum_in_steps(case: Case, found: Interruptions) -> Floats:
-    """Return for each training step how long interruptions that began in it, or before the next step, held the thread,
-    ns."""
+    """Return how long interruptions held the thread in each training step and until the next step, in ns.
+
+    An interruption counts for the step in or after which it began.
+    """
     starts = read_column(case.steps.rows, "start_ns")
     at = starts.searchsorted(found.start_ns, side="right") - 1
     inside = at >= 0

@@ -270,8 +270,8 @@ class Claim:
     """A finding with its predicted step time, alone or on top of the fix `after`.
 
     `least_gain_ns` is the gain of a poor version of the fix. `sure_gain_ns` is the gain of the predicted version after
-    all doubt about the measurement. `feeds` means that the fix only changes how batches are made. `is_probed` means
-    that the probe measured the step that remains.
+    all doubt about the measurement. `feeds` means that the fix only changes how batches are made. `instead_of` is the
+    better fix to which this fix is an alternative. `is_probed` means that the probe measured the step that remains.
     """
 
     rule: Rule

@@ -48,8 +48,8 @@ class Readiness:
 
 @dataclass(frozen=True)
 class Receiving:
-    """`idle_ns` is the mean time to take over a batch from an idle worker. `held_ns` is the extra time if the worker
-    already makes its next batch and works at least that long; once the batch is made, the interpreter is free."""
+    """`idle_ns` is the mean time to take over a batch from an idle worker. `held_ns` is the longest extra time while
+    the worker makes its next batch; once that batch is made, the interpreter is free."""
 
     idle_ns: float
     held_ns: float

@@ -83,7 +83,7 @@ Clock = Literal["one", "aligned", "unknown"]
 @dataclass(frozen=True)
 class Collectives:
     """The collectives of all ranks. `clock_residual_ns` is the error of the aligned clocks. `in_windows` means that all
-    were recorded in detailed windows only."""
+    calls were recorded in detailed windows only."""
 
     rows: tuple[CollectiveRow, ...]
     clock: Clock = "one"

@@ -80,7 +80,7 @@ Kind = Literal["checkpoint", "validation", "between", "compile", "recompile", "r
 
 @dataclass(frozen=True)
 class Held:
-    """Something that holds the training thread. `reason` is PyTorch's for a compilation, otherwise ""."""
+    """Something that holds the training thread. `reason` is PyTorch's reason for a compilation, otherwise ""."""
 
     kind: Kind
     name: str

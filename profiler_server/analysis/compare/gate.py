@@ -201,7 +201,8 @@ def _name_rank(runs: Sequence[RunTimes]) -> str:
 
 
 def _find_leading(base: Sequence[RunTimes], new: Sequence[RunTimes]) -> PartChange | None:
-    """Return the phase that changed most in the direction of all phases, or None if under a quarter of their change."""
+    """Return the phase that changed most in the direction of all phases together; None if under a quarter of their
+    change."""
     names = sorted({name for run in (*base, *new) for name in run.parts_ns})
     changes = {name: _average(new, name) - _average(base, name) for name in names}
     whole = sum(changes.values())
@@ -296,7 +297,10 @@ def _choose_parts(verdict: Verdict) -> list[PartChange]:
 
 
 def _name_parts(verdict: Verdict) -> str:
-    """Return the changed phases, to follow the median's change. Phases are of the mean step: only means add up."""
+    """Return the changed phases and kernels as text to append to the median's change.
+
+    Their times are of the mean step, because only means add up.
+    """
     named = _choose_parts(verdict)[:2]
     if named:
         return f"; in the mean step {' and '.join(_name_part(part) for part in named)}"

@@ -221,7 +221,7 @@ def _build_receive(batches: BatchTimes | None, stretch: float) -> Receive:
 
 
 def _calibrate(model: LoopModel, step_ns: float) -> tuple[LoopModel, float]:
-    """Return the model with the processor delay that reproduces the run best, and the quality of the fit.
+    """Return the model with the processor delay that reproduces the run best, and its simulated over the measured step.
 
     The delay is how long a waking thread waits for its turn; it depends on the scheduler and on how long others compute
     at a time. If the simulated step is still too long, the recorded times already contain that waiting, and all times
@@ -238,7 +238,10 @@ def _calibrate(model: LoopModel, step_ns: float) -> tuple[LoopModel, float]:
 
 
 def _fit(change: Callable[[float], LoopModel], ends: tuple[float, float], step_ns: float) -> tuple[LoopModel, float]:
-    """Find the figure between two ends with which the simulated step, growing with it, equals the measured step."""
+    """Return the changed model whose simulated step equals the measured step, and the simulated over the measured step.
+
+    `change` makes the model from a figure between both ends; the step must grow with the figure.
+    """
     low, high = ends
     for _ in range(_CALIBRATION_ROUNDS):
         middle = (low + high) / 2

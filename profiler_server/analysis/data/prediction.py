@@ -44,7 +44,8 @@ class Doubt:
 
 
 def find_doubt(loop: MeasuredLoop, before: LoopModel, after: LoopModel) -> Doubt:
-    """Return the doubt from resampled blocks of simulated steps, which are dependent, and from model errors."""
+    """Return the doubt from chance and from model errors. Chance is resampled in blocks, because steps depend on each
+    other."""
     now, then = simulate(before), simulate(after)
     steps, gains = _resample(np.array(now.steps_ns), np.array(then.steps_ns))
     gain_ns = max(now.step_ns - then.step_ns, 0.0)

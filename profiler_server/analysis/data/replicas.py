@@ -199,7 +199,7 @@ def find_slow_items(stages: pa.Table, limit: int = 10) -> tuple[SlowItem, ...]:
 
 
 def _find_transforms(timed: pa.Table, slowest: pa.Table) -> dict[tuple[object, ...], dict[str, Any]]:
-    """Return the longest transform of the slowest item of each row. `timed` is sorted by time, longest first."""
+    """Return the slowest transform of each slow item, by the item's identity. `timed` is sorted by time, longest first."""
     near = pc.and_(pc.equal(timed["stage"], "transform"), pc.is_in(timed["batch"], slowest["batch"].combine_chunks()))
     found: dict[tuple[object, ...], dict[str, Any]] = {}
     for row in timed.filter(near).to_pylist():

@@ -83,7 +83,8 @@ def sum_stages(stages: pa.Table) -> tuple[StageSummary, ...]:
 
 
 def share_steps(stages: tuple[StageSummary, ...], rows: pa.Table, steps: pa.Table) -> tuple[StageSummary, ...]:
-    """Return the stages. For stages that the training process runs itself, work becomes a share of the averaged steps.
+    """Return the stages. Where the training process runs a stage itself, its work becomes a share of the averaged
+    steps.
 
     The wait for data contains that work, and is a share of these steps too. `rows` are the summed rows.
     """

@@ -23,7 +23,7 @@ class Span:
 
 
 def read_steps(rank: RankRun) -> tuple[Ints, Ints]:
-    """Return start and end of the training steps recorded in detail, in time order. Raises as `read_rows`."""
+    """Return start and end of the training steps recorded in detail, in time order. Raises as `read_rows` does."""
     data = choose(read_rows(rank, "steps", ("kind", "start_ns", "duration_ns", "detailed")), "kind", "train")
     data = data.filter(data["detailed"])
     starts, lengths = to_ints(data["start_ns"]), to_ints(data["duration_ns"])

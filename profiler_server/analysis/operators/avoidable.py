@@ -101,7 +101,10 @@ def find_looped_rows(
 
 
 def _choose_rows(taken: Sequence[_Group], batch_size: int | None) -> int:
-    """Return the rows of the loop: the batch size if it fits, else rows of a matrix rather than single numbers."""
+    """Return the number of rows of the loop: the batch size if a tensor has it, else the most rows of a tensor.
+
+    Tensors with several dimensions take precedence over lists of single numbers.
+    """
     lengths = [group.shapes[0][0] for group in taken]
     if batch_size is not None and batch_size in lengths:
         return batch_size
@@ -123,7 +126,7 @@ def _holds_batches(groups: Sequence[_Group], rows: int, batch_size: int) -> bool
 
 
 def _find_leading(groups: Sequence[_Group], names: Sequence[str]) -> set[int]:
-    """Return the lengths of the first dimensions of these operators' inputs with several dimensions."""
+    """Return the lengths of the first dimension of these operators' first inputs, if these have several dimensions."""
     inputs = (group.shapes[0] for group in groups if group.name in names and group.shapes)
     return {shape[0] for shape in inputs if len(shape) > 1}
 

@@ -69,7 +69,7 @@ def tabulate_kernels(rank: RankRun, steps: StepRange | None = None) -> GroupTabl
 
 
 def tabulate_host(rank: RankRun, steps: StepRange | None = None) -> GroupTable:
-    """Sum by operator name on the host. `order` is the position among the first calls of the first step, or null."""
+    """Sum host times by operator name. `order` is the position among the first calls of the first step, or null."""
     operators = within_steps(read_operators(rank), steps)
     group = _complete(sum_operators(operators, ("name", "type")), operators, "host")
     try:

@@ -35,7 +35,10 @@ class Alignment:
 
 
 def align_clocks(ends_ns: Ints) -> Alignment | None:
-    """Align the ends of common collectives, (ranks, calls) in any order; None for fewer than LEAST_CALLS collectives."""
+    """Return the alignment of clocks from the ends of common collectives (ranks, calls), which may be in any order.
+
+    None for a single rank, or for fewer than LEAST_CALLS collectives.
+    """
     ranks, calls = ends_ns.shape
     if calls < LEAST_CALLS or ranks < 2:
         return None

@@ -65,7 +65,7 @@ class Lateness:
         return found
 
     def choose(self, numbers: set[int]) -> Lateness:
-        """Return the lateness of some ranks that share a meeting, with the meetings of at least two of these ranks."""
+        """Return the lateness of the ranks `numbers` at the meetings that at least two of them share."""
         known = np.isfinite(self.late_ns)
         rows = np.array([number in numbers for number in self.ranks], np.bool_) & known.any(axis=1)
         kept = known[rows].sum(axis=0) > 1
@@ -97,7 +97,7 @@ class Lateness:
     def sum_by_step(self) -> tuple[Ints, Floats]:
         """Return the steps, and the total lateness of each rank at the meetings of each step: (ranks, steps).
 
-        With several groups, only the group with the largest lateness of a rank in a step counts.
+        With several groups, the group in which a rank is latest in the step counts.
         """
         steps, place = np.unique(self.step, return_inverse=True)
         late = np.full((len(steps), len(self.ranks)), -np.inf)
@@ -112,7 +112,7 @@ class Lateness:
         return steps, np.where(np.isfinite(late), late, 0.0).T
 
     def sum_most(self, value: Floats) -> float:
-        """Sum a value by group and step, and return the total of each step's largest group."""
+        """Return the sum of a value of each meeting. In each step, only the group with the largest sum counts."""
         steps, place = np.unique(self.step, return_inverse=True)
         most = np.zeros(len(steps))
         for chosen in self._list_groups():

@@ -70,7 +70,7 @@ def judge_ranks(ranks: Sequence[RankSummary]) -> RankVerdict:
 
 
 def measure_waits(ranks: Sequence[RankSummary]) -> tuple[tuple[int, ...], Ints, Floats] | None:
-    """Return ranks, steps, and each rank's wait for the last rank in each step; None if unknown."""
+    """Return ranks, steps, and each rank's wait for the last rank in each step, in ns; None if unknown."""
     lateness = _recall(ranks)[1]
     if lateness is None:
         return None
@@ -254,7 +254,7 @@ def _weigh(ranks: Sequence[RankSummary], lateness: Lateness, together: StepsToge
 
 
 def _measure_deviation(late_ns: Floats, step_ns: float) -> float:
-    """Return the spread of ranks that are alike."""
+    """Return by how much ns the lateness of a rank deviates if no rank is slow."""
     usual = np.median(late_ns, axis=1)
     deviation = 1.4826 * float(np.median(np.abs(usual - np.median(usual))))
     return max(deviation, limits.LEAST_DEVIATION_FRAC * step_ns)

@@ -53,7 +53,7 @@ class _Name:
 
 
 def find_loop(phases: Mapping[str, Weights]) -> frozenset[Function]:
-    """Return the functions that every phase runs in: the loop and its callers."""
+    """Return the functions that every phase runs in: the loop and its callers. With too few phases, this is a guess."""
     shares = [_share_functions(weights) for weights in _group_phases(phases)]
     if len(shares) < 2:
         return _guess_loop([entry for weights in phases.values() for entry in weights.items()])
@@ -274,7 +274,8 @@ def _find_shared(own: Mapping[Stack, int], training: frozenset[Function]) -> Fun
 
 
 def _find_start(stack: Stack, training: frozenset[Function], shared: Function | None) -> int:
-    """Return the number of outermost frames outside of the named function."""
+    """Return the index of the first frame to name: the shared function, or else the first frame below training
+    functions."""
     at = next((place for place, frame in enumerate(stack) if frame.function == shared), None)
     if at is not None:
         return at

@@ -111,7 +111,8 @@ def _name_saving(run: Run, ranks: Sequence[RankSummary], found: RankVerdict) -> 
 
 
 def _judge_pipeline(found: RankComparison, what_if: JobSlowdown, ranks: dict[int, RankSummary]) -> RankVerdict:
-    """Compare each rank with the replicas of its stage, and add the replay's gain without the rank, or with even work."""
+    """Return the verdict on a pipeline. Each rank is compared with the replicas of its stage; gains come from the
+    replay."""
     stages = [[ranks[number] for number in stage if number in ranks] for stage in what_if.stages]
     judged = [judge_ranks(stage) for stage in stages]
     within = [(one, one.comparison) for one in judged if one.comparison is not None]

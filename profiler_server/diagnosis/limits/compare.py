@@ -22,14 +22,14 @@ COMPARED_STEPS = 10
 """The median of a run with fewer steps is not compared."""
 
 WITNESS_FRAC = 0.5
-"""Processor time is reported beside an undecided median if processor time scatters from run to run at most this share
-as much as the median."""
+"""Processor time is reported beside an undecided median if its scatter between runs is at most this share of the
+scatter of the median."""
 
 LEAST_RUNS = 3
 """Runs per side below which the scatter from run to run is unknown."""
 
 LEAST_PAIRS = 5
-"""Even pairs below which agreement of all pairs could be chance more often than stated."""
+"""With fewer pairs, the agreement of all pairs could be chance more often than stated."""
 
 MOST_CORRELATED = 0.8
 """A run whose steps correlate more than this with the step before gets no interval."""

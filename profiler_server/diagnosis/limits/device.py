@@ -69,4 +69,4 @@ TRACEBACK_NS = (30_000.0, 55_000.0, 190_000.0)
 """Measured time of one traceback: of five frames, of ten, and of forty in a large framework."""
 
 MOST_OF_FORWARD = 0.9
-"""Most of the forward that is attributed to keeping tracebacks."""
+"""Largest share of the forward that is attributed to keeping tracebacks."""

@@ -41,7 +41,7 @@ FAR_RATIO = 10.0
 """
 
 SLOW_RATIO = 2.0
-"""A collective is slow if it takes this many times the time that the speed of the others lets expect."""
+"""A collective is slow if it takes this many times its expected time at the speed of the others."""
 
 LEAST_OTHERS = 2
 """Least number of other calls of the group to compare with. Of two calls alone, either may be the unusual one."""

@@ -148,7 +148,7 @@ def _find_runs(calls: Ints, wanted: Mask) -> list[Ints]:
 
 
 def find_update_loops(trial: Trial) -> Sighting | None:
-    """Find optimizer steps that loop over single parameters. `examples` are the names of their operators."""
+    """Find optimizer steps that loop over single parameters. `examples` are their names, `Optimizer.step#Adam.step`."""
     window = trial.window
     calls = trial.list_calls(window.threads[0])
     calls = calls[trial.is_updating(calls)]

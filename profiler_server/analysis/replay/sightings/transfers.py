@@ -161,7 +161,7 @@ def find_emptied_cache(trial: Trial) -> Sighting | None:
 
 
 def _find_waits(trial: Trial) -> Ints:
-    """Return the calls that did wait and were followed by launches of more work."""
+    """Return the nodes of the calls that did wait and were followed by launches of more work."""
     graph = trial.graph
     rows = np.flatnonzero(trial.window.match(_WAITING))
     waits = [
