@@ -266,7 +266,7 @@ def read_table(
 def read_last_rows(rank_folder: Path, table: str, columns: Sequence[str], rows: int) -> pa.Table:
     """Read the last `rows` rows of a table; fewer if it has fewer, none if it was never written.
 
-    Raises TableBrokenError or NewerSchemaError.
+    Raises as `read_table` for a damaged or newer file.
     """
     wanted = _choose_columns(table, columns)
     found: list[pa.Table] = []

@@ -127,8 +127,9 @@ class StreamedTables(Mapping[str, pa.Table]):
 class TraceFormat:
     """A format: `read` returns None for a file of another format, and raises TraceError for a broken file of its own.
 
-    `source` is the `source` in the manifest of an imported run. Formats are tried by `order`, the lowest first. `other_names` is a regular expression for the ends of file names
-    without one of the suffixes; Python and JavaScript must both understand it.
+    `source` is the `source` in the manifest of an imported run. Formats are tried by `order`, the lowest first.
+    `other_names` is a regular expression for the ends of file names without one of the suffixes; Python and JavaScript
+    must both understand it.
     """
 
     name: str

@@ -222,7 +222,8 @@ def _order_name(name: str) -> list[tuple[int, str]]:
 
 @dataclass(frozen=True)
 class _Files:
-    """What is imported: `sure` were given by name and have to be traces, the others lie in a folder that was given."""
+    """The files of an import. Files in `sure` were given by name and must be traces; the others were found in a given
+    folder."""
 
     paths: tuple[Path, ...]
     sure: frozenset[Path]
@@ -246,7 +247,7 @@ def _write_run(listed: _Files, scratch: Path, name: str, options: ReadOptions, w
         names = ", ".join(kind.name for kind in FORMATS)
         raise TraceError(f"none of the {len(listed.paths)} files is a trace that Stepscope knows ({names})")
     ranks = list(placing.ranks.values())
-    _tell_of_others(run_path, ranks[0].rank, len(listed.paths) - len(files))
+    _warn_of_skipped(run_path, ranks[0].rank, len(listed.paths) - len(files))
     epoch_ns = _align(run_path, ranks, workers, _part(options.on_progress, read_frac, 1.0))
     facts = ranks[0].facts
     world_size = _agree_on_size(run_path, ranks)
@@ -269,8 +270,8 @@ def _write_run(listed: _Files, scratch: Path, name: str, options: ReadOptions, w
     layout.run_file(run_path).write_text(encode_manifest(manifest), encoding="utf-8")
 
 
-def _tell_of_others(run_path: Path, rank: int, count: int) -> None:
-    """Warn of files of a folder that were passed over."""
+def _warn_of_skipped(run_path: Path, rank: int, count: int) -> None:
+    """Add a warning to a rank that `count` files of the folder were skipped; none for 0."""
     if count:
         text = (
             f"{count:,} {'file' if count == 1 else 'files'} of the folder {'is' if count == 1 else 'are'} no trace that "
@@ -298,7 +299,7 @@ def _agree_on_size(run_path: Path, ranks: Sequence[Placed]) -> int:
 def _stage(
     listed: _Files, folder: Path, options: ReadOptions, started: int, workers: Workers
 ) -> Iterator[tuple[StagedRank, ...]]:
-    """Yield the ranks of each file in the order of the files, whichever file is read first; none of a skipped file."""
+    """Yield the ranks of each file, in the order of the files; an empty tuple for a skipped file."""
     files = listed.paths
     if workers.are_here:
         for index, path in enumerate(files):
@@ -323,7 +324,7 @@ def _stage(
 
 
 def _align(run_path: Path, ranks: Sequence[Placed], workers: Workers, on_progress: Progress) -> int:
-    """Shift the ranks' times to the earliest epoch; return that epoch. Ranks without a wall clock start at 0."""
+    """Shift the ranks' times to the earliest epoch, and return it. If a rank has no wall clock, nothing is shifted."""
     epoch_ns = min(rank.facts.epoch_unix_ns for rank in ranks)
     known = all(rank.facts.absolute for rank in ranks)
     shifts = [

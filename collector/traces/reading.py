@@ -20,7 +20,7 @@ _NAMES = re.compile(NAME_PATTERN, re.IGNORECASE)
 
 
 class UnknownTraceError(TraceError):
-    """A file that none of the formats takes for its own."""
+    """The file is of no known format."""
 
 
 def is_trace_name(name: str) -> bool:

@@ -38,7 +38,7 @@ class StagingTask:
     options: ReadOptions
     started_unix_ns: int
     is_sure: bool = True
-    """Whether the file has to be a trace: in a folder there may be others, which are passed over."""
+    """Whether the file must be a trace. Files found in a folder need not be: others are skipped."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class ShiftTask:
 
 
 def stage_trace(task: StagingTask) -> tuple[StagedRank, ...]:
-    """Read a trace and write the tables of its ranks; return none for a skipped file.
+    """Read a trace and write the tables of its ranks. Return an empty tuple for a skipped file.
 
     Raises TraceError, or OSError if the tables cannot be written.
     """

@@ -24,7 +24,7 @@ Tell = Callable[[int], None]
 """Called with the number of finished tasks."""
 
 MOST_DEATHS = 3
-"""The number of workers that may die in a row without a finished task; after that, the task itself is to blame."""
+"""After this many deaths of processes in a row, without a finished task between them, the import fails."""
 WORKER_BYTES = 600 << 20
 """The memory that a process may need to import a trace."""
 MOST_SHARING = 4
@@ -34,7 +34,7 @@ ALONE_BYTES = 32 << 20
 
 
 STOP_S = 0.2
-"""How soon stopped processes end."""
+"""How often, in s, the stop event is checked."""
 
 
 class StoppedError(StepscopeError):
@@ -55,7 +55,7 @@ class Workers(Protocol):
 
 
 class Here:
-    """This process and its helpers: `processes` in all, by default the number of cores."""
+    """This process and its helpers: `processes` in all, by default one per core, at most MOST_SHARING."""
 
     are_here = True
 
@@ -69,7 +69,7 @@ class Here:
 
 
 class Processes:
-    """Processes of this machine, started anew for each kind of task, and killed when `stop` is set."""
+    """Processes of this machine, started anew by each `run`, and killed when `stop` is set."""
 
     are_here = False
 
@@ -231,7 +231,7 @@ def _raise_of(future: Any) -> None:
 
 
 def choose_jobs(files: Sequence[Path], cores: int | None = None) -> int:
-    """Return the number of processes for reading files, limited by cores, files and memory."""
+    """Return the number of processes for reading files, limited by cores, files and memory; 1 for little data."""
     sizes = [path.stat().st_size for path in files if path.is_file()]
     if len(sizes) < 2 or sum(sizes) < ALONE_BYTES:
         return 1

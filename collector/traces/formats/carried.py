@@ -16,7 +16,7 @@ from collector.traces.source import Source
 
 
 def read(path: Path, options: ReadOptions) -> TraceTables | None:
-    """Read an export. A damaged export, or one requested with other steps, is left to the reader of events."""
+    """Read an export. Return None if it is damaged, or if other steps are asked for: then its events are read."""
     if options.steps is not None or options.steps_from is not None:
         return None
     text = _read_front(path, options)

@@ -120,14 +120,15 @@ class _Job:
             "tracks": self._build_tracks,
         }
         tables = StreamedTables({name: in_batches(partial(make, rows)) for name, make in makers.items()})
-        return TraceTables(tables, self._tell(rank))
+        return TraceTables(tables, self._describe(rank))
 
     def _list_kinds(self, rows: Ints) -> list[str]:
         kinds: list[str] = self._kind.take(pa.array(rows)).to_pylist()
         return kinds
 
-    def _tell(self, rank: int) -> TraceFacts:
-        """Return the facts of a rank. Numbers have gaps: the file has one tensor-parallel rank per stage and replica."""
+    def _describe(self, rank: int) -> TraceFacts:
+        """Return the facts of a rank. Rank numbers have gaps: the file has one tensor-parallel rank per stage and
+        replica."""
         ranks = np.unique(self.numbers["rank"])
         apart = int(np.gcd.reduce(ranks)) if len(ranks) > 1 else 1
         return TraceFacts(
@@ -224,7 +225,7 @@ def _number_tracks(kinds: list[str]) -> dict[str, int]:
 
 
 def _stack(track: Ints, start: Ints, end: Ints) -> Ints:
-    """Return a depth for each slice, sorted by start: the lowest free depth of its track."""
+    """Return a depth for each slice: the lowest that is free on its track. The slices must be sorted by start."""
     free: dict[int, list[int]] = {}
     depths = np.zeros(len(track), np.int64)
     for at, (row, begin, stop) in enumerate(zip(track.tolist(), start.tolist(), end.tolist(), strict=True)):

@@ -171,8 +171,7 @@ def _backward(call: Call) -> Work | None:
 def _backward_input(call: Call) -> Work | None:
     """Return the work of the input's gradient alone, in old traces: (input size, grad_output, weight, …).
 
-    Batch and channels of the gradient are known, the spatial size is not, so the bytes written are those of
-    grad_output.
+    The spatial size of the input is unknown, so the bytes of grad_output stand for the bytes written.
     """
     gradient, weight = call.shape(1), call.shape(2)
     if gradient is None or weight is None or len(weight) < 3:

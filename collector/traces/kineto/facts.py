@@ -64,7 +64,7 @@ def read_devices(metadata: dict[str, Any]) -> tuple[Device, ...]:
 
 
 def name_devices(trace: Trace) -> tuple[Device, ...]:
-    """Return the devices in device work, for a file without descriptions of devices; only their numbers are known."""
+    """Return the devices in device work, for a file without descriptions of devices. Only number and kind are known."""
     found: set[int] = set()
     for rows in trace.find(trace.is_device_work):
         found.update(np.unique(trace.lanes.device[rows]).tolist())

@@ -43,7 +43,7 @@ from collector.traces.kineto.tables.timeline import (
 from collector.traces.source import Source
 
 HELPED_BYTES = 40 << 20
-"""For fewer bytes per helper process, its start takes longer than it saves."""
+"""With fewer bytes per helper process, starting a helper takes longer than it saves."""
 _TABLES_AT_ONCE = 2
 """The table `slices` takes as long as all other tables together."""
 

@@ -55,7 +55,7 @@ class Scratch:
             self.release()
 
     def stretches(self, rows: Ints) -> Iterator[Ints]:
-        """Yield ascending rows in groups of nearby rows; drops pages like `blocks`."""
+        """Split ascending rows into groups of nearby rows, and yield these. Drops pages like `blocks`."""
         if not len(rows):
             return
         edges = np.searchsorted(rows, np.arange(int(rows[0]), int(rows[-1]) + BLOCK_ROWS, BLOCK_ROWS))

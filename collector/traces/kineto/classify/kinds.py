@@ -54,7 +54,7 @@ def is_collective_kernel(name: str) -> bool:
 
 
 def find_collective(name: str) -> str:
-    """Return the collective in a kernel's or host span's name, such as allreduce."""
+    """Return the collective in a kernel's or host span's name, such as allreduce; without one, the name, shortened."""
     # What a template is made of may hold other names.
     lowered = name.split("<")[0].lower().replace("_", "")
     return next((known for known in _NAMES if known in lowered), name.split("(")[0][:80])
@@ -91,7 +91,7 @@ SLICE_CATEGORIES = (
 """The category of each kind, in order."""
 HOST_WORK = (Kind.ANNOTATION, Kind.OPERATOR, Kind.COMMUNICATION)
 OPERATORS = (Kind.OPERATOR, Kind.COMMUNICATION)
-"""The kinds of PyTorch's host work; an annotation only names work of others."""
+"""The kinds of operators. They leave out annotations, which only name the work of operators."""
 DEVICE_WORK = (Kind.KERNEL, Kind.COLLECTIVE, Kind.MEMCPY, Kind.MEMSET)
 FIRST_DEVICE_KIND = Kind.KERNEL
 
@@ -125,7 +125,7 @@ def is_any(kind: KindColumn, *wanted: Kind) -> Mask:
 
 
 def classify(columns: Columns, log: Log) -> KindColumn:
-    """Return the kind of each event. A host collective is communication only if it has no kernel."""
+    """Return the kind of each event. If the trace has kernels of collectives, host collectives are annotations."""
     names, categories = [str(name) for name in log.names], [str(name or "") for name in log.categories]
     width = max(len(names), 1)
     seen = [np.unique(columns.category[rows] * width + columns.name[rows]) for rows in log.scratch.blocks(len(columns))]

@@ -70,7 +70,7 @@ def _hand_to_backward(trace: Trace, module: Ints) -> None:
 
 
 def _find_forwards(trace: Trace, module: Ints) -> Ints:
-    """Return, by sequence number, the last operator that is inside a module."""
+    """Return the last operator inside a module for each sequence number, in the order of these numbers."""
     sequence, scratch = trace.columns.sequence, trace.log.scratch
     found = scratch.column()
     for rows in trace.find(trace.is_operator):

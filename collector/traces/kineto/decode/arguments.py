@@ -24,7 +24,7 @@ _SHOWN_ELSEWHERE = frozenset({"Call stack", "Module Hierarchy", "Trace name"})
 class Arguments:
     """The distinct arguments by number. Number 0 means "no arguments".
 
-    They stay text and are decoded on each request: decoded, they take ten times the memory.
+    Arguments stay text and are decoded on each request: decoded, they take ten times the memory.
     """
 
     def __init__(self) -> None:

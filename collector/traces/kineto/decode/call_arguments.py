@@ -82,7 +82,8 @@ def read_long_digits(words: Words, at: Ints) -> tuple[Ints, Ints]:
 
 
 _LEAD = bytes(32)
-"""Separates the texts, because no JSON holds this byte; before and after all texts it saves a bounds check."""
+"""Zero bytes before and after all texts, which save a bounds check. A zero byte also separates texts: no JSON holds it.
+"""
 _COLON, _COMMA, _MINUS, _ZERO, _OPEN, _CLOSE, _ESCAPE = b":,-0{}\\"
 _HEADS = np.array([(1 << 8 * count) - 1 for count in range(WORD_BYTES + 1)], np.uint64)
 """Masks for the first 0 to 8 bytes of a word."""

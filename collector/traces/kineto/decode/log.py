@@ -154,7 +154,7 @@ def is_within(scratch: Scratch, reach: tuple[int, int], start_ns: Ints, duration
 
 
 def find_repeated(columns: Sequence[Ints], scratch: Scratch) -> Mask:
-    """Return a mask of the rows that equal an earlier row in every column; the rows are sorted by the first column.
+    """Return a mask of the rows that equal an earlier row in every column.
 
     Equal rows have the same hash, and few other rows do, so only rows with a shared hash are sorted.
     """

@@ -65,7 +65,7 @@ class Damage:
 class EventStream:
     """The chunks of a trace. `metadata` and `damage` are complete after the last chunk.
 
-    `ahead` processes as many chunks as it can, and yields their digests instead.
+    `ahead` is given the first chunks: it yields digests in place of as many chunks as it can.
     """
 
     source: Source
@@ -249,7 +249,7 @@ def find_boundaries(text: bytes) -> Iterator[re.Match[bytes]]:
 
 
 def _find_list_end(error: Exception) -> int | None:
-    """Return the list's length in bytes, if the decoder's error is about text after the list.
+    """Return the list's length in bytes, if the decoder's error is about text after the list; else None.
 
     The decoder counts from 1, and saw an opening bracket in front of the text.
     """

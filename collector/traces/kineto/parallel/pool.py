@@ -38,8 +38,8 @@ _MODULE = "collector.traces.kineto.parallel.worker"
 class Piece:
     """Some events to digest: the text up to `cut`. The next piece begins at `end`.
 
-    The first `left` bytes of the text come from the previous piece; the blocks read after it follow, with their
-    `sizes`.
+    The first `left` bytes of the text are the rest of the previous piece. The blocks read since then follow; `sizes`
+    are their lengths.
     """
 
     text: bytes

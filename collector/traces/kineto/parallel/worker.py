@@ -47,7 +47,7 @@ def write_all(file: int, pieces: list[bytes | memoryview]) -> None:
 def _digest(text: bytes, frames: int) -> bytes:
     """Return the digest of a piece, empty if it cannot be made here.
 
-    The piece is decoded further down the stack than the reader would, so that the reader accepts every accepted event.
+    The piece is decoded further down the stack than in the reader, so the reader can decode every event accepted here.
     """
     try:
         events = descend(EVENTS.decode, text, frames)

@@ -155,7 +155,8 @@ def _from_optimizer(trace: Trace) -> Steps | None:
 
 
 def _find_other_work(trace: Trace, ends: Ints) -> Mask:
-    """Return after which optimizer ends another step begins: several optimizers may run at the end of one step.
+    """Return a mask of the gaps between optimizer ends in which a step begins: one step may end with several
+    optimizers.
 
     The sign is work that every step does: a fetched batch, or else the backward. Only without either, the length of the
     gap decides, because the first steps of a trace may be much longer, or shorter, than the others.
@@ -173,8 +174,8 @@ def _find_other_work(trace: Trace, ends: Ints) -> Mask:
 def _from_loader(trace: Trace) -> Steps | None:
     """In a trace without optimizer, use each batch of a loader as a step: from its fetch to the next.
 
-    The last fetch of a loop, which finds no more data, is no batch: it holds no operator, and the work after it differs
-    from that after other batches. A batch that was ready before its request holds no operator, either.
+    The last fetch of a loop finds no more data and is no batch: it holds no operator, and another operator follows it
+    than other batches. A batch that was ready before its request holds no operator, either.
     """
     is_fetch = trace.is_host & trace.find_named(LOADER.match)
     if is_fetch.sum() < 2 or (trace.is_host_work & trace.find_named(OPTIMIZER_STEP.match)).any():
@@ -202,7 +203,7 @@ def _pick_busiest(trace: Trace, mask: Mask) -> tuple[Ints, int]:
 
 
 def _take_apart(trace: Trace, rows: Ints) -> Ints:
-    """Return slices sorted by start, without those that begin before an earlier slice has ended."""
+    """Return the slices, sorted by start, that do not overlap an earlier slice."""
     ends = np.maximum.accumulate(trace.end_ns[rows])
     found: Ints = rows[np.append(np.full(min(len(rows), 1), True), trace.start_ns[rows][1:] >= ends[:-1])]
     return found

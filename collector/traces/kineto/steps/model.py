@@ -26,8 +26,8 @@ A count is compared, as in torch-tb-profiler: an outlier makes the previous step
 
 @dataclass(frozen=True)
 class Steps:
-    """Steps in time order, without overlap. `host_*` are the bounds of the host's marker; `start_ns`, `end_ns` those of
-    the step.
+    """Steps in time order, without overlap. `host_*` are the bounds of the host's marker; `start_ns` and `end_ns` are
+    the bounds of the step.
 
     `cut_off` are the numbers of incomplete last steps, which are left out. `thread` is the track of the training
     thread, -1 if unknown. If steps were chosen by hand, `own` is the number of steps that the trace itself marks, 0 for

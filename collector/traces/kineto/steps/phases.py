@@ -5,7 +5,7 @@ sides, as declared with the phases; a trace without any mark is all forward. All
 loader is data wait, even while the device still works on the step: a faster loader saves at most this time.
 
 After the host has left a step, the device may still work on it. The host's work then belongs to the next step, so the
-phases are those of the device (`async_device_phases.py`).
+phases are those of the device (`follow_device`).
 """
 
 from __future__ import annotations
@@ -40,10 +40,11 @@ class _Times(NamedTuple):
 
 @dataclass(frozen=True)
 class _Marks:
-    """Sorted times of the marks of phases. `calls` are all operators and runtime calls of the training thread.
+    """Times of the marks of phases, sorted. `calls` are the outermost operators and runtime calls of the training
+    thread.
 
-    In an inference trace, which has neither a backward nor an optimizer, `busy` is the time in which anything ran; else
-    None.
+    `work` has the starts of its host work that is more than a copy. In an inference trace, which has neither a backward
+    nor an optimizer, `busy` is the time in which anything ran; else None.
     """
 
     loader: _Times
@@ -57,14 +58,14 @@ class _Marks:
 def find_phases(trace: Trace, steps: Steps) -> Phases:
     """Return the phases of every step; they leave no gap within a step."""
     marks = _find_marks(trace, steps)
-    found = _tell(marks, steps.start_ns, steps.end_ns)
+    found = _derive_phases(marks, steps.start_ns, steps.end_ns)
     if (steps.end_ns > steps.host_end_ns).any():
-        return follow_device(trace, steps, found, _tell(marks, steps.host_start_ns, steps.host_end_ns))
+        return follow_device(trace, steps, found, _derive_phases(marks, steps.host_start_ns, steps.host_end_ns))
     return found
 
 
-def _tell(marks: _Marks, starts: Ints, ends: Ints) -> Phases:
-    """Return the phases of some stretches, by the host's work."""
+def _derive_phases(marks: _Marks, starts: Ints, ends: Ints) -> Phases:
+    """Return the phases of the stretches from `starts` to `ends`, by the host's work."""
     rows: list[tuple[int, int, int, int]] = []
     for row, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
         known = sorted(_clip_marks(marks, start, end))
@@ -189,7 +190,7 @@ def _part_inference(start: int, end: int, before: str, marks: _Marks) -> Iterato
 
 
 def _part_idle(start: int, end: int, calls: _Times, phase: str) -> Iterator[Span]:
-    """Separate a phase's time from long stretches in which nothing runs."""
+    """Yield the time as `phase`, and as `gap` where nothing runs for more than LONGEST_PAUSE_NS."""
     inside = slice(int(np.searchsorted(calls.reached, start, side="right")), int(np.searchsorted(calls.starts, end)))
     lows = np.append(start, calls.reached[inside])
     highs = np.append(calls.starts[inside], end)
@@ -207,7 +208,7 @@ _BY_DEVICE = tuple(PHASE_NAMES.index(name) for name in ("h2d", "forward", "backw
 
 
 def follow_device(trace: Trace, steps: Steps, phases: Phases, host: Phases) -> Phases:
-    """Give the end of a step after its host span the phases of the remaining device work.
+    """Replace the tail of each step, from the end of its host span on, by the phases of the remaining device work.
 
     `host` are the phases of the host spans. Device work has the phase in which it was launched, and so does the
     device's idle time before it.
@@ -228,7 +229,7 @@ def follow_device(trace: Trace, steps: Steps, phases: Phases, host: Phases) -> P
 
 @dataclass(frozen=True)
 class _Work:
-    """Device work sorted by step and start: the latest end so far, and the phase in which it was launched."""
+    """Device work sorted by step and start: its step, its end, and the phase in which it was launched."""
 
     step: Ints
     end_ns: Ints
@@ -278,8 +279,8 @@ def expose_communication(trace: Trace, steps: Steps, phases: Phases) -> Phases:
     """Give the phase `communication` the time of a step in which a collective ran without other work to hide it.
 
     On a device, this is a collective without a kernel or a memset beside it. On the host, it is a collective that
-    blocks the training thread, or that runs without an operator on any thread. The time is taken from the thread's
-    phase, so the phases still sum to the step; data wait stays data wait.
+    blocks the training thread, or runs while no other operator and no device work runs. The time is taken from the
+    thread's phase, so the phases still sum to the step; data wait stays data wait.
     """
     exposed = _find_on_device(trace) | _find_on_host(trace, steps)
     if not len(exposed.starts) or not len(phases.start_ns):

@@ -1,5 +1,7 @@
-"""Sum operators into their table, without counting anything twice. Annotations only name the work of operators, and are
-slices only."""
+"""Sum operators into their table, without counting anything twice.
+
+Annotations are in no row, because they only name the work of operators.
+"""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ def build_phases(reading: Reading) -> pa.Table:
 
 
 def _list_spans(reading: Reading) -> tuple[Ints, Ints, Ints]:
-    """Return the rows of the table: the step of each (-1 for time between steps), its start and its end."""
+    """Return, for each row of the table, its row in `reading.steps` (-1 outside of steps), its start and its end."""
     steps = reading.steps
     at, last = _find_extent(reading)
     found: list[tuple[int, int, int]] = []
@@ -158,7 +158,7 @@ def _build_batch(reading: Reading, rows: Ints, found: tuple[Ints, Ints, _Shown],
 
 
 def build_tracks(reading: Reading) -> pa.Table:
-    """Build the table `tracks`: threads with the busiest process first, streams, annotations, counters."""
+    """Build the table `tracks`: threads, the busiest first; streams and their annotations; counters."""
     rows: list[dict[str, Any]] = []
     lanes = reading.trace.lanes.lanes
     for order, lane in enumerate(_order_lanes(reading)):
