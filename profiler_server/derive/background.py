@@ -84,7 +84,7 @@ class Background:
             return future
 
     def take_failure(self, key: Hashable) -> Exception | None:
-        """Return why work failed, and forget the failure, so that the next request tries the work again."""
+        """Return why work failed, or None, and forget the failure, so that the next request tries the work again."""
         with self._lock:
             failure = self._failures.pop(key, None)
         if failure is not None:

@@ -98,7 +98,7 @@ class Derived(Generic[P, T]):
         return Asked((self, find_store().name(read)), read, lambda: self._compute(*args, **kwargs))
 
     def recall(self, asked: Asked[T]) -> Entry[T] | None:
-        """Return the result from memory, or else from disk."""
+        """Return the result from memory, or else from disk; None if it is in neither."""
         entry = self.find(asked)
         if entry is not None and entry.stamp == asked.stamp:
             return entry

@@ -115,7 +115,7 @@ class Store:
                     self._computing.pop(key, None)
 
     def find(self, key: Hashable) -> Entry[Any] | None:
-        """Return the entry under `key`, whatever its stamp."""
+        """Return the entry under `key`, whatever its stamp, or None."""
         with self._lock:
             entry = self._entries.get(key)
             if entry is not None:

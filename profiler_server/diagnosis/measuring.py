@@ -206,8 +206,10 @@ def _leave_sampling(feed: Feed, sampler: SamplerTimes | None) -> Feed:
 
 
 def _find_reader(watched: Loader | None) -> Loader | None:
-    """Return a watched input that the training thread reads by itself. Such an input works like a loader without
-    workers."""
+    """Return the watched input if the training thread reads it by itself, else None.
+
+    Such an input works like a loader without workers.
+    """
     return watched if watched is not None and watched.reads_ahead is False else None
 
 
@@ -225,7 +227,8 @@ def _read_batches(rank: RankRun, loader: Loader) -> BatchTimes | None:
 
 
 def _read_host(run: Run, rank: RankRun, start_ns: int, end_ns: int) -> HostLoad | None:
-    """Return the load between two times. `others` counts only cores that other programs took from this run.
+    """Return the load between two times, None if not sampled. `others` has only cores that other programs took from
+    this run.
 
     Other ranks of the run on this host are not other programs. Programs on cores that the run may not use disturb
     nothing.

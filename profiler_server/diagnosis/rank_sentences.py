@@ -78,8 +78,7 @@ def describe_held(ranks: Sequence[RankFigures]) -> str:
 
 
 def describe_slowest_collective(rows: Sequence[CollectiveRow]) -> str:
-    """Describe the collective that takes longest in the detailed windows, and how much of it is waiting for another
-    rank."""
+    """Describe the collective with the longest total time, and how much of it is waiting for another rank; "" for none."""
     totals: dict[str, list[int]] = {}
     for row in rows:
         total = totals.setdefault(row.name, [0, 0, 0, 0])

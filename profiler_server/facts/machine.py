@@ -48,7 +48,8 @@ class DeviceSummary(DeviceTimes):
 
     @property
     def idle_frac(self) -> float | None:
-        """The share of the steps in which the device is idle, including before its first and after its last work."""
+        """The share of the steps in which the device is idle, also before its first and after its last work; None
+        without a time."""
         active_ns = self.total_ns - self.idle_ns
         return 1.0 - active_ns / self.whole_ns if self.whole_ns else None
 
@@ -212,7 +213,7 @@ class HostLoad:
 
     @property
     def in_use(self) -> float | None:
-        """Use of the cores that the run may use, as far as the samples separate them from other cores."""
+        """Use of the cores that the run may use, as far as the samples separate these cores; None if not sampled."""
         return self.system if self.usable is None else self.usable
 
 
@@ -265,7 +266,7 @@ class Device:
 
     @property
     def shares(self) -> DeviceShares | None:
-        """The device's times as shares of the whole steps, not only from its first to its last work.
+        """The device's times as shares of the whole steps, not only from its first to its last work; None if unknown.
 
         Before its first and after its last work of a step the device is idle because nothing was launched.
         """

@@ -65,7 +65,10 @@ def list_categories(rank: RankRun) -> dict[str, Ints] | None:
 
 
 def _find_categories(rank: RankRun) -> tuple[Ints, Ints, dict[str, Mask]] | None:
-    """Return start and end of every slice, and a mask of slices for each category except Other, in order of priority."""
+    """Return start and end of every slice, and a mask of slices for each category except Other, in order of priority.
+
+    None without slices.
+    """
     data = read_slices(rank, _COLUMNS)
     if data is None:
         return None

@@ -297,7 +297,7 @@ def _choose_parts(verdict: Verdict) -> list[PartChange]:
 
 
 def _name_parts(verdict: Verdict) -> str:
-    """Return the changed phases and kernels as text to append to the median's change.
+    """Return the changed phases and kernels as text to append to the median's change, "" for none.
 
     Their times are of the mean step, because only means add up.
     """

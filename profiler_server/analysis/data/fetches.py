@@ -83,7 +83,8 @@ def _match(batches: Ints, wanted: Ints) -> tuple[Ints, Mask]:
 
 
 def compare_receiving(fetches: pa.Table, stages: pa.Table) -> Receiving | None:
-    """Compare fetches with the work on the same batches. All rows are of one loader."""
+    """Compare fetches with the work on the same batches, or return None with too few batches. All rows are of one
+    loader."""
     work = _sum_batches(stages)
     at, known = _match(work.batch, number_batches(fetches))
     if int(known.sum()) < RECEIVED_FETCHES:

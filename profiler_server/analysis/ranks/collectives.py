@@ -242,7 +242,10 @@ def find_slow_call(ranks: Sequence[RankSummary]) -> SlowCall | None:
 
 
 def find_slowest(matched: Matched, step_ns: float, stood: Sequence[int] = ()) -> SlowCall | None:
-    """Return the call with the largest excess over its expected time, if large, without steps of a standstill."""
+    """Return the call with the largest excess over its expected time, without steps of a standstill.
+
+    None if no call is much slower than expected.
+    """
     wanted = (count_members(matched) > 1) & find_attended(matched) & (matched.bytes > 0) & (matched.step >= 0)
     wanted &= np.array([is_meeting(name) for _, name in matched.kinds], np.bool_)[matched.kind]
     wanted &= ~np.isin(matched.step, list(stood))

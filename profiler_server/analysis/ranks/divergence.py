@@ -98,7 +98,7 @@ class Course:
 
     @property
     def last(self) -> Place | None:
-        """Return the last progress, or `_ENDED` for a rank that ended by itself without an error."""
+        """Return the last progress, or `_ENDED` for a rank that ended by itself without an error; None if unknown."""
         facts = self._rank.manifest.facts
         has_ended = self._rank.state == "complete" and not facts.get("ended_by") and not facts.get("process_end")
         return _ENDED if has_ended else self.find_place()
@@ -236,7 +236,10 @@ def _describe_meeting(
 def _find_gone_past(
     members: Sequence[Calls], courses: Mapping[int, Course], names: Sequence[Collective], title: str
 ) -> Divergence | None:
-    """Return the ranks that went on without the last call, past the progress of the ranks that are inside the call."""
+    """Return the ranks that went on without the last call, past the progress of the ranks that are inside the call.
+
+    None if no rank surely did.
+    """
     most = max((len(calls.step) for calls in members), default=0)
     stand = [calls for calls in members if len(calls.step) == most]
     absent = [calls for calls in members if len(calls.step) == most - 1]
@@ -267,7 +270,8 @@ def _find_stand(stand: Sequence[Calls], courses: Mapping[int, Course]) -> Place 
 
 
 def _find_first_difference(members: Sequence[Calls]) -> int | None:
-    """Return the first index where a rank differs from the most advanced rank, in the call or in its step."""
+    """Return the first index where a rank differs from the rank with most calls, in the call or in its step; None if
+    nowhere."""
     longest = max(members, key=lambda calls: len(calls.step))
     places = []
     for calls in members:

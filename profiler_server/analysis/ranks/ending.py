@@ -150,7 +150,7 @@ def _slept(dead: RankEnd, lost: Sequence[RankEnd]) -> bool:
 
 
 def _find_behind(dead: Sequence[RankEnd], lost: Sequence[RankEnd]) -> Stop | None:
-    """Return the ranks that a launcher ended before they entered the collective that failed on the others."""
+    """Return the ranks that a launcher ended before they entered the collective that failed on the others, or None."""
     behind = explain_counts([end.place for end in (*dead, *lost) if end.place is not None])
     if behind is None or not {place.rank for place in behind.missing} <= {end.rank for end in dead}:
         return None

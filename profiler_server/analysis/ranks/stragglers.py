@@ -117,8 +117,8 @@ def _choose(ranks: Sequence[RankSummary], together: StepsTogether) -> Lateness |
     """Return the lateness by collectives if these cover enough of the steps, or if steps do not show waiting; else by
     steps.
 
-    Only some of DDP's reductions are recorded, and an outlier among few would get too much weight. A rank with too few
-    recorded collectives for a comparison would never be found slow.
+    None if both are unknown. Only some of DDP's reductions are recorded, and an outlier among few would get too much
+    weight. A rank with too few recorded collectives for a comparison would never be found slow.
     """
     by_steps = None
     if len(together.ranks) > 1 and len(together.step):
@@ -254,7 +254,8 @@ def _weigh(ranks: Sequence[RankSummary], lateness: Lateness, together: StepsToge
 
 
 def _measure_deviation(late_ns: Floats, step_ns: float) -> float:
-    """Return by how much ns the lateness of a rank deviates if no rank is slow."""
+    """Return how far the median lateness of ranks scatters, in ns (robust), at least `LEAST_DEVIATION_FRAC` of the
+    step."""
     usual = np.median(late_ns, axis=1)
     deviation = 1.4826 * float(np.median(np.abs(usual - np.median(usual))))
     return max(deviation, limits.LEAST_DEVIATION_FRAC * step_ns)

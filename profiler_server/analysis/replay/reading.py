@@ -1,4 +1,7 @@
-"""Replay a window with the changes that rules predict with, each in a poor, a usual and the best version."""
+"""Replay a window with the changes that rules predict with, each in a poor, a usual and the best version.
+
+A change returns None for a window without the work in question, or if the replay of the window is not valid.
+"""
 
 from __future__ import annotations
 

@@ -122,7 +122,8 @@ class Trial:
         return Gain(*sorted(measured[change] for change in (low, usual, high)))
 
     def try_one(self, change: Change, least: float = 1.0) -> Gain | None:
-        """Return the savings of a change. The poor version saves the share `least` of them."""
+        """Return the savings of a change; the poor version saves the share `least` of them. None if the replay is not
+        valid."""
         found = self.try_change(change, change, change)
         return None if found is None else Gain(least * found.frac, found.frac, found.frac)
 

@@ -248,7 +248,8 @@ def _find_source(own: Streams, at: int, recorded_ns: float, others: list[Streams
 
 
 def _find_ended(begin_ns: float, others: list[Streams], within_ns: float) -> tuple[int, float] | None:
-    """Return the node of the work that ended last in the `within_ns` before a time, and the time since its end."""
+    """Return the node of the work that ended last in the `within_ns` before a time, and the time since its end, or
+    None."""
     found: list[tuple[int, float]] = []
     for other in others:
         last = int(np.searchsorted(other.end_ns, begin_ns + TOLERANCE_NS, side="right")) - 1

@@ -166,7 +166,7 @@ def _find_entrances(entries: Mapping[tuple[tuple[Frame, ...], int], int]) -> fro
 
 
 def _name_sample(stack: Sequence[Frame], entry: int, entrances: frozenset[Function]) -> _Name | None:
-    """Return the name of the function called below the first `entry` frames."""
+    """Return the name of the function called below the first `entry` frames, or None for a stack without frames."""
     last: Frame | None = next((frame for frame in reversed(stack[:entry]) if not frame.package), None)
     is_own_line = last is not None
     for _ in range(_MOST_DEPTH):
@@ -259,7 +259,7 @@ def _find_callers(stacks: Iterable[Stack]) -> frozenset[Function]:
 
 
 def _find_shared(own: Mapping[Stack, int], training: frozenset[Function]) -> Function | None:
-    """Return the innermost function, outside of the training functions, that nearly all of the work runs in."""
+    """Return the innermost function, outside of the training functions, that nearly all of the work runs in, or None."""
     seen: dict[Function, int] = {}
     depth: dict[Function, int] = {}
     for stack, samples in own.items():

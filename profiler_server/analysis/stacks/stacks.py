@@ -72,7 +72,8 @@ class Stacks:
         return sum(through), sum(weights.values())
 
     def own_work(self, phase: str) -> OwnWork | None:
-        """Return the user's own work in a phase, beside modules and calls of torch."""
+        """Return the user's own work in a phase, beside modules and calls of torch, or None without samples of such
+        work."""
         return find_own_work(self.phases.get(phase, {}), self.loop)
 
     def list_below(self, phase: str) -> Mapping[Stack, int]:

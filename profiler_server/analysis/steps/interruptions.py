@@ -54,7 +54,8 @@ class StepCauses:
         """Return the interruption that took at least half of the excess of a step, and its time in ns; the innermost of
         several.
 
-        `step` is an index. If no single interruption took that much, several of one kind may together.
+        `step` is an index. If no single interruption took that much, several of one kind may together. None if these
+        did not either.
         """
         rows = np.flatnonzero(self._at == step)
         best: tuple[int, int, int] | None = None

@@ -223,7 +223,7 @@ def _judge_workers_take_processors(case: Case) -> Finding | Abstention | None:
 
 
 def _say_files(case: Case, stage: str) -> str:
-    """Describe how many files hold one sample, if there are several small files."""
+    """Describe how many files hold one sample; "" for a single file, or if unknown."""
     reading = case.loading.reading
     if stage != "read" or reading is None or not reading.files or not reading.samples or reading.bytes is None:
         return ""

@@ -132,8 +132,8 @@ def _find_culprit(case: Case, phase: str, excess_ns: float) -> NamedFunction | N
     """Return the function that takes most of the phase, if the stalls are most of the phase and the function runs in
     them.
 
-    Functions are known only for the whole phase. A function that takes more of the phase than all other steps do must
-    run in the stalls.
+    None if either is not sure. Functions are known only for the whole phase. A function that takes more of the phase
+    than all other steps do must run in the stalls.
     """
     stalled_frac = min(excess_ns / max(case.steps.phases_ns[phase], 1.0), 1.0)
     culprit = find_dominant(find_in_phases(case, phase))

@@ -150,7 +150,8 @@ def fit_transfers(size_bytes: Ints, length_ns: Ints) -> TransferFit | None:
 
 
 def _find_best(trial: Trial, buckets: Buckets, fit: TransferFit) -> tuple[_Joining, Gain] | None:
-    """Return the size with the largest usual gain, and the gain; the smallest size of equals."""
+    """Return the size with the largest usual gain, and the gain; the smallest size of equals, None if no size joins
+    buckets."""
     found: list[tuple[float, _Joining]] = []
     tried: set[tuple[int, ...]] = set()
     for cap_mib in CAPS_MIB:
