@@ -36,7 +36,6 @@ def find_rank() -> tuple[int, int]:
 
 
 def is_main_interpreter() -> bool:
-    """Return whether this is the process's main interpreter."""
     # No module with a documented name knows it; the second name is that of Python before 3.13. A build may have neither.
     name = "_interpreters" if find_spec("_interpreters") else "_xxsubinterpreters"
     try:

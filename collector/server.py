@@ -1,4 +1,5 @@
-"""The only import of the server, which is installed beside this package; inside each call, so no training loads it."""
+"""The only file that imports the server, a package installed beside this one. Each function imports the server when
+called, so that no training loads it."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ def find_missing_package() -> str | None:
 
 
 def diagnose(run: Run, rank: int) -> tuple[str, tuple[Suggestion, ...], str]:
-    """Return a rank's verdict, suggestions, and the reason if there are none. Raises as `RankRun.table`."""
+    """Return a rank's verdict, its suggestions, and the reason if there are no suggestions. Raises the errors of
+    `RankRun.table`."""
     from profiler_server.diagnosis.judging import diagnose
 
     found = diagnose(run, rank)

@@ -1,10 +1,10 @@
 """Changes to objects of other packages, undone exactly; hooks, their registration with Dynamo, and a watch for imports.
 
-Dynamo is registered with without importing it. PyTorch imports Dynamo late, often when a model is wrapped in DDP. An
-earlier import changes how a job ends: `torch.distributed.nn.functional`, which Dynamo imports, has the default process
-group as default argument of its functions. Imported after `init_process_group`, the module keeps the group until the
-process ends. Imported before, nothing keeps the group, and its destructor joins threads of gloo that may wait for the
-interpreter lock (docs/testing.md).
+Hooks are registered with Dynamo without importing Dynamo. PyTorch imports Dynamo late, often when a model is wrapped in
+DDP. An earlier import changes how a job ends: `torch.distributed.nn.functional`, which Dynamo imports, has the default
+process group as default argument of its functions. Imported after `init_process_group`, the module keeps the group
+until the process ends. Imported before, nothing keeps the group, and its destructor joins threads of gloo that may wait
+for the interpreter lock (docs/testing.md).
 """
 
 from __future__ import annotations

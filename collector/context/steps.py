@@ -27,11 +27,13 @@ from collector.ring.words import WordLog
 
 _log = logging.getLogger("stepscope")
 CYCLES_WITHOUT_FETCH = 32
-"""Updates of one optimizer after one fetch from which the loop counts as a loop without a loader, reusing one batch."""
+"""Number of updates of one optimizer after a fetch, from which the loop counts as a loop without a loader that reuses
+one batch."""
 BATCHES_WITHOUT_UPDATE = 64
-"""Fetches with a backward and no update from which updates count as unseen by hooks: each fetch is then a step."""
+"""Number of fetches with a backward but no update, from which updates count as invisible to hooks: each fetch is then a
+step."""
 PASSES_WITHOUT_UPDATE = 64
-"""Backwards without a loader and without an update from which each backward counts as a step."""
+"""Number of backwards without a fetch and without an update, from which each backward counts as a step."""
 LEAST_PASSES = 3
 """Least number of batches or backwards without an update that count as steps if the recording ends early."""
 _FETCHES_OF_ONE_BATCH = 2
@@ -206,7 +208,8 @@ class StepCounter:
         return self.ended
 
     def finish(self) -> None:
-        """End the last step if it has updated: recording stops."""
+        """End the last step if its update has run, because recording stops. If no update was seen, decide what counts
+        as a step."""
         if self._explicit:
             return
         if self._has_hidden_passes():

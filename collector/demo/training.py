@@ -95,8 +95,6 @@ class Blur:
 
 
 class Shrink:
-    """A transform that shrinks the picture to the model's input size."""
-
     def __call__(self, picture: Image.Image) -> Image.Image:
         return picture.resize((MODEL_SIDE, MODEL_SIDE), Image.Resampling.BILINEAR)
 

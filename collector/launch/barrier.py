@@ -1,8 +1,8 @@
 """Hold the processes of a benchmark until all are ready, so that they run at the same time.
 
-The barrier is a folder. A ready process puts a file there and waits until all started processes have a file, except
-those that have ended. There are two barriers: at the start of recording (after the slow start of Python and torch), and
-at the first range (after scripts have loaded their data). The first process that times out lets all go on.
+The barrier is a folder. A ready process puts a file there and waits until every started process has put a file or has
+ended. There are two barriers: at the start of recording (after the slow start of Python and torch), and at the first
+range (after scripts have loaded their data). The first process that times out lets all go on.
 """
 
 from __future__ import annotations

@@ -16,7 +16,8 @@ from typing import Any
 from collector.format.schema.errors import UsageError
 
 MODULE_FOLDER_VARIABLE = "STEPSCOPE_MODULE_FOLDER"
-"""The folder that is searched first for a module, not the current folder: in pairs the base's code is elsewhere."""
+"""Environment variable for the folder that is searched first for a module, in place of the current folder. Pairs set
+it, because the base's code is elsewhere."""
 
 
 @dataclass(frozen=True)

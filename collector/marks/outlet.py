@@ -178,7 +178,7 @@ def stop_waiting() -> None:
 
 
 def begin(outlet: Outlet) -> Outlet | None:
-    """Return the outlet for this mark, after a waiting `then` was called; None if marks are off now."""
+    """Return the outlet for this mark, after calling `then` if the outlet is a `Waiting`. None if marks are off now."""
     global current
     while isinstance(outlet, Waiting):
         if current is outlet:  # else another thread was first

@@ -37,8 +37,6 @@ BATCH_RANGE = "inference"
 
 
 class _Open:
-    """A range that is open and will be written."""
-
     __slots__ = (
         *("batch", "counts_for", "id", "is_block", "log", "mark", "name", "number"),
         *("outlet", "parent", "start_ns", "step", "thread"),
@@ -260,7 +258,7 @@ def _open(outlet: Outlet, name: str, batch: int, otherwise: Entry) -> Entry:
 
 
 def close_left_open(outlet: Outlet) -> list[str]:
-    """Write the ranges still open at the end of the recording; return the names of those that were pushed."""
+    """Write the ranges still open at the end of the recording; return the names of the ranges opened by push_range()."""
     left = [outlet.open_ranges.pop(number) for number in sorted(outlet.open_ranges, reverse=True)]
     for entry in left:
         entry.leave_open()

@@ -31,8 +31,6 @@ class Wait(NamedTuple):
 
 
 class _Replica:
-    """One stage replica in one process, and the destination of its rows."""
-
     __slots__ = ("log", "name", "number", "outlet", "replica", "thread")
 
     def __init__(self, outlet: Outlet, name: str, replica: int) -> None:
@@ -107,7 +105,8 @@ class Stage:
             self._outer._go_on()
 
     def wait_input(self) -> AbstractContextManager[None]:
-        """Mark a block that waits for the stage's input; queues watched by `collector.queue` do so by themselves."""
+        """Mark a block that waits for the stage's input. Waits on queues watched by `collector.queue` are marked
+        already."""
         return self._wait(INPUT_WAIT)
 
     def wait_output(self) -> AbstractContextManager[None]:

@@ -47,8 +47,8 @@ class Beside:
         self._process = start_sidecar(self._rank_folder, self._events_log.share())
 
     def look_after(self) -> str:
-        """Check once a second whether the process has ended, and start it again if it has. Return a warning then, else
-        ""."""
+        """Check once a second whether the process has ended, and start it again if it has. Return a warning if it had
+        ended, "" otherwise."""
         now = time.monotonic()
         if self._process is None or now - self._looked < _LOOK_S:
             return ""

@@ -36,7 +36,7 @@ from collector.sidecar.process import has_ended, is_locked, is_running
 from collector.version import __version__
 
 JOIN_S = 600.0
-"""All ranks of one launch begin within this time of the first."""
+"""Seconds after the start of a launch's first rank within which all other ranks of the launch begin."""
 MOST_EARLIER = 3
 """The number of earlier jobs whose runs are kept in `earlier/`."""
 _RUN = Marked(re.compile(layout.PROFILER_FOLDER), (layout.RUN_FILE,))

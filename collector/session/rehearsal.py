@@ -25,7 +25,8 @@ FIRST_STEP = 12
 """First step after which a hook is timed; earlier steps are slower, and so are their hooks."""
 EARLY_CALLS = 60
 EARLY_NS, LATER_NS = 5_000_000, 100_000_000
-"""The least time between two calls, for the first calls and for later ones: the training must not feel them."""
+"""The least ns between two timed calls, for the first calls and for all later calls, so that the training is not
+slowed."""
 LATER_STEPS = 16
 LEAST_CALLS = 2
 """Least calls of every hook before any figure is given."""
@@ -37,7 +38,7 @@ class CostSampler:
     """A sampler of hook costs. Call `sample` on the training thread when a step has ended."""
 
     def __init__(self, kinds: tuple[Any, ...], context: SignalContext) -> None:
-        """Build the rehearsal of each signal. OSError when there is no room for a log."""
+        """Prepare the hooks of each signal for timing. Raise OSError if there is no room for a log."""
         scratch = context.events / "rehearsal.ring"
         try:
             self._log = WordLog(scratch, _SCRATCH_WORDS, shared=True)

@@ -97,7 +97,7 @@ class Seen:
         self.called_batches += is_called
 
     def list_warnings(self, is_over: bool) -> tuple[Warn, ...]:
-        """Return warnings about unseen steps and input. The warning about a run without steps needs `is_over`."""
+        """Return warnings about unseen steps and input. A run without steps gets a warning only if `is_over`."""
         if is_over and not self.steps and not self.batches:
             return (Warn(STEPS_UNSEEN, NO_STEP_FOUND),)
         if not self.steps and self.called_batches > 1:

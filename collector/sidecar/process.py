@@ -1,6 +1,8 @@
-"""The sidecar process: `python -m collector.sidecar RANK_FOLDER`. The training process starts it, and it ends later.
+"""The sidecar process: `python -m collector.sidecar RANK_FOLDER`. The training process starts the sidecar, which ends
+after the training.
 
-One recorder runs at a time: it holds a lock on `rank_<r>/events/recorder.lock`, which the kernel frees when it dies.
+One recorder runs at a time: it holds a lock on `rank_<r>/events/recorder.lock`, which the kernel frees when the
+recorder dies.
 """
 
 from __future__ import annotations
@@ -182,7 +184,7 @@ def main(arguments: list[str]) -> int:
 
 
 def find_log(descriptor: int) -> Path:
-    """Return the path of an event log in shared memory, in the process that has the descriptor."""
+    """Return the path of an event log in shared memory. The path is valid only in the process that has the descriptor."""
     return Path(f"/proc/self/fd/{descriptor}")
 
 

@@ -56,7 +56,6 @@ def build_manifest(
 
 
 def read_signals(described: dict[str, Any]) -> list[Signal]:
-    """Return the signals that the assemblers describe."""
     return _read_all(Signal, described.get("signals", ()))
 
 
@@ -76,7 +75,7 @@ _MOST_ROWS = 5_000_000
 def measure_overhead(
     timed: dict[str, Any], described: dict[str, Any], windows: tuple[Window, ...], sidecar_cpu_frac: float | None
 ) -> Overhead:
-    """Return the cost of recording: of the hooks per step, the stall of the windows, and the sidecar's share of a
+    """Return the cost of recording: the hooks per step, the stall of the windows, and the sidecar's share of a
     processor. Without hook timings or steps, only the last two.
 
     `described` has the calls of all training steps in `cost`, and the mean step shown to readers in `mean_step_ns`.

@@ -149,7 +149,7 @@ class Recorder:
         self._flush_s = min(max(FLUSH_S, _FLUSHES_APART * (self._flushed - begun)), MOST_FLUSH_S)
 
     def _anchor(self) -> None:
-        """Sync run.json and the folders to the disk. The training process made them, and waits for no disk."""
+        """Sync run.json and the folders to the disk. The training process made these without waiting for the disk."""
         if self._is_anchored:
             return
         self._is_anchored = True
@@ -165,7 +165,8 @@ class Recorder:
             sync_file(events_path(self.rank_folder) / WORDS_FILE)
 
     def _save_notes(self) -> bool:
-        """Save a copy of the notes. The training process changes its own file at any time, and waits for no disk."""
+        """Save a copy of the notes to the disk; return False if that fails. The training process never waits for the
+        disk when it writes its own file."""
         notes = self.read_notes()
         if notes == self._saved_notes:
             return True

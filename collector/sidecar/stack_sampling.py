@@ -235,7 +235,8 @@ class StackSampler:
         return max(random.uniform(0.5, 1.5) * max(1.0 / RATE_PER_S, crowded_s), min(owed_s, 1.0), _LEAST_WAIT_S)
 
     def _note_lateness(self, late_s: float) -> None:
-        """Note how late this thread wakes up. When processors are scarce, each sample slows the training."""
+        """Update the average lateness with which this thread wakes up. It is high when processors are scarce, and then
+        each sample slows the training."""
         self._late_s += (late_s - self._late_s) / 16
 
     def _look(self) -> None:
@@ -255,7 +256,7 @@ class StackSampler:
                 reader.forget()
 
     def _sample_all(self) -> None:
-        """Sample the training thread, and one of the workers by turns."""
+        """Sample the training thread and one worker, another worker each time."""
         if self._trainer is not None and not self._sample(*self._trainer):
             self._trainer = None
         while self._workers:

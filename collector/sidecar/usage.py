@@ -55,7 +55,8 @@ class Rates:
 
 
 class Processes:
-    """The training process and its workers. A worker is a process that writes a stage log, else a child process."""
+    """The training process and its workers. A worker is a child process with a stage log, or a Python child process
+    older than 2 s."""
 
     def __init__(self, rank_folder: Path, trainer: int) -> None:
         self._events = events_path(rank_folder)
@@ -113,7 +114,8 @@ class Processes:
 
 
 class Machine:
-    """The whole machine: cores in use, in all and of those allowed to the training; memory; bytes read from disks."""
+    """The whole machine: busy cores (of all cores, and of the cores that the training may use), memory, and bytes read
+    from disks."""
 
     def __init__(self, trainer: int) -> None:
         self._trainer = trainer
@@ -178,10 +180,8 @@ def _read_disk_bytes(process: psutil.Process) -> float | None:
 
 
 def _read_schedule(pid: int) -> dict[str, float]:
-    """Return seconds running, seconds ready without a processor, and the number of times scheduled, of the main thread.
-
-    Empty outside of Linux.
-    """
+    """Return three counters of a process's main thread: seconds running, seconds ready without a processor, and times
+    scheduled. Empty outside of Linux."""
     try:
         ran_ns, waited_ns, times = Path(f"/proc/{pid}/schedstat").read_text(encoding="ascii").split()
         return {
@@ -288,7 +288,7 @@ class Pressure:
 def find_groups(pid: int, root: Path, proc: Path) -> list[Path]:
     """Return the cgroup folders that may limit a process's processors, the nearest first.
 
-    In a container the path in /proc may be the host's, and the cgroup's own folder is the root of the mount.
+    In a container the path in /proc may be the host's, so the root of the mount is included.
     """
     try:
         lines = (proc / str(pid) / "cgroup").read_text(encoding="utf-8", errors="surrogateescape").splitlines()

@@ -22,7 +22,8 @@ from collector.edge import hide_frame
 from collector.ring.codes import BACKWARD_END, BACKWARD_START, COLLECTIVE_END, COLLECTIVE_START
 
 LEAST_WAIT_NS = 20_000
-"""Shortest end of a backward that counts as a wait; a shorter end is work of the engine."""
+"""Shortest time between the last gradient and the end of a backward that counts as a wait for other ranks. A shorter
+time is work of the engine."""
 
 
 class BackwardSignal(Signal):
@@ -110,8 +111,8 @@ class _EndWatch:
 
 
 def _make_end_watch() -> Callable[[tuple[Any, ...]], _EndWatch | None]:
-    """Return a function that begins to watch a backward, given its arguments, in about 3 µs. It returns None for a
-    compiled backward and for roots without a graph."""
+    """Return a function that takes the arguments of a backward and begins to watch it, in about 3 µs. The function
+    returns None for a compiled backward and for roots without a graph."""
     queue = torch.autograd.Variable._execution_engine.queue_callback
 
     def watch_end(args: tuple[Any, ...]) -> _EndWatch | None:

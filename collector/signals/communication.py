@@ -229,7 +229,7 @@ class _Reductions:
 
 
 class ReadingPace:
-    """The interval between readings, computed from the cheapest reading, because a busy machine may slow down others."""
+    """The interval between readings, computed from the cheapest reading: a busy machine may slow down single readings."""
 
     def __init__(self) -> None:
         self._readings = 0

@@ -22,7 +22,7 @@ NODES = Path("/sys/devices/system/node")
 READ_AFTER = (1, 20, 200)
 """Numbers of steps after which the settings are read again."""
 CHUNK = 1 << 14
-"""Numbers in a chunk, few enough for PyTorch to compute on the calling thread alone."""
+"""Size of a chunk in numbers: few enough for PyTorch to compute on the calling thread alone."""
 MOST_CHUNKS = 20
 """Most chunks that are copied of parameters, of gradients and of optimizer states: a million numbers in all."""
 _REPEATS = 3

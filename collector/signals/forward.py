@@ -22,7 +22,7 @@ from collector.ring.codes import FORWARD_END, FORWARD_START, NO_GRAD
 
 STEPS_OF_DISCOVERY = 3
 CALLS_OF_DISCOVERY = 512
-"""Outermost calls after which discovery ends even without training, as in inference."""
+"""Number of calls of outermost modules after which discovery ends even without training, as in inference."""
 CALLS_OF_REDISCOVERY = 16
 
 _log = logging.getLogger("stepscope")

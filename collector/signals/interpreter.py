@@ -61,7 +61,8 @@ class ThreadsSignal(Signal):
 
 
 class StacksSignal(Signal):
-    """The signal of Python stacks. It only writes where the training thread's stacks lie; the sidecar reads them."""
+    """The signal of Python stacks. It only writes the memory address of the training thread's state; the sidecar reads
+    the stacks."""
 
     name = "stacks"
     option = "stacks"
@@ -83,8 +84,8 @@ class StacksSignal(Signal):
         self._context.stack_reader = 0
 
     def _look_again(self, step: int) -> None:
-        """Post the calling thread again if another thread trains now, or another process reads stacks; at most once a
-        second."""
+        """Offer the stacks of the calling thread again if another thread trains now, or another process reads stacks;
+        at most once a second."""
         now = time.perf_counter_ns()
         if now >= self._next_ns:
             self._next_ns = now + _LOOK_NS

@@ -29,7 +29,7 @@ POLL_S = 0.002
 STEPS_BETWEEN, ROUNDS_BETWEEN = 20, 3
 """Least steps between two rounds: an absolute number, and a multiple of the steps of the round."""
 MOST_SETTLING = 100
-"""Most fetches after a round that are marked as finding a fuller queue."""
+"""Most fetches after a round that are marked, because the queue is fuller than usual."""
 
 NO_LOADER = (
     "No step from step {first} on was fed by one DataLoader with workers. Without workers the next batches cannot be made "
@@ -118,7 +118,7 @@ class Prober:
         """Why nothing was measured."""
 
     def before_fetch(self, iterator: Any) -> None:
-        """Begin, continue or end a round as due. Exceptions raised while the training is held back reach the training."""
+        """Begin, continue or end a round, as due. Exceptions raised while the training is held back reach the training."""
         found: list[Supply] = []
         with Edge(self._give_up):
             at_boundary = self._pass_boundary()

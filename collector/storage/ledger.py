@@ -1,4 +1,5 @@
-"""The record of a rank's uploaded files: a small hidden file beside its tables, read by the process that continues."""
+"""The record of a rank's uploaded files: a small hidden file beside its tables, read by the process that continues the
+upload."""
 
 from __future__ import annotations
 

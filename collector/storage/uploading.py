@@ -104,9 +104,10 @@ class RankUpload:
         return {str(path)[len(start) :] for path in found}
 
     def finish(self) -> None:
-        """Remove table files from the URL that were merged locally since, once all other files are uploaded.
+        """Upload the missing files, then remove table files from the URL that are gone locally, because they were
+        merged.
 
-        The list of files comes from the bucket, which may have been emptied since. Errors of the file system pass
+        The files at the URL are listed again, because the bucket may have been emptied. Errors of the file system pass
         through.
         """
         remote = self.join()

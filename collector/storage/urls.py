@@ -33,7 +33,6 @@ _LONGEST_REASON = 200
 
 
 def is_url(place: object) -> bool:
-    """Return whether the text or path is a URL."""
     return isinstance(place, str) and _URL.match(place) is not None
 
 

@@ -75,7 +75,6 @@ class FetchProbe:
         self._cpu_ns = thread_time_ns() - self._cpu_start_ns
 
     def write(self, place: Place) -> None:
-        """Write the record of the batch that has ended."""
         cpu_ns, done_ns = self._cpu_ns, self._done_ns
         work_end_ns = self._collate_start_ns or done_ns
         work_ns = work_end_ns - place.picked_ns

@@ -45,8 +45,6 @@ class Benchmark:
 
 @dataclass(frozen=True)
 class Worker:
-    """A started process of the benchmark."""
-
     folder: Path
     process: subprocess.Popen[bytes]
     barrier: Barrier
@@ -136,7 +134,8 @@ def _start(benchmark: Benchmark, place: Place, barrier: Barrier) -> Worker:
 
 
 def _wait_for(workers: list[Worker]) -> None:
-    """Wait until all processes have ended; release the others from the barrier if one ended before it was ready."""
+    """Wait until all processes have ended. A process that ends before it was ready releases the others from the
+    barrier."""
     running = list(workers)
     while running:
         for worker in [worker for worker in running if worker.process.poll() is not None]:

@@ -56,7 +56,7 @@ class Failed(Exception):
 
 @dataclass(frozen=True)
 class Measured:
-    """The number of steps of a run, and their median in ns."""
+    """The number of steps of a run, the median step in ns, and the word for a step, such as "batch"."""
 
     steps: int
     median_ns: float
@@ -79,8 +79,6 @@ class Pairs:
 
 @dataclass(frozen=True)
 class Side:
-    """One of the two versions, and its command."""
-
     name: str
     words: tuple[str, ...]
     environment: dict[str, str]

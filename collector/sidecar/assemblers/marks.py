@@ -28,8 +28,6 @@ Rows = dict[str, list[Row]]
 
 
 class MarkAssembler(Assembler):
-    """The assembler that reads every mark log of the rank."""
-
     revises = ("ranges",)
 
     def __init__(self, rank_folder: Path, clock: Clock) -> None:

@@ -50,8 +50,6 @@ class Row(NamedTuple):
 
 
 class StageAssembler(Assembler):
-    """The assembler that reads every stage log of the rank."""
-
     def __init__(self, rank_folder: Path, clock: Clock) -> None:
         super().__init__(rank_folder, clock)
         events = events_path(rank_folder)

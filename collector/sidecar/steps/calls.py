@@ -49,7 +49,7 @@ class CallLog:
             self._awaited = 0
 
     def feed(self, code: int, value: int) -> Call | None:
-        """Take in a word about a call; return the call that it adds, None if it adds no call."""
+        """Process a word about a call. Return the new call if the word adds a call, else None."""
         if code == codes.CALLED:
             return self.add(value)
         if code == codes.CALLED_BYTES:

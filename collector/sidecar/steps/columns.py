@@ -1,4 +1,4 @@
-"""Tables built from columns: similar steps, and items of which a step has several."""
+"""Tables built from columns: rows of `steps` for similar steps, and rows of `fetches` and `queues`."""
 
 from __future__ import annotations
 
@@ -51,9 +51,10 @@ def list_fetches(columns: Mapping[str, Ints], clock: Clock) -> pa.Table:
 def list_queues(
     columns: Mapping[str, Ints], words: Ints, capacities: Mapping[int, int], with_pin_queue: Set[int], clock: Clock
 ) -> pa.Table:
-    """Return rows of `queues` from samples: one for the worker queue, and one for the pin queue if there is one.
+    """Return rows of `queues`: for each sample a row of the worker queue, and a row of the pin queue if the loader has
+    a pin queue.
 
-    A batch below 0 is a batch that the request has not brought yet.
+    A batch below 0 means that the request has not brought a batch yet.
     """
     queues = unpack_queues(words)
     batches, loaders = columns["batch"], columns["loader"]

@@ -138,7 +138,8 @@ class StepMachine(RowKeeper):
         self.position = fetch.following
 
     def count_steady_samples(self, loaders: Ints, epochs: Ints, samples: Ints) -> Ints:
-        """Return the samples used by each of several steps with one fetch each, which are processed elsewhere."""
+        """Return the samples that each of several steps used. Each step has one fetch, and its words are processed
+        elsewhere."""
         self._usual_fetches |= dict.fromkeys(loaders.tolist(), 1)
         if not self.state.ahead:
             return samples

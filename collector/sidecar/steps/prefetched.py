@@ -53,11 +53,11 @@ def drop_unused(ahead: Ahead, loader: int) -> Ahead:
 
 
 def use_batches(ahead: Ahead, row: Row, trains: bool, usual: dict[int, int]) -> tuple[Ahead, int]:
-    """Return the batches still unused after a step or an evaluation batch, and the samples that it used.
+    """Return the batches still unused after a step or an evaluation batch, and the number of samples used by this row.
 
     A row uses as many batches as it fetches. The first row of a group uses as many as it has backwards per update. A
-    row without a fetch, or in which the epoch ends, uses as many as the row before. `usual` holds that number by
-    loader, and is updated.
+    row without a fetch, or a row at the end of an epoch, uses as many as the row before. `usual` is the last such
+    number by loader, and is updated.
     """
     fetched: dict[int, list[Batch]] = {}
     for fetch in row.fetches:

@@ -46,14 +46,15 @@ def decode_state(raw: dict[str, Any]) -> State:
 MOST_CUTS = 128
 """Most cuts that an open row remembers, in case it has to be split."""
 SURE_FORWARDS = 8
-"""Number of forwards without gradients, before any training, from which each is a batch of inference."""
+"""Number of forwards without gradients, before any training, from which each forward counts as a batch of inference."""
 MOST_FORWARDS = 256
 """Number of model calls before any training, with or without gradients, from which the row is split into batches. A
 loss over more calls is split wrongly."""
 
 
 class Done(NamedTuple):
-    """A complete row. `step` is its number; if `kind` is not train, the number of the last step before it."""
+    """A complete row. `step` is the number of the row's training step; for another row, the number of the last step
+    before it."""
 
     row: Row
     kind: str
@@ -160,7 +161,8 @@ class RowKeeper:
             self._close("train", self._at, step)
 
     def _split_at_last(self, last: int, name: str) -> None:
-        """Split the row at its last cuts of one kind. Each cut ends one step; `last` is the last step's number."""
+        """Split the row at its last cuts in the list `name`. Each cut ends one step; `last` is the number of the last
+        step."""
         while self.state.step < last and (cuts := getattr(self.row, name)):
             self._close_head(cuts[max(len(cuts) - (last - self.state.step), 0)], "train", self.state.step + 1)
 
@@ -172,7 +174,7 @@ class RowKeeper:
             self._close_head(updates[at], "train", self.state.step + 1)
 
     def _note_head(self, time: int) -> bool:
-        """Note the call of a model; return whether a batch may end before it."""
+        """Note the call of a model. Return whether the call may begin another batch."""
         counters, state = self.row.counters, self.state
         fed = counters.fetches + counters.stops + counters.loader_start
         if state.step or state.explicit or self._is_marked or fed or counters.backwards or counters.updates:
@@ -186,7 +188,7 @@ class RowKeeper:
         return len(self.row.heads) > 1
 
     def _tell_head(self, root: int) -> None:
-        """Note that the last call is a forward without gradients, of the module class number `root`."""
+        """Note that the last model call is a forward without gradients, of the module class with the number `root`."""
         row = self.row
         if not row.heads:
             return
@@ -207,7 +209,8 @@ class RowKeeper:
             self._close_head(cut, "eval")
 
     def _close(self, kind: str, time: int, step: int | None = None, after: bool = False) -> None:
-        """Close the row. The next row begins with the current word and its values, or `after` the word."""
+        """Close the row at `time`. The next row begins with the values of the current word, or after the word if
+        `after`."""
         row = self.row
         position = self.position + 1 if after else self._values_from or self.position
         if time == row.start and step is None:
@@ -234,7 +237,7 @@ class RowKeeper:
         self.state = self.state.moved(following.position, following.start)
 
     def _count_samples(self, row: Row, kind: str) -> None:
-        """Count the samples that the row used, taking batches fetched ahead first."""
+        """Set the number of samples that the row used, and update the batches that were fetched ahead."""
         state = self.state
         if kind in ("train", "eval"):
             state.ahead, row.counters.samples = use_batches(state.ahead, row, kind == "train", self._usual_fetches)

@@ -42,7 +42,8 @@ class Fetch(NamedTuple):
 
 
 class FetchStart(NamedTuple):
-    """The start of a row after step `step`, at a fetch: its time, its first word, and the word after the start."""
+    """The start of a row at a fetch, after step `step`. `position` is the log position of the row's first word,
+    `following` the position after the start of the fetch."""
 
     step: int
     without_gradients: int
@@ -124,7 +125,8 @@ class Cut(NamedTuple):
 
 
 class Head(NamedTuple):
-    """The start of a forward that may turn out to begin a batch. `root` is the called class, if known."""
+    """The start of a forward that may turn out to begin a batch. `root` is the number of the called module class, if
+    known."""
 
     cut: Cut
     root: int = UNKNOWN

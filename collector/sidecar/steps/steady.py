@@ -192,7 +192,8 @@ class SteadyFeed:
         self._machine.feed(words[done:].tolist())
 
     def _skip(self, log: _Words, pattern: Pattern, run: tuple[int, int], at: tuple[int, int]) -> int:
-        """Feed the words before the series of similar steps and take the series; return the number of words processed."""
+        """Feed the words before a series of similar steps to the machine, and give the series to `take`. Return the
+        number of words processed."""
         (first, last), (origin, done) = run, at
         machine, fetch = self._machine, pattern.place(codes.FETCH_START)
         begin, end = (int(log.kept[log.begins[step] + fetch]) + 1 for step in run)
@@ -229,7 +230,8 @@ class SteadyFeed:
 
 
 def learn_pattern(kind: Sequence[int]) -> Pattern | None:
-    """Let a state machine interpret the codes of a step; return None if the codes alone do not suffice."""
+    """Return the pattern of a step's codes, as a state machine interprets them; None if the codes alone do not decide
+    the phases."""
     counts = Counter(kind)
     timed = [place for place, code in enumerate(kind) if code in _TIMED]
     if (
