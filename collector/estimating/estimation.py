@@ -268,7 +268,7 @@ def _list_jobs(inputs: Inputs, measured: Measured | None, is_given: bool) -> tup
 
 
 def _choose_workers(model: LoopModel, most: int) -> int:
-    """Return the fewest workers near the best; 0 if a loader without workers is at most 3 % slower than with these."""
+    """Return the fewest workers near the best; 0 if a loader without workers is at most 3 % slower."""
     workers = find_workers(model, most)
     return 0 if _simulate_loader(model, 0) <= NEAR * _simulate_loader(model, workers) else workers
 

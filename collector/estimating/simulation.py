@@ -61,7 +61,7 @@ def _simulate(model: LoopModel, count: int | None) -> Simulated:
 
 
 class _Stretches:
-    """The stretches of batches' and steps' processor time, by number of busy workers, with and without a step."""
+    """The factors by which threads that share cores lengthen the processor time of batches and steps."""
 
     def __init__(self, model: LoopModel) -> None:
         self._processors = Processors(max(model.cores, 0.01), model.sharing.slowdown)
@@ -72,7 +72,7 @@ class _Stretches:
         self._found: dict[tuple[int, bool], tuple[float, float]] = {}
 
     def find(self, workers: int, stepping: bool) -> tuple[float, float]:
-        """Return the stretches of a batch's and of the step's processor time."""
+        """Return the factors for a batch and for the step, while `workers` are busy and, with `stepping`, a step runs."""
         key = (workers, stepping)
         if key not in self._found:
             beside = self._mix(max(workers - 1, 0))
@@ -117,7 +117,7 @@ def _extend(job: Job, stretch: float) -> float:
 
 
 def _simulate_uncontended(model: LoopModel, count: int) -> Simulated:
-    """Simulate without contention, in order: every time follows from earlier ones, so no events are needed."""
+    """Simulate batches in order and without contention: every time follows from earlier ones, so no events are needed."""
     window = model.workers * model.prefetch
     batches, steps = [job.wall_ns for job in model.batches], [job.wall_ns for job in model.steps]
     receive = model.receive
@@ -140,7 +140,8 @@ def _simulate_uncontended(model: LoopModel, count: int) -> Simulated:
 
 
 def _find_left(model: LoopModel, number: int, now: float, free: float, received: list[float]) -> float:
-    """Return the time in ns that a batch's worker still needs at `now` for the later batch that it is making."""
+    """Return the time in ns that the worker of batch `number` still needs, at `now`, for its next batch; 0 if it is
+    idle."""
     window = model.workers * model.prefetch
     for later in range(number + model.workers, number + window, model.workers):
         start = max(free, received[later - window] if later >= window else 0.0)
@@ -163,8 +164,6 @@ def _average(asked: list[float], received: list[float], ends: list[float]) -> Si
 
 
 class _Running:
-    """A job in progress: its remaining time, and the share that needs a processor."""
-
     __slots__ = ("batch", "left_ns", "share")
 
     def __init__(self, job: Job, batch: int) -> None:
@@ -234,7 +233,6 @@ class _Contended:
             self._go_on()
 
     def _advance(self) -> None:
-        """Advance to the next end of a job."""
         workers = [job for job in self.busy if job is not None]
         batch, step = self.stretches.find(len(workers), self.step is not None)
         running = workers if self.step is None else [*workers, self.step]

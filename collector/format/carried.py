@@ -164,7 +164,7 @@ def decode(text: bytes) -> Carried:
 
 
 def _decode_manifest(text: str) -> RankManifest:
-    """Read a stranger's manifest with strict checks. Raises ValueError, TypeError or RecursionError, or as
+    """Read a stranger's manifest with strict checks. Raises ValueError, TypeError or RecursionError; else as
     `decode_manifest`."""
     if len(text) > MOST_MANIFEST_BYTES:
         raise ValueError(f"a manifest of {len(text)} characters")

@@ -21,7 +21,7 @@ FOLDER_LIMIT = 50_000
 RUN_LIMIT = 10_000
 JSON_LIMIT = 1_000
 _JSON_SUFFIXES = (".json", ".json.gz")
-"""Of all trace formats only those with steps make a run worth offering; dumps of hangs are imported by their path."""
+"""The suffixes of traces with steps. Dumps of hangs are not searched for: they are imported by their path."""
 _LIKELY_SUFFIXES = (".trace.json", ".trace.json.gz")
 _OWN_NAMES = frozenset(
     {"benchmark.json", "benchmark_mean.json", layout.CONTROL_FILE, layout.RUN_FILE, layout.RANK_FILE}

@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 class Keeper(Protocol):
-    """A store of results: `keep` returns the result for a key and stamp, or computes it; `part` makes an object once."""
+    """A store of results: `keep` returns the result for a key and stamp, or computes it; `part` calls `make` only once."""
 
     def keep(self, key: Hashable, stamp: Hashable, compute: Callable[[], T]) -> T: ...
 

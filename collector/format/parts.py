@@ -86,7 +86,7 @@ def _replacing(path: Path, durable: bool = False) -> Iterator[BinaryIO]:
 
 
 def _choose_encodings(schema: pa.Schema) -> dict[str, Any]:
-    """Return Parquet options that store numbers as differences: times then take a third of a dictionary's size."""
+    """Return Parquet options that store numbers as differences: times then take a third of the space of a dictionary."""
     numbers = [field.name for field in schema if pa.types.is_signed_integer(field.type)]
     return {
         "compression": "zstd",
@@ -200,7 +200,8 @@ def merge_parts(rank_folder: Path, table: str) -> None:
 
 
 def join_parts(rank_folder: Path, table: str, revise: Callable[[pa.Table], pa.Table] | None = None) -> None:
-    """Write the parts of a table to one file, after `revise`. Readers see either the parts or the file; the parts stay."""
+    """Write the parts of a table to one file, changed by `revise`. Readers see either the parts or the file; the parts
+    stay."""
     folder = table_parts_folder(rank_folder, table)
     parts = find_files(rank_folder, table)
     if not parts or parts[0].parent != folder:

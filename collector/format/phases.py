@@ -128,7 +128,7 @@ PHASE_PLACES: dict[str, int] = {name: place for place, name in enumerate(PHASE_N
 
 
 def read_phase(value: object) -> str:
-    """Return a phase name from a file's value, "" for anything else."""
+    """Return a value from a file if it is the name of a phase, else ""."""
     return value if isinstance(value, str) and value in PHASE_LABELS else ""
 
 

@@ -336,7 +336,7 @@ class StepRows:
 
     @property
     def noun(self) -> Literal["step", "batch"]:
-        """The noun for one such row on pages."""
+        """The noun for a row of `steps` on pages."""
         return "batch" if self.infers else "step"
 
 
@@ -382,7 +382,7 @@ def mark_first_batch(steps: pa.Table, number: int) -> pa.Table:
 
 
 def count_as_steps(every: pa.Table) -> StepRows:
-    """Return a `steps` table with the table to analyse as training steps."""
+    """Return the rows of a `steps` table, and the table to analyse as training steps."""
     if has_training(every):
         return StepRows(every, every, infers=False)
     batches = number_batches(every)

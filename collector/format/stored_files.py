@@ -37,7 +37,6 @@ def make_schema(table: str) -> pa.Schema:
 
 
 SCHEMAS = {table: make_schema(table) for table in TABLES}
-"""The schemas of all tables, by name."""
 
 
 FARTHEST_NS = 1 << 61
@@ -68,7 +67,7 @@ def open_file(path: Path, table: str, columns: Iterable[str] = ()) -> pq.Parquet
 
 
 def open_native(path: Path) -> pa.NativeFile:
-    """Open a file for Arrow alone: its threads, which may end late, then hold no Python objects."""
+    """Open a file for Arrow without Python objects, which Arrow's threads might still hold when Python ends."""
     borrow(path)
     with open(path, "rb", opener=open_inside) as file:
         try:

@@ -83,7 +83,7 @@ def explain_positions(positions: Sequence[RankPosition]) -> Stop | None:
 
 
 def explain_counts(positions: Sequence[RankPosition]) -> Stop | None:
-    """Return the ranks that called the fewest collectives of a group as `missing`.
+    """Return a stop whose `missing` ranks called the fewest collectives of a group.
 
     None if more than half of each group is behind, or if each rank behind is ahead in another group. NCCL's calls
     return at once, so a rank that waits for a collective is in another call, such as a copy to the host.

@@ -66,7 +66,6 @@ def _draw_steps(figure: Any, rank: RankRun) -> None:
 
 
 def _draw_phases(figure: Any, rank: RankRun) -> None:
-    """Draw the phases of the mean step, over the averaged steps."""
     rows = read_step_rows(rank, (*SELECTED_COLUMNS, *(phase.column for phase in PHASES)))
     steps, noun = rows.steps, rows.noun
     means = [phase.mean_ns / 1e6 for phase in summarize_phases(steps)]

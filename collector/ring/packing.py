@@ -62,12 +62,13 @@ def unpack_fetch(payload: Payloads) -> tuple[Payloads, Payloads]:
 
 
 def pack_call(serial: int, waits: bool, what: int) -> int:
-    """Return the payload of CALLED. `what` is an index into the notes' collectives; `waits`: a wait will follow."""
+    """Return the payload of CALLED. `what` is the index of the collective in the notes; with `waits`, a wait will
+    follow."""
     return serial << _SERIAL_SHIFT | waits << _WAIT_BIT | what
 
 
 def unpack_call(payload: int) -> tuple[int, bool, int]:
-    """Return the serial, whether a wait will follow, and the index into the notes' collectives."""
+    """Return the serial, whether a wait will follow, and the index of the collective in the notes."""
     return payload >> _SERIAL_SHIFT, bool(payload >> _WAIT_BIT & 1), payload & (1 << _WAIT_BIT) - 1
 
 

@@ -73,7 +73,6 @@ def _open_header(log: Path) -> Iterator[memoryview]:
 
 
 def decode_order(word: int) -> Order:
-    """Return the order in a word."""
     return Order(word >> 16 & MOST_FIRST, word & 0xFFFF, TRIGGERS[word >> 52 & 0xF], word >> 56)
 
 

@@ -271,7 +271,7 @@ def _write_run(listed: _Files, scratch: Path, name: str, options: ReadOptions, w
 
 
 def _warn_of_skipped(run_path: Path, rank: int, count: int) -> None:
-    """Add a warning to a rank that `count` files of the folder were skipped; none for 0."""
+    """If files of the folder were skipped, add a warning with their number to a rank."""
     if count:
         text = (
             f"{count:,} {'file' if count == 1 else 'files'} of the folder {'is' if count == 1 else 'are'} no trace that "

@@ -31,7 +31,7 @@ _IN_TABLES = ("steps", "phases", "window", "memory")
 
 @dataclass(frozen=True)
 class StagingTask:
-    """A trace to read. `folder` is the prefix of the folder for its tables, which differs at each attempt."""
+    """A trace to read. The folder for its tables is `folder` with a suffix that differs at each attempt."""
 
     path: Path
     folder: Path
@@ -53,8 +53,6 @@ class StagedRank:
 
 @dataclass(frozen=True)
 class ShiftTask:
-    """A rank whose times must be shifted."""
-
     folder: Path
     shift_ns: int
 
@@ -195,7 +193,7 @@ def _limit(batches: Iterator[pa.RecordBatch], path: Path, limits: ReadLimits) ->
 
 
 def _take_over(recorded: RankManifest, manifest: RankManifest) -> RankManifest:
-    """Return the manifest of the recording with the import's own fields; the recording process and its files are gone."""
+    """Return `recorded` with the fields of the import in `manifest`: the recording process and its files are gone."""
     return replace(
         recorded,
         rank=manifest.rank,

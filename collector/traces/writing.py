@@ -25,7 +25,7 @@ Piece: TypeAlias = "str | pa.Array"
 
 
 class Sink(Protocol):
-    """What events are written to."""
+    """A file or stream that takes the written events."""
 
     def write(self, data: bytes, /) -> Any: ...
 
@@ -231,7 +231,8 @@ def _colour(categories: pa.DictionaryArray) -> pa.Array:
 
 
 def inside_objects(values: pa.DictionaryArray) -> pa.Array:
-    """Return JSON objects without braces; a text that is no JSON object becomes a quoted string, null stays null."""
+    """Return JSON objects without braces. A text that is no object becomes the value of a key `args`; an empty object
+    is null."""
     inner = pa.array([_inside(value) for value in values.dictionary.to_pylist()], pa.string())
     return inner.take(values.indices)
 

@@ -33,7 +33,7 @@ class Shown:
 
 LEFT_OUT = Shown()
 NUMBERS = Shown(letters=())
-"""Numbers in JSON or with other punctuation."""
+"""Texts without letters are public: numbers, with punctuation or as JSON."""
 OPERATOR = Shown("operator", names="torch")
 GROUP = Shown("group", words=("0",))
 COLLECTIVE = Shown(

@@ -18,7 +18,7 @@ from collector.format.schema.layout import find_run_path, profiler_path
 from collector.format.schema.modes import find_limit
 
 _FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
-"""Flags that also open a folder on the way whose content may not be listed."""
+"""Flags to open a folder on the way to a file, even if the folder may not be listed."""
 _IS_LINK = (errno.ELOOP, errno.EMLINK, errno.ENOTDIR)
 """The errors of various systems when a link is not followed."""
 

@@ -81,7 +81,6 @@ def find_ranks(run_path: Path) -> tuple[int, ...]:
 
 
 def is_rank_name(name: str) -> bool:
-    """Return whether this is the name of a rank folder."""
     return _RANK_NAME.fullmatch(name) is not None
 
 

@@ -274,7 +274,8 @@ def _required_names(kind: type[M]) -> list[str]:
 
 
 def check_values(value: Any, where: str) -> None:
-    """Raise ValueError if any nested number fits no table or any nested text cannot be shown on a page."""
+    """Raise ValueError if a number in the value, at any depth, has more than 64 bits, or a text is not valid Unicode.
+    `where` names the value in messages."""
     if isinstance(value, int) and not _LEAST <= value <= _GREATEST:
         raise ValueError(f"{where}: a whole number of more than 64 bits")
     if isinstance(value, str) and not value.isascii():

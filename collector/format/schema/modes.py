@@ -27,7 +27,7 @@ def find_limit(folder: os.stat_result) -> int:
 
 
 def open_beside(path: str, flags: int) -> int:
-    """Open a file next to runs that describes them: private like a run there. An `opener` for `open`."""
+    """Open a file that describes the runs beside it, as private as a run there. An `opener` for `open`."""
     return os.open(path, flags | os.O_CLOEXEC, 0o666 if _is_shared(Path(path)) else 0o600)
 
 
@@ -58,7 +58,8 @@ def _align(path: str, mode: int) -> None:
 
 
 def spell_closed(folder: Path) -> str:
-    """Return a sentence on an unreadable folder: the owner of it or of its closed parent, and what the owner can do."""
+    """Return a sentence on a folder that cannot be read: which folder is closed, its owner, and how the owner can share
+    it."""
     closed = next((above for above in reversed(folder.parents) if not os.access(above, os.X_OK)), folder)
     try:
         found = os.stat(closed)

@@ -41,7 +41,7 @@ class Made:
     markers: ClassVar[tuple[str, ...]] = (SCRATCH_FILE,)
 
     def encode(self) -> str:
-        """Return the folder as a command-line word for another process of ours."""
+        """Return device and inode as one word, for the command line of another process."""
         return f"{self.device}:{self.number}"
 
     @classmethod

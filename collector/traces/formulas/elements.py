@@ -100,8 +100,8 @@ def _fill(call: Call) -> Work | None:
 
 
 def _per_input(operations: int, reads_all: bool = True, writes: bool = True) -> Formula:
-    """Return a formula with `operations` per element of the first tensor, which is read. With `reads_all`, all tensors
-    are read; with `writes`, a tensor of the first's size is written."""
+    """Return a formula: `operations` per element of the first tensor. The first tensor is read, or all with
+    `reads_all`; a tensor of the first's size is written if `writes`."""
 
     def estimate(call: Call) -> Work | None:
         data = call.shape(0)

@@ -177,7 +177,7 @@ def explain_empty(path: Path, damage: Damage, untimed: int) -> str:
 
 
 def list_losses(damage: Damage, log: Log) -> list[str]:
-    """Return the file's missing data, each as a clause; each has a warning of its own."""
+    """Return a clause for each loss in the file. Each loss also has a warning of its own."""
     lost = count_lost(damage, log)
     cut = [f"the file was cut off ({damage.cut_short})"] if damage.cut_short else []
     return [*cut, *([f"{format_number_of(lost, 'event')} could not be read or cannot be true"] if lost else [])]

@@ -23,7 +23,8 @@ Keys = Callable[[Ints], Sequence[npt.NDArray[Any]]]
 BLOCK_ROWS = 1 << 19
 """The number of rows processed at a time."""
 MOST_RESIDENT_BYTES = 160 << 20
-"""Pages are dropped above this size: to map them again for every block takes longer than to process it."""
+"""Pages are dropped only above this size, because mapping them again for every block takes longer than processing it.
+"""
 _SPILLED_ROWS = 1 << 18
 _SAMPLE_ROWS = 1 << 14
 
@@ -198,7 +199,7 @@ def _choose_cuts(values: Ints, rows: Ints) -> Ints:
 
 
 def _sort(values: Ints, rows: Ints, keys: Keys) -> Ints:
-    """Sort in a tenth of the time of a full sort: traces are almost sorted, and few slices start together."""
+    """Sort rows by value, and only rows with equal values by the keys: this takes a tenth of the time of a full sort."""
     mine = values[rows]
     if (mine[1:] < mine[:-1]).any():
         rows = rows[np.argsort(mine, kind="stable")]

@@ -45,7 +45,7 @@ _MULTIPLIES = re.compile(
     r"|_MI\d+x\d+x\d+|mfma|xdl|gtcx"
 )
 _WITHOUT = re.compile(r"simt|(?<!t)f32f32_f32f32_f32")
-"""Exceptions among matching names: full FP32 is computed without tensor cores on NVIDIA."""
+"""Exceptions among names that match _MULTIPLIES: NVIDIA computes full FP32 without tensor cores."""
 
 
 def is_collective_kernel(name: str) -> bool:

@@ -69,7 +69,7 @@ def split_rows(numbers: Ints, scratch: Scratch) -> list[Ints]:
 
 
 class _TrackWalk:
-    """Walks through the sorted slices of one track. `_stack` holds the rows below the last slice, and that slice."""
+    """Walks through the sorted slices of one track. `_stack` holds the last slice, below it the slices that it lies on."""
 
     def __init__(self, spans: Spans, found: Nesting) -> None:
         self._spans = spans

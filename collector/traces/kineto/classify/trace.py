@@ -119,7 +119,7 @@ def build_trace(log: Log) -> Trace:
     columns = log.columns()
     kind = classify(columns, log)
     lanes = assign_lanes(columns, kind, log)
-    end_ns, whole = _add_up(columns, log)
+    end_ns, whole = _find_ends(columns, log)
     spans = Spans(columns.start_ns, columns.duration_ns, (kind, columns.external), _ROUNDING_NS if whole else 0)
     nesting = nest(lanes.track, spans, log.scratch)
     owner = find_owners(nesting.parent, is_any(kind, *HOST_WORK), log.scratch)
@@ -128,7 +128,7 @@ def build_trace(log: Log) -> Trace:
     return Trace(log, columns, kind, lanes, nesting, owner, caller, links, end_ns)
 
 
-def _add_up(columns: Columns, log: Log) -> tuple[Ints, bool]:
+def _find_ends(columns: Columns, log: Log) -> tuple[Ints, bool]:
     """Return the ends of the slices in ns, and whether all times are whole microseconds."""
     start_ns, duration_ns = columns.start_ns, columns.duration_ns
     ends = log.scratch.compute(len(columns), lambda rows: start_ns[rows] + duration_ns[rows])

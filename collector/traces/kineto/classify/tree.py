@@ -49,7 +49,8 @@ def build_tree(trace: Trace) -> Tree:
 
 
 def _hand_to_backward(trace: Trace, module: Ints) -> None:
-    """Give operators outside every module the module of their forward, and the operators inside them the same module.
+    """Assign operators of a backward, which lie outside every module, to the module of their forward, with the
+    operators inside them.
 
     Autograd passes an operator's sequence number to its backward. Operators that make no node have the number of the
     next node, so the last operator with a number is the one that made the node.

@@ -100,7 +100,7 @@ _ENDS_NUMBER[list(b" \t\r\n,}")] = True
 class Templates:
     """`texts` are the templates in order of first occurrence; `number` is each event's template.
 
-    `values` are the removed values by key and event; `told` marks the events that have them.
+    `values` are the removed values by key and event; `told` marks the values that exist.
     """
 
     texts: list[bytes]
@@ -167,8 +167,6 @@ def find_templates(raws: Sequence[bytes], keys: Keys) -> Templates:
 
 
 class _Numbers(NamedTuple):
-    """Numbers in the text: row, start, end and value of each."""
-
     row: Ints
     start: Ints
     end: Ints
@@ -214,7 +212,7 @@ class _Search:
         return np.searchsorted(self._edges, places, side="right") - 1
 
     def _find_keys(self) -> list[tuple[int, Ints, Ints]]:
-        """Return each found key with the positions of its colons and their rows."""
+        """Return the index of each key found, with the positions of its colons and the rows of these."""
         colons = np.flatnonzero(self._text == _COLON)
         tails = np.ndarray(len(self._text) - 3, "<u4", self._text, strides=(1,))[colons - _TAIL_BYTES]
         apart = tails < _BLANK_LAST
@@ -297,7 +295,8 @@ def read_call_arguments(raws: Sequence[msgspec.Raw], linked: Mask) -> CallArgume
 
 
 def read_each(raws: Sequence[bytes]) -> tuple[list[bytes], Ints]:
-    """Return each text without its per-call values, and its three ids."""
+    """Return each text without its per-call values, and the ids: an array with rows for correlation, external and
+    sequence."""
     known = decode_each([raw or b"{}" for raw in raws], IDENTITY, IDENTITIES)
     entries = [Identity() if entry is None else entry for entry in known]
     external = [entry.external if entry.external is not None else entry.external_old for entry in entries]

@@ -197,7 +197,7 @@ class _Digesting:
         return None
 
     def _close(self, event: Event, stack: list[Event] | None) -> Event | None:
-        """Make one slice from a begin and an end event; the times are computed here, from the two events."""
+        """Return the slice from the last begun event to its end event; None if either has no time, or none has begun."""
         if not stack:
             self._counts.lost += 1
             return None
@@ -298,12 +298,12 @@ def _number_into(numbers: Numbers, values: Any) -> Ints:
     return np.array(list(map(numbers.__getitem__, values)), np.int64)
 
 
-def _convert(values: Sequence[Loose], indices: Sequence[int], found: tuple[Chunk, str], rounded: Mask) -> Ints:
-    """Convert a time of each event to ns. `found` is the chunk of the events and the name of the time's field."""
+def _convert(values: Sequence[Loose], indices: Sequence[int], origin: tuple[Chunk, str], rounded: Mask) -> Ints:
+    """Convert the times of events to ns. `origin` is their chunk, and the name of the field that holds the times."""
     try:
         return convert_numbers(values, rounded)
     except InexactTimesError:
-        chunk, field = found
+        chunk, field = origin
         pick = attrgetter(field)
         # As the file spells them; what was computed here is spelled anew.
         texts = [

@@ -62,7 +62,7 @@ def find_pattern(trace: Trace) -> Pattern | None:
 
 
 def _list_work(trace: Trace) -> Ints:
-    """Return the slices in which a pattern is searched, by time."""
+    """Return the slices in which to search for a pattern, sorted by start."""
     rows = trace.sort(trace.is_any(Kind.KERNEL, Kind.COLLECTIVE))
     if not len(rows):
         rows = trace.sort(trace.is_operator & (trace.caller < 0))
@@ -72,7 +72,8 @@ def _list_work(trace: Trace) -> Ints:
 
 
 def _compare(sequence: Ints, at: Ints) -> float:
-    """Return the fraction of stretches between anchors that hold the same names in the same order."""
+    """Return the fraction of stretches, each from one position in `at` to the next, with the same names in the same
+    order."""
     stretches = [stretch.tobytes() for stretch in np.split(sequence, at)[1:]]
     most = max(stretches.count(stretch) for stretch in set(stretches[: _LEAST_REPEATS + 1]))
     # What follows the last repeat may be more than the loop, so the last one does not count against it.
@@ -276,7 +277,7 @@ def _whole(trace: Trace) -> Steps:
 
 
 def _make(start: Ints, end: Ints, told: _Told, thread: int = -1, number: Ints | None = None) -> Steps:
-    """Make steps; only marked steps have their own numbers."""
+    """Make steps. Without `number`, they are numbered from 1 and count as steps without markers."""
     numbers = (np.arange(1, len(start) + 1) if number is None else number).astype(np.int64)
     return Steps(numbers, start, end, start, end, told.by, told.confidence_frac, number is not None, thread)
 

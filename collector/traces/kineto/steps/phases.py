@@ -24,7 +24,7 @@ from collector.traces.kineto.classify.trace import Trace
 from collector.traces.kineto.steps.model import BACKWARD, LOADER, OPTIMIZER, Phases, Steps, locate
 
 LONGEST_PAUSE_NS = 1_000_000
-"""The longest time in which a thread may prepare the parameter update without a recorded call."""
+"""If nothing recorded runs for longer than this before an update, or in an inference trace, that time is gap."""
 _PREPARATION = frozenset({"copy", "memory", "random"})
 
 Span = tuple[int, int, str]
@@ -120,7 +120,8 @@ def _times(trace: Trace, mask: Mask) -> _Times:
 
 
 def _clip_marks(marks: _Marks, start: int, end: int) -> list[Span]:
-    """Return the marked stretches of a step, without overlap: loader and optimizer first, backward fills in between."""
+    """Return the marked stretches of a step, without overlap. Loader and optimizer come first; backwards get the time
+    between them."""
     known: list[Span] = []
     for phase, times in (("data_wait", marks.loader), ("optimizer", marks.optimizer)):
         for first, last in _clip(times, start, end):
@@ -138,7 +139,7 @@ def _clip_marks(marks: _Marks, start: int, end: int) -> list[Span]:
 
 
 def _clip(times: _Times, start: int, end: int) -> list[tuple[int, int]]:
-    """Return the marks clipped to a step, including marks that began earlier. A step starts when the device has
+    """Return the marks clipped to a step, including marks that began earlier: a step starts when the device has
     finished the previous step, and the host may be ahead of that."""
     first = int(np.searchsorted(times.reached, start, side="right"))
     chosen = slice(first, int(np.searchsorted(times.starts, end)))
@@ -178,7 +179,7 @@ def _name_hole(start: int, end: int, before: str, after: str, marks: _Marks) -> 
 
 
 def _part_inference(start: int, end: int, before: str, marks: _Marks) -> Iterator[Span]:
-    """Divide the time between two batches of an inference trace into host or device work on a batch, and pauses."""
+    """Yield the phases between two batches of an inference trace: preparation, work of host or device, and pauses."""
     busy = marks.busy or marks.calls
     at = int(np.searchsorted(marks.work, start))
     begin = int(marks.work[at]) if at < len(marks.work) and marks.work[at] < end else end
@@ -276,7 +277,7 @@ _WAIT = PHASE_PLACES["data_wait"]
 
 
 def expose_communication(trace: Trace, steps: Steps, phases: Phases) -> Phases:
-    """Give the phase `communication` the time of a step in which a collective ran without other work to hide it.
+    """Assign to the phase `communication` the time in which a collective ran and no other work hid it.
 
     On a device, this is a collective without a kernel or a memset beside it. On the host, it is a collective that
     blocks the training thread, or runs while no other operator and no device work runs. The time is taken from the
@@ -299,7 +300,7 @@ def expose_communication(trace: Trace, steps: Steps, phases: Phases) -> Phases:
 
 
 def sum_communication(trace: Trace, steps: Steps) -> Ints | None:
-    """Return the time in ns of each step in which a collective ran, hidden or not; None without collectives."""
+    """Return for each step the time in ns in which a collective ran, hidden or not; None without collectives."""
     both = _unite(trace, trace.is_any(Kind.COLLECTIVE, Kind.COMMUNICATION))
     if not len(both.starts):
         return None

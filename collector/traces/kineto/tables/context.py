@@ -22,7 +22,7 @@ from collector.traces.kineto.steps.model import Phases, Steps
 
 @dataclass(frozen=True)
 class Reading:
-    """`origin_ns` is the run's epoch in the file's own time base."""
+    """A trace with its steps and phases. `origin_ns` is the run's epoch in the file's own time base."""
 
     trace: Trace
     steps: Steps
@@ -87,8 +87,8 @@ def nullable(values: Ints, absent: Mask | None = None) -> pa.Array:
 def split_batches(step_row: Ints, name: Ints, names: int, scratch: Scratch, size: int = BATCH_ROWS) -> Iterator[Ints]:
     """Yield the row indices in batches of whole steps, in order. A step that is too long is cut between two names.
 
-    So no sum extends over two batches. `names` is the number of names, `size` the approximate number of rows in a
-    batch.
+    So the rows with one step and one name are in one batch. `names` is the number of names, `size` the approximate
+    number of rows in a batch.
     """
     keys = _find_keys(step_row, name, names, scratch, size)
     order = scratch.sort(keys, scratch.numbers(len(keys)))
@@ -105,7 +105,8 @@ def split_batches(step_row: Ints, name: Ints, names: int, scratch: Scratch, size
 
 
 def _find_keys(step_row: Ints, name: Ints, names: int, scratch: Scratch, size: int) -> Ints:
-    """Return keys that separate the rows of two batches: the step, with the name if a step is too long for one batch."""
+    """Return a key for each row: its step, and its name too if a step is too long for a batch. Rows with one key stay
+    in one batch."""
     counts = np.zeros(int(step_row.max(initial=-1)) + 2, np.int64)
     for rows in scratch.blocks(len(step_row)):
         counts += np.bincount(step_row[rows] + 1, minlength=len(counts))
@@ -115,5 +116,5 @@ def _find_keys(step_row: Ints, name: Ints, names: int, scratch: Scratch, size: i
 
 
 def find_place(values: Ints, order: Ints, value: int) -> int:
-    """Return the first position in an order of rows whose value is at least `value`."""
+    """Return the first position in `order`, rows sorted by value, whose row has at least `value`."""
     return bisect_left(range(len(order)), value, key=lambda place: values[order[place]])

@@ -193,8 +193,8 @@ class _Messages:
     def sizes(self) -> Ints:
         """Return the bytes of each message, -1 if unknown.
 
-        The size of a gather is each rank's final data, the size of a scatter each rank's initial data, as bandwidths
-        are computed.
+        For a gather, this is the data that each rank has at the end; for a scatter, at the start: bandwidths are
+        computed so.
         """
         elements = np.maximum(*(self._first(values) for values in self._elements))
         found = []

@@ -154,7 +154,8 @@ class _Moments:
         return found
 
     def _find_around(self, rows: Ints, times_ns: Ints) -> Ints:
-        """Climb from the last slice that began before each moment to the first owner that has not ended by the moment."""
+        """For each moment, take the last slice that began before it, then its owners outwards until one has not ended
+        before it."""
         trace = self._trace
         if not len(rows):
             return np.full(len(times_ns), -1, np.int64)

@@ -46,7 +46,7 @@ class Calls:
         return len(self.rows)
 
     def place(self, rows: Ints) -> Ints:
-        """Return the indices in `rows` of slices that are operators."""
+        """Return the indices of some slices in `self.rows`. The slices must be operators."""
         return np.searchsorted(self.rows, rows)
 
     def find_around(self, wanted: Mask, block: slice) -> Ints:
@@ -189,7 +189,7 @@ LAUNCH_NOT_RECORDED = f"{NO_OPERATOR}: launched before the trace began)"
 
 
 _Numbered = tuple[Ints, list[str]]
-"""Numbers of texts, and the texts."""
+"""The number of each text, -1 for none, and the distinct texts."""
 
 
 def stream_operators(reading: Reading) -> Iterator[pa.RecordBatch]:
@@ -284,7 +284,7 @@ def _build_unowned(reading: Reading) -> pa.Table:
 
 
 def _number_texts(texts: list[str | None]) -> _Numbered:
-    """Number the distinct texts of arguments. Return the number for each entry, and the texts."""
+    """Return the number of each text, -1 for None, and the distinct texts."""
     numbers = Numbers()
     codes = np.array([-1 if text is None else numbers[text] for text in texts], np.int64)
     return codes, list(numbers)
