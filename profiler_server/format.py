@@ -203,6 +203,10 @@ def _significant(value: float) -> str:
     return f"{value:,.{min(digits, 2)}f}"
 
 
+def format_others(ranks: int) -> str:
+    return "the other rank" if ranks == 1 else f"{ranks:,} others"
+
+
 def _name_signal(number: int) -> str:
     try:
         return signal.Signals(number).name
@@ -220,6 +224,7 @@ _FORMATS: Mapping[str, Callable[[Any], str]] = {
     "plural": form_plural,
     "ranks": format_ranks_named,
     "Ranks": lambda ranks: format_ranks_named(ranks).capitalize(),
+    "others": format_others,
     "signal": _name_signal,
     "when": lambda steps: f"after {format_number_of(steps, 'step')}" if steps else "before the first step",
 }

@@ -15,7 +15,7 @@ from profiler_server.diagnosis.rank_sentences import name_causes
 from profiler_server.facts.job import BETWEEN, LateRank, RankVerdict, Slow
 from profiler_server.facts.ranks import Compared, JobSlowdown, RankFigures, find_noun
 from profiler_server.figures.strips import percent
-from profiler_server.format import ABSENT, format_count, format_duration, format_number_of, format_share
+from profiler_server.format import ABSENT, format_count, format_duration, format_number_of, format_others, format_share
 
 MOST_ROWS = 8
 """The most ranks and operations listed, the worst first."""
@@ -104,13 +104,13 @@ def draw_hold_up(verdict: RankVerdict) -> HoldUp | None:
     """Lay out the picture; None unless the verdict is one slow rank."""
     if not isinstance(verdict, Slow) or verdict.comparison.is_hidden:
         return None
-    found, others = verdict.comparison.latest, verdict.comparison.others
+    found = verdict.comparison.latest
     if found.own_ns <= 0:
         return None
     late_ns = found.own_ns - found.others_ns
     return HoldUp(
         rank=found.rank,
-        others="the other rank" if others == 1 else f"{others:,} others",
+        others=format_others(verdict.comparison.others),
         late=format_duration(late_ns),
         cause=name_causes(found.causes),
         work=percent(found.others_ns, found.own_ns),
