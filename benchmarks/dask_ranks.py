@@ -111,7 +111,6 @@ def read_cpu_s(process: subprocess.Popen[bytes]) -> float:
 
 
 def kill_when_half_is_done(runs: Path, ranks: int, victim: subprocess.Popen[bytes]) -> None:
-    """Kill a worker when half of the ranks have their tables."""
     end_s = time.monotonic() + 600
     while time.monotonic() < end_s and victim.poll() is None:
         if sum(1 for _ in runs.glob(".job*/**/steps.parquet")) >= ranks // 2:

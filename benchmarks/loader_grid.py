@@ -112,7 +112,6 @@ class Samples:
 
 
 def train(cell: Cell, folder: Path, times: Times) -> None:
-    """Train in this process, as a user would."""
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: cell.cores])
     import torch
 
@@ -134,7 +133,7 @@ def train(cell: Cell, folder: Path, times: Times) -> None:
 
 @contextmanager
 def disturb(cell: Cell) -> Iterator[None]:
-    """Run another program on the cell's cores that demands `others` cores."""
+    """Run another program that demands `others` cores on the cell's cores."""
     if not cell.others:
         yield
         return

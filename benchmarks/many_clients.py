@@ -43,8 +43,6 @@ MARK_MS = 1000.0
 
 @dataclass
 class Tally:
-    """The answers that all clients got."""
-
     times_ms: list[float] = field(default_factory=list)
     statuses: Counter[str] = field(default_factory=Counter)
     bytes: int = 0

@@ -31,7 +31,6 @@ def read_arguments() -> argparse.Namespace:
 
 
 def train(rank: int, arguments: argparse.Namespace, processes: int, port: int) -> None:
-    """Train as one of the processes."""
     os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(processes))
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     run(arguments)

@@ -51,7 +51,7 @@ def command(
     junit: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the gate's verdict as JUnit XML.")] = None,
     markdown: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the gate's verdict as Markdown.")] = None,
 ) -> None:
-    """Say where the mean step of B differs from that of A, or whether one list of runs is slower than another."""
+    """Say where the mean step of B differs from the mean step of A, or whether one list of runs is slower than another."""
     from profiler_server.report.gate import EXIT_CODES, describe_verdict, render_verdict
 
     base, limit = find_base_dir(base_dir, context), parse_share(max_slowdown or "0%")

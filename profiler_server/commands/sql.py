@@ -112,7 +112,7 @@ def explain(error: duckdb.Error, connection: duckdb.DuckDBPyConnection) -> str:
 def print_table(connection: duckdb.DuckDBPyConnection, query: str, limits: Limits) -> bool:
     """Print the rows as a framed table; return whether rows were left out."""
     most = limits.rows or SHOWN_ROWS
-    with _ending(connection, limits.time_s):
+    with _time_limit(connection, limits.time_s):
         found = connection.sql(query)
         # Kept in a table, for every call on a relation runs the query again.
         found.limit(most + 1).create(_PRINTED)
@@ -132,7 +132,7 @@ def print_csv(connection: duckdb.DuckDBPyConnection, query: str, limits: Limits)
     is_first = True
     while True:
         begun = time.monotonic()
-        with _ending(connection, left_s):
+        with _time_limit(connection, left_s):
             if is_first:
                 connection.execute(query)
             batch = connection.fetchmany(BATCH_ROWS)
@@ -147,8 +147,7 @@ def print_csv(connection: duckdb.DuckDBPyConnection, query: str, limits: Limits)
 
 
 @contextmanager
-def _ending(connection: duckdb.DuckDBPyConnection, after_s: float | None) -> Iterator[None]:
-    """Interrupt the connection if the block takes too long."""
+def _time_limit(connection: duckdb.DuckDBPyConnection, after_s: float | None) -> Iterator[None]:
     if after_s is None:
         yield
         return

@@ -1,4 +1,4 @@
-"""`profiler-server upload`: copy a run to a URL, or the rest of one whose upload was cut off."""
+"""`profiler-server upload`: copy a run to a URL, or the remaining files after an upload that was cut off."""
 
 from __future__ import annotations
 

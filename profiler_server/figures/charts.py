@@ -177,8 +177,8 @@ def build_stack(stack: Stack, axes: Axes | None = None) -> Figure:
             {
                 "type": "bar",
                 "name": label,
-                "x": _listed(x, digits=9),
-                "y": _listed(average_runs(values) / scale),
+                "x": _list_for_json(x, digits=9),
+                "y": _list_for_json(average_runs(values) / scale),
                 "width": width,
                 "marker": marker,
                 "hovertemplate": hover,
@@ -201,9 +201,9 @@ def build_pie(slices: Sequence[Slice], center: str = "") -> Figure:
     pattern = {"shape": [PIE_HATCHES[r % len(PIE_HATCHES)] for r in rounds], "size": 6, "solidity": 0.6}
     pie = {
         "type": "pie",
-        "labels": _tell_apart([plain_text(shorten_middle(s.label, 30)) for s in slices]),
+        "labels": _number_duplicates([plain_text(shorten_middle(s.label, 30)) for s in slices]),
         "customdata": [plain_text(s.label) for s in slices],
-        "values": _listed(np.array([s.value for s in slices], dtype=np.float64)),
+        "values": _list_for_json(np.array([s.value for s in slices], dtype=np.float64)),
         "text": [plain_text(s.text) for s in slices],
         "marker": {
             "colors": [_color(c) for c in colors],
@@ -231,8 +231,8 @@ def build_pie(slices: Sequence[Slice], center: str = "") -> Figure:
     return complete_figure([pie], layout)
 
 
-def _tell_apart(labels: Sequence[str]) -> list[str]:
-    """Number duplicate labels, because Plotly would add their slices up."""
+def _number_duplicates(labels: Sequence[str]) -> list[str]:
+    """Return the labels with numbers after repeated labels, because Plotly would add up slices with equal labels."""
     seen: dict[str, int] = {}
     told = []
     for label in labels:
@@ -248,7 +248,7 @@ def build_bars(slices: Sequence[Slice], axes: Axes | None = None) -> Figure:
     bars = {
         "type": "bar",
         "orientation": "h",
-        "x": _listed(np.array([s.value for s in slices], dtype=np.float64) / scale),
+        "x": _list_for_json(np.array([s.value for s in slices], dtype=np.float64) / scale),
         # Labels may repeat once they are shortened, so the position is a number and the label its tick.
         "y": list(range(len(slices))),
         "customdata": [plain_text(s.label) for s in slices],
@@ -293,8 +293,8 @@ def _draw_line(line: Line, x: Numbers, scale: float, unit: str, points: int = DR
         "type": "scatter",
         "mode": "markers" if line.kind in ("points", "ticks") else "lines+markers" if line.marked else "lines",
         "name": plain_text(line.name),
-        "x": _listed(drawn_x, digits=9),
-        "y": _listed(drawn / scale),
+        "x": _list_for_json(drawn_x, digits=9),
+        "y": _list_for_json(drawn / scale),
         "hovertemplate": f"%{{x:,.0f}}: %{{y:.4~g}} {unit}<extra>{plain_text(line.name)}</extra>",
     }
     if line.kind == "points":
@@ -358,7 +358,7 @@ def _ends(x: Numbers) -> Numbers:
     return x[[0, -1]] if len(x) else np.array([0, 1])
 
 
-def _listed(values: Numbers, digits: int = 5) -> list[float | int | None]:
+def _list_for_json(values: Numbers, digits: int = 5) -> list[float | int | None]:
     """Return numbers for JSON; fractions have `digits` significant digits, as many as a screen can show. NaN becomes
     null."""
     if values.dtype.kind in "iu":

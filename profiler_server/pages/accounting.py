@@ -50,7 +50,7 @@ class Compared:
 
 @dataclass(frozen=True)
 class Comparison:
-    """`tools` are the columns, ours first."""
+    """The figures of several tools. `tools` are the columns, ours first."""
 
     tools: tuple[str, ...]
     rows: tuple[Compared, ...]
@@ -145,7 +145,8 @@ def _compare(label: str, values: Sequence[int | None], reason: str) -> Compared:
 
 @dataclass(frozen=True)
 class AccountingPage:
-    """`sentence` is whether everything adds up; the comparisons are None if there is nothing to compare."""
+    """`sentence` is the conclusion on whether everything adds up. The comparisons are None if there is nothing to
+    compare."""
 
     notice: Notice | None
     sentence: str
@@ -155,7 +156,7 @@ class AccountingPage:
     steps: Comparison | None
     device: Comparison | None
     completeness: str = ""
-    """What the trace lacks, or that it is complete; empty if it was not checked."""
+    """A sentence on what the trace lacks, or that the trace is complete; empty if unchecked."""
 
 
 def build(request: PageRequest) -> AccountingPage:

@@ -246,7 +246,7 @@ def _sum_totals(timeline: Timeline) -> tuple[Stat, ...]:
 
 
 def _count_phased(rank: RankRun) -> tuple[Stat, ...]:
-    """Return the last step before steps without drawn phases, if most steps from there on have none; else nothing."""
+    """Return the figure "Phases drawn: to step N" if most steps after N have no drawn phases; else nothing."""
     if rank.status("phases").state != "there" or rank.status("steps").state != "there":
         return ()
     every = rank.table("steps", ("step", "kind"))

@@ -82,9 +82,9 @@ def report_attempts(run: Run) -> list[dict[str, Any]]:
 
 
 def report_hang(end: End | None) -> dict[str, Any] | None:
-    """Return why the job hangs, or hung when it was killed, from dumps of its collectives or from the recording.
+    """Return why the job hangs, or why it hung until it was killed; null if no hang is known.
 
-    Null if no hang is known.
+    The reason comes from dumps of the job's collectives, or from the recording.
     """
     if isinstance(end, Standing):
         return _report_standing(end)

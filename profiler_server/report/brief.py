@@ -52,7 +52,6 @@ def _judge(run: Run, rank: int) -> Diagnosis:
 
 
 def _explain(error: Exception) -> str:
-    """Return the message of a Stepscope error; for any other error, its type and message."""
     return str(error) if isinstance(error, StepscopeError) else f"{type(error).__name__}: {error}"
 
 

@@ -174,7 +174,6 @@ def _report_rank(rank: RankRun, warnings: list[str]) -> dict[str, Any]:
 
 
 def _report_stacks(rank: RankRun) -> dict[str, Any] | None:
-    """Return the functions of each phase and of each stage; null if no stacks were sampled."""
     stacks = read_stacks(rank)
     if stacks is None:
         return None
@@ -234,7 +233,6 @@ def _report_steps(steps: pa.Table | None, noun: str = "step") -> dict[str, Any]:
 
 
 def _report_slow_steps(rank: RankRun, steps: pa.Table | None) -> dict[str, list[dict[str, Any]]]:
-    """List the slow steps with their cause, and the interruptions of the training thread."""
     found = read_interruptions(rank)
     outliers = list_outliers(steps, interruptions=found).shown if steps is not None else ()
     whole_ns = sum_recorded(rank.table("steps", ("duration_ns",))) if steps is not None else 0

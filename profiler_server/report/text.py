@@ -196,7 +196,6 @@ def _render_comparison(run: Run) -> str:
 
 
 def _render_evaluation(rank: dict[str, Any], run: Run) -> list[str]:
-    """Describe what the evaluation between the training steps took; empty for a run that only infers."""
     rows = read_step_rows(run.rank(rank["rank"]))
     found = None if rows.infers else summarize_evaluation(rows.every)
     if found is None:

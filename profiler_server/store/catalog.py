@@ -36,7 +36,7 @@ CLEAR_FRAC = 0.1
 """Largest relative difference between two runs of one script on one machine that counts as noise. Short runs differ by
 more."""
 KNOWN_CHANGES = 4
-"""Earlier changes from run to run that suffice to know the usual difference between runs on this machine."""
+"""Number of earlier changes from run to run from which the usual difference on this machine is known."""
 CLEAR_RATIO = 3.0
 """Multiple of the median earlier change beyond which a change is clear: two normal standard deviations."""
 _TRAILING_NUMBER = re.compile(r"[-_. ]*[0-9]+$")

@@ -69,16 +69,16 @@ class Headline:
     step_p50_ns: float | None
     data_wait_frac: float | None
     is_recovered: bool = False
-    """The recording was cut off, and all data that it left is in the tables."""
+    """Whether the recording was cut off, and all data that it left is in the tables."""
     noun: str = "step"
     step_noise_ns: float | None = None
     step_mean_ns: float | None = None
     stands_still: str = ""
     """A sentence on how the job stands still while it records; empty while the job makes progress."""
     is_damaged: bool = False
-    """No rank's manifest is readable, so how the training ended is not known."""
+    """Whether no rank's manifest is readable, so that the end of the training is not known."""
     has_failed: bool = False
-    """An error ended a rank of the run."""
+    """Whether an error ended a rank of the run."""
 
     @property
     def shown_state(self) -> ListState:

@@ -30,7 +30,7 @@ from profiler_server.derive.store import find_store
 from profiler_server.store.mirrored_files import MirroredFiles, State
 
 LIST_S = 10.0
-"""Seconds between two listings of the URL; more where a listing takes long."""
+"""Least seconds between two listings of the URL; more if a listing takes long."""
 LISTS_APART = 5.0
 MOST_FILES = 500_000
 DEEPEST = 16

@@ -19,7 +19,7 @@ from collector.format.schema.writing import replacing
 from collector.storage.urls import Remote, explain
 
 MOST_WHOLE_BYTES = 4 << 30
-"""Bytes that whole files may take together. Above it the least recently read files become empty again."""
+"""Bytes that whole files may take together. Above this limit the least recently read files become empty again."""
 SMALL_BYTES = 1 << 20
 """Bytes below which a file is fetched whole when only its end is needed."""
 END_BYTES = 256 << 10

@@ -62,7 +62,7 @@ class Redactor:
         return self._rename(what.alias, text) if what.alias else None
 
     def _is_public(self, text: str, what: Shown) -> bool:
-        """Return whether a text is a public word, with 0 for every number, or has no other words than `what.letters`."""
+        """Return whether a text is a public word, with every number read as 0, or consists of words in `what.letters`."""
         if what not in self._public:
             words = frozenset(_NUMBER.sub("0", word) for word in what.words)
             self._public[what] = words, frozenset(what.letters or ())

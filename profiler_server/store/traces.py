@@ -1,4 +1,4 @@
-"""Trace files: how they differ from other JSON, which of them were imported already, and names for their runs."""
+"""Trace files: how they differ from other JSON, which traces were imported already, and names for their runs."""
 
 from __future__ import annotations
 

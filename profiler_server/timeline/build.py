@@ -159,8 +159,6 @@ class Index(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class _Plan:
-    """The plan of the cache after reading the tables: lanes in page order, and the span of time."""
-
     tracks: list[Track]
     lanes: list[LaneEntry]
     number: npt.NDArray[np.int32]

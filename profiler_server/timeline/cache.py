@@ -2,8 +2,8 @@
 
 The cache belongs to the run: `rank_<r>/.timeline/<stamp>/`. If that folder is not writable, the cache is in a private
 folder of the system's temporary directory. A seal holds the size and checksum of each file, so that a cut or changed
-file is never read. Arrow trusts the files that it maps: a damaged file may end the process, or show slices that never
-ran.
+file is never read. Arrow does not check the files that it reads: a damaged file may end the process, or show slices
+that never ran.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _ENDS_BYTES = 8 << 20
 
 
 class BrokenSealError(ValueError):
-    """A file of the cache differs from the file that was written."""
+    """An error for a file of the cache that differs from the file that was written."""
 
 
 def seal_folder(folder: Path) -> None:

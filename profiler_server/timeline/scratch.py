@@ -25,7 +25,7 @@ from profiler_server.timeline.sources import BATCH_ROWS, Batch
 
 
 class LaneAllocator:
-    """Assigns a lane to every slice. Batches together must have each (track, depth) in start order."""
+    """Assigns a lane to every slice. Slices of one track and depth must come in start order, over all batches."""
 
     def __init__(self) -> None:
         self._numbers: dict[tuple[int, int, int], int] = {}
@@ -164,7 +164,7 @@ def let_go(*columns: npt.NDArray[Any]) -> None:
 
 
 class Scatter:
-    """Computes for rows in any order their positions in key order. Rows with equal keys keep their order."""
+    """Computes the positions of rows in key order, batch by batch. Rows with equal keys keep their order."""
 
     def __init__(self, counts: Ints) -> None:
         self.offsets: Ints = np.concatenate(([0], np.cumsum(counts))).astype(np.int64)

@@ -22,7 +22,7 @@ JsonError = dict[str, dict[str, str | int]]
 
 @dataclass(frozen=True)
 class ErrorView:
-    """An error for a person: what happened, why, and what to do. `detail` is raw and is folded on a page."""
+    """An error for a person: what happened, why, and what to do. `detail` is raw text, folded on a page."""
 
     status: int
     kind: str
@@ -44,7 +44,7 @@ class ErrorView:
 
 
 class BadQueryError(errors.UsageError):
-    """An error for a query that the server rejects: too long, or a value of the wrong kind."""
+    """An error for a query that the server rejects, such as an unknown parameter or a value of the wrong kind."""
 
 
 class NotInRunError(errors.RunNotFoundError):

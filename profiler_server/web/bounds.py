@@ -1,6 +1,6 @@
 """Limits on concurrent work of the server. A request body is a few KiB and must arrive within seconds, before routing.
-An upload streams, must keep moving, and only a few run at a time. A request for heavy work waits a while if others do
-heavy work, then gets the answer to try again."""
+An upload streams, must keep moving, and only a few run at a time. While other heavy work runs, a request for heavy work
+waits a while, and then gets the answer to try again."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ class Crowding:
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
-        self._places = asyncio.Semaphore(AT_ONCE)
+        self._slots = asyncio.Semaphore(AT_ONCE)
         self._slow = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -139,20 +139,20 @@ class Crowding:
             await self._app(scope, receive, send)
             return
         try:
-            await asyncio.wait_for(self._places.acquire(), PATIENCE_S)
+            await asyncio.wait_for(self._slots.acquire(), PATIENCE_S)
         except (asyncio.TimeoutError, TimeoutError):
             cause = "The server is busy with other downloads; ask again in a moment."
             await refuse(scope["path"], 503, cause, {"Retry-After": str(_RETRY_AFTER_S)})(scope, receive, send)
             return
-        place = _Place(self)
+        slot = _Slot(self)
         try:
-            await self._app(scope, receive, place.watch(send))
+            await self._app(scope, receive, slot.watch(send))
         finally:
-            place.leave()
+            slot.leave()
 
 
-class _Place:
-    """A slot, given back once the answer is sent or its reader turns out to be slow."""
+class _Slot:
+    """A slot for one request, given back once the answer is sent or its reader turns out to be slow."""
 
     def __init__(self, crowding: Crowding) -> None:
         self._crowding = crowding
@@ -172,10 +172,10 @@ class _Place:
         if self._is_slow:
             self._crowding._slow -= 1
         else:
-            self._crowding._places.release()
+            self._crowding._slots.release()
 
     def _give_way(self) -> None:
         if not self._is_slow and self._crowding._slow < MOST_SLOW:
             self._is_slow = True
             self._crowding._slow += 1
-            self._crowding._places.release()
+            self._crowding._slots.release()

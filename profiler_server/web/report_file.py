@@ -54,7 +54,7 @@ class RankView:
 
     @property
     def measure(self) -> Measure:
-        """Return where the self time of operators is measured: on the device if any operator used one."""
+        """Return where the self time of operators is measured: on the device if any operator used a device."""
         return "device" if any(row["device_self_ns"] for row in self.data["operators"]) else "host"
 
 

@@ -1,5 +1,5 @@
-"""Caching of pages and data of ended runs. Each answer has an ETag. It is not made again while nothing changed, and not
-sent again to a client that has it."""
+"""Caching of pages and data of ended runs. Each answer has an ETag. An unchanged answer is not made again, and not sent
+again to a client that has it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PATIENCE_S = 10.0
 """Time for which a request waits for another request that makes the same answer, s."""
 _MOST_PIECES = 64
 _OWN_TERMS = ("cache-control", "content-encoding", "etag", "set-cookie", "vary")
-"""Headers of an answer that sets its own caching, or that differs between users."""
+"""Headers of answers that get no tag, because they set their own caching or differ between users."""
 
 RawHeaders = Sequence[tuple[bytes, bytes]]
 
@@ -137,10 +137,10 @@ class _Tags:
 
 @dataclass(frozen=True)
 class _Keeping:
-    """Whether to keep an answer. `known` is set once the answer is kept, or certain not to be kept."""
+    """Whether to keep an answer. `settled` is set once the answer is kept, or certain not to be kept."""
 
     is_wanted: bool
-    known: asyncio.Event
+    settled: asyncio.Event
 
 
 class _Tagger:
@@ -164,7 +164,7 @@ class _Tagger:
         headers = MutableHeaders(scope=message)
         own_terms = any(name in headers for name in _OWN_TERMS)
         if message["status"] != 200 or self._watch.is_provisional or own_terms:
-            self._keeping.known.set()
+            self._keeping.settled.set()
             return
         for name, value in _describe(self._tag).items():
             headers[name] = value
@@ -176,10 +176,10 @@ class _Tagger:
         self._size += len(body)
         if self._size > LARGEST_KEPT_BYTES or self._headers is None:
             self._headers, self._body = None, []
-            self._keeping.known.set()
+            self._keeping.settled.set()
             return
         self._body.append(body)
         if not message.get("more_body", False):
             if not self._watch.is_provisional:
                 find_store().put(("answer", self._tag), None, (self._headers, b"".join(self._body)))
-            self._keeping.known.set()
+            self._keeping.settled.set()

@@ -165,7 +165,7 @@ def open_socket(settings: Settings) -> socket.socket:
 
 
 def find_free_port(settings: Settings) -> int:
-    """Return a free port above the wanted one, or any free port; 0 if there is none."""
+    """Return a free port above the wanted port, else any free port, else 0."""
     wanted = (*range(settings.port + 1, min(settings.port + PORTS_TRIED, 65536)), 0)
     return next((found for port in wanted if (found := _probe(settings.host, port))), 0)
 

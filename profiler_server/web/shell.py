@@ -111,7 +111,7 @@ class RunView:
     warnings: tuple[Warn, ...]
     windows: int
     is_assembled: bool = False
-    """Whether its recorder has finished, so that recovery has nothing left to assemble."""
+    """Whether the rank's recorder has finished, so that recovery has nothing left to assemble."""
     recorded_until_unix_ns: int | None = None
     flush_s: float | None = None
     stands_still: str = ""

@@ -1,5 +1,5 @@
-"""Access control: on a network, a request needs the server's token. A browser sends it once, in the link that the
-server printed, and then as a cookie. A program sends it as `Authorization: Bearer`."""
+"""Access control: on a network, a request needs the server's token. A browser sends the token once, in the link that
+the server printed, and then as a cookie. A program sends the token as `Authorization: Bearer`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ _REFUSAL = "This server asks for a token, which this request does not bring"
 
 
 class TokenGate:
-    """ASGI middleware. `answer` makes the page or JSON of a refusal. A network server without a token refuses everyone."""
+    """ASGI middleware that checks the token. `answer` makes the page or JSON of a refusal. A network server without a
+    token refuses everyone."""
 
     def __init__(
         self, app: ASGIApp, settings: Settings, answer: Callable[[Request, Exception], Awaitable[Response]]

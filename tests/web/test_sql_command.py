@@ -8,7 +8,7 @@ import time
 import duckdb
 import pytest
 
-from profiler_server.commands.sql import _ending
+from profiler_server.commands.sql import _time_limit
 
 
 class SlowToEnd(threading.Timer):
@@ -22,6 +22,6 @@ class SlowToEnd(threading.Timer):
 def test_nothing_holds_the_connection_when_a_query_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threading, "Timer", SlowToEnd)
     before = threading.enumerate()
-    with duckdb.connect(":memory:") as connection, _ending(connection, 60.0):
+    with duckdb.connect(":memory:") as connection, _time_limit(connection, 60.0):
         connection.execute("SELECT 1")
     assert [thread for thread in threading.enumerate() if thread not in before] == []

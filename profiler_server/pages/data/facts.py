@@ -181,7 +181,7 @@ class PipelineFacts:
 
     @cached_property
     def own_bottleneck(self) -> Bottleneck | None:
-        """Return the limit of the user's own pipeline, None without one."""
+        """Return the limit of the user's own pipeline; None if the user has no own stages."""
         return find_own_bottleneck(self.own_stages) if self.own_stages else None
 
     @cached_property

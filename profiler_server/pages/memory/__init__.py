@@ -20,7 +20,7 @@ MEMORY_REMEDY = 'Profiler("runs/my-run", memory=True, window=(10, 3))  # three s
 
 @dataclass(frozen=True)
 class MemoryPage:
-    """Each section, or a notice on why it is absent."""
+    """Each section, or a notice on why the section is absent."""
 
     host: HostView | None
     host_notice: Notice | None
@@ -85,7 +85,7 @@ def _explain_empty(resources: Resources) -> Notice | None:
 
 
 def explain_no_gpu(rank: RankRun) -> Notice:
-    """Explain why there are no GPU figures: there is no GPU, or it could not be read."""
+    """Explain why there are no GPU figures: the GPU was not sampled, or there is no GPU."""
     signal = next((entry for entry in rank.manifest.signals if entry.name == "gpu"), None)
     if signal is not None:
         return Notice("off", "The GPU was not sampled", signal.reason, "pip install nvidia-ml-py")

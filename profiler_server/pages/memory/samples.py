@@ -98,7 +98,7 @@ class GpuView:
 
 @dataclass(frozen=True)
 class Metric:
-    """The display of one metric; `scale` converts its unit to the screen's."""
+    """The display of one metric; `scale` converts its unit to the unit on the screen."""
 
     name: str
     title: str

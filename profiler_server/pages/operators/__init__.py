@@ -264,7 +264,7 @@ def _summarize(selected: SelectedRows, rows: int, state: PageState) -> str:
 
 
 def _list_executions(rank: RankRun, state: PageState) -> tuple[DeviceStep, ...]:
-    """Return the first 50 device executions in the shown steps. Empty for groups other than kernels, and if they cannot
+    """Return the device work of the first 50 shown steps. Empty for groups other than kernels, and if the work cannot
     be read: the page then shows its table alone."""
     if state.group != "kernels":
         return ()

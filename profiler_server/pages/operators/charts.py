@@ -59,7 +59,7 @@ def build_chart(group: GroupTable, state: PageState, nouns: str) -> Chart | None
     return Chart(
         id="operators",
         title=f"{what} by {noun}",
-        caption=f"{what} {side} of {_tell_which(_count_names(group, state.group), nouns)}. The parts sum to 100 %.",
+        caption=f"{what} {side} of {_describe_covered(_count_names(group, state.group), nouns)}. The parts sum to 100 %.",
         figure=figure,
         columns=(noun.capitalize(), "Calls", what, "Share"),
         rows=tuple(
@@ -85,8 +85,8 @@ def _build_slice(part: _Part, state: PageState) -> Slice:
     )
 
 
-def _tell_which(known: int, nouns: str) -> str:
-    """Return which rows the chart covers, in words; `known` is the number of named rows."""
+def _describe_covered(known: int, nouns: str) -> str:
+    """Return in words which rows the chart covers. `known` is the number of rows with a name."""
     if known == 1:
         return f"the only {nouns.removesuffix('s')}"
     if known <= TOP:
@@ -270,7 +270,7 @@ LEAST_SHARE_FRAC = 0.002
 
 @dataclass(frozen=True)
 class ModuleTree:
-    """`left_out` is a sentence on what is not shown, empty for nothing."""
+    """The modules as lines of a tree. `left_out` is a sentence on modules that are not shown, empty for none."""
 
     lines: tuple[ModuleNode, ...]
     on_device: bool

@@ -94,7 +94,7 @@ def parse_state(query: Mapping[str, str], sortable: Mapping[str, Iterable[str]])
 
 
 def parse_steps(text: str, problems: list[str]) -> StepRange | None:
-    """Read `12` or `10-12`. Any other text is reported, and every step is covered."""
+    """Read `12` or `10-12`. Any other text is reported in `problems`. None covers every step."""
     if not text:
         return None
     match = _STEPS.fullmatch(text.strip())

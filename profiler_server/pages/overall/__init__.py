@@ -254,7 +254,6 @@ def _describe_device(rank: RankRun) -> Stat:
 
 
 def _describe_cost(cost_ns: float | None, mean_ns: float | None, noun: str) -> str:
-    """Describe the recording cost of a step, and its share of the mean step."""
     if cost_ns is None:
         return "was not measured"
     share = f", {format_share(cost_ns / mean_ns)} of the mean {noun}" if mean_ns else ""

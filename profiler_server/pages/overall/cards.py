@@ -39,7 +39,7 @@ OPERATORS_SHOWN = 5
 
 @dataclass(frozen=True)
 class StepsCard:
-    """A small chart of the step along the run."""
+    """A small chart of the step time along the run, and a sentence on its percentiles and outliers."""
 
     chart: Chart
     sentence: str

@@ -99,7 +99,7 @@ def build(job: JobFacts) -> RanksPage:
 
 
 def _show_so_far(job: JobFacts) -> RanksPage:
-    """Show the ranks read so far, without a verdict: an unread rank may be the one that all wait for."""
+    """Show the ranks read so far, without a verdict: an unread rank may be the rank that all others wait for."""
     progress = f"{len(job.ranks):,} of {job.wanted:,} ranks are read."
     if job.compared is None:
         return RanksPage(Notice("pending", "The ranks are being read …", _LATER), None, progress=progress)
@@ -167,8 +167,8 @@ def _compare(job: JobFacts, found: Compared) -> Comparison:
 
 
 def _choose_drawn(order: Order) -> list[RankFigures]:
-    """Return the ranks to draw side by side, by number; empty for several pages in another order, where ranks are not
-    neighbours."""
+    """Return the ranks to draw side by side, by number; empty if the ranks fill several pages and are not sorted by
+    number."""
     apart = order.pages > 1 and order.sort.removeprefix("-") != "rank"
     return [] if apart else sorted(order.shown, key=lambda rank: rank.rank)
 

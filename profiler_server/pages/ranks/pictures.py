@@ -69,7 +69,6 @@ def _draw_device(devices: Mapping[int, DeviceTimes]) -> Chart:
 
 
 def _draw_bars(stack: Stack) -> Figure:
-    """Draw a column per rank, with gaps if there is room."""
     x = stack.x
     axes = Axes(x_title="rank", x_range=(float(x[0]) - 0.5, float(x[-1]) + 0.5))
     figure = build_stack(stack, axes)

@@ -50,7 +50,7 @@ class WindowControl:
 
 
 def view_window_control(run: Run, rank: RankRun) -> WindowControl | None:
-    """Return the form, or None once nothing records any more."""
+    """Return the form that orders a detailed window; None unless the rank records."""
     if rank.state != "recording":
         return None
     signal = next((entry for entry in rank.manifest.signals if entry.name == "window"), None)

@@ -91,7 +91,7 @@ def exchange_annotation(name: str, rename: Rename) -> str | None:
 
 
 def exchange_name(name: str, rename: Rename) -> str | None:
-    """Return an operator's or slice's name with the user's words replaced, or None if all of it may be the user's."""
+    """Return an operator's or slice's name with the user's words replaced, or None if the whole name may be the user's."""
     if _is_listed(name) or _is_made(name):
         return name
     found = exchange_annotation(name, rename)
@@ -124,7 +124,7 @@ def is_spelled(text: str) -> bool:
 
 
 def split_words(text: str) -> set[str]:
-    """Return the words of a text in lower case: for `ReduceOp_f32` reduce, op and f."""
+    """Return the words of a text in lower case: `ReduceOp_f32` gives reduce, op and f."""
     return {word.lower() for word in _WORD.findall(text)}
 
 

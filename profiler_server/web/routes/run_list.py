@@ -47,7 +47,7 @@ profiler.analyse()"""
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a run is bound by, as one word and as a sentence. `pending` while it is being judged."""
+    """What a run is bound by, as one word and as a sentence. A `pending` verdict is still being judged."""
 
     label: str
     sentence: str

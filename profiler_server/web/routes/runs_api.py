@@ -119,7 +119,8 @@ class TableItem:
 
 @dataclass(frozen=True)
 class RankItem:
-    """One rank and its tables; `problem` is why the rest is empty if its manifest cannot be read."""
+    """One rank and its tables. `problem` is the error if the rank's manifest cannot be read; the other fields are then
+    empty."""
 
     rank: int
     state: RunState

@@ -162,7 +162,7 @@ class Imports:
         return going.index(job.id) if job.state == "waiting" and job.id in going else 0
 
     def cancel(self, job_id: str) -> Import | None:
-        """End a waiting or running import and return it; None if there is none to end."""
+        """End a waiting or running import and return it; None if the import is unknown or has ended."""
         with self._lock:
             job = self._jobs.get(job_id)
             if job is None or not job.is_under_way:

@@ -21,7 +21,7 @@ ADDRESS_LIMIT_BYTES = 16 << 30
 """Limit against a single allocation of tens of GiB between two checks; far above memory that is only reserved."""
 _REPORT_INTERVAL_S = 0.2
 _NICENESS = 10
-"""Niceness of an import: pages and trainings go first. It uses at most one core for the same reason."""
+"""Niceness of an import: pages and trainings go first. An import also uses at most one core."""
 log = logging.getLogger(__name__)
 
 

@@ -61,7 +61,7 @@ class Receiver:
             raise UsageError(f"the upload cannot be read: {error}") from None
 
     def finish(self) -> tuple[Path, ...]:
-        """Return the files in order of arrival. Raises UsageError if there is none, or the body was cut."""
+        """Return the files in order of arrival. Raises UsageError if no file came, or the body was cut."""
         self._parser.finalize()
         if self._open is not None:
             raise UsageError("the upload broke off; send it again")

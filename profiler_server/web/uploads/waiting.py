@@ -1,5 +1,6 @@
 """Uploads that were accepted and not yet imported, as a list in each upload's folder. A server that ends, in any way,
-leaves them to the next one. An importing server locks the list, so that two servers never import the same upload."""
+leaves its uploads to the next server. An importing server locks the list, so that two servers never import the same
+upload."""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ def accept(folder: Path, files: Sequence[Path]) -> None:
 
 @contextmanager
 def claim(folder: Path) -> Iterator[bool]:
-    """Lock an upload during its import; yields False if another server imports it or has imported it."""
+    """Lock an upload during its import. Yield False if another server imports the upload or has imported it, else True."""
     descriptor = _lock(folder / ACCEPTED_FILE)
     try:
         yield descriptor is not None
