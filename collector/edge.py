@@ -11,8 +11,8 @@ _log = logging.getLogger("stepscope")
 
 
 class Edge:
-    """`with Edge(tell):` catches every exception of its block, calls `tell` with the exception, and lets the code after
-    the block run.
+    """`with Edge(tell):` catches every exception of its block, calls `tell` with it, and lets the code after the block
+    run.
 
     Every Exception is caught: other people's objects may raise anything, and the training must go on. KeyboardInterrupt
     and SystemExit pass, because they are meant for the training. Entering and leaving takes half a microsecond; code

@@ -41,8 +41,7 @@ class Room:
 
 
 def search_room(package: ModuleType, name: str) -> Room:
-    """Import the modules of a package without a leading underscore. Return the modules that declare `name`, and the
-    broken modules."""
+    """Import a package's modules without a leading underscore; return modules with `name`, and broken modules."""
     modules: list[ModuleType] = []
     broken: list[BrokenPlugin] = []
     for info in sorted(pkgutil.iter_modules(package.__path__), key=lambda module: module.name):
@@ -61,8 +60,7 @@ def search_room(package: ModuleType, name: str) -> Room:
 
 
 def _log_broken(package: str, broken: list[BrokenPlugin]) -> None:
-    """Log the broken modules, one a line; modules that lack the same package share a line, as all signals without
-    torch."""
+    """Log the broken modules, one a line. Modules that lack the same package share a line, as signals without torch."""
     missing = [_find_missing(plugin.error) for plugin in broken]
     for name in dict.fromkeys(missing):
         without = [plugin for plugin, other in zip(broken, missing, strict=True) if other == name]
@@ -75,7 +73,6 @@ def _log_broken(package: str, broken: list[BrokenPlugin]) -> None:
 
 
 def _find_missing(error: Exception) -> str:
-    """Return the name of the package that could not be imported, "" for another failure."""
     return (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
 
 

@@ -20,8 +20,7 @@ def find_missing_package() -> str | None:
 
 
 def diagnose(run: Run, rank: int) -> tuple[str, tuple[Suggestion, ...], str]:
-    """Return a rank's verdict, its suggestions, and the reason if there are no suggestions. Raises the errors of
-    `RankRun.table`."""
+    """Return a rank's verdict, suggestions, and the reason for no suggestions. Raises the errors of `RankRun.table`."""
     from profiler_server.diagnosis.judging import diagnose
 
     found = diagnose(run, rank)

@@ -89,8 +89,7 @@ class LoaderRegistry:
 
 
 def _list_traits(loader: Any) -> Hashable:
-    """Return classes and settings of a loader, equal for a loader made in its place; None for an object that is no
-    DataLoader."""
+    """Return classes and settings that a loader shares with its replacement; None for another object."""
     with log_failure("two data loaders cannot be compared", level=logging.DEBUG):
         kinds = (loader, loader.dataset, loader.sampler, loader.collate_fn)
         names = tuple(f"{type(kind).__module__}.{type(kind).__qualname__}" for kind in kinds)

@@ -27,11 +27,10 @@ from collector.ring.words import WordLog
 
 _log = logging.getLogger("stepscope")
 CYCLES_WITHOUT_FETCH = 32
-"""Number of updates of one optimizer after a fetch, from which the loop counts as a loop without a loader that reuses
-one batch."""
+"""Number of updates of an optimizer after one fetch from which the loop counts as reusing one batch, without a loader.
+"""
 BATCHES_WITHOUT_UPDATE = 64
-"""Number of fetches with a backward but no update, from which updates count as invisible to hooks: each fetch is then a
-step."""
+"""Number of fetches with a backward but no update from which hooks cannot see updates, and each fetch is a step."""
 PASSES_WITHOUT_UPDATE = 64
 """Number of backwards without a fetch and without an update, from which each backward counts as a step."""
 LEAST_PASSES = 3
@@ -208,8 +207,7 @@ class StepCounter:
         return self.ended
 
     def finish(self) -> None:
-        """End the last step if its update has run, because recording stops. If no update was seen, decide what counts
-        as a step."""
+        """End the last step if its update has run: recording stops. Without updates, decide what counts as a step."""
         if self._explicit:
             return
         if self._has_hidden_passes():
@@ -287,7 +285,6 @@ class StepCounter:
             self._call_back(self.callbacks)
 
     def _look(self, ended: int) -> None:
-        """Do the work that is not due at every step, and measure how short the steps are."""
         if not ended & STEPS_PER_LOOK - 1:
             self._log.mark_head(ended)
             now = self._now()

@@ -114,8 +114,7 @@ def list_frames(frame: FrameType | None) -> list[FrameType]:
 
 
 def _locate(memory: int, frame: FrameType) -> int:
-    """Return the address of a frame: of the frame object before Python 3.11, later of the frame data that the object
-    points to."""
+    """Return the address of a frame: of the frame object before Python 3.11, later of the data that it points to."""
     code = id(frame.f_code)
     if sys.version_info < (3, 11):
         return id(frame)
@@ -229,8 +228,7 @@ class Program:
 
 @dataclass(frozen=True)
 class Lists:
-    """The way to the threads of this interpreter: `runtime` is an address; `interpreter`, `newest` and `following` are
-    offsets in bytes."""
+    """The way to this interpreter's threads: `runtime` is an address, the last three fields are offsets in bytes."""
 
     program: Program
     runtime: int

@@ -20,8 +20,7 @@ _YAMA = "/proc/sys/kernel/yama/ptrace_scope"
 
 @dataclass(frozen=True)
 class Post:
-    """A thread whose stacks can be read. `thread` is the address of the thread's state, `replica` a worker number or
-    TRAINER."""
+    """A thread with readable stacks. `thread` is the address of its state, `replica` a worker number or TRAINER."""
 
     pid: int
     thread: int

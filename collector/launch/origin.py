@@ -15,8 +15,8 @@ from collector.edge import log_failure
 from collector.server import SERVER
 
 VARIABLE = "STEPSCOPE_BASE"
-"""JSON: `from` is the user's checkout, `to` the base's checkout, `note` the file that lists modules loaded from the
-user's checkout."""
+"""JSON: `from` is the user's checkout, `to` the base's; `note` is the file for modules loaded from the user's checkout.
+"""
 _OWN = ("collector", SERVER)
 
 

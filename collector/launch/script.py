@@ -30,7 +30,6 @@ class Program:
 
     @property
     def words(self) -> list[str]:
-        """The program as words of a command line."""
         return [*(["-m"] if self.is_module else []), self.name, *self.arguments]
 
 

@@ -49,8 +49,7 @@ class _Replica:
 
 
 class Stage:
-    """The work of one stage on one item, as a block. Set `items` and `bytes` inside the block if they differ from 1 and
-    0."""
+    """The work of one stage on one item, as a block. Set `items` or `bytes` inside the block if they are not 1 and 0."""
 
     __slots__ = ("_cpu_ns", "_from_ns", "_name", "_outer", "_reads_for", "_replica", "_wanted", "bytes", "items")
 
@@ -105,8 +104,7 @@ class Stage:
             self._outer._go_on()
 
     def wait_input(self) -> AbstractContextManager[None]:
-        """Mark a block that waits for the stage's input. Waits on queues watched by `collector.queue` are marked
-        already."""
+        """Mark a block that waits for the stage's input. Waits on watched queues (`collector.queue`) mark themselves."""
         return self._wait(INPUT_WAIT)
 
     def wait_output(self) -> AbstractContextManager[None]:

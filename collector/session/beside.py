@@ -47,8 +47,7 @@ class Beside:
         self._process = start_sidecar(self._rank_folder, self._events_log.share())
 
     def look_after(self) -> str:
-        """Check once a second whether the process has ended, and start it again if it has. Return a warning if it had
-        ended, "" otherwise."""
+        """Once a second, start the process again if it has ended. Return a warning if it had ended, "" otherwise."""
         now = time.monotonic()
         if self._process is None or now - self._looked < _LOOK_S:
             return ""
@@ -171,13 +170,11 @@ class Beside:
         return f"another process records {folder}; when it has ended, {spell_recovery(folder)} completes the run"
 
     def _explain(self, error: OSError) -> str:
-        """Save the log if possible, and return a description of the error."""
         self._save_log()
         text = spell_problem(error, self._rank_folder)
         return text[0].lower() + text[1:].rstrip(".")
 
     def _save_log(self) -> None:
-        """Save the log from memory if its file still exists."""
         try:
             self._events_log.save()
         except OSError as other:

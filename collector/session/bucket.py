@@ -68,8 +68,7 @@ class Bucket:
         return self.url.startswith("memory://")
 
     def _fill_memory(self, rank_folder: Path) -> str:
-        """Upload the rank to a memory:// URL from this process, whose memory no other process can read. Return the line
-        for the end."""
+        """Upload the rank to a memory:// URL, which only this process can read. Return the line for the end."""
         from collector.storage.uploading import RankUpload
 
         upload, failures = RankUpload(rank_folder, self.url), list[Exception]()

@@ -31,8 +31,7 @@ _log = logging.getLogger("stepscope")
 
 
 def judge_briefly(run_path: Path, world_size: int = 1) -> list[str]:
-    """Return the lines on the verdict of a complete run; none if the server is not installed or fails, or if memory is
-    short.
+    """Return the lines on a run's verdict; none if the server is not installed or fails, or if memory is short.
 
     Only the command for the verdict is returned if judging takes too long, or if the job has several ranks. A job holds
     all its devices until its last rank has ended, and one rank's tables give no verdict on the others.
@@ -77,7 +76,6 @@ def measure_headroom(processes: Path = Path("/proc/self/cgroup"), groups: Path =
 
 
 def _list_groups(processes: Path, groups: Path) -> list[Path]:
-    """Return the folders of this process's memory cgroups and of all their parents."""
     found = [groups, groups / "memory"]
     with suppress(OSError):
         for line in processes.read_text("utf-8").splitlines():

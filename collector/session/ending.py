@@ -55,8 +55,7 @@ def describe_error(error: BaseException | None) -> str:
 
 
 def _leave_out_traceback(message: str) -> str:
-    """Return an error message of another process without its traceback: the text before the traceback, and its last
-    line."""
+    """Return another process's error message without its traceback: the text before it, and its last line."""
     before, found, traceback = message.partition(_TRACEBACK)
     if not found:
         return message

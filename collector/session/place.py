@@ -90,8 +90,7 @@ class Place:
 
 
 def find_job() -> tuple[str, int, int]:
-    """Return the job's id, its `requeues` and its `restarts`. The id is equal in all attempts of a job; "" without a
-    launcher."""
+    """Return the job's id, `requeues` and `restarts`. All attempts of a job have the same id; "" without a launcher."""
     named = [os.environ.get("SLURM_JOB_ID", ""), os.environ.get("TORCHELASTIC_RUN_ID", "")]
     if not any(named):
         return "", 0, 0
@@ -106,8 +105,7 @@ def _read_count(name: str) -> int:
 
 
 def find_launch_id() -> str:
-    """Return an id from the environment that the ranks of one launch share and other launches lack; "" without a
-    launcher."""
+    """Return an id that only the ranks of one launch share, from the environment; "" without a launcher."""
     names = ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "SLURM_JOB_ID", "MASTER_ADDR", "MASTER_PORT")
     values = [os.environ.get(name, "") for name in names]
     return ":".join(values) if any(values) else ""
@@ -222,8 +220,7 @@ def _can_join(run_path: Path, manifest: RunManifest, launch: Launch) -> bool:
 
 
 def _is_over(rank_folder: Path) -> bool:
-    """Return whether a rank has ended; false if that is unknown, as for a rank on another host or a rank just
-    beginning."""
+    """Return whether a rank has ended; false if unknown, as for a rank on another host or a rank that just begins."""
     if has_ended(rank_folder):
         return True
     try:
@@ -234,8 +231,7 @@ def _is_over(rank_folder: Path) -> bool:
 
 
 def _has_begun(rank_folder: Path) -> bool:
-    """Return whether another process of this host records here or may be about to, even if it does not hold the lock
-    yet."""
+    """Return whether another process of this host records here or may be about to, with or without the lock."""
     if has_ended(rank_folder):
         return False
     if _is_unsure(rank_folder):
@@ -248,8 +244,7 @@ def _has_begun(rank_folder: Path) -> bool:
 
 
 def _is_unsure(rank_folder: Path) -> bool:
-    """Return whether a folder younger than `BEGINS_S` has no notes: its process may be about to record, or may have
-    died."""
+    """Return whether a young folder has no notes: its process may be about to record, or may have died."""
     try:
         read_notes(rank_folder)
     except (OSError, ValueError):
@@ -267,8 +262,7 @@ def _list_ranks(run_path: Path) -> dict[int, Path]:
 
 
 def _set_aside(run_path: Path, launch: Launch) -> Path | None:
-    """Move an earlier run to `earlier/`. Return its new path, None if others moved it. Raise OutputError if it still
-    records."""
+    """Move an earlier run to `earlier/`; return its path, None if others moved it. OutputError if it still records."""
     deadline = time.monotonic() + FREE_S
     while any(is_locked(folder) or _has_begun(folder) for folder in _list_ranks(run_path).values()):
         recording = [rank for rank, folder in _list_ranks(run_path).items() if _is_recording(folder)]
@@ -335,8 +329,7 @@ def _continues(launch: Launch, last: RunManifest) -> bool:
 
 
 def _count_attempt(run_path: Path, launch: Launch) -> int:
-    """Return a launch's attempt number in its job, from 1. Attempts that left no run here are included if the launcher
-    counts them."""
+    """Return a launch's attempt number in its job, from 1. Launchers may count attempts that left no run here."""
     last = _find_last(run_path, launch)
     started = launch.requeues + launch.restarts
     if not last:

@@ -202,8 +202,7 @@ class Profiler:
         self._guard(self._tell_result)
 
     def _forget(self) -> None:
-        """Drop all our references to this Profiler, so that only the script holds it: a sweep makes hundreds of
-        Profilers."""
+        """Drop all our references to this Profiler, because a sweep makes hundreds: only the script holds it then."""
         global _live
         atexit.unregister(self._finish_at_exit)
         if self._finalizer is not None:
@@ -216,7 +215,6 @@ class Profiler:
         return Run(self.output_path if self._recording is None else self._recording.place.run_path)
 
     def _write_trace(self) -> None:
-        """Write the trace if the output path asks for a trace, and keep the path of the written file."""
         if self._trace_path is not None and self._recording is not None:
             self._trace_path = write_trace(self._open_run(), self._recording.place.rank, self._trace_path)
 
@@ -237,8 +235,7 @@ class Profiler:
         self._tell_losses()
 
     def _tell_verdict(self) -> None:
-        """Print the run's bottleneck, the change to make, and the expected gain; nothing for a run that was ended
-        early."""
+        """Print the run's bottleneck, the change to make, and the expected gain, unless the run was ended early."""
         assert self._recording is not None
         if self._recording.ended_by or self.options.level == "important":
             return  # whoever ended it does not wait, and has another trouble
@@ -260,7 +257,6 @@ class Profiler:
                 say(f"stepscope: {text}")
 
     def _tell_losses(self) -> None:
-        """Print the losses of the recording, if the tables are there already."""
         with log_failure("what was lost is not known", level=logging.DEBUG):
             for loss in find_missing(self._open_run().rank(0)):
                 say(f"stepscope: {loss}")

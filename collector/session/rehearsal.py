@@ -25,8 +25,7 @@ FIRST_STEP = 12
 """First step after which a hook is timed; earlier steps are slower, and so are their hooks."""
 EARLY_CALLS = 60
 EARLY_NS, LATER_NS = 5_000_000, 100_000_000
-"""The least ns between two timed calls, for the first calls and for all later calls, so that the training is not
-slowed."""
+"""The least ns between two timed calls, for the first calls and for later calls: the training must not be slowed."""
 LATER_STEPS = 16
 LEAST_CALLS = 2
 """Least calls of every hook before any figure is given."""

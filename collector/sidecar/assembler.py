@@ -1,5 +1,4 @@
-"""The base class of assemblers (the plug-ins of `collector.sidecar.assemblers`), and the group of all assemblers of a
-rank.
+"""The base class of assemblers (the plug-ins of `collector.sidecar.assemblers`), and the group of a rank's assemblers.
 
 An assembler that raises is switched off; the others go on.
 """
@@ -114,11 +113,9 @@ class Assembly:
             self._tell("watch", table, rows)
 
     def finish(self) -> list[tuple[str, pa.Table]]:
-        """Return the last new rows: recording has ended."""
         return self._collect("finish")
 
     def release(self) -> None:
-        """Let every assembler free the source data of the rows returned so far: the rows are on disk."""
         self._tell("release")
 
     def checkpoint(self) -> dict[str, dict[str, Any]]:
@@ -126,7 +123,6 @@ class Assembly:
         return {name: self._call(name, "checkpoint") or {} for name in list(self._assemblers)}
 
     def restore(self, states: Mapping[str, dict[str, Any]]) -> None:
-        """Continue from the states that `checkpoint` returned in another process."""
         for name, state in states.items():
             if name in self._assemblers and state:
                 self._call(name, "restore", state)

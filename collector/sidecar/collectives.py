@@ -54,8 +54,7 @@ class CollectiveRows:
                 self._waiting.append((call, {**kind, **row}))
 
     def take(self) -> list[dict[str, Any]]:
-        """Return the rows of ended calls. A call with an open wait is returned when the wait has ended, or when 512
-        newer calls wait."""
+        """Return the rows of ended calls. Open calls are returned when they end, or when 512 newer calls are open."""
         over = [entry for entry in self._waiting if not entry[0].is_open]
         waiting = [entry for entry in self._waiting if entry[0].is_open]
         self._waiting = waiting[-_MOST_WAITING:]

@@ -88,8 +88,7 @@ class Gpus:
         return nvml.nvmlDeviceGetHandleByUUID(name)
 
     def _keep_used(self, found: dict[int, Any], pid: int) -> dict[int, Any]:
-        """Return the GPUs that the process has opened, without those of other ranks; all GPUs if NVML lists the process
-        on none."""
+        """Return the GPUs that the process has opened; all GPUs if NVML lists the process on none."""
         used = {}
         for index, handle in found.items():
             try:
@@ -108,8 +107,7 @@ def read_throttling(reasons: int) -> int:
 
 
 def pick_visible(visible: str | None, index: int) -> str:
-    """Return entry number `index` of CUDA_VISIBLE_DEVICES, a GPU number or a UUID; `index` itself if there is no such
-    entry."""
+    """Return entry number `index` of CUDA_VISIBLE_DEVICES (a GPU number or a UUID); `index` itself without an entry."""
     if visible is None:
         return str(index)
     entries = [entry.strip() for entry in visible.split(",")]

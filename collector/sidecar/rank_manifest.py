@@ -91,8 +91,7 @@ def measure_overhead(
 
 
 def find_mean_step(rank_folder: Path) -> float | None:
-    """Return the mean step in ns as pages and reports show it; None without training steps, or with too many rows to
-    read."""
+    """Return the mean step in ns, as pages show it; None without training steps, or with too many rows to read."""
     files = parts.find_files(rank_folder, "steps")
     try:
         if sum(parts.count_rows(path) for path in files) > _MOST_ROWS:

@@ -120,8 +120,7 @@ class Recorder:
                 remove_tree(events_path(self.rank_folder), _EVENTS)
 
     def _settle(self) -> bool:
-        """Remove the parts of merged tables, and sync the parts of other tables to the disk. Return False if the disk
-        fails."""
+        """Remove the parts of merged tables, and sync other parts to the disk. Return False if the disk fails."""
         try:
             parts.remove_parts(self.rank_folder, TABLES)
         except OSError as error:
@@ -165,8 +164,7 @@ class Recorder:
             sync_file(events_path(self.rank_folder) / WORDS_FILE)
 
     def _save_notes(self) -> bool:
-        """Save a copy of the notes to the disk; return False if that fails. The training process never waits for the
-        disk when it writes its own file."""
+        """Save a copy of the notes to the disk, for which the training never waits. Return False if that fails."""
         notes = self.read_notes()
         if notes == self._saved_notes:
             return True
@@ -235,8 +233,7 @@ class Recorder:
                 _log.warning("stepscope: the parts of %s stay as they are: %s", table, error)
 
     def _take_over(self) -> None:
-        """Continue after the last checkpoint. Table files written after the checkpoint are removed, and their rows are
-        made again."""
+        """Continue after the last checkpoint. Later table files are removed, and their rows are made again."""
         try:
             saved = json.loads(read_small_text(events_path(self.rank_folder) / CHECKPOINT_FILE))
         except (OSError, ValueError):

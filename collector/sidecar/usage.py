@@ -55,8 +55,7 @@ class Rates:
 
 
 class Processes:
-    """The training process and its workers. A worker is a child process with a stage log, or a Python child process
-    older than 2 s."""
+    """The training process and its workers: child processes with a stage log, and Python children older than 2 s."""
 
     def __init__(self, rank_folder: Path, trainer: int) -> None:
         self._events = events_path(rank_folder)
@@ -114,8 +113,7 @@ class Processes:
 
 
 class Machine:
-    """The whole machine: busy cores (of all cores, and of the cores that the training may use), memory, and bytes read
-    from disks."""
+    """The whole machine: busy cores (of all, and of the cores usable by the training), memory, bytes read from disks."""
 
     def __init__(self, trainer: int) -> None:
         self._trainer = trainer
@@ -159,7 +157,6 @@ def name_workers(events: Path) -> dict[int, str]:
 
 
 def _read_command(child: psutil.Process) -> str:
-    """Return the command of a child process; "" if the child is gone, or too new to have its program."""
     try:
         return " ".join(child.cmdline())
     except psutil.Error:
@@ -180,8 +177,7 @@ def _read_disk_bytes(process: psutil.Process) -> float | None:
 
 
 def _read_schedule(pid: int) -> dict[str, float]:
-    """Return three counters of a process's main thread: seconds running, seconds ready without a processor, and times
-    scheduled. Empty outside of Linux."""
+    """Return a main thread's seconds running, seconds ready, and times scheduled; empty outside of Linux."""
     try:
         ran_ns, waited_ns, times = Path(f"/proc/{pid}/schedstat").read_text(encoding="ascii").split()
         return {
@@ -244,8 +240,7 @@ _PRESSURE = Path("/proc/pressure/memory")
 
 
 class Pressure:
-    """Samples of the shortage of processors and memory, from the sources `cgroup` and `system`; none if the system
-    gives no values."""
+    """Samples of the shortage of processors and memory, of the sources `cgroup` and `system`; none if unknown."""
 
     def __init__(self, pid: int, root: Path = _ROOT, proc: Path = Path("/proc")) -> None:
         groups = find_groups(pid, root, proc)

@@ -145,8 +145,7 @@ class _Calls:
 
 
 def _describe_group(group: Any) -> dict[str, Any]:
-    """Return the label and the ranks of a group. `ranks` is empty if the group is the whole job or has more than 256
-    ranks."""
+    """Return the label and the ranks of a group. `ranks` is empty for the whole job and for more than 256 ranks."""
     told: dict[str, Any] = {"label": str(getattr(group, "group_desc", ""))[:_LONGEST_LABEL]}
     try:
         ranks = torch.distributed.get_process_group_ranks(group)
@@ -198,8 +197,7 @@ class _Reductions:
     def read(self, backward_ns: int) -> None:
         """Write the duration of the reduction in the last backward, if a reading is due.
 
-        The interval between readings is a power of two, so that ranks with different intervals read some backwards in
-        common.
+        The interval between readings is a power of two, so that ranks with different intervals share some backwards.
         """
         self._count += 1
         if self._count % self._pace.choose_every(backward_ns):
@@ -252,8 +250,7 @@ class _Reduction(NamedTuple):
 
 
 def _read_reduction(module: Any, backward_ns: int) -> _Reduction | None:
-    """Return DDP's record of the last backward's reduction, from the first all-reduce to the end of the last; None if
-    the backward reduced nothing."""
+    """Return DDP's record of the last backward's reduction (all its all-reduces); None if nothing was reduced."""
     module.logger.set_runtime_stats_and_log()  # by itself, DDP does so when the next forward begins
     records = module._get_ddp_logging_data()
     age_ns = time.time_ns() - records.get("backward_comm_time_end", 0)
@@ -277,8 +274,7 @@ def _restore_rate(module: Any) -> None:
 
 
 def _make_wait_hook(context: SignalContext, original: Any, waited_for: dict[int, int]) -> Any:
-    """Return a hook for `Work.wait`. It logs the awaited call before the wait, so that the log names the call even if
-    the wait never ends."""
+    """Return a hook for `Work.wait` that logs the awaited call first, so that the log names a wait without end."""
     log = context.log
     words, mask, following, thread, now, get_ident = bind(log)
 

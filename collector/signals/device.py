@@ -112,7 +112,6 @@ class DeviceSignal(Signal):
             self._waiting.popleft()
 
     def _collect(self) -> None:
-        """Write the device times of steps whose last event has passed."""
         with Edge(self._give_up):
             while self._waiting and self._waiting[0][1][-1][1].query():
                 step, marks = self._waiting.popleft()

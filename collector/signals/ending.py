@@ -61,8 +61,7 @@ class EndingSignal(Signal):
 
 
 def wait_for_gloo() -> None:
-    """Wait up to `PATIENCE_S` until gloo's threads are idle. The wait releases the interpreter lock, which a gloo
-    thread may need."""
+    """Wait up to `PATIENCE_S` until gloo's threads are idle, without the interpreter lock, which they may need."""
     if not _has_gloo():
         return
     deadline = time.monotonic() + PATIENCE_S

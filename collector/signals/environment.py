@@ -113,8 +113,7 @@ def list_devices() -> list[dict[str, Any]]:
 
 
 class ArithmeticSignal(Signal):
-    """The signal of arithmetic on the processor, part of the probe: the cost of subnormal numbers and of products
-    without bfloat16.
+    """The signal of arithmetic on the processor (with the probe): subnormal numbers, and products without bfloat16.
 
     The cost is measured once, between two steps, on copies of some of the model's numbers. Flushing subnormals to zero
     is a setting of a thread, so it is tried in a thread that ends at once: the training's arithmetic never changes.
@@ -156,8 +155,7 @@ class ArithmeticSignal(Signal):
 
 
 def sort_numbers(optimizers: Iterable[Any]) -> dict[str, list[torch.Tensor]]:
-    """Return the parameters, gradients and states of the optimizers. Only contiguous float32 tensors on the processor
-    are included."""
+    """Return the optimizers' parameters, gradients and states that are contiguous float32 on the processor."""
     groups: dict[str, list[torch.Tensor]] = {"parameters": [], "gradients": [], "states": []}
     for optimizer in optimizers:
         for parameter in itertools.chain.from_iterable(group["params"] for group in optimizer.param_groups):
@@ -189,8 +187,7 @@ def _is_usable(value: Any) -> bool:
 
 
 def measure_subnormals(tensors: list[torch.Tensor]) -> dict[str, int]:
-    """Count subnormal numbers in samples of the tensors, and time a multiplication of the samples with and without
-    flushing to zero.
+    """Count subnormal numbers in samples of the tensors, and time a multiplication with and without flushing to 0.
 
     Both times are 0 if less than 0.1 % of the numbers are subnormal, or if the processor cannot flush.
     """
@@ -219,8 +216,7 @@ def _copy_chunks(tensors: list[torch.Tensor]) -> Iterator[torch.Tensor]:
 
 
 def _run_apart(action: Callable[[], tuple[int, int] | None]) -> tuple[int, int] | None:
-    """Return the result of an action run in a new thread, so that its processor settings end with the thread; None if
-    it raises."""
+    """Return the result of an action, run in a new thread whose processor settings end with it; None if it raises."""
     found: list[tuple[int, int] | None] = []
     thread = threading.Thread(target=lambda: found.append(action()), name="stepscope-probe", daemon=True)
     thread.start()
@@ -257,8 +253,7 @@ def find_bfloat16() -> str:
 
 
 def measure_products(parameters: list[torch.Tensor]) -> dict[str, Any] | None:
-    """Time products with matrices of the two shapes that hold the most parameters, in float32 and in bfloat16,
-    conversions included.
+    """Time products of the two matrix shapes with most parameters, in float32 and in bfloat16 with conversions.
 
     None if the model has no matrix, or if the processor has no instructions for bfloat16.
     """

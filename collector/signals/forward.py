@@ -137,8 +137,7 @@ class ForwardSignal(Signal):
         return before, after
 
     def _is_root(self, kind: type) -> bool:
-        """Count a call of an outermost module. Return False for losses and compiled modules, whose calls are not
-        counted."""
+        """Count a call of an outermost module; return False, uncounted, for losses and compiled modules."""
         try:
             # The loss belongs to the forward by definition, as the time between forward and backward.
             if str(kind.__module__).startswith("torch.nn.modules.loss") or issubclass(kind, find_compiled_kind()):

@@ -61,8 +61,7 @@ class ThreadsSignal(Signal):
 
 
 class StacksSignal(Signal):
-    """The signal of Python stacks. It only writes the memory address of the training thread's state; the sidecar reads
-    the stacks."""
+    """The signal of Python stacks. It only writes the address of the training thread; the sidecar reads the stacks."""
 
     name = "stacks"
     option = "stacks"
@@ -84,8 +83,7 @@ class StacksSignal(Signal):
         self._context.stack_reader = 0
 
     def _look_again(self, step: int) -> None:
-        """Offer the stacks of the calling thread again if another thread trains now, or another process reads stacks;
-        at most once a second."""
+        """Offer the calling thread again, at most once a second, if the training thread or the reader has changed."""
         now = time.perf_counter_ns()
         if now >= self._next_ns:
             self._next_ns = now + _LOOK_NS

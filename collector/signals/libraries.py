@@ -47,8 +47,7 @@ _SAVES = (
 
 
 class LibraryCalls(Signal):
-    """Base class of signals that wrap the functions of `table`. Each outermost call runs inside the context that
-    `measure` returns."""
+    """Base class of signals that wrap the functions of `table`. Each outermost call runs in the context of `measure`."""
 
     table: tuple[tuple[str, tuple[str, ...], str], ...]
 

@@ -160,8 +160,7 @@ class _StandIn:
 
 
 def _read_queues(iterator: Any) -> int:
-    """Return whether the next batch is ready, and the counts of waiting, outstanding, ready and pinned batches, packed
-    into one word."""
+    """Return the readiness of the next batch and the counts of batches in each state, packed into one word."""
     ready: int = iterator._worker_result_queue.qsize()
     pinned: int = iterator._data_queue.qsize() if iterator._pin_memory else 0
     tasks: dict[int, Any] = iterator._task_info
@@ -182,11 +181,9 @@ def _read_queues(iterator: Any) -> int:
 
 
 def _number_batch(iterator: Any) -> int:
-    """Return the number of the batch just fetched, as it is in the rows of the workers; 0 if the iterator has no such
-    number.
+    """Return the number of the batch just fetched, as in the rows of the workers; 0 if it is unknown.
 
-    The count of yielded batches may differ: a worker without further samples leaves gaps, and `in_order=False`
-    reorders.
+    The count of yielded batches may differ: a worker without further samples leaves gaps, `in_order=False` reorders.
     """
     try:
         if not iterator._num_workers:

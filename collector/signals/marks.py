@@ -119,7 +119,6 @@ class CudaRanges:
         return bool(mark.stream.query()) and _count_allocations(mark.device) == mark.allocations
 
     def _collect(self) -> None:
-        """Write the times of ranges whose events have passed, and reuse the events."""
         while self._ended:
             with self._lock:
                 if not self._ended or not self._ended[0][2].query():

@@ -27,8 +27,7 @@ MOST_PARAMETERS = 20_000
 
 
 class ParallelSignal(Signal):
-    """The signal of how the model is spread over devices and ranks: DataParallel, and DistributedDataParallel's
-    settings.
+    """The signal of how the model is spread over devices and ranks: DataParallel, and the settings of DDP.
 
     DDP's records are read when the facts are saved, which takes some 90 µs; each backward only checks one flag.
     """
@@ -89,8 +88,7 @@ class UnusedGradientsSignal(Signal):
     """The signal of gradients that the backward computes but no optimizer uses.
 
     Gradients are searched once, between two steps, after each regular optimizer has stepped. An optimizer clears only
-    the gradients of its own parameters. So unused gradients are still there, unless the training clears the whole
-    model.
+    the gradients of its own parameters. Other gradients are still there, unless the training clears the whole model.
     """
 
     name = "unused_gradients"
@@ -127,8 +125,7 @@ class UnusedGradientsSignal(Signal):
 
 
 def find_unused(parameters: Iterable[Any], optimizers: Iterable[Any]) -> dict[str, int] | None:
-    """Count the parameter elements whose gradients no optimizer uses, the tensors of these elements, and the elements
-    in optimizers.
+    """Count the parameter elements with gradients that no optimizer uses, their tensors, and all updated elements.
 
     None if every gradient is used. Also None if an unused parameter has a dtype that no updated parameter has, because
     the optimizers may then hold copies of parameters.

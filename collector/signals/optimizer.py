@@ -135,7 +135,6 @@ class OptimizerSignal(Signal):
 
 
 def _count_dtypes(tensors: list[Any]) -> dict[str, int]:
-    """Return the number of parameters of each dtype, such as {"float32": 8192}."""
     found: dict[str, int] = {}
     for tensor in tensors:
         name = str(tensor.dtype).removeprefix("torch.")

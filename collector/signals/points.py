@@ -135,7 +135,6 @@ class PointsSignal(Signal):
 
 
 def _find_part(module: Any, path: str) -> Any:
-    """Return the submodule at a path; None if there is none."""
     try:
         return module.get_submodule(path) if path else None
     except AttributeError:

@@ -70,8 +70,7 @@ class Process:
 
 @dataclass
 class Round:
-    """One round. At `began_ns`, before step `first_step`, `ready` batches were requested; `fetched` counts the fetches
-    since."""
+    """One round, from `began_ns` on: `ready` batches were requested before `first_step`, `fetched` are fetched since."""
 
     first_step: int
     iterator: int

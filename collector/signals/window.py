@@ -58,8 +58,7 @@ _COMING = ("_prepare_profiler", "_enable_profiler", "_enable_profiler_legacy")
 
 
 class WindowSignal(Signal):
-    """The signal of detailed windows: one by the option `window`, then one at each order. A window is `count` steps
-    from step `first` on."""
+    """The signal of detailed windows: `count` steps from `first` on, once by the option `window`, then at each order."""
 
     name = "window"
     option = "window"
@@ -162,8 +161,7 @@ class WindowSignal(Signal):
         self._of_thread.end = None
 
     def _close_elsewhere(self, window: _Window) -> None:
-        """Wait until the window's own thread has saved the window, at its next update. After `PATIENCE_S` that thread
-        drops the window instead.
+        """Wait until the window's thread saves the window at its next update; later, that thread drops the window.
 
         If a thread ends with an open session, as a daemon thread may, the process ends with a segmentation fault.
         """

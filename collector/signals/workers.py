@@ -100,12 +100,10 @@ class TimedSampler:
 
 
 class SamplerSignal(Signal):
-    """The signal of the time that the sampler takes to choose the samples of a batch, on the training thread inside
-    `next()`.
+    """The signal of the time in which the sampler chooses the samples of a batch, on the training thread.
 
     A replacement for the iterator over the sampler times the first calls and then every seventh, at 0.2 µs a call. The
-    sums are a fact of the run, saved now and then. Iterators of other libraries keep the sampler's state, and are left
-    alone.
+    sums are a fact of the run, saved now and then. Iterators of other libraries are left alone.
     """
 
     name = "sampler"
@@ -189,8 +187,7 @@ class WorkersSignal(Signal):
             self._patch(*kinds, stateful)
 
     def _patch(self, with_workers: Any, without: Any, holder: Any) -> None:
-        """Patch the iterator classes of one kind of loader. `holder` is the module whose `_worker_loop` the workers
-        run."""
+        """Patch the iterator classes of one kind of loader. Its workers run `holder._worker_loop`."""
         undo = self._context.undo
         undo.patch(with_workers, "__init__", self._make_init_with_workers(with_workers.__init__, holder))
         undo.patch(with_workers, "_reset", self._make_reset(with_workers._reset))

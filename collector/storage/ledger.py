@@ -1,5 +1,4 @@
-"""The record of a rank's uploaded files: a small hidden file beside its tables, read by the process that continues the
-upload."""
+"""The record of a rank's uploaded files: a hidden file beside its tables, read by the process that goes on uploading."""
 
 from __future__ import annotations
 

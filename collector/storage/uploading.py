@@ -104,11 +104,9 @@ class RankUpload:
         return {str(path)[len(start) :] for path in found}
 
     def finish(self) -> None:
-        """Upload the missing files, then remove table files from the URL that are gone locally, because they were
-        merged.
+        """Upload the missing files, then remove files from the URL that are gone locally, because they were merged.
 
-        The files at the URL are listed again, because the bucket may have been emptied. Errors of the file system pass
-        through.
+        The URL is listed again, because the bucket may have been emptied. Errors of the file system pass through.
         """
         remote = self.join()
         if list_missing(self._folder, self.ledger):

@@ -1,6 +1,4 @@
-"""Code that runs where batches are made: in DataLoader workers, in the pin thread, and around a fetch in the training
-process.
+"""Code that runs where batches are made: in DataLoader workers, in the pin thread, and in the training process.
 
-A spawned worker imports this room before its first batch, so it imports little; torch is loaded there already and is
-passed in.
+A spawned worker imports this room before its first batch, so it imports little; torch is loaded already and passed in.
 """

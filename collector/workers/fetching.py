@@ -101,7 +101,6 @@ class FetchProbe:
         )  # fmt: skip
 
     def leave(self) -> None:
-        """Restore the dataset and the transforms."""
         self._transforms.remove()
         self._seat.leave()
         self._opens.stop()

@@ -91,11 +91,9 @@ def time_calls(raw: Callable[..., Any], part: Part, tally: Tally) -> Callable[..
 
 
 class Rhythm:
-    """The choice of batches to time inside: all, or every k-th, so that the clocks cost less than one percent of the
-    work.
+    """The choice of batches to time inside: all or every k-th, so that the clocks cost less than 1 % of the work.
 
-    The clocks cost one percent of a sample that takes 50 µs and has no transforms. `left` is the number of batches
-    until the next timed batch.
+    The clocks cost 1 % of a sample of 50 µs without transforms. `left` counts the batches until the next timed batch.
     """
 
     __slots__ = ("_batch_cost_ns", "left", "period")

@@ -134,8 +134,7 @@ def _start(benchmark: Benchmark, place: Place, barrier: Barrier) -> Worker:
 
 
 def _wait_for(workers: list[Worker]) -> None:
-    """Wait until all processes have ended. A process that ends before it was ready releases the others from the
-    barrier."""
+    """Wait until all processes have ended. A process that ends too early releases the others from the barrier."""
     running = list(workers)
     while running:
         for worker in [worker for worker in running if worker.process.poll() is not None]:
@@ -146,7 +145,6 @@ def _wait_for(workers: list[Worker]) -> None:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Stop a process that still runs after the benchmark was interrupted."""
     if process.poll() is None:
         process.terminate()
         process.wait()

@@ -41,8 +41,7 @@ def read_mean(folder: Path) -> Tree:
 
 
 def compare_benchmarks(baseline: Tree, run: Tree) -> Tree:
-    """Return the speed-up for each common range and metric with its 95 % interval, and why the two may not be
-    comparable.
+    """Return the speed-up for each common range and metric with its 95 % interval, and doubts about the comparison.
 
     For times the speed-up is baseline / run of the means without warm-up; for throughput, a rate, it is run / baseline.
     The interval belongs to the ratio of two means. If both benchmarks have several processes, it is computed from the
@@ -86,8 +85,7 @@ def _format_interval(interval: Any) -> tuple[str, str]:
 
 
 def _read_pair(before: Tree, after: Tree, metric: str) -> tuple[_Figure | None, _Figure | None]:
-    """Read a metric of both benchmarks with equal kinds of error: over processes if both have several, else over
-    batches."""
+    """Return a metric of both benchmarks, with errors over processes if both have several, else over batches."""
     for by_process in (True, False):
         old, new = (_read_figure(figures, metric, by_process) for figures in (before, after))
         if old is None or new is None or (old.freedom and new.freedom):
@@ -96,8 +94,7 @@ def _read_pair(before: Tree, after: Tree, metric: str) -> tuple[_Figure | None, 
 
 
 def _read_figure(metrics: Tree, metric: str, by_process: bool) -> _Figure | None:
-    """Return a metric with its error, over processes if `by_process`, else over batches. None if the figure is missing
-    or 0."""
+    """Return a metric with its error, over processes or over batches. None if the figure is missing or 0."""
     figures = metrics.get(metric)
     if not isinstance(figures, dict):
         figures = {"mean": figures, "process_means": metrics.get(f"{metric}_per_process")}
@@ -116,7 +113,6 @@ def _read_figure(metrics: Tree, metric: str, by_process: bool) -> _Figure | None
 
 
 def _find_interval(ratio: float, old: _Figure, new: _Figure) -> list[float] | None:
-    """Return the 95 % interval of the ratio; None without repetitions."""
     if not old.freedom or not new.freedom:
         return None
     margin = quantile_of_t(min(old.freedom, new.freedom)) * math.sqrt(old.error_squared + new.error_squared)

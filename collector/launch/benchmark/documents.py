@@ -130,8 +130,7 @@ def join_spans(several: Sequence[Mapping[str, Span]]) -> dict[str, tuple[float |
     """Return two values for each range that is a batch: items per second of wall time over all processes, and the
     fraction of this time in which all processes ran batches.
 
-    The rate is None if no time has passed. Work between batches lowers the rate, and so does a process that ends later
-    than the others.
+    The rate is None if no time has passed. Work between batches and a process that ends late lower the rate.
     """
     found = {}
     for path in dict.fromkeys(path for spans in several for path in spans):

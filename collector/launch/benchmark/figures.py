@@ -74,8 +74,7 @@ class Calls:
 
     @cached_property
     def kept(self) -> frozenset[Call]:
-        """The batches without warm-up w: of the n counted batches of a range, those with w <= i < n - w, numbered from
-        i = 0."""
+        """The batches without warm-up: of n counted batches of a range, batch i (from 0) is kept iff w <= i < n - w."""
         by_path: dict[str, list[Call]] = defaultdict(list)
         for call in self.batches:
             if call.is_counted:

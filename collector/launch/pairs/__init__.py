@@ -177,7 +177,6 @@ def _record(pairs: Pairs, side: Side, folder: Path, base: Checkout) -> Measured:
 
 @contextmanager
 def _removed_at_failure(folder: Path) -> Iterator[None]:
-    """Make a folder for a run; remove it if the block raises."""
     made = make_run_folder(folder)
     try:
         yield

@@ -58,8 +58,7 @@ class Checkout:
         return f"the working tree ({head}{changed})"
 
     def list_notes(self, outputs: Collection[Path] = ()) -> list[str]:
-        """Return notes on the base's code for the user: that it equals the user's, and which files are missing beside
-        it.
+        """Return notes on the base's code for the user: whether it equals the user's code, and which files it lacks.
 
         Ignored files are not named, nor are `outputs`, the comparison's own files and folders.
         """
@@ -152,14 +151,13 @@ def _require(base: Checkout, path: Path) -> Checkout:
 
 
 def _name_some(names: list[str], most: int = 4) -> str:
-    """Return the first few names, and the number of the others."""
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 @dataclass(frozen=True)
 class Placed:
-    """The script or module in a command line, and the position of its word; `path` is a real path, for a module the
-    current folder."""
+    """The script or module in a command line, and its position. `path` is a real path; for a module, the current
+    folder."""
 
     position: int
     name: str
@@ -206,8 +204,7 @@ def place_environment(environment: Mapping[str, str], script: Placed, base: Chec
 
 
 def _place_entry(folder: Path, base: Checkout) -> str:
-    """Return the base's folder for a folder of the user's checkout; "" for another folder, or if the base lacks the
-    folder."""
+    """Return the base's folder for a folder of the user's checkout; "" for another folder, or without a counterpart."""
     real = Path(os.path.realpath(folder))
     if not real.is_relative_to(base.root) or real.is_relative_to(os.path.realpath(sys.prefix)):
         return ""

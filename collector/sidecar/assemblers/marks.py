@@ -211,7 +211,6 @@ class _LogReader:
 
 
 def _find_time(path: Path) -> int:
-    """Return the creation time of a log, taken from its file name."""
     return int(path.stem.rpartition("-")[2])
 
 

@@ -237,8 +237,7 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass
 class _Division:
-    """Sums over the timed batches of one loader. `work_ns` is the part of `fetch_ns` that was spent on making the
-    batches."""
+    """Sums over the timed batches of one loader. `work_ns` is the part of `fetch_ns` spent on making the batches."""
 
     read_ns: int = 0
     collate_ns: int = 0

@@ -138,8 +138,7 @@ class StandstillAssembler(Assembler):
         return sum(2 * silence_ns >= one.for_ns for silence_ns in self._silences_ns) >= REGULAR_TIMES
 
     def _see(self, moment: Moment | None, now_ns: int) -> None:
-        """Update the length of the silence from the state of the training thread; `moment` is None while nothing is
-        recorded."""
+        """Update the length of the silence. `moment` is the training thread's state, None while nothing is recorded."""
         before, self._moment = self._moment, moment
         since_last_ns = now_ns - (self._seen_ns or now_ns)
         self._seen_ns, self._held_ns = now_ns, self._held_ns + (since_last_ns if since_last_ns > HELD_NS else 0)

@@ -170,8 +170,7 @@ _log = logging.getLogger("stepscope")
 
 
 class TriggerAssembler(Assembler):
-    """An assembler without a table. It orders at most one window in five minutes, and five in a run. Orders by hand go
-    first."""
+    """An assembler without a table. It orders at most one window in five minutes, and five in a run."""
 
     kept = ("sent",)
 
@@ -210,8 +209,7 @@ class TriggerAssembler(Assembler):
         return {"facts": {"triggers": self._sent}} if self._sent else {}
 
     def _see_orders(self) -> None:
-        """Look for a new order by hand. Triggers wait until the training thread has taken that order, because a further
-        order would replace it."""
+        """Look for a new order by hand. No trigger replaces that order before the training thread has taken it."""
         self._hold = max(self._hold - 1, 0)
         with contextlib.suppress(OSError):
             order = read_order(self._log_file)

@@ -67,8 +67,7 @@ class CallLog:
         self._awaited = 0
 
     def reduce(self, duration: int, held: int, left: int) -> None:
-        """Note a backward's reduction of gradients. The backward waited for the reduction until `left`, 0 if it did not
-        wait.
+        """Note a backward's reduction of gradients. The backward waited for it until `left`; 0 without a wait.
 
         The next words give the kind of the reduction and its start.
         """

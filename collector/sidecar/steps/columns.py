@@ -51,8 +51,7 @@ def list_fetches(columns: Mapping[str, Ints], clock: Clock) -> pa.Table:
 def list_queues(
     columns: Mapping[str, Ints], words: Ints, capacities: Mapping[int, int], with_pin_queue: Set[int], clock: Clock
 ) -> pa.Table:
-    """Return rows of `queues`: for each sample a row of the worker queue, and a row of the pin queue if the loader has
-    a pin queue.
+    """Return rows of `queues`: for each sample one of the worker queue, and one of the pin queue if there is one.
 
     A batch below 0 means that the request has not brought a batch yet.
     """

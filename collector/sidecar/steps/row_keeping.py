@@ -30,7 +30,6 @@ class State:
     probed: bool = False
 
     def moved(self, position: int, start: int) -> State:
-        """Return the state at the start of another row."""
         return replace(self, position=position, start=start)
 
 

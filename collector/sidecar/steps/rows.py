@@ -125,8 +125,7 @@ class Cut(NamedTuple):
 
 
 class Head(NamedTuple):
-    """The start of a forward that may turn out to begin a batch. `root` is the number of the called module class, if
-    known."""
+    """The start of a forward that may turn out to begin a batch. `root` is the number of the module's class, if known."""
 
     cut: Cut
     root: int = UNKNOWN
@@ -204,8 +203,7 @@ class Row:
         self.cuts, self.updates, self.passes, self.heads = [], [], [], []
 
     def answer(self, asked: int, batch: int | None) -> None:
-        """Note the batch that the request at `asked` brought. None is the end of the epoch: the request's queue sample
-        is removed."""
+        """Note the batch that the request at `asked` brought. At the end of an epoch (None), drop the queue sample."""
         if self.queues and self.queues[-1].start == asked:
             sample = self.queues.pop()
             if batch is not None:
@@ -250,8 +248,7 @@ class Row:
                 index -= 1
 
     def _has_acted(self, following: int) -> bool:
-        """Return whether the time before the next call follows a forward without gradients, and the next call is a
-        forward or an update."""
+        """Return whether a forward without gradients is followed by another forward or an update."""
         return self.previous == FORWARD and not self.graphs and following in (FORWARD, OPTIMIZER)
 
     def _settle_acted(self) -> None:
@@ -264,8 +261,7 @@ class Row:
                 self.stretches[index] = Stretch(phase, start, end)
 
     def _find_held(self) -> int:
-        """Return the index of the stretch after the last update, which may turn out to begin a row; -1 without an
-        update."""
+        """Return the index of the stretch after the last update, which may begin a row; -1 without an update."""
         return self.updates[-1].stretches if self.updates else -1
 
     def _resolve_held(self) -> None:

@@ -192,8 +192,7 @@ class SteadyFeed:
         self._machine.feed(words[done:].tolist())
 
     def _skip(self, log: _Words, pattern: Pattern, run: tuple[int, int], at: tuple[int, int]) -> int:
-        """Feed the words before a series of similar steps to the machine, and give the series to `take`. Return the
-        number of words processed."""
+        """Feed the words before similar steps to the machine, and give the steps to `take`; return the words processed."""
         (first, last), (origin, done) = run, at
         machine, fetch = self._machine, pattern.place(codes.FETCH_START)
         begin, end = (int(log.kept[log.begins[step] + fetch]) + 1 for step in run)
@@ -230,8 +229,7 @@ class SteadyFeed:
 
 
 def learn_pattern(kind: Sequence[int]) -> Pattern | None:
-    """Return the pattern of a step's codes, as a state machine interprets them; None if the codes alone do not decide
-    the phases."""
+    """Return the pattern of a step's codes; None if the codes alone do not decide the phases."""
     counts = Counter(kind)
     timed = [place for place, code in enumerate(kind) if code in _TIMED]
     if (
@@ -261,7 +259,6 @@ def learn_pattern(kind: Sequence[int]) -> Pattern | None:
 
 
 def _spell_step(kind: Sequence[int], step: int, times: int) -> list[int]:
-    """Return the words of a step whose stretches take 1, 2, 4, 8 … ns."""
     words, length, at = [], 1, step * ((1 << times) - 1) + 1
     for code in kind:
         if code in _TIMED:
