@@ -30,7 +30,6 @@ T = TypeVar("T")
 
 
 def _take(value: Any, kind: type[T]) -> T | None:
-    """Return a recorded value of that type, or None if it is absent or of another type."""
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError:

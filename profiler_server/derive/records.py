@@ -193,7 +193,6 @@ def _encode_array(value: Any) -> Any:
 
 
 def _narrow(values: Any) -> Any:
-    """Return integers in the smallest type that holds all of them."""
     whole = values.astype("<i8", casting="safe")
     if not whole.size:
         return whole

@@ -165,10 +165,8 @@ class _State(msgspec.Struct):
 
 
 def _read_ended(run: Run) -> bool:
-    """Return whether every rank has recorded its end. A rank that only fell silent may still be alive.
-
-    Other fields of the manifests are not parsed: for thousands of ranks that would take seconds.
-    """
+    """Return whether every rank has recorded its end. A rank that only fell silent may still be alive. Other fields of
+    the manifests are not parsed: for thousands of ranks that would take seconds."""
     decoder = msgspec.json.Decoder(_State)
     try:
         files = [layout.rank_file(run.path, rank) for rank in run.ranks]

@@ -102,10 +102,8 @@ def _choose_prefetch(model: LoopModel) -> int:
 
 
 def _find_fewer(case: Case, workers: int) -> int | None:
-    """Return the number of workers, at most the number of cores, that keeps the step as short as now.
-
-    None if the step gets longer, if there are no more workers than cores, or if the simulation cannot tell.
-    """
+    """Return the number of workers, at most the number of cores, that keeps the step as short as now. None if the step
+    gets longer, if there are no more workers than cores, or if the simulation cannot tell."""
     loop, most = case.loading.loop, max(1, int(case.host.cores))
     if workers <= case.host.cores or not loop.trusted or case.loading.cpu_need <= CAPPED_NEED:
         return None
@@ -115,11 +113,8 @@ def _find_fewer(case: Case, workers: int) -> int | None:
 
 
 def _find_spared_ns(case: Case) -> float:
-    """Return how long a step queues for a processor that the workers hold, ns.
-
-    The result is at most the time that the training thread queued. It is also at most the time that a step without
-    workers is shorter.
-    """
+    """Return how long a step queues for a processor that the workers hold, ns. The result is at most the time that the
+    training thread queued. It is also at most the time that a step without workers is shorter."""
     load, loop = case.host.load, case.loading.loop
     if load is None or not load.queued_frac or not loop.trusted or not loop.model.workers:
         return 0.0

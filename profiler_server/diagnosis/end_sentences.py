@@ -186,7 +186,6 @@ def _tell_end(end: End | None, steps: int) -> str:
 
 
 def _name_end(end: End) -> str:
-    """Return an end in a few words, the rank first."""
     if isinstance(end, Raised):
         return say("attempt", "raised", end=end, error=_shorten(end.error))
     if isinstance(end, Killed):

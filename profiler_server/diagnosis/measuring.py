@@ -206,10 +206,8 @@ def _leave_sampling(feed: Feed, sampler: SamplerTimes | None) -> Feed:
 
 
 def _find_reader(watched: Loader | None) -> Loader | None:
-    """Return the watched input if the training thread reads it by itself, else None.
-
-    Such an input works like a loader without workers.
-    """
+    """Return the watched input if the training thread reads it by itself, else None. Such an input works like a loader
+    without workers."""
     return watched if watched is not None and watched.reads_ahead is False else None
 
 
@@ -248,12 +246,10 @@ def _read_host(run: Run, rank: RankRun, start_ns: int, end_ns: int) -> HostLoad 
 
 
 def _count_spare(manifest: RankManifest) -> float:
-    """Return the cores of the host that the run may not use."""
     return max((manifest.cpu_count or 0) - manifest.usable_cores, 0.0) if manifest.usable_cores else 0.0
 
 
 def _count_cores(rank: RankRun, host: str, start_ns: int, end_ns: int) -> float:
-    """Return the cores that another rank used on this host."""
     load = read_or(None, lambda: summarize_host(rank, start_ns, end_ns) if rank.manifest.host == host else None)
     return load.workers + (load.process or 0.0) if load is not None else 0.0
 
@@ -290,7 +286,6 @@ def _find_cores(manifest: RankManifest, host: HostLoad | None) -> Cores:
 
 
 def _read_transforms(rank: RankRun, loader: Loader | None) -> tuple[tuple[str, float], ...]:
-    """Return the transforms with their share of all transform work, longest first."""
     if loader is None or not find_files(rank.folder, "stages"):
         return ()
     stages = read_or(None, read_stages, rank, loader.id)
@@ -298,7 +293,6 @@ def _read_transforms(rank: RankRun, loader: Loader | None) -> tuple[tuple[str, f
 
 
 def _measure_ranks(run: Run, own: int, facts: Mapping[str, Any]) -> Ranks:
-    """Compare the ranks as the Ranks page does."""
     if len(run.ranks) < 2:
         return Ranks(run.manifest.world_size, (), ddp=read_ddp(facts), parallel_devices=count_parallel_devices(facts))
     ranks = summarize_ranks(run)

@@ -174,7 +174,6 @@ class _Seen:
     is_even: bool
 
     def shows(self, entry: Suggestion) -> bool:
-        """Return whether a suggestion was followed."""
         if entry.rule in _ABOUT_ONE_RANK:
             return self.is_even
         if entry.predicted_step_ns is None:
@@ -240,10 +239,8 @@ def find_outcome(before: Run, after: Run) -> Outcome | None:
 
 
 def _find_shortened(ranks: tuple[RankRun, RankRun], compared: Comparison) -> frozenset[str]:
-    """Return the pages whose work clearly shrank in the later run, if its step is clearly faster.
-
-    Workers that keep up silence the rules about their work, so for the loader the work itself must shrink.
-    """
+    """Return the pages whose work clearly shrank in the later run, if its step is clearly faster. Workers that keep up
+    silence the rules about their work, so for the loader the work itself must shrink."""
     if not (compared.step.is_clear and compared.step.change_ns < 0):
         return frozenset()
     works = [_sum_work(rank) for rank in ranks]

@@ -222,7 +222,6 @@ def write_suggestion(case: Case, claim: Claim) -> Suggestion:
 
 
 def _say_basis(case: Case, claim: Claim) -> str:
-    """Describe the assumptions of the prediction and how it was made."""
     finding = claim.finding
     assumption = finding.text.assumption
     assumed = f"The prediction holds if {assumption}. " if assumption else ""

@@ -239,10 +239,8 @@ def _keep_like_hta(work: DeviceWork, rank: RankRun) -> DeviceWork:
 
 
 def _count_like_hta(work: DeviceWork, epoch_ns: int) -> DeviceAccount:
-    """Account times as HTA's temporal breakdown does: memset is not computation, and times are whole microseconds.
-
-    HTA rounds starts up and ends down.
-    """
+    """Account times as HTA's temporal breakdown does: memset is not computation, and times are whole microseconds. HTA
+    rounds starts up and ends down."""
     starts = -(-(work.start_ns + epoch_ns) // 1000) * 1000
     ends = np.maximum((work.end_ns + epoch_ns) // 1000 * 1000, starts)
     on = work.kind == KERNEL

@@ -66,9 +66,7 @@ def list_categories(rank: RankRun) -> dict[str, Ints] | None:
 
 def _find_categories(rank: RankRun) -> tuple[Ints, Ints, dict[str, Mask]] | None:
     """Return start and end of every slice, and a mask of slices for each category except Other, in order of priority.
-
-    None without slices.
-    """
+    None without slices."""
     data = read_slices(rank, _COLUMNS)
     if data is None:
         return None
@@ -105,7 +103,6 @@ def sum_inside(intervals: Intervals, starts: Ints, ends: Ints) -> Ints:
 
 
 def _measure_before(intervals: Intervals, times: Ints) -> Ints:
-    """Return the covered length of intervals before each time."""
     sums = np.concatenate([[0], np.cumsum(intervals.ends - intervals.starts)])
     begun = np.searchsorted(intervals.starts, times, side="right")
     last = np.maximum(begun - 1, 0)

@@ -257,10 +257,7 @@ def _explain(verdict: Verdict, estimate: Estimate, noun: str) -> str:
 
 def _describe_main_thread(verdict: Verdict, estimate: Estimate) -> str:
     """Return a sentence on the change of the main thread's processor time; "" unless this time scatters much less than
-    the steps.
-
-    Other programs lengthen steps, but hardly the processor time of the steps.
-    """
+    the steps. Other programs lengthen steps, but hardly the processor time of the steps."""
     found = verdict.main_thread
     if found is None or found.scatter > WITNESS_FRAC * estimate.scatter:
         return ""
@@ -272,10 +269,8 @@ def _describe_main_thread(verdict: Verdict, estimate: Estimate) -> str:
 
 
 def _advise_pairs(verdict: Verdict, estimate: Estimate) -> str:
-    """Return advice on how many pairs to record to detect the limit.
-
-    Runs that can already detect the limit, with a change close to it, need enough pairs to separate the two.
-    """
+    """Return advice on how many pairs to record to detect the limit. Runs that can already detect the limit, with a
+    change close to it, need enough pairs to separate the two."""
     limit = verdict.max_slowdown or DETECTABLE
     is_close = estimate.detectable <= limit and 0.0 < estimate.change < limit
     told = (1.0 + limit) / (1.0 + estimate.change) - 1.0 if is_close else limit
@@ -297,10 +292,8 @@ def _choose_parts(verdict: Verdict) -> list[PartChange]:
 
 
 def _name_parts(verdict: Verdict) -> str:
-    """Return the changed phases and kernels as text to append to the median's change, "" for none.
-
-    Their times are of the mean step, because only means add up.
-    """
+    """Return the changed phases and kernels as text to append to the median's change, "" for none. Their times are of
+    the mean step, because only means add up."""
     named = _choose_parts(verdict)[:2]
     if named:
         return f"; in the mean step {' and '.join(_name_part(part) for part in named)}"

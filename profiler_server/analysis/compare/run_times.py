@@ -71,7 +71,6 @@ def _show_count(value: int) -> str:
 
 
 def _name_different(what: str, values: Sequence[str], more: str = "") -> list[str]:
-    """Return a sentence with the known values if they differ."""
     named = list(dict.fromkeys(filter(None, values)))
     if len(named) < 2:
         return []
@@ -81,7 +80,6 @@ def _name_different(what: str, values: Sequence[str], more: str = "") -> list[st
 
 
 def _count_parameters(rank: RankRun) -> int:
-    """Return the number of parameters that the optimizers of a rank train, 0 if unrecorded."""
     optimizers = rank.manifest.facts.get("optimizers")
     if not isinstance(optimizers, list):
         return 0

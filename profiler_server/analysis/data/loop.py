@@ -82,11 +82,8 @@ def estimate_others(cores: Cores, workers: int) -> float:
 
 
 def _find_used(cores: Cores, load: HostLoad) -> float:
-    """Return how many of the run's usable cores other programs used.
-
-    If the samples do not separate these cores from the rest of the host, use on the host counts as use of these cores
-    if the run queued.
-    """
+    """Return how many of the run's usable cores other programs used. If the samples do not separate these cores from
+    the rest of the host, use on the host counts as use of these cores if the run queued."""
     if load.others_anywhere <= load.others or (load.stretch or 1.0) < QUEUES_FROM:
         return load.others
     own = load.workers + (load.process or 0.0)
@@ -239,9 +236,7 @@ def _calibrate(model: LoopModel, step_ns: float) -> tuple[LoopModel, float]:
 
 def _fit(change: Callable[[float], LoopModel], ends: tuple[float, float], step_ns: float) -> tuple[LoopModel, float]:
     """Return the changed model whose simulated step equals the measured step, and the simulated over the measured step.
-
-    `change` makes the model from a figure between both ends; the step must grow with the figure.
-    """
+    `change` makes the model from a figure between both ends; the step must grow with the figure."""
     low, high = ends
     for _ in range(_CALIBRATION_ROUNDS):
         middle = (low + high) / 2

@@ -66,10 +66,8 @@ def find_doubt(loop: MeasuredLoop, before: LoopModel, after: LoopModel) -> Doubt
 
 
 def _find_exposure(model: LoopModel) -> float:
-    """Return the share of the work that needs a processor: of batches or of steps, whichever share is larger.
-
-    Other programs cannot slow the remaining share, which waits.
-    """
+    """Return the share of the work that needs a processor: of batches or of steps, whichever share is larger. Other
+    programs cannot slow the remaining share, which waits."""
     parts = [sum(job.wall_ns * job.share for job in jobs) for jobs in (model.batches, model.steps)]
     walls = [sum(job.wall_ns for job in jobs) for jobs in (model.batches, model.steps)]
     return max(part / wall if wall else 0.0 for part, wall in zip(parts, walls, strict=True))

@@ -161,11 +161,8 @@ def summarize_readiness(samples: pa.Table, loader: int | None, steps: pa.Table |
 
 
 def _find_ready(rows: pa.Table, waits: Ints | None) -> Mask:
-    """Return a mask of the requests whose batch was ready.
-
-    Without a direct observation, a non-empty queue may hold only later batches. The wait then decides: it is much
-    longer for a batch that was not ready.
-    """
+    """Return a mask of the requests whose batch was ready. Without a direct observation, a non-empty queue may hold
+    only later batches. The wait then decides: it is much longer for a batch that was not ready."""
     known = rows["next_ready"].is_valid().to_numpy()
     ready = np.asarray(pc.fill_null(rows["next_ready"], pc.greater(rows["depth"], 0)).to_numpy(), dtype=np.bool_)
     if waits is None or known.all() or not ready[known].any():

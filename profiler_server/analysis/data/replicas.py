@@ -258,9 +258,7 @@ def _sum_kinds(stages: pa.Table, key: str) -> dict[str | int, dict[str, int]]:
 
 def _number_batches(stages: pa.Table) -> pa.ChunkedArray:
     """Return one number per batch, which is identified by loader, epoch and index in the epoch. Null for no batch.
-
-    Replicas of a user's stage number their items independently, so the replica takes the place of the epoch.
-    """
+    Replicas of a user's stage number their items independently, so the replica takes the place of the epoch."""
     own = pc.add(stages["replica"].cast(pa.int64()), 1)
     epoch = pc.if_else(pc.is_valid(stages["loader"]), pc.fill_null(stages["epoch"].cast(pa.int64()), 0), own)
     loader = pc.fill_null(stages["loader"].cast(pa.int64()), -1)

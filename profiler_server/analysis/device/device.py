@@ -187,8 +187,6 @@ def unite_work(work: DeviceWork, rows: Mask) -> Intervals:
 
 
 class _Kernels(NamedTuple):
-    """Kernels of one device, clipped to a time range."""
-
     starts: Ints
     ends: Ints
     blocks_per_sm: Floats
@@ -220,10 +218,8 @@ def _measure_busy(kernels: _Kernels) -> float | None:
 
 
 def _measure_sm(kernels: _Kernels) -> float | None:
-    """Return the time in ns in which the multiprocessors were filled; partial filling counts in proportion.
-
-    None if the trace lacks the blocks per multiprocessor, as on ROCm.
-    """
+    """Return the time in ns in which the multiprocessors were filled; partial filling counts in proportion. None if the
+    trace lacks the blocks per multiprocessor, as on ROCm."""
     known = ~np.isnan(kernels.blocks_per_sm)
     if len(known) and not known.any():
         return None

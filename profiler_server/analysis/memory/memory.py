@@ -150,7 +150,6 @@ def read_memory(rank: RankRun) -> tuple[MemoryTrace, ...]:
 
 
 def _read_tensors(table: pa.Table) -> Tensors:
-    """Read the tensors of the blocks. Runs of earlier versions have none."""
     return Tensors(
         *(
             table[name].cast(pa.string()).to_pylist() if name in table.column_names else [None] * table.num_rows
@@ -169,10 +168,8 @@ def _pick(whole: MemoryTrace, device: int, mine: Mask) -> MemoryTrace:
 
 
 def _leave_out_maps(trace: MemoryTrace) -> MemoryTrace:
-    """Leave out mapped shared memory, such as batches from workers, which PyTorch reports with a total of 0.
-
-    The host has no caching allocator either, so the reserved bytes of the host are mapped memory.
-    """
+    """Leave out mapped shared memory, such as batches from workers, which PyTorch reports with a total of 0. The host
+    has no caching allocator either, so the reserved bytes of the host are mapped memory."""
     kept = np.ones(len(trace), bool)
     for row in np.flatnonzero((trace.allocated_bytes == 0) & (trace.change_bytes != 0)).tolist():
         before = row - 1

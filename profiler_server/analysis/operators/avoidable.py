@@ -101,10 +101,8 @@ def find_looped_rows(
 
 
 def _choose_rows(taken: Sequence[_Group], batch_size: int | None) -> int:
-    """Return the number of rows of the loop: the batch size if a tensor has it, else the most rows of a tensor.
-
-    Tensors with several dimensions take precedence over lists of single numbers.
-    """
+    """Return the number of rows of the loop: the batch size if a tensor has it, else the most rows of a tensor. Tensors
+    with several dimensions take precedence over lists of single numbers."""
     lengths = [group.shapes[0][0] for group in taken]
     if batch_size is not None and batch_size in lengths:
         return batch_size

@@ -148,7 +148,6 @@ def _complete(summed: pa.Table, operators: pa.Table, measure: Measure | None = N
 
 
 def _share(own: pa.ChunkedArray, whole: int | None = None) -> pa.ChunkedArray:
-    """Return each value divided by the whole, by default their sum."""
     whole = pc.sum(own).as_py() or 0 if whole is None else whole
     values = pc.cast(own, pa.float64())
     return pc.divide(values, float(whole)) if whole > 0 else pc.multiply(values, 0.0)

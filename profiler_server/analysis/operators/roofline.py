@@ -201,7 +201,6 @@ def _append_rates(rows: pa.Table, part: Part | None) -> pa.Table:
 
 
 def _find_peak(part: Part, precision: str) -> float:
-    """Return the peak, or NaN for a precision that the device model or the table lacks."""
     peak = part.peak_flops_per_s("fp32" if precision in _AS_FP32 else precision)
     return float("nan") if peak is None else peak
 

@@ -163,7 +163,6 @@ def find_divergence(ranks: Sequence[RankRun], titles: Mapping[str, str]) -> Dive
 
 
 def _read_groups(rank: RankRun, kinds: dict[Collective, int]) -> dict[str, Calls]:
-    """Read the calls of a rank by group, and number their kinds."""
     table = rank.table("collectives", _COLUMNS)
     table = table.filter(table["held_ns"].is_valid()).sort_by("index")
     group, name = (np.array(table[column].cast(pa.string()).to_pylist(), object) for column in ("group", "name"))
@@ -237,9 +236,7 @@ def _find_gone_past(
     members: Sequence[Calls], courses: Mapping[int, Course], names: Sequence[Collective], title: str
 ) -> Divergence | None:
     """Return the ranks that went on without the last call, past the progress of the ranks that are inside the call.
-
-    None if no rank surely did.
-    """
+    None if no rank surely did."""
     most = max((len(calls.step) for calls in members), default=0)
     stand = [calls for calls in members if len(calls.step) == most]
     absent = [calls for calls in members if len(calls.step) == most - 1]

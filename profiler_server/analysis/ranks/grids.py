@@ -120,9 +120,7 @@ def _read_busy(rank: RankRun) -> StepValues:
 
 def _read_samples(rank: RankRun, metric: str, source: str) -> StepValues:
     """Return the values of a metric by step, of the source with the largest mean; nothing if unrecorded or unreadable.
-
-    A sample is valid until the next sample: half a second may be many steps.
-    """
+    A sample is valid until the next sample: half a second may be many steps."""
     try:
         if rank.status("resources").state != "there":
             return _NOTHING

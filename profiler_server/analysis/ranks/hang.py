@@ -53,11 +53,8 @@ class _Group:
         return max(self.calls.get(rank, ()), default=-1) >= number or self.entered.get(rank, -1) >= number
 
     def list_open(self) -> list[int]:
-        """Return the number of each call that did not end, once for each rank inside the call.
-
-        A call that every rank entered and at least one rank left has ended for all ranks: the dumps of the others are
-        only older.
-        """
+        """Return the number of each call that did not end, once for each rank inside the call. A call that every rank
+        entered and at least one rank left has ended for all ranks: the dumps of the others are only older."""
         left = {number for calls in self.calls.values() for number, call in calls.items() if call.is_completed}
         # A dump that was overwritten up to a call that ended: those before it in the group have ended, too.
         past = max((min(calls) for calls in self.calls.values() if calls[min(calls)].is_completed), default=-1)
@@ -80,7 +77,6 @@ class _Dumps:
 
 
 def _explain_pair(dumps: _Dumps) -> Hang:
-    """Describe the oldest unfinished send or receive. All collectives ended, or there were none."""
     _, rank, group, sequence, call = min(dumps.pairs, key=lambda pair: pair[:2])
     label = dumps.groups[group].label
     waiting = tuple(sorted({pair[1] for pair in dumps.pairs}))

@@ -138,7 +138,6 @@ class Lateness:
         return self.sum_most(np.where(np.isfinite(rest), late.max(axis=0) - rest, 0.0))
 
     def _list_groups(self) -> list[Ints]:
-        """Return the indexes of the meetings of each process group."""
         if self.group is None:
             return [np.arange(len(self.step))]
         order = np.argsort(self.group, kind="stable")
@@ -180,10 +179,7 @@ def _measure_group(matched: Matched, group: Meetings) -> Floats:
 
 def _sum_elsewhere(matched: Matched, group: Meetings) -> Floats:
     """Return each rank's waiting in meetings of other groups between two meetings of this group, which is not its own
-    work.
-
-    Calls that only some ranks have recorded are left out, because the same wait of the other ranks is unknown.
-    """
+    work. Calls that only some ranks have recorded are left out, because the same wait of the other ranks is unknown."""
     others = np.concatenate([other.call for other in matched.meetings if other is not group])
     is_other = np.isin(matched.call, others)
     found = np.empty((len(group.rows), group.end_ns.shape[1] - 1))

@@ -139,10 +139,8 @@ def _choose(ranks: Sequence[RankSummary], together: StepsTogether) -> Lateness |
 
 
 def _explain_waiting(ranks: Sequence[RankSummary], together: StepsTogether, steps: Ints) -> bool:
-    """Return whether the ranks wait in the recorded collectives.
-
-    Of an asynchronous collective whose wait is in C++, as with `Join`, only the call is recorded.
-    """
+    """Return whether the ranks wait in the recorded collectives. Of an asynchronous collective whose wait is in C++, as
+    with `Join`, only the call is recorded."""
     if all(rank.state == "imported" for rank in ranks):
         return True
     shared = together.step[np.isin(together.step, steps)]
@@ -154,10 +152,7 @@ def _explain_waiting(ranks: Sequence[RankSummary], together: StepsTogether, step
 
 def _measure_by_steps(together: StepsTogether) -> Lateness:
     """Return the lateness with steps as meetings. A step ends when the ranks leave its last collective, if enough steps
-    have that time.
-
-    Work of a rank after that collective makes it late in the next step.
-    """
+    have that time. Work of a rank after that collective makes it late in the next step."""
     held, meeting = together.held_ns, together.meeting_ns
     known = np.flatnonzero(np.isfinite(meeting).all(axis=0))
     if len(known) >= max(limits.LEAST_MEETINGS, MOST_FRAC * len(together.step)):
@@ -217,7 +212,6 @@ class _Weighed:
 
     @property
     def also_slow(self) -> tuple[int, ...]:
-        """Return the other slow ranks, which are named together with the latest rank."""
         if not self.is_slow or len(self.ranks) < limits.LEAST_RANKS:
             return ()
         usual = np.median(self.late_ns, axis=1) > self.least_ns
@@ -262,16 +256,13 @@ def _measure_deviation(late_ns: Floats, step_ns: float) -> float:
 
 
 def _measure_against(late_ns: Floats, row: int) -> Floats:
-    """Return a rank's lateness relative to the median of the other ranks in each step."""
     against: Floats = late_ns[row] - np.median(np.delete(late_ns, row, axis=0), axis=0)
     return against
 
 
 def _is_sure(against_ns: Floats) -> bool:
-    """Return whether a rank's lateness exceeds chance: in the mean, or in the number of steps.
-
-    A delay can be hidden in the mean of steps that vary much, but shows step by step.
-    """
+    """Return whether a rank's lateness exceeds chance: in the mean, or in the number of steps. A delay can be hidden in
+    the mean of steps that vary much, but shows step by step."""
     steps = len(against_ns)
     error = float(against_ns.std()) / float(np.sqrt(steps))
     often = int((against_ns > 0).sum()) - steps / 2 > limits.SURE_ERRORS * float(np.sqrt(steps)) / 2

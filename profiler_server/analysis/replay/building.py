@@ -58,8 +58,6 @@ _NESTED_CALLS = 4
 
 @dataclass
 class _Draft:
-    """A graph under construction, with the fields of `Graph`."""
-
     window: Window
     points: Points
     work: Ints
@@ -78,7 +76,6 @@ class _Draft:
     awaits: Edges = field(default_factory=lambda: defaultdict(list))
 
     def pick_nodes(self, track: int) -> Ints:
-        """Return the nodes of a thread in order."""
         nodes: Ints = self.point_nodes[self.points.track == track]
         return nodes
 
@@ -191,11 +188,8 @@ def _link_launches(draft: _Draft) -> Ints:
 
 
 def _chain_streams(draft: _Draft) -> None:
-    """Chain the work of each stream, and set the usual delay from ready work to its start on the device.
-
-    A longer delay has a cause outside of the graph. The replay leaves it out, and is shorter than the window by that
-    time.
-    """
+    """Chain the work of each stream, and set the usual delay from ready work to its start on the device. A longer delay
+    has a cause outside of the graph. The replay leaves it out, and is shorter than the window by that time."""
     order = np.argsort(draft.work_nodes, kind="stable")
     nodes, tracks = draft.work_nodes[order], draft.window.track[draft.work][order]
     for track in np.unique(tracks):

@@ -110,7 +110,6 @@ def trace_path(graph: Graph) -> CriticalPath:
 
 
 def _list_examples(window: Window, rows: Ints, kinds: Ints, lengths: Ints) -> dict[str, tuple[str, ...]]:
-    """Return the names with the most time of each kind, the longest first."""
     found: dict[str, tuple[str, ...]] = {}
     for number, kind in enumerate(KINDS):
         mine = (kinds == number) & (rows >= 0)

@@ -66,11 +66,8 @@ def tells_loop(phases: Mapping[str, Weights]) -> bool:
 
 
 def _guess_loop(entries: Sequence[tuple[tuple[Frame, ...], int]]) -> frozenset[Function]:
-    """Return the modules and, for a single phase, the user's functions that call everything in the phase.
-
-    The innermost of these functions is no loop if most samples are in its own code: then it is the function that takes
-    the time.
-    """
+    """Return the modules and, for a single phase, the user's functions that call everything in the phase. The innermost
+    of these functions is no loop if most samples are in its own code: then it is the function that takes the time."""
     modules = frozenset(frame.function for stack, _ in entries for frame in stack if frame.name == "<module>")
     whole = sum(samples for _, samples in entries)
     shares = _share_functions(dict(entries)) if whole else {}

@@ -252,7 +252,6 @@ class _Reader:
         return list(chosen.values())
 
     def _end_step(self, stage: int, computed: np.ndarray) -> None:
-        """Chain what follows the last computation: garbage collection, norms and embeddings, reduction, update."""
         last = int(computed[int(np.argmax(self.end[computed]))])
         scatter = self.job.find((SCATTER,), stage).tolist()
         rows = [*self._rows_of(COLLECT, stage)]

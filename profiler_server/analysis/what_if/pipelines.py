@@ -130,7 +130,6 @@ def _judge_pipeline(found: RankComparison, what_if: JobSlowdown, ranks: dict[int
 
 
 def _place(whole: RankComparison, one: RankVerdict, own: RankComparison) -> Slow | Unsure | Alike:
-    """Turn the verdict on one stage into a verdict on the whole job."""
     latest = replace(own.latest, gain_ns=whole.blame_ns[own.latest.rank])
     placed = replace(whole, latest=latest)
     if latest.rank in one.culprits:

@@ -260,11 +260,8 @@ def _blame_sending(case: Case, batches: BatchTimes, send_ns: float) -> Finding:
 
 
 def _find_freeing(case: Case) -> float:
-    """Return how long the step takes to free the previous batch, ns.
-
-    Unpickled objects are freed one by one on the line of the loop that receives the next batch, outside of any
-    operator.
-    """
+    """Return how long the step takes to free the previous batch, ns. Unpickled objects are freed one by one on the line
+    of the loop that receives the next batch, outside of any operator."""
     culprit = find_dominant(find_in_phases(case, "h2d"))
     if case.device.is_used or culprit is None or not culprit.is_own_line:
         return 0.0

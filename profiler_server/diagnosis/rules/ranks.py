@@ -310,10 +310,8 @@ def _judge_bucket_size(case: Case) -> Finding | Abstention | None:
 
 
 def _describe_replayed(case: Case, seen: Sighting, gain: Gain) -> Finding | None:
-    """Judge buckets that the window shows; None if the gain is too small.
-
-    Joined buckets are sent later, so only the replay gives their saving.
-    """
+    """Judge buckets that the window shows; None if the gain is too small. Joined buckets are sent later, so only the
+    replay gives their saving."""
     if gain.frac < MIN_GAIN_FRAC:
         return None
     figures = seen.figures

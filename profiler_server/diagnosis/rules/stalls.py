@@ -53,7 +53,6 @@ def _judge_checkpoint_stall(case: Case) -> Finding | None:
 
 
 def _find_step(case: Case, most: HeldSum) -> tuple[Evidence, ...]:
-    """Return the step that contains the longest interruption, as evidence."""
     starts = read_column(case.steps.rows, "start_ns")
     at = int(starts.searchsorted(most.longest_at_ns, side="right")) - 1
     if at < 0:
@@ -218,10 +217,8 @@ def _stop_collecting(case: Case, gc_ns: Ints, outside_ns: float) -> WhatIf:
 
 
 def _measure_waiting(case: Case, gc_ns: Ints) -> float:
-    """Return the share of the collections in the wait for data of a loader without workers.
-
-    The share is the growth of the wait per time of the collections (least squares), 0 if that time is constant.
-    """
+    """Return the share of the collections in the wait for data of a loader without workers. The share is the growth of
+    the wait per time of the collections (least squares), 0 if that time is constant."""
     loop, regular = case.loading.loop, case.steps.selection.regular
     if loop.model.workers or not loop.model.batches:
         return 0.0

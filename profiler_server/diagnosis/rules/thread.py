@@ -296,10 +296,8 @@ def _judge_optimizer_loop(case: Case) -> Finding | Abstention | None:
 
 
 def _find_saved(case: Case, optimizers: Sequence[Any]) -> tuple[float, float, float]:
-    """Return the share of the update that fused optimizers save: usually, at least and at most.
-
-    A fused update has a cost per tensor and per parameter. A loop costs as much as its operators take.
-    """
+    """Return the share of the update that fused optimizers save: usually, at least and at most. A fused update has a
+    cost per tensor and per parameter. A loop costs as much as its operators take."""
     sizes = _read_sizes(case, optimizers)
     if sizes is None:
         return limits.LOOP_SAVED
@@ -337,7 +335,6 @@ def _read_sizes(case: Case, optimizers: Sequence[Any]) -> tuple[float, float] | 
 
 
 def _read_count(value: object) -> float:
-    """Return a recorded number, 0 if the value is no number."""
     return float(value) if isinstance(value, int) and not isinstance(value, bool) else 0.0
 
 

@@ -203,17 +203,14 @@ def _take(trial: Trial, buckets: Buckets, joining: _Joining, saved_frac: float, 
 
 
 def _find_calls(trial: Trial, rows: Ints) -> Intervals:
-    """Return the time of the calls that started some reductions."""
     found = _find_around(trial, rows, _CALL)
     found = found[found >= 0]
     return unite(trial.window.start_ns[found], trial.window.end_ns[found])
 
 
 def _find_around(trial: Trial, rows: Ints, pattern: re.Pattern[str]) -> Ints:
-    """Return the outermost slice whose name matches around the launch of each piece of work, -1 for none.
-
-    Annotations of the library are between slice and launch, so these slices are not `Trial.caller`.
-    """
+    """Return the outermost slice whose name matches around the launch of each piece of work, -1 for none. Annotations
+    of the library are between slice and launch, so these slices are not `Trial.caller`."""
     window = trial.window
     named, at = window.match(pattern), window.launch[rows]
     found = np.full(len(rows), -1, np.int64)

@@ -85,7 +85,6 @@ def find_attention_by_hand(trial: Trial) -> Sighting | None:
 
 
 def _find_heads(trial: Trial, calls: Ints) -> list[Ints]:
-    """Return for each attention of a thread the operators between its two products."""
     window = trial.window
     product, between = window.match(_PRODUCT)[calls], window.match(_BETWEEN)[calls]
     found: list[Ints] = []
@@ -142,7 +141,6 @@ def find_per_parameter_loops(trial: Trial) -> Sighting | None:
 
 
 def _find_runs(calls: Ints, wanted: Mask) -> list[Ints]:
-    """Return the runs of wanted operators that are long enough."""
     edges = np.flatnonzero(np.diff(np.concatenate([[0], wanted.astype(np.int8), [0]])))
     return [calls[a:b] for a, b in zip(edges[::2], edges[1::2], strict=True) if b - a >= LEAST_IN_A_ROW]
 

@@ -100,9 +100,7 @@ def _find_waits_in(trial: Trial, callers: Ints) -> Ints:
 
 def _list_with_previous(trial: Trial, copies: Ints, filler: re.Pattern[str]) -> tuple[Ints, Ints]:
     """Return the copies that operators launched, and the outermost operator right before each copy, -1 for none nearby.
-
-    Operators that only pass a tensor on are skipped.
-    """
+    Operators that only pass a tensor on are skipped."""
     window = trial.window
     copies = copies[trial.caller[copies] >= 0]
     before = np.full(len(copies), -1, np.int64)
@@ -190,7 +188,6 @@ def _describe(trial: Trial, waits: Ints, least: float) -> Sighting | None:
 
 
 def _name_waits(trial: Trial, rows: Ints, spent_ns: Floats) -> list[str]:
-    """Return the names of the operators that waited, the longest first."""
     sums: dict[str, float] = {}
     for row, time_ns in zip(rows.tolist(), spent_ns.tolist(), strict=True):
         name = trial.name_outermost(row)
