@@ -198,7 +198,6 @@ def _take(entry: Suggestion) -> Taken:
 
 
 def _is_even(before: Run, after: Run) -> bool:
-    """Return whether the later run has as many ranks and no slow rank."""
     if before.manifest.world_size != after.manifest.world_size or len(after.ranks) < len(before.ranks):
         return False
     verdict = judge_run(after, summarize_ranks(after))
@@ -250,7 +249,6 @@ def _find_shortened(ranks: tuple[RankRun, RankRun], compared: Comparison) -> fro
 
 
 def _sum_work(rank: RankRun) -> float:
-    """Return the work on a batch, ns; 0 if it was not recorded."""
     return sum(stage.mean_ns for stage in read_or((), summarize_stages, rank))
 
 
@@ -311,7 +309,6 @@ def _say_error(error_frac: float) -> str:
 
 
 def _say_besides(found: Outcome) -> str:
-    """Return sentences on what else changed, to append to others; "" if nothing did."""
     shorter = [part for part in found.besides if part.change_ns < 0]
     longer = [part for part in found.besides if part.change_ns > 0]
     said = f" {_list_changes(shorter)} shorter as well, which this advice did not speak of; " if shorter else ""

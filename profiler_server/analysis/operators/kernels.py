@@ -84,7 +84,6 @@ def _is_balanced(text: str) -> bool:
 
 
 def _describe(text: str) -> str:
-    """Describe a type or function by its last name and by the relevant template arguments."""
     pieces = _split(_split(text.strip(), " ")[-1], "::")
     name, *lists = _take_apart(pieces[-1])
     base, *cases = name.split("#")

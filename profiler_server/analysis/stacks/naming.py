@@ -60,7 +60,7 @@ def find_loop(phases: Mapping[str, Weights]) -> frozenset[Function]:
     return frozenset(f for f in shares[0] if all(share.get(f, 0.0) >= LOOP_FRAC for share in shares))
 
 
-def tells_loop(phases: Mapping[str, Weights]) -> bool:
+def knows_loop(phases: Mapping[str, Weights]) -> bool:
     """Return whether there are enough phases to determine the loop without a guess."""
     return len(_group_phases(phases)) > 1
 
@@ -100,15 +100,14 @@ def _share_functions(weights: Weights) -> dict[Function, float]:
     return {function: count / whole for function, count in seen.items()}
 
 
-def name_phase(weights: Weights, loop: frozenset[Function], is_told: bool = True) -> tuple[NamedFunction, ...]:
+def name_phase(weights: Weights, loop: frozenset[Function], is_loop_known: bool = True) -> tuple[NamedFunction, ...]:
     """Return the functions in which a phase of the training thread spends its time, the longest first.
 
-    With few samples, only functions with a surely large share are named, and none if the loop is a guess (`is_told`
-    False).
+    With few samples, only functions with a surely large share are named, and no function if the loop is a guess.
     """
     found = name_entries({(stack, find_entry(stack, loop)): samples for stack, samples in weights.items()})
     is_enough = sum(weights.values()) >= LEAST_SAMPLES
-    return tuple(entry for entry in found if is_enough or (is_told and entry.low_frac >= SURE_NAME_FRAC))
+    return tuple(entry for entry in found if is_enough or (is_loop_known and entry.low_frac >= SURE_NAME_FRAC))
 
 
 def find_entry(stack: Sequence[Frame], loop: frozenset[Function]) -> int:

@@ -23,9 +23,9 @@ from profiler_server.analysis.stacks.naming import (
     find_entry,
     find_loop,
     find_own_work,
+    knows_loop,
     name_phase,
     name_stage,
-    tells_loop,
 )
 from profiler_server.facts.steps import OwnWork, Part
 
@@ -52,7 +52,7 @@ class Stacks:
         weights: Counter[Stack] = Counter()
         for name in names:
             weights.update(self.phases.get(name, {}))
-        return Part(names[0], weights.total(), name_phase(weights, self.loop, tells_loop(self.phases)))
+        return Part(names[0], weights.total(), name_phase(weights, self.loop, knows_loop(self.phases)))
 
     def stage(self, loader: int | None, *names: str) -> Part:
         """Return the samples of one or several stages of a DataLoader, and the functions that they ran in."""

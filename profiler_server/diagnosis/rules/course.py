@@ -213,7 +213,7 @@ def _judge_warm_up(case: Case) -> Finding | None:
 
 def _choose_less(passes: int) -> tuple[str, float]:
     """Return a way to evaluate less, as the name of its text, and the share of the evaluation that remains. That is
-    every fifth pass if there are five, every second pass if there are two, else half of the samples."""
+    every fifth pass of five or more, every second pass of two or more, else half of the samples."""
     if passes < 2:
         return "validation_share.samples", 0.5
     every = 5 if passes >= 5 else 2

@@ -51,8 +51,6 @@ def _judge_anomaly_mode(case: Case) -> Finding:
 
 @dataclass(frozen=True)
 class _Cost:
-    """The cost of anomaly detection per step: least, usual and most, ns."""
-
     least_ns: float
     usual_ns: float
     most_ns: float

@@ -16,7 +16,7 @@ from profiler_server.analysis.device.launches import Launches, summarize_launche
 from profiler_server.analysis.memory.resources import _find_growth, _find_held_clock
 from profiler_server.analysis.operators.avoidable import find_looped_rows
 from profiler_server.analysis.stacks.frames import Frame
-from profiler_server.analysis.stacks.naming import _find_shared, find_loop, name_stage, tells_loop
+from profiler_server.analysis.stacks.naming import _find_shared, find_loop, knows_loop, name_stage
 from profiler_server.facts.steps import LoopedRows
 from tests.support.device_work import read_work
 from tests.support.own_work import call_operators
@@ -91,6 +91,6 @@ EDGES: Mapping[str, Edge] = {
     "LEAST_SAMPLES": Edge(30, lambda x: bool(name_stage({((OUTER,), 0): whole(x)}))),
     "LOOP_FRAC": Edge(0.6, lambda x: OUTER.function in find_loop({"forward": split(x), "tail": split(1.0)})),
     "ALWAYS_FRAC": Edge(0.9, lambda x: OUTER.function in find_loop({"forward": split(x)})),
-    "LEAST_OF_PHASE": Edge(3, lambda x: tells_loop({"forward": {(OUTER,): 60}, "tail": {(OTHER,): whole(x)}})),
+    "LEAST_OF_PHASE": Edge(3, lambda x: knows_loop({"forward": {(OUTER,): 60}, "tail": {(OTHER,): whole(x)}})),
     "NEARLY_ALL_FRAC": Edge(0.8, lambda x: _find_shared(split(x), frozenset()) is not None),
 }
