@@ -153,7 +153,7 @@ def _observe(source: Any, manual: Mapping[str, Any], batches: int) -> Observed:
 
 
 def measure_batches(source: Any, batches: int, batch_size: int) -> Measured:
-    """Make some batches of a DataLoader or a dataset in this process and time them. UsageError if there are none."""
+    """Make some batches of a DataLoader or a dataset in this process and time them. UsageError if the source is empty."""
     collate = _find_collate(source)
     times: list[tuple[int, int, int, int]] = []
     size = items = 0

@@ -274,8 +274,8 @@ def bound_workers(cores: float, cpu_frac: float) -> int:
     """Return the greatest number of workers to propose: as many as the cores can serve if each uses `cpu_frac` of a
     core.
 
-    More computing workers would only take turns, and take processors from the step and from other programs. Workers
-    that wait for storage are limited by what a host can bear.
+    More computing workers would only take turns, and take processors from the step and from other programs. The number
+    of workers that mostly wait is limited by MOST_WORKERS and MOST_WORKERS_PER_CORE.
     """
     fed = int(cores / max(cpu_frac, 0.01) + 0.25)
     return max(1, min(fed, max(MOST_WORKERS, int(MOST_WORKERS_PER_CORE * cores))))

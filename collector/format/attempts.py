@@ -1,4 +1,4 @@
-"""The attempts of one job: runs to one path, where the launcher began each attempt because the previous one failed."""
+"""The attempts of one job: runs recorded at one path. The launcher began each attempt because the previous one failed."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class Advice:
     """The verdict on a rank and its suggestions, best first, with the fields of `report --json`.
 
-    `silence` is the reason if there are none. print() shows text; a notebook shows a list that unfolds.
+    `silence` is the reason if there are no suggestions. print() shows text; a notebook shows a list that unfolds.
     """
 
     verdict: str

@@ -41,10 +41,10 @@ _SCHEMA = pa.schema(
 class Statistics:
     """Totals of a rank. `wall_ns` is the time from the start of the recording to its end, or to its last heartbeat.
 
-    `table` has a row for each stage and kind of time (work, input_wait, output_wait, setup, cleanup), summed over its
-    replicas; `wall_frac` is this time's mean share of the wall time per replica. `loader` is null for the script's own
-    stages; `cpu_ns` and `bytes` are null if not measured. If `cpu_ns` was measured for some batches only, it is
-    extrapolated to all.
+    `table` has a row for each stage and kind of time (work, input_wait, output_wait, setup, cleanup), summed over the
+    stage's replicas; `wall_frac` is the mean time of a replica as a fraction of the wall time. `loader` is null for the
+    script's own stages; `cpu_ns` and `bytes` are null if not measured. If `cpu_ns` was measured for some batches only,
+    it is extrapolated to all.
     """
 
     name: str

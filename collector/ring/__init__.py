@@ -1,4 +1,4 @@
-"""Event logs in shared memory: one int64 per event, one writer per ring, lost events counted.
+"""Event logs, in shared memory or in files: int64 words or records, one writer per ring, lost events counted.
 
 Must not import torch or pyarrow; numpy only for reading.
 """

@@ -1,7 +1,7 @@
 """Several values in the payload of one word: each layout is defined once, its writer beside its reader.
 
 The log of a killed training is read by the version that recovers it, so a layout never changes; a new layout gets a new
-code. Functions that unpack take one payload or an array of payloads.
+code. `unpack_queues` and `unpack_fetch` take one payload or an array of payloads.
 """
 
 from __future__ import annotations

@@ -142,11 +142,11 @@ def import_trace(
 ) -> Run:
     """Make a run at `run_path` from one trace, from one trace per rank, or from a folder of such traces.
 
-    Files in a folder that no format knows are skipped, with a warning in the run.
-    `steps_from` selects what marks steps: `optimizer`, `whole`, or a regular expression for slice names. `limits` bound
-    the unpacked size of a file and the total time. A failure leaves nothing behind, and an existing run is not touched.
-    Raises TraceError for a file that cannot be read, for two files of the same rank and for files that cannot be ranks
-    of one job; OutputError if the run cannot be written.
+    Files in a folder that no format knows are skipped, with a warning in the run. `steps_from` selects the marks of
+    steps: `optimizer`, `whole`, or a regular expression for slice names. `limits` bound the unpacked size of a file and
+    the total time. A failure leaves nothing behind, and an existing run is not touched. Raises TraceError for a file
+    that cannot be read, for two files of the same rank and for files that cannot be ranks of one job; OutputError if
+    the run cannot be written.
     """
     how = Importing(name, steps_from, on_progress, limits or ReadLimits())
     return import_traces([paths] if isinstance(paths, (str, Path)) else list(paths), run_path, how)

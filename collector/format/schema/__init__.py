@@ -1,6 +1,6 @@
 """The contract of a run directory: tables, manifest, phases, errors.
 
-Every other room depends on this one, so it imports only the standard library, the phases and the words.
+Every other room depends on this one, so it imports only the standard library, msgspec, the phases and the words.
 """
 
 from collector.format.phases import PHASES, Phase

@@ -2,7 +2,7 @@
 
 Markers (`ProfilerStep#N`) are tried first; then the steps of an optimizer; then, without an optimizer, the batches of a
 loader; then a repeated annotation; then repeated launches. If there is none of them, the whole trace is one step, with
-a warning. A user can choose any of these, or a pattern for slice names.
+a warning. A user can choose the steps of an optimizer, the whole trace, or a pattern for slice names.
 """
 
 from __future__ import annotations
