@@ -45,9 +45,9 @@ _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
 
 def hide_frames(error: BaseException) -> None:
-    """Remove all of our frames at the start of an error's traceback; otherwise as `hide_frame`.
+    """Remove all of our frames at the start of an error's traceback; `hide_frame` removes only one frame.
 
-    For an error raised while our own code held up the training: by a signal handler, such as Ctrl-C's.
+    For an error that a signal handler, such as Ctrl-C's, raises while our own code holds up the training.
     """
     traceback = error.__traceback__
     while traceback is not None and traceback.tb_frame.f_code.co_filename.startswith(_PACKAGE):
@@ -83,4 +83,5 @@ class _Unseen:
 
 
 unseen = _Unseen()
-"""`with unseen:` does the work of `hide_frame` for its function in a tenth of a microsecond: not for hot paths."""
+"""`with unseen:` removes its function from the traceback of an error, in a tenth of a microsecond: not for hot paths.
+"""

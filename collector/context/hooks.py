@@ -112,7 +112,7 @@ class ImportWatch:
             sys.meta_path.remove(self)
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
-        """Find the module through the other finders, and wrap its execution."""
+        """Find the watched module through the other finders, and wrap its execution; return None for other modules."""
         if name != self.name:
             return None
         self.stop()

@@ -119,7 +119,7 @@ class SignalContext:
         self.warn("updates_unseen", _UPDATES_UNSEEN.format(counted=counted))
 
     def set_signal(self, name: str, state: str, reason: str = "") -> None:
-        """Note whether a signal is on, off, failed or unavailable, and why."""
+        """Save whether a signal is on, off, failed or unavailable, and the reason."""
         self.notes.signals[name] = {"state": state, "reason": reason}
         self.save_notes()
 

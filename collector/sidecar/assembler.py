@@ -38,7 +38,7 @@ class Assembler:
         self.clock = clock
 
     def attach(self, log: Path) -> None:
-        """Use this event log of the training thread, in shared memory; the log file in the run is a copy."""
+        """Use the given event log in shared memory; the log file in the run is only a copy."""
 
     def follow(self, trainer: int) -> None:
         """Receive the process id of the training process, which started this process."""

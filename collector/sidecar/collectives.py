@@ -17,7 +17,7 @@ from collector.sidecar.steps.calls import Call
 from collector.sidecar.steps.row_keeping import Done
 
 THIN_FROM = 50_000
-"""Calls after which only every 16th step is listed; after 16 times as many, every 256th, and so on."""
+"""Number of calls after which only every 16th step is listed; after 16 times as many calls, every 256th, and so on."""
 _MOST_WAITING = 512
 _UNKNOWN = {"name": "(unknown)", "group": ""}
 _IN_BACKWARD = "DDP"

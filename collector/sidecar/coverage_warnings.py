@@ -73,7 +73,7 @@ _BATCHES = (
 
 @dataclass
 class Seen:
-    """Sums over the training steps and evaluation batches. `gapped_steps` spent long outside of known calls;
+    """Sums over training steps and evaluation batches. `gapped_steps` were long outside of known calls;
     `called_batches` are known only from calls of the model."""
 
     steps: int = 0

@@ -222,7 +222,7 @@ class Recorder:
         return self._try_replace(events_path(self.rank_folder) / CHECKPOINT_FILE, text)
 
     def _merge(self) -> None:
-        """Merge the table files that the checkpoint lists. Other files stay, so that a new process can remove them."""
+        """Merge the table files that the checkpoint lists. Later files stay, because a new process makes them again."""
         for table, number in self._next_part.items():
             if number % parts.PARTS_PER_MERGE or self._merged.get(table) == number:
                 continue

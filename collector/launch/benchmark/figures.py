@@ -232,7 +232,6 @@ def _measure(call: Call, kept: frozenset[Call]) -> Tree:
 
 
 def _measure_batches(call: Call, kept: frozenset[Call]) -> Tree:
-    """Return the totals of a call that contains batches, minus warm-up and uncounted batches."""
     dropped = [batch for batch in call.batches if batch not in kept]
     left = [batch for batch in call.batches if batch in kept]
     items = sum(batch.total_items or 0 for batch in left)

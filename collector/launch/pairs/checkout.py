@@ -96,7 +96,7 @@ class Checkout:
 
 
 def _is_written(path: Path, outputs: Collection[Path]) -> bool:
-    """Return whether this comparison or an earlier one writes the path, or everything in it."""
+    """Return whether a path, or everything in a folder, was written by this comparison or an earlier comparison."""
     if path in outputs or ((path / NEW).is_dir() and any(path.glob(f"{BASE}/{BASE}-*/"))):
         return True
     if not any(output.is_relative_to(path) for output in outputs):

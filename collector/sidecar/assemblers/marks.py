@@ -143,7 +143,7 @@ class MarkAssembler(Assembler):
             rows["ranges"].append(row)
 
     def _drop(self, number: int) -> None:
-        """Note a dropped range. Its rows on disk are removed when the files of the table are merged."""
+        """Note a dropped range; `revise` removes its rows that are on disk already."""
         self._dropped.add(number)
         self._held = {key: row for key, row in self._held.items() if row["parent"] != number}
 

@@ -168,8 +168,8 @@ MOST_WAITING = 20_000
 
 
 class Filed(NamedTuple):
-    """A sample, the kind of its row of `steps`, and its phase (None if unknown). `long_row` is the start of the row if
-    the job may have stood still in that row, else 0."""
+    """A sample, the kind of its row of `steps`, and its phase (None if unknown). `long_row` is the start of that row if
+    the job may have stood still in the row, else 0."""
 
     sample: Sample
     kind: str | None

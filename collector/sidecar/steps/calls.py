@@ -27,7 +27,7 @@ class Call:
 
 
 class CallLog:
-    """A builder of calls from words, given in order."""
+    """A builder of calls from the words of the event log, given in order."""
 
     def __init__(self) -> None:
         self._span = (0, 0)
@@ -42,7 +42,8 @@ class CallLog:
         return self._waited_for.get(self._awaited)
 
     def hold(self, start: int, end: int) -> None:
-        """Note that the training thread was in a collective: the awaited call, or a call that the next words describe."""
+        """Keep the span of a collective on the training thread: the awaited call, or a call described by the next
+        words."""
         self._span = start, end
         if self._awaited:
             self.wait(self._awaited)
@@ -63,13 +64,14 @@ class CallLog:
         return None
 
     def lose(self) -> None:
-        """Note that words are missing: the awaited call may have ended."""
+        """Forget the awaited call: it may have ended in words that are missing."""
         self._awaited = 0
 
     def reduce(self, duration: int, held: int, left: int) -> None:
-        """Note a backward's reduction of gradients. The backward waited for it until `left`; 0 without a wait.
+        """Keep a backward's reduction of gradients, until the next words give its kind and its start.
 
-        The next words give the kind of the reduction and its start.
+        `held` is the ns that the backward waited for the reduction, `left` the end of the wait; both are 0 without a
+        wait.
         """
         self._reduction = 0, duration, held, left
 
@@ -101,7 +103,7 @@ class CallLog:
             self._last.bytes = size
 
     def wait(self, serial: int) -> None:
-        """Note that the last span was the wait for a call."""
+        """Add the last span, as its wait, to the call with this serial number."""
         call = self._waited_for.pop(serial, None)
         if call is not None:
             start, end = self._span

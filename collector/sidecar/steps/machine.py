@@ -76,7 +76,7 @@ MOST_CALLS = 10_000
 """Most collectives that are listed in one row."""
 _STEP_CODES = (codes.STEP_ENDS_NEXT, codes.STEP_ENDED, codes.SPLIT_FETCHES, codes.SPLIT_UPDATES, codes.SPLIT_BACKWARDS)
 _HOLDS = {codes.DETAILED: "detailed", codes.PROBED: "probed"}
-"""Words that switch a flag on or off for all rows that follow."""
+"""Codes of words that switch a flag on or off for all following rows, with the name of the flag."""
 _UPDATES = (codes.UPDATE_END, codes.SCALER_END, codes.BACKWARD_END)
 
 
@@ -115,7 +115,7 @@ class StepMachine(RowKeeper):
 
     @property
     def is_at_fetch(self) -> bool:
-        """Whether a fetch has just begun a row of a plain training, and nothing else is in progress."""
+        """Whether a fetch has just begun a row of training, and nothing else is in progress."""
         row, state = self._row, self.state
         if row is None or row.stretches or self._stack != [DATA] or self._closes_next is not None or self._gc_start:
             return False
@@ -127,7 +127,7 @@ class StepMachine(RowKeeper):
         return is_plain and row.start == self._at == self._fetch_start
 
     def skip_to(self, fetch: FetchStart) -> None:
-        """Continue as if a later fetch had begun the row. The steps between were processed elsewhere."""
+        """Continue at a later fetch, which begins the row; the steps before it were processed elsewhere."""
         self.state = self.state.moved(fetch.position, fetch.time)
         self.state.step, self.state.without_gradients = fetch.step, fetch.without_gradients
         self._row = Row(fetch.time, fetch.position)
@@ -147,7 +147,7 @@ class StepMachine(RowKeeper):
         return used
 
     def lose(self) -> None:
-        """Note that words are missing here: calls that were open may have ended."""
+        """Forget all open calls: words are missing here, in which the calls may have ended."""
         self._stack.clear()
         self._calls.lose()
         self._closes_next = None
@@ -379,7 +379,7 @@ class StepMachine(RowKeeper):
             self.row.calls.append(call)
 
     def _add_reduction(self, value: int) -> None:
-        """Add the hidden communication of a backward; the time that the backward waited is in the row already."""
+        """Add the part of a backward's reduction that computing hid; `value` is the ns of the whole reduction."""
         held = left = 0
         for phase, start, end in reversed(self.row.stretches):
             if phase == COMMUNICATION:

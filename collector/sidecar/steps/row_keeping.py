@@ -13,7 +13,7 @@ from collector.sidecar.steps.rows import UNKNOWN, Cut, Head, Row
 
 @dataclass
 class State:
-    """The state that outlives a row, enough to continue from the start of the open row."""
+    """The state at the start of the open row, enough for another process to continue from there."""
 
     step: int = 0
     started: bool = False
@@ -43,12 +43,12 @@ def decode_state(raw: dict[str, Any]) -> State:
 
 
 MOST_CUTS = 128
-"""Most cuts that an open row remembers, in case it has to be split."""
+"""Most points that an open row remembers, at which the row may be split later."""
 SURE_FORWARDS = 8
 """Number of forwards without gradients, before any training, from which each forward counts as a batch of inference."""
 MOST_FORWARDS = 256
-"""Number of model calls before any training, with or without gradients, from which the row is split into batches. A
-loss over more calls is split wrongly."""
+"""Number of model calls before any training after which the row is split into batches, even if gradients are on. A loss
+over more calls is split wrongly."""
 
 
 class Done(NamedTuple):
@@ -141,7 +141,7 @@ class RowKeeper:
                 self._close_head(row.cuts[MOST_CUTS // 2], "rest")
 
     def _close_head(self, cut: Cut, kind: str, step: int | None = None) -> None:
-        """Close the row before the cut; the rest of the row stays open."""
+        """Close the part of the row before the cut; the rest becomes the open row."""
         row = self.row
         rest = row.split(cut)
         if not rest.stretches:
@@ -208,8 +208,7 @@ class RowKeeper:
             self._close_head(cut, "eval")
 
     def _close(self, kind: str, time: int, step: int | None = None, after: bool = False) -> None:
-        """Close the row at `time`. The next row begins with the values of the current word, or after the word if
-        `after`."""
+        """Close the row at `time`. The next row begins at the current word of the log, or after it if `after`."""
         row = self.row
         position = self.position + 1 if after else self._values_from or self.position
         if time == row.start and step is None:

@@ -151,7 +151,7 @@ class Row:
     detailed: bool = False
     probed: bool = False
     cuts: list[Cut] = field(default_factory=list)
-    """Cuts at requests for a batch, made before the use of the previous batch was known."""
+    """Points at which a batch was requested while the use of the previous batch was unknown."""
     updates: list[Cut] = field(default_factory=list)
     """Where updates ended."""
     passes: list[Cut] = field(default_factory=list)
@@ -233,7 +233,7 @@ class Row:
         return next(ends, None)
 
     def resolve(self, following: int) -> None:
-        """Give the unknown stretches at the end a phase, once the following phase is known."""
+        """Give the unknown stretches at the end of the row a phase; `following` is the phase of the next call."""
         if following != COMMUNICATION:
             phase = ACTED if self._has_acted(following) else classify(self.previous, following)
             index, held = len(self.stretches) - 1, self._find_held()
@@ -325,7 +325,7 @@ def _move(later: Cut, cut: Cut) -> Cut:
 
 
 def classify(previous: int, following: int) -> int:
-    """Return the phase of time outside of known calls, from the calls on both sides (UNKNOWN while not known)."""
+    """Return the phase of the time between two calls, from the phases of both calls; UNKNOWN is a call not known yet."""
     if following == END:
         return GAP if previous == UNKNOWN else TAIL
     if following == BACKWARD:

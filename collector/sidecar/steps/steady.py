@@ -48,7 +48,7 @@ _COLLECTIONS = (codes.GC_START, codes.GC_END)
 
 @dataclass(frozen=True)
 class Pattern:
-    """The codes of a step, from its STEP_ENDS_NEXT on, and their meaning.
+    """The codes of a step in the log, from its STEP_ENDS_NEXT on, and their meaning.
 
     `timed` are the indexes of its timed codes. `phases` has a row for each stretch between two times and a column for
     each phase: 1 if the stretch belongs to the phase.
