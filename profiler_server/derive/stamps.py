@@ -32,7 +32,7 @@ def stamp_run(run_path: Path) -> Stamp:
 
 
 def stamp_rank(run_path: Path, rank: int) -> Stamp:
-    """Return the stamp of all entries of one rank's folder: tables and folders of parts.
+    """Return the stamp of the run's manifest and of all entries of one rank's folder: tables and folders of parts.
 
     Hidden entries are left out: caches and unfinished files.
     """

@@ -205,8 +205,7 @@ def _is_even(before: Run, after: Run) -> bool:
 
 
 def _judge_evaluation(entry: Suggestion, ranks: tuple[RankRun, RankRun]) -> LessEvaluation | None:
-    """Return the effect of less evaluation, per step, if the later run evaluates less and the runs are of similar
-    length."""
+    """Return the effect of less evaluation, per step, if the later run evaluates less and is not much shorter."""
     if entry.rule != _EVALUATION or entry.saved_per_step_frac <= 0.0:
         return None
     (steps, trained_ns, evaluated_ns), (later_steps, _, later_ns) = (_sum_kinds(rank) for rank in ranks)

@@ -345,8 +345,8 @@ class Ranks:
     def bound_gain_ns(self, phases: tuple[str, ...], saved_frac: float) -> float:
         """Return an upper bound in ns of the job's gain if ranks spend `saved_frac` less time in some phases.
 
-        The bound is infinite unless a rank is slow. With a slow rank, the job still waits for its other work: the
-        change shortens the delay of the slow rank, or the work of all ranks.
+        The bound is infinite in a pipeline, and unless a rank is surely slow. With a slow rank, the job still waits for
+        its other work: the change shortens the delay of the slow rank, or the work of all ranks.
         """
         verdict = self.verdict
         if not isinstance(verdict, Slow) or verdict.comparison.is_hidden or self.is_pipeline:

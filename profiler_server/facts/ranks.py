@@ -145,7 +145,8 @@ class JobSlowdown:
 
 @dataclass(frozen=True)
 class Example:
-    """Ranks, with the rank that is waited for first. `step` is None if no known step has all of them in a meeting."""
+    """Ranks, with the rank that is waited for first. `step` is a typical step in which that rank came last, None if
+    unknown."""
 
     ranks: tuple[int, ...]
     step: int | None

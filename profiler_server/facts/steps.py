@@ -218,7 +218,8 @@ class LoopedPhase:
 
 @dataclass(frozen=True)
 class LoopedRows:
-    """A loop over the `rows` rows of a tensor, which calls operators `calls` times a step, most often those in `names`.
+    """A loop over the `rows` rows of a tensor, which calls operators `calls` times a step. `names` are its operators in
+    the forward, the longest first.
 
     `is_free`: no row seems to need another row's result, because the rows are samples of a batch or gathered by lists
     of numbers. `holds_batches`: every call works on whole batches, so the loop is over time or space.

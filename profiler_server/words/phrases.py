@@ -153,7 +153,7 @@ def name_call(entry: NamedFunction) -> str:
 
 
 def name_parts(entry: NamedFunction) -> dict[str, object]:
-    """Return the fields that texts use for a function: its name in a sentence, its call as code, its kind and position."""
+    """Return the fields that texts use for a function: its name in a sentence, its call as code, and its position."""
     call = name_call(entry)
     return {
         "call": call,

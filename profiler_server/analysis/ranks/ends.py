@@ -97,7 +97,7 @@ class Mismatch:
 @dataclass(frozen=True)
 class Raised:
     """An exception of a script. `ranks` raised it, empty for a job of one process; `lost` is the number of other ranks
-    that only lost their connection. `steps` had ended on the first of `ranks`."""
+    that only lost their connection. `steps` had ended on the rank that raised first."""
 
     ranks: tuple[int, ...]
     error: str
@@ -137,7 +137,8 @@ class CutOff:
 
 @dataclass(frozen=True)
 class Severed:
-    """Ranks whose communication failed first. No rank has an error of its own."""
+    """Ranks whose communication failed; no rank has an error of its own. `error` and `steps` are of the rank that
+    failed first."""
 
     ranks: tuple[int, ...]
     error: str

@@ -111,7 +111,8 @@ def _add_calls(run: Run, summary: RankSummary) -> RankSummary:
 
 
 def choose_calls(ranks: int) -> int:
-    """Return the number of collectives to read of each rank: a power of two, so that one more rank changes nothing."""
+    """Return the number of collectives to read of each rank: `MOST_CALLS`, or a smaller power of two for many ranks, so
+    that one more rank seldom changes the number."""
     room = MOST_CALLS_OF_ALL // max(ranks, 1)
     return min(MOST_CALLS, max(1 << max(room.bit_length() - 1, 0), LEAST_CALLS))
 

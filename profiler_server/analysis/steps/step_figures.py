@@ -130,7 +130,10 @@ def summarize_stability(steps: pa.Table) -> Stability:
 
 
 def trace_band(step: Ints, duration_ns: Ints) -> Band:
-    """Return the p50 and p95 of equally long sections: at most sixty, each of at least twenty steps."""
+    """Return the p50 and p95 of equally long sections: at most sixty, each of at least twenty steps.
+
+    With fewer than two sections, the percentiles of all steps stand at the first and at the last step.
+    """
     window = max(WINDOW_MIN_STEPS, -(-len(step) // MOST_WINDOWS))
     whole = len(step) // window
     if whole < 2:

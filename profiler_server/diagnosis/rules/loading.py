@@ -33,7 +33,8 @@ from profiler_server.words.phrases import (
 
 
 def _choose_readers(case: Case) -> Choice | None:
-    """Return how many workers should make the batches of the training thread; None if moving the batches costs as much."""
+    """Return how many workers should make the batches of the training thread; None if moving batches costs too much for
+    that."""
     return case.loading.choices.workers if case.loading.batch_ns >= 3 * limits.SEND_NS else None
 
 

@@ -229,7 +229,7 @@ def _measure_waiting(case: Case, gc_ns: Ints) -> float:
 
 
 def _measure_cold(case: Case, gc_ns: Ints, mean_ns: float) -> float:
-    """Return how much a collection lengthens the mean step after it, ns; 0 if every step, or no step, follows a
+    """Return what cold caches after collections cost in the mean step, ns; 0 if every step, or no step, follows a
     collection."""
     regular = np.flatnonzero(case.steps.selection.regular)
     after = gc_ns[np.maximum(regular - 1, 0)] > 0
