@@ -107,7 +107,7 @@ class LeftOut:
 
 @dataclass(frozen=True)
 class StepSelection:
-    """Training steps as arrays of equal length in time order, with one label per array.
+    """Training steps in time order, as arrays of equal length: number, duration, and masks that label steps.
 
     `kept` are the steps in an average: not warm-up, not in a detailed window, not in the probe, and without a
     standstill (`stood`). `regular` also leaves out the first steps of epochs, whose cost is amortised; the noise and

@@ -35,7 +35,8 @@ class Stop:
     missing: tuple[RankPosition, ...]
     is_begun: bool = False
     ahead: int | None = None
-    """Number of collectives that the waiting ranks have called, if only these numbers show which ranks are behind."""
+    """Number of collectives that the waiting ranks have called. Set only if these numbers alone show which ranks are
+    behind."""
     group: Group | None = None
     elsewhere: int = 0
     """Number of ranks that wait in collectives of other groups."""
@@ -83,9 +84,9 @@ def explain_positions(positions: Sequence[RankPosition]) -> Stop | None:
 
 
 def explain_counts(positions: Sequence[RankPosition]) -> Stop | None:
-    """Return a stop whose `missing` ranks called the fewest collectives of a group.
+    """Return a stop whose `missing` ranks called the fewest collectives of a group, None without such a group.
 
-    None if more than half of each group is behind, or if each rank behind is ahead in another group. NCCL's calls
+    At most half of the group may be behind, and only ranks that are ahead in no other group are named. NCCL's calls
     return at once, so a rank that waits for a collective is in another call, such as a copy to the host.
     """
     positions = _tell_groups(positions)

@@ -141,7 +141,7 @@ def read_position(rank: int, told: Any, seen_unix_ns: int = 0, standing: Any = N
 
 
 def describe_position(position: RankPosition) -> str:
-    """Return text on what a rank was doing, as the end of a sentence."""
+    """Return the phase or collective in which a rank was, and its step, as the end of a sentence."""
     group = position.find_group(position.group)
     if position.in_collective and group is not None and len(position.counts) > 1:
         return (

@@ -104,7 +104,7 @@ def keep(descriptor: int) -> int:
 
 
 def is_ours(descriptor: int) -> bool:
-    """Return whether a descriptor is still the file that was kept."""
+    """Return whether a descriptor still refers to a file marked by `keep`."""
     try:
         return os.lseek(descriptor, 0, os.SEEK_CUR) == MARK
     except OSError:
@@ -112,7 +112,7 @@ def is_ours(descriptor: int) -> bool:
 
 
 def close_ours(descriptor: int) -> None:
-    """Close a file that was kept, but not another file that has its number by now."""
+    """Close a file marked by `keep`. Another file that has taken its number stays open."""
     try:
         if is_ours(descriptor):
             os.close(descriptor)

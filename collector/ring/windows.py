@@ -78,7 +78,8 @@ def decode_order(word: int) -> Order:
 
 @dataclass(frozen=True)
 class WindowNote:
-    """The note of a window: steps from `first_step` on, one per entry of `ends_unix_ns`; `stall_ns` is its cost."""
+    """The note of a window: steps from `first_step` on, one per entry of `ends_unix_ns`. `stall_ns` is the time that
+    opening and saving the window took."""
 
     first_step: int
     start_unix_ns: int

@@ -154,7 +154,8 @@ def import_trace(
 
 @dataclass(frozen=True)
 class Importing:
-    """Settings of an import; `workers` read files at the same time, by default this process reads one after the other.
+    """Settings of an import. `workers` read files at the same time; by default, this process reads one file after the
+    other.
 
     `scratch` is an empty folder on the run's disk, removed by its maker; by default a folder beside the run.
     """

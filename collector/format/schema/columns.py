@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 SCHEMA_VERSION = 1
-"""The version of the run format; raised when a reader for the previous version would misread a run."""
+"""The version of the run format. It is increased when a reader for the previous version would misread a run."""
 
 Names = Literal["", "annotations", "torch", "kernels", "errors"]
 _KEY = "shown"

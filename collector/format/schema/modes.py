@@ -21,8 +21,8 @@ def find_run_mode(run_path: Path) -> int:
 
 
 def find_limit(folder: os.stat_result) -> int:
-    """Return the most access rights for content of a folder; no limit in another user's folder, whose owner protects
-    it."""
+    """Return the most access rights that the content of a folder may get; all in another user's folder, whose owner
+    protects it."""
     return _OWN | stat.S_IMODE(folder.st_mode) & 0o077 if folder.st_uid == _find_user() else 0o777
 
 

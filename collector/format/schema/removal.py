@@ -60,7 +60,8 @@ class Made:
 
 @dataclass(frozen=True)
 class Marked:
-    """A folder that this program made earlier: `form` matches its whole name, and it holds a file of `markers`."""
+    """A folder that this program made earlier: `form` matches its whole name, and it holds one of the files in
+    `markers`."""
 
     form: re.Pattern[str]
     markers: tuple[str, ...] = ()

@@ -93,7 +93,7 @@ def _read_ns(table: pa.Table, name: str, path: Path) -> Ints:
 
 
 class _Job:
-    """The rows of the file, with its steps in sequence: the file's times are relative to each step."""
+    """The rows of the file, with one step after the other: times in the file are relative to the start of their step."""
 
     def __init__(self, table: pa.Table, path: Path) -> None:
         if not table.num_rows:

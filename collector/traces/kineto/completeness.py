@@ -107,7 +107,7 @@ def _check_work(trace: Trace) -> Iterator[str]:
 
 
 def _count_beyond(trace: Trace, first_ns: int, last_ns: int) -> int:
-    """Count device work whose end is beyond reason: after the last start by more than the time from first to last
+    """Count device work that lasts too long to be true: past the last start by more than the time from first to last
     start."""
     reach_ns = last_ns + max(last_ns - first_ns, START_GAP_NS)
     every = trace.find(trace.is_device_work) if last_ns > first_ns else ()

@@ -35,7 +35,8 @@ class Lane:
 
 @dataclass(frozen=True)
 class Lanes:
-    """The number of each slice's lane, and the lanes; device and stream of each slice, -1 for host slices."""
+    """The rows of the timeline. `track` is the index in `lanes` for each slice; `device` and `stream` are -1 for host
+    slices."""
 
     track: Ints
     lanes: tuple[Lane, ...]

@@ -43,7 +43,7 @@ class Links:
 
 @dataclass(frozen=True)
 class Trace:
-    """Columns of equal length; times are relative to the file's own base.
+    """The slices of a trace as columns of equal length. Times are relative to the file's own base.
 
     `owner` is the nearest host work around a slice, `caller` the nearest operator, without annotations.
     """

@@ -19,7 +19,7 @@ from collector.traces.kineto.decode.events import Loose
 
 EXACT_DOUBLE_US = float(1 << 43)
 MOST_NS = (1 << 62) - 1
-"""No clock shows more before 2116, and the sum of two such times still fits."""
+"""The greatest time in ns: no clock shows more before 2116, and the sum of two such times fits 64 bits."""
 NO_TIME = -(1 << 63)
 """Stands for an invalid time: missing, no number, or more than MOST_NS."""
 

@@ -48,7 +48,7 @@ class Piece:
     cut: int
     end: int
     is_out: bool = False
-    """Whether a worker has it."""
+    """Whether a worker has the piece."""
     digest: Digest | None = None
 
     def spell(self) -> list[bytes | memoryview]:
@@ -250,7 +250,7 @@ def _read(pool: Pool, text: bytes, blocks: Iterator[bytes], how: tuple[Advance, 
 
 
 def _split(text: bytes, start: int, sizes: Sequence[int]) -> Iterator[bytes]:
-    """Yield the blocks of a text, from a position on."""
+    """Yield the blocks of a text from position `start` on; `sizes` are their lengths."""
     for size in sizes:
         yield text[start : start + size]
         start += size

@@ -80,15 +80,15 @@ def clean(text: str) -> str:
 
 
 def nullable(values: Ints, absent: Mask | None = None) -> pa.Array:
-    """Return integers as an Arrow array, null where negative, or where `absent` is true."""
+    """Return integers as an Arrow array, null where `absent` is true, by default where negative."""
     return from_numbers(values, values < 0 if absent is None else absent)
 
 
 def split_batches(step_row: Ints, name: Ints, names: int, scratch: Scratch, size: int = BATCH_ROWS) -> Iterator[Ints]:
     """Yield the row indices in batches of whole steps, in order. A step that is too long is cut between two names.
 
-    So the rows with one step and one name are in one batch. `names` is the number of names, `size` the approximate
-    number of rows in a batch.
+    So rows with the same step and name are in one batch. `names` is the number of names, `size` the approximate number
+    of rows in a batch.
     """
     keys = _find_keys(step_row, name, names, scratch, size)
     order = scratch.sort(keys, scratch.numbers(len(keys)))
@@ -105,8 +105,8 @@ def split_batches(step_row: Ints, name: Ints, names: int, scratch: Scratch, size
 
 
 def _find_keys(step_row: Ints, name: Ints, names: int, scratch: Scratch, size: int) -> Ints:
-    """Return a key for each row: its step, and its name too if a step is too long for a batch. Rows with one key stay
-    in one batch."""
+    """Return a key for each row: its step, and its name too if a step is too long for a batch. Rows with the same key
+    stay in one batch."""
     counts = np.zeros(int(step_row.max(initial=-1)) + 2, np.int64)
     for rows in scratch.blocks(len(step_row)):
         counts += np.bincount(step_row[rows] + 1, minlength=len(counts))
