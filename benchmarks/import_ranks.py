@@ -37,7 +37,7 @@ if __name__ == "__main__":
 
 
 def write_ranks(trace: Path, folder: Path, ranks: int) -> None:
-    """Write the trace once for each rank. It is parsed only once, because the files differ only in their heads."""
+    """Write the trace once for each rank. The trace is parsed only once, because the files differ only in their heads."""
     content = trace.read_bytes()
     whole = json.loads(gzip.decompress(content) if trace.suffix == ".gz" else content)
     base_ns = int(whole.get("baseTimeNanoseconds", 0))

@@ -101,8 +101,8 @@ class Training:
         self.batches: Iterator[Any] = iter(self.loader)
 
     def begin(self, own: Iterator[Any] | None) -> None:
-        """Choose the batches of an arm: the iterator made under that arm if the loader has workers, else a new
-        iterator. Only batches made by workers of the arm's iterator carry the arm's cost."""
+        """Choose the batches of an arm: the iterator `own` if the loader has workers, else a new iterator, made under
+        this arm."""
         self.batches = own if own is not None and self.loader.num_workers else iter(self.loader)
 
     def run(self, each_step: Callable[[], Any] = nullcontext, after: Callable[[], object] = int) -> float:

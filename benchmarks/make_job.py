@@ -231,7 +231,7 @@ def find_name(events: list[Event], meeting: Meeting) -> str:
 
 
 def repeat(whole: dict[str, Any], events: list[Event], steps: Times, ranks: int) -> Body:
-    """Repeat the step, each time with new numbers, as text without times."""
+    """Return the step repeated at each start in `steps`, each time with new ids, as text without times."""
     pieces, starts, ends = [], [], []
     named = [json.dumps(event) for event in events if event["ph"] == "M"]
     for number, begin_us in enumerate(steps.tolist()):

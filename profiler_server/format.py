@@ -192,7 +192,7 @@ def find_runs(numbers: Iterable[int]) -> list[tuple[int, int]]:
 
 
 def format_runs(runs: Sequence[tuple[int, int]], limit: int = 6) -> str:
-    """Return ranges of numbers, given as first and last, as `format_steps` does."""
+    """Return ranges, each given as first and last number, as text in the form of `format_steps`."""
     shown = ", ".join(f"{first:,}" if first == last else f"{first:,}–{last:,}" for first, last in runs[:limit])
     left_out = sum(last - first + 1 for first, last in runs[limit:])
     return f"{shown} and {left_out:,} more" if left_out else shown
@@ -249,7 +249,7 @@ def _count(value: int | Sized) -> int:
 
 @cache
 def read_texts() -> Mapping[str, Mapping[str, Mapping[str, str]]]:
-    """Return the texts of each entry, by folder, entry and text name."""
+    """Read the texts below the folder `words`, by folder, entry and name of the text."""
     folders = Path(__file__).with_name("words").glob("*/")
     return {
         path.name: _read_entries("\n".join(one.read_text("utf-8") for one in sorted(path.glob("*.txt"))))
@@ -267,7 +267,7 @@ def _read_entries(texts: str) -> Mapping[str, Mapping[str, str]]:
 
 
 def _read(text: str) -> str:
-    """Return code unchanged, and prose joined into one line."""
+    """Return the text of an entry: code unchanged, prose joined into one line."""
     return textwrap.dedent(text).strip() if text.startswith("\n") else re.sub(r"\s*\n\s*", " ", text.strip())
 
 
@@ -276,8 +276,8 @@ def fill_in(text: str, values: Mapping[str, object]) -> str:
 
 
 def say(entry: str, text: str, **values: object) -> str:
-    """Return a sentence, filled with these figures. A part in brackets is left out if a figure in it is None, zero or
-    empty."""
+    """Return a sentence of an entry, filled with `values`. A part in brackets is left out if one of its values is None,
+    zero or empty."""
     return "".join(_say_part(part, values) for part in re.split(r"(\[[^]]*\])", read_texts()["sentences"][entry][text]))
 
 
@@ -289,5 +289,5 @@ def _say_part(part: str, values: Mapping[str, object]) -> str:
 
 
 def name_kind(fact: object) -> str:
-    """Return the name of a fact's type as texts and reports have it: `left_out` for LeftOut."""
+    """Return the name of a fact's type in texts and reports, such as `left_out` for LeftOut."""
     return re.sub(r"\B([A-Z])", r"_\1", type(fact).__name__).lower()

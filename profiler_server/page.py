@@ -85,7 +85,7 @@ def _infers(rank: RankRun) -> bool:
 
 
 def explain_nothing(rank: RankRun, table: str) -> str:
-    """Return the text for a table that was never written or has no row; "" for a table without such a text."""
+    """Return why a table was never written or has no row; "" if no reason is known here."""
     manifest = rank.manifest
     if manifest.is_trace and table in _OPTIONAL:
         return _NEVER_IN_TRACE

@@ -11,7 +11,8 @@ from profiler_server.format import format_duration, format_shares
 
 @dataclass(frozen=True)
 class Stat:
-    """A named figure and its meaning. `page` is the page that explains it. A `pending` figure is being computed."""
+    """A named figure and its meaning. `page` is the slug of the page that explains the figure. A `pending` figure is
+    being computed."""
 
     label: str
     value: str
@@ -38,7 +39,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Link:
-    """A choice: `query` is the full query of the page behind it."""
+    """A choice. `query` is the full query of the page that it opens."""
 
     label: str
     query: Mapping[str, str]

@@ -191,7 +191,7 @@ def describe(found: Comparison) -> dict[str, Any]:
 
 
 def describe_outcome(found: Outcome | None) -> dict[str, Any] | None:
-    """Return the outcome as plain data, times in whole ns; None for none."""
+    """Return the outcome as plain data, times in whole ns; None without an outcome."""
     from profiler_server.report.schema import spell_out
 
     if found is None:

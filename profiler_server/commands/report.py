@@ -1,4 +1,4 @@
-"""`profiler-server report`: what the pages say, as text or JSON."""
+"""`profiler-server report`: the content of the pages, as text or JSON."""
 
 from __future__ import annotations
 

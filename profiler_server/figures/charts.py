@@ -29,7 +29,7 @@ LEGEND_ABOVE: Mapping[str, str | float] = {"orientation": "h", "x": 0, "y": 1.02
 PIE_ORDER = ("compute", "backward", "overlap", "host")
 """Colours for slices without a category. Colours of waiting, copying and updating would mislead and are left out."""
 PIE_COLORS = {"communication": "communication", "copy": "copy", "optimizer": "optimizer"}
-"""The page-wide colours of slices that are categories."""
+"""Colours of slices whose label is a category, the same as everywhere on the pages."""
 OUTSIDE_FRAC = 0.03
 """Share of the pie below which a hatched slice shows no percentage."""
 PIE_HATCHES = ("", "/", "x", ".", "-", "|")

@@ -10,8 +10,7 @@ from profiler_server.figures.charts import Figure, complete_figure, plain_text
 from profiler_server.format import choose_time_unit
 
 LEAST_CUT_FRAC = 0.4
-"""Share of the total above which all changes must lie so that the axis begins above zero. Small changes are then
-visible."""
+"""Share of the highest level above which the axis may begin instead of at zero, so that small changes are visible."""
 ROOM_FRAC = 0.35
 """Space below the lowest level, as a share of the height of the changes."""
 

@@ -136,8 +136,8 @@ class Gauges:
             return self._gauges
 
     def _catch_up(self, ranks: Sequence[RankRun]) -> None:
-        """Read ranks for the next answer, in the background: ranks that were never read in any case, other ranks for a
-        limited time."""
+        """Read ranks for the next answer, in the background. Ranks that were never read are all read; known ranks are
+        read again for a limited time."""
         until_s = time.monotonic() + LATE_LIMIT_S
         for rank in ranks:
             if time.monotonic() > until_s and _read_rank.find(_read_rank.ask(rank)) is not None:

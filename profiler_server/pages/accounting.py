@@ -1,4 +1,5 @@
-"""The Accounting page: this trace's figures as other tools count them, the reason for each difference, and the proof."""
+"""The Accounting page: figures of this trace as other tools count them, the reason for each difference, and whether all
+sums add up."""
 
 from __future__ import annotations
 

@@ -30,15 +30,17 @@ SCAN_INTERVAL_S = 2.0
 SLICE_S = 0.1
 """Seconds for which the background reads runs before a request for the list gets its turn."""
 WORTH_KEEPING = 50
-"""Number of new summaries from which the file of summaries is written. Fewer runs are read again faster."""
+"""Number of new summaries from which the file of summaries is written. Fewer runs are read again faster than they are
+kept."""
 CLEAR_STEPS = 50
 CLEAR_FRAC = 0.1
 """Largest relative difference between two runs of one script on one machine that counts as noise. Short runs differ by
 more."""
 KNOWN_CHANGES = 4
-"""Number of earlier changes from run to run from which the usual difference on this machine is known."""
+"""Least number of earlier changes between runs with which the usual change on this machine counts as known."""
 CLEAR_RATIO = 3.0
-"""Multiple of the median earlier change beyond which a change is clear: two normal standard deviations."""
+"""A change is clear beyond this multiple of the median earlier change: about two standard deviations of a normal
+distribution."""
 _TRAILING_NUMBER = re.compile(r"[-_. ]*[0-9]+$")
 
 
@@ -201,7 +203,8 @@ class Catalog:
         return ()
 
     def _read_rest(self) -> None:
-        """Read the remaining runs in short turns, with lists in between. Then keep the summaries on disk."""
+        """Read the remaining runs in short turns, so that requests for the list come in between. Then keep the
+        summaries on disk."""
         with self._lock:
             unread: Sequence[Path] = self._find_unread()
         while unread and not self._is_closing:

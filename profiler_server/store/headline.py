@@ -51,7 +51,7 @@ def has_failed(run: Run, ranks: Sequence[int]) -> bool:
 
 
 COUNTED_RANKS = 8
-"""Ranks whose steps are read for the figures, so that a run of a thousand ranks stays cheap to list."""
+"""Number of ranks whose steps are read for the figures, so that a run of a thousand ranks stays cheap to list."""
 
 
 @dataclass(frozen=True)

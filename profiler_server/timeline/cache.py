@@ -56,7 +56,7 @@ class BrokenSealError(ValueError):
 
 
 def seal_folder(folder: Path) -> None:
-    """Write the seal of a folder's files. OSError passes through."""
+    """Write the seal of a folder's files. Raises OSError."""
     sums = {path.name: _sum_file(path) for path in sorted(folder.iterdir())}
     (folder / SEAL_FILE).write_bytes(msgspec.json.encode(sums))
 
@@ -284,7 +284,7 @@ def _explain_failure(rank: RankRun, error: Exception) -> StepscopeError:
 
 
 def _remove(path: Path) -> None:
-    """Remove a folder, or the file or link of that name. OSError passes through."""
+    """Remove a cache's folder, or a file or link in its place. Raises OSError."""
     if is_plain_folder(path):
         remove_tree(path, _CACHE)
     else:

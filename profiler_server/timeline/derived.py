@@ -157,8 +157,7 @@ _BUILDERS = (
     ("", _derive_ranges),
     ("", _derive("stages", timeline_rows.STAGE_COLUMNS, timeline_rows.place_stages, _STAGES_ORDER)),
 )
-"""Functions that make tracks. Each stands beside the kind of the trace's tracks that the new tracks replace, empty for
-none."""
+"""Functions that make tracks, each with the kind of the trace's tracks that the new tracks replace, empty for none."""
 
 
 def _lay_out(data: pa.Table, table: str, placed: timeline_rows.Placed, order: int, number: int) -> Laid:

@@ -121,7 +121,8 @@ class NameCollector:
 
 @dataclass(frozen=True)
 class Names:
-    """The dictionary as columns by number. `total_ns` and `longest_ns` are of whole slices."""
+    """The dictionary of names as columns; the number of a name is its row. `total_ns` and `longest_ns` are of whole
+    slices."""
 
     name: list[str]
     category: list[str]

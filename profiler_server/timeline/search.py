@@ -1,4 +1,4 @@
-"""Search for slices by name, without a scan (an index by name and start), and the sums of an area."""
+"""Search for slices by name, through an index by name and start instead of a scan; and the sums of an area."""
 
 from __future__ import annotations
 

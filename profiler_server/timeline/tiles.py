@@ -35,12 +35,12 @@ MEDIA_TYPE = "application/vnd.stepscope.tile"
 _HEADER = struct.Struct("<4s5I2d")
 _MAGIC = b"TLT1"
 _EXACT_LEVEL = 20
-"""Levels up to this have tiles short enough for ticks of one nanosecond."""
+"""Greatest level whose tiles are short enough for ticks of one nanosecond."""
 _LOWEST, _HIGHEST = -(1 << 31), (1 << 31) - 1
 
 
 class Points(NamedTuple):
-    """Counter points of a tile: the counter of each point, its time, and the values of its bin."""
+    """Counter points of a tile: the counter and time of each point, and the least, greatest and last value of its bin."""
 
     counter: npt.NDArray[np.uint32]
     time: Ints

@@ -1,4 +1,5 @@
-"""Answers of the server: JSON, and errors in one description, as an HTML page or as the API's JSON shape.
+"""Answers of the server: JSON and errors. Every error has the same description, sent as an HTML page or as the API's
+JSON.
 
 JSON: {"error": {"status", "kind", "message", "remedy", "detail"}}
 """
@@ -116,7 +117,7 @@ _STATUS: dict[int, tuple[str, str, str]] = {
     507: ("disk_full", "The disk is full", "Free some space below the base directory, then try again."),
 }
 _PLAIN = {"Not Found": "There is nothing at this address", "Method Not Allowed": "The method is not allowed here"}
-"""The framework's messages on an address, as sentences."""
+"""Sentences for messages of the framework."""
 _UNEXPECTED = (
     "This is a fault in Stepscope, or a damaged file of the run: `profiler-server recover` with the path of the run "
     "checks its files. The log of the server has the details."

@@ -125,8 +125,8 @@ MOST_SLOW = 16
 class Crowding:
     """ASGI middleware with a few slots for downloads and searches, so that threads remain for pages.
 
-    A client that takes longer than `SLOW_AFTER_S` to receive a piece gives its slot back, if fewer than `MOST_SLOW`
-    clients have done so.
+    A client that takes longer than `SLOW_AFTER_S` to receive a piece gives its slot back, up to `MOST_SLOW` clients at
+    once.
     """
 
     def __init__(self, app: ASGIApp) -> None:

@@ -38,8 +38,8 @@ def find_frontend() -> Path:
 
 
 class StaticFiles:
-    """The static files, with one version for the whole tree: modules import each other by relative paths, so they share
-    a prefix."""
+    """The static files. The whole tree has one version in its addresses, because modules import each other by relative
+    paths."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder.resolve()
@@ -121,7 +121,7 @@ class Templates:
 
 
 def read_fields(context: Any) -> dict[str, Any]:
-    """Return the fields of a dataclass by name, not copied."""
+    """Return the fields of a dataclass by name, without copying their values."""
     return {field.name: getattr(context, field.name) for field in dataclasses.fields(context)}
 
 

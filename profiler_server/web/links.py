@@ -44,7 +44,7 @@ class Links:
 
 
 class KeptLinks(Links):
-    """Links whose pages of the current run keep the chosen rank and steps, unless other values are given."""
+    """Links that keep the chosen rank and steps on pages of the current run, unless other values are given."""
 
     def __init__(self, links: Links, run_id: str, rank: int | None, steps: str | None) -> None:
         super().__init__(links._static_version)

@@ -16,8 +16,8 @@ HEAD_LIMIT_S = 10.0
 HEAD_LIMIT_BYTES = 32 << 10
 TAKE_LIMIT_S = 30.0
 SLOWEST_BYTES_PER_S = 4 << 10
-"""Least mean speed of receiving an answer. A client below it for `TAKE_LIMIT_S` is dropped; a modem of 1998 was faster.
-"""
+"""Least mean speed of receiving an answer. A client below this speed for `TAKE_LIMIT_S` is dropped; a modem of 1998 was
+faster."""
 MOST_CONNECTIONS = 1000
 MOST_UNSENT_BYTES = 256 << 20
 """Most unsent bytes of all clients in memory; above it the client that has waited longest is dropped."""
@@ -63,7 +63,7 @@ class PatientProtocol(H11Protocol):
         super().connection_lost(exc)
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse invalid HTTP. If a body turns out to be invalid, its request is already running, and its answer is
+        """Refuse invalid HTTP. If the body is invalid, its request is already running, so the answer of that request is
         dropped."""
         if self.cycle is not None and not self.cycle.response_complete:
             self.cycle.disconnected = True

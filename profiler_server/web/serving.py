@@ -42,9 +42,9 @@ def serve(settings: Settings, say: Callable[[str], None]) -> None:
 
 
 def leave_background() -> None:
-    """End the process at once if background work is running, whose results would only save time.
+    """End the process at once if background work is running. Its results would only save time.
 
-    Its threads are in Arrow's code, and Python aborts if such a thread returns during shutdown.
+    The threads of this work are in Arrow's code, and Python aborts if such a thread returns during shutdown.
     """
     if is_working():
         sys.stdout.flush()
@@ -93,7 +93,7 @@ def raise_descriptor_limit() -> int:
 def return_large_blocks() -> None:
     """Make glibc return blocks of a megabyte or more to the system when they are freed.
 
-    By default it keeps blocks of up to 32 MiB for their thread, so that arrays of one request stay for weeks.
+    By default glibc keeps blocks of up to 32 MiB for their thread, so that arrays of one request stay for weeks.
     """
     if sys.platform == "linux":
         with suppress(OSError, AttributeError):  # another C library

@@ -28,7 +28,7 @@ STATE_LABELS: dict[str, str] = {
     "imported": "Imported",
 }
 _TELL_THE_END = ("", "ranks")
-"""Pages whose first line is how the job ended."""
+"""Slugs of the pages that begin with how the job ended."""
 
 
 @dataclass(frozen=True)
@@ -169,7 +169,7 @@ class Shell:
 
     @property
     def notes(self) -> tuple[Warn, ...]:
-        """Return the rank's warnings. The warning on how it ended is left out if the page begins with the job's end."""
+        """Return the rank's warnings. The warning on the rank's end is left out if the page begins with the job's end."""
         found = self.panel.diagnosis if self.panel is not None else None
         is_told = found is not None and bool(found.end) and self.slug in _TELL_THE_END
         warnings = self.run.warnings if self.run is not None else ()

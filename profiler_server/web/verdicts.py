@@ -29,7 +29,8 @@ log = logging.getLogger(__name__)
 
 
 class Diagnoses:
-    """Diagnoses of runs, made at most once per state of their files; in the background if a list needs many."""
+    """Diagnoses of runs. A diagnosis is made at most once for each state of a run's files, in the background for the
+    list of runs."""
 
     def __init__(self) -> None:
         self._list = Background()

@@ -85,7 +85,7 @@ class StepWaits:
         return self._share(self.h2d_ns)
 
     def mean_ns(self, values: Ints) -> float:
-        """Return the mean over the steps kept."""
+        """Return the mean of some values over the kept steps."""
         kept = values[self.selection.kept]
         return float(kept.mean()) if len(kept) else 0.0
 
@@ -209,7 +209,7 @@ class PipelineFacts:
 
     @cached_property
     def bottleneck(self) -> Bottleneck:
-        """Return what limits the steps, as in the verdict."""
+        """Return the limit of the steps, the same as in the verdict."""
         return read_limit(self.rank, self.loader_id)
 
     @cached_property

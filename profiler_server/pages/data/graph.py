@@ -32,7 +32,7 @@ STAGE_HINTS: Mapping[str, str] = {
 }
 LOW_EMPTY_FRAC = 0.3
 OWN_LIMIT = 24
-"""The most own stages, and the most own queues, in the graph; the totals list all."""
+"""Most stages, and most queues, of the user's own in the graph. The totals list all."""
 
 
 @dataclass(frozen=True)

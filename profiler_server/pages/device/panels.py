@@ -36,7 +36,7 @@ from profiler_server.widgets import Part, Stat, build_parts
 
 @dataclass(frozen=True)
 class LaunchQueue:
-    """The launch queue from its first to its last change. The times and lengths are reduced to the points drawn."""
+    """The launch queue from its first to its last change. `times_ns` and `lengths` hold only the drawn points."""
 
     mean: float
     most: int
@@ -110,8 +110,8 @@ _OUTSIDE = ("Idle around", "idle", "nothing runs yet before the first work of th
 
 @dataclass(frozen=True)
 class DevicePanel:
-    """One device. `linked` describes how much of the work has a known launch, and the effect of the choice. `covers` is
-    the total of the accounts."""
+    """One device. `linked` describes how much of the work has a known launch, and whether the other work is counted.
+    `covers` describes the total of the accounts."""
 
     title: str
     facts: tuple[Stat, ...]

@@ -194,7 +194,7 @@ def _find_top(metric: Metric, devices: tuple[Device, ...], shown: int) -> tuple[
 MOST_WORKERS = 8
 USERS = {"process": "Training process", "workers": "Workers together", "system": "Whole machine"}
 BUSY_FRAC = 0.9
-"""Share of the usable cores in use from which the processors are named as the limit."""
+"""Share of the usable cores above which the processors count as full."""
 
 
 @dataclass(frozen=True)

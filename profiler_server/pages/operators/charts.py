@@ -162,7 +162,7 @@ _COLORS = {"compute": "compute", "memory": "copy"}
 
 
 def build_roofline_chart(rank: RankRun, group: GroupTable) -> Chart | None:
-    """Draw the operators with any arithmetic, longest first; None if there are none."""
+    """Draw the operators with known operations, longest first; None if there are none."""
     rows = group.rows.filter(pc.greater(group.rows["flops"], 0.0)).sort_by([("time_ns", "descending")])
     shown = rows.slice(0, POINTS).to_pylist()
     if not shown:
@@ -278,7 +278,7 @@ class ModuleTree:
 
 
 def build_tree(rank: RankRun, state: PageState) -> ModuleTree | None:
-    """Build the tree of the module tab; None on other tabs, or if no module holds another."""
+    """Build the tree of the module tab; None on other tabs, or if no module contains another."""
     if state.group != "modules":
         return None
     nodes = build_module_tree(rank, state.steps)

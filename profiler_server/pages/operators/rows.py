@@ -248,10 +248,10 @@ _OPERATOR_GROUPS = ("operators", "host")
 
 @dataclass(frozen=True)
 class Row:
-    """One row. `toggle` is the query that opens or closes it, None for a row without details.
+    """One row. `toggle` is the query that opens or closes the row, None for a row without details.
 
-    `level` is 1 for an operator below its type. `search` is the search text for the timeline. `note`, on the last row
-    below a type, is how many rows are left out.
+    `level` is 1 for an operator below its type. `search` is the search text for the timeline. `note` is a sentence on
+    left-out rows, on the last row below a type.
     """
 
     cells: tuple[Cell, ...]

@@ -1,6 +1,6 @@
 """The Ranks page: all ranks side by side, which rank is behind and why, and who waited for whom.
 
-It is made of facts alone; `asking.py` reads them from a run.
+The page is made of facts alone; `asking.py` reads the facts from a run.
 """
 
 from __future__ import annotations

@@ -97,8 +97,8 @@ def _pick(ranks: Sequence[RankSummary], shown: Sequence[RankFigures]) -> list[Ra
 
 
 def read_devices(run: Run, ranks: Sequence[RankFigures]) -> tuple[dict[int, DeviceTimes], int]:
-    """Return the device times of ranks with a device that are known after at most PATIENCE_S, and the number of ranks
-    still being read in the background."""
+    """Wait up to PATIENCE_S for the device times of ranks with a device. Return the known times, and the number of
+    ranks still being read in the background."""
     wanted = [run.read_rank(rank.rank) for rank in ranks if rank.steps and rank.has_device]
     readers = find_store().part(_make_readers)
     started = {rank.rank: readers.start(rank.key, partial(read_device, rank)) for rank in wanted}

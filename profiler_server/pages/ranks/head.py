@@ -131,7 +131,7 @@ class SlowdownRow:
 
 @dataclass(frozen=True)
 class WhatIfView:
-    """The panel. `reason` is why there are no figures; the tables are empty then."""
+    """The panel on what equal ranks would save. `reason` is why there are no figures; the tables are empty then."""
 
     sentence: str
     note: str

@@ -167,7 +167,7 @@ def list_percentiles(duration: Distribution | None) -> tuple[Stat, ...]:
 
 
 def explain_spread(duration: Distribution | None, data: StepData) -> str:
-    """Describe the base of the distribution's figures, and which figures are missing."""
+    """Describe which steps the distribution covers, and which of its figures are missing."""
     if duration is None:
         return ""
     if duration.count == 1:

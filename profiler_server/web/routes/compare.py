@@ -48,7 +48,7 @@ class Line:
 class CompareView:
     """The context of `compare.html`. `sentence` is empty and `notice` set if there is nothing to compare.
 
-    `outcome` describes whether B followed A's advice, and its effect.
+    `outcome` describes which advice of A was followed in B, and the effect of that advice.
     """
 
     a: str

@@ -57,8 +57,8 @@ class Verdict:
 
 @dataclass(frozen=True)
 class RunLine:
-    """`change` is the lasting change of the step time that begins with this run, in the history of the run's script;
-    None without one."""
+    """`change` is a lasting change of the step time in the history of the run's script, if it begins with this run;
+    else None."""
 
     run: RunEntry
     verdict: Verdict

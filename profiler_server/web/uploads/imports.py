@@ -50,7 +50,8 @@ _LEFT_UPLOAD = Abandoned(waiting.FOLDER_NAME, _STALE_S)
 _LEFT_IMPORT = Abandoned(re.compile(rf"\..{{1,{_LONGEST_NAME}}}\.[0-9a-f]{{16}}", re.DOTALL), _STALE_S)
 _MKDIR_TRIES = 10
 MOST_TRIES = 3
-"""Number of servers that may die during an import of an upload, before the upload is taken as the cause."""
+"""Number of servers that may die while they import one upload. Then the upload is taken as the cause, and its import
+fails."""
 log = logging.getLogger(__name__)
 
 State = Literal["waiting", "importing", "done", "failed", "cancelled"]

@@ -18,7 +18,8 @@ from collector.format.schema.errors import StepscopeError
 
 WATCH_INTERVAL_S = 0.05
 ADDRESS_LIMIT_BYTES = 16 << 30
-"""Limit against a single allocation of tens of GiB between two checks; far above memory that is only reserved."""
+"""Limit of the address space, against a single allocation of tens of GiB between two checks. It is far above the memory
+that an import only reserves."""
 _REPORT_INTERVAL_S = 0.2
 _NICENESS = 10
 """Niceness of an import: pages and trainings go first. An import also uses at most one core."""
