@@ -6,7 +6,8 @@ suggestion of other code counts as followed if its rule is now silent, and the s
 shorter. A slow rank counts as mended if no rank is slow any more. Evaluation counts as reduced if less of it was
 recorded.
 
-A prediction is judged only by the phases that its advice covers. Other changes count neither for it nor against it.
+A prediction is judged only by the phases that its advice covers. Other changes count neither for nor against the
+prediction.
 """
 
 from __future__ import annotations

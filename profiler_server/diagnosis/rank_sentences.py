@@ -85,7 +85,7 @@ def describe_straggler(verdict: RankVerdict, noun: str = "step") -> str:
 
 
 def describe_headline(verdict: RankVerdict, noun: str = "step") -> str:
-    """Describe who or what holds the job up, which comes before what one rank is bound by; "" if nothing does.
+    """Describe who or what holds the job up; "" if nothing does. The text stands before the limit of a single rank.
 
     Turns without one dominant phase may be chance, so only the Ranks page shows them.
     """

@@ -33,7 +33,7 @@ _TIERS = {
 
 
 def is_worth_saying(case: Case, claim: Claim) -> bool:
-    """Return whether even a poor version of the fix pays, and the doubt is smaller than the gain.
+    """Return whether even a poor version of the fix gains enough, and the doubt is smaller than the gain.
 
     A doubtful fix also passes, with less confidence, if the step starves for a known stage, or if the fix shortens a
     large share of the step. Silence would be wrong in both cases.
@@ -147,7 +147,7 @@ def say_misfit(case: Case) -> str:
 def rank_claims(case: Case, findings: Sequence[tuple[Rule, Finding]]) -> list[Claim]:
     """Apply the best fix to the model, judge the others again, and repeat while something is gained.
 
-    A fix that pays alone but gains nothing on top of the others goes to the end, as an alternative.
+    A fix that gains enough alone, but nothing on top of the others, goes to the end as an alternative.
     """
     left = [(rule, finding) for rule, finding in findings if finding.what_if is not None]
     now = Fixed(case.loading.loop.model, case.steps.mean_ns, {})

@@ -148,7 +148,7 @@ def say_verdict(
 
 
 def _say_nothing(case: Case) -> str:
-    """Return a sentence that no change pays, with the least gain that would be reported."""
+    """Return a sentence that no change gains enough, with the least gain that would be reported."""
     least_frac = find_min_gain_ns(case) / case.steps.mean_ns
     if least_frac >= 1.0:
         nouns = "batches" if case.steps.noun == "batch" else f"{case.steps.noun}s"

@@ -238,8 +238,8 @@ class Handover:
 class Turns:
     """Verdict: the ranks come last in turns. A step would be `gain_ns` shorter if they came together.
 
-    `causes` are what takes the last rank longer than the others. `is_one_phase` means that one phase is most of that
-    time, and much more of it than of the work. `entropy_frac` is 1 if all ranks come last equally often.
+    `causes` are what takes the last rank longer than the others. `is_one_phase` means that one phase has most of that
+    time, and a much larger share of it than of the work. `entropy_frac` is 1 if all ranks come last equally often.
     """
 
     comparison: RankComparison

@@ -241,7 +241,7 @@ class Choice:
 class Choices:
     """Arguments that the simulation proposes, each None if the run gives no reason for it.
 
-    With `fewer_workers` the step is as short. `prefetch` is the least depth within 3 % of the best. `spared_ns` is how
+    `fewer_workers` keep the step as short. `prefetch` is the least depth within 3 % of the best. `spared_ns` is how
     long a step queues for a processor that the workers hold; less work of the workers saves it.
     """
 

@@ -235,8 +235,8 @@ class LoopedRows:
 
 @dataclass(frozen=True)
 class AnomalyWork:
-    """Per step: the number of backward nodes, for each of which the forward keeps a traceback, and the time to check
-    for NaN after each node."""
+    """The work of anomaly detection per step. `nodes` is the number of backward nodes: the forward keeps a traceback
+    for each node. `checks_ns` is the time to check for NaN after the nodes."""
 
     nodes: float
     checks_ns: float

@@ -1,5 +1,5 @@
-"""Each fetch of the training thread beside the work on its batch: whether the batch was made, and how long receiving
-took.
+"""Each fetch of the training thread, compared with the work on its batch: whether the batch was made, and how long
+receiving took.
 
 To receive a batch, the training thread opens its memory, which a thread of the worker hands over. That thread waits for
 the interpreter while the worker computes the next batch in Python, so the two cases are kept apart.

@@ -163,7 +163,7 @@ def _find_making(loader: Loader | None, batches: BatchTimes | None, fetches: flo
 
 
 def _measure_computing(cores: Cores, step_ns: float, own_ns: float, making_ns: float | None) -> float:
-    """Return how many cores training uses while not waiting for data, from the use of its whole process.
+    """Return how many cores training uses while not waiting for data, from the cores that its process uses.
 
     A thread that sleeps, or waits for a device, needs no core, however many threads PyTorch may start. `making_ns` is
     the processor time per step of batches that the process makes itself, or None if that is not known.

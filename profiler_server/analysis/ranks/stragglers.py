@@ -55,7 +55,7 @@ PRECEDENCE: tuple[tuple[type[RankVerdict], ...], ...] = (
     (Unsure,),
     (Alike,),
 )
-"""The first verdict in this order wins. Of two causes of a pipeline, the one with the larger gain wins."""
+"""The first verdict in this order wins. If two causes of a pipeline hold, the cause with the larger gain wins."""
 _PLACES: Mapping[type[RankVerdict], int] = {kind: at for at, kinds in enumerate(PRECEDENCE) for kind in kinds}
 
 
@@ -139,8 +139,8 @@ def _choose(ranks: Sequence[RankSummary], together: StepsTogether) -> Lateness |
 
 
 def _explain_waiting(ranks: Sequence[RankSummary], together: StepsTogether, steps: Ints) -> bool:
-    """Return whether the ranks wait in the recorded collectives. Of an asynchronous collective whose wait is in C++, as
-    with `Join`, only the call is recorded."""
+    """Return whether the ranks wait in the recorded collectives. An asynchronous collective that waits in C++, as
+    `Join` does, is recorded without its wait."""
     if all(rank.state == "imported" for rank in ranks):
         return True
     shared = together.step[np.isin(together.step, steps)]

@@ -187,7 +187,8 @@ class Streams:
 def list_streams(
     window: Window, work: Ints, nodes: Ints, launch: Ints, begin_ns: Floats, end_ns: Floats
 ) -> tuple[Streams, ...]:
-    """Split the work by stream. A launch or end time before that of the previous work is raised to it."""
+    """Split the work by stream. Launch and end times never decrease in a stream: an earlier time is raised to the
+    previous one."""
     order = np.argsort(nodes, kind="stable")
     found = []
     for track in np.unique(window.track[work]):

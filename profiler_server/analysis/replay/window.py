@@ -25,7 +25,7 @@ from profiler_server.analysis.device.slices import (
 )
 
 MOST_ROWS = 100_000
-"""Slices in a replay. Of a longer window, the last whole steps within this limit are used."""
+"""The largest number of slices in a replay. A longer window is cut to its last whole steps within this limit."""
 _COLUMNS = (
     *("id", "track", "depth", "start_ns", "duration_ns", "name", "category"),
     *("parent", "launched_by", "sequence", "args"),

@@ -1,5 +1,5 @@
 """The time of a job with ranks that are alike, and which rank delays which. A pipeline needs a replay, because its
-stages work and wait by turns by design."""
+stages work and wait in turns by design."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ BUSIER_FRAC = 0.10
 for processors this share of its time longer."""
 
 IN_MEMORY_NS = 30_000.0
-"""A sample that takes less than this comes from memory, so worker processes do not pay."""
+"""A sample that takes less than this comes from memory, so worker processes are not worthwhile."""
 
 UNEVEN_SPREAD = 0.5
 """Batches are uneven if the spread of their times exceeds this share of their mean, and `UNEVEN_LOAD_FRAC` is met."""

@@ -47,7 +47,8 @@ OWN_WAIT_FRAC = 0.20
 time."""
 
 SEND_NS = 300_000.0
-"""Measured cost of moving a batch of a few MB from a worker. For work below three times this, workers do not pay."""
+"""Measured cost of moving a batch of a few MB from a worker. For work below three times this, workers are not
+worthwhile."""
 
 WORKERS_BUSY_FRAC = 0.8
 """More workers help if the present ones are busy for more than this share of their time."""

@@ -56,7 +56,7 @@ LARGE_COPY_BYTES = 1 << 20
 """Size from which a copy takes long, and from which casting the copied data takes long."""
 
 LEAST_SMALL_COPIES = 20
-"""Small copies per step from which one larger copy pays."""
+"""Small copies per step from which one larger copy is worthwhile."""
 
 RIGHT_BEFORE_NS = 200_000
 """An operator that ended within this time before a copy made the copied data."""

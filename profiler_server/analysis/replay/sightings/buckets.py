@@ -55,8 +55,8 @@ class _Joining:
     def list_lengths(self, buckets: Buckets, saved_frac: float, waits_add_up: bool) -> Floats:
         """Return the length of each larger bucket in ns.
 
-        With `waits_add_up` it is the sum of its buckets, less `saved_frac` of the omitted latencies. Otherwise it is
-        the fitted time of its bytes, plus the longest wait of its buckets.
+        With `waits_add_up` a length is the sum of the joined buckets, less `saved_frac` of the omitted latencies.
+        Otherwise it is the fitted time of the bytes, plus the longest wait of a joined bucket.
         """
         fit = self.fit
         found = []
