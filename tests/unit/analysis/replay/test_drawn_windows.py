@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,6 +19,7 @@ from tests.support.window_cases import BYTES, FLOATS, POINTWISE, WINDOW_CASES
 from tests.support.windows import Machine, Step, build_window, compute
 
 LOADER = "enumerate(DataLoader)#_Iter.__next__"
+PRODUCT: dict[str, Any] = {"Input Dims": [[64, 30], [30, 7]], "Input type": ["c10::Half"]}
 BACKWARD = "autograd::engine::evaluate_function: AddmmBackward0"
 
 
@@ -37,7 +39,7 @@ def draw(seed: int) -> Step:
 def work(machine: Machine, piece: int, chance: random.Random) -> None:
     count, long_us = chance.randint(1, 6), chance.choice((2.0, 30.0, 400.0))
     many: dict[int, Callable[[], None]] = {
-        0: lambda: machine.run("aten::mm", long_us, **{"Input Dims": [[64, 30], [30, 7]], "Input type": ["c10::Half"]}),
+        0: lambda: machine.run("aten::mm", long_us, **PRODUCT),
         1: lambda: machine.run("aten::add", long_us, 5.0, POINTWISE),
         2: lambda: machine.wait(chance.choice(("aten::item", "")), "cudaStreamSynchronize"),
         3: lambda: machine.copy("aten::to", long_us, 1 << chance.choice((9, 20)), blocking=True, **BYTES),
