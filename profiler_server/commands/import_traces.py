@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 NAME = "import"
 _LIMITS = ReadLimits()
 _IMPORT_FRAC = 0.97
-"""Share of the progress bar for importing. The rest is for reading very many ranks in advance."""
+"""Share of the progress bar for importing. The rest is for reading the ranks of a very large run in advance."""
 EXAMPLE = "profiler-server import trace.json.gz --summary-base-dir runs"
 
 

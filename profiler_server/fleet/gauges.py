@@ -79,7 +79,7 @@ class RankGauges:
 @dataclass(frozen=True)
 class RunGauges:
     """One run. `label` is its id as a printable, short and unique text. `ranks` is the number of ranks with a folder.
-    The figures cover `ranks_read` of them; the others cannot be read or are not read yet.
+    The figures cover `ranks_read` ranks: other ranks cannot be read or are not read yet.
 
     Means are over the last 50 steps of each rank, then over the ranks. `slowdown_ratio` is the own work of the slowest
     rank over the median of the others. It is None for one rank, or if no rank has time in collectives.

@@ -20,8 +20,8 @@ from profiler_server.report.text import NOTHING_PAYS
 
 
 def write_brief(run: Run, rank: int | None = None) -> list[str]:
-    """Return a few lines on a rank, the first by default, and on the end of its job: the limit, the first change, the
-    gain.
+    """Return a few lines on a rank, the first by default: what it is bound by, the first change, the gain, and how its
+    job ended.
 
     A job that hangs or stands still gets one line. Raises RunError if the rank cannot be judged.
     """

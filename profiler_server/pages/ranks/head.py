@@ -23,7 +23,7 @@ LEAST_GAIN_NS = 100_000.0
 DIGITS = 3
 """Decimals of a slowdown."""
 _COMMUNICATION = "communication"
-"""The name of the operation in which ranks meet once in a step."""
+"""The entry of `by_operation` for communication, if ranks meet once in a step."""
 _OTHER_LABELS = {BETWEEN: "Between steps"}
 Key = TypeVar("Key", int, str)
 

@@ -81,8 +81,8 @@ TimelineOf = Annotated[Asked, Depends(find_asked)]
 
 @ROUTER.get("/meta", summary="Tracks, levels and the dictionary of a rank's timeline")
 def read_meta(rank: RankOf) -> Response:
-    """Return the metadata. While a large timeline is prepared, 202 with `building`, the finished fraction. If the
-    preparation failed, one request gets the error."""
+    """Return the metadata. While a large timeline is prepared, 202 with `building`, the fraction done. After a failure,
+    the next request gets the error, and then preparing starts again."""
     if not find_timelines().find_built(rank) and find_timelines().is_large(rank):
         failure = find_timelines().take_failure(rank)
         if failure is not None:

@@ -28,7 +28,7 @@ class TraceOffer:
 
 
 def list_offers(listing: Listing, base_dir: Path, imports: Imports) -> tuple[TraceOffer, ...]:
-    """Return the traces that can be imported, fewest folders below the base directory first, then by path."""
+    """Return the traces that can be imported, in order of folder depth, then of path."""
     known = imports.list_below()
     return tuple(_describe(group, base_dir, known) for group in group_traces(listing.traces))
 
