@@ -60,12 +60,13 @@ class Notes:
 
 
 def write_notes(notes: Notes, rank_folder: Path) -> None:
-    """Write the file, whole or not at all. OSError passes through."""
+    """Write the notes of a rank, whole or not at all. OSError passes through."""
     replace_text(events_path(rank_folder) / NOTES_FILE, _encode(notes))
 
 
 def read_notes(rank_folder: Path) -> Notes:
-    """Read the file, or its copy if the file cannot be read. OSError or ValueError if neither can be read."""
+    """Read the notes of a rank, or the saved copy if the notes cannot be read. OSError or ValueError if neither can be
+    read."""
     try:
         return _read_file(events_path(rank_folder) / NOTES_FILE)
     except (OSError, ValueError):
@@ -75,7 +76,7 @@ def read_notes(rank_folder: Path) -> Notes:
 
 
 def save_copy(notes: Notes, rank_folder: Path) -> None:
-    """Write the copy and wait until the disk has it. OSError passes through."""
+    """Write the copy of the notes and wait until the disk has it. OSError passes through."""
     replace_text(events_path(rank_folder) / SAVED_FILE, _encode(notes), durable=True)
 
 

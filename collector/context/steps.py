@@ -258,7 +258,8 @@ class StepCounter:
             self._end(STEP_ENDED)
 
     def compile_starts(self) -> None:
-        """Prepare for a compilation: its notes belong to a step, so the next steps are handled one by one."""
+        """Prepare for a compilation: `occasions` are called after each of the next steps, so that it is noted in its
+        step."""
         self.has_compiled = True
         self._careful_until = self.ended + STEPS_OF_CARE
         self._pace = 0

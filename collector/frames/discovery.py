@@ -238,8 +238,8 @@ class Lists:
 
 
 def find_shift(process: int) -> int:
-    """Return the difference between the addresses of a process and the addresses here. `process` is a descriptor of its
-    folder in /proc. Raise LayoutError if it runs another Python."""
+    """Return the difference between the addresses of a process and the addresses here. `process` is a descriptor of a
+    folder in /proc. Raise LayoutError if the process runs another Python."""
     program = find_lists().program
     for begins, file in _read_places(os.open("maps", os.O_RDONLY | os.O_CLOEXEC, dir_fd=process)):
         if file == program.file:

@@ -119,7 +119,7 @@ class _Origin(NamedTuple):
 
 
 class Family:
-    """A process and its descendants. The process is this one or its parent."""
+    """A process and its descendants. The process is this process or its parent."""
 
     def __init__(self, pid: int) -> None:
         """Raise ForeignError if `pid` is neither this process nor its parent, since the number may be reused."""

@@ -171,7 +171,7 @@ def await_mark(then: Callable[[], None]) -> None:
 
 
 def stop_waiting() -> None:
-    """Undo `await_mark`: send marks to the outlet behind it."""
+    """Undo `await_mark`: send marks to the same outlet as before."""
     global current
     while isinstance(current, Waiting):
         current = current.behind

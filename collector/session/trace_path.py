@@ -1,4 +1,5 @@
-"""An output path that ends in .json or .json.gz: the run lies beside it, and the trace is written to it at the end."""
+"""An output path that ends in .json or .json.gz: the trace is written to this path at the end, and the run lies beside
+it."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 Events are recorded on the current stream at the end of a step and around its backward and its updates. The time between
 two events is the device's time of that phase, idle time included. One step in ten is measured. Events are pooled,
-queried later, and never waited for. The first exception ends the signal. It was tested on a simulated CUDA device only.
+queried later, and never waited for. The first exception ends the signal. Tested on a simulated CUDA device only.
 """
 
 from __future__ import annotations

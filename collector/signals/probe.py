@@ -91,7 +91,7 @@ class Round:
 class Prober:
     """The control of the probe. `before_fetch` is called on the training thread before each fetch.
 
-    `tell` is called with the measurements after each round. `fail` is called with an error of the probe, which ends it.
+    `tell` is called with the measurements after each round. `fail` is called with an error that ends the probe.
     """
 
     def __init__(

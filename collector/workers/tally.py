@@ -121,7 +121,7 @@ class Rhythm:
 
 
 class Guard:
-    """A guard for Stepscope's own code. After the first exception it logs, calls `give_up`, and runs nothing more."""
+    """A guard for Stepscope's own code. It logs the first exception, calls `give_up`, and runs nothing more."""
 
     def __init__(self, what: str, give_up: Callable[[Exception], None]) -> None:
         self._what = what
