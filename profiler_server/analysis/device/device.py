@@ -85,7 +85,7 @@ def summarize_device(rank: RankRun) -> DeviceSummary | None:
 
 
 def summarize_work(work: DeviceWork, rank: RankRun, device: int | None = None) -> DeviceSummary:
-    """Summarise some work of a rank; `device` is set if all the work is of one device. Raises as `RankRun.table` does."""
+    """Summarise some work of a rank; `device` is set if all the work is of one device. Raises as `read_rows` does."""
     spans = read_spans(rank, *read_steps(rank))
     extents = split_windows(work, rank)
     times = [account_times(part) for part in extents]

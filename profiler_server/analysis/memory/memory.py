@@ -255,7 +255,7 @@ def _step(trace: MemoryTrace, row: int) -> int | None:
 def find_peak_share(rank: RankRun) -> float | None:
     """Return the largest share of its memory that a device held, or None if a size or the events are unknown.
 
-    Memory held by the caching allocator is used if it was recorded. Raises as `RankRun.table` does.
+    Memory held by the caching allocator is used if it was recorded. Raises as `read_rows` does.
     """
     sizes = {entry.index: entry.memory_bytes for entry in rank.manifest.devices if entry.memory_bytes}
     rows = read_rows(rank, "memory", ("device", "allocated_bytes", "reserved_bytes"))

@@ -140,7 +140,7 @@ FULL_PRECISION = re.compile(r"sgemm|scudnn|simt_s|_engine<float|winograd\w*<floa
 def find_full_precision(rank: RankRun) -> float | None:
     """Return the share of kernel time, without collectives, in kernels that multiply 32-bit floats in full precision.
 
-    The kernels are recognised by names from NVIDIA's libraries. None without kernels. Raises TableBrokenError.
+    The kernels are recognised by names from NVIDIA's libraries. None without kernels. Raises as `read_rows` does.
     """
     kernels = read_rows(rank, "kernels", ("name", "collective", "total_ns"))
     kernels = kernels.filter(pc.invert(kernels["collective"]))

@@ -56,7 +56,7 @@ def average_graph(phases: Sequence[PhaseShare]) -> StepGraph:
 
 
 def trace_step(rank: RankRun, steps: pa.Table, step: int) -> StepGraph | None:
-    """Return the graph of one training step, or None if no step has that number. Raises as `RankRun.table` does."""
+    """Return the graph of one training step, or None if no step has that number. Raises NewerSchemaError."""
     rows = choose(steps.filter(pc.equal(steps["step"], step)), "kind", "train")
     if not rows.num_rows:
         return None

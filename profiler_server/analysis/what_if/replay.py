@@ -46,7 +46,8 @@ class Replay:
     last arrival."""
 
     def __init__(self, job: Job, schedule: Schedule) -> None:
-        """Prepare the replay. Raises ScheduleError if operations wait for each other in a circle."""
+        """Prepare the replay. Raises ScheduleError if operations wait in a circle, or if no step ends with an
+        optimizer."""
         self._after = schedule.after
         self._updates = [row for row, operation in enumerate(job.operations) if operation.kind == UPDATE]
         self._order = _order(schedule)
