@@ -193,8 +193,8 @@ def _explain_own(stages: Sequence[OwnStage], limit: OwnStage, busy: float) -> li
 
 @dataclass(frozen=True)
 class Demand:
-    """What the steps demand of a loader: batches per step, and the share of the step spent waiting for them. The share
-    is given for the mean step and for a regular step, which takes `regular_ns`."""
+    """The demand of the steps on a loader: batches per step, and the share of the step spent waiting for them. The
+    share is given for the mean step and for a regular step, which takes `regular_ns`."""
 
     fetches: float
     regular_ns: float
@@ -222,7 +222,7 @@ def find_limit(
     batches: BatchTimes | None,
     host: HostLoad | None,
 ) -> Bottleneck:
-    """Return what limits the steps. `host` is the load while the steps ran, `batches` the work on each batch."""
+    """Return the limit of the steps. `host` is the load while the steps ran, `batches` the work on each batch."""
     work = {stage: float(values.mean()) for stage, values in batches.stages_ns.items()} if batches else {}
     paid_ns = (loader.num_workers if loader else 0) * demand.regular_ns
     busy_frac = sum(work.values()) * demand.fetches / paid_ns if paid_ns else 0.0

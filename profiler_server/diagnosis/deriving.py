@@ -59,7 +59,7 @@ def _derive_steps(steps: Steps) -> Steps:
 
 
 def _name_cause(steps: Steps, stalls: Ints, usual_ns: float) -> str:
-    """Return what held the training thread in most of the stalled steps, "" if it has no name."""
+    """Return the interruption that held the training thread in most of the stalled steps, "" if none did."""
     starts, durations = read_column(steps.rows, "start_ns"), steps.selection.duration_ns
     causes = StepCauses(steps.interruptions, starts, starts + durations, steps.selection.kept)
     found = [causes.find(int(at), float(durations[at]) - usual_ns) for at in stalls[:_MOST_LOOKED_AT]]

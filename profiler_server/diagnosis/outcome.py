@@ -72,8 +72,8 @@ class LessEvaluation:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What the later run followed of the earlier run's advice. `step` compares the mean step of both runs, `phases` its
-    phases.
+    """The advice of the earlier run that the later run followed. `step` compares the mean step of both runs, `phases`
+    its phases.
 
     `evaluation` and `mended` are advice that promises no step time. `mended` holds titles about a slow rank.
     """

@@ -166,7 +166,7 @@ def describe_evidence(verdict: RankVerdict, noun: str = "step") -> str:
 
 
 def name_causes(causes: Sequence[Cause]) -> str:
-    """Return what takes a rank longer than the others, as a phrase."""
+    """Return the causes of a rank's delay as a phrase."""
     if not causes:
         return say("cause", "unseen")
     if causes[0].share_frac >= CLEAR_FRAC:

@@ -220,7 +220,7 @@ def measure_stalls(case: Case, found: Interruptions, spent_ns: Ints) -> float:
 
 
 def find_min_gain_ns(case: Case) -> float:
-    """Return what a fix must gain after all doubt, ns; more on a host that others use."""
+    """Return the least gain of a fix after all doubt, ns; more on a host that others use."""
     return max(
         (MIN_GAIN_FRAC + CONTENTION_WEIGHT * case.loading.loop.contention_frac) * case.steps.mean_ns, MIN_GAIN_NS
     )

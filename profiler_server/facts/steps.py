@@ -254,9 +254,9 @@ class SampledShare:
 
 @dataclass(frozen=True)
 class Sampled:
-    """What ran where stacks were sampled: by combined phases, by stages of the loader that the steps wait for, and the
-    user's own work by phase. `tracebacks` is the share of the forward spent on keeping tracebacks, None with too few
-    samples."""
+    """The functions that ran where stacks were sampled: by combined phases, by stages of the loader that the steps wait
+    for, and in the user's own work by phase. `tracebacks` is the share of the forward spent on keeping tracebacks, None
+    with too few samples."""
 
     phases: Mapping[tuple[str, ...], Part]
     stages: Mapping[tuple[str, ...], Part]
@@ -319,7 +319,7 @@ class Steps:
     stalled: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     """Indices of the regular steps that are much longer than usual."""
     stall_cause: str = ""
-    """What held most of the stalled steps, "" if it has no name."""
+    """The interruption that held most of the stalled steps, "" if none did."""
     shift: Shift | None = None
     """Where the regular steps became longer or shorter for good, None if they did not."""
 

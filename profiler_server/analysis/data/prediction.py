@@ -74,7 +74,7 @@ def _find_exposure(model: LoopModel) -> float:
 
 
 def find_sharing_doubt(before: LoopModel, after: LoopModel) -> float:
-    """Return the relative uncertainty of a prediction due to what is unknown about the sharing of processors.
+    """Return the relative uncertainty of a prediction because the sharing of processors is partly unknown.
 
     Each unknown figure is moved to its ends, in the run as it is and after the change. Only the difference between the
     two effects is in doubt. The figures are independent, so their squares add up.

@@ -138,7 +138,7 @@ def _weigh(graph: Graph, changes: Changes | None) -> tuple[list[float], list[flo
 
 
 def bound_savings(graph: Graph, changes: Changes) -> float:
-    """Return an upper bound in ns of what changes can save: all removed time, as if it were all on the critical path."""
+    """Return an upper bound in ns of the savings of changes: all removed time, as if it were all on the critical path."""
     host = float((graph.host.length_ns * (1.0 - changes.host)).sum())
     touched = graph.on_device & (changes.skipped | changes.joined | changes.aside)
     work = float((graph.length_ns * (1.0 - changes.device))[graph.on_device].sum())
