@@ -155,7 +155,7 @@ def ensure_folder(path: Path, mode: int | None = None) -> None:
 
 
 def ensure_run_folder(run_path: Path, *inner: str) -> None:
-    """Make the folder of a run, or its subfolder `inner`, if missing."""
+    """Make the folder of a run and its subfolder `inner`, where missing."""
     with suppress(FileExistsError):
         make_run_folder(run_path)
     if inner:
