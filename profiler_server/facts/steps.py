@@ -139,7 +139,7 @@ NOTHING = Interruptions((), *(np.zeros(0, np.int64),) * 4)
 def sum_interruptions(found: Interruptions) -> tuple[HeldSum, ...]:
     """Sum the interruptions by name, except those that the user marked, longest total first.
 
-    Nested ranges both count. The reason is that of the longest interruption.
+    Nested ranges both count. The reason is the reason of the longest interruption.
     """
     places: dict[tuple[Kind, str], list[int]] = {}
     for place, held in enumerate(found.held):

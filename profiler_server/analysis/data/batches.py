@@ -106,11 +106,11 @@ def _find_held(total: Floats, send: Floats | None, send_cpu: Floats) -> Floats:
 
 
 def _estimate_stretch(wall_ns: Mapping[str, float], cpu_ns: Mapping[str, float], batches: int) -> float:
-    """Return the ratio of wall time to processor time of pure processor work.
+    """Return the ratio of wall time to processor time of pure processor work; 1 if it is unknown, as with a single
+    stage.
 
     Within a stage, waiting for storage cannot be separated from waiting for a processor. The stage that waits least,
-    most often collate, hardly waits for storage, so its ratio is that of the processors. With only one stage nothing is
-    known.
+    most often collate, hardly waits for storage, so its ratio is that of the processors.
     """
     ratios = [
         wall_ns[stage] / cpu_ns[stage]

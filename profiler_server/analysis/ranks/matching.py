@@ -40,8 +40,8 @@ class Matched:
 
     `call` is the number of the collective. `begin_ns` is when the rank began to wait and `end_ns` when it left, on its
     own clock. `arrival_ns` and `left_ns` are the same on a common clock of the group, where `is_clocked`. `apart_ns` is
-    the time of each rank from its first to its last meeting, if these times show that the ranks did not meet. Calls of
-    such ranks are not matched, nor are those of `strangers`.
+    the time of each rank from its first to its last meeting, if these times show that the ranks did not meet. Neither
+    the calls of these ranks nor the calls of `strangers` are matched.
     """
 
     ranks: tuple[int, ...]

@@ -56,7 +56,7 @@ class Outliers:
 
 
 def list_outliers(steps: pa.Table, limit: int = 20, interruptions: Interruptions = NOTHING) -> Outliers:
-    """Return the outliers among training steps. Median and deviation are those of the averaged steps.
+    """Return the outliers among training steps, measured against the median and deviation of the averaged steps.
 
     A step that one of the rank's interruptions explains has that interruption as cause.
     """

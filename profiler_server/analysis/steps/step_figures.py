@@ -67,8 +67,8 @@ class PhaseSpread:
 class Stability:
     """Variation and growth of the steps; None with too few steps.
 
-    `jitter_frac` is the standard deviation over the mean; `trend_frac` is the median step of the last quarter against
-    that of the first, minus 1.
+    `jitter_frac` is the standard deviation over the mean. `trend_frac` is the median step of the last quarter over the
+    median step of the first quarter, minus 1.
     """
 
     jitter_frac: float | None
