@@ -114,7 +114,7 @@ def parse_options(given: Mapping[str, Any]) -> Options:
 
 
 def parse_window(value: Any) -> WindowOption:
-    """Read `window`: "auto" or True, None or False, (first, count), or {"first": …, "count": …}."""
+    """Read the option `window`: "auto", True, None, False, (first, count), or {"first": …, "count": …}."""
     if value == "auto" or value is True:
         return WindowOption()
     if value is None or value is False:

@@ -42,7 +42,7 @@ FIRST_IDLE = 8
 STEPS_PER_LOOK = 16
 """Steps between two reports of the write position to the reader, far fewer than a lap of the log."""
 STEPS_OF_CARE = 64
-"""Number of steps, at the start of a run and after a compilation, after each of which `occasions` are called."""
+"""Number of steps, at the start of a run and after a compilation, that are all followed by a call of `occasions`."""
 SHORT_NS = 50_000_000
 """Duration of STEPS_PER_LOOK steps below which `occasions` are called only once for all of these steps."""
 _BACKWARD = -1

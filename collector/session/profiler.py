@@ -202,7 +202,7 @@ class Profiler:
         self._guard(self._tell_result)
 
     def _forget(self) -> None:
-        """Drop all our references to this Profiler, because a sweep makes hundreds: only the script holds it then."""
+        """Drop all our references to this Profiler, so that it is freed with the script's: a sweep makes hundreds."""
         global _live
         atexit.unregister(self._finish_at_exit)
         if self._finalizer is not None:

@@ -66,8 +66,8 @@ class CollectiveRows:
             call.is_open = False
 
     def describe_next(self, ended: int, begun: Call | None) -> dict[str, Any]:
-        """Return the call that has begun. If none has, return the likely next call: call number `ended` of the last
-        training step. Empty if neither is known."""
+        """Describe the call that has begun, else the likely next call: call number `ended` of the last training step.
+        Empty if neither is known."""
         call = begun or (self._usual[ended] if ended < len(self._usual) else None)
         if call is None:
             return {}

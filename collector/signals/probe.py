@@ -70,7 +70,8 @@ class Process:
 
 @dataclass
 class Round:
-    """One round, from `began_ns` on: `ready` batches were requested before `first_step`, `fetched` are fetched since."""
+    """One round, held before step `first_step` until `began_ns`: `ready` requested batches, and `fetched` fetches
+    since."""
 
     first_step: int
     iterator: int

@@ -161,7 +161,7 @@ class WindowSignal(Signal):
         self._of_thread.end = None
 
     def _close_elsewhere(self, window: _Window) -> None:
-        """Wait until the window's thread saves the window at its next update; later, that thread drops the window.
+        """Wait up to `PATIENCE_S` until the window's own thread has saved the window; later, it drops the window.
 
         If a thread ends with an open session, as a daemon thread may, the process ends with a segmentation fault.
         """
@@ -326,7 +326,7 @@ def make_session(options: Options) -> Any:
 
 
 def _lacks_device(options: Options) -> bool:
-    """Return whether only a device is to be recorded, but there is none."""
+    """Return whether the options ask for a device only, and PyTorch sees no device."""
     known = torch.profiler.ProfilerActivity
     return "cpu" not in options.activities and not torch.profiler.supported_activities() - {known.CPU}
 

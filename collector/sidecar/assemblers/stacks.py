@@ -120,7 +120,7 @@ class StacksAssembler(Assembler):
         return self._book[newest.stack].text if newest is not None else ""
 
     def _take_new(self) -> Iterable[Sample]:
-        """Return the new samples of the training thread. Samples of workers need no phase and are counted here."""
+        """Return the new samples of the training thread. Samples of workers need no phase and are kept apart."""
         new = self._sampler.take() if self._sampler is not None else []
         self._workers += [sample for sample in new if sample.replica != TRAINER]
         return [sample for sample in new if sample.replica == TRAINER]

@@ -29,7 +29,7 @@ _SHORTEST_SEND_WAIT_NS = 20_000
 
 
 class Row(NamedTuple):
-    """One row of `stages`, in the order of the declared columns. Times are perf_counter_ns readings."""
+    """One row of `stages`, in the order of the declared columns. `start_ns` is a perf_counter_ns reading."""
 
     stage: str
     replica: int

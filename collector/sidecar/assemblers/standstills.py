@@ -51,7 +51,7 @@ MOST_STEPS_NS = 300 * 10**9
 SILENCES = 2
 ALONE_TIMES, WORKING_TIMES = 2, 10
 HELD_NS = 5 * 10**9
-"""Gap between two looks, normally 0.2 s apart, from which the whole machine counts as held up."""
+"""Gap between two reads of the log, normally 0.2 s, from which the whole machine counts as held up."""
 BUSY_FRAC = 0.5
 """Share of a processor above which the process is at work."""
 _NOTED_NS = 10 * 10**9

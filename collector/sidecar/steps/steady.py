@@ -28,7 +28,7 @@ Ints = npt.NDArray[np.int64]
 LEAST_STEPS = 6
 """Least number of similar steps that are processed together; fewer are not worth the effort."""
 MOST_STEPS = 256
-"""Most steps that are processed together: one unsound step sends the whole group through the slow machine."""
+"""Most steps that are processed together: one unsound step sends the whole group through the state machine."""
 MOST_WORDS = 1 << 16
 """Most words that are processed together, which bounds the memory when the recorder is behind."""
 _MOST_TIMES = 40
