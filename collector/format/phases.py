@@ -125,6 +125,7 @@ PHASE_LABELS: dict[str, str] = {phase.name: phase.label for phase in PHASES}
 PHASE_COLORS: dict[str, str] = {phase.name: phase.color for phase in PHASES}
 PHASE_PLACES: dict[str, int] = {name: place for place, name in enumerate(PHASE_NAMES)}
 """Name -> index in PHASES: the phase's code in event logs, which never changes."""
+GAP, DATA_WAIT, H2D, FORWARD, BACKWARD, COMMUNICATION, OPTIMIZER, TAIL, *_LATER = range(len(PHASES))
 
 
 def read_phase(value: object) -> str:
@@ -140,3 +141,10 @@ def list_bound_by(bound: Bound) -> tuple[str, ...]:
 def list_group(group: LineGroup) -> tuple[str, ...]:
     """Return the names of the phases in a chart, in the order of PHASES."""
     return tuple(phase.name for phase in PHASES if phase.group == group)
+
+
+IN_MODEL = list_group("compute")
+COMPUTING = list_bound_by("compute")
+WAITING = (*list_bound_by("input"), *list_bound_by("communication"))
+OUTSIDE = list_bound_by("overhead")
+"""The phases outside of every known call."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from collector.format.phases import PHASE_PLACES
+from collector.format.phases import DATA_WAIT, GAP, H2D, TAIL
 from collector.format.schema.layout import spell_recovery
 from collector.format.schema.manifest import Warn
 from collector.format.schema.wording import format_number_of, format_part, format_percent
@@ -55,7 +55,6 @@ def spell_remedy(error: OSError) -> str:
     return "See to the disk"
 
 
-GAP, DATA, H2D, TAIL = (PHASE_PLACES[name] for name in ("gap", "data_wait", "h2d", "tail"))
 UNSEEN_FRAC = 0.1
 """Share of a step outside of known calls above which unseen input is suspected, if most steps exceed it."""
 LEAST_STEPS = 5
@@ -88,7 +87,7 @@ class Seen:
         outside_ns = phases_ns[:, (GAP, H2D, TAIL)].sum(1)
         self.steps += len(durations_ns)
         self.train_ns += int(durations_ns.sum())
-        self.input_ns += int(phases_ns[:, DATA].sum())
+        self.input_ns += int(phases_ns[:, DATA_WAIT].sum())
         self.gapped_steps += int((outside_ns > UNSEEN_FRAC * durations_ns).sum())
 
     def add_batch(self, is_called: bool) -> None:

@@ -17,7 +17,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from collector.context.hooks import skip_code, stop_calling
 from collector.context.signals import Signal, SignalContext
 from collector.edge import Edge, hide_frame
-from collector.format.phases import PHASE_PLACES
+from collector.format.phases import BACKWARD, FORWARD, OPTIMIZER, TAIL
 from collector.ring.codes import DEVICE_PHASE, DEVICE_STEP
 from collector.ring.packing import pack_device_phase
 
@@ -25,8 +25,6 @@ EVERY = 10
 _MOST_WAITING = 64
 """Most measured steps that wait for their events; of more steps, the oldest is dropped."""
 _MOST_MARKS = 512
-# What ends with an event.
-FORWARD, BACKWARD, OPTIMIZER, TAIL = (PHASE_PLACES[name] for name in ("forward", "backward", "optimizer", "tail"))
 
 
 class DeviceSignal(Signal):

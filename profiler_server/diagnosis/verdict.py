@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from collector.format.phases import PHASE_NAMES, PHASE_PLACES, Bound, list_bound_by
+from collector.format.phases import COMPUTING, OUTSIDE, PHASE_NAMES, PHASE_PLACES, Bound, list_bound_by
 from profiler_server.diagnosis.limits.facts import MIN_GAIN_FRAC, MIN_STEPS
 from profiler_server.diagnosis.limits.loading import CROWDED_FRAC, HIGH_WAIT_FRAC, MODERATE_WAIT_FRAC
 from profiler_server.diagnosis.limits.verdict import (
@@ -22,7 +22,7 @@ from profiler_server.diagnosis.what_if import find_min_gain_ns, measure_stalls
 from profiler_server.facts.case import Case, Claim
 from profiler_server.facts.loading import Floats
 from profiler_server.facts.results import BoundBy, BoundKind, Suggestion
-from profiler_server.facts.steps import COMPUTING, read_column
+from profiler_server.facts.steps import read_column
 from profiler_server.format import format_duration, format_number_of, format_share
 from profiler_server.words.phrases import AROUND_ACTING, acts_in_steps, say_ready
 
@@ -253,17 +253,20 @@ def _say_overhead(case: Case, bound: BoundBy) -> str:
             f"Overhead-bound: {_say_idle(case, bound)} while the host runs operators in "
             f"{format_share(case.device.dispatch_frac)} of it; the rest is Python, or waiting for something else."
         )
-    names = ("gap", "tail") if case.device.is_used or _prepares_little(case) else ("gap", "h2d", "tail")
+    if case.device.is_used or _prepares_little(case):
+        names, known = OUTSIDE, "loading, preparing the batch, forward, backward and update"
+    else:
+        names, known = ("gap", "h2d", "tail"), "loading, forward, backward and update"
     most = max(names, key=lambda name: case.steps.phases_ns[name])
     place = AROUND_ACTING if most == "gap" and acts_in_steps(case) else _PLACES[most]
-    return f"Overhead-bound: {_of_step(case, *names)} are spent outside of {_KNOWN_WORK[names]}, most of it {place}."
+    return f"Overhead-bound: {_of_step(case, *names)} are spent outside of {known}, most of it {place}."
 
 
 def _prepares_little(case: Case) -> bool:
     """Return whether preparing the batch adds almost nothing to the time outside the known calls, so that the rules'
     share applies."""
     phases = case.steps.phases_ns
-    return phases["h2d"] < LITTLE_FRAC * (phases["gap"] + phases["tail"])
+    return phases["h2d"] < LITTLE_FRAC * sum(phases[name] for name in OUTSIDE)
 
 
 def _say_idle(case: Case, bound: BoundBy) -> str:
@@ -286,11 +289,6 @@ def _say_unknown(case: Case, bound: BoundBy) -> str:
         "but not its parts."
     )
 
-
-_KNOWN_WORK = {
-    ("gap", "tail"): "loading, preparing the batch, forward, backward and update",
-    ("gap", "h2d", "tail"): "loading, forward, backward and update",
-}
 
 _PLACES = {
     "gap": "between the end of a step and the next batch",

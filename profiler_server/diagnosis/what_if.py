@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from collector.estimating.model import Job, LoopModel
-from collector.format.phases import PHASES
+from collector.format.phases import COMPUTING, OUTSIDE, PHASES
 from profiler_server.diagnosis.limits.facts import (
     CERTAIN_GAIN,
     CERTAIN_LOSS,
@@ -32,12 +32,12 @@ TIMELINE = Evidence("timeline", "", "Host and device side by side")
 _COMPUTED_PARTS = ("anomaly", "outside", "stalls", "gc", "python", "caches")
 """Pieces of a step in which the training thread computes outside operators."""
 _PHASES_OF = {
-    "outside": ("gap", "tail"),
+    "outside": OUTSIDE,
     "communication": ("communication", "backward"),
-    "caches": ("forward", "backward", "optimizer"),
+    "caches": COMPUTING,
 }
 """The phases that contain a piece of the step that is no phase itself."""
-_HOST_PHASES = frozenset({"data_wait", "gap", "tail"})
+_HOST_PHASES = frozenset({"data_wait", *OUTSIDE})
 """Phases whose length is meaningful with a device. Other phases end before the work that they launched."""
 
 

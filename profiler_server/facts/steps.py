@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from collector.format.phases import PHASE_NAMES, list_bound_by
+from collector.format.phases import PHASE_NAMES
 from profiler_server.diagnosis.limits.facts import DOMINANT_FRAC
 
 Ints = npt.NDArray[np.int64]
@@ -262,10 +262,6 @@ class Sampled:
     stages: Mapping[tuple[str, ...], Part]
     own_work: Mapping[str, OwnWork | None]
     tracebacks: SampledShare | None = None
-
-
-COMPUTING = list_bound_by("compute")
-"""The phases in which a step computes."""
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 import numpy as np
 
 from collector.format.intervals import Floats
-from collector.format.phases import PHASE_NAMES
+from collector.format.phases import COMMUNICATION, PHASE_NAMES
 from profiler_server.analysis.ranks.lateness import Lateness, measure_steps
 from profiler_server.analysis.ranks.ranks import RankSummary
-from profiler_server.analysis.ranks.together import COMMUNICATION, RankSteps, StepsTogether
+from profiler_server.analysis.ranks.together import RankSteps, StepsTogether
 from profiler_server.facts.job import LateRank, RankComparison
 from tests.support.runs import MS
 

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from collector.format.parts import build_table_from_rows
-from collector.format.phases import PHASE_NAMES
+from collector.format.phases import COMMUNICATION, PHASE_NAMES
 from collector.format.schema.layout import events_path
 from collector.notes import WORDS_FILE, read_notes
 from collector.ring.clock import Clock
@@ -23,7 +23,7 @@ from collector.sidecar.coverage_warnings import Seen, warn_of_lost_steps
 from collector.sidecar.steps.columns import list_fetches, list_queues, list_steps
 from collector.sidecar.steps.machine import StepMachine
 from collector.sidecar.steps.row_keeping import Done, decode_state, encode_state
-from collector.sidecar.steps.rows import COMMUNICATION, UNKNOWN, Moment
+from collector.sidecar.steps.rows import UNKNOWN, Moment
 from collector.sidecar.steps.steady import Ints, Steady, SteadyFeed
 
 STEPS_WITH_PHASES = 5_000

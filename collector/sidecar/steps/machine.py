@@ -35,29 +35,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from collector.format.phases import BACKWARD, COMMUNICATION, DATA_WAIT, FORWARD, OPTIMIZER
 from collector.ring import codes
 from collector.ring.packing import unpack_device_phase, unpack_fetch
 from collector.ring.words import PAYLOAD_MASK
 from collector.sidecar.steps.calls import CallLog
 from collector.sidecar.steps.prefetched import Ints, shift_samples
 from collector.sidecar.steps.row_keeping import MOST_CUTS, Done, RowKeeper, State
-from collector.sidecar.steps.rows import (
-    BACKWARD,
-    COMMUNICATION,
-    DATA,
-    FORWARD,
-    OPTIMIZER,
-    UNKNOWN,
-    Fetch,
-    FetchStart,
-    Moment,
-    QueueSample,
-    Row,
-)
+from collector.sidecar.steps.rows import UNKNOWN, Fetch, FetchStart, Moment, QueueSample, Row
 
 _OPENS = {
-    codes.FETCH_START: DATA,
-    codes.LOADER_START: DATA,
+    codes.FETCH_START: DATA_WAIT,
+    codes.LOADER_START: DATA_WAIT,
     codes.FORWARD_START: FORWARD,
     codes.BACKWARD_START: BACKWARD,
     codes.UPDATE_START: OPTIMIZER,
@@ -117,7 +106,13 @@ class StepMachine(RowKeeper):
     def is_at_fetch(self) -> bool:
         """Whether a fetch has just begun a row of training, and nothing else is in progress."""
         row, state = self._row, self.state
-        if row is None or row.stretches or self._stack != [DATA] or self._closes_next is not None or self._gc_start:
+        if (
+            row is None
+            or row.stretches
+            or self._stack != [DATA_WAIT]
+            or self._closes_next is not None
+            or self._gc_start
+        ):
             return False
         if self._is_reading:
             return False
@@ -200,7 +195,7 @@ class StepMachine(RowKeeper):
 
     def _find_phase(self) -> int:
         phase = self._stack[-1] if self._stack else UNKNOWN
-        return DATA if phase == UNKNOWN and self._is_reading else phase
+        return DATA_WAIT if phase == UNKNOWN and self._is_reading else phase
 
     def _open(self, code: int, time: int) -> None:
         phase = _OPENS[code]
@@ -216,7 +211,7 @@ class StepMachine(RowKeeper):
             if code != codes.FORWARD_START or not self._note_head(time):
                 self.row.resolve(phase)
         counters = self.row.counters
-        if code == codes.FETCH_START and DATA not in self._stack:
+        if code == codes.FETCH_START and DATA_WAIT not in self._stack:
             self._fetch_start = time
             if self._queue is not None:
                 self.row.queues.append(QueueSample(time, self._loader[0], self._queue))
@@ -244,7 +239,7 @@ class StepMachine(RowKeeper):
             return  # its start lies before the recording, or was lost
         while self._stack.pop() != phase:
             pass
-        if code == codes.FETCH_END and DATA not in self._stack:
+        if code == codes.FETCH_END and DATA_WAIT not in self._stack:
             row.counters.fetches += 1
             loader, epoch = self._loader
             row.fetches.append(Fetch(loader, epoch, self._batch, self._fetch_start, time - self._fetch_start, 0))
@@ -309,9 +304,9 @@ class StepMachine(RowKeeper):
     def _mark_reading(self, begins: bool) -> None:
         if self._is_reading != begins and (not self._stack or self._stack[-1] == UNKNOWN):
             if begins:
-                self.row.resolve(DATA)
+                self.row.resolve(DATA_WAIT)
             else:
-                self.row.previous = DATA
+                self.row.previous = DATA_WAIT
         self._is_reading = begins
 
     def _mark_batch(self, code: int, time: int) -> None:
@@ -332,7 +327,7 @@ class StepMachine(RowKeeper):
             return  # read again after a takeover: that step is written
         if code == codes.STEP_ENDS_NEXT:
             self._closes_next = value
-        elif code in (codes.LOADER, codes.QUEUE) and DATA in self._stack:
+        elif code in (codes.LOADER, codes.QUEUE) and DATA_WAIT in self._stack:
             pass  # what feeds the step is asked already; it asks something else for the batch
         elif code == codes.LOADER:
             self._loader = unpack_fetch(value)

@@ -9,12 +9,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from collector.format.phases import PHASE_NAMES, PHASE_PLACES
+from collector.format.phases import (
+    BACKWARD,
+    COMMUNICATION,
+    DATA_WAIT,
+    FORWARD,
+    GAP,
+    H2D,
+    OPTIMIZER,
+    PHASE_NAMES,
+    TAIL,
+)
 from collector.sidecar.steps.calls import Call
 
-GAP, DATA, H2D, TAIL = (PHASE_PLACES[name] for name in ("gap", "data_wait", "h2d", "tail"))
-FORWARD, BACKWARD, OPTIMIZER = (PHASE_PLACES[name] for name in ("forward", "backward", "optimizer"))
-COMMUNICATION = PHASE_PLACES["communication"]
 UNKNOWN = -1
 """Phase of a stretch outside of known calls, until the calls on both sides decide its phase."""
 END = -2
@@ -332,11 +339,11 @@ def classify(previous: int, following: int) -> int:
         return FORWARD
     if previous == UNKNOWN:
         return GAP
-    if following == DATA:
-        return {DATA: H2D, OPTIMIZER: TAIL}.get(previous, GAP)
+    if following == DATA_WAIT:
+        return {DATA_WAIT: H2D, OPTIMIZER: TAIL}.get(previous, GAP)
     if following == FORWARD:
         return {FORWARD: FORWARD, BACKWARD: GAP}.get(previous, H2D)
-    return {FORWARD: FORWARD, DATA: H2D}.get(previous, OPTIMIZER)
+    return {FORWARD: FORWARD, DATA_WAIT: H2D}.get(previous, OPTIMIZER)
 
 
 def join_neighbours(stretches: list[Stretch]) -> list[Stretch]:

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from collector.format.phases import IN_MODEL
 from collector.format.run import RankRun
 from profiler_server.analysis.tables import choose, read_rows
 from profiler_server.diagnosis.limits.traces import (
@@ -33,8 +34,7 @@ from profiler_server.diagnosis.limits.traces import (
 )
 from profiler_server.facts.steps import AnomalyWork, LoopedPhase, LoopedRows, SlowConvolutions
 
-LOOPED_PHASES = ("forward", "backward")
-_TAKEN_IN = ("h2d", "forward", "backward")
+_TAKEN_IN = ("h2d", *IN_MODEL)
 """Phases in which loops take out rows: `h2d` lies before the first module, `backward` may compute gradients per sample.
 """
 _TAKING = ("aten::select", "aten::index", "aten::slice")
@@ -94,7 +94,7 @@ def find_looped_rows(
         rows,
         sum(group.calls for group in looped),
         tuple(dict.fromkeys(group.name for group in often)),
-        tuple(_measure(phase, phases_ns[phase], groups, looped) for phase in LOOPED_PHASES),
+        tuple(_measure(phase, phases_ns[phase], groups, looped) for phase in IN_MODEL),
         _is_free(taken, looped, batch_size),
         _holds_batches(often, rows, batch_size or 0),
     )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from collector.format.intervals import Floats, Ints
-from collector.format.phases import PHASE_NAMES
+from collector.format.phases import COMMUNICATION, PHASE_PLACES
 from collector.format.run import RankRun, Run
 from collector.format.schema.errors import RunError
 from collector.format.steps import read_integers
@@ -69,8 +69,8 @@ def _weigh(track: Track, figure: str) -> tuple[Floats, Ints]:
     if figure == "step":
         return whole, track.count
     if figure == "own":
-        return whole - track.parts_ns[PHASE_NAMES.index("communication")], track.count
-    return track.parts_ns[PHASE_NAMES.index(figure)], track.count
+        return whole - track.parts_ns[COMMUNICATION], track.count
+    return track.parts_ns[PHASE_PLACES[figure]], track.count
 
 
 def _grid_waits(ranks: Sequence[RankSummary], shown: Sequence[RankSummary]) -> RankGrid | None:

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from collector.format.intervals import Floats, Ints, Mask
-from collector.format.phases import PHASE_NAMES
+from collector.format.phases import BACKWARD, COMMUNICATION, FORWARD, PHASE_NAMES, PHASE_PLACES
 from profiler_server.analysis.ranks.lateness import Lateness
-from profiler_server.analysis.ranks.together import COMMUNICATION, StepsTogether
+from profiler_server.analysis.ranks.together import StepsTogether
 from profiler_server.diagnosis.limits import stragglers as limits
 from profiler_server.diagnosis.limits.facts import BEHIND_FRAC, MOST_FRAC
 from profiler_server.facts.job import (
@@ -73,7 +73,7 @@ def find_uneven_work(together: StepsTogether) -> float | None:
     """
     if len(together.step) < limits.LEAST_MEETINGS:
         return None
-    forward, backward = (_take_off(together.parts_ns[PHASE_NAMES.index(name)]) for name in ("forward", "backward"))
+    forward, backward = (_take_off(together.parts_ns[place]) for place in (FORWARD, BACKWARD))
     varies = float((forward + backward).std())
     if varies < BEHIND_FRAC * float(together.step_ns.mean()) or not forward.std() or not backward.std():
         return None
@@ -226,7 +226,7 @@ def _is_one_phase(causes: Sequence[Cause], together: StepsTogether) -> bool:
     if not causes or causes[0].name not in PHASE_NAMES or causes[0].share_frac < limits.CLEAR_FRAC:
         return False
     parts = together.parts_ns.sum(axis=(1, 2))
-    of_work = float(parts[PHASE_NAMES.index(causes[0].name)] / max(parts.sum() - parts[COMMUNICATION], 1.0))
+    of_work = float(parts[PHASE_PLACES[causes[0].name]] / max(parts.sum() - parts[COMMUNICATION], 1.0))
     return causes[0].share_frac >= of_work + limits.MORE_THAN_WORK_FRAC
 
 

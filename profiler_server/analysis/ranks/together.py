@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from collector.format.intervals import Floats, Ints, Mask
-from collector.format.phases import PHASE_NAMES
+from collector.format.phases import COMMUNICATION, PHASE_NAMES
 from collector.format.steps import StepSelection, read_integers
 from profiler_server.diagnosis.limits.facts import MOST_FRAC
 
@@ -22,7 +22,6 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 """A multiplier from the golden ratio, which spreads step numbers evenly for any distance between steps."""
 MOST_CELLS = 1 << 20
 """The largest number of ranks times steps. With more ranks, fewer steps are compared."""
-COMMUNICATION = PHASE_NAMES.index("communication")
 
 Small = npt.NDArray[np.float32]
 

@@ -10,14 +10,12 @@ import numpy as np
 import pyarrow as pa
 
 from collector.format.intervals import Floats, Ints, Mask
-from collector.format.phases import PHASE_LABELS, PHASE_NAMES, PHASE_PLACES
+from collector.format.phases import FORWARD, PHASE_LABELS, PHASE_NAMES
 from collector.format.steps import StepSelection, read_integers, select_steps, train_steps
 from profiler_server.analysis.steps.interruptions import StepCauses
 from profiler_server.diagnosis.limits.steps import BULK_RATIO, DEVIATIONS, EXCESS_FRAC, LEAST_USUAL
 from profiler_server.facts.steps import NOTHING, Held, Interruptions
 from profiler_server.format import format_duration
-
-_FORWARD = PHASE_PLACES["forward"]
 
 Cause = Literal["stood", "held", "validation", "warm_up", "window", "loader_start", "epoch_start", "gc", "phase"]
 
@@ -153,7 +151,7 @@ def _describe(at: int, excess_ns: Floats, facts: _StepFacts, median: float) -> O
         start_ns=int(facts.start_ns[at]),
         duration_ns=duration,
         ratio=duration / median if median else 0.0,
-        cause=facts.find_cause(at, duration - median, float(excess_ns[_FORWARD]), held),
+        cause=facts.find_cause(at, duration - median, float(excess_ns[FORWARD]), held),
         phase=PHASE_NAMES[most],
         phase_excess_ns=int(excess_ns[most]),
         held=held,

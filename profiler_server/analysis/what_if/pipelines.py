@@ -10,12 +10,12 @@ import numpy as np
 import pyarrow as pa
 
 from collector.format.parts import find_files
-from collector.format.phases import PHASE_NAMES
+from collector.format.phases import COMMUNICATION, OUTSIDE, PHASE_NAMES
 from collector.format.run import RankRun, Run
 from collector.format.schema.errors import RunError
 from profiler_server.analysis.ranks.ranks import RankSummary
 from profiler_server.analysis.ranks.stragglers import decide_verdict, judge_ranks
-from profiler_server.analysis.ranks.together import COMMUNICATION, RankSteps, put_together
+from profiler_server.analysis.ranks.together import RankSteps, put_together
 from profiler_server.analysis.steps.interruptions import read_interruptions
 from profiler_server.analysis.what_if.operations import ScheduleError, build_job
 from profiler_server.analysis.what_if.replay import replay_job
@@ -80,9 +80,6 @@ def gather_steps(steps: Mapping[int, RankSteps]) -> JobSteps:
     return JobSteps(np.array(together.ranks, np.int64), together.step_ns, together.held_ns, phases)
 
 
-_OUTSIDE = ("gap", "tail")
-
-
 def judge_run(run: Run, ranks: Sequence[RankSummary]) -> RankVerdict:
     """Return the verdict on which rank delays which, for the Ranks page, the rules and the report."""
     found = _name_saving(run, ranks, judge_ranks(ranks))
@@ -99,7 +96,7 @@ def _name_saving(run: Run, ranks: Sequence[RankSummary], found: RankVerdict) -> 
     if not isinstance(found, Slow):
         return found
     latest = found.comparison.latest
-    if not latest.causes or latest.causes[0].name not in _OUTSIDE:
+    if not latest.causes or latest.causes[0].name not in OUTSIDE:
         return found
     saved_ns = int(read_interruptions(run.read_rank(latest.rank)).of_kind("checkpoint").duration_ns.sum())
     steps = next(rank.steps for rank in ranks if rank.rank == latest.rank)

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from collector.format.phases import WAITING
 from profiler_server.diagnosis.limits import course as limits
 from profiler_server.diagnosis.limits.facts import MIN_STEPS, NOISY_FRAC, QUEUED_FRAC, SHIFT_CHANCE
 from profiler_server.diagnosis.what_if import drop_extra, sum_recorded_ns
@@ -79,7 +80,7 @@ def _takes_other_batches(case: Case, before: Ints, after: Ints) -> bool:
 def _name_shift(case: Case, phase: str) -> str:
     if case.host.got_busier:
         return "shift.busier"
-    return f"shift.{phase}" if phase in ("communication", "data_wait") else "shift"
+    return f"shift.{phase}" if phase in WAITING else "shift"
 
 
 def _judge_jitter(case: Case) -> Finding | None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from collector.format.phases import COMPUTING, IN_MODEL, WAITING
 from profiler_server.diagnosis.limits import host as limits
 from profiler_server.diagnosis.limits.facts import NOISY_FRAC
 from profiler_server.diagnosis.what_if import shorten_phases, shorten_step
 from profiler_server.facts.case import Abstention, Case, Evidence, Finding, Rule, WhatIf
-from profiler_server.facts.steps import COMPUTING
 from profiler_server.words.phrases import STAGES_PAGE, describe
 
 
@@ -66,7 +66,7 @@ def _judge_gil_contention(case: Case) -> Finding | Abstention | None:
         return None  # on a device the training thread also waits for that
     if load.main_thread is None:
         return Abstention("gil_contention", "how long the training thread was on a processor", "Record on Linux.")
-    known = load.main_thread + (load.queued_frac or 0.0) + case.steps.share("data_wait", "communication")
+    known = load.main_thread + (load.queued_frac or 0.0) + case.steps.share(*WAITING)
     blocked = min(1.0 - known, used, 1.0)
     if blocked < limits.PYTHON_CORES:
         return None  # the training thread ran all the while: the others let the interpreter go
@@ -162,27 +162,24 @@ def _stop_queueing(case: Case, taken_frac: float) -> WhatIf | None:
     return replace(found, touches={"phases": computing_ns})
 
 
-_COMPUTED = ("forward", "backward")
-
-
 def _judge_threads_too_few(case: Case) -> Finding | None:
     """PyTorch computes with far fewer threads than there are free cores."""
     threads, usable, load = case.manifest.torch_threads, case.manifest.usable_cores, case.host.load
     if case.device.entries or not threads or not usable or load is None or load.process is None:
         return None
     wanted = int(usable - load.others - load.workers)
-    share = case.steps.share(*_COMPUTED)
-    computing = case.steps.share(*_COMPUTED, "optimizer") * threads
+    share = case.steps.share(*IN_MODEL)
+    computing = case.steps.share(*COMPUTING) * threads
     if (
         wanted < limits.SPARE_THREADS * threads
         or share < limits.COMPUTE_FRAC
         or load.process < limits.BUSY_THREADS_FRAC * computing
     ):
         return None
-    spent_ns = sum(case.steps.phases_ns[name] for name in _COMPUTED)
+    spent_ns = sum(case.steps.phases_ns[name] for name in IN_MODEL)
     return Finding(
         describe(case, "threads_too_few", threads=threads, wanted=wanted, spent_ns=spent_ns, share=share),
-        what_if=shorten_phases(case, _COMPUTED, limits.PARALLEL_FRAC * (1.0 - threads / wanted)),
+        what_if=shorten_phases(case, IN_MODEL, limits.PARALLEL_FRAC * (1.0 - threads / wanted)),
         gain_range=(0.3, 1.7),
     )
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from collector.estimating.model import Job, LoopModel
+from collector.format.phases import COMPUTING
 from profiler_server.diagnosis.limits import loading as limits
 from profiler_server.diagnosis.limits.facts import (
     CAPPED_DEMAND_FRAC,
@@ -17,7 +18,6 @@ from profiler_server.diagnosis.limits.facts import (
 from profiler_server.diagnosis.what_if import also, feed, scale_stages, set_workers, shorten_step
 from profiler_server.facts.case import SIMULATED_GAIN, STEPS_PAGE, Abstention, Case, Finding, Rule, WhatIf
 from profiler_server.facts.loading import BatchTimes, Choice
-from profiler_server.facts.steps import COMPUTING
 from profiler_server.format import format_duration, format_share, shorten_middle
 from profiler_server.words.phrases import (
     DATA_PAGE,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from collector.format.phases import COMPUTING, IN_MODEL
 from profiler_server.diagnosis.limits import device as limits
 from profiler_server.diagnosis.limits.facts import MIN_GAIN_FRAC, MIN_STEPS
 from profiler_server.diagnosis.what_if import (
@@ -17,7 +18,7 @@ from profiler_server.diagnosis.what_if import (
 )
 from profiler_server.facts.case import Abstention, Case, Finding, Rule
 from profiler_server.facts.machine import Subnormals
-from profiler_server.facts.steps import COMPUTING, SampledShare
+from profiler_server.facts.steps import SampledShare
 from profiler_server.format import format_count, format_duration, format_number_of, format_share
 from profiler_server.words.phrases import OPERATORS_PAGE, describe
 
@@ -32,7 +33,7 @@ def _judge_debug_modes(case: Case) -> Finding | None:
 
 
 def _judge_anomaly_mode(case: Case) -> Finding:
-    share = case.steps.share("forward", "backward")
+    share = case.steps.share(*IN_MODEL)
     spent_ns = case.steps.phases_ns["forward"] + case.steps.phases_ns["backward"]
     cost = _measure_anomaly(case)
     is_small = cost is not None and cost.least_ns < limits.ANOMALY_GAINS * MIN_GAIN_FRAC * case.steps.mean_ns
@@ -156,7 +157,7 @@ def _judge_data_parallel(case: Case) -> Finding | None:
     if case.ranks.parallel_devices < 2:
         return None
     spent_ns = case.steps.phases_ns["forward"] + case.steps.phases_ns["backward"]
-    return Finding(describe(case, "data_parallel", spent_ns=spent_ns, share=case.steps.share("forward", "backward")))
+    return Finding(describe(case, "data_parallel", spent_ns=spent_ns, share=case.steps.share(*IN_MODEL)))
 
 
 def _judge_graph_breaks(case: Case) -> Finding | None:
@@ -191,9 +192,6 @@ def _judge_kernels(case: Case, entry: str) -> Finding | None:
     return predict_or(case, finding, "kernels", "precision")
 
 
-_COMPUTED = ("forward", "backward")
-
-
 def _judge_bf16_unused(case: Case) -> Finding | None:
     """Training on processors multiplies in float32, although this one multiplies bfloat16 faster (needs the probe).
 
@@ -209,8 +207,8 @@ def _judge_bf16_unused(case: Case) -> Finding | None:
         return None
     shapes = " and ".join(f"{rows} × {columns}" for rows, columns in products.shapes)
     return Finding(
-        describe(case, "bf16_unused", shapes=shapes, share=case.steps.share(*_COMPUTED)),
-        what_if=shorten_phases(case, _COMPUTED, 0.5 * (1.0 - 1.0 / products.faster)),
+        describe(case, "bf16_unused", shapes=shapes, share=case.steps.share(*IN_MODEL)),
+        what_if=shorten_phases(case, IN_MODEL, 0.5 * (1.0 - 1.0 / products.faster)),
         gain_range=(0.4, 1.8),
     )
 
@@ -247,8 +245,8 @@ def _count_parameters(case: Case) -> tuple[int, int]:
 
 
 _PHASES_OF = {
-    "parameters": ("forward", "backward", "optimizer"),
-    "gradients": ("backward", "optimizer"),
+    "parameters": COMPUTING,
+    "gradients": COMPUTING[1:],
     "states": ("optimizer",),
 }
 """The phases that compute with each kind of number."""

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from collector.estimating.model import Job, LoopModel
-from collector.format.phases import PHASE_NAMES
+from collector.format.phases import OUTSIDE, PHASE_NAMES
 from profiler_server.diagnosis.limits import thread as limits
 from profiler_server.diagnosis.limits.facts import DOMINANT_FRAC
 from profiler_server.diagnosis.what_if import (
@@ -183,7 +183,7 @@ def _judge_gc_pauses(case: Case) -> Finding | None:
     if mean < limits.GC_FRAC * case.steps.mean_ns:
         return None
     outside_ns = min(measure_garbage_outside(case), mean)
-    place = find_in_phases(case, "gap", "tail") if outside_ns >= mean / 2 else None
+    place = find_in_phases(case, *OUTSIDE) if outside_ns >= mean / 2 else None
     return Finding(
         describe(
             case,

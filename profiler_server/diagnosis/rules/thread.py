@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from collector.format.phases import COMPUTING, OUTSIDE
 from profiler_server.diagnosis.limits import thread as limits
 from profiler_server.diagnosis.limits.facts import LARGE_PART_FRAC, MIN_GAIN_FRAC, MIN_GAIN_NS
 from profiler_server.diagnosis.what_if import bound_removal, measure_garbage_outside, predict_or, shorten_step
 from profiler_server.facts.case import Abstention, Case, Finding, Rule
-from profiler_server.facts.steps import COMPUTING, NamedFunction, OwnWork, read_column
+from profiler_server.facts.steps import NamedFunction, OwnWork, read_column
 from profiler_server.format import form_plural, format_count, format_duration, format_share
 from profiler_server.words.phrases import (
     AROUND_ACTING,
@@ -36,7 +37,7 @@ def _judge_logging_stall(case: Case) -> Finding | None:
     logged = case.steps.logged
     if logged is None:
         return None
-    outside_ns = case.steps.phases_ns["gap"] + case.steps.phases_ns["tail"]
+    outside_ns = sum(case.steps.phases_ns[name] for name in OUTSIDE)
     spent_ns = min(logged.step_ns, outside_ns)
     share = spent_ns / case.steps.mean_ns
     if share < limits.LOGGING_FRAC:
@@ -47,7 +48,7 @@ def _judge_logging_stall(case: Case) -> Finding | None:
             "logging_stall",
             logged=logged,
             share=share,
-            functions=say_functions(find_in_phases(case, "gap", "tail"), "the time outside of training"),
+            functions=say_functions(find_in_phases(case, *OUTSIDE), "the time outside of training"),
         ),
         tier="A",
         what_if=shorten_step(case, "outside", spent_ns, 0.9),
@@ -68,20 +69,20 @@ def _judge_python_gap(case: Case) -> Finding | None:
     if case.device.is_used:  # the host waits for the device in these phases; device times have to say why
         return None
     regular = case.steps.selection.regular
-    outside = sum(read_column(case.steps.rows, f"{name}_ns")[regular] for name in ("gap", "tail"))
+    outside = sum(read_column(case.steps.rows, f"{name}_ns")[regular] for name in OUTSIDE)
     typical = float(np.median(outside))
     # The collector of garbage runs where objects are made: what it takes of this time goes with the work that makes them.
     collected = np.minimum(read_column(case.steps.rows, "gc_ns")[regular], np.maximum(outside - typical, 0))
     share = typical / case.steps.mean_ns
     if share < limits.OUTSIDE_FRAC:
         return None
-    spent = case.steps.phases_ns["gap"] + case.steps.phases_ns["tail"]
+    spent = sum(case.steps.phases_ns[name] for name in OUTSIDE)
     if _has_a_rule(case, spent):
         return None
     longer = "gap" if case.steps.regular_phases_ns["gap"] > case.steps.regular_phases_ns["tail"] else "tail"
     is_fed = bool(read_column(case.steps.rows, "fetches").any() or case.steps.regular_phases_ns["data_wait"])
     told = f"; half of the {form_plural(case.steps.noun)} spend at least {format_duration(typical)}"
-    part = find_in_phases(case, "gap", "tail")
+    part = find_in_phases(case, *OUTSIDE)
     culprit = find_dominant(part)
     is_acting = longer == "gap" and acts_in_steps(case)
     place = "after the parameter update" if longer == "tail" else "before the batch is asked for"
@@ -90,7 +91,7 @@ def _judge_python_gap(case: Case) -> Finding | None:
         _name_gap(longer, is_acting, is_fed, culprit),
         place_in_step=AROUND_ACTING if is_acting else place,
         spent_ns=spent,
-        share=case.steps.share("gap", "tail"),
+        share=case.steps.share(*OUTSIDE),
         usual="" if abs(typical / spent - 1.0) < limits.ALIKE_FRAC else told,
         functions=say_functions(part, "this time"),
         unwatched="" if is_fed else _UNWATCHED,

@@ -4,23 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from collector.format.phases import PHASE_NAMES
+from collector.format.phases import BACKWARD, DATA_WAIT, FORWARD, GAP, H2D, OPTIMIZER, PHASE_NAMES, TAIL
 from collector.ring import codes
 from collector.sidecar.steps import rows
 from collector.sidecar.steps.machine import StepMachine
 from collector.sidecar.steps.row_keeping import Done
-from collector.sidecar.steps.rows import (
-    BACKWARD,
-    DATA,
-    END,
-    FORWARD,
-    GAP,
-    H2D,
-    OPTIMIZER,
-    TAIL,
-    UNKNOWN,
-    classify,
-)
+from collector.sidecar.steps.rows import END, UNKNOWN, classify
 
 ACT = ("FORWARD_START", "NO_GRAD", "FORWARD_END")
 CALL = ("FORWARD_START", "FORWARD_END")
@@ -102,10 +91,10 @@ def test_sums_are_kept_where_a_row_has_too_many_stretches(monkeypatch: pytest.Mo
 @pytest.mark.parametrize(
     ("previous", "following", "phase"),
     [
-        (DATA, FORWARD, H2D), (OPTIMIZER, FORWARD, H2D), (DATA, OPTIMIZER, H2D),
+        (DATA_WAIT, FORWARD, H2D), (OPTIMIZER, FORWARD, H2D), (DATA_WAIT, OPTIMIZER, H2D),
         (FORWARD, BACKWARD, FORWARD), (FORWARD, OPTIMIZER, FORWARD), (OPTIMIZER, BACKWARD, FORWARD),
-        (DATA, BACKWARD, FORWARD), (BACKWARD, OPTIMIZER, OPTIMIZER), (OPTIMIZER, END, TAIL),
-        (OPTIMIZER, DATA, TAIL), (BACKWARD, DATA, GAP), (BACKWARD, FORWARD, GAP),
+        (DATA_WAIT, BACKWARD, FORWARD), (BACKWARD, OPTIMIZER, OPTIMIZER), (OPTIMIZER, END, TAIL),
+        (OPTIMIZER, DATA_WAIT, TAIL), (BACKWARD, DATA_WAIT, GAP), (BACKWARD, FORWARD, GAP),
         (UNKNOWN, FORWARD, GAP), (UNKNOWN, END, GAP),
     ],
 )  # fmt: skip

@@ -1,6 +1,6 @@
 """Steps, their composition, and the times of their phases."""
 
-from collector.format.phases import PHASE_NAMES, PHASES
+from collector.format.phases import COMPUTING, PHASE_NAMES, PHASES
 from collector.format.schema.columns import Column, Shown, Table, category
 from collector.format.words import STEP_KINDS
 
@@ -90,7 +90,7 @@ _DEVICE_PHASES = Table(
         category(
             "phase",
             "What ends there: forward (all before the backward), backward, optimizer or tail.",
-            Shown("phase", words=("forward", "backward", "optimizer", "tail")),
+            Shown("phase", words=(*COMPUTING, "tail")),
         ),
         Column("duration_ns", "int64", "Time between the events around it, idle stretches included."),
     ),

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from collector.format.intervals import EMPTY, Intervals, Ints, Mask, unite
-from collector.format.phases import PHASE_NAMES, PHASE_PLACES
+from collector.format.phases import COMMUNICATION, COMPUTING, DATA_WAIT, H2D, PHASE_PLACES, TAIL
 from collector.traces.families import find_family
 from collector.traces.kineto.classify.kinds import OPERATORS, Kind
 from collector.traces.kineto.classify.trace import Trace
@@ -170,12 +170,12 @@ def _name_hole(start: int, end: int, before: str, after: str, marks: _Marks) -> 
         begin = int(marks.work[at]) if at < len(marks.work) and marks.work[at] < end else end
         yield start, begin, "h2d"
         yield begin, end, "forward"
-    elif before in ("backward", "optimizer") and after == "optimizer":
-        yield from _part_idle(start, end, marks.calls, "optimizer")
-    elif before in ("backward", "optimizer"):
-        yield start, end, "forward" if after == "backward" else "tail"
-    else:
+    elif before not in ("backward", "optimizer"):
         yield start, end, "forward"
+    elif after == "optimizer":
+        yield from _part_idle(start, end, marks.calls, "optimizer")
+    else:
+        yield start, end, "forward" if after == "backward" else "tail"
 
 
 def _part_inference(start: int, end: int, before: str, marks: _Marks) -> Iterator[Span]:
@@ -204,8 +204,7 @@ def _part_idle(start: int, end: int, calls: _Times, phase: str) -> Iterator[Span
     yield at, end, phase
 
 
-_TAIL = PHASE_NAMES.index("tail")
-_BY_DEVICE = tuple(PHASE_NAMES.index(name) for name in ("h2d", "forward", "backward", "optimizer"))
+_BY_DEVICE = (H2D, *(PHASE_PLACES[name] for name in COMPUTING))
 
 
 def follow_device(trace: Trace, steps: Steps, phases: Phases, host: Phases) -> Phases:
@@ -219,7 +218,7 @@ def follow_device(trace: Trace, steps: Steps, phases: Phases, host: Phases) -> P
     columns = (getattr(phases, name).tolist() for name in ("step", "phase", "start_ns", "end_ns"))
     for step, phase, start, end in zip(*columns, strict=True):
         left_ns = max(start, int(steps.host_end_ns[step]))
-        if phase != _TAIL or end <= left_ns:
+        if phase != TAIL or end <= left_ns:
             rows.append((step, phase, start, end))
             continue
         rows += [(step, phase, start, left_ns)] if left_ns > start else []
@@ -254,7 +253,7 @@ def _list_work(trace: Trace, steps: Steps, host: Phases) -> _Work:
         phase.append(host.locate(launched_ns[inside]))
     found, steps_of, phases_of = rows.finish(), step.finish(), phase.finish()
     order = np.lexsort((trace.start_ns[found], steps_of))
-    phases_of = np.where(np.isin(phases_of, _BY_DEVICE), phases_of, _TAIL)
+    phases_of = np.where(np.isin(phases_of, _BY_DEVICE), phases_of, TAIL)
     return _Work(steps_of[order], trace.end_ns[found[order]], phases_of[order])
 
 
@@ -262,7 +261,7 @@ def _follow(work: _Work, start: int, end: int) -> Iterator[tuple[int, int, int]]
     """Yield start, end and phase of the stretches between two times, without a gap."""
     reached = np.clip(np.maximum.accumulate(work.end_ns), start, end) if len(work.end_ns) else work.end_ns
     adds = np.flatnonzero(np.diff(reached, prepend=start) > 0)
-    codes = np.append(work.phase[adds], _TAIL)
+    codes = np.append(work.phase[adds], TAIL)
     highs = np.append(reached[adds], end)
     last = np.append(codes[1:] != codes[:-1], True)
     at = start
@@ -270,10 +269,6 @@ def _follow(work: _Work, start: int, end: int) -> Iterator[tuple[int, int, int]]
         if high > at:
             yield at, high, code
         at = max(at, high)
-
-
-_COMMUNICATION = PHASE_PLACES["communication"]
-_WAIT = PHASE_PLACES["data_wait"]
 
 
 def expose_communication(trace: Trace, steps: Steps, phases: Phases) -> Phases:
@@ -292,7 +287,7 @@ def expose_communication(trace: Trace, steps: Steps, phases: Phases) -> Phases:
     starts, ends, row = starts[row >= 0], ends[row >= 0], row[row >= 0]
     step, phase = phases.step[row], phases.phase[row]
     is_exposed = locate(exposed.starts, exposed.ends, starts) >= 0
-    phase = np.where(is_exposed & (phase != _WAIT), _COMMUNICATION, phase)
+    phase = np.where(is_exposed & (phase != DATA_WAIT), COMMUNICATION, phase)
     first = np.ones(len(starts), bool)
     first[1:] = (step[1:] != step[:-1]) | (phase[1:] != phase[:-1]) | (starts[1:] != ends[:-1])
     last = np.append(first[1:], True)

@@ -14,13 +14,13 @@ import numpy as np
 import pytest
 
 from collector.format.intervals import Floats
-from collector.format.phases import PHASE_NAMES
+from collector.format.phases import COMMUNICATION, PHASE_NAMES
 from profiler_server.analysis.ranks.calls import Calls
 from profiler_server.analysis.ranks.collectives import find_slow_call, summarize_collectives
 from profiler_server.analysis.ranks.one_clock import align_ranks, choose_example
 from profiler_server.analysis.ranks.ranks import RankSummary
 from profiler_server.analysis.ranks.stragglers import judge_ranks, measure_own, measure_waits
-from profiler_server.analysis.ranks.together import COMMUNICATION, RankSteps
+from profiler_server.analysis.ranks.together import RankSteps
 from tests.support.runs import MS
 from tests.support.showing import show
 
