@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -13,7 +12,7 @@ from profiler_server.analysis.stacks.frames import Frame, lay_out
 from profiler_server.analysis.stacks.stacks import Stacks, read_stacks
 from profiler_server.diagnosis.limits.stacks import LEAST_SAMPLES
 from profiler_server.facts.steps import NamedFunction, Part
-from profiler_server.figures.flame import Flame, Flaming, build_flame
+from profiler_server.figures.flame import Flame, build_flame
 from profiler_server.format import format_count, format_number_of, shorten_middle
 from profiler_server.page import Notice, explain_absence, find_remedy
 from profiler_server.words.phrases import spell_call, spell_function, spell_share
@@ -113,7 +112,7 @@ def _build(parts: Sequence[tuple[str, Part, Mapping[tuple[Frame, ...], int]]], n
 
 
 def _build_part(label: str, part: Part, below: Mapping[tuple[Frame, ...], int], is_open: bool) -> StackPart:
-    nodes = [Flaming(**dataclasses.asdict(node)) for node in lay_out(below)] if part.functions else []
+    nodes = lay_out(below) if part.functions else ()
     return StackPart(
         label=label,
         samples=format_number_of(part.samples, "sample"),

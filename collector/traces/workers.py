@@ -252,10 +252,11 @@ def count_cores() -> int:
 def _begin_worker() -> None:
     """Ignore Ctrl-C, because the waiting process handles it. End by ourselves if that process is killed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    threading.Thread(target=end_with_parent, daemon=True).start()
 
 
-def _end_with_parent() -> None:
+def end_with_parent() -> None:
+    """End this process when the process that started it has ended, however it ended."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()

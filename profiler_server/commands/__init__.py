@@ -44,6 +44,9 @@ BaseDir = Annotated[
         help="Folder that holds the runs, or its URL, such as s3://bucket/runs.",
     ),
 ]
+Dask = Annotated[
+    str | None, typer.Option(metavar="ADDRESS", help="Have a Dask cluster do it, such as tcp://scheduler:8786.")
+]
 
 
 def find_base_dir(given: Path | None, context: typer.Context) -> Path | None:

@@ -13,7 +13,7 @@ from collector.format.schema import layout
 from collector.format.schema.errors import OutputError, UsageError
 from collector.format.schema.wording import format_ranks_named
 from collector.traces.limits import ReadLimits
-from profiler_server.commands import BaseDir, find_base_dir, find_workers, show_progress
+from profiler_server.commands import BaseDir, Dask, find_base_dir, find_workers, show_progress
 from profiler_server.format import format_ranks
 
 if TYPE_CHECKING:
@@ -59,10 +59,7 @@ def command(
             help="Processes that read, files side by side or pieces of one; by default as many as cores and memory allow.",
         ),
     ] = None,
-    dask: Annotated[
-        str | None,
-        typer.Option(metavar="ADDRESS", help="Have a Dask cluster read the files, such as tcp://scheduler:8786."),
-    ] = None,
+    dask: Dask = None,
 ) -> None:
     """Make a run of traces of torch.profiler, operations of a job, Flight Recorder dumps or NCCL's status."""
     from collector.traces.importing import Importing, import_traces

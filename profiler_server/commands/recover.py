@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from collector.format.schema.errors import RunError
-from profiler_server.commands import BaseDir, RunName, find_base_dir, find_run_path, find_workers, show_progress
+from profiler_server.commands import BaseDir, Dask, RunName, find_base_dir, find_run_path, find_workers, show_progress
 
 if TYPE_CHECKING:
     from collector.format.run import RankRun
@@ -29,10 +29,7 @@ def command(
     jobs: Annotated[
         int | None, typer.Option(metavar="N", min=1, help="Processes that mend ranks at the same time; by default one.")
     ] = None,
-    dask: Annotated[
-        str | None,
-        typer.Option(metavar="ADDRESS", help="Have a Dask cluster mend the ranks, such as tcp://scheduler:8786."),
-    ] = None,
+    dask: Dask = None,
 ) -> None:
     """Make the tables that analyse() would have made of a killed run; set damaged files aside and make them again."""
     from collector.format.run import open_run

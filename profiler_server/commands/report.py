@@ -10,7 +10,7 @@ import typer
 
 from collector.format.schema.errors import OutputError, RunError, UsageError
 from collector.format.schema.writing import write_output
-from profiler_server.commands import BaseDir, RunName, find_base_dir, find_run, find_workers, show_progress
+from profiler_server.commands import BaseDir, Dask, RunName, find_base_dir, find_run, find_workers, show_progress
 
 if TYPE_CHECKING:
     from collector.format.run import Run
@@ -51,10 +51,7 @@ def command(
             help="Processes that read ranks; by default as many as cores and memory allow for more than 128 ranks.",
         ),
     ] = None,
-    dask: Annotated[
-        str | None,
-        typer.Option(metavar="ADDRESS", help="Have a Dask cluster read the ranks, such as tcp://scheduler:8786."),
-    ] = None,
+    dask: Dask = None,
 ) -> None:
     """Say what a run is bound by, its figures and what to change."""
     from profiler_server.report import Reporting, build_report, is_empty

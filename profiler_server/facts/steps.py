@@ -64,6 +64,19 @@ class Part:
 
 
 @dataclass(frozen=True)
+class FlameNode:
+    """A function at one place in the call tree. `start` is the number of samples to the left of it; `depth` starts at
+    0."""
+
+    label: str
+    place: str
+    is_own: bool
+    depth: int
+    start: int
+    samples: int
+
+
+@dataclass(frozen=True)
 class OwnWork:
     """The share of a phase's samples in the user's own code, outside of modules and torch calls, with its 95 %
     interval. `functions` are named functions with their shares of the work, largest first."""

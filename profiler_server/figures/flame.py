@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from profiler_server.facts.steps import FlameNode
 from profiler_server.figures.strips import percent
 
 ROW_HEIGHT = 20
@@ -33,19 +34,7 @@ class Flame:
     sentence: str
 
 
-@dataclass(frozen=True)
-class Flaming:
-    """One function to draw: its depth, its first sample on the axis, and its number of samples."""
-
-    label: str
-    place: str
-    is_own: bool
-    depth: int
-    start: int
-    samples: int
-
-
-def build_flame(title: str, nodes: Sequence[Flaming], whole: int) -> Flame:
+def build_flame(title: str, nodes: Sequence[FlameNode], whole: int) -> Flame:
     """Lay out functions below a box for the whole, which is labelled with the title."""
     boxes = [FlameBox(percent(0, 1), 0, percent(1, 1), "whole", title, f"{title}: {whole:,} samples")]
     boxes += [_build_box(node, whole) for node in nodes]
@@ -54,7 +43,7 @@ def build_flame(title: str, nodes: Sequence[Flaming], whole: int) -> Flame:
     return Flame(tuple(boxes), depth * ROW_HEIGHT, sentence)
 
 
-def _build_box(node: Flaming, whole: int) -> FlameBox:
+def _build_box(node: FlameNode, whole: int) -> FlameBox:
     share = node.samples / whole if whole else 0.0
     name = node.label if len(node.label) <= _LONGEST_NAME else f"{node.label[:_LONGEST_NAME]}…"
     return FlameBox(

@@ -209,7 +209,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "profiler_server.analysis",
         "profiler_server.facts",
     ),
-    "profiler_server.figures": ("profiler_server.format", "collector.format"),
+    "profiler_server.figures": ("collector.format", "profiler_server.facts", "profiler_server.format"),
     "profiler_server.notice": (),
     "profiler_server.page": ("collector.format", "profiler_server.derive", "profiler_server.notice"),
     "profiler_server.widgets": ("profiler_server.format",),

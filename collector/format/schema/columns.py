@@ -105,10 +105,6 @@ class Column:
         ending = self.name.rpartition("_")
         return self.counts or (ending[2] if ending[0] and ending[2] in ("ns", "bytes") else "")
 
-    @property
-    def holds_text(self) -> bool:
-        return self.dtype in ("string", "category")
-
 
 def category(name: str, meaning: str, shown: Shown, nullable: bool = False) -> Column:
     """Declare a text column with few distinct values."""

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 
+from profiler_server.facts.steps import FlameNode
+
 _FRAME = re.compile(r"(?P<name>.*) \((?P<file>.*):(?P<line>\d+)\)", re.DOTALL)
 _PACKAGES = re.compile(r".*/(?:site|dist)-packages/(?P<rest>.+)")
 _STANDARD = re.compile(r".*/lib(?:64)?/(?:python|pypy)3(?:\.\d+)?t?/(?P<rest>.+)")
@@ -135,19 +137,6 @@ def _find_package(file: str) -> str:
 MOST_DEPTH = 24
 LEAST_FRAC = 0.004
 """Share of the whole below which a function has no node."""
-
-
-@dataclass(frozen=True)
-class FlameNode:
-    """A function at one place in the call tree. `start` is the number of samples to the left of it; `depth` starts at
-    0."""
-
-    label: str
-    place: str
-    is_own: bool
-    depth: int
-    start: int
-    samples: int
 
 
 @dataclass

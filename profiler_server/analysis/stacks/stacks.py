@@ -29,7 +29,6 @@ from profiler_server.analysis.stacks.naming import (
 )
 from profiler_server.facts.steps import OwnWork, Part
 
-_TRAINER = -1
 _COLUMNS = ("replica", "loader", "kind", "phase", "stage", "start_ns", "samples", "entry", "stack")
 Ints = npt.NDArray[np.int64]
 Stack = tuple[Frame, ...]

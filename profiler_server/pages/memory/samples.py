@@ -96,42 +96,33 @@ class GpuView:
     throttling: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class Metric:
-    """The display of one metric; `scale` converts its unit to the unit on the screen."""
-
-    name: str
-    title: str
-    caption: str
-    y_title: str
-    unit: str
-    write: Write
-    scale: float = 1.0
-
-
-METRICS = (
-    Metric(
-        "utilization_frac",
+METRICS = {
+    "utilization_frac": Look(
+        "gpu-utilization",
         "Utilisation",
         "Share of the time in which at least one kernel ran. It says nothing of how well the GPU was filled.",
         "busy",
         "%",
         format_share,
-        100.0,
+        scale=100.0,
     ),
-    Metric("memory_bytes", "Memory in use", "Of all processes on the GPU.", "in use", "bytes", format_bytes),
-    Metric("power_w", "Power", "Draw of the whole board.", "power", "W", lambda value: f"{value:.0f} W"),
-    Metric("temperature_c", "Temperature", "Of the chip.", "temperature", "°C", lambda value: f"{value:.0f} °C"),
-    Metric(
-        "clock_hz",
+    "memory_bytes": Look(
+        "gpu-memory", "Memory in use", "Of all processes on the GPU.", "in use", "bytes", format_bytes
+    ),
+    "power_w": Look("gpu-power", "Power", "Draw of the whole board.", "power", "W", lambda value: f"{value:.0f} W"),
+    "temperature_c": Look(
+        "gpu-temperature", "Temperature", "Of the chip.", "temperature", "°C", lambda value: f"{value:.0f} °C"
+    ),
+    "clock_hz": Look(
+        "gpu-clock",
         "Clock",
         "Of the multiprocessors. A fall while power or temperature stay high is throttling.",
         "clock",
         "GHz",
         lambda value: f"{value / 1e9:.2f} GHz",
-        1e-9,
+        scale=1e-9,
     ),
-)
+}
 
 
 _CAUSES = {"power": "power limit", "heat": "too hot", "other": "hardware slowdown"}
@@ -139,12 +130,12 @@ _CAUSES = {"power": "power limit", "heat": "too hot", "other": "hardware slowdow
 
 def view_gpus(manifest: RankManifest, resources: Resources) -> GpuView | None:
     """Lay out the GPU samples, None if there are none."""
-    sources = [entry.source for metric in METRICS for entry in resources.pick(metric.name, "gpu ")]
+    sources = [entry.source for name in METRICS for entry in resources.pick(name, "gpu ")]
     if not sources:
         return None
     devices = {f"gpu {device.index}": device for device in manifest.devices}
     rows = tuple(_view_row(resources, source, devices.get(source)) for source in dict.fromkeys(sources))
-    charts = [_draw(metric, resources, devices.values()) for metric in METRICS if resources.pick(metric.name, "gpu ")]
+    charts = [_draw(name, resources, tuple(devices.values())) for name in METRICS if resources.pick(name, "gpu ")]
     throttled = find_throttling(resources)[:MOST_GPUS]
     return GpuView(rows[:MOST_GPUS], tuple(charts), tuple(_describe_throttling(entry) for entry in throttled))
 
@@ -156,9 +147,8 @@ def _describe_throttling(entry: Throttling) -> str:
 
 def _view_row(resources: Resources, source: str, device: Device | None) -> tuple[str, ...]:
     def show(name: str, figure: str = "mean") -> str:
-        metric = next(metric for metric in METRICS if metric.name == name)
         series = resources.find(source, name)
-        return metric.write(getattr(series, figure)) if series is not None else "not reported"
+        return METRICS[name].write(getattr(series, figure)) if series is not None else "not reported"
 
     memory = show("memory_bytes", "peak")
     if device is not None and device.memory_bytes:
@@ -167,28 +157,18 @@ def _view_row(resources: Resources, source: str, device: Device | None) -> tuple
     return label, show("utilization_frac"), memory, show("power_w"), show("temperature_c"), show("clock_hz")
 
 
-def _draw(metric: Metric, resources: Resources, devices: Sequence[Device] | object) -> Chart:
-    series: tuple[Series, ...] = resources.pick(metric.name, "gpu ")[:MOST_GPUS]
-    top = _find_top(metric, tuple(devices), len(series))  # type: ignore[arg-type]
-    look = Look(
-        id=f"gpu-{metric.name.partition('_')[0]}",
-        title=metric.title,
-        caption=metric.caption,
-        y_title=metric.y_title,
-        unit=metric.unit,
-        write=metric.write,
-        top=top,
-        scale=metric.scale,
-        size="short",
-    )
+def _draw(name: str, resources: Resources, devices: Sequence[Device]) -> Chart:
+    series: tuple[Series, ...] = resources.pick(name, "gpu ")[:MOST_GPUS]
+    top = _find_top(devices) if name == "memory_bytes" else None
+    look = replace(METRICS[name], top=top, size="short")
     colors = ("compute", *COLORS)
     return draw_series(look, [Drawn(s.source, s, colors[i]) for i, s in enumerate(series)], resources.unit)
 
 
-def _find_top(metric: Metric, devices: tuple[Device, ...], shown: int) -> tuple[str, float] | None:
+def _find_top(devices: Sequence[Device]) -> tuple[str, float] | None:
     """Return the GPU memory's capacity, if a single line is right for all GPUs shown."""
     sizes = {device.memory_bytes for device in devices if device.memory_bytes}
-    return ("capacity", float(sizes.pop())) if metric.name == "memory_bytes" and shown and len(sizes) == 1 else None
+    return ("capacity", float(sizes.pop())) if len(sizes) == 1 else None
 
 
 MOST_WORKERS = 8

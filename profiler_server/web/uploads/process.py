@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import multiprocessing
 import os
 import signal
 import threading
@@ -76,10 +75,11 @@ def import_files(work: Work, sender: Connection) -> None:
     bound_addresses()
     go_first()
     os.nice(_NICENESS)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    from collector.format.schema.errors import StepscopeError
+    from collector.traces.workers import Here, end_with_parent
+
+    # If the server ends, the next one imports the upload.
+    threading.Thread(target=end_with_parent, daemon=True).start()
     from collector.traces.importing import Importing, import_traces
-    from collector.traces.workers import Here
 
     told = 0.0
 
@@ -105,14 +105,6 @@ def block_signals() -> None:
     thread starts. The server decides whether an import ends."""
     resource_tracker.ensure_running()  # which lets signals through again where it starts its process
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
-
-
-def _end_with_parent() -> None:
-    """End this process with the server, however the server ends; the next server imports the upload."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
 
 
 def _hide_folder(text: str, files: tuple[Path, ...]) -> str:

@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 
 from profiler_server import figures
 from profiler_server.analysis.stacks.frames import MOST_DEPTH, Frame, lay_out
+from profiler_server.facts.steps import FlameNode
 from profiler_server.figures import Axes, Line, Slice, Stack, build_strip, build_ticks
 from profiler_server.figures.charts import BINNED_BARS, DRAWN_POINTS
-from profiler_server.figures.flame import ROW_HEIGHT, Flaming, build_flame
+from profiler_server.figures.flame import ROW_HEIGHT, build_flame
 from profiler_server.figures.waterfall import Fall, build_waterfall, find_base_ns, list_levels
 from profiler_server.format import format_share
 
@@ -231,7 +232,7 @@ def test_every_function_lies_within_its_caller_and_beside_the_others(stacks: dic
 
 
 def test_boxes_are_placed_in_percent_below_one_for_the_whole() -> None:
-    nodes = [Flaming("main", "train.py:1", True, 0, 0, 50), Flaming("x" * 500, "", False, 1, 25, 25)]
+    nodes = [FlameNode("main", "train.py:1", True, 0, 0, 50), FlameNode("x" * 500, "", False, 1, 25, 25)]
     figure = build_flame("Tail", nodes, 100)
     assert figure.height == 3 * ROW_HEIGHT
     assert [(box.kind, box.x, box.width, box.y) for box in figure.boxes] == [
@@ -244,7 +245,7 @@ def test_boxes_are_placed_in_percent_below_one_for_the_whole() -> None:
 
 
 def test_a_narrow_box_has_no_text_but_says_what_it_is() -> None:
-    (_, box) = build_flame("Tail", [Flaming("main", "train.py:1", True, 0, 0, 1)], 1_000).boxes
+    (_, box) = build_flame("Tail", [FlameNode("main", "train.py:1", True, 0, 0, 1)], 1_000).boxes
     assert (box.text, box.title) == ("", "main at train.py:1: 0 % of the samples (1)")
 
 

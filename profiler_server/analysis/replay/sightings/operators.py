@@ -32,7 +32,6 @@ _BETWEEN = re.compile(
     r"^aten::(mul|div|add|sub|masked_fill|where|softmax|_softmax|dropout|to|float|type_as|clone|contiguous|native_dropout|"
     r"mul_|div_|add_|masked_fill_|expand|view|reshape|transpose|permute|unsqueeze|slice|max|maximum|_to_copy|copy_|eq|lt)$"
 )
-_IN_ATTENTION = re.compile(r"scaled_dot_product|flash_attn|flash_attention|mem_efficient|cudnn_attention|fmha")
 
 
 def find_unfused_pointwise(trial: Trial) -> Sighting | None:
