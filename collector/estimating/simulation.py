@@ -29,8 +29,7 @@ MOST_WORKERS_PER_CORE = 4
 
 @dataclass(frozen=True)
 class Simulated:
-    """The mean step and data wait in ns, without `extra_ns`, after the pipeline has filled; `steps_ns` lists the
-    averaged steps."""
+    """The mean step and data wait in ns, without `extra_ns`, after the warm-up; `steps_ns` lists the averaged steps."""
 
     step_ns: float
     wait_ns: float
@@ -140,8 +139,7 @@ def _simulate_uncontended(model: LoopModel, count: int) -> Simulated:
 
 
 def _find_left(model: LoopModel, number: int, now: float, free: float, received: list[float]) -> float:
-    """Return the time in ns that the worker of batch `number` still needs, at `now`, for its next batch; 0 if it is
-    idle."""
+    """Return the ns that the worker of batch `number` still needs, at `now`, for its next batch; 0 if it is idle."""
     window = model.workers * model.prefetch
     for later in range(number + model.workers, number + window, model.workers):
         start = max(free, received[later - window] if later >= window else 0.0)
@@ -201,8 +199,7 @@ class _Contended:
         return _average(self.asked[: self.count], self.received[: self.count], self.ends)
 
     def _send(self) -> None:
-        """Request a batch from the next worker in turn. Without `in_order`, skip workers that have `prefetch` batches
-        to make."""
+        """Request a batch from the next worker in turn. Without `in_order`, skip workers with `prefetch` batches."""
         workers = self.model.workers
         if not self.model.in_order:
             for _ in range(workers):
@@ -282,10 +279,8 @@ def bound_workers(cores: float, cpu_frac: float) -> int:
 
 
 def find_workers(model: LoopModel, most: int = 32) -> int:
-    """Return the smallest number of workers, up to `most`, whose simulated step is within 3 % of the best.
-
-    Numbers are doubled only while that shortens the step by 3 %, so a gain that comes later is not found.
-    """
+    """Return the smallest number of workers whose simulated step is within 3 % of the best found. Numbers are doubled
+    only while that shortens the step by 3 %."""
     steps: dict[int, float] = {}
 
     def step_ns(workers: int) -> float:

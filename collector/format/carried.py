@@ -63,10 +63,8 @@ class Window(Protocol):
 def carry_tables(
     run: Run, ranks: list[RankRun], find_window: Callable[[RankRun], Window | None] = lambda _: None
 ) -> dict[str, Any]:
-    """Return the tables of the ranks, or of a window of each rank, as a key of the file.
-
-    Empty if the tables are too large or one cannot be read. A rank without a window, or with an empty one, is left out.
-    """
+    """Return the tables of the ranks, or of a window of each rank, as a key of the file. Empty if they are too large or
+    one cannot be read. A rank without a window, or with an empty one, is left out."""
     found = {}
     for rank in ranks:
         try:
@@ -141,8 +139,7 @@ class Carried(msgspec.Struct):
     ranks: dict[str, _CarriedRank]
 
     def unpack(self) -> Iterator[tuple[RankManifest, dict[str, pa.Table]]]:
-        """Yield manifest and tables of each rank. Raises UnreadableError, or as `decode_manifest` for a damaged
-        manifest."""
+        """Yield manifest and tables of each rank. Raises UnreadableError, or as `decode_manifest`."""
         for entry in self.ranks.values():
             try:
                 manifest = _decode_manifest(entry.manifest)
@@ -164,8 +161,7 @@ def decode(text: bytes) -> Carried:
 
 
 def _decode_manifest(text: str) -> RankManifest:
-    """Read a stranger's manifest with strict checks. Raises ValueError, TypeError or RecursionError; else as
-    `decode_manifest`."""
+    """Read a stranger's manifest strictly. Raises ValueError, TypeError, RecursionError, or as `decode_manifest`."""
     if len(text) > MOST_MANIFEST_BYTES:
         raise ValueError(f"a manifest of {len(text)} characters")
     msgspec.json.decode(text)  # a number such as NaN is no JSON

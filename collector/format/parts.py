@@ -200,8 +200,7 @@ def merge_parts(rank_folder: Path, table: str) -> None:
 
 
 def join_parts(rank_folder: Path, table: str, revise: Callable[[pa.Table], pa.Table] | None = None) -> None:
-    """Write the parts of a table to one file, changed by `revise`. Readers see either the parts or the file; the parts
-    stay."""
+    """Write the parts of a table to one file, changed by `revise`. Readers see the parts or the file; the parts stay."""
     folder = table_parts_folder(rank_folder, table)
     parts = find_files(rank_folder, table)
     if not parts or parts[0].parent != folder:
@@ -265,10 +264,8 @@ def read_table(
 
 
 def read_last_rows(rank_folder: Path, table: str, columns: Sequence[str], rows: int) -> pa.Table:
-    """Read the last `rows` rows of a table; fewer if it has fewer, none if it was never written.
-
-    Raises as `read_table` for a damaged or newer file.
-    """
+    """Read the last `rows` rows of a table; fewer if it has fewer or was never written. Otherwise raises as
+    `read_table`."""
     wanted = _choose_columns(table, columns)
     found: list[pa.Table] = []
     for path in reversed(find_files(rank_folder, table)):

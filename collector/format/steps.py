@@ -184,10 +184,8 @@ def mark_judged(steps: pa.Table, warm_up: int) -> pa.Table:
 
 
 def mark_stood(steps: pa.Table, for_ns: Mapping[int, int]) -> pa.Table:
-    """Return the steps with metadata on standstills. `for_ns` maps a step's number to the length of its standstill.
-
-    `find_stood` finds a marked step only if it takes at least this long.
-    """
+    """Return the steps with metadata on standstills: `for_ns` maps a step's number to the least length of a marked
+    step."""
     told = json.dumps({str(number): length for number, length in for_ns.items()})
     return steps.replace_schema_metadata({**(steps.schema.metadata or {}), _STOOD: told.encode()})
 
@@ -223,8 +221,7 @@ def read_integers(table: pa.Table, name: str, absent: int = 0) -> Ints:
 
 
 def measure_between(every: pa.Table) -> Ints:
-    """Return for each training step the time in ns of the other rows between it and the previous training step; 0 for
-    the first step."""
+    """Return for each training step the ns of other rows between it and the previous training step; 0 for the first."""
     is_train = np.asarray(pc.equal(every["kind"].cast(pa.string()), "train").to_numpy(zero_copy_only=False), np.bool_)
     before = np.cumsum(np.where(is_train, 0, read_integers(every, "duration_ns")))[is_train]
     found: Ints = np.diff(before, prepend=before[:1])

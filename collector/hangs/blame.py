@@ -35,8 +35,7 @@ class Stop:
     missing: tuple[RankPosition, ...]
     is_begun: bool = False
     ahead: int | None = None
-    """Number of collectives that the waiting ranks have called. Set only if these numbers alone show which ranks are
-    behind."""
+    """Number of collectives that the waiting ranks have called, if these numbers alone show which ranks are behind."""
     group: Group | None = None
     elsewhere: int = 0
     """Number of ranks that wait in collectives of other groups."""
@@ -59,8 +58,7 @@ class _Wait:
 
 
 def explain_positions(positions: Sequence[RankPosition]) -> Stop | None:
-    """Return which ranks wait for which; None if no rank waits for another, or if ranks without a position may be
-    missing."""
+    """Return which ranks wait for which; None if no rank waits for another, or if unread ranks may be missing."""
     positions = _tell_groups(positions)
     waits = [*_list_waits(positions), *_list_backwards(positions)]
     chosen = _choose(waits, positions)
@@ -169,10 +167,8 @@ def _find_in_backward(group: Group, positions: Sequence[RankPosition]) -> _Wait 
 
 
 def _choose(waits: Sequence[_Wait], positions: Sequence[RankPosition]) -> _Wait | None:
-    """Return the wait that causes the others, with only the missing ranks that wait nowhere themselves.
-
-    If all missing ranks wait, return a wait with all of them, or None if ranks without a position may be missing.
-    """
+    """Return the wait that causes the others, with only the missing ranks that wait nowhere themselves. If all of them
+    wait, return a wait with all, or None if unread ranks may be missing."""
     held = {position.rank for wait in waits for position in wait.waiting}
     held |= {position.rank for position in positions if position.still is not None and position.still.waits}
     free = [

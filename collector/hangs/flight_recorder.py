@@ -218,10 +218,7 @@ def read_dump(value: Any, file_name: str) -> Dump:
 
 
 def _read_entered(entries: list[Any], status: Mapping[Any, Any]) -> dict[str, int]:
-    """Return the number of the newest collective that the rank entered in each group, by group name.
-
-    `status` identifies a group by its number on this rank.
-    """
+    """Return each group's newest collective that the rank entered. `status` has the group's number on this rank only."""
     names = {read_text(entry.get("pg_id")): _read_group(entry) for entry in entries}
     names.setdefault("0", "0")  # the group of all ranks, which is made first
     found = {

@@ -67,8 +67,7 @@ def _cut_folder(line: str) -> str:
 
 MOST_RANKS = 1024
 LOOKED_RANKS = 8
-"""Number of ranks read first. The other ranks are read only if one of these stands still: in a standstill, hardly any
-rank makes progress."""
+"""Number of ranks read first. The others are read only if one stands still: in a standstill, hardly any rank moves."""
 
 
 @dataclass(frozen=True)
@@ -125,8 +124,7 @@ def classify_positions(positions: Sequence[RankPosition]) -> Standing | None:
 
 
 def is_standstill(found: Standing) -> bool:
-    """Return whether none of the ranks that hold up the job works: a rank may evaluate, save or compile while others
-    wait."""
+    """Return whether none of the ranks that hold up the job works: a rank may save or compile while others wait."""
     if found.stop is not None:
         return all(one.still is not None and not one.still.works for one in found.stop.missing)
     return all(one.in_collective or (one.still is not None and not one.still.works) for one in found.places)

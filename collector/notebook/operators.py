@@ -56,8 +56,7 @@ def find_operator(operators: pa.Table, name: str) -> Operator:
 
 
 def sum_executions(spans: pa.Table) -> pa.Table:
-    """Return the work of each device in each step: a table of step, device, count, start, total_ns, busy_ns and
-    wait_ns.
+    """Return the work of each device in each step: step, device, count, start, total_ns, busy_ns and wait_ns.
 
     `spans` are device spans; only DEVICE_WORK is included. The total runs from the first start to the last end; busy is
     the union of the work's times, and wait the rest.

@@ -59,8 +59,7 @@ QUEUE = 66 << CODE_SHIFT
 SAMPLES = 67 << CODE_SHIFT
 """After a fetch: number of samples in the batch."""
 NO_GRAD = 68 << CODE_SHIFT
-"""After FORWARD_START: gradients are off. The payload is the number of the called module's class, in order of
-discovery."""
+"""After FORWARD_START: gradients are off. The payload is the number of the called module's class."""
 STEP_ENDS_NEXT = 69 << CODE_SHIFT
 """Training step number n ends at the time of the next timed word."""
 STEP_ENDED = 70 << CODE_SHIFT

@@ -78,8 +78,7 @@ def decode_order(word: int) -> Order:
 
 @dataclass(frozen=True)
 class WindowNote:
-    """The note of a window: steps from `first_step` on, one per entry of `ends_unix_ns`. `stall_ns` is the time that
-    opening and saving the window took."""
+    """The note of a window: one step per entry of `ends_unix_ns`; `stall_ns` is the time of opening and saving."""
 
     first_step: int
     start_unix_ns: int

@@ -154,8 +154,7 @@ def import_trace(
 
 @dataclass(frozen=True)
 class Importing:
-    """Settings of an import. `workers` read files at the same time; by default, this process reads one file after the
-    other.
+    """Settings of an import. `workers` read files at the same time; by default, this process reads them one by one.
 
     `scratch` is an empty folder on the run's disk, removed by its maker; by default a folder beside the run.
     """
@@ -223,8 +222,7 @@ def _order_name(name: str) -> list[tuple[int, str]]:
 
 @dataclass(frozen=True)
 class _Files:
-    """The files of an import. Files in `sure` were given by name and must be traces; the others were found in a given
-    folder."""
+    """The files of an import: files in `sure` were given by name and must be traces, the others lie in a given folder."""
 
     paths: tuple[Path, ...]
     sure: frozenset[Path]

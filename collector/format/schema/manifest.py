@@ -195,8 +195,7 @@ class RankManifest:
 
     @property
     def is_trace(self) -> bool:
-        """Return whether the rank was imported without all data that Stepscope records: from another profiler, or only
-        in part."""
+        """Return whether the rank was imported without all data that Stepscope records, such as from another profiler."""
         return self.state == "imported" and not self.recorded_whole
 
 

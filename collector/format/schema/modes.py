@@ -58,8 +58,7 @@ def _align(path: str, mode: int) -> None:
 
 
 def spell_closed(folder: Path) -> str:
-    """Return a sentence on a folder that cannot be read: which folder is closed, its owner, and how the owner can share
-    it."""
+    """Return a sentence on an unreadable folder: which folder is closed, its owner, and how the owner can share it."""
     closed = next((above for above in reversed(folder.parents) if not os.access(above, os.X_OK)), folder)
     try:
         found = os.stat(closed)

@@ -60,8 +60,7 @@ class Made:
 
 @dataclass(frozen=True)
 class Marked:
-    """A folder that this program made earlier: `form` matches its whole name, and it holds one of the files in
-    `markers`."""
+    """A folder that this program made earlier: `form` matches its name, and it holds one of the files in `markers`."""
 
     form: re.Pattern[str]
     markers: tuple[str, ...] = ()
@@ -318,8 +317,7 @@ def _open_real(parent: int, name: str, path: Path) -> int:
 
 
 def find_mount(folder: int) -> tuple[int, int]:
-    """Return the identity of the mount on which an open folder lies: its device, and on Linux the mount's number, else
-    0.
+    """Return the identity of an open folder's mount: its device, and on Linux the mount's number, else 0.
 
     A folder mounted a second time (`mount --bind`) has the same device as its parent.
     """

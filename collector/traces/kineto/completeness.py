@@ -107,8 +107,7 @@ def _check_work(trace: Trace) -> Iterator[str]:
 
 
 def _count_beyond(trace: Trace, first_ns: int, last_ns: int) -> int:
-    """Count device work that lasts too long to be true: past the last start by more than the time from first to last
-    start."""
+    """Count device work that lasts too long: past the last start by more than the time from first to last start."""
     reach_ns = last_ns + max(last_ns - first_ns, START_GAP_NS)
     every = trace.find(trace.is_device_work) if last_ns > first_ns else ()
     return sum(int((trace.end_ns[rows] > reach_ns).sum()) for rows in every)
@@ -143,8 +142,7 @@ def _check_log(log: Log) -> Iterator[str]:
 
 
 def count_events(damage: Damage, trace: Trace) -> dict[str, int]:
-    """Return the number of events by kind, of lost events and of duplicates, and of repairs, which may concern the same
-    events."""
+    """Return the number of events by kind, of lost and of duplicate events, and of repairs to any of the events."""
     log = trace.log
     return {
         "slices": len(trace.columns),

@@ -23,8 +23,7 @@ Keys = Callable[[Ints], Sequence[npt.NDArray[Any]]]
 BLOCK_ROWS = 1 << 19
 """The number of rows processed at a time."""
 MOST_RESIDENT_BYTES = 160 << 20
-"""Pages are dropped only above this size, because mapping them again for every block takes longer than processing it.
-"""
+"""Pages are dropped only above this size: mapping them again for every block takes longer than its processing."""
 _SPILLED_ROWS = 1 << 18
 _SAMPLE_ROWS = 1 << 14
 

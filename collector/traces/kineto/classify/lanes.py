@@ -35,8 +35,7 @@ class Lane:
 
 @dataclass(frozen=True)
 class Lanes:
-    """The rows of the timeline. `track` is the index in `lanes` for each slice; `device` and `stream` are -1 for host
-    slices."""
+    """The rows of the timeline. `track` is each slice's index in `lanes`; device and stream are -1 for host slices."""
 
     track: Ints
     lanes: tuple[Lane, ...]

@@ -49,8 +49,7 @@ def build_tree(trace: Trace) -> Tree:
 
 
 def _hand_to_backward(trace: Trace, module: Ints) -> None:
-    """Assign operators of a backward, which lie outside every module, to the module of their forward, with the
-    operators inside them.
+    """Assign operators of a backward, and the operators inside them, to the module of their forward.
 
     Autograd passes an operator's sequence number to its backward. Operators that make no node have the number of the
     next node, so the last operator with a number is the one that made the node.

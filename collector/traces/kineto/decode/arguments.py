@@ -37,8 +37,7 @@ class Arguments:
         return len(self._texts)
 
     def take(self, texts: Sequence[bytes], places: Ints) -> Ints:
-        """Return the number of each text. `places` has the index in `texts` for each event, to count events without
-        arguments."""
+        """Return the number of each text. `places` has each event's index in `texts`, to count dropped arguments."""
         numbers = [self._find(text) for text in texts]
         if self._bytes > LIMIT_BYTES:
             self.dropped += count_places(places, [at for at, text in enumerate(texts) if text not in self._numbers])
@@ -80,8 +79,8 @@ class Arguments:
         return np.fromiter(self._read(keys, _to_float, float("nan")), np.float64)
 
     def texts(self, *keys: str) -> list[str | None]:
-        """Return for each entry the value of its first existing key: a string unchanged, anything else as compact JSON;
-        None for none."""
+        """Return for each entry the value of its first existing key: a string unchanged, others as compact JSON, or
+        None."""
         same: dict[str | None, str | None] = {}
         return [same.setdefault(text, text) for text in self._read(keys, _to_text, None)]
 

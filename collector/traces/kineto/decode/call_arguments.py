@@ -82,8 +82,7 @@ def read_long_digits(words: Words, at: Ints) -> tuple[Ints, Ints]:
 
 
 _LEAD = bytes(32)
-"""Zero bytes before and after all texts, which save a bounds check. A zero byte also separates texts: no JSON holds it.
-"""
+"""Zero bytes around all texts save a bounds check. A zero byte also separates texts: no JSON holds it."""
 _COLON, _COMMA, _MINUS, _ZERO, _OPEN, _CLOSE, _ESCAPE = b":,-0{}\\"
 _HEADS = np.array([(1 << 8 * count) - 1 for count in range(WORD_BYTES + 1)], np.uint64)
 """Masks for the first 0 to 8 bytes of a word."""
@@ -295,8 +294,7 @@ def read_call_arguments(raws: Sequence[msgspec.Raw], linked: Mask) -> CallArgume
 
 
 def read_each(raws: Sequence[bytes]) -> tuple[list[bytes], Ints]:
-    """Return each text without its per-call values, and the ids: an array with rows for correlation, external and
-    sequence."""
+    """Return each text without its per-call values, and rows of the ids: correlation, external and sequence."""
     known = decode_each([raw or b"{}" for raw in raws], IDENTITY, IDENTITIES)
     entries = [Identity() if entry is None else entry for entry in known]
     external = [entry.external if entry.external is not None else entry.external_old for entry in entries]

@@ -40,8 +40,7 @@ class BoundedNumbers(Numbers):
         return super().__missing__(key) if self._left_bytes > 0 or key == self._rest else self[self._rest]
 
     def take(self, keys: Sequence[Any], places: Ints) -> Ints:
-        """Return the number of each key. `places` has the index in `keys` for each event, to count events without their
-        key."""
+        """Return the number of each key. `places` has each event's index in `keys`, to count dropped keys."""
         numbers = np.array([self[key] for key in keys], np.int64)
         if self._left_bytes <= 0:
             self.dropped += count_places(places, [at for at, key in enumerate(keys) if key not in self])

@@ -72,8 +72,7 @@ def _list_work(trace: Trace) -> Ints:
 
 
 def _compare(sequence: Ints, at: Ints) -> float:
-    """Return the fraction of stretches, each from one position in `at` to the next, with the same names in the same
-    order."""
+    """Return the fraction of stretches, each from one position in `at` to the next, with equal names in equal order."""
     stretches = [stretch.tobytes() for stretch in np.split(sequence, at)[1:]]
     most = max(stretches.count(stretch) for stretch in set(stretches[: _LEAST_REPEATS + 1]))
     # What follows the last repeat may be more than the loop, so the last one does not count against it.
@@ -156,7 +155,7 @@ def _from_optimizer(trace: Trace) -> Steps | None:
 
 
 def _find_other_work(trace: Trace, ends: Ints) -> Mask:
-    """Return a mask of the gaps between optimizer ends in which a step begins: one step may end with several
+    """Return a mask of the gaps between optimizer ends: whether a step begins there. A step may have several
     optimizers.
 
     The sign is work that every step does: a fetched batch, or else the backward. Only without either, the length of the

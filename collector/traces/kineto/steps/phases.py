@@ -40,8 +40,7 @@ class _Times(NamedTuple):
 
 @dataclass(frozen=True)
 class _Marks:
-    """Times of the marks of phases, sorted. `calls` are the outermost operators and runtime calls of the training
-    thread.
+    """Sorted times of the marks of phases. `calls` are the training thread's outermost operators and runtime calls.
 
     `work` has the starts of its host work that is more than a copy. In an inference trace, which has neither a backward
     nor an optimizer, `busy` is the time in which anything ran; else None.
@@ -120,8 +119,7 @@ def _times(trace: Trace, mask: Mask) -> _Times:
 
 
 def _clip_marks(marks: _Marks, start: int, end: int) -> list[Span]:
-    """Return the marked stretches of a step, without overlap. Loader and optimizer come first; backwards get the time
-    between them."""
+    """Return the marked stretches of a step, without overlap: loader and optimizer, and backwards in the time between."""
     known: list[Span] = []
     for phase, times in (("data_wait", marks.loader), ("optimizer", marks.optimizer)):
         for first, last in _clip(times, start, end):

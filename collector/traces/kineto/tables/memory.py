@@ -154,8 +154,7 @@ class _Moments:
         return found
 
     def _find_around(self, rows: Ints, times_ns: Ints) -> Ints:
-        """For each moment, take the last slice that began before it, then its owners outwards until one has not ended
-        before it."""
+        """Take the last slice that began before each moment, then its owners outwards until one has not ended by then."""
         trace = self._trace
         if not len(rows):
             return np.full(len(times_ns), -1, np.int64)

@@ -1,7 +1,4 @@
-"""Sum operators into their table, without counting anything twice.
-
-Annotations are in no row, because they only name the work of operators.
-"""
+"""Sum operators into their table, without counting anything twice. Annotations only name work and are in no row."""
 
 from __future__ import annotations
 
