@@ -1,4 +1,4 @@
-"""`profiler-server sql`: ask the tables of a run."""
+"""`profiler-server sql`: query the tables of a run."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ _DEVICE_FIGURES = (
 
 
 def compare_steps(accounts: Sequence[StepAccount]) -> Comparison:
-    """Compare sums over the steps. `accounts` starts with ours."""
+    """Compare the sums over the steps, as each tool counts them. Our account is the first."""
     ours = accounts[0]
     rows = [
         _compare(label, [account.parts[name] for account in accounts], _STEP_REASONS.get(name, _HIGHER))
@@ -93,7 +93,7 @@ def compare_steps(accounts: Sequence[StepAccount]) -> Comparison:
 
 
 def compare_devices(accounts: Sequence[DeviceAccount]) -> Comparison:
-    """Compare the device's times. `accounts` starts with ours."""
+    """Compare the times of the device, as each tool counts them. Our account is the first."""
     rows = [
         _compare(label, [getattr(account, field) for account in accounts], _shorten(reason, accounts, field))
         for field, label, reason in _DEVICE_FIGURES

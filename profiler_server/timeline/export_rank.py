@@ -92,7 +92,7 @@ def _in_ranges(values: Ints, ranges: tuple[tuple[int, int], ...]) -> npt.NDArray
 
 @dataclass(frozen=True)
 class Shown:
-    """The selection of tracks: their kinds, and the DataLoader workers; None for all."""
+    """The tracks to write, by their `kinds` and by their DataLoader `workers`; None selects all."""
 
     kinds: frozenset[str] | None = None
     workers: frozenset[int] | None = None

@@ -118,7 +118,7 @@ class Scratch:
         """Return a column of `size` values in its own file: the values that the file already has, and then zeros.
 
         Raises OSError if the disk is full. A mapped page without disk space would end the process, so the space is
-        reserved first. A file that another process cuts would do the same, so the file has no name.
+        reserved first. A mapped file that another process cuts would end it as well, so the file has no name.
         """
         if not size:
             return np.zeros(0, dtype)

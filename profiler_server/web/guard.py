@@ -129,7 +129,7 @@ class Guard:
     def _is_own_origin(self, headers: Headers, scheme: str) -> bool:
         """Return whether a request names no origin but ours.
 
-        The scheme that a proxy reports is not trusted, so both schemes are ours under the names of proxies.
+        The scheme that a proxy reports is not trusted, so under a proxy's name both schemes count as ours.
         """
         origin, host = headers.get("origin"), headers.get("host", "").lower()
         schemes = ("http", "https") if host in self._proxied or strip_port(host) in self._proxied else (scheme,)

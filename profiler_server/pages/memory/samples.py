@@ -166,7 +166,7 @@ def _draw(name: str, resources: Resources, devices: Sequence[Device]) -> Chart:
 
 
 def _find_top(devices: Sequence[Device]) -> tuple[str, float] | None:
-    """Return the GPU memory's capacity, if a single line is right for all GPUs shown."""
+    """Return the capacity of GPU memory with its label, if all GPUs have the same; else None."""
     sizes = {device.memory_bytes for device in devices if device.memory_bytes}
     return ("capacity", float(sizes.pop())) if len(sizes) == 1 else None
 

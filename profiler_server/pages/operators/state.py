@@ -115,7 +115,7 @@ def shorten_key(name: str) -> str:
 
 
 def find_key(key: str, names: Iterable[str | None]) -> str | None:
-    """Return the name whose key by `shorten_key` is given, None if there is none."""
+    """Return the name that `shorten_key` turns into this key; None if there is none."""
     if not key:
         return None
     return next((name for name in names if name is not None and (name == key or shorten_key(name) == key)), None)

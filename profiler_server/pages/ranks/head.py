@@ -101,7 +101,8 @@ class HoldUp:
 
 
 def draw_hold_up(verdict: RankVerdict) -> HoldUp | None:
-    """Lay out the picture; None unless the verdict is one slow rank."""
+    """Lay out the picture of the slowest rank and the others. None unless the verdict is `Slow`, with waiting apart
+    from working."""
     if not isinstance(verdict, Slow) or verdict.comparison.is_hidden:
         return None
     found = verdict.comparison.latest

@@ -190,7 +190,7 @@ def list_steadiness(data: StepData) -> tuple[Stat, ...]:
 
 
 def describe_outliers(data: StepData, interruptions: Interruptions = NOTHING) -> OutlierTable:
-    """Describe the outlier limit, and list the slowest outliers in order with their cause."""
+    """Describe the outlier limit, and list the slowest outliers, slowest first, each with its cause."""
     outliers, noun = list_outliers(data.steps, OUTLIER_ROWS, interruptions), data.noun
     if outliers.limit_ns is None:
         return OutlierTable(f"Outliers are looked for from {LEAST_USUAL} {data.nouns} on.", ())

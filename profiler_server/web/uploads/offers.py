@@ -59,7 +59,7 @@ def _describe(group: Sequence[TraceFile], base_dir: Path, known: Mapping[Path, I
 
 
 def _name_run(group: Sequence[TraceFile], base_dir: Path) -> str:
-    """Return the name of the run. The ranks of a job with its own folder get the folder's name."""
+    """Return the name of the run, made from the folder for the ranks of a job with its own folder, else from the file."""
     first = group[0].path
     return name_run(first.name if len(group) == 1 or first.parent == base_dir else first.parent.name)
 
