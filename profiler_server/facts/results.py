@@ -21,9 +21,7 @@ batches are ready. `pipeline`: a run without steps, limited by a stage of the us
 @dataclass(frozen=True)
 class BoundBy:
     """What the run is bound by. `stage` is the limiting data stage if the kind is input, receive or pipeline.
-
-    `confidence` describes in words how certain that is, and why.
-    """
+    `confidence` describes in words how certain that is, and why."""
 
     kind: BoundKind
     stage: str | None
