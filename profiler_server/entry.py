@@ -31,8 +31,7 @@ def run_server() -> int:
 
 
 def find_shadow() -> str:
-    """Return an error message if another package shadows our `collector` or the import of `collector` fails; else
-    empty."""
+    """Return an error if another package shadows our `collector`, or if it cannot be imported; else empty."""
     try:
         import collector
     except ImportError as error:

@@ -56,8 +56,7 @@ def choose_byte_unit(peak_bytes: float) -> tuple[float, str]:
 
 
 def format_share(value_frac: float | None) -> str:
-    """Return a fraction as percent with one decimal, `18.2 %`, or two decimals below 0.1 %; n/a for None, NaN and
-    infinity."""
+    """Return a fraction as percent, `18.2 %`, with a second decimal below 0.1 %; n/a for None, NaN and infinity."""
     if value_frac is None or not math.isfinite(value_frac):
         return ABSENT
     percent = 100.0 * value_frac
@@ -166,8 +165,7 @@ def format_cores(cores: float) -> str:
 
 
 def format_steps(numbers: Iterable[int], limit: int = 6) -> str:
-    """Return step numbers as ranges, `1–9, 12`. After `limit` ranges, the number of remaining steps follows: `and 30
-    more`."""
+    """Return step numbers as ranges, `1–9, 12`. Steps beyond `limit` ranges are only counted: `and 30 more`."""
     return format_runs(find_runs(numbers), limit)
 
 

@@ -11,8 +11,7 @@ from profiler_server.format import format_duration, format_shares
 
 @dataclass(frozen=True)
 class Stat:
-    """A named figure and its meaning. `page` is the slug of the page that explains the figure. A `pending` figure is
-    being computed."""
+    """A named figure and its meaning. `page` is the page that explains it; with `pending` it is being computed."""
 
     label: str
     value: str

@@ -87,8 +87,7 @@ def find_runs(words: list[str], base_dir: Path | None) -> list[Run]:
 
 
 def list_runs_below(word: str) -> tuple[Path, ...] | None:
-    """Return the paths of the runs in or below a folder. None if the path is no folder, a run, or the profiler folder
-    of a run."""
+    """Return the runs in or below a folder. None for a run, the profiler folder of a run, and no folder."""
     from collector.format.finding import scan_base
     from collector.format.schema import layout
 

@@ -89,8 +89,7 @@ def check_pair(words: list[str]) -> None:
 
 @contextlib.contextmanager
 def tell_documents(junit: Path | None, markdown: Path | None) -> Iterator[None]:
-    """Write the reason of a failure in the block to the requested files, so that a CI system finds no missing or older
-    file."""
+    """If the block fails, write the reason to the requested files, so that a CI system finds no older file."""
     try:
         yield
     except StepscopeError as error:
@@ -120,8 +119,7 @@ def print_documents(documents: dict[str, Any], as_json: bool) -> None:
 
 
 def judge_words(new: list[str], old: list[str], base: Path | None, rank: int | None, limit: float) -> Verdict:
-    """Judge the named new runs against the old runs. A single pair is judged with the help of similar runs of the base
-    directory."""
+    """Judge the new runs against the old runs. A single pair also needs similar runs of the base directory."""
     from profiler_server.analysis.compare.gate import find_like, judge
     from profiler_server.analysis.compare.run_times import read_times
 
@@ -147,8 +145,7 @@ def read_all(base: Path, rank: int | None) -> list[RunTimes]:
 
 
 def parse_share(text: str) -> float:
-    """Read a share such as 3%, 3 or 0.03 as a fraction. A number from 1 on is a percentage. Raises UsageError for any
-    other text."""
+    """Read 3%, 3 or 0.03 as a fraction. Numbers from 1 on are percentages. Raises UsageError for other texts."""
     number = text.strip().removesuffix("%").strip()
     try:
         value = float(number)

@@ -82,8 +82,7 @@ def command(
 
 
 def require_question(connection: duckdb.DuckDBPyConnection, query: str) -> None:
-    """Raise OptionError unless the query is a single statement that only reads. Of several statements only the last
-    would show a result."""
+    """Raise OptionError unless the query is a single statement that only reads."""
     try:
         statements = connection.extract_statements(query)
         kinds = {statement.type.name for statement in statements}

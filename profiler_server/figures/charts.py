@@ -115,8 +115,7 @@ class Stack:
 
 
 def decimate(x: Numbers, y: Numbers, limit: int = DRAWN_POINTS) -> tuple[Numbers, Numbers]:
-    """Return at most `limit` points in order: the least and the greatest value of each group. The groups are about
-    equally long."""
+    """Return at most `limit` points in order: the least and the greatest value of each of `limit / 2` groups."""
     if len(y) <= limit or limit < 2:
         return x, y
     runs = limit // 2

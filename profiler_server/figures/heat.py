@@ -29,8 +29,7 @@ LEAST_RED = 1.25
 OUTLYING_RATIO, OUTLYING_PERCENTILE = 4.0, 75.0
 """A cell is beyond the scale if it exceeds this multiple of this percentile of the cells."""
 OUTLYING_COLUMNS_FRAC = 0.05
-"""Most columns with cells beyond the scale, as a share of all columns. If more than these, and more than one, have such
-cells, all cells stay on the scale."""
+"""Share of the columns, and at least one, that may have cells beyond the scale. Otherwise no cell is beyond it."""
 MOST_LABELS = 16
 
 

@@ -30,8 +30,7 @@ class Fall:
 
 
 def find_base_ns(start_ns: float, falls: Sequence[Fall]) -> float:
-    """Return the value at which the axis of a waterfall begins, ns: zero, or a value below the lowest level and
-    whisker."""
+    """Return where the axis of a waterfall begins, ns: at zero, or below the lowest level and whisker."""
     reaches = _list_reaches(list_levels(start_ns, falls), falls)
     lowest, highest = min(low for low, _ in reaches), max(high for _, high in reaches)
     begin = lowest - ROOM_FRAC * max(highest - lowest, 0.02 * highest)

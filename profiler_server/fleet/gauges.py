@@ -35,8 +35,7 @@ MOST_RUNS = 100
 MOST_RANKS = 16_384
 """The most ranks of a run that are read: the first ones."""
 READ_LIMIT_S = 0.25
-"""Time for reading ranks, s. After it, the remaining ranks keep their previous figures and are read again in the
-background."""
+"""Time for reading ranks, s. Remaining ranks keep their previous figures, and are read again in the background."""
 LATE_LIMIT_S = 2.0
 """Time for reading known ranks again in the background, s, so that a job of thousands of ranks keeps no core busy."""
 ENDED_WITHIN_S = 15 * 60.0

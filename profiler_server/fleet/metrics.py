@@ -16,8 +16,7 @@ Values = Iterator[tuple[Mapping[str, str], float]]
 
 @dataclass(frozen=True)
 class Metric:
-    """One metric. `name` has no prefix. `labels` are the names of the labels other than `run`. `unit` is "s", "1" or
-    the thing counted."""
+    """`name` has no prefix. `labels` are the labels other than `run`. `unit` is "s", "1" or the thing counted."""
 
     name: str
     unit: str

@@ -21,8 +21,7 @@ log = logging.getLogger("stepscope")
 
 
 def find_address(endpoint: str) -> str:
-    """Return the URL for metrics. An endpoint without a path gets the protocol's default path. Raises UsageError for an
-    invalid URL."""
+    """Return the URL for metrics, by default with the protocol's path. Raises UsageError for an invalid URL."""
     try:
         parts = urlsplit(endpoint)
         is_address = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0

@@ -146,8 +146,7 @@ def _compare(label: str, values: Sequence[int | None], reason: str) -> Compared:
 
 @dataclass(frozen=True)
 class AccountingPage:
-    """`sentence` is the conclusion on whether everything adds up. The comparisons are None if there is nothing to
-    compare."""
+    """`sentence` describes whether everything adds up. The comparisons are None if there is nothing to compare."""
 
     notice: Notice | None
     sentence: str

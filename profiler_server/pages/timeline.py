@@ -179,8 +179,7 @@ def _find_step(rank: RankRun, number: int) -> tuple[int, int] | None:
 
 
 def _find_partial(rank: RankRun) -> Notice | None:
-    """Return a notice on the parts that the timeline lacks: damaged tables, or slices of operators and kernels; None if
-    whole."""
+    """Return what the timeline lacks: damaged tables, or slices of operators and kernels; None if it is whole."""
     broken = [table for table in MEASURED_TABLES if rank.status(table).state == "broken"]
     if broken:
         reason = f"Damaged: {', '.join(broken)}. The other tables of the run are shown."

@@ -58,8 +58,7 @@ _NOTHING: Mapping[str, Any] = {
 
 
 def report_end(end: End | None) -> dict[str, Any] | None:
-    """Return how the job ended or stands still: its kind, a sentence, and known details; null for a job that does
-    neither."""
+    """Return how the job ended or stands still: its kind, a sentence, and known details; null for neither."""
     if end is None:
         return None
     is_told = isinstance(end, (Hang, Standing, Stop))  # by other keys of the report

@@ -264,8 +264,7 @@ def _report_outlier(outlier: Outlier) -> dict[str, Any]:
 
 
 def _report_phases(phases: Sequence[PhaseShare]) -> list[dict[str, Any]]:
-    """Return the phases with means in whole ns that sum to the rounded mean step. Each rounding error is carried to the
-    next phase."""
+    """Round the phase means to whole ns that sum to the rounded mean step, and carry each rounding error on."""
     rows, exact, given = [], 0.0, 0
     for phase in phases:
         exact += phase.mean_ns

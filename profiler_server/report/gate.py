@@ -89,8 +89,7 @@ def name_case(verdict: Verdict) -> str:
 
 
 def _list_pairs(verdict: Verdict) -> list[tuple[str, str, str, str]]:
-    """Return a row for each pair of runs: both names, both medians with enough digits to recompute the change, and the
-    change."""
+    """Return a row for each pair: both names, both medians precise enough for the change, and the change."""
     if not verdict.pairs:
         return []
     size_ns, unit = choose_time_unit(max(max(pair.base_ns, pair.new_ns) for pair in verdict.pairs))

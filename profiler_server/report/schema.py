@@ -92,8 +92,7 @@ def pick(value: Any) -> Any:
 
 
 def spell_out(value: Any, name: str = "") -> Any:
-    """Return a value as in the report, with texts as keys. Fractional values whose names end in a time unit become
-    whole ns."""
+    """Return a value as in the report, with texts as keys. Values with the name of a time become whole ns."""
     value = pick(value)
     is_time = name.endswith(("_ns", "_ns_per_step"))
     if isinstance(value, Mapping):

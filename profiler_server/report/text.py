@@ -47,8 +47,7 @@ NOTHING_PAYS = "No change was found that would surely pay."
 
 
 def render_text(report: dict[str, Any], run: Run, rank: int | None = None) -> str:
-    """Return the report of a run, or of one rank, ending in a newline. `run` provides data that the report object
-    lacks."""
+    """Return the report of a run, or of one rank, ending in a newline. `run` provides what the report lacks."""
     head = report["run"]
     created = head["created"][:19].replace("T", " ")
     state = f"{head['state']}, recovered" if head["is_recovered"] else head["state"]

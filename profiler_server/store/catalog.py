@@ -30,8 +30,7 @@ SCAN_INTERVAL_S = 2.0
 SLICE_S = 0.1
 """Seconds for which the background reads runs before a request for the list gets its turn."""
 WORTH_KEEPING = 50
-"""Number of new summaries from which the file of summaries is written. Fewer runs are read again faster than they are
-kept."""
+"""Number of new summaries that are worth writing to the file of summaries."""
 CLEAR_STEPS = 50
 CLEAR_FRAC = 0.1
 """Largest relative difference between two runs of one script on one machine that counts as noise. Short runs differ by
@@ -39,8 +38,7 @@ more."""
 KNOWN_CHANGES = 4
 """Least number of earlier changes between runs with which the usual change on this machine counts as known."""
 CLEAR_RATIO = 3.0
-"""A change is clear beyond this multiple of the median earlier change: about two standard deviations of a normal
-distribution."""
+"""Multiple of the median earlier change above which a change is clear: some two standard deviations."""
 _TRAILING_NUMBER = re.compile(r"[-_. ]*[0-9]+$")
 
 
@@ -203,8 +201,7 @@ class Catalog:
         return ()
 
     def _read_rest(self) -> None:
-        """Read the remaining runs in short turns, so that requests for the list come in between. Then keep the
-        summaries on disk."""
+        """Read the remaining runs in short turns, between requests for the list. Then keep the summaries."""
         with self._lock:
             unread: Sequence[Path] = self._find_unread()
         while unread and not self._is_closing:

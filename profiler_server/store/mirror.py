@@ -102,8 +102,7 @@ class Mirror:
 
     @property
     def cut(self) -> str:
-        """Return the run list's sentence on a URL that does not answer, or on files there that cannot be shown; else
-        empty."""
+        """Return a sentence if the URL does not answer, or if some of its files cannot be shown; else empty."""
         if self.problem:
             return f"{self.url} does not answer: {self.problem}. What was there before is shown."
         for name, why in self._left_out.items():
@@ -184,8 +183,7 @@ class _Mirrors(dict[Path, Mirror]):
 
 
 def is_of_run(name: str) -> bool:
-    """Return whether a name has exactly the form of a run's file. Names in a bucket are untrusted: any writer chooses
-    them."""
+    """Return whether a name has exactly the form of a run's file. Any writer of a bucket chooses names."""
     pieces = name.split("/")
     if len(pieces) > DEEPEST or _ODD.search(name):
         return False

@@ -142,8 +142,7 @@ class MirroredFiles:
         return path
 
     def _take_over(self) -> None:
-        """Record the files that an earlier server left. The next listing replaces files whose size or time differs from
-        the URL's."""
+        """Record the files of an earlier server. The next listing replaces files that differ from the URL."""
         for folder, _, names in os.walk(self._root):
             for name in names:
                 path = Path(folder, name)

@@ -57,8 +57,7 @@ def level_file(level: int) -> str:
 
 
 class LevelWriter:
-    """A writer of the raw lanes and of the merged levels above. `longest_lane` is the number of slices in the longest
-    lane."""
+    """A writer of the raw lanes and the levels above. `longest_lane` is the most slices of a lane."""
 
     def __init__(self, folder: Path, levels: list[int], scratch: Scratch, longest_lane: int) -> None:
         self._folder = folder

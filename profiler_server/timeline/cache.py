@@ -89,8 +89,7 @@ def _sum_file(path: Path) -> tuple[int, int]:
 
 
 def _check_regular(path: Path) -> int:
-    """Return the size of a regular file. Raises BrokenSealError for a link, pipe or folder, which may block or redirect
-    the reader."""
+    """Return the size of a regular file. Raises BrokenSealError for a link, pipe or folder."""
     found = os.lstat(path)
     if not stat.S_ISREG(found.st_mode):
         raise BrokenSealError(f"{path} is no regular file")

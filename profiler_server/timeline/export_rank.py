@@ -75,8 +75,7 @@ class StepWindow:
         return cls(ranges, found.starts, found.ends, int(chosen.sum()))
 
     def holds(self, start: Ints, end: Ints, step: Ints) -> npt.NDArray[np.bool_]:
-        """Return a mask of the slices that belong to the window's steps or run during them. `step` is -1 where it is
-        unknown."""
+        """Return a mask of the slices that belong to the steps or run during them. An unknown `step` is -1."""
         after = np.searchsorted(self.end, start, "right")
         begins = np.append(self.start, np.iinfo(np.int64).max)[after]
         known: npt.NDArray[np.bool_] = (np.maximum(end, start + 1) > begins) | _in_ranges(step, self.ranges)

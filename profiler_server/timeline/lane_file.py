@@ -21,8 +21,7 @@ from profiler_server.timeline.pyramid import Bins, single_bins
 
 Kinds = tuple[type[np.number[Any]], ...]
 _EVERY = 4096
-"""Distance between the values of the first column that are kept in memory, so that a search reads the file only once.
-"""
+"""Distance between values of the first column kept in memory, so that a search reads the file only once."""
 _BLOCK_ROWS = 512
 """Rows read at once when single rows are needed."""
 _AHEAD_BYTES = 256 << 20

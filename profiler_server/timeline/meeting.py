@@ -20,8 +20,7 @@ MOST_LISTED = 32
 
 
 def summarize_asked(run: Run, shown: Sequence[int]) -> tuple[RankSummary, ...]:
-    """Return the summaries of the ranks to search for a collective: all ranks of a run, or the shown ranks of a very
-    large run."""
+    """Return the ranks to search for a collective: all ranks, or the shown ranks of a very large run."""
     return summarize_some(run, run.ranks if len(run.ranks) <= FEW_RANKS else shown)
 
 

@@ -147,8 +147,7 @@ def _split_groups(file: pq.ParquetFile, rows: int) -> Iterator[list[int]]:
 
 @contextmanager
 def naming_damage(path: Path) -> Iterator[None]:
-    """Turn exceptions from a damaged file into TableBrokenError with its path, and from a vanished file into
-    TableMissingError."""
+    """Turn exceptions from a damaged or vanished file into TableBrokenError or TableMissingError with its path."""
     try:
         yield
     except FileNotFoundError:

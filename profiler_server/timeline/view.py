@@ -51,8 +51,7 @@ def view_meta(timeline: Timeline) -> Json:
 
 
 def _pack_names(names: list[str]) -> list[str | list[str | int]]:
-    """Pack runs such as "Step 7", "Step 8" into prefix, first number and count, because a long run has thousands of
-    step names."""
+    """Pack runs such as "Step 7", "Step 8" into prefix, first number and count: a long run has thousands."""
     packed: list[str | list[str | int]] = []
     for (prefix, _), run in groupby(enumerate(names), key=_split_number):
         found = [name for _, name in run]

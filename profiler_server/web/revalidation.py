@@ -117,8 +117,7 @@ class _Tags:
         return f'W/"{digest.hexdigest()}"'
 
     def _list_runs(self, path: str) -> list[Path]:
-        """Return every run that the address may name. Ids contain slashes, so only the route decides which run is
-        meant."""
+        """Return every run that the address may name. Only the route knows which, as ids contain slashes."""
         pieces = path.removeprefix(API).removeprefix("/runs/").split("/")
         found = []
         folder = self._base_dir

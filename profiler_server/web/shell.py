@@ -147,8 +147,7 @@ class OutcomeView:
 
 @dataclass(frozen=True)
 class Shell:
-    """The frame of one page. `path` and `query` come from the request; `here()` returns the same address with changed
-    query values."""
+    """`path` and `query` come from the request; `here()` returns the same address with changed query values."""
 
     title: str
     path: str = "/"

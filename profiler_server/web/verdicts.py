@@ -29,8 +29,7 @@ log = logging.getLogger(__name__)
 
 
 class Diagnoses:
-    """Diagnoses of runs. A diagnosis is made at most once for each state of a run's files, in the background for the
-    list of runs."""
+    """Diagnoses of runs, made once for each state of a run's files; in the background for the list."""
 
     def __init__(self) -> None:
         self._list = Background()
@@ -111,8 +110,7 @@ class Outcomes:
         self._judged = derived()(self._judge)
 
     def peek(self, run_id: str) -> OutcomeView | None:
-        """Return the outcome of the previous run's advice, pending while it is judged; None without a previous run that
-        can be read."""
+        """Return the outcome of the previous run's advice, pending while judged; None without a previous run."""
         earlier = self._catalog.find_baseline(run_id)
         if earlier is None:
             return None

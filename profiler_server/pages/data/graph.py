@@ -72,8 +72,7 @@ class Lane:
 
 @dataclass(frozen=True)
 class QueueBox:
-    """One queue. `fill` is its usage in percent. `query` opens the chart of its depth over time, or closes an open
-    chart."""
+    """One queue. `fill` is its usage in percent. `query` opens or closes the chart of its depth over time."""
 
     name: str
     label: str

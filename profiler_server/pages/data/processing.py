@@ -312,8 +312,7 @@ def _count_replicas(stage: OwnStage) -> str:
 
 
 def has_loop(facts: PipelineFacts) -> bool:
-    """Return whether the graph of the loader and the steps is drawn: always, except for a run with nothing but own
-    stages."""
+    """Return whether to draw the graph of the loader and the steps: not for a run with own stages only."""
     return facts.loader is not None or bool(len(facts.waits.steps)) or not facts.own_stages
 
 

@@ -38,8 +38,7 @@ MS = 1e6
 
 @dataclass(frozen=True)
 class MomentView:
-    """The live blocks at a moment. `is_peak` means that no moment was chosen. `t0` and `t1` bound the moment on the
-    timeline."""
+    """The live blocks at a moment. With `is_peak` no moment was chosen. `t0` and `t1` bound it on the timeline."""
 
     title: str
     sentence: str

@@ -51,8 +51,7 @@ _WINDOW_REASON = "Operators come from a detailed window of a few steps, and this
 
 @dataclass(frozen=True)
 class Head:
-    """The head of a column. `sorted` is the value of aria-sort. `query` sorts by the column, or reverses the order of a
-    sorted column."""
+    """The head of a column. `sorted` is for aria-sort. `query` sorts by the column, or reverses its order."""
 
     column: Column
     sorted: str

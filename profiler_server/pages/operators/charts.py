@@ -115,8 +115,7 @@ def _cut(path: str, depth: int) -> str:
 
 
 def _join_class(path: str, depth: int) -> str:
-    """Replace the instance number of a module below a depth, `Linear_7` by `Linear_*`, so that modules of one class are
-    merged."""
+    """Replace `Linear_7` by `Linear_*` in modules below a depth, so that modules of one class are merged."""
     return _INSTANCE.sub("_*", path) if path.count(SEPARATOR) >= depth else path
 
 

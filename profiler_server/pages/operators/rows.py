@@ -325,8 +325,7 @@ class RowBuilder:
         return rows
 
     def _build_cells(self, values: Mapping[str, Any]) -> tuple[Cell, ...]:
-        """Build the cells of a row. A cell is blank if its column, such as the number of operators, does not apply to
-        the row."""
+        """Build the cells of a row. A column that does not apply to the row gets a blank cell."""
         return tuple(
             build_cell(column, values[column.name], self.top_share_frac)
             if column.name in values

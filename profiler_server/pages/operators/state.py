@@ -73,8 +73,7 @@ def default_sort(group: str) -> tuple[str, bool]:
 
 
 def parse_state(query: Mapping[str, str], sortable: Mapping[str, Iterable[str]]) -> PageState:
-    """Read the URL. Invalid arguments are reported and replaced by defaults; `sortable` holds the sort columns per
-    group."""
+    """Read the URL. Invalid arguments are reported, and replaced by defaults; `sortable` has columns per group."""
     problems: list[str] = []
     group = _choose(query, "group", tuple(GROUPS), "types", problems)
     sort, descending = _parse_sort(query.get("sort", ""), group, tuple(sortable[group]), problems)

@@ -59,8 +59,7 @@ class OperatorsCard:
 
 @dataclass(frozen=True)
 class TimelineCard:
-    """Totals of the detailed windows: the same four figures as on the Timeline page. Only operators of the host are
-    counted."""
+    """Totals of the detailed windows: the same figures as on the Timeline page, with operators of the host only."""
 
     figures: tuple[Stat, ...]
     covered: str

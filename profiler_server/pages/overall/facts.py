@@ -68,8 +68,7 @@ def list_interruption_facts(rank: RankRun) -> Iterator[Fact]:
 
 
 def list_probe_facts(rank: RankRun, steps: pa.Table, phases: Sequence[PhaseShare], noun: str) -> Iterator[Fact]:
-    """Yield the measured time of a step with a ready batch, beside the estimate from the phases; nothing without a
-    probe."""
+    """Yield the measured step with a ready batch, beside the estimate from the phases; nothing without a probe."""
     free = read_probe(rank.manifest.facts, steps)
     if free is not None and phases:
         estimate_ns = sum(phase.mean_ns for phase in phases if phase.name != "data_wait")
@@ -150,8 +149,7 @@ def _describe_cores(rank: RankManifest) -> str:
 
 
 def _list_devices(devices: Sequence[Device], used: frozenset[int]) -> Iterator[Fact]:
-    """Yield one fact for each group of equal devices. A trace lists all devices of a machine, so unused devices are
-    left out."""
+    """Yield one fact for each group of equal devices, without the unused devices that a trace also lists."""
     mine = [device for device in devices if device.index in used]
     if mine and len(mine) < len(devices):
         yield Fact("Devices", f"{len(mine)} of {len(devices)} GPUs used")

@@ -167,8 +167,7 @@ def _compare(job: JobFacts, found: Compared) -> Comparison:
 
 
 def _choose_drawn(order: Order) -> list[RankFigures]:
-    """Return the ranks to draw side by side, by number; empty if the ranks fill several pages and are not sorted by
-    number."""
+    """Return the ranks to draw, by number; empty if they fill several pages and are not sorted by number."""
     apart = order.pages > 1 and order.sort.removeprefix("-") != "rank"
     return [] if apart else sorted(order.shown, key=lambda rank: rank.rank)
 

@@ -325,8 +325,7 @@ def view_collectives(found: Collectives) -> CollectiveTable | None:
 
 
 def _view_calls(rows: Sequence[CollectiveRow], is_one: bool = False) -> CollectiveLine:
-    """Lay out a collective of a single rank with `is_one`, else of all ranks in `rows`; `count` is the largest count of
-    a rank."""
+    """Lay out a collective of one rank (`is_one`) or of all ranks; `count` is the largest count of a rank."""
     last = max(rows, key=lambda row: row.late)
     counts = [row.count for row in rows]
     sized = sum(row.count for row in rows if row.bytes is not None)

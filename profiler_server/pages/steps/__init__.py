@@ -60,8 +60,7 @@ class Picker:
 
 @dataclass(frozen=True)
 class Trace:
-    """The content of the page for a rank with steps. `start_ns` and `end_ns` bound the shown step, None for the
-    average."""
+    """The content for a rank with steps. `start_ns` and `end_ns` bound the shown step, None for the average."""
 
     noun: str
     nouns: str

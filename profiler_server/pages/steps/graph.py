@@ -133,8 +133,7 @@ def _view_stream(name: str, group: Sequence[CollectiveStretch], whole: float) ->
 
 
 def _explain_early_update(graph: StepGraph) -> str:
-    """Explain why a part of the parameter update comes before the backward, which readers do not expect; empty if none
-    does."""
+    """Explain why a part of the parameter update comes before the backward; empty if no part does."""
     first = {stretch.phase: stretch.start_ns for stretch in reversed(graph.stretches)}
     if first.get("optimizer", 0.0) >= first.get("backward", 0.0):
         return ""

@@ -22,8 +22,7 @@ from profiler_server.web.uploads.receiving import Receiver, TooLargeError, find_
 
 @dataclass(frozen=True)
 class ImportStatus:
-    """An import. `href` is the address of its run, null until the run exists. `ahead` is the number of imports before
-    this import."""
+    """An import. `href` is the address of its run, null until it exists. `ahead` counts the imports before it."""
 
     id: str
     state: str
@@ -111,8 +110,7 @@ def import_listed(
         list[str], Body(embed=True, min_length=1, max_length=JSON_LIMIT, description="The files of one listed entry.")
     ],
 ) -> ImportStatus:
-    """Start an import; `/api/v1/imports/{id}` returns its state. 403 if uploads are off, 404 if the files are not a
-    listed entry."""
+    """Start an import; `/api/v1/imports/{id}` returns its state. 403 if uploads are off, 404 for unlisted files."""
     if not services.settings.upload_limit_bytes:
         raise HTTPException(403, "This server imports nothing; start it with --upload-limit to allow it.")
     catalog = services.catalog

@@ -133,8 +133,7 @@ def read_verdicts(
 
 
 def show_verdict(entry: RunEntry, find: Callable[[RunEntry], Panel | None]) -> Verdict:
-    """Return the verdict of a run, pending if `find` returns None. A run that cannot be judged gets the reason as its
-    sentence."""
+    """Return the verdict of a run, or the reason why there is none; pending if `find` returns None."""
     if not entry.is_read:
         return Verdict("", "", pending=True)
     try:

@@ -32,8 +32,7 @@ log = logging.getLogger(__name__)
 
 @ROUTER.get("/runs/{path:path}", include_in_schema=False)
 def show_page(path: str, request: Request, services: ServicesOf) -> Response:
-    """Show a page of a run, or an error page if the run has no such page. Raises RunNotFoundError if the path names no
-    run."""
+    """Show a page of a run; an unknown page gives an error page. Raises RunNotFoundError for an unknown run."""
     query = dict(request.query_params)
     run_id, _, slug = path.rpartition("/")
     try:

@@ -119,8 +119,7 @@ class TableItem:
 
 @dataclass(frozen=True)
 class RankItem:
-    """One rank and its tables. `problem` is the error if the rank's manifest cannot be read; the other fields are then
-    empty."""
+    """One rank and its tables. `problem` is why the manifest cannot be read; other fields are then empty."""
 
     rank: int
     state: RunState

@@ -52,15 +52,13 @@ Ns = Annotated[int, Query(ge=-_MOST_NS, le=_MOST_NS, description="Nanoseconds si
 
 @dataclass(frozen=True)
 class Asked:
-    """The requested timeline of a rank: the version with the page's stamp, or without a stamp the version of the
-    current tables."""
+    """The requested timeline of a rank: the version with the page's stamp, or the current version without one."""
 
     rank: RankRun
     stamp: str
 
     def answer(self, question: Callable[[Timeline], T]) -> T:
-        """Return the answer to a question; damaged files are built again. 409 if the run has grown since the page was
-        opened."""
+        """Answer a question; damaged files are built again. 409 if the run has grown since the page was opened."""
         return find_timelines().ask(self.rank, question, self._open)
 
     def _open(self) -> Timeline:
@@ -202,8 +200,7 @@ def download(
         bool, Query(description="All times on the clock of the first rank; a process per rank.")
     ] = False,
 ) -> Response:
-    """Write the trace to a temporary file, then send it. The header `X-Left-Out` lists the parts that the trace leaves
-    out."""
+    """Write the trace to a temporary file, then send it. `X-Left-Out` lists what the trace leaves out."""
     run = services.catalog.open(run_id)
     between = (begin, end) if begin is not None and end is not None else None
     part = Part(ranks, steps, detail, between, workers, one_clock)
@@ -236,8 +233,7 @@ def _name_trace(run: str, ranks: Sequence[int]) -> str:
 
 
 def _send_packed(request: Request, body: bytes, headers: dict[str, str]) -> Response:
-    """Send bytes, compressed with zstd if the client accepts zstd and is on another machine. On this machine
-    compression only delays."""
+    """Send bytes, compressed with zstd for another machine that accepts it. On this machine it only delays."""
     if not is_loopback(request.scope) and "zstd" in request.headers.get("accept-encoding", ""):
         packed = pa.Codec("zstd", 1).compress(body, asbytes=True)
         return Response(packed, media_type=MEDIA_TYPE, headers={**headers, "Content-Encoding": "zstd"})

@@ -50,8 +50,7 @@ _LEFT_UPLOAD = Abandoned(waiting.FOLDER_NAME, _STALE_S)
 _LEFT_IMPORT = Abandoned(re.compile(rf"\..{{1,{_LONGEST_NAME}}}\.[0-9a-f]{{16}}", re.DOTALL), _STALE_S)
 _MKDIR_TRIES = 10
 MOST_TRIES = 3
-"""Number of servers that may die while they import one upload. Then the upload is taken as the cause, and its import
-fails."""
+"""Number of servers that may die while they import an upload. Then the upload is taken as the cause."""
 log = logging.getLogger(__name__)
 
 State = Literal["waiting", "importing", "done", "failed", "cancelled"]
@@ -174,8 +173,7 @@ class Imports:
         return job
 
     def close(self) -> None:
-        """Stop the running import. The next server resumes the uploads among the unfinished imports, but not files
-        below the base directory."""
+        """Stop the running import. The next server resumes unfinished uploads, but no other imports."""
         with self._lock:
             self._is_closing = True
             pool, running = self._pool, self._running

@@ -44,8 +44,7 @@ def claim(folder: Path) -> Iterator[bool]:
 
 
 def count_try(folder: Path) -> int:
-    """Count the start of an upload's import, and return the number of starts since the first or the last
-    `forget_tries`."""
+    """Count the start of an upload's import, and return the number of starts since `forget_tries`, if any."""
     tries = _read_tries(folder / _TRIES) + 1
     replace_text(folder / _TRIES, "." * tries)  # which writes through no link, and into no pipe
     return tries
