@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -23,13 +23,21 @@ from profiler_server.facts.case import Case, Claim
 from profiler_server.facts.loading import Floats
 from profiler_server.facts.results import BoundBy, BoundKind, Suggestion
 from profiler_server.facts.steps import read_column
-from profiler_server.format import format_duration, format_number_of, format_share
-from profiler_server.words.phrases import AROUND_ACTING, acts_in_steps, say_ready
+from profiler_server.format import format_duration, format_share, say
+from profiler_server.words.phrases import acts_in_steps, say_ready
 
+Found = tuple[str, dict[str, object]]
+"""The name of a text, and figures in it."""
 _MOST_STRETCHES = 20
 _STRETCH_STEPS = 25
 
 _BOUNDS: tuple[Bound, ...] = ("input", "transfer", "communication", "overhead", "compute")
+_PHASES: Mapping[BoundKind, Sequence[str]] = {
+    **dict.fromkeys(("input", "receive", "processor"), ("data_wait",)),
+    "transfer": ("h2d",),
+    "communication": ("communication",),
+}
+"""The phases that the sentence on a bound names."""
 _PARTS: dict[BoundKind, tuple[str, ...]] = {bound: list_bound_by(bound) for bound in _BOUNDS}
 
 
@@ -62,15 +70,16 @@ _INPUT_KINDS: dict[str, BoundKind] = {"receiving": "receive", "processor": "proc
 
 def _say_confidence(steps: int, agreeing: int, unseen: bool, noun: str = "step") -> str:
     if steps < MIN_STEPS:
-        return f"unsure: {format_number_of(steps, noun)} only"
-    if unseen:
-        return "unsure: the times of the device were not recorded"
-    if agreeing == steps:
-        return f"sure: {format_number_of(steps, noun)} agree"
-    told = f"{agreeing:,} of {format_number_of(steps, noun)} agree"
-    if agreeing >= SURE_FRAC * steps:
-        return f"sure: {told}"
-    return f"fairly sure: {told}" if agreeing >= LIKELY_FRAC * steps else f"unsure: only {told}"
+        sure = "few"
+    elif unseen:
+        sure = "unseen"
+    elif agreeing == steps:
+        sure = "all"
+    elif agreeing >= SURE_FRAC * steps:
+        sure = "sure"
+    else:
+        sure = "likely" if agreeing >= LIKELY_FRAC * steps else "unsure"
+    return say("confidence", sure, steps=steps, agreeing=agreeing, noun=noun)
 
 
 def _judge(case: Case, sums: Floats) -> tuple[BoundKind, float]:
@@ -109,9 +118,9 @@ def _judge_device(case: Case, shares: dict[BoundKind, float]) -> None:
 
 
 def say_limit(case: Case, bound: BoundBy) -> str:
-    """Return sentences with figures: what holds the job up, if anything does, and what the rank is bound by."""
+    """Return a sentence with figures on what the rank is bound by, after what holds its job up."""
     job = describe_headline(case.ranks.verdict, case.steps.noun)
-    return " ".join(filter(None, (job, _SENTENCES[bound.kind](case, bound))))
+    return " ".join(filter(None, (job, _say_bound(case, bound))))
 
 
 def say_verdict(
@@ -122,46 +131,29 @@ def say_verdict(
     leads: Sequence[Suggestion] = (),
 ) -> str:
     """Return the verdict in a few sentences with figures; `leads` come before the claims."""
-    sentence = say_limit(case, bound)
     # What the verdict is about already is not said twice.
     told = [note for note in notes if note.severity != "info" and (bound.kind, note.rule) != ("receive", "ipc_bound")]
-    noted = f" {told[0].title}." if told else ""
-    steady = case.steps.steady
+    noted, steady = told[0].title if told else "", case.steps.steady
+    figures: dict[str, object] = {"limit": say_limit(case, bound), "noun": case.steps.noun, "noted": noted}
     if steady < MIN_STEPS:
-        recorded = (
-            f"{format_number_of(steady, f'steady {case.steps.noun}')} {'was' if steady == 1 else 'were'} recorded"
-        )
-        needs = "predicting a gain" if case.is_imported or noted else "advice"
-        return f"{sentence}{noted} Only {recorded}; {needs} needs {MIN_STEPS}."
-    if not claims and noted:
-        return f"{sentence}{noted}"
+        needs = "few_to_predict" if case.is_imported or noted else "few_to_advise"
+        return say("verdict", needs, steady=steady, least=MIN_STEPS, **figures)
     if not claims:
-        return f"{sentence} {_say_nothing(case)}"
-    sentence += "".join(f" {lead.title}." for lead in leads)
+        least_frac = find_min_gain_ns(case) / case.steps.mean_ns
+        return say("verdict", "noted" if noted else _explain_none(case, least_frac), least_frac=least_frac, **figures)
     best = claims[0]
-    span = f"{format_duration(best.low_ns)} – {format_duration(best.high_ns)}"
-    text = best.finding.text
-    if text.assumption:
-        condition = _capitalise(f"if {text.assumption}")
-        return f"{sentence} {condition}, a {case.steps.noun} would take about {format_duration(best.step_ns)} ({span})."
-    return f"{sentence} {_capitalise(text.fix)} would make a {case.steps.noun} about {format_duration(best.step_ns)} ({span})."
+    figures |= {"best": best, "leads": "".join(f" {lead.title}." for lead in leads)}
+    if best.finding.text.assumption:
+        return say("verdict", "gain_if", condition=_capitalise(f"if {best.finding.text.assumption}"), **figures)
+    return say("verdict", "gain", fix=_capitalise(best.finding.text.fix), **figures)
 
 
-def _say_nothing(case: Case) -> str:
-    """Return a sentence that no change gains enough, with the least gain that would be reported."""
-    least_frac = find_min_gain_ns(case) / case.steps.mean_ns
+def _explain_none(case: Case, least_frac: float) -> str:
+    """Return why no change gains enough, by the least gain that would be reported."""
     if least_frac >= 1.0:
-        nouns = "batches" if case.steps.noun == "batch" else f"{case.steps.noun}s"
-        return f"No gain can be told from noise here: the {nouns} are too few, or differ too much."
-    if least_frac >= 2 * MIN_GAIN_FRAC and case.loading.loop.contention_frac > 0:
-        return (
-            f"No change was found that surely pays; other programs used so much of the processors that only gains of "
-            f"{format_share(least_frac)} or more can be told from noise."
-        )
-    return (
-        f"No change was found that would surely save {format_share(least_frac)} of a {case.steps.noun} or more; smaller "
-        "gains are not suggested."
-    )
+        return "noise"
+    is_contended = least_frac >= 2 * MIN_GAIN_FRAC and case.loading.loop.contention_frac > 0
+    return "contended" if is_contended else "nothing"
 
 
 def _capitalise(text: str) -> str:
@@ -176,90 +168,55 @@ def _of_step(case: Case, *names: str) -> str:
     )
 
 
-def _say_input(case: Case, bound: BoundBy) -> str:
-    level = "Highly input-bound" if (bound.share_frac or 0.0) >= HIGH_WAIT_FRAC else "Moderately input-bound"
-    of_loader = f", most of it for {case.loading.name}" if case.other_loadings else ""
-    slow = "" if bound.stage is None else _SLOW.get(bound.stage, f"; {bound.stage} is {{}} slow stage")
-    slow = slow.format("its" if case.other_loadings else "the")
-    return f"{level}: the {case.steps.noun} waits {_of_step(case, 'data_wait')} for data{of_loader}{slow}.{_say_cause_of_wait(case)}"
+def _say_bound(case: Case, bound: BoundBy) -> str:
+    load, find = case.host.load, _FOUND.get(bound.kind)
+    text, figures = (bound.kind, {}) if find is None else find(case, bound)
+    if bound.kind in _PHASES:
+        figures |= {phase: _of_step(case, phase) for phase in _PHASES[bound.kind]}
+    loader = case.loading.name if case.other_loadings else ""
+    queued_frac = load.queued_frac if load is not None else None
+    figures |= {"noun": case.steps.noun, "loader": loader, "load": load, "queued_frac": queued_frac}
+    return say("bound", text, case=case, bound=bound, **figures)
 
 
-def _say_cause_of_wait(case: Case) -> str:
-    limit = case.loading.bottleneck
-    return f" {limit.reason}" if limit.cause in ("overhead", "epoch_start") else ""
+def _find_input(case: Case, bound: BoundBy) -> Found:
+    limit, is_high = case.loading.bottleneck, (bound.share_frac or 0.0) >= HIGH_WAIT_FRAC
+    text = "input" if bound.stage is None else "input_pin" if bound.stage == "pin" else "input_stage"
+    return text, {
+        "level": say("bound", "high" if is_high else "moderate"),
+        "whose": "its" if case.other_loadings else "the",
+        "reason": limit.reason if limit.cause in ("overhead", "epoch_start") else "",
+    }
 
 
-_SLOW = {"pin": "; pinning the batches is what is slow"}
-
-
-def _say_receive(case: Case, bound: BoundBy) -> str:
-    of_loader = f" of {case.loading.name}" if case.other_loadings else ""
-    stage = "" if bound.stage in (None, "send") else f" {bound.stage} keeps its workers busy."
-    return (
-        f"Receiving batches holds up the {case.steps.noun}: it waits {_of_step(case, 'data_wait')} for data{of_loader}, although "
-        f"{say_ready(case)}.{stage}"
-    )
-
-
-def _say_processor(case: Case, bound: BoundBy) -> str:
-    return (
-        f"Short of processors: the {case.steps.noun} waits {_of_step(case, 'data_wait')} for data that is ready, because the training "
-        f"thread waits for a free processor {_share_queued(case)} of the time."
-    )
-
-
-def _share_queued(case: Case) -> str:
-    return format_share(case.host.load.queued_frac if case.host.load is not None else None)
-
-
-def _say_compute(case: Case, bound: BoundBy) -> str:
-    wait, device = case.steps.phases_ns["data_wait"], case.device.shares
-    if case.device.is_used and device is not None:
-        return f"Compute-bound: the device computes {format_share(device.compute)} of the {case.steps.noun}."
-    work = "the forward takes" if case.steps.noun == "batch" else "forward, backward and update take"
-    parts = f"Compute-bound: {work} {_of_step(case, *COMPUTING)}{_say_compiling(case)}"
-    if not wait and case.loading.loader is None:
-        return f"{parts}."
-    if case.steps.share("data_wait") < MODERATE_WAIT_FRAC:
-        return f"{parts}{_say_crowding(case)}, and the loader keeps up ({format_duration(wait)} wait)."
-    waits = f"{parts}; waiting for data takes {format_duration(wait)} ({format_share(case.steps.share('data_wait'))})"
-    if case.loading.bottleneck.cause != "processor":
-        return f"{waits}."
-    return f"{waits}, because the training thread waits for a free processor {_share_queued(case)} of the time."
-
-
-def _say_compiling(case: Case) -> str:
-    """Describe how much of the step goes to functions that are compiled again; "" if little."""
+def _find_compute(case: Case, bound: BoundBy) -> Found:
+    if case.device.is_used and case.device.shares is not None:
+        return "compute_on_device", {}
+    load, wait_ns, wait_frac = case.host.load, case.steps.phases_ns["data_wait"], case.steps.share("data_wait")
     again = case.steps.interruptions.of_kind("recompile")
-    share = measure_stalls(case, again, read_column(case.steps.rows, "duration_ns"))
-    if share < BOUND_FRAC:
-        return ""
-    return f", {format_duration(share * case.steps.mean_ns)} of it because functions are compiled again"
+    compiling_frac = measure_stalls(case, again, read_column(case.steps.rows, "duration_ns"))
+    compiling_ns = compiling_frac * case.steps.mean_ns if compiling_frac >= BOUND_FRAC else None
+    work = "infers" if case.steps.noun == "batch" else "trains"
+    computing = say("bound", work, part=_of_step(case, *COMPUTING), compiling_ns=compiling_ns)
+    figures: dict[str, object] = {"computing": computing, "wait_ns": wait_ns, "wait_frac": wait_frac}
+    if not wait_ns and case.loading.loader is None:
+        return "compute", figures
+    if wait_frac < MODERATE_WAIT_FRAC:
+        # The training thread queues for processors that the workers use.
+        queued_frac = load.queued_frac or 0.0 if load is not None and load.workers > load.others else 0.0
+        crowded_ns = queued_frac * case.steps.mean_ns if queued_frac >= CROWDED_FRAC else None
+        return "compute_fed", {**figures, "crowded_ns": crowded_ns}
+    return "compute_queued" if case.loading.bottleneck.cause == "processor" else "compute_late", figures
 
 
-def _say_crowding(case: Case) -> str:
-    """Describe how much of the step the training thread queues for processors that the workers use; "" if little."""
-    load = case.host.load
-    if load is None or (load.queued_frac or 0.0) < CROWDED_FRAC or load.workers <= load.others:
-        return ""
-    queued = format_duration((load.queued_frac or 0.0) * case.steps.mean_ns)
-    used = f"{load.workers:.1f} of {case.host.cores:g}"
-    return f", with {queued} of the {case.steps.noun} in the queue for processors (the workers use {used})"
-
-
-def _say_overhead(case: Case, bound: BoundBy) -> str:
+def _find_overhead(case: Case, bound: BoundBy) -> Found:
     if case.device.is_used and not case.device.is_dispatching:
-        return (
-            f"Overhead-bound: {_say_idle(case, bound)} while the host runs operators in "
-            f"{format_share(case.device.dispatch_frac)} of it; the rest is Python, or waiting for something else."
-        )
-    if case.device.is_used or _prepares_little(case):
-        names, known = OUTSIDE, "loading, preparing the batch, forward, backward and update"
-    else:
-        names, known = ("gap", "h2d", "tail"), "loading, forward, backward and update"
+        return "overhead_of_device", {"idle": _say_idle(case, bound)}
+    is_prepared = case.device.is_used or _prepares_little(case)
+    names = OUTSIDE if is_prepared else ("gap", "h2d", "tail")
     most = max(names, key=lambda name: case.steps.phases_ns[name])
-    place = AROUND_ACTING if most == "gap" and acts_in_steps(case) else _PLACES[most]
-    return f"Overhead-bound: {_of_step(case, *names)} are spent outside of {known}, most of it {place}."
+    place = say("outside", "acting" if most == "gap" and acts_in_steps(case) else most)
+    return "overhead_prepared" if is_prepared else "overhead", {"outside": _of_step(case, *names), "place": place}
 
 
 def _prepares_little(case: Case) -> bool:
@@ -271,43 +228,31 @@ def _prepares_little(case: Case) -> bool:
 
 def _say_idle(case: Case, bound: BoundBy) -> str:
     """Describe how long the device is idle, as on the Device page, and how much of the step it waits for a late host."""
-    waits = f"waits {format_share(bound.share_frac)} of the step for its next kernel to be launched"
-    device = case.device.summary
+    device, frac = case.device.summary, bound.share_frac or 0.0
+    text = "between"
     if device is None or not device.total_ns:
-        return f"the device {waits}"
-    if device.idle_ns / device.total_ns < BETWEEN_FRAC * (bound.share_frac or 0.0):
-        share = format_share(bound.share_frac)
-        return f"the device has no work, mostly before its first or after its last kernel, for {share} of the step"
-    if device.idle_frac is None or device.idle_frac <= (bound.share_frac or 0.0):
-        return f"the device {waits}"
-    return f"the device is idle {format_share(device.idle_frac)} of the step and {waits}"
+        text = "waits"
+    elif device.idle_ns / device.total_ns < BETWEEN_FRAC * frac:
+        text = "around"
+    elif device.idle_frac is None or device.idle_frac <= frac:
+        text = "waits"
+    return say("idle", text, device=device, frac=bound.share_frac)
 
 
-def _say_unknown(case: Case, bound: BoundBy) -> str:
-    return (
-        f"What bounds the {case.steps.noun} is unknown: the trace has its length, {format_duration(case.steps.mean_ns)}, "
-        "but not its parts."
-    )
+def _find_receive(case: Case, bound: BoundBy) -> Found:
+    return "receive" if bound.stage in (None, "send") else "receive_stage", {"ready": say_ready(case)}
 
 
-_PLACES = {
-    "gap": "between the end of a step and the next batch",
-    "h2d": "preparing the batch before the forward",
-    "tail": "after the parameter update",
+def _find_communication(case: Case, bound: BoundBy) -> Found:
+    return "communication_of_stages" if case.ranks.is_pipeline else "communication", {}
+
+
+_FOUND: Mapping[BoundKind, Callable[[Case, BoundBy], Found]] = {
+    "input": _find_input,
+    "receive": _find_receive,
+    "communication": _find_communication,
+    "overhead": _find_overhead,
+    "launch": lambda case, bound: ("launch", {"idle": _say_idle(case, bound)}),
+    "compute": _find_compute,
 }
-
-
-_SENTENCES = {
-    "input": _say_input,
-    "receive": _say_receive,
-    "processor": _say_processor,
-    "transfer": lambda case, bound: f"Transfer-bound: {_of_step(case, 'h2d')} are spent on copies before the forward.",
-    "communication": lambda case, bound: (
-        f"Communication-bound: training waits {_of_step(case, 'communication')} "
-        f"{'for other stages and ' if case.ranks.is_pipeline else ''}in collectives."
-    ),
-    "overhead": _say_overhead,
-    "launch": lambda case, bound: f"Launch-bound: {_say_idle(case, bound)}.",
-    "compute": _say_compute,
-    "unknown": _say_unknown,
-}
+"""What finds the text for a kind of bound that has several, or more figures."""

@@ -23,8 +23,6 @@ STAGES_PAGE = Evidence("data", "tab=processing", "Work and wait of each stage")
 OPERATORS_PAGE = Evidence("operators", "", "Operators of the detailed window")
 FUNCTIONS = Evidence("steps", "", "The functions of each phase")
 _MOST_SAID = 2
-AROUND_ACTING = "around the forward without gradients"
-"""The gap of a step that acts on its model's output, in words."""
 
 
 def describe(case: Case, entry: str, **given: object) -> Text:

@@ -16,9 +16,8 @@ from profiler_server.diagnosis.limits.facts import LARGE_PART_FRAC, MIN_GAIN_FRA
 from profiler_server.diagnosis.what_if import bound_removal, measure_garbage_outside, predict_or, shorten_step
 from profiler_server.facts.case import Abstention, Case, Finding, Rule
 from profiler_server.facts.steps import NamedFunction, OwnWork, read_column
-from profiler_server.format import form_plural, format_count, format_duration, format_share
+from profiler_server.format import form_plural, format_count, format_duration, format_share, say
 from profiler_server.words.phrases import (
-    AROUND_ACTING,
     FUNCTIONS,
     OPERATORS_PAGE,
     acts_in_steps,
@@ -85,11 +84,10 @@ def _judge_python_gap(case: Case) -> Finding | None:
     part = find_in_phases(case, *OUTSIDE)
     culprit = find_dominant(part)
     is_acting = longer == "gap" and acts_in_steps(case)
-    place = "after the parameter update" if longer == "tail" else "before the batch is asked for"
     text = describe(
         case,
         _name_gap(longer, is_acting, is_fed, culprit),
-        place_in_step=AROUND_ACTING if is_acting else place,
+        place_in_step=say("outside", "acting" if is_acting else "tail" if longer == "tail" else "fetch"),
         spent_ns=spent,
         share=case.steps.share(*OUTSIDE),
         usual="" if abs(typical / spent - 1.0) < limits.ALIKE_FRAC else told,
