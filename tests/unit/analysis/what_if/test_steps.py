@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Callable
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from profiler_server.analysis.what_if.replay import replay_job
 from profiler_server.analysis.what_if.steps import JobSteps, choose_worst, weigh_steps
+from tests.support.pipelines import CHUNKED, CHUNKS, PIPELINE
+from tests.support.pipelines import make_job as make_pipeline
+from tests.support.showing import show
 
 MS = 1e6
 
@@ -120,3 +128,26 @@ def test_a_step_that_is_long_on_all_ranks_blames_none_of_them() -> None:
     assert found.by_operation is not None
     assert found.by_rank[4] == pytest.approx(1.0)
     assert max([*found.by_rank.values(), *found.by_operation.values()]) <= found.slowdown
+
+
+def test_what_is_weighed_of_drawn_steps(golden: Callable[[str, str], None]) -> None:
+    chance, lines = random.Random(1), []
+    for _ in range(30):
+        shape = chance.choice((1, 2, 3, 40)), chance.choice((4, 5, 9))
+        own = np.array([[chance.choice((70, 80, 80, 90, 160)) * MS for _ in range(shape[1])] for _ in range(shape[0])])
+        held = own.max(axis=0) - own + chance.choice((0, 5, 20)) * MS
+        step = (own + held) * chance.choice((1.0, 1.0, 1.06, 0.9))
+        phases = {"forward": own * 0.4, "h2d": own * 0.0, "backward": own[:, ::-1] * 0.6}
+        lines.append(show(weigh_steps(JobSteps(np.arange(shape[0]) + 3, step, held, phases))))
+    golden("drawn/what-if-steps", "\n".join(lines) + "\n")
+
+
+def test_what_is_replayed_of_drawn_pipelines(golden: Callable[[str, str], None]) -> None:
+    chance, lines = random.Random(2), []
+    for _ in range(16):
+        times, chunks = chance.choice(((PIPELINE, None), (CHUNKED, CHUNKS)))
+        job = make_pipeline(times, chunks, replicas=chance.choice((1, 2, 3)))
+        factor = [chance.choice((1.0, 1.0, 1.0, 1.01, 0.9, 1.5)) for _ in job.duration_ns.ravel()]
+        job = replace(job, duration_ns=job.duration_ns * np.reshape(factor, job.duration_ns.shape))
+        lines.append(show(replay_job(job)))
+    golden("drawn/what-if-pipelines", "\n".join(lines) + "\n")
