@@ -98,6 +98,16 @@ ROOMS = {
     ),
     "limits": Room(_list_files("profiler_server/diagnosis/limits"), ("tests/unit/diagnosis/test_limits.py",)),
     "rules": Room(_list_files("profiler_server/diagnosis/rules"), ("tests/unit/diagnosis",)),
+    "diagnosis": Room(
+        tuple(
+            f"profiler_server/diagnosis/{name}.py"
+            for name in (
+                *("judging", "ranking", "deriving", "measuring"),
+                *("bottleneck", "verdict", "outcome", "what_if"),
+            )
+        ),
+        ("tests/unit/diagnosis",),
+    ),
     "replay": Room(
         _list_files("profiler_server/analysis/replay"),
         (

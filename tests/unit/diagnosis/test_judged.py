@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from tests.support.cases import PLANTED, Plant, plan_of, slow
-from tests.support.diagnosing import Golden, advise, diagnose_plant, write_out
+from profiler_server.diagnosis.judging import diagnose
+from tests.support.cases import PLANTED, Plant, build_case_run, plan_of, slow
+from tests.support.diagnosing import Golden, advise, measure, write_out
 from tests.support.host_cases import CROWDED, host_samples, open_files
 from tests.support.own_work import CALLS_MODEL, MINES, MODULE, TRAINS, late, spend_operators
 from tests.support.plants import A100
@@ -27,6 +28,7 @@ from tests.support.row_edits import (
 )
 from tests.support.runs import HEALTHY_STEP_MS, MS, RunPlan
 from tests.support.stacks import in_phase, in_stage, library, own
+from tests.support.varying import write_findings
 
 TWO_CORES = {"usable_cores": 2.0, "cpu_count": 2, "torch_threads": 1}
 FULL = plan_of(2, (4, 4, 4, 3), data_wait=40.0)
@@ -271,11 +273,41 @@ JUDGED: Mapping[str, Plant] = {
 }
 
 
+VARIED: Mapping[str, str] = {
+    "large batches are received": "ipc_bound",
+    "a longer trace without workers": "no_workers",
+    "a loop over few tensors": "optimizer_loop",
+    "workers beyond the cores": "no_workers",
+    "crowded by reading": "workers_take_processors",
+    "a reader slower than the step": "watched_input",
+    "three passes of evaluation": "validation_share",
+    "ten passes of evaluation": "validation_share",
+    "a gap of one function": "python_gap",
+    "an acting loop": "python_gap",
+    "an acting loop of one function": "python_gap",
+    "stalls of one function": "periodic_stall",
+    "reading in a library": "slow_read",
+    "transforms in a library": "slow_transform",
+    "collating in a function": "slow_collate",
+    "python too brief to be promised": "python_in_step",
+    "a metric of a library": "python_in_step",
+    "python of operators": "python_in_step",
+    "python without a window": "python_in_step",
+    "a brief step outside of training": "python_gap",
+    "tracebacks that were sampled": "debug_modes",
+    "tracebacks by operators": "debug_modes",
+}
+"""Runs of which also the variants of one rule's facts are judged."""
+
+
 @pytest.mark.parametrize("name", JUDGED)
 def test_a_run_is_judged(name: str, tmp_path: Path, golden: Golden) -> None:
-    diagnosis = diagnose_plant(tmp_path / "run", JUDGED[name])
+    run = build_case_run(tmp_path / "run", JUDGED[name])
+    diagnosis = diagnose(run, 0)
     assert diagnosis.warnings == ()
     golden(f"judged/{name.replace(' ', '-')}", write_out(diagnosis))
+    if name in VARIED:
+        golden(f"facts/{name.replace(' ', '-')}", write_findings(measure(run), VARIED[name]))
 
 
 def test_more_of_a_function_promises_a_shorter_step(tmp_path: Path) -> None:

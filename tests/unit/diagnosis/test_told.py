@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 
 from profiler_server.facts.case import Case
-from profiler_server.facts.job import Turns
+from profiler_server.facts.job import Handover, HeavyStage, LateRank, Slow, Turns, UnevenWork
 from profiler_server.facts.loading import Reading
 from tests.support import facts as make
 from tests.support.diagnosing import Golden
 from tests.support.runs import MS
-from tests.unit.diagnosis.edges import noted
+from tests.support.varying import write_findings
+from tests.unit.diagnosis.edges import loading, noted
 from tests.unit.diagnosis.edges.base import STEPS, base, starving
 from tests.unit.diagnosis.edges.course import shift
 
@@ -37,6 +38,16 @@ def read(**given: object) -> Case:
     return make.with_loading(starving(), reading=replace(usual, **given))  # type: ignore[arg-type]
 
 
+def late_forward() -> LateRank:
+    return replace(noted.compared(9.0 * MS).latest, phase="forward", others=3, late_frac=0.14)
+
+
+def precise(capability: str) -> Case:
+    case = make.with_device(base(), busy=0.9, full_precision_frac=0.5)
+    entry = replace(case.device.entries[0], compute_capability=capability)
+    return replace(case, device=replace(case.device, entries=(entry,)))
+
+
 TOLD: Mapping[str, tuple[str, Callable[[], Case]]] = {
     "communication grew": ("shift", lambda: shift_phase("communication")),
     "data wait grew": ("shift", lambda: shift_phase("data_wait")),
@@ -51,6 +62,27 @@ TOLD: Mapping[str, tuple[str, Callable[[], Case]]] = {
     "reading that opens for long": ("slow_read", lambda: read(files=64.0, open_ns=80.0 * MS)),
     "reading unknown bytes": ("slow_read", lambda: read(bytes=None)),
     "copies of gradients": ("bucket_copies", lambda: noted.copying(0.25)),
+    "a stage with more work": (
+        "uneven_stages",
+        lambda: noted.judged(HeavyStage(noted.compared(), 3, (6, 7), 30.0 * MS, 20.0 * MS, 9.0 * MS)),
+    ),
+    "micro-batches of unequal work": (
+        "rotating_straggler",
+        lambda: noted.judged(UnevenWork(noted.compared(uneven_correlation=0.9), 8.0 * MS)),
+    ),
+    "one slow rank and then another": (
+        "fixed_straggler",
+        lambda: noted.judged(Handover(noted.compared(9.0 * MS), 31, 0, 20.0 * MS, 1, 30.0 * MS, 25.0 * MS)),
+    ),
+    "a rank that is last in the longest waits": (
+        "fixed_straggler",
+        lambda: noted.judged(Slow(replace(noted.compared(9.0 * MS), latest=late_forward()), longest=(12, 15))),
+    ),
+    "heat": ("clock_throttle", lambda: noted.throttled(0.25)),
+    "late launches": ("launch_bound", lambda: make.with_device(base(), busy=0.5)),
+    "full precision": ("tf32_off", lambda: precise("8.0")),
+    "full precision of old": ("amp_off", lambda: precise("7.0")),
+    "freeing sent objects": ("ipc_bound", lambda: loading.free(2.0 * MS)),
 }
 
 
@@ -58,6 +90,7 @@ TOLD: Mapping[str, tuple[str, Callable[[], Case]]] = {
 def test_a_rule_says_what_it_found(name: str, golden: Golden) -> None:
     rule, build = TOLD[name]
     text = make.find(build(), rule).text
+    golden(f"facts/{name.replace(' ', '-')}", write_findings(build(), rule))
     golden(
         f"told/{name.replace(' ', '-')}", "".join(f"{part.name}: {getattr(text, part.name)}\n" for part in fields(text))
     )

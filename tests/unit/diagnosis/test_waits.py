@@ -9,11 +9,8 @@ from typing import Any
 import pytest
 
 from collector.format.run import Run
-from profiler_server.diagnosis.bottleneck import find_bottleneck
 from profiler_server.diagnosis.judging import diagnose
 from profiler_server.diagnosis.measuring import measure_case
-from profiler_server.facts.loading import Readiness
-from profiler_server.facts.pipeline import Making, WorkerLoad
 from profiler_server.page import PageRequest
 from profiler_server.pages import data, overall
 from tests.support.cases import Plant, build_case_run, plan_of
@@ -76,33 +73,6 @@ def test_the_verdict_and_the_pages_name_the_same_limit_of_busy_workers(read_ms: 
     reason = case.loading.bottleneck.reason
     assert card.sentence == reason
     assert [reason in reading.text for reading in (page.verdict, *page.readings)].count(True) == 1
-
-
-@pytest.mark.parametrize(("busy_frac", "cause"), [(0.43, "receiving"), (0.9, "making")])
-def test_without_the_times_of_the_fetches_only_busy_workers_are_blamed(busy_frac: float, cause: str) -> None:
-    found = find_bottleneck([Readiness("q", 100, 0.4, 0.0)], {"read": 8.0}, 0.5, WorkerLoad(busy_frac, 0.9))
-    assert found.cause == cause
-    assert ("43.0 % of their time" in found.reason) == (cause == "receiving")
-
-
-@pytest.mark.parametrize(("made_frac", "cause"), [(0.99, "receiving"), (0.4, "making")])
-def test_busy_workers_are_not_blamed_for_batches_that_were_finished_in_time(made_frac: float, cause: str) -> None:
-    """Workers that share few cores are busy for long, and their batches may be there in time all the same."""
-    load = WorkerLoad(0.85, 0.9, making=Making(made_frac, 0.3))
-    assert find_bottleneck([Readiness("q", 100, 0.4, 0.0)], {"read": 8.0}, 0.5, load).cause == cause
-
-
-@pytest.mark.parametrize(
-    ("busy_frac", "cpu_frac", "stage"),
-    [(0.81, 0.51, "read"), (0.79, 0.9, None), (0.81, 0.49, None), (0.81, None, None)],
-)
-def test_workers_that_compute_all_the_time_are_what_takes_the_processors(
-    busy_frac: float, cpu_frac: float | None, stage: str | None
-) -> None:
-    queue = Readiness("worker_queue", 100, 0.2, 0.0)
-    load = WorkerLoad(busy_frac, cpu_frac, queued_frac=0.35, making=Making(made_frac=0.8, unmade_wait_frac=0.3))
-    found = find_bottleneck([queue], {"read": 9.0 * MS, "collate": 1.0 * MS}, 0.35, load)
-    assert (found.stage, found.cause) == (stage, "making" if stage else "processor")
 
 
 IN_MEMORY = plan_of(0, data_wait=0.352, h2d=0.0, forward=0.6, backward=0.0, optimizer=0.05, tail=0.0, gap=0.0)

@@ -85,8 +85,8 @@ def busier(by: float) -> bool:
     return replace(base().host, first=first, last=last).got_busier
 
 
-def frees(time_ns: float) -> bool:
-    """Say whether freeing the batch before is told, which takes so long on a line of the loop, beside slow sending."""
+def free(time_ns: float) -> Case:
+    """Free the batch before on a line of the loop, which takes so long, beside slow sending."""
     case = receiving(1.0)
     batches = case.loading.batches
     assert batches is not None
@@ -95,7 +95,7 @@ def frees(time_ns: float) -> bool:
     case = make.with_share(make.with_loading(case, batches=sent), "h2d", time_ns / case.steps.mean_ns)
     case = make.with_steps(case, operator_fracs={})
     stacks = sampled({("h2d",): Part("h2d", 100, (named(is_own_line=True),))})
-    return "freeing the batch" in make.find(replace(case, stacks=stacks), "ipc_bound").text.measured
+    return replace(case, stacks=stacks)
 
 
 def read_ahead(need: float) -> bool:
@@ -130,7 +130,7 @@ EDGES: Mapping[str, Edge] = {
     "UNEVEN_LOAD_FRAC": Edge(0.7, lambda x: not make.speaks(uneven(0.8, x), "uneven_samples")),
     "LARGE_BATCH_BYTES": Edge(1 << 20, lambda x: make.speaks(receiving(x), "ipc_bound")),
     "SENDING_WAIT_FRAC": Edge(0.5, pickling),
-    "FREEING_NS": Edge(500_000.0, frees),
+    "FREEING_NS": Edge(500_000.0, lambda x: "freeing the batch" in make.find(free(x), "ipc_bound").text.measured),
     "READER_NEED": Edge(0.5, read_ahead),
     "MIN_RESTARTS": Edge(2, lambda x: make.speaks(restart(whole(x)), "worker_restart")),
 }

@@ -15,9 +15,10 @@ from profiler_server.diagnosis.judging import diagnose, find_rules
 from profiler_server.facts.results import Diagnosis
 from profiler_server.format import format_duration
 from tests.support.cases import HEALTHY, PLANTED, build_case_run
-from tests.support.diagnosing import Golden, write_out
+from tests.support.diagnosing import Golden, measure, write_out
 from tests.support.row_edits import fetch_in_groups, lay_end_to_end, write_rows
 from tests.support.runs import MS, build_steps
+from tests.support.varying import write_findings
 from tests.support.window_cases import OF_WINDOWS, WINDOW_CASES
 
 OF_TRACES = ("uneven_stages", "launch_bound", "tf32_off", "amp_off", "clock_throttle", *OF_WINDOWS, *WINDOW_CASES)
@@ -55,6 +56,7 @@ def test_every_rule_has_a_planted_case() -> None:
 def test_rule_speaks_in_its_case(rule: str, tmp_path: Path, golden: Golden) -> None:
     run, diagnosis = judge_plant(tmp_path / "run", rule)
     golden(f"rules/{rule}", write_out(diagnosis, rule))
+    golden(f"facts/{rule}", write_findings(measure(run), rule))
     (said,) = (entry for entry in diagnosis.suggestions if entry.rule == rule)
     texts = [
         diagnosis.sentence,

@@ -15,9 +15,11 @@ from profiler_server.facts.loading import Reading
 from profiler_server.facts.machine import Gain
 from tests.support import facts as make
 from tests.support.cases import A100, PLANTED, Plant, build_case_run, plan_of, slow
+from tests.support.diagnosing import Golden
 from tests.support.host_cases import host_samples
 from tests.support.row_edits import Row, compute_all, cpu_cores, slow_down
 from tests.support.runs import MS
+from tests.support.varying import write_findings
 from tests.unit.diagnosis.edges.base import STEPS, base, starving
 from tests.unit.diagnosis.edges.course import shift
 from tests.unit.diagnosis.edges.loading import uneven
@@ -206,9 +208,18 @@ CASES: Rows = {
 
 
 @pytest.mark.parametrize(
-    ("rule", "build", "speaks"), [(rule, build, speaks) for rule, rows in CASES.items() for build, speaks in rows]
+    ("name", "rule", "build", "speaks"),
+    [
+        (f"{rule}-{number}", rule, build, speaks)
+        for rule, rows in CASES.items()
+        for number, (build, speaks) in enumerate(rows, 1)
+    ],
 )
-def test_a_rule_speaks_of_its_cause_and_of_nothing_else(rule: str, build: Callable[[], Case], speaks: bool) -> None:
+def test_a_rule_speaks_of_its_cause_and_of_nothing_else(
+    name: str, rule: str, build: Callable[[], Case], speaks: bool, golden: Golden
+) -> None:
     found = make.find(build(), rule)
     assert (found is not None) == speaks
-    assert not speaks or found.evidence
+    if speaks:
+        assert found.evidence
+        golden(f"facts/{name}", write_findings(build(), rule))

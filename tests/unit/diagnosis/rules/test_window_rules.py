@@ -10,7 +10,8 @@ import pytest
 from collector.format.run import Run
 from profiler_server.diagnosis.judging import diagnose
 from profiler_server.facts.results import Diagnosis
-from tests.support.diagnosing import Golden, write_out
+from tests.support.diagnosing import Golden, measure, write_out
+from tests.support.varying import write_findings
 from tests.support.window_cases import HEALTHY_WINDOWS, POINTWISE, WINDOW_CASES
 from tests.support.windows import Machine, Step, build_window, compute
 
@@ -36,11 +37,12 @@ def mean_step_ns(run: Run) -> float:
 
 @pytest.mark.parametrize("rule", WINDOW_CASES)
 def test_a_rule_speaks_of_its_cause(rule: str, diagnose_window: Judge, golden: Golden) -> None:
-    _, diagnosis = diagnose_window(WINDOW_CASES[rule].planted)
+    run, diagnosis = diagnose_window(WINDOW_CASES[rule].planted)
     said = {entry.rule: entry for entry in diagnosis.suggestions}
     assert rule in said
     found = said[rule]
     golden(f"rules/{rule}", write_out(diagnosis, rule))
+    golden(f"facts/{rule}", write_findings(measure(run), rule))
     assert all((found.title, found.measured, found.threshold, found.advice, found.change, found.evidence))
     assert found.predicted_low_ns is not None
     assert found.predicted_step_ns is not None
