@@ -13,7 +13,7 @@ from profiler_server.diagnosis.bottleneck import find_bottleneck, find_own_bottl
 from profiler_server.diagnosis.judging import hear_rules
 from profiler_server.diagnosis.outcome import LessEvaluation, Outcome, Taken, describe_outcome, say_outcome
 from profiler_server.diagnosis.ranking import rank_claims, split_findings, write_suggestion
-from profiler_server.diagnosis.verdict import find_bound, say_limit
+from profiler_server.diagnosis.verdict import find_bound, say_verdict
 from profiler_server.facts.case import Case, Finding, Rule
 from profiler_server.facts.loading import Bottleneck, InputFreeStep, MeasuredLoop, Readiness
 from profiler_server.facts.machine import Host
@@ -48,6 +48,7 @@ VERDICTS: Mapping[str, Callable[[], Case]] = {
     "processor": lambda: make.split_step(short_of("processor"), data_wait=0.25),
     "little wait for processors": lambda: short_of("processor"),
     "overhead": lambda: make.split_step(base(), gap=0.1, tail=0.2, h2d=0.05),
+    "overhead before": lambda: make.with_share(make.split_step(base(), gap=0.3), "gap", 0.3),
     "transfer": lambda: on_device(0.9, h2d=0.3),
     "communication": lambda: make.split_step(base(), communication=0.3),
     "launch": lambda: on_device(0.5),
@@ -68,7 +69,7 @@ def test_the_verdict_follows_the_facts(name: str, golden: Golden) -> None:
         bound = find_bound(case)
         share = f"{bound.share_frac:.3g}" if bound.share_frac is not None else "nothing known"
         kind = f"{bound.kind}, {bound.stage}, {share}"
-        return kind, f"{bound.confidence_frac:.3g}, {bound.confidence}", say_limit(case, bound)
+        return kind, f"{bound.confidence_frac:.3g}, {bound.confidence}", say_verdict(case, bound, (), ())
 
     golden(f"facts/verdict-{name.replace(' ', '-')}", write_variants(VERDICTS[name](), tell))
 
