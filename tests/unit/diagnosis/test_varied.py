@@ -11,7 +11,7 @@ import pytest
 from profiler_server.analysis.compare.comparison import Difference
 from profiler_server.diagnosis.bottleneck import find_bottleneck, find_own_bottleneck
 from profiler_server.diagnosis.judging import hear_rules
-from profiler_server.diagnosis.outcome import LessEvaluation, Outcome, Taken, describe_outcome, say_outcome
+from profiler_server.diagnosis.outcome import LessEvaluation, Outcome, Taken, say_outcome
 from profiler_server.diagnosis.ranking import rank_claims, split_findings, write_suggestion
 from profiler_server.diagnosis.verdict import find_bound, say_verdict
 from profiler_server.facts.case import Case, Finding, Rule
@@ -196,9 +196,8 @@ EVALUATED = LessEvaluation("validation_share", "Evaluate less", 300e6, 200e6, 20
 @pytest.mark.parametrize("name", ["Tail", "Backward", "Forward"])
 def test_the_outcome_follows_the_facts(name: str, golden: Golden) -> None:
     def tell(found: Outcome) -> tuple[str, ...]:
-        described = describe_outcome(found)
-        assert described is not None
-        return (*say_outcome(found), f"{described['judged_step_ns']}, {found.is_in_range}, {described['besides']}")
+        besides = [{"phase": part.name, "change_ns": round(part.change_ns)} for part in found.besides]
+        return (*say_outcome(found), f"{round(found.measured_ns)}, {found.is_in_range}, {besides}")
 
     phases = tuple(sorted(PHASES, key=lambda phase: phase.name != name))  # the facts of the first one are changed
     step = Difference("Step", 100e6, 66e6, 0.5e6, 0.001, 0.002)
