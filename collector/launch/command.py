@@ -13,7 +13,7 @@ from collector.format.schema.errors import StepscopeError, UsageError
 from collector.launch.activation import activate, read_settings
 from collector.launch.interpreter import read_interpreter, run_elsewhere
 from collector.launch.launchers import find_launcher, wrap_workers
-from collector.launch.origin import watch_origin
+from collector.launch.origin import PLAN_VARIABLE, watch_origin
 from collector.launch.script import Program, run_program
 from collector.session.ending import note_exit
 
@@ -40,6 +40,8 @@ def run_command(arguments: Sequence[str]) -> int:
     """Run the command; return an exit code. The script's exceptions pass through."""
     given = _parse(arguments)
     try:
+        if given.trying:
+            return _try_changes(given)
         if given.against is not None:
             return _run_pairs(given)
         if _is_benchmark(given):
@@ -76,6 +78,15 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
         parser.error(problem)
     if given.probe and (_is_benchmark(given) or given.against is not None):
         parser.error("--probe is for a recording: it holds batches back, which a comparison would count")
+    if given.budget is not None:
+        if not given.trying:
+            parser.error("--budget is the time of --try")
+        try:
+            given.budget = _read_budget(given.budget)
+        except ValueError:
+            parser.error(f"--budget {given.budget}: give a time between 10s and 24h, such as 300s or 5m")
+    if given.trying and (_is_benchmark(given) or given.against is not None or given.probe or not program):
+        parser.error("--try runs one script by itself; leave out -np, -ng, -w, --baseline, --against and --probe")
     given.program = Program(program[0], is_module, (*given_by_launcher, *program[1:])) if program else None
     return given
 
@@ -112,6 +123,16 @@ def _add_options(parser: argparse.ArgumentParser) -> set[str]:
         ),
     )
     actions += _add_pair_options(parser)
+    trial = parser.add_argument_group("trials of changes").add_argument
+    actions += (
+        trial(
+            "--try",
+            dest="trying",
+            action="store_true",
+            help="run the script many times for some steps, with one change at a time, and say what each gained",
+        ),
+        trial("--budget", metavar="TIME", help="how long all trials may take, such as 300s or 5m (default: 5m)"),
+    )
     return {name for action in actions if action.nargs != 0 for name in action.option_strings}
 
 
@@ -166,6 +187,15 @@ def _from(least: int) -> Callable[[str], int]:
     return read
 
 
+def _read_budget(text: str) -> float:
+    """Return a time in seconds: 300, 300s, 5m or 1h. Raises ValueError for anything else."""
+    unit = {"s": 1.0, "m": 60.0, "h": 3600.0}.get(text[-1:], 0.0)
+    value = float(text[:-1] if unit else text) * (unit or 1.0)
+    if not 10.0 <= value <= 86_400.0:
+        raise ValueError(text)
+    return value
+
+
 def _is_benchmark(given: argparse.Namespace) -> bool:
     return any(value is not None for value in (given.processes, given.gpus, given.warmup, given.baseline))
 
@@ -184,6 +214,12 @@ def _run_recorded(given: argparse.Namespace) -> None:
     if launcher is not None:
         run_program(wrap_workers(launcher, program, own))
         return
+    if os.environ.get(PLAN_VARIABLE):
+        from collector.launch.trying.inside import begin_trial
+
+        if not begin_trial().records:
+            run_program(program)
+            return
     watch = activate(read_settings(given.output, given.options, os.environ, probe=given.probe))
     watch_origin(os.environ)
     try:
@@ -194,6 +230,12 @@ def _run_recorded(given: argparse.Namespace) -> None:
     except SystemExit as error:
         note_exit(error)
         raise
+
+
+def _try_changes(given: argparse.Namespace) -> int:
+    from collector.launch.trying import USUAL_BUDGET_S, Trying, try_changes
+
+    return try_changes(Trying(given.program, given.budget or USUAL_BUDGET_S, given.output))
 
 
 def _run_pairs(given: argparse.Namespace) -> int:

@@ -14,6 +14,8 @@ from collections.abc import Iterator, Mapping
 from collector.edge import log_failure
 from collector.server import SERVER
 
+PLAN_VARIABLE = "STEPSCOPE_TRIAL_PLAN"
+"""The plan of a trial, in the environment of its process."""
 VARIABLE = "STEPSCOPE_BASE"
 """JSON: `from` is the user's checkout, `to` the base's; `note` is the file for modules loaded from the user's checkout.
 """

@@ -1,0 +1,261 @@
+"""Changes to a training from outside: each takes the place of a line that the user would write.
+
+A change is applied when PyTorch has been imported and before the script goes on. What the script sets itself for the same
+knob is ignored, because the change is what is tried.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import contextmanager, suppress
+from typing import Any
+
+Change = Mapping[str, Any]
+"""Knob -> value, as JSON."""
+
+
+def apply_change(change: Change) -> None:
+    """Apply each knob of a change. Raises ValueError for an unknown knob, and what PyTorch raises."""
+    torch = sys.modules["torch"]
+    loader = {name.removeprefix("loader."): value for name, value in change.items() if name.startswith("loader.")}
+    if loader:
+        _change_loader(torch, loader)
+    for name, value in change.items():
+        if not name.startswith("loader."):
+            if name not in KNOBS:
+                raise ValueError(f"no knob {name}")
+            KNOBS[name](torch, value)
+
+
+def _replace_arguments(kind: Any, change: Callable[[dict[str, Any]], None]) -> None:
+    """Let `change` edit the arguments with which objects of a class are made."""
+    make = kind.__init__
+    names = inspect.signature(make)
+
+    @functools.wraps(make)
+    def made(self: Any, *args: Any, **kwargs: Any) -> None:
+        bound = names.bind(self, *args, **kwargs)
+        given = dict(bound.arguments)
+        rest = given.pop("kwargs", {})
+        given.pop("self", None)
+        change(given)
+        make(self, **given, **rest)
+
+    kind.__init__ = made
+
+
+def _change_loader(torch: Any, values: Mapping[str, Any]) -> None:
+    from torch.utils.data import DataLoader
+
+    def change(given: dict[str, Any]) -> None:
+        given.update(values)
+        if not given.get("num_workers"):
+            for name in ("prefetch_factor", "persistent_workers", "multiprocessing_context", "timeout"):
+                given.pop(name, None)
+
+    _replace_arguments(DataLoader, change)
+
+
+def _set_threads(torch: Any, value: int) -> None:
+    torch.set_num_threads(value)
+    torch.set_num_threads = lambda count: None
+
+
+def _set_interop(torch: Any, value: int) -> None:
+    torch.set_num_interop_threads(value)
+    torch.set_num_interop_threads = lambda count: None
+
+
+def _set_sharing(torch: Any, value: str) -> None:
+    from torch.multiprocessing import set_sharing_strategy
+
+    set_sharing_strategy(value)
+
+
+def _change_optimizers(flag: str) -> Callable[[Any, bool], None]:
+    def apply(torch: Any, value: bool) -> None:
+        other = {"fused": "foreach", "foreach": "fused"}[flag]
+
+        def change(given: dict[str, Any]) -> None:
+            given[flag] = value
+            given.pop(other, None)
+
+        for kind in list(vars(torch.optim).values()):
+            if inspect.isclass(kind) and flag in inspect.signature(kind.__init__).parameters:
+                _replace_arguments(kind, change)
+
+    return apply
+
+
+def _set_none(torch: Any, value: bool) -> None:
+    for kind in (torch.optim.Optimizer, torch.nn.Module):
+        zero = kind.zero_grad
+        kind.zero_grad = functools.wraps(zero)(lambda self, set_to_none=True, zero=zero: zero(self, set_to_none=value))
+
+
+def _leave_anomaly(torch: Any, value: bool) -> None:
+    torch.autograd.set_detect_anomaly(value)
+
+    @contextmanager
+    def nothing(*args: Any, **kwargs: Any) -> Any:
+        yield
+
+    torch.autograd.detect_anomaly = torch.autograd.set_detect_anomaly = nothing
+    torch.autograd.anomaly_mode.detect_anomaly = torch.autograd.anomaly_mode.set_detect_anomaly = nothing
+
+
+def _set_flag(*path: str) -> Callable[[Any, Any], None]:
+    def apply(torch: Any, value: Any) -> None:
+        place = torch
+        for name in path[:-1]:
+            place = getattr(place, name)
+        setattr(place, path[-1], value)
+
+    return apply
+
+
+def _set_precision(torch: Any, value: str) -> None:
+    torch.set_float32_matmul_precision(value)
+    torch.backends.cudnn.allow_tf32 = True
+
+
+def _at_first_call(change: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
+    """Return a knob that changes the outermost module that trains, before its first call."""
+
+    def apply(torch: Any, value: Any) -> None:
+        done: set[int] = set()
+
+        def before(module: Any, args: Any) -> None:
+            if done or not module.training or not torch.is_grad_enabled():
+                return
+            if next(module.parameters(), None) is not None:
+                done.add(id(module))
+                handle.remove()
+                change(torch, module)
+
+        handle = torch.nn.modules.module.register_module_forward_pre_hook(before)
+
+    return apply
+
+
+def _use_channels_last(torch: Any, module: Any) -> None:
+    module.to(memory_format=torch.channels_last)
+
+
+def _compile(torch: Any, module: Any) -> None:
+    module.compile()
+
+
+def _use_bfloat16(torch: Any, module: Any) -> None:
+    forward = module.forward
+    device = next(module.parameters()).device.type
+
+    @functools.wraps(forward)
+    def mixed(*args: Any, **kwargs: Any) -> Any:
+        with torch.autocast(device, torch.bfloat16):
+            found = forward(*args, **kwargs)
+        return found.float() if isinstance(found, torch.Tensor) and found.dtype == torch.bfloat16 else found
+
+    module.forward = mixed
+
+
+def _use_sparse(torch: Any, value: bool) -> None:
+    for kind in (torch.nn.Embedding, torch.nn.EmbeddingBag):
+        _replace_arguments(kind, lambda given: given.update(sparse=value))
+
+
+def _freeze_unused(torch: Any, value: bool) -> None:
+    """After the first update, take no gradients of parameters that no optimizer has."""
+    from torch.optim.optimizer import register_optimizer_step_post_hook
+
+    roots: list[Any] = []
+    updated: set[int] = set()
+
+    def note(module: Any, args: Any) -> None:
+        if module.training and not any(module is each for root in roots for each in root.modules()):
+            roots.append(module)
+
+    def freeze(optimizer: Any, args: Any, kwargs: Any) -> None:
+        updated.update(id(each) for group in optimizer.param_groups for each in group["params"])
+        for root in roots:
+            for each in root.parameters():
+                if id(each) not in updated and each.grad is not None:
+                    each.requires_grad_(False)
+                    each.grad = None
+
+    torch.nn.modules.module.register_module_forward_pre_hook(note)
+    register_optimizer_step_post_hook(freeze)
+
+
+def _change_ddp(name: str) -> Callable[[Any, Any], None]:
+    def apply(torch: Any, value: Any) -> None:
+        from torch.nn.parallel import DistributedDataParallel
+
+        _replace_arguments(DistributedDataParallel, lambda given: given.update({name: value}))
+
+    return apply
+
+
+def _copy_without_wait(torch: Any, value: bool) -> None:
+    copy = torch.Tensor.to
+
+    @functools.wraps(copy)
+    def copied(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if self.device.type == "cpu" and self.is_pinned():
+            kwargs.setdefault("non_blocking", value)
+        return copy(self, *args, **kwargs)
+
+    torch.Tensor.to = copied
+
+
+KNOBS: Mapping[str, Callable[[Any, Any], None]] = {
+    "threads": _set_threads,
+    "interop": _set_interop,
+    "sharing": _set_sharing,
+    "fused": _change_optimizers("fused"),
+    "foreach": _change_optimizers("foreach"),
+    "zero_grad_none": _set_none,
+    "anomaly": _leave_anomaly,
+    "cudnn_benchmark": _set_flag("backends", "cudnn", "benchmark"),
+    "deterministic": _set_flag("backends", "cudnn", "deterministic"),
+    "matmul_precision": _set_precision,
+    "channels_last": _at_first_call(_use_channels_last),
+    "compile": _at_first_call(_compile),
+    "bfloat16": _at_first_call(_use_bfloat16),
+    "sparse": _use_sparse,
+    "freeze_unused": _freeze_unused,
+    "non_blocking": _copy_without_wait,
+    "bucket_cap_mb": _change_ddp("bucket_cap_mb"),
+    "gradient_as_bucket_view": _change_ddp("gradient_as_bucket_view"),
+    "static_graph": _change_ddp("static_graph"),
+}
+
+
+def follow_losses(torch: Any, most: int) -> list[Any]:
+    """Return a list that fills with the value of each loss, as a tensor, up to `most` of them."""
+    losses: list[Any] = []
+    backward = torch.Tensor.backward
+
+    @functools.wraps(backward)
+    def noted(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if len(losses) < most and self.numel() == 1:
+            losses.append(self.detach().clone())
+        return backward(self, *args, **kwargs)
+
+    torch.Tensor.backward = noted
+    return losses
+
+
+def seed_all(torch: Any, seed: int) -> None:
+    """Give the script's random numbers the same beginning in each trial; a script that seeds itself is not affected."""
+    import random
+
+    random.seed(seed)
+    torch.manual_seed(seed)
+    with suppress(ImportError):
+        import numpy as np
+
+        np.random.seed(seed)
