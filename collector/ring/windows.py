@@ -22,7 +22,7 @@ from collector.format.schema.inside import open_inside
 from collector.format.schema.reading import read_small_text
 from collector.format.schema.writing import replace_text
 from collector.format.words import TRIGGERS
-from collector.ring.words import HEADER_BYTES, ORDER_SLOT
+from collector.ring.words import HEADER_BYTES, ORDER_SLOT, WINDOW_SLOT
 
 _NOTE_SUFFIX = ".note.json"
 _PREFIX = "window-"
@@ -70,6 +70,26 @@ def _open_header(log: Path) -> Iterator[memoryview]:
         os.close(descriptor)
     with memory, memoryview(memory) as whole, whole.cast("q") as header:
         yield header
+
+
+NO_WINDOW, WINDOW_NEAR, WINDOW_OPEN = range(3)
+"""States of the detailed window. It is near from one step before it opens."""
+
+
+class WindowState:
+    """The state of the detailed window of a running training, read from the memory of its log."""
+
+    def __init__(self, log: Path) -> None:
+        """Map the header of the log. Raise OSError if there is no log."""
+        descriptor = open_inside(log, os.O_RDONLY)
+        try:
+            self._memory = mmap.mmap(descriptor, HEADER_BYTES, prot=mmap.PROT_READ)
+        finally:
+            os.close(descriptor)
+        self._words = memoryview(self._memory).cast("q")
+
+    def read(self) -> int:
+        return self._words[WINDOW_SLOT]
 
 
 def decode_order(word: int) -> Order:

@@ -38,6 +38,8 @@ ORDER_SLOT = 5
 """Header slot with the order for a window, the only word for the training process: see `collector.ring.windows`."""
 _FINISHED_SLOT = 6
 _STEPS_SLOT = 7
+WINDOW_SLOT = 8
+"""Header slot with the state of the detailed window: see `collector.ring.windows`. The copy in a file lacks it."""
 _HEADER_USED = 64
 _log = logging.getLogger("stepscope")
 _live: weakref.WeakSet[WordLog] = weakref.WeakSet()

@@ -9,7 +9,7 @@ import os
 import random
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,6 +17,7 @@ from collector.edge import Edge
 from collector.frames.offers import Offers
 from collector.frames.posting import TRAINER, Post
 from collector.frames.reading import Code, Place, StackReader
+from collector.ring.windows import NO_WINDOW, WINDOW_OPEN
 
 MOST_STACKS = 4000
 """Most different stacks in a run; any further stack is OTHER."""
@@ -151,6 +152,11 @@ def _clean(text: str) -> str:
 
 RATE_PER_S = 50.0
 """Samples per second of the training thread, and of all workers together."""
+DENSE_WAIT_S = 0.001
+"""Time between samples of the training thread in a detailed window, where operators are known beside each sample."""
+MOST_DENSE = 1_500
+"""Most such samples of a window."""
+_NEAR_WAIT_S = 0.002
 MOST_CPU_FRAC = 0.005
 """Largest share of the run's processors that sampling may use. If reading takes more, there are fewer samples."""
 MOST_SAMPLES = 20_000
@@ -166,18 +172,28 @@ _log = logging.getLogger("stepscope")
 
 
 class Sample(NamedTuple):
-    """One sampled stack. `at_ns` is a perf_counter_ns reading, `stack` a number of the StackBook."""
+    """One sampled stack. `at_ns` is a perf_counter_ns reading, `stack` a number of the StackBook. `is_dense` means that
+    it was taken in a detailed window."""
 
     at_ns: int
     replica: int
     loader: int
     stack: int
+    is_dense: bool = False
 
 
 class StackSampler:
     """A thread that samples stacks until `stop`. Any thread may call `take`."""
 
-    def __init__(self, offers: Offers, book: StackBook, processors: float = 1.0) -> None:
+    def __init__(
+        self,
+        offers: Offers,
+        book: StackBook,
+        processors: float = 1.0,
+        read_window: Callable[[], int] = lambda: NO_WINDOW,
+    ) -> None:
+        self._read_window = read_window
+        self._dense = 0
         self._budget_frac = MOST_CPU_FRAC * max(processors, 1.0)
         self._offers = offers
         self._book = book
@@ -220,12 +236,35 @@ class StackSampler:
             begun, used_at_start = time.monotonic(), time.thread_time()
             while True:
                 wait_s = self._choose_wait(time.monotonic() - begun, used_at_start)
-                asleep = time.monotonic()
-                if self._stopping.wait(wait_s):
+                if self._sleep(wait_s):
                     return
-                self._note_lateness(time.monotonic() - asleep - wait_s)
                 self._look()
-                self._sample_all()
+                if self._trainer is not None and self._is_dense():
+                    self._dense += 1
+                    self._sample(*self._trainer, is_dense=True)
+                else:
+                    self._sample_all()
+
+    def _sleep(self, wait_s: float) -> bool:
+        """Sleep until the next sample, or until a window opens; return whether to end."""
+        window = self._read_window()
+        if window == NO_WINDOW:
+            self._dense = 0
+            asleep = time.monotonic()
+            if self._stopping.wait(wait_s):
+                return True
+            self._note_lateness(time.monotonic() - asleep - wait_s)
+            return False
+        if self._is_dense():
+            return self._stopping.wait(DENSE_WAIT_S)
+        ends = time.monotonic() + wait_s
+        while not self._is_dense() and time.monotonic() < ends:
+            if self._stopping.wait(min(_NEAR_WAIT_S, wait_s)):
+                return True
+        return False
+
+    def _is_dense(self) -> bool:
+        return self._read_window() == WINDOW_OPEN and self._dense < MOST_DENSE
 
     def _choose_wait(self, elapsed_s: float, used_at_start: float) -> float:
         """Return how long to sleep. The time varies at random, so that samples do not follow a rhythm of the training."""
@@ -264,7 +303,7 @@ class StackSampler:
                 return
             del self._workers[self._turn]  # it is gone: the next one takes its turn
 
-    def _sample(self, post: Post, reader: StackReader) -> bool:
+    def _sample(self, post: Post, reader: StackReader, is_dense: bool = False) -> bool:
         """Take one sample; return False if the process is gone."""
         at_ns = time.perf_counter_ns()
         try:
@@ -277,7 +316,7 @@ class StackSampler:
         elif len(self._samples) < MOST_SAMPLES:
             number = self._book.number(reader, places)
             if number != NOT_THEIRS:
-                self._samples.append(Sample(at_ns, post.replica, post.loader, number))
+                self._samples.append(Sample(at_ns, post.replica, post.loader, number, is_dense))
         return True
 
 

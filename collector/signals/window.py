@@ -27,8 +27,17 @@ from collector.format.schema.modes import restrict
 from collector.format.schema.removal import replace
 from collector.options import Options
 from collector.ring.codes import DETAILED
-from collector.ring.windows import Order, WindowNote, decode_order, trace_file, write_window
-from collector.ring.words import ORDER_SLOT
+from collector.ring.windows import (
+    NO_WINDOW,
+    WINDOW_NEAR,
+    WINDOW_OPEN,
+    Order,
+    WindowNote,
+    decode_order,
+    trace_file,
+    write_window,
+)
+from collector.ring.words import ORDER_SLOT, WINDOW_SLOT
 
 _TOO_EARLY = (
     "The run ended after step {ended}, before the detailed window that was to open at step {first}; "
@@ -126,8 +135,10 @@ class WindowSignal(Signal):
             self._window.ends_unix_ns.append(time.time_ns())
             if len(self._window.ends_unix_ns) >= self._window.plan.count:
                 self._close()
-        elif self._plan is not None and ended >= self._plan.first - 1:
-            self._open(ended + 1, self._plan)
+        elif self._plan is not None and ended >= self._plan.first - 2:
+            self._header[WINDOW_SLOT] = WINDOW_NEAR
+            if ended >= self._plan.first - 1:
+                self._open(ended + 1, self._plan)
 
     def _open(self, step: int, plan: Order) -> None:
         if self._foreign or torch.autograd._profiler_enabled():
@@ -143,12 +154,14 @@ class WindowSignal(Signal):
         self._of_thread.end = _EndOfThread(self._window, self._close_ended)
         if self._context.notes.signals.get(self.name, {}).get("state") == "unavailable":
             self._context.set_signal(self.name, "on")  # another profiler was in the way of an earlier window
+        self._header[WINDOW_SLOT] = WINDOW_OPEN
         self._context.log.write(DETAILED, 1)
 
     def _close(self) -> None:
         window, self._window = self._window, None
         if window is None:
             return
+        self._header[WINDOW_SLOT] = NO_WINDOW
         self._context.log.write(DETAILED, 0)
         if threading.get_ident() == window.thread:
             self._save(window)

@@ -18,7 +18,7 @@ from profiler_server.facts.loading import InputFreeStep, SamplerTimes
 from profiler_server.facts.machine import Products, Subnormals
 from profiler_server.facts.steps import Logged
 
-_MOST_ROUNDS, _MOST_STEPS, _MOST_SHAPES, _MOST_TEXT = 64, 4096, 8, 100
+_MOST_ROUNDS, _MOST_STEPS, _MOST_SHAPES, _MOST_TEXT = 64, 4096, 8, 120
 _COVERED = 0.9
 """Upper quantile of the range: four of five repetitions should fall inside, as for predicted steps."""
 _GROUPS = ("parameters", "gradients", "states")
@@ -166,3 +166,14 @@ def read_products(facts: Mapping[str, Any]) -> Products | None:
     shapes = tuple(_take_each(pairs, tuple[Number, Number]))
     times = found.float32_ns, found.bfloat16_ns, found.linear_frac
     return Products(str(found.instructions)[:40], found.rows, shapes, *times, found.autocast is True)
+
+
+def read_source_lines(facts: Mapping[str, Any]) -> dict[str, dict[int, str]]:
+    """Return the recorded text of the user's lines, by file and line."""
+    files = facts.get("source_lines")
+    found = {file: _take(lines, dict[str, str]) for file, lines in files.items()} if isinstance(files, dict) else {}
+    return {
+        file: {int(number): text[:_MOST_TEXT] for number, text in lines.items() if number.isdecimal()}
+        for file, lines in found.items()
+        if lines is not None
+    }

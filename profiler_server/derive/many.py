@@ -83,8 +83,10 @@ class _Look(Generic[T]):
 
 @dataclass(frozen=True)
 class Wanted(Generic[T]):
-    """Ranks of a run, and the number that their results depend on. `prepare` gets all results and computes further
-    results of a page in the background."""
+    """Ranks of a run, and the number that their results depend on.
+
+    `prepare` gets all results and computes further results of a page in the background.
+    """
 
     run: Run
     ranks: Sequence[int]

@@ -129,7 +129,9 @@ def judge(case: Case) -> Diagnosis:
     bound = find_bound(case)
     leads = _find_leads(case, heard.findings, claims)
     notes = [note for note in notes if note.rule not in {lead.rule for lead in leads}]
-    suggestions = (*leads, *(write_suggestion(case, claim) for claim in claims), *notes)
+    known = (*leads, *(write_suggestion(case, claim) for claim in claims), *notes)
+    looks = [write_note(rule, found) for rule, found in heard.findings if found.subject and not _names(known, found)]
+    suggestions = (*known, *looks)
     return Diagnosis(
         bound_by=bound,
         sentence=say_verdict(case, bound, claims, notes, leads),
@@ -139,6 +141,11 @@ def judge(case: Case) -> Diagnosis:
         warnings=tuple(heard.failures),
         limit=say_limit(case, bound),
     )
+
+
+def _names(known: Sequence[Suggestion], found: Finding) -> bool:
+    """Return whether a suggestion names the function or line that a finding is about."""
+    return any(found.subject in f"{entry.title} {entry.measured} {entry.advice}" for entry in known)
 
 
 def _find_leads(case: Case, findings: Findings, claims: Sequence[Claim]) -> list[Suggestion]:
@@ -176,12 +183,13 @@ def hear_rules(case: Case) -> Heard:
     for rule in found.rules:
         with _edge(f"The rule {rule.id} failed", heard.failures):
             result = rule.judge(case)
-            if isinstance(result, Finding):
-                if result.what_if is not None:
-                    make_claim(case, rule, result, start)  # so that a change that cannot be simulated fails here
-                heard.findings.append((rule, result))
-            elif result is not None:
-                heard.abstained.append(result)
+            for each in result if isinstance(result, tuple) else (result,):
+                if isinstance(each, Abstention):
+                    heard.abstained.append(each)
+                elif each is not None:
+                    if each.what_if is not None:
+                        make_claim(case, rule, each, start)  # so that a change that cannot be simulated fails here
+                    heard.findings.append((rule, each))
     return heard
 
 
@@ -196,7 +204,7 @@ def _edge(what: str, failures: list[str]) -> Edge:
 
 
 def _write_notes(case: Case, findings: Findings, claims: Sequence[Claim], doubted: Findings) -> list[Suggestion]:
-    notes = [write_note(rule, finding) for rule, finding in findings if finding.what_if is None]
+    notes = [write_note(rule, finding) for rule, finding in findings if finding.what_if is None and not finding.subject]
     worth = [claim for claim in rank_claims(case, doubted) if not claim.instead_of]
     notes += [write_note(claim.rule, claim.finding, "medium", say_misfit(case)) for claim in worth]
     said = {claim.rule.id for claim in (*claims, *worth)}
@@ -213,7 +221,9 @@ def _write_sightings(case: Case, findings: Findings, steady: int) -> list[Sugges
     """Return suggestions without a gain, for a run that has too few steps to predict one."""
     why = f"A step time is predicted from {MIN_STEPS} steady steps on; the trace has {steady}."
     claims = [claim for claim in rank_claims(case, findings) if not claim.instead_of]
-    notes = [write_note(rule, finding, why=why) for rule, finding in findings if finding.what_if is None]
+    notes = [
+        write_note(rule, found, why=why) for rule, found in findings if found.what_if is None and not found.subject
+    ]
     return [*(write_note(claim.rule, claim.finding, "medium", why) for claim in claims), *notes]
 
 

@@ -31,16 +31,16 @@ from profiler_server.analysis.operators.avoidable import find_looped_rows, find_
 from profiler_server.analysis.operators.kernels import find_full_precision
 from profiler_server.analysis.operators.operators import find_dispatch_share, find_phase_shares
 from profiler_server.analysis.ranks.ranks import RankSummary, count_parallel_devices, read_ddp, summarize_ranks
-from profiler_server.analysis.recorded_facts import read_logged, read_probe, read_sampler
+from profiler_server.analysis.recorded_facts import read_logged, read_probe, read_sampler, read_source_lines
 from profiler_server.analysis.replay.reading import replay_rank
-from profiler_server.analysis.stacks.stacks import read_stacks
+from profiler_server.analysis.stacks.stacks import Stacks, read_lines, read_stacks
 from profiler_server.analysis.steps.interruptions import read_interruptions, summarize_compiles
 from profiler_server.analysis.steps.step_figures import count_micro_batches
 from profiler_server.analysis.what_if.pipelines import judge_run
 from profiler_server.diagnosis.bottleneck import find_limit, measure_demand, read_readiness
 from profiler_server.diagnosis.deriving import derive, name_samples
 from profiler_server.diagnosis.limits.course import DRIFT_PARTS
-from profiler_server.facts.case import Case, Overhead, RankNotes
+from profiler_server.facts.case import Case, Lines, Overhead, RankNotes
 from profiler_server.facts.job import Peer, Ranks, RankVerdict, Slow
 from profiler_server.facts.loading import BatchTimes, LoaderArguments, Loading, SamplerTimes
 from profiler_server.facts.machine import Device, DeviceEntry, HeldClock, Host, HostLoad, Replayed
@@ -80,15 +80,18 @@ def measure_case(run: Run, rank: RankRun) -> Case | None:
     found = sorted((entry for entry in loadings if entry is not None), key=lambda entry: -entry.wait_ns)
     if not found:
         return None
+    stacks = read_or(None, read_stacks, rank)
+    steps = _measure_steps(rank, rows, train, selection)
     case = Case(
         manifest=replace(_take(RankNotes, manifest), overhead=_take(Overhead, manifest.overhead)),
-        steps=_find_loop(rank, _measure_steps(rank, rows, train, selection), found[0]),
+        steps=_find_loop(rank, steps, found[0]),
         loading=found[0],
         device=device,
         host=Host(found[0].loop.model.cores, host, *sixths),
         ranks=_measure_ranks(run, rank.rank, manifest.facts),
         other_loadings=tuple(found[1:]),
-        stacks=_name_samples(rank, found[0]),
+        stacks=_name_samples(rank, stacks, found[0]),
+        lines=_find_lines(rank, stacks, steps),
         anomaly=read_or(None, read_anomaly_work, rank) if manifest.facts.get("anomaly_mode") is True else None,
         input_free=read_probe(manifest.facts, train),
     )
@@ -112,11 +115,17 @@ def _take(kind: type[T], entry: Any) -> T:
     return kind(**{field.name: getattr(entry, field.name) for field in fields(kind)})  # type: ignore[arg-type]
 
 
-def _name_samples(rank: RankRun, loading: Loading) -> Sampled | None:
-    stacks = read_or(None, read_stacks, rank)
+def _name_samples(rank: RankRun, stacks: Stacks | None, loading: Loading) -> Sampled | None:
     loader = loading.loader.id if loading.loader is not None else None
     keeps_tracebacks = rank.manifest.facts.get("anomaly_mode") is True
     return None if stacks is None else name_samples(stacks, loader, keeps_tracebacks)
+
+
+def _find_lines(rank: RankRun, stacks: Stacks | None, steps: Steps) -> Lines | None:
+    if stacks is None or not steps.mean_ns:
+        return None
+    shares = {name: time_ns / steps.mean_ns for name, time_ns in steps.phases_ns.items() if time_ns > 0}
+    return read_lines(rank, stacks, shares, read_source_lines(rank.manifest.facts))
 
 
 def _drop_empty(rows: pa.Table) -> pa.Table:

@@ -56,8 +56,10 @@ class Taken:
 
 @dataclass(frozen=True)
 class LessEvaluation:
-    """Followed advice to evaluate less. Times in ns are for training with evaluation, and for evaluation alone. All
-    times are for the step count of the earlier run, with each step as long as in its own run."""
+    """Followed advice to evaluate less. Times in ns are for training with evaluation, and for evaluation alone.
+
+    All times are for the step count of the earlier run, with each step as long as in its own run.
+    """
 
     rule: str
     title: str

@@ -274,4 +274,5 @@ def write_note(rule: Rule, finding: Finding, severity: Severity | None = None, w
         evidence=finding.evidence,
         fix=finding.text.fix,
         saved_per_step_frac=finding.saved_per_step_frac,
+        least_step_ns=finding.least_step_ns,
     )

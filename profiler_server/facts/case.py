@@ -1,4 +1,5 @@
-"""A rank as the rules see it, the type of a rule, its result, and the claim made from that result."""
+"""A rank as the rules see it, with the lines of the user's in its steps; the type of a rule, its result, and the claim
+made from that result."""
 
 from __future__ import annotations
 
@@ -57,12 +58,109 @@ class RankNotes:
     facts: Mapping[str, Any]
 
 
+Doing = Literal["", "backward", "update", "loader"]
+"""What a line of the training loop calls: "" for anything else. A loop has one line of each, whatever it trains."""
+
+
+WORKERS = "workers"
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of a file and its share of the mean step. `text` is the line as it was when the run was recorded, "" if
+    unknown."""
+
+    number: int
+    share_frac: float
+    text: str = ""
+
+
+@dataclass(frozen=True)
+class LineOperator:
+    """An operator that a line calls: calls per step, and their mean host time."""
+
+    name: str
+    calls: float
+    mean_ns: float
+
+
+@dataclass(frozen=True)
+class LineWork:
+    """The operators of a hotspot in the detailed steps. `operators` are the longest, those with most time first.
+
+    `operator_frac` is the share of its time in operators; the rest is Python. `backward_frac` is the share of the
+    backward that computes gradients of its operators.
+    """
+
+    operators: tuple[LineOperator, ...]
+    calls: float
+    mean_ns: float
+    operator_frac: float
+    backward_frac: float
+
+
+@dataclass(frozen=True)
+class Hotspot:
+    """A function of the user's, or one line of the training loop, and its share of the mean step.
+
+    The share holds all that the function calls, apart from functions of the user's that are hotspots themselves.
+    `low_frac` to `high_frac` is its 95 % interval. `lines` are the lines of the function, the largest first. `phases`
+    is the share of the mean step by phase; `WORKERS` is the wait for batches that workers make, divided as their work is.
+    `calls` is what the lines call in libraries, by share of the mean step, and `inside` the innermost functions there.
+    `made_frac` is the part of the share in which an object or an iterator is made.
+    `caller` is the line that calls the function most often, as file:line, "" if the loop does. `work` is None without
+    detailed steps. `backward_frac` is the share of the mean step in which backward computes its gradients.
+    """
+
+    function: str
+    file: str
+    lines: tuple[Line, ...]
+    samples: int
+    share_frac: float
+    low_frac: float
+    high_frac: float
+    phases: Mapping[str, float]
+    calls: Mapping[str, float]
+    inside: Mapping[str, float]
+    made_frac: float = 0.0
+    caller: str = ""
+    doing: Doing = ""
+    is_of_loop: bool = False
+    work: LineWork | None = None
+    backward_frac: float = 0.0
+
+    @property
+    def whole_frac(self) -> float:
+        """The share of the mean step that it takes with its backward: the most that can be saved."""
+        return self.share_frac + self.backward_frac
+
+    @property
+    def place(self) -> str:
+        """The largest line, as file:line."""
+        return f"{self.file.rpartition('/')[2]}:{self.lines[0].number}"
+
+
+@dataclass(frozen=True)
+class Lines:
+    """Where the mean step goes, by lines of the user's code; the shares of all parts sum to 1.
+
+    `hotspots` are sorted by share. `rest_frac` is in lines of the user's with a small share each, `foreign_frac` in
+    code that no line of the user's calls, and `unseen_frac` in phases without a sample.
+    """
+
+    samples: int
+    hotspots: tuple[Hotspot, ...]
+    rest_frac: float
+    foreign_frac: float
+    unseen_frac: float
+
+
 @dataclass(frozen=True)
 class Case:
     """A rank of a run as the rules see it. `loading` is for the loader that the steps wait for longest;
     `other_loadings` are the other loaders that feed them.
 
-    `stacks` is None if none were sampled. `anomaly` is the work of anomaly detection, None if it was off or not seen.
+    `stacks` and `lines` are None if no stacks were sampled. `anomaly` is the work of anomaly detection, None if it was off or not seen.
     `input_free` is None if no probe measured the step with a ready batch. `subnormals` and `products` are the probe's
     results on the processor's arithmetic.
     """
@@ -75,6 +173,7 @@ class Case:
     ranks: Ranks
     other_loadings: tuple[Loading, ...] = ()
     stacks: Sampled | None = None
+    lines: Lines | None = None
     anomaly: AnomalyWork | None = None
     input_free: InputFreeStep | None = None
     subnormals: tuple[Subnormals, ...] = ()
@@ -230,8 +329,10 @@ class Finding:
     `gain_range` bounds the share of the simulated gain to expect: a sure fix predicts a step time, an unsure fix a
     range. `severity` is set by rules that claim no step time. `settings` are the DataLoader arguments to set, empty for
     other code. `saved_per_step_frac` is the saving between the steps, as a share of the steps: step changes that save
-    less are listed after this finding. `otherwise` is the fact to state if the change gains too little. `basis` is how
-    the prediction was made, if the tier does not show it.
+    less are listed after this finding. `otherwise` is the fact to state if the change gains too little. `basis` is how the
+    prediction was made, if the tier does not show it. `subject` is the function or line that a finding is about, if it is
+    about nothing else: another finding that names it makes this one needless. `least_step_ns` is the step if that cost
+    nothing.
     """
 
     text: Text
@@ -244,6 +345,8 @@ class Finding:
     saved_per_step_frac: float = 0.0
     otherwise: Finding | None = None
     basis: str = ""
+    subject: str = ""
+    least_step_ns: float | None = None
 
 
 @dataclass(frozen=True)
@@ -259,7 +362,7 @@ class Rule:
     id: str
     knob: str
     effort: Effort
-    judge: Callable[[Case], Finding | Abstention | None]
+    judge: Callable[[Case], Finding | Abstention | tuple[Finding, ...] | None]
     muted_when_input_bound: bool = False
     stage: str = ""
     about: str = ""

@@ -33,7 +33,10 @@ class Cause:
 @dataclass(frozen=True)
 class Garbage:
     """Garbage collection that stops one rank after the other. `chance` is the chance of a pause on one rank in one
-    step. If all ranks paused at the same step, the mean step would be `gain_ns` shorter."""
+    step.
+
+    If all ranks paused at the same step, the mean step would be `gain_ns` shorter.
+    """
 
     pause_ns: float
     chance: float
@@ -154,8 +157,11 @@ class Apart(_NotCompared):
 
 @dataclass(frozen=True)
 class Strangers(_NotCompared):
-    """Verdict: `ranks` were not in the collectives of `others`. `by` is bytes if their messages have other sizes. It is
-    times if the two sides left at different moments, however the clocks are set."""
+    """Verdict: `ranks` were not in the collectives of `others`.
+
+    `by` is bytes if their messages have other sizes. It is times if the two sides left at different moments, however
+    the clocks are set.
+    """
 
     ranks: tuple[int, ...]
     others: tuple[int, ...]
@@ -246,8 +252,10 @@ class Turns:
 
 @dataclass(frozen=True)
 class HeavyStage:
-    """Verdict: the pipeline stage that computes longest, and the mean of the other stages; times per mean step. With
-    the same work in all stages the mean step would be `gain_ns` shorter."""
+    """Verdict: the pipeline stage that computes longest, and the mean of the other stages; times per mean step.
+
+    With the same work in all stages the mean step would be `gain_ns` shorter.
+    """
 
     comparison: RankComparison
     stage: int

@@ -114,8 +114,10 @@ class Crowding:
 
 @dataclass(frozen=True)
 class Reading:
-    """Means per batch, over the inspected batches. None is not recorded, or too few batches. `first_ns` and `later_ns`
-    are reading times in the first epoch and in later epochs."""
+    """Means per batch, over the inspected batches. None is not recorded, or too few batches.
+
+    `first_ns` and `later_ns` are reading times in the first epoch and in later epochs.
+    """
 
     read_ns: float
     epochs: int
@@ -131,8 +133,10 @@ class Reading:
 
 @dataclass(frozen=True)
 class SamplerTimes:
-    """Means of one sampler: `first_ns` for the first batch of an epoch, `batch_ns` for each later batch. The longest
-    call is left out, because a busy machine may have interrupted it for very long."""
+    """Means of one sampler: `first_ns` for the first batch of an epoch, `batch_ns` for each later batch.
+
+    The longest call is left out, because a busy machine may have interrupted it for very long.
+    """
 
     kind: str
     batch_ns: float

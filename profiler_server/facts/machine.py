@@ -82,8 +82,10 @@ class Gain:
 
 @dataclass(frozen=True)
 class Sighting:
-    """A pattern in a window, per step: its count and its time. `examples` name the most costly cases. `gain` is the
-    saving without the pattern, None if the replay is not trusted. `figures` are further numbers."""
+    """A pattern in a window, per step: its count and its time. `examples` name the most costly cases.
+
+    `gain` is the saving without the pattern, None if the replay is not trusted. `figures` are further numbers.
+    """
 
     count: float
     spent_ns: float
@@ -158,7 +160,9 @@ class Products:
 @dataclass(frozen=True)
 class MemoryGrowth:
     """Resident memory of the training process, after the first fifth of the run: the median of each sixth, in order.
-    `elapsed_ns` is the time between the middles of the first and the last sixth."""
+
+    `elapsed_ns` is the time between the middles of the first and the last sixth.
+    """
 
     levels_bytes: tuple[float, ...]
     elapsed_ns: int

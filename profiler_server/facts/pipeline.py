@@ -49,8 +49,11 @@ class OwnStage:
 
 @dataclass(frozen=True)
 class Making:
-    """How far the workers were behind the step. `made_frac` is the share of the requests whose batch was already
-    finished. `unmade_wait_frac` is the share of all waiting before the batch was finished; the rest was receiving."""
+    """How far the workers were behind the step.
+
+    `made_frac` is the share of the requests whose batch was already finished. `unmade_wait_frac` is the share of all
+    waiting before the batch was finished; the rest was receiving.
+    """
 
     made_frac: float
     unmade_wait_frac: float

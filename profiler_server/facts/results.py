@@ -21,7 +21,9 @@ batches are ready. `pipeline`: a run without steps, limited by a stage of the us
 @dataclass(frozen=True)
 class BoundBy:
     """What the run is bound by. `stage` is the limiting data stage if the kind is input, receive or pipeline.
-    `confidence` describes in words how certain that is, and why."""
+
+    `confidence` describes in words how certain that is, and why.
+    """
 
     kind: BoundKind
     stage: str | None
@@ -37,7 +39,8 @@ class Suggestion:
     `measured` and `threshold` are sentences with figures. `change` is the code to copy. Predictions are step times,
     None if the rule makes no claim. `settings` are the DataLoader arguments to set, with their values. `fix` is the
     change in a few words. `shortens` names the phases that get shorter, empty if any may. `saved_per_step_frac` is the
-    saving of a change between the steps, as a share of the steps.
+    saving of a change between the steps, as a share of the steps. `least_step_ns` is the step if a line that is worth a
+    look cost nothing: a bound, no prediction.
     """
 
     rule: str
@@ -55,6 +58,12 @@ class Suggestion:
     fix: str = ""
     shortens: tuple[str, ...] = ()
     saved_per_step_frac: float = 0.0
+    least_step_ns: float | None = None
+
+    @property
+    def is_look(self) -> bool:
+        """Whether it is a line that is worth a look: no rule knows what to change there."""
+        return self.least_step_ns is not None
 
 
 @dataclass(frozen=True)

@@ -115,8 +115,11 @@ class Held:
 
 @dataclass(frozen=True)
 class Interruptions:
-    """Interruptions of the training thread, one per index, in order of start. `which` is the index in `held`, `depth`
-    the nesting depth of a range. Validation and the time between epochs lie between steps."""
+    """Interruptions of the training thread, one per index, in order of start.
+
+    `which` is the index in `held`, `depth` the nesting depth of a range. Validation and the time between epochs lie
+    between steps.
+    """
 
     held: tuple[Held, ...]
     which: Ints
@@ -191,8 +194,11 @@ class Logged:
 
 @dataclass(frozen=True)
 class Shift:
-    """A change at index `at` of the given steps. `before_ns` and `after_ns` are the medians on both sides. `held_frac`
-    is the share of blocks on their own side of the middle value, before or after the change, whichever is smaller."""
+    """A change at index `at` of the given steps. `before_ns` and `after_ns` are the medians on both sides.
+
+    `held_frac` is the share of blocks on their own side of the middle value, before or after the change, whichever is
+    smaller.
+    """
 
     at: int
     before_ns: float
@@ -274,7 +280,10 @@ class Sampled:
 @dataclass(frozen=True)
 class ChosenSteps:
     """Training steps as equal-length arrays in time order, with the kind of each: the fields of `StepSelection` that
-    rules read. `kept` are the steps in the average; `regular` also leaves out the first step of each epoch."""
+    rules read.
+
+    `kept` are the steps in the average; `regular` also leaves out the first step of each epoch.
+    """
 
     step: Ints
     duration_ns: Ints
@@ -292,8 +301,11 @@ def read_column(rows: pa.Table, name: str) -> Ints:
 
 @dataclass(frozen=True)
 class Steps:
-    """The training steps and their composition, as means over the steps of the average. `rows` are training steps,
-    aligned with `selection`; `other_rows` are the others. `regular_phases_ns` leave out the first steps of epochs."""
+    """The training steps and their composition, as means over the steps of the average.
+
+    `rows` are training steps, aligned with `selection`; `other_rows` are the others. `regular_phases_ns` leave out the
+    first steps of epochs.
+    """
 
     rows: pa.Table
     other_rows: pa.Table

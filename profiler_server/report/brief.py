@@ -57,10 +57,12 @@ def _explain(error: Exception) -> str:
 
 def _say(rank: RankRun, found: Diagnosis) -> list[str]:
     first = next((entry for entry in found.suggestions if entry.severity != "info"), None)
+    looks = [f"Worth a look: {entry.measured}" for entry in found.suggestions if entry.is_look]
     if first is None:
-        return [found.limit, f"Nothing to change: {found.silence or NOTHING_PAYS}"] if found.limit else [found.sentence]
+        nothing = [] if looks else [f"Nothing to change: {found.silence or NOTHING_PAYS}"]
+        return [found.limit, *nothing, *looks] if found.limit else [found.sentence, *looks]
     change = f"{first.fix} ({first.title})" if first.fix else first.title
-    return [found.limit or found.sentence, f"To change first: {change}", _say_gain(rank, first)]
+    return [found.limit or found.sentence, f"To change first: {change}", _say_gain(rank, first), *looks]
 
 
 def _say_gain(rank: RankRun, entry: Suggestion) -> str:

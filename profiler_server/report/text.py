@@ -264,13 +264,14 @@ def _render_suggestions(report: dict[str, Any], run: Run, rank: int | None) -> s
     if not report["suggestions"]:
         return f"Suggestions: none. {explain_silence(run, rank)}"
     asked = [entry for entry in report["suggestions"] if entry["severity"] != "info"]
-    noted = [entry for entry in report["suggestions"] if entry["severity"] == "info"]
+    looks = [entry for entry in report["suggestions"] if entry["least_step_ns"] is not None]
+    noted = [entry for entry in report["suggestions"] if entry["severity"] == "info" and entry not in looks]
     lines = ["Suggestions"] if asked else [f"Suggestions: none. {NOTHING_PAYS}"]
     for number, entry in enumerate(asked, start=1):
         lines += [f"  {number}. {entry['title']}  [{entry['severity']}, {entry['rule']}]", *_render_entry(entry)]
-    if noted:
-        lines.append("\nTo know")
-        for entry in noted:
+    for title, entries in (("Worth a look", looks), ("To know", noted)):
+        lines += [f"\n{title}"] if entries else []
+        for entry in entries:
             lines += [f"  {entry['title']}  [{entry['severity']}, {entry['rule']}]", *_render_entry(entry)]
     return "\n".join(lines)
 

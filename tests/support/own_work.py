@@ -75,6 +75,9 @@ PLANTED: Mapping[str, Plant] = {
     "python_in_step": Plant(
         plan_of(), tables={"stacks": late(CALLS_MODEL, MINES, *TRAINS), "operators": spend_operators(forward=4.0)}
     ),
+    "hot_line": Plant(
+        plan_of(), tables={"stacks": late(in_phase("forward", 80, *MODULE, own("normalize", 41)), *TRAINS)}
+    ),
     "rows_in_loop": Plant(plan_of(), tables={"operators": call_operators(*ONE_BY_ONE)}),
 }
 HEALTHY: Mapping[str, Plant] = {

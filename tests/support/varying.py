@@ -16,7 +16,7 @@ import pyarrow as pa
 from collector.estimating.model import Job, LoopModel
 from profiler_server.diagnosis.deriving import derive
 from profiler_server.diagnosis.judging import find_rules
-from profiler_server.facts.case import Case, Finding, Rule
+from profiler_server.facts.case import Abstention, Case, Finding, Rule
 from profiler_server.facts.steps import read_column
 
 _FIGURE = re.compile(r"\d[\d.,]*(?: (?:%|ns|µs|ms|s|[KMGT]?i?B)\b)?")
@@ -53,6 +53,12 @@ def _tell_difference(usual: tuple[str, ...], found: tuple[str, ...]) -> str:
 def write_finding(case: Case, rule: Rule) -> tuple[str, ...]:
     """Return all parts of a result but its words, of which the figures are kept."""
     found = rule.judge(case)
+    if isinstance(found, tuple):
+        return tuple(part for each in found for part in _write_parts(case, each)) or ("silent",)
+    return _write_parts(case, found)
+
+
+def _write_parts(case: Case, found: Finding | Abstention | None) -> tuple[str, ...]:
     if not isinstance(found, Finding):
         return ("silent",) if found is None else (f"lacks {found.missing}",)
     text, what_if = found.text, found.what_if

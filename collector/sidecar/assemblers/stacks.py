@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_right
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,14 +18,18 @@ from collector.format.schema.layout import events_path
 from collector.frames.offers import Family, ForeignError, Offers
 from collector.frames.posting import TRAINER
 from collector.hangs.live import read_threshold_ns
-from collector.notes import read_notes
+from collector.notes import WORDS_FILE, read_notes
 from collector.ring.clock import Clock
+from collector.ring.windows import NO_WINDOW, WindowState
 from collector.sidecar.assembler import Assembler
+from collector.sidecar.source_lines import SourceLines, find_own_place
 from collector.sidecar.stack_sampling import Sample, StackBook, StackSampler
 from collector.sidecar.steps.row_keeping import Done
 from collector.sidecar.steps.steady import Steady
 
 _ROWS_PER_AGE = 50.0
+_MOST_STACKS = 400
+"""Most stacks whose lines are read as text."""
 _LONGEST_SUM_S = 300.0
 """Longest time in seconds between two writes of the sums. The usual time is a fiftieth of the recorded time."""
 
@@ -38,6 +42,8 @@ class _Key(NamedTuple):
     stack: int
     long_row: int = 0
     """Start of a row of `steps` in which the job may have stood still, else 0. No average covers such a row."""
+    dense_ns: int = 0
+    """Time of a sample in a detailed window, which has a row of its own; else 0."""
 
 
 class _Sum(NamedTuple):
@@ -55,13 +61,20 @@ class StacksAssembler(Assembler):
         self._is_wanted = bool(notes.options.get("stacks", False)) and not notes.finished
         self._processors = notes.usable_cores or 1.0
         self._book = StackBook()
+        self._source = SourceLines()
+        self._in_training: Counter[int] = Counter()
+        self._own_places: dict[int, tuple[str, int] | None] = {}
         self._sampler: StackSampler | None = None
+        self._log = events_path(rank_folder) / WORDS_FILE
         self._refusal = ""
         self._has_begun = self._is_over = False
         self._workers: list[Sample] = []
         self._filer = PhaseFiler(self._take_new, read_threshold_ns())
         self._sums: dict[_Key, _Sum] = {}
         self._begun = self._written = time.monotonic()
+
+    def attach(self, log: Path) -> None:
+        self._log = log
 
     def follow(self, trainer: int) -> None:
         if self._is_wanted:
@@ -70,7 +83,13 @@ class StacksAssembler(Assembler):
             except ForeignError as error:  # it has ended already, or the system does not show it
                 self._refusal = f"Stacks cannot be read here: {error}."
                 return
-            self._sampler = StackSampler(offers, self._book, self._processors)
+            self._sampler = StackSampler(offers, self._book, self._processors, self._find_window())
+
+    def _find_window(self) -> Callable[[], int]:
+        try:
+            return WindowState(self._log).read
+        except (OSError, ValueError):
+            return lambda: NO_WINDOW
 
     def listen(self, others: Mapping[str, Assembler]) -> None:
         """Subscribe to the rows of steps as they are made: only then are the times of the phases in a row available."""
@@ -106,13 +125,27 @@ class StacksAssembler(Assembler):
         return self._build()
 
     def describe(self) -> dict[str, Any]:
+        found: dict[str, Any] = {"facts": {"source_lines": source}} if (source := self._read_source()) else {}
         if self._sampler is not None and self._sampler.problem:
             reason = (
                 f"Reading stacks failed: {self._sampler.problem}. The training and the other tables are not affected."
             )
-            return {"signals": [{"name": "stacks", "state": "failed", "reason": reason}]}
+            return {**found, "signals": [{"name": "stacks", "state": "failed", "reason": reason}]}
         refusal = self._refusal if self._sampler is None else self._sampler.refusal
-        return {"signals": [{"name": "stacks", "state": "unavailable", "reason": refusal}]} if refusal else {}
+        if refusal:
+            found["signals"] = [{"name": "stacks", "state": "unavailable", "reason": refusal}]
+        return found
+
+    def _read_source(self) -> dict[str, dict[str, str]]:
+        """Return the text of the lines with most samples so far."""
+        samples: Counter[tuple[str, int]] = Counter()
+        for stack, count in self._in_training.most_common(_MOST_STACKS):
+            if stack not in self._own_places:
+                self._own_places[stack] = find_own_place(self._book[stack].text)
+            place = self._own_places[stack]
+            if place is not None:
+                samples[place] += count
+        return self._source.read(samples)
 
     def find_newest(self, since_ns: int) -> str:
         """Return the text of the newest stack of the training thread, "" if none was read since `since_ns`."""
@@ -131,12 +164,15 @@ class StacksAssembler(Assembler):
         for sample in workers:
             self._add(Filed(sample, None, None))
         for filed in self._filer.take():
+            self._in_training[filed.sample.stack] += 1
             self._add(filed)
 
     def _add(self, filed: Filed) -> None:
         sample = filed.sample
         key = _Key(sample.replica, sample.loader, filed.kind, filed.phase, sample.stack, filed.long_row)
         at = sample.at_ns
+        if sample.is_dense:
+            key = key._replace(dense_ns=at)
         known = self._sums.get(key, _Sum(at, at, 0))
         self._sums[key] = _Sum(min(known.first_ns, at), max(known.last_ns, at), known.samples + 1)
 

@@ -87,8 +87,10 @@ class EventCount:
 
 @dataclass(frozen=True)
 class Accounts:
-    """The accounts of a rank's trace. `devices` and `steps` start with our account. `devices` is empty without device
-    work, and `steps` without steps that were recorded in detail."""
+    """The accounts of a rank's trace. `devices` and `steps` start with our account.
+
+    `devices` is empty without device work, and `steps` without steps that were recorded in detail.
+    """
 
     devices: tuple[DeviceAccount, ...]
     steps: tuple[StepAccount, ...]

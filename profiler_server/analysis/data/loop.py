@@ -30,7 +30,9 @@ from profiler_server.facts.machine import HostLoad
 @dataclass(frozen=True)
 class Cores:
     """The run's `usable` cores, the cores that `training` needs outside of the loader, and the sampled `load`.
-    `computes` is true if steps run on the processors, not on a device."""
+
+    `computes` is true if steps run on the processors, not on a device.
+    """
 
     usable: float
     training: float

@@ -23,8 +23,11 @@ _COLUMNS = (
 
 @dataclass(frozen=True)
 class ReplicaTimes:
-    """One worker, or -1 for the training process. `other_ns` is its wall time that no row covers. `send_ns` is not
-    included in the wall time: a separate thread of the worker sends a batch while the next batch is made."""
+    """One worker, or -1 for the training process. `other_ns` is its wall time that no row covers.
+
+    `send_ns` is not included in the wall time: a separate thread of the worker sends a batch while the next batch is
+    made.
+    """
 
     replica: int
     batches: int

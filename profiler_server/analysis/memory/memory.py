@@ -98,7 +98,9 @@ class OperatorChange:
 @dataclass(frozen=True)
 class LiveBlock:
     """A block that was live at a moment, with the time and operator of its allocation. `step` is None outside of steps.
-    Shape and type of its tensor, and the allocating module, are None where the trace lacks them."""
+
+    Shape and type of its tensor, and the allocating module, are None where the trace lacks them.
+    """
 
     address: int
     size_bytes: int

@@ -67,7 +67,10 @@ class Series:
 @dataclass(frozen=True)
 class Resources:
     """All series of a rank in a range of steps. `samples` is the number of sampling times, `outside` the number outside
-    of all steps. `unit` is the unit of x: step, or s for a run without steps."""
+    of all steps.
+
+    `unit` is the unit of x: step, or s for a run without steps.
+    """
 
     series: tuple[Series, ...]
     samples: int

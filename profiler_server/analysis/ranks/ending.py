@@ -37,8 +37,10 @@ _FROM_OUTSIDE = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
 
 @dataclass(frozen=True)
 class RankEnd:
-    """The end of one rank. `by` is the exception that ended it, `death` how its process ended while it recorded. All
-    decisions use `by`; `shown` is its redacted form for display."""
+    """The end of one rank. `by` is the exception that ended it, `death` how its process ended while it recorded.
+
+    All decisions use `by`; `shown` is its redacted form for display.
+    """
 
     rank: int
     state: RunState

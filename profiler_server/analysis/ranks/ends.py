@@ -63,7 +63,10 @@ class Collective:
 @dataclass(frozen=True)
 class Meeting:
     """A position in the sequence of collectives of a group. Its `number` starts at 1, and is None if not all are
-    recorded. `group` is empty if the job has only one group. `entered` are the ranks that were in `call` there."""
+    recorded.
+
+    `group` is empty if the job has only one group. `entered` are the ranks that were in `call` there.
+    """
 
     number: int | None
     group: str

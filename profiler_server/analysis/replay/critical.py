@@ -30,7 +30,9 @@ _MOST_EXAMPLES = 3
 @dataclass(frozen=True)
 class CriticalPath:
     """Pieces in time order, since the run's epoch. `kind` is an index in `KINDS`; `slice_id` is -1 without a slice.
-    `examples` are the names with the most time of each kind."""
+
+    `examples` are the names with the most time of each kind.
+    """
 
     steps: int
     left_out: int

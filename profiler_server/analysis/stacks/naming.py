@@ -177,12 +177,12 @@ def _name_sample(stack: Sequence[Frame], entry: int, entrances: frozenset[Functi
             continue
         return _Name(last.label, "", last)
     if entry < len(stack):
-        called = _find_called(stack[entry:])
+        called = find_called(stack[entry:])
         return _Name(called.label, last.label if last is not None else "", last or called, is_wrapper=called.is_wrapper)
     return _Name(last.label, "", last, is_own_line) if last is not None else None
 
 
-def _find_called(stack: Sequence[Frame]) -> Frame:
+def find_called(stack: Sequence[Frame]) -> Frame:
     """Return the first public function of the library, skipping internal functions."""
     inside = itertools.takewhile(lambda frame: frame.package == stack[0].package, stack)
     return next((frame for frame in inside if not frame.is_internal), stack[0])

@@ -14,9 +14,12 @@ import pyarrow.compute as pc
 
 from collector.format.phases import PHASE_NAMES
 from collector.format.run import RankRun
+from collector.format.schema.errors import read_or
 from collector.format.steps import SELECTED_COLUMNS, count_as_steps, select_steps, train_steps
 from collector.format.words import STACK_STAGES
 from profiler_server.analysis.stacks.frames import Frame, StackParser
+from profiler_server.analysis.stacks.line_work import read_line_work
+from profiler_server.analysis.stacks.lines import Texts, find_lines
 from profiler_server.analysis.stacks.naming import (
     Function,
     cut_worker,
@@ -27,9 +30,10 @@ from profiler_server.analysis.stacks.naming import (
     name_phase,
     name_stage,
 )
+from profiler_server.facts.case import WORKERS, Lines
 from profiler_server.facts.steps import OwnWork, Part
 
-_COLUMNS = ("replica", "loader", "kind", "phase", "stage", "start_ns", "samples", "entry", "stack")
+_COLUMNS = ("replica", "loader", "kind", "phase", "stage", "start_ns", "duration_ns", "samples", "entry", "stack")
 Ints = npt.NDArray[np.int64]
 Stack = tuple[Frame, ...]
 OfStage = Mapping[tuple[Stack, int], int]
@@ -94,6 +98,51 @@ class Stacks:
         return self.stages.get((loader, name)) or self.stages.get((None, name), {})
 
 
+def read_lines(rank: RankRun, stacks: Stacks, shares: Mapping[str, float], texts: Texts) -> Lines:
+    """Return the user's lines of the mean step. `shares` is the share of the mean step by phase."""
+    rows = rank.table("stacks", _COLUMNS)
+    dense = rows.filter(pa.array(mark_dense(rank, rows)))
+    phases, shares = _place_workers(stacks, shares)
+    return find_lines(
+        phases,
+        shares,
+        stacks.loop,
+        texts,
+        lambda find_key: read_or({}, read_line_work, rank, dense, StackParser(), find_key),
+    )
+
+
+_WAITING = frozenset(("poll", "_poll", "select", "wait", "get", "acquire"))
+_MAKING = ("read", "transform", "collate", "fetch")
+
+
+def _place_workers(
+    stacks: Stacks, shares: Mapping[str, float]
+) -> tuple[dict[str, Mapping[Stack, int]], Mapping[str, float]]:
+    """Divide the wait for workers among what the workers do. The rest of the wait stays with the training thread."""
+    wait = stacks.phases.get("data_wait", {})
+    waiting = {stack: samples for stack, samples in wait.items() if _waits_for_worker(stack)}
+    work: Counter[Stack] = Counter()
+    for loader, stage in stacks.stages:
+        if loader is not None and stage in _MAKING:
+            work.update(stacks.list_inside(loader, stage))
+    if not waiting or not work:
+        return {**stacks.phases}, shares
+    frac = sum(waiting.values()) / sum(wait.values())
+    rest = {stack: samples for stack, samples in wait.items() if stack not in waiting}
+    phases = {name: weights for name, weights in stacks.phases.items() if name != "data_wait"}
+    kept = {name: share for name, share in shares.items() if name != "data_wait"}
+    whole = shares.get("data_wait", 0.0)
+    if rest:
+        phases["data_wait"], kept["data_wait"] = rest, whole * (1.0 - frac)
+    return {**phases, WORKERS: work}, {**kept, WORKERS: whole * frac}
+
+
+def _waits_for_worker(stack: Stack) -> bool:
+    is_asking = any(frame.package == "torch" and frame.name.endswith("_try_get_data") for frame in stack)
+    return is_asking and stack[-1].name.rpartition(".")[2] in _WAITING
+
+
 def read_stacks(rank: RankRun) -> Stacks | None:
     """Read the stacks, or return None without any. Raises TableBrokenError or NewerSchemaError."""
     if rank.status("stacks").state != "there":
@@ -113,9 +162,18 @@ def _mark_steady(rank: RankRun, rows: pa.Table) -> pa.Array:
     at = np.searchsorted(starts[stood], seen, side="right") - 1
     ends = (starts + selection.duration_ns)[stood]
     within = (at >= 0) & (seen < ends[at]) if len(ends) else np.zeros(len(seen), np.bool_)
-    late = pa.array((seen >= begin) & ~within)
+    late = pa.array((seen >= begin) & ~within & ~mark_dense(rank, rows))
     kind = "eval" if steps.infers else "train"
     return pc.and_(late, pc.equal(pc.fill_null(rows["kind"].cast(pa.string()), kind), kind))
+
+
+def mark_dense(rank: RankRun, rows: pa.Table) -> npt.NDArray[np.bool_]:
+    """Mark the samples that were taken in quick succession in a detailed window: each has a row of its own."""
+    seen, lengths = rows["start_ns"].to_numpy(), rows["duration_ns"].to_numpy()
+    inside = np.zeros(len(seen), np.bool_)
+    for window in rank.manifest.windows:
+        inside |= (window.start_ns <= seen) & (seen < window.end_ns)
+    return np.asarray(inside & (lengths == 0), np.bool_)
 
 
 def _sum_rows(rows: pa.Table) -> Stacks:

@@ -192,8 +192,10 @@ DEFAULT_STEPS = (10, 12)
 
 @dataclass(frozen=True)
 class WindowReason:
-    """A window and why it opened: "opened by itself: step 412 took 6.1× the median". `on_demand` is true if libkineto
-    recorded it on a separate thread."""
+    """A window and why it opened: "opened by itself: step 412 took 6.1× the median".
+
+    `on_demand` is true if libkineto recorded it on a separate thread.
+    """
 
     window: Window
     text: str

@@ -22,8 +22,10 @@ Cause = Literal["stood", "held", "validation", "warm_up", "window", "loader_star
 
 @dataclass(frozen=True)
 class Outlier:
-    """One slow step. `phase` grew most, by `phase_excess_ns` over its median. `cause` is the reason, if known. `held`
-    is the named interruption that took at least half of the excess, for `held_ns`: a checkpoint, a compilation."""
+    """One slow step. `phase` grew most, by `phase_excess_ns` over its median. `cause` is the reason, if known.
+
+    `held` is the named interruption that took at least half of the excess, for `held_ns`: a checkpoint, a compilation.
+    """
 
     step: int
     start_ns: int
@@ -40,7 +42,10 @@ class Outlier:
 @dataclass(frozen=True)
 class Outliers:
     """`shown` are the slowest steps, slowest first, of `count` outliers. `limit_ns` is the shortest duration of an
-    outlier. `by_bulk` is true if the bulk of the steps set the limit, not the deviations."""
+    outlier.
+
+    `by_bulk` is true if the bulk of the steps set the limit, not the deviations.
+    """
 
     count: int
     limit_ns: float | None

@@ -65,8 +65,11 @@ class PhaseSpread:
 
 @dataclass(frozen=True)
 class Stability:
-    """Variation and growth of the steps; None with too few steps. `jitter_frac` is the standard deviation over the
-    mean. `trend_frac` is the median step of the last quarter over the median step of the first quarter, minus 1."""
+    """Variation and growth of the steps; None with too few steps.
+
+    `jitter_frac` is the standard deviation over the mean. `trend_frac` is the median step of the last quarter over the
+    median step of the first quarter, minus 1.
+    """
 
     jitter_frac: float | None
     trend_frac: float | None
@@ -75,7 +78,10 @@ class Stability:
 @dataclass(frozen=True)
 class Band:
     """Percentiles of the step duration along the run, one value per section of steps; `step` is the middle of each
-    section. Empty if there are fewer steps than one section has."""
+    section.
+
+    Empty if there are fewer steps than one section has.
+    """
 
     step: Ints
     p50_ns: Floats

@@ -20,3 +20,12 @@ LEAST_OF_PHASE = 3
 
 NEARLY_ALL_FRAC = 0.8
 """The user's work is named inside the innermost function that contains this share of it."""
+
+HOTSPOT_FRAC = 0.05
+"""A function or line of the user's is worth a name from this share of the mean step; less belongs to its caller."""
+
+LEAST_DENSE = 20
+"""Samples of detailed windows below which operators are not joined with lines."""
+
+JOINED_NS = 5_000_000
+"""An operator belongs to the nearest sample of its window if that is at most this far away."""

@@ -25,6 +25,7 @@ from tests.unit.diagnosis.edges import (
     data,
     device,
     gains,
+    lines,
     loading,
     meetings,
     noted,
@@ -42,7 +43,7 @@ EDGES: Mapping[str, Edge] = {
     name: edge
     for family in (
         *(waiting, gains, loading, device, thread, course, noted, window, replay, steps, data, traces, compare),
-        *(stragglers, meetings),
+        *(stragglers, meetings, lines),
     )
     for name, edge in family.EDGES.items()
 }
@@ -126,6 +127,10 @@ FIGURES: Mapping[str, object] = {
     "STILL_NS": 10**9,
     "FILLING_NS": 50_000,
     "SETTLES_S": 10.0,
+    "MOST_HOT": 2,
+    "HOTSPOT_FRAC": 0.05,
+    "LEAST_DENSE": 20,
+    "JOINED_NS": 5_000_000,
 }
 """Figures that predictions are made with, and limits that no single quantity crosses; some have a test of their own below."""
 

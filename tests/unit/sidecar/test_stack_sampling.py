@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -15,8 +16,11 @@ from collector.format.schema.layout import events_path
 from collector.frames.offers import Family, Offers
 from collector.frames.posting import TRAINER, post_thread
 from collector.frames.reading import Code
+from collector.ring.windows import NO_WINDOW, WINDOW_NEAR, WINDOW_OPEN, WindowState
+from collector.ring.words import WINDOW_SLOT, WordLog
 from collector.sidecar import stack_sampling
 from collector.sidecar.assemblers.stacks import StacksAssembler
+from collector.sidecar.source_lines import SourceLines, find_own_place
 from collector.sidecar.stack_sampling import NOT_THEIRS, OTHER, Frame, StackBook, StackSampler, describe_stack
 from tests.unit.sidecar.test_steady import CLOCK, Assembly
 
@@ -207,3 +211,76 @@ def test_stopping_one_that_never_began_is_nothing(tmp_path: Path) -> None:
     sampler = StackSampler(_offers(tmp_path), StackBook())
     sampler.stop()
     assert (sampler.take(), sampler.problem, sampler.refusal) == ([], "", "")
+
+
+@on_linux
+def test_an_open_window_is_sampled_every_millisecond_and_not_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stack_sampling, "MOST_DENSE", 30)
+    monkeypatch.setattr(StackBook, "number", lambda *_: 1)
+    states = [WINDOW_NEAR]
+    sampler = StackSampler(_offers(tmp_path), StackBook(), 64.0, lambda: states[-1])
+    post_thread(tmp_path, TRAINER, -1, os.getpid())
+    sampler.start()
+    time.sleep(0.3)
+    states.append(WINDOW_OPEN)
+    deadline = time.monotonic() + 60.0
+    dense: list[int] = []
+    while len(dense) < 30 and time.monotonic() < deadline:
+        dense += [sample.at_ns for sample in sampler.take() if sample.is_dense]
+        time.sleep(0.02)
+    time.sleep(0.2)
+    assert [sample for sample in sampler.take() if sample.is_dense] == []
+    states.append(NO_WINDOW)
+    sampler.stop()
+    assert len(dense) == 30
+    assert sorted(after - before for before, after in pairwise(dense))[14] < 15e6, "as often as otherwise"
+
+
+def test_the_state_of_the_window_is_read_from_the_log(tmp_path: Path) -> None:
+    log = WordLog(tmp_path / "words.ring", 1 << 12)
+    state = WindowState(tmp_path / "words.ring")
+    assert state.read() == NO_WINDOW
+    log.header[WINDOW_SLOT] = WINDOW_OPEN
+    assert state.read() == WINDOW_OPEN
+    log.close()
+    with pytest.raises(OSError, match="missing"):
+        WindowState(tmp_path / "missing.ring")
+
+
+def test_lines_are_read_as_they_were_when_the_run_began(tmp_path: Path) -> None:
+    script, later, pipe = tmp_path / "train.py", tmp_path / "later.py", tmp_path / "pipe.py"
+    script.write_text("x = 1\n    loss = f(\tx)\n" + "y" * 500)
+    os.utime(script, (1, 1))
+    later.write_text("a = 1\n")
+    os.utime(later, (2**33, 2**33))
+    os.mkfifo(pipe)
+    source = SourceLines()
+    found = source.read({(str(path), line): 1 for path in (script, later, pipe) for line in (0, 1, 2, 3, 9)})
+    assert found == {str(script): {"1": "x = 1", "2": "loss = f( x)", "3": "y" * 120}}
+    script.unlink()
+    assert source.read({(str(script), 2): 5}) == {str(script): {"2": "loss = f( x)"}}
+
+
+def test_only_the_lines_with_most_samples_are_read(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("\n".join(f"x{line}" for line in range(100)))
+    os.utime(script, (1, 1))
+    found = SourceLines().read({(str(script), line): line for line in range(1, 100)})
+    assert sorted(map(int, found[str(script)])) == list(range(60, 100))
+
+
+@pytest.mark.parametrize(
+    ("stack", "place"),
+    [
+        ("main (/home/me/train.py:12)\nstep (/v/site-packages/torch/optim/adam.py:3)", ("/home/me/train.py", 12)),
+        ("main (/home/me/train.py:12)\nf (/home/me (old)/net.py:7)", ("/home/me (old)/net.py", 7)),
+        ("step (/v/site-packages/torch/optim/adam.py:3)", None),
+        ("<module> (<stdin>:1)", None),
+        ("nonsense", None),
+        ("", None),
+    ],
+)
+def test_the_innermost_line_of_the_user_is_found(stack: str, place: tuple[str, int] | None) -> None:
+    assert find_own_place(stack) == place

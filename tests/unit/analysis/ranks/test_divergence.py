@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -14,12 +12,10 @@ from collector.format import parts
 from collector.format.run import open_run
 from collector.format.schema import layout
 from collector.format.schema.manifest import Window
-from profiler_server.analysis.ranks.ending import find_end
 from profiler_server.report.brief import write_brief
 from profiler_server.report.building import build_report
 from tests.support.live import edit_rank
 from tests.support.runs import MS, RunPlan, build_phases, build_run, build_steps
-from tests.support.showing import show
 
 STEP = (("allreduce", 4096), ("allreduce", 1024), ("allreduce", 16384))
 LOST = "RuntimeError: Connection closed by peer [127.0.0.1]:1"
@@ -252,34 +248,3 @@ def test_a_call_that_is_not_listed_but_counted_has_not_been_left_out(tmp_path: P
     assert write_brief(open_run(path))[0] == GONE_PAST
     count(1, 91)
     assert write_brief(open_run(path))[0].startswith("Ranks 0, 1, 2 failed in communication")
-
-
-def draw_end(path: Path, chance: random.Random) -> Path:
-    """Build a job that broke off: ranks listed other calls, or none, in the last steps, and ended each in its own way."""
-    ranks, last = chance.randint(2, 4), chance.randint(2, 5)
-    listed = [list_steps(last, STEP[: chance.choice((0, 2, 2))]) for _ in range(ranks)]
-    for rank in chance.sample(range(ranks), chance.randint(0, 2)):
-        step = chance.choice((0, -2, -1))
-        number, sent = listed[rank][step]
-        sent = list(sent)
-        place = chance.randrange(len(sent) + 1)
-        sent[place : place + 1] = chance.choice(([], [("broadcast", 4096)], [("allreduce", 64), *sent[place:]]))
-        listed[rank][step] = (number, sent)
-    run = build_job(path, *listed)
-    for rank in range(ranks):
-        facts: dict[str, Any] = {"ended_by": chance.choice((*[LOST] * 6, "", "ValueError: nan"))}
-        if chance.random() < 0.4:
-            at_ms, died_by = chance.randint(1, 5), chance.choice(({"signal": 9}, {"signal": 11}, {"signal": 15}, {}))
-            facts["process_end"] = {"at_unix_ns": at_ms * MS, **died_by}
-        if chance.random() < 0.4:
-            waits = {"step": last + 1, "phase": "communication", "after": "backward", "in_collective": True}
-            facts["moment"] = {**waits, "ended": chance.choice((7, 8))}
-        state = chance.choice(("crashed", "crashed", "complete"))
-        edit_rank(run, rank, facts=facts, state=state, ended_unix_ns=chance.randint(1, 3))
-    return run
-
-
-def test_how_drawn_jobs_ended(tmp_path: Path, golden: Callable[[str, str], None]) -> None:
-    chance = random.Random(3)
-    ends = [find_end(open_run(draw_end(tmp_path / str(seed), chance))) for seed in range(40)]
-    golden("drawn/ends", "".join(f"{show(end)}\n" for end in ends))

@@ -1,0 +1,62 @@
+"""The text of the user's lines in which most samples of the training thread lie, read while the files are those of the run."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sysconfig
+import time
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+
+MOST_LINES = 40
+LONGEST_TEXT = 120
+_MOST_BYTES = 1 << 20
+_LIBRARIES = ("/site-packages/", "/dist-packages/", *{sysconfig.get_path(name) + "/" for name in ("stdlib", "purelib")})
+Place = tuple[str, int]
+"""File and line number."""
+
+
+class SourceLines:
+    """Reads lines of files at most once. A file that changed after the start is not read: it may say something else."""
+
+    def __init__(self) -> None:
+        self._started = time.time()
+        self._files: dict[str, list[str]] = {}
+
+    def read(self, samples: Mapping[Place, int]) -> dict[str, dict[str, str]]:
+        """Return the texts of the lines with most samples, by file and line number. Keys are texts, as JSON has them."""
+        found: dict[str, dict[str, str]] = {}
+        for (file, line), _ in Counter(samples).most_common(MOST_LINES):
+            text = self._find(file, line)
+            if text:
+                found.setdefault(file, {})[str(line)] = text
+        return found
+
+    def _find(self, file: str, line: int) -> str:
+        if file not in self._files:
+            self._files[file] = self._read_file(file)
+        lines = self._files[file]
+        text = lines[line - 1].strip() if 0 < line <= len(lines) else ""
+        return "".join(letter if letter.isprintable() else " " for letter in text[:LONGEST_TEXT])
+
+    def _read_file(self, file: str) -> list[str]:
+        try:
+            descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a named pipe must not hold us up
+        except (OSError, ValueError):
+            return []
+        with os.fdopen(descriptor, "rb") as opened:
+            about = os.fstat(opened.fileno())
+            if not stat.S_ISREG(about.st_mode) or about.st_size > _MOST_BYTES or about.st_mtime > self._started:
+                return []
+            return opened.read(_MOST_BYTES).decode("utf-8", "replace").splitlines()
+
+
+def find_own_place(stack: str) -> Place | None:
+    """Return the user's innermost line in the text of a stack, None if there is none."""
+    for frame in reversed(stack.splitlines()):
+        file, _, line = frame.partition(" (")[2].removesuffix(")").rpartition(":")
+        if line.isdigit() and Path(file).suffix == ".py" and not any(part in file for part in _LIBRARIES):
+            return file, int(line)
+    return None

@@ -1,0 +1,137 @@
+"""The operators of the user's lines: samples of a detailed window, joined with its operators by time.
+
+Samples are taken about every millisecond there. An operator belongs to the line of the sample that is nearest to its
+middle. A backward node belongs to the line of the operator that made it: PyTorch numbers the nodes, and the operator that
+makes node n is the last one with the number n.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from collector.format.run import RankRun
+from profiler_server.analysis.stacks.frames import Frame, StackParser
+from profiler_server.diagnosis.limits.stacks import JOINED_NS, LEAST_DENSE
+from profiler_server.facts.case import LineOperator, LineWork
+
+_NODE = "autograd::engine::evaluate_function: "
+_COLUMNS = ("id", "track", "depth", "start_ns", "duration_ns", "name", "category", "sequence", "parent")
+_MOST_OPERATORS = 4
+K = TypeVar("K")
+Ints = npt.NDArray[np.int64]
+
+
+def read_line_work(
+    rank: RankRun, rows: pa.Table, parser: StackParser, find_key: Callable[[tuple[Frame, ...]], K | None]
+) -> dict[K, LineWork]:
+    """Return the operators of each key. `rows` are the dense samples; `find_key` returns the key of a stack."""
+    trainer = rows.filter(pc.less(rows["replica"], 0)).sort_by("start_ns")
+    if trainer.num_rows < LEAST_DENSE or rank.status("slices").state != "there":
+        return {}
+    slices = rank.table("slices", _COLUMNS)
+    operators = slices.filter(pc.equal(slices["category"].cast(pa.string()), "operator"))
+    if not operators.num_rows:
+        return {}
+    steps = sum(window.last_step - window.first_step + 1 for window in rank.manifest.windows)
+    texts = trainer["stack"].cast(pa.string()).to_pylist()
+    known = {text: find_key(parser.parse(text)) for text in set(texts)}
+    names: list[K] = list(dict.fromkeys(key for key in known.values() if key is not None))
+    codes: dict[K | None, int] = {key: code for code, key in enumerate(names)}
+    of_sample = np.array([codes.get(known[text], -1) for text in texts], np.int64)
+    return _join(operators, trainer["start_ns"].to_numpy(), of_sample, names, max(steps, 1))
+
+
+def _join(operators: pa.Table, seen: Ints, of_sample: Ints, names: Sequence[K], steps: int) -> dict[K, LineWork]:
+    name = np.array(operators["name"].cast(pa.string()).to_pylist(), object)
+    start, length = (operators[column].to_numpy() for column in ("start_ns", "duration_ns"))
+    track, depth = operators["track"].to_numpy(), operators["depth"].to_numpy()
+    sequence = pc.fill_null(operators["sequence"], -1).to_numpy()
+    is_node = np.char.startswith(name.astype(str), _NODE)
+    in_node = is_node | _mark_inside(operators, is_node)
+    main = _find_main(track[~in_node], length[~in_node])
+    forward = (track == main) & ~in_node
+    of_operator = np.full(len(name), -1)
+    of_operator[forward] = _take_nearest(start[forward] + length[forward] // 2, seen, of_sample)
+    made_by = _find_makers(sequence, start, depth, of_operator, forward)
+    backward: Counter[int] = Counter()
+    for number, time_ns in zip(sequence[is_node].tolist(), length[is_node].tolist(), strict=True):
+        backward[made_by.get(number, -1)] += time_ns
+    in_backward = max(backward.total(), 1)
+    inside = _mark_covered(seen, start[forward & (depth == 0)], length[forward & (depth == 0)])
+    found = {}
+    for code, key in enumerate(names):
+        mine = of_sample == code
+        calls = forward & (of_operator == code) & (depth == 0)
+        found[key] = LineWork(
+            operators=_list_operators(name[calls], length[calls], steps),
+            calls=float(calls.sum()) / steps,
+            mean_ns=float(length[calls].mean()) if calls.any() else 0.0,
+            operator_frac=float(inside[mine].mean()) if mine.any() else 0.0,
+            backward_frac=backward[code] / in_backward,
+        )
+    return found
+
+
+def _mark_inside(operators: pa.Table, is_node: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    """Mark the operators that begin within a backward node of their track."""
+    start, end = (
+        operators["start_ns"].to_numpy(),
+        operators["start_ns"].to_numpy() + operators["duration_ns"].to_numpy(),
+    )
+    track, inside = operators["track"].to_numpy(), np.zeros(operators.num_rows, np.bool_)
+    for each in np.unique(track[is_node]):
+        nodes = np.flatnonzero(is_node & (track == each))
+        nodes = nodes[np.argsort(start[nodes], kind="stable")]
+        here = np.flatnonzero(track == each)
+        at = np.searchsorted(start[nodes], start[here], side="right") - 1
+        inside[here] = (at >= 0) & (start[here] < np.maximum.accumulate(end[nodes])[np.maximum(at, 0)])
+    return inside
+
+
+def _find_main(track: Ints, length: Ints) -> int:
+    """Return the track with the most time in operators outside of backward: the training thread's."""
+    tracks, places = np.unique(track, return_inverse=True)
+    return int(tracks[np.argmax(np.bincount(places, length))]) if len(tracks) else -1
+
+
+def _take_nearest(times: Ints, seen: Ints, of_sample: Ints) -> Ints:
+    after = np.clip(np.searchsorted(seen, times), 0, len(seen) - 1)
+    before = np.maximum(after - 1, 0)
+    nearest = np.where(np.abs(seen[after] - times) < np.abs(times - seen[before]), after, before)
+    return np.where(np.abs(seen[nearest] - times) <= JOINED_NS, of_sample[nearest], -1)
+
+
+def _find_makers(
+    sequence: Ints, start: Ints, depth: Ints, of_operator: Ints, forward: npt.NDArray[np.bool_]
+) -> Mapping[int, int]:
+    """Return the key of the operator that made each backward node: the last one with the node's number."""
+    chosen = np.flatnonzero(forward & (sequence >= 0))
+    order = chosen[np.lexsort((depth[chosen], start[chosen]))]
+    return dict(zip(sequence[order].tolist(), of_operator[order].tolist(), strict=True))
+
+
+def _mark_covered(seen: Ints, start: Ints, length: Ints) -> npt.NDArray[np.bool_]:
+    if not len(start):
+        return np.zeros(len(seen), np.bool_)
+    order = np.argsort(start)
+    at = np.searchsorted(start[order], seen, side="right") - 1
+    return (at >= 0) & (seen < (start + length)[order][np.maximum(at, 0)])
+
+
+def _list_operators(name: npt.NDArray[np.object_], length: Ints, steps: int) -> tuple[LineOperator, ...]:
+    total: Counter[str] = Counter()
+    count: Counter[str] = Counter()
+    for each, time_ns in zip(name.tolist(), length.tolist(), strict=True):
+        total[each] += time_ns
+        count[each] += 1
+    return tuple(
+        LineOperator(each, count[each] / steps, total[each] / count[each])
+        for each, _ in total.most_common(_MOST_OPERATORS)
+    )

@@ -1,0 +1,33 @@
+"""Limits of the user's lines that are worth a look."""
+
+from __future__ import annotations
+
+HOT_FRAC = 0.10
+"""A function or line is worth a look if it surely takes this share of the step."""
+
+PATTERN_FRAC = 0.05
+"""With a pattern, this share is enough."""
+
+MOST_HOT = 2
+"""Most lines that are listed: a list of every part of a healthy step says nothing."""
+
+LEAST_LINE_SAMPLES = 60
+"""Samples of the training thread below which no line is listed: a tenth of 60 samples is 10 ± 8 %."""
+
+BUSY_FRAC = 0.7
+"""A device that is busy for this share of the time sets the pace."""
+
+MOSTLY_FRAC = 0.5
+"""A line mostly does something if this share of its time goes there."""
+
+MANY_CALLS = 24
+"""An operator that one line calls this often in a step is in a loop."""
+
+SMALL_NS = 60_000.0
+"""An operator this short costs mostly its call: some 5 to 20 µs on a host."""
+
+NO_GRADIENT_FRAC = 0.01
+"""Share of the backward, or of the step, below which a line has none."""
+
+PYTHON_FRAC = 0.25
+"""With at most this share of its time in operators, a line is Python."""

@@ -1,0 +1,146 @@
+"""Lines of the user's in which much of the step is spent, whatever they do: no rule has to know them beforehand.
+
+A pattern says what kind of work a line does, from what was seen of it: never which program it is in. A line that fits no
+pattern is worth a look for its share alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+
+from collector.format.phases import OUTSIDE, PHASE_LABELS
+from profiler_server.diagnosis.limits import lines as limits
+from profiler_server.facts.case import WORKERS, Case, Finding, Hotspot, LineOperator, Rule
+from profiler_server.words.phrases import FUNCTIONS, describe
+
+_SERIAL = re.compile(
+    r"torch\.(save|_?serialization).*|(pickle|json|csv|shutil|zipfile|gzip|logging|loguru|sklearn|scipy|pandas|matplotlib"
+    r"|seaborn|wandb|mlflow|tensorboard\w*|tqdm|imageio|PIL\.Image\.Image\.save)\b.*"
+)
+_CONVERTED = re.compile(
+    r"\.tolist\(|\.numpy\(|\.item\(|\.cpu\(|torch\.(tensor|as_tensor|from_numpy)\(|np\.(array|asarray)\("
+)
+_CONVERTING = frozenset(("aten::_local_scalar_dense", "aten::item", "aten::lift_fresh", "aten::_to_copy", "aten::to"))
+
+
+def _judge_hot_lines(case: Case) -> tuple[Finding, ...]:
+    """The user's functions and lines with a large share of the step, and the step without them."""
+    if case.lines is None or case.lines.samples < limits.LEAST_LINE_SAMPLES or _is_busy(case):
+        return ()
+    found = [(spot, _name_pattern(spot)) for spot in case.lines.hotspots]
+    hot = [(spot, pattern) for spot, pattern in found if _is_hot(spot, pattern)]
+    hot.sort(key=lambda entry: (not entry[1], -entry[0].whole_frac))
+    return tuple(_describe(case, spot, pattern) for spot, pattern in hot[: limits.MOST_HOT])
+
+
+def _is_busy(case: Case) -> bool:
+    """Return whether a device sets the pace: then the training thread stands where it waits for the device."""
+    summary = case.device.summary
+    busy_frac = summary.utilization_frac if summary is not None else None
+    return case.device.is_used and (busy_frac or 0.0) >= limits.BUSY_FRAC
+
+
+def _is_hot(spot: Hotspot, pattern: str) -> bool:
+    """Backward, update and the loader's loop are lines of every training: alone they are not worth a look."""
+    least = limits.PATTERN_FRAC if pattern else limits.HOT_FRAC
+    return (bool(pattern) or not spot.doing) and spot.low_frac >= least
+
+
+def _name_pattern(spot: Hotspot) -> str:
+    if spot.doing:  # a line of every training: only its Python side may be needless
+        return "made_again" if spot.doing == "loader" and _is_made_again(spot) else ""
+    return next((name for name, fits in PATTERNS.items() if fits(spot)), "")
+
+
+def _is_made_again(spot: Hotspot) -> bool:
+    return spot.made_frac >= limits.MOSTLY_FRAC * spot.share_frac
+
+
+def _is_looped(spot: Hotspot) -> bool:
+    most = _find_most_called(spot)
+    return most is not None and most.calls >= limits.MANY_CALLS and most.mean_ns <= limits.SMALL_NS
+
+
+def _is_serial(spot: Hotspot) -> bool:
+    outside = sum(spot.phases.get(phase, 0.0) for phase in OUTSIDE)
+    named = sum(share for label, share in spot.calls.items() if _SERIAL.fullmatch(label))
+    return max(named, 0.0) >= limits.MOSTLY_FRAC * spot.share_frac and outside >= limits.MOSTLY_FRAC * spot.share_frac
+
+
+def _is_converted(spot: Hotspot) -> bool:
+    work = spot.work
+    time_ns = sum(entry.calls * entry.mean_ns for entry in work.operators) if work is not None else 0.0
+    moved_ns = (
+        sum(entry.calls * entry.mean_ns for entry in work.operators if entry.name in _CONVERTING) if work else 0.0
+    )
+    by_text = any(
+        _CONVERTED.search(line.text) and line.share_frac >= limits.MOSTLY_FRAC * spot.share_frac for line in spot.lines
+    )
+    return by_text or (time_ns > 0 and moved_ns >= limits.MOSTLY_FRAC * time_ns)
+
+
+def _needs_no_gradient(spot: Hotspot) -> bool:
+    """Inside of the forward, nothing that a parameter is part of: it may be the same in each step."""
+    forward = spot.phases.get("forward", 0.0)
+    work = spot.work
+    return (
+        work is not None
+        and forward >= limits.MOSTLY_FRAC * spot.share_frac
+        and work.operator_frac >= limits.MOSTLY_FRAC
+        and work.backward_frac < limits.NO_GRADIENT_FRAC
+    )
+
+
+def _is_python(spot: Hotspot) -> bool:
+    work = spot.work
+    return work is not None and work.operator_frac <= limits.PYTHON_FRAC and WORKERS not in spot.phases
+
+
+PATTERNS: Mapping[str, Callable[[Hotspot], bool]] = {
+    "made_again": _is_made_again,
+    "serial": _is_serial,
+    "converted": _is_converted,
+    "looped": _is_looped,
+    "ungraded": _needs_no_gradient,
+    "python": _is_python,
+}
+"""What a line may be seen to do, the most certain first: the first that fits names it."""
+
+
+def _find_most_called(spot: Hotspot) -> LineOperator | None:
+    return max(spot.work.operators, key=lambda entry: entry.calls, default=None) if spot.work is not None else None
+
+
+def _describe(case: Case, spot: Hotspot, pattern: str) -> Finding:
+    left_ns = max(1.0 - spot.whole_frac, 0.0) * case.steps.mean_ns
+    line, work, most = spot.lines[0], spot.work, _find_most_called(spot)
+    text = describe(
+        case,
+        f"hot_line.{pattern}" if pattern else "hot_line",
+        name=spot.place if spot.is_of_loop else f"{spot.function}()",
+        where="" if spot.is_of_loop else f" at {spot.place}",
+        code=f" Most of it is `{line.text}`." if line.text else "",
+        source=line.text or "…",
+        place=spot.place,
+        share=spot.whole_frac,
+        error=(spot.high_frac - spot.low_frac) / 2,
+        backward=" with its backward" if spot.backward_frac >= limits.NO_GRADIENT_FRAC else "",
+        phases=" and ".join(_name_phase(name) for name in sorted(spot.phases, key=lambda name: -spot.phases[name])[:2]),
+        left_ns=left_ns,
+        made=next(iter(spot.inside), ""),
+        called=next(iter(spot.calls), ""),
+        operator=most.name if most is not None else "",
+        calls=most.calls if most is not None else 0.0,
+        each_ns=most.mean_ns if most is not None else 0.0,
+        python_frac=1.0 - work.operator_frac if work is not None else 0.0,
+    )
+    subject = spot.place if spot.is_of_loop else spot.function
+    return Finding(text, evidence=(FUNCTIONS,), subject=subject, least_step_ns=left_ns)
+
+
+def _name_phase(name: str) -> str:
+    return "workers" if name == WORKERS else PHASE_LABELS[name].lower()
+
+
+RULES = (Rule("hot_line", "line", "code", _judge_hot_lines),)

@@ -1,0 +1,233 @@
+"""The mean step by lines of the user's code: the parts sum to the step, and each has the line that its owner would look for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from collector.format import parts
+from collector.format.run import RankRun, Run
+from collector.format.schema import layout
+from collector.format.schema.manifest import Window
+from profiler_server.analysis.stacks.frames import parse_frame
+from profiler_server.analysis.stacks.lines import find_lines
+from profiler_server.analysis.stacks.stacks import read_lines, read_stacks
+from profiler_server.facts.case import WORKERS, Hotspot, Lines
+from tests.support.live import edit_rank
+from tests.support.must import must
+from tests.support.runs import build_run
+from tests.support.stacks import LIBRARY, in_phase, in_stage, library, own, write_stacks
+from tests.support.tables import write_rows
+
+BACKWARD = library("Tensor.backward", "torch/_tensor.py")
+UPDATE = library("Adam.step", "torch/optim/adam.py")
+MODULE = library("Module._call_impl", "torch/nn/modules/module.py")
+NET = own("Net.forward", 12, "net.py")
+PHASES = [
+    in_phase("forward", 40, MODULE, NET),
+    in_phase("backward", 40, BACKWARD),
+    in_phase("optimizer", 20, UPDATE),
+]
+SHARES = {"forward": 0.4, "backward": 0.4, "optimizer": 0.2}
+
+
+def _read(path: Path, *rows: dict[str, Any], shares: dict[str, float] | None = None, texts: Any = None) -> Lines:
+    rank = Run(write_stacks(build_run(path / "run"), rows)).rank(0)
+    return read_lines(rank, must(read_stacks(rank)), SHARES if shares is None else shares, texts or {})
+
+
+def _spell(spot: Hotspot) -> tuple[str, str, float]:
+    return spot.function, spot.place, round(spot.share_frac, 3)
+
+
+def test_functions_and_lines_of_the_loop_share_the_step(tmp_path: Path) -> None:
+    found = _read(tmp_path, *PHASES)
+    assert [_spell(spot) for spot in found.hotspots] == [
+        ("main", "train.py:60", 0.6),
+        ("Net.forward", "net.py:12", 0.4),
+    ]
+    assert [(spot.doing, spot.is_of_loop) for spot in found.hotspots] == [("backward", True), ("", False)]
+    assert found.hotspots[0].phases == pytest.approx({"backward": 0.4, "optimizer": 0.2})
+    assert found.hotspots[0].calls == pytest.approx({"torch.Tensor.backward": 0.4, "torch.Adam.step": 0.2})
+
+
+def test_the_lines_of_a_function_are_its_largest_with_their_texts(tmp_path: Path) -> None:
+    rows = [in_phase("forward", 20, MODULE, NET, own("normalize", line, "net.py")) for line in (30, 32, 32)]
+    found = _read(tmp_path, *PHASES, *rows, texts={"/home/me/net.py": {32: "return d * a"}})
+    spot = next(spot for spot in found.hotspots if spot.function == "normalize")
+    assert [(line.number, round(line.share_frac, 2), line.text) for line in spot.lines] == [
+        (32, 0.16, "return d * a"),
+        (30, 0.08, ""),
+    ]
+    assert spot.caller == "net.py:12"
+    assert spot.share_frac == pytest.approx(0.24)
+    assert spot.low_frac < spot.share_frac < spot.high_frac
+
+
+def test_a_small_function_belongs_to_the_line_that_calls_it(tmp_path: Path) -> None:
+    small = in_phase("forward", 4, MODULE, NET, own("scale", 50, "net.py"), own("root", 70, "net.py"))
+    found = _read(tmp_path, *PHASES, small)
+    assert {spot.function for spot in found.hotspots} == {"main", "Net.forward"}
+    assert found.hotspots[1].share_frac == pytest.approx(0.4)
+
+
+def test_a_comprehension_is_a_part_of_the_line_that_holds_it(tmp_path: Path) -> None:
+    rows = [
+        in_phase("tail", 60, own("distance", 9), own("distance.<locals>.<genexpr>", 10), library("f", "numpy/x.py"))
+    ]
+    found = _read(tmp_path, *PHASES, *rows, shares={**SHARES, "tail": 0.5})
+    spot = next(spot for spot in found.hotspots if spot.function == "distance")
+    assert (spot.function, spot.lines[0].number, dict(spot.calls)) == ("distance", 10, {"numpy.f": 0.5})
+
+
+def test_code_that_makes_objects_is_counted(tmp_path: Path) -> None:
+    made = in_phase("tail", 30, own("judge", 9), library("Metric.__init__", "torchmetrics/metric.py"))
+    used = in_phase("tail", 10, own("judge", 9), library("Metric.update", "torchmetrics/metric.py"))
+    found = _read(tmp_path, *PHASES, made, used, shares={**SHARES, "tail": 0.4})
+    assert next(spot.made_frac for spot in found.hotspots if spot.function == "judge") == pytest.approx(0.3)
+
+
+def test_the_wait_for_workers_is_divided_as_their_work_is(tmp_path: Path) -> None:
+    asking = library("_MultiProcessingDataLoaderIter._try_get_data", "torch/utils/data/dataloader.py")
+    poll = "Connection.poll (/usr/lib/python3.11/multiprocessing/connection.py:257)"
+    item = own("Photos.__getitem__", 31, "data.py")
+    rows = [
+        in_phase("data_wait", 30, asking, poll),
+        in_phase("data_wait", 10, library("RandomSampler.__iter__", "torch/utils/data/sampler.py")),
+        in_stage("read", 60, item, own("decode", 44, "data.py")),
+        in_stage("read", 20, item),
+        in_stage("send", 500, item),
+    ]
+    found = _read(tmp_path, *PHASES, *rows, shares={**SHARES, "data_wait": 0.4})
+    shares = {spot.function: (round(spot.share_frac, 3), list(spot.phases)) for spot in found.hotspots}
+    assert shares["decode"] == (0.225, [WORKERS])
+    assert shares["Photos.__getitem__"] == (0.075, [WORKERS])
+    loop = next(spot for spot in found.hotspots if spot.function == "main")
+    assert loop.phases["data_wait"] == pytest.approx(0.1)
+    assert loop.inside["torch.RandomSampler.__iter__"] == pytest.approx(0.1)
+
+
+def test_what_no_line_of_the_user_calls_is_foreign_and_a_phase_without_samples_unseen(tmp_path: Path) -> None:
+    frames = f"run ({LIBRARY}/lightning/loop.py:7)"
+    rows = [{**PHASES[0], "phase": "tail", "stack": frames}, *PHASES]
+    found = _read(tmp_path, *rows, shares={**SHARES, "tail": 0.3, "gap": 0.1})
+    assert found.foreign_frac == pytest.approx(0.3)
+    assert found.unseen_frac == pytest.approx(0.1)
+
+
+FRAMES = st.sampled_from(
+    [
+        *(own(name, line) for name in ("a", "b", "Data.__getitem__", "a.<locals>.<genexpr>") for line in (1, 2)),
+        *(library(name, "torch/x.py") for name in ("f", "Module.__init__")),
+    ]
+)
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(["forward", "backward", "tail"]),
+        st.dictionaries(st.lists(FRAMES, max_size=6).map(tuple), st.integers(1, 50), min_size=1, max_size=12),
+        min_size=1,
+    )
+)
+def test_the_parts_sum_to_the_step(phases: dict[str, dict[tuple[str, ...], int]]) -> None:
+    weights = {
+        phase: {tuple(map(parse_frame, stack)): count for stack, count in stacks.items()}
+        for phase, stacks in phases.items()
+    }
+    shares = dict(zip(["forward", "backward", "tail", "gap"], [0.4, 0.3, 0.2, 0.1], strict=True))
+    found = find_lines(weights, shares, frozenset({("a", "/home/me/train.py")}), {}, lambda _: {})
+    whole = sum(spot.share_frac for spot in found.hotspots) + found.rest_frac + found.foreign_frac + found.unseen_frac
+    assert whole == pytest.approx(1.0)
+    assert all(0 <= spot.low_frac <= spot.share_frac <= spot.high_frac + 1e-9 for spot in found.hotspots)
+    assert all(sum(spot.phases.values()) == pytest.approx(spot.share_frac) for spot in found.hotspots)
+
+
+US = 1_000
+BEGIN, STEP = 10**12 + 10**9, 20_000 * US
+"""Two detailed steps: 4 ms of `loop` with 40 short operators, 4 ms of `dense` in one, then 8 ms of backward."""
+
+
+def _build_window(path: Path) -> RankRun:
+    usual = [in_phase("forward", 60, MODULE, NET, own(name, 1, "net.py")) for name in ("loop", "dense")]
+    run = write_stacks(build_run(path / "run"), [*usual, *PHASES[1:], *_sample_window()])
+    rows: list[dict[str, Any]] = []
+
+    def add(name: str, start_us: int, length_us: int, sequence: int, depth: int = 0) -> None:
+        rows.append(
+            {
+                "id": len(rows),
+                "track": 0,
+                "depth": depth,
+                "start_ns": BEGIN + start_us * US,
+                "duration_ns": length_us * US,
+                "name": name,
+                "category": "operator",
+                "sequence": sequence,
+            }
+        )
+
+    for step in range(2):
+        at, node = step * 20_000, 100 * step
+        for call in range(40):
+            add("aten::tanh", at + 100 * call, 50, node + call)
+        add("aten::linear", at + 4_000, 4_000, node + 40)
+        add("aten::t", at + 4_000, 100, node + 40, depth=1)
+        add("aten::addmm", at + 4_100, 3_800, node + 41, depth=1)
+        for number, length in ((41, 5_000), (40, 1_000), *((call, 50) for call in range(39, -1, -1))):
+            begin = rows[-1]["start_ns"] // US - BEGIN // US + rows[-1]["duration_ns"] // US
+            name = "autograd::engine::evaluate_function: TanhBackward0"
+            add(name, max(begin, at + 8_000), length, node + number)
+    rows.append({**rows[0], "id": len(rows), "track": 7, "duration_ns": 10 * US, "name": "aten::other"})
+    write_rows(run, "slices", sorted(rows, key=lambda row: int(row["start_ns"])))
+    window = Window(10, 11, BEGIN, BEGIN + 2 * STEP, 0, "option", "")
+    edit_rank(run, 0, windows=(window,))
+    return Run(run).rank(0)
+
+
+def _sample_window() -> list[dict[str, Any]]:
+    """A sample each millisecond: every second one of the loop between two operators."""
+    rows = []
+    for step in range(2):
+        for ms in range(16):
+            if ms < 8:
+                name, line = ("loop", 21) if ms < 4 else ("dense", 31)
+                row = in_phase("forward", 1, MODULE, NET, own(name, line, "net.py"))
+            else:
+                row = in_phase("backward", 1, BACKWARD)
+            shift = 75 if ms % 2 else 25
+            rows.append({**row, "start_ns": BEGIN + step * STEP + ms * 1_000 * US + shift * US})
+    return rows
+
+
+def test_lines_have_the_operators_of_the_window_and_their_backward(tmp_path: Path) -> None:
+    rank = _build_window(tmp_path)
+    stacks = must(read_stacks(rank))
+    assert list(stacks.phases["forward"].values()) == [60, 60], "samples of the window are in no average"
+    found = {spot.function: spot for spot in read_lines(rank, stacks, SHARES, {}).hotspots}
+    loop, dense = must(found["loop"].work), must(found["dense"].work)
+    (tanh,) = loop.operators
+    assert (tanh.name, tanh.mean_ns, loop.operator_frac) == ("aten::tanh", 50 * US, 0.5)
+    assert 36 <= tanh.calls == loop.calls <= 40, "between the samples of two lines the nearer one has the operator"
+    assert (dense.operators[0].name, dense.operators[0].calls) == ("aten::linear", 1.0)
+    assert dense.operator_frac == 1.0
+    assert loop.backward_frac == pytest.approx(0.24, abs=0.02)
+    assert dense.backward_frac == pytest.approx(0.76, abs=0.02)
+    assert found["dense"].backward_frac == pytest.approx(0.4 * dense.backward_frac)
+    assert found["dense"].whole_frac == found["dense"].share_frac + found["dense"].backward_frac
+    assert must(found["main"].work).backward_frac == 0.0
+
+
+@pytest.mark.parametrize("kept", [0, 19])
+def test_with_few_samples_in_windows_no_operators_are_known(tmp_path: Path, kept: int) -> None:
+    rank = _build_window(tmp_path)
+    table = rank.table("stacks")
+    few = table.slice(0, 4 + kept)
+    parts.write_table(few, layout.table_file(rank.folder, "stacks"))
+    found = read_lines(rank, must(read_stacks(rank)), SHARES, {})
+    assert found.hotspots
+    assert all(spot.work is None for spot in found.hotspots)

@@ -1,0 +1,63 @@
+"""Thresholds of the lines that are worth a look."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from profiler_server.facts.case import Case, Hotspot, Line, LineOperator, Lines, LineWork
+from tests.support import facts as make
+from tests.unit.diagnosis.edges.base import Edge, base, whole
+
+
+def spot(share: float = 0.4, doing: str = "", **fields: Any) -> Hotspot:
+    """Return a function of the user's with this share of the step, in the forward."""
+    values: dict[str, Any] = {
+        "function": "mine",
+        "file": "/home/me/train.py",
+        "lines": (Line(41, share, "x = mine(x)"),),
+        "samples": 80,
+        "share_frac": share,
+        "low_frac": share,
+        "high_frac": share,
+        "phases": {"forward": share},
+        "calls": {"torch.tanh": share},
+        "inside": {"torch.tanh": share},
+        "doing": doing,
+    }
+    return Hotspot(**{**values, **fields})
+
+
+def work(calls: float = 1.0, mean_ns: float = 1e6, operator_frac: float = 0.9, backward_frac: float = 0.5) -> LineWork:
+    return LineWork((LineOperator("aten::tanh", calls, mean_ns),), calls, mean_ns, operator_frac, backward_frac)
+
+
+def with_lines(*spots: Hotspot, samples: int = 1000, case: Case | None = None) -> Case:
+    return replace(case or base(), lines=Lines(samples, spots, 0.0, 0.0, 0.0))
+
+
+def titles(*spots: Hotspot, **fields: Any) -> tuple[str, ...]:
+    """Return the titles of the lines that are worth a look."""
+    return tuple(found.text.title for found in make.find(with_lines(*spots, **fields), "hot_line"))
+
+
+def _is_looped(**fields: float) -> bool:
+    return any("times in each" in title for title in titles(spot(work=work(**fields))))
+
+
+def _is_made(share: float) -> bool:
+    return any("anew" in title for title in titles(spot(made_frac=0.4 * share)))
+
+
+EDGES: Mapping[str, Edge] = {
+    "HOT_FRAC": Edge(0.10, lambda x: bool(titles(spot(x)))),
+    "PATTERN_FRAC": Edge(0.05, lambda x: bool(titles(spot(x, made_frac=x)))),
+    "LEAST_LINE_SAMPLES": Edge(60, lambda x: bool(titles(spot(), samples=whole(x)))),
+    "BUSY_FRAC": Edge(0.7, lambda x: not titles(spot(), case=make.with_device(base(), busy=x))),
+    "MOSTLY_FRAC": Edge(0.5, _is_made),
+    "MANY_CALLS": Edge(24, lambda x: _is_looped(calls=whole(x), mean_ns=1e3)),
+    "SMALL_NS": Edge(60_000.0, lambda x: not _is_looped(calls=100, mean_ns=x)),
+    "NO_GRADIENT_FRAC": Edge(0.01, lambda x: "same" not in titles(spot(work=work(backward_frac=x)))[0]),
+    "PYTHON_FRAC": Edge(0.25, lambda x: "Python" not in titles(spot(work=work(operator_frac=x)))[0]),
+}

@@ -1,0 +1,73 @@
+"""A line is named by the kind of work that was seen of it, and a healthy loop has at most two."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from profiler_server.diagnosis.judging import judge
+from profiler_server.facts.case import WORKERS, Hotspot, Line, LineOperator, LineWork
+from tests.unit.diagnosis.edges.lines import spot, titles, with_lines, work
+from tests.unit.diagnosis.edges.thread import mining
+
+MOVES = LineWork((LineOperator("aten::_to_copy", 4, 1e6), LineOperator("aten::mul", 1, 1e5)), 5, 1e6, 0.9, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("found", "title"),
+    [
+        (spot(), "mine() takes 40.0 % of the step"),
+        (spot(made_frac=0.3), "mine() makes something anew in each step"),
+        (spot(doing="loader", made_frac=0.3), "mine() makes something anew in each step"),
+        (
+            spot(phases={"tail": 0.4}, calls={"sklearn.roc_auc_score": 0.4}),
+            "The step waits for sklearn.roc_auc_score, whose result it does not need",
+        ),
+        (spot(lines=(Line(7, 0.4, "rows = scores.tolist()"),)), "mine() converts between tensors, numbers and arrays"),
+        (spot(work=MOVES), "mine() converts between tensors, numbers and arrays"),
+        (spot(work=work(calls=801, mean_ns=5e4)), "mine() calls aten::tanh 801 times in each step"),
+        (spot(work=work(backward_frac=0.0)), "mine() may compute the same in each step"),
+        (spot(work=work(operator_frac=0.1)), "mine() is Python, not operators"),
+        (spot(is_of_loop=True), "train.py:41 takes 40.0 % of the step"),
+    ],
+)
+def test_a_pattern_names_the_line(found: Hotspot, title: str) -> None:
+    assert titles(found) == (title,)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"made_frac": 0.1},
+        {"phases": {"forward": 0.4}, "calls": {"sklearn.roc_auc_score": 0.4}},
+        {"phases": {"tail": 0.4}, "calls": {"sklearn.roc_auc_score": 0.1}},
+        {"lines": (Line(7, 0.1, "rows = scores.tolist()"), Line(8, 0.3, "x = y"))},
+        {"work": work(calls=3, mean_ns=5e4)},
+        {"work": work(backward_frac=0.0), "phases": {"tail": 0.4}},
+        {"work": work(operator_frac=0.1), "phases": {WORKERS: 0.4}},
+    ],
+)
+def test_a_line_that_hardly_does_it_fits_no_pattern(fields: dict[str, Any]) -> None:
+    assert titles(spot(**fields)) == ("mine() takes 40.0 % of the step",)
+
+
+@pytest.mark.parametrize("doing", ["backward", "update", "loader"])
+def test_a_line_of_every_training_is_not_worth_a_look(doing: str) -> None:
+    assert titles(spot(0.9, doing, work=work(operator_frac=0.0))) == ()
+
+
+def test_two_lines_are_listed_patterns_first_and_then_the_largest_with_its_backward() -> None:
+    small = spot(0.1, function="small", made_frac=0.1)
+    large, larger = spot(0.3, function="large"), spot(0.2, function="larger", backward_frac=0.2)
+    assert titles(large, larger, small) == (
+        "small() makes something anew in each step",
+        "larger() takes 40.0 % of the step",
+    )
+
+
+def test_a_line_that_another_suggestion_names_is_not_listed_again() -> None:
+    case = with_lines(spot(function="mine"), spot(function="another"), case=mining())
+    said = [(entry.rule, entry.title) for entry in judge(case).suggestions]
+    assert ("python_in_step", "Every step waits for Python code: mine()") in said
+    assert [title for rule, title in said if rule == "hot_line"] == ["another() takes 40.0 % of the step"]
