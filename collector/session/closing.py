@@ -55,12 +55,15 @@ def judge_briefly(run_path: Path, world_size: int = 1) -> list[str]:
             start_new_session=True,
             timeout=PATIENCE_S,
         )
-    except subprocess.TimeoutExpired:
-        return [later]
+        said = done.stdout if done.returncode == 0 else b""
+    except subprocess.TimeoutExpired as error:
+        said = (error.stdout or b"").rpartition(b"\n")[0]  # the verdict comes before what became of earlier advice
+        if not said:
+            return [later]
     except (OSError, ValueError) as error:
         _log.debug("stepscope: no verdict at the end: %s", error)
         return []
-    lines = done.stdout.decode("utf-8", "replace").splitlines() if done.returncode == 0 else []
+    lines = said.decode("utf-8", "replace").splitlines()
     return ["".join(letter if letter.isprintable() else "?" for letter in line) for line in lines]
 
 

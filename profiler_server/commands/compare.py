@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from profiler_server.analysis.compare.comparison import Comparison, Difference
     from profiler_server.analysis.compare.gate import Verdict
     from profiler_server.analysis.compare.run_times import RunTimes
-    from profiler_server.diagnosis.outcome import Outcome
 
 NAME = "compare"
 EXAMPLE = "profiler-server compare runs/new --against runs/base --gate --max-slowdown 3%"
@@ -103,14 +102,15 @@ def tell_documents(junit: Path | None, markdown: Path | None) -> Iterator[None]:
 def print_pair(a: Run, b: Run, rank: int | None, *, is_quiet: bool) -> dict[str, Any]:
     """Compare two runs and return the comparison as plain data. Print the comparison as a table unless `is_quiet`."""
     from profiler_server.analysis.compare.comparison import compare_ranks
-    from profiler_server.diagnosis.outcome import find_outcome, say_outcome
+    from profiler_server.diagnosis.outcome import find_outcome
+    from profiler_server.report.outcome import describe_outcome
 
-    found, outcome = compare_ranks(a.rank(rank), b.rank(rank)), find_outcome(a, b)
+    found, outcome = compare_ranks(a.rank(rank), b.rank(rank)), describe_outcome(find_outcome(a, b))
     if not is_quiet:
         typer.echo(render(found))
-        for line in say_outcome(outcome) if outcome is not None else ():
-            typer.echo(f"Advice of A that B took: {line}")
-    return {**describe(found), "outcome": describe_outcome(outcome)}
+        for line in outcome["sentences"] if outcome is not None else ():
+            typer.echo(f"Since A: {line}")
+    return {**describe(found), "outcome": outcome}
 
 
 def print_documents(documents: dict[str, Any], as_json: bool) -> None:
@@ -185,26 +185,6 @@ def describe(found: Comparison) -> dict[str, Any]:
         "loop_per_step_ns": {"a": found.a_loop_ns, "b": found.b_loop_ns},
         "cautions": list(found.cautions),
     }
-
-
-def describe_outcome(found: Outcome | None) -> dict[str, Any] | None:
-    """Return the outcome as plain data, times in whole ns; None without an outcome."""
-    from profiler_server.report.schema import spell_out
-
-    if found is None:
-        return None
-    described: dict[str, Any] = {
-        "before_step_ns": found.step.a_ns,
-        "measured_step_ns": found.step.b_ns,
-        "judged_step_ns": found.measured_ns,
-        "taken": found.taken,
-        "is_in_range": found.is_in_range,
-        "error_frac": found.error_frac,
-        "besides": [{"phase": part.name, "change_ns": part.change_ns} for part in found.besides],
-        "evaluation": found.evaluation,
-        "mended": found.mended,
-    }
-    return dict(spell_out(described))
 
 
 def render(found: Comparison) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,6 +16,7 @@ from profiler_server.commands import BaseDir, Dask, RunName, find_base_dir, find
 if TYPE_CHECKING:
     from collector.format.run import Run
     from collector.traces.workers import Workers
+    from profiler_server.report import Reporting
 
 NAME = "report"
 EXAMPLE = "profiler-server report runs/digits"
@@ -63,39 +65,53 @@ def command(
         opened.rank(rank)  # fails where there is none, and names those that there are
     workers = choose_readers(opened, jobs, dask)
     if html is not None:
-        _write_html(opened, html, redact, rank, workers)
+        _write_html(opened, html, redact, rank, Reporting(workers, earlier=find_others(opened, base)[0]))
         return
     if brief:
-        from profiler_server.report.brief import write_brief
-
-        typer.echo("\n".join(write_brief(opened, rank)))
+        _write_brief(opened, rank, base)
         return
     if redact:
         raise UsageError("--redact leaves names out of the file that --html FILE writes; give both")
     with show_progress(f"Reading {opened.path.name}") as on_progress:
-        report = build_report(opened, rank, Reporting(workers, on_progress))
-        report["history"] = find_history(opened, base) if base is not None else None
+        earlier, history = find_others(opened, base)
+        report = build_report(opened, rank, Reporting(workers, on_progress, earlier))
+        report["history"] = history
     if is_empty(report) and report["warnings"]:
         raise RunError(f"nothing of {opened.path} can be reported: {report['warnings'][0]}")
     text = json.dumps(report, indent=1, ensure_ascii=False) if as_json else render_text(report, opened, rank)
     typer.echo(text, nl=as_json)
 
 
-def find_history(run: Run, base_dir: Path) -> dict[str, Any] | None:
-    """Return the last change of level in the runs of this run's script below a base directory. None without a change,
-    or if not all runs could be read in time."""
+def _write_brief(run: Run, rank: int | None, base_dir: Path | None) -> None:
+    from profiler_server.report.brief import write_brief
+    from profiler_server.report.outcome import list_outcome_lines, report_outcome
+
+    typer.echo("\n".join(write_brief(run, rank)))  # at once: the reader may not wait for what follows
+    for line in list_outcome_lines(report_outcome(find_others(run, base_dir)[0], run)):
+        typer.echo(line)
+
+
+def find_others(run: Run, base_dir: Path | None) -> tuple[Run | None, dict[str, Any] | None]:
+    """Return the run that a run tries to improve, and the last change of level in the runs of its script. None for
+    each that is not there, or if not all runs below a base directory could be read in time."""
     from profiler_server.analysis.change_points import find_last_change
     from profiler_server.report.building import report_history
     from profiler_server.store.catalog import Catalog
+    from profiler_server.store.earlier import find_earlier_beside
 
+    if base_dir is None:
+        return find_earlier_beside(run), None
     catalog = Catalog(base_dir)
     try:
         listing = catalog.list_runs(PATIENCE_S)
+        entry = next((entry for entry in listing.runs if entry.path.resolve() == run.path.resolve()), None)
+        if entry is None or listing.unread:
+            return None, None
+        earlier, found = catalog.find_baseline(entry.id), find_last_change(listing.runs, entry.id)
+        history = report_history(*found) if found is not None else None
+        return catalog.open(earlier) if earlier is not None else None, history
     finally:
         catalog.close()
-    entry = next((entry for entry in listing.runs if entry.path.resolve() == run.path.resolve()), None)
-    found = find_last_change(listing.runs, entry.id) if entry is not None and not listing.unread else None
-    return report_history(*found) if found is not None else None
 
 
 def choose_readers(run: Run, jobs: int | None, dask: str | None) -> Workers:
@@ -115,12 +131,11 @@ def choose_readers(run: Run, jobs: int | None, dask: str | None) -> Workers:
     return workers
 
 
-def _write_html(run: Run, path: Path, redact: bool, rank: int | None, workers: Workers) -> None:
-    from profiler_server.report import Reporting
+def _write_html(run: Run, path: Path, redact: bool, rank: int | None, how: Reporting) -> None:
     from profiler_server.web.report_file import render_report
 
     with show_progress(f"Reading {run.path.name}") as on_progress:
-        text = render_report(run, redact, rank, Reporting(workers, on_progress))
+        text = render_report(run, redact, rank, replace(how, on_progress=on_progress))
     try:
         write_output(path, text)
     except OSError as error:

@@ -140,6 +140,7 @@ def judge(case: Case) -> Diagnosis:
         silence="" if suggestions else _explain_silence(case, steady),
         warnings=tuple(heard.failures),
         limit=say_limit(case, bound),
+        lines=case.lines,
     )
 
 

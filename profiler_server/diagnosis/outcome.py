@@ -1,9 +1,9 @@
-"""The outcome of advice: what an earlier run suggested, what the later run followed, and whether the step is as
-predicted.
+"""The outcome of advice: what an earlier run suggested, what the later run followed, whether the step is as predicted,
+and which lines and settings changed.
 
 A suggestion with settings counts as followed if the later run has those settings and the earlier run had not. A
 suggestion of other code counts as followed if its rule is now silent, and the step and the work in question are clearly
-shorter. A slow rank counts as mended if no rank is slow any more. Evaluation counts as reduced if less of it was
+shorter, or if a line that it names is. A slow rank counts as mended if no rank is slow any more. Evaluation counts as reduced if less of it was
 recorded.
 
 A prediction is judged only by the phases that its advice covers. Other changes count neither for nor against the
@@ -13,7 +13,8 @@ prediction.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence, Set
+import re
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -28,13 +29,19 @@ from profiler_server.analysis.compare.comparison import Comparison, Difference, 
 from profiler_server.analysis.data.stages import summarize_stages
 from profiler_server.analysis.ranks.ranks import summarize_ranks
 from profiler_server.analysis.what_if.pipelines import judge_run
+from profiler_server.diagnosis.changes import (
+    LineChange,
+    SettingChange,
+    find_line_changes,
+    find_setting_changes,
+    list_mended,
+    pair_loaders,
+)
 from profiler_server.diagnosis.judging import diagnose
 from profiler_server.diagnosis.limits.compare import STEPS_RATIO
 from profiler_server.diagnosis.limits.verdict import LESS_FRAC, OTHER_FRAC
 from profiler_server.facts.job import Handover, Slow
 from profiler_server.facts.results import Suggestion
-from profiler_server.format import format_duration, format_share
-from profiler_server.store.ledger import NEAR_FRAC
 
 _ABOUT_ONE_RANK = frozenset({"slow_rank_loader", "fixed_straggler"})
 _EVALUATION = "validation_share"
@@ -72,10 +79,13 @@ class LessEvaluation:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The advice of the earlier run that the later run followed. `step` compares the mean step of both runs, `phases`
-    its phases.
+    """The advice of the earlier run that the later run followed, and what changed. `step` compares the mean step of
+    both runs, `phases` its phases.
 
-    `evaluation` and `mended` are advice that promises no step time. `mended` holds titles about a slow rank.
+    `evaluation`, `mended`, `unpredicted` and `silent` are advice that promises no step time. `mended` holds titles about
+    a slow rank. `unpredicted` has titles of advice whose settings are set, or whose line takes less; `silent` of advice
+    that the later, shorter step gives no reason for. `least_step_ns` is the bound that came with the only one of
+    `unpredicted`.
     """
 
     step: Difference
@@ -83,6 +93,12 @@ class Outcome:
     phases: tuple[Difference, ...] = ()
     evaluation: LessEvaluation | None = None
     mended: tuple[str, ...] = ()
+    unpredicted: tuple[str, ...] = ()
+    silent: tuple[str, ...] = ()
+    lines: tuple[LineChange, ...] = ()
+    settings: tuple[SettingChange, ...] = ()
+    noun: str = "step"
+    least_step_ns: float | None = None
 
     @property
     def judged(self) -> Taken | None:
@@ -136,51 +152,81 @@ def _is_spoken(taken: Taken | None, part: Difference) -> bool:
 
 
 def judge_outcome(before: Run, after: Run) -> Outcome | None:
-    """Compare the advice to the first rank of a run with the measurements of a later run.
+    """Compare the advice to the first rank of a run, its lines and settings with a later run.
 
-    None if no advice was followed, or the runs do not train the same model. Raises as `compare_ranks` and `diagnose`
-    do.
+    None if no advice was followed, and neither a line nor a setting changed. Advice to another model is not judged.
+    Raises as `compare_ranks` and `diagnose` do.
     """
     ranks = before.rank(), after.rank()
     compared = compare_ranks(*ranks)
-    if any(caution.startswith("different models") for caution in compared.cautions) or not compared.step.b_ns:
+    if not compared.step.b_ns:
         return None
-    told = diagnose(before, ranks[0].rank).suggestions
-    later = {entry.rule for entry in diagnose(after, ranks[1].rank).suggestions if entry.severity != "info"}
+    earlier, later = diagnose(before, ranks[0].rank), diagnose(after, ranks[1].rank)
+    is_same = not any(caution.startswith("different models") for caution in compared.cautions)
+    told = earlier.suggestions if is_same else ()
+    pages, workers = _find_shortened(ranks, compared), any(entry.num_workers for entry in ranks[1].manifest.loaders)
+    lines = find_line_changes(compared, earlier.lines, later.lines, workers, "data" in pages)
     seen = _Seen(
-        later,
-        list(_pair_loaders(ranks[0].manifest.loaders, ranks[1].manifest.loaders)),
-        _find_shortened(ranks, compared),
+        {e.rule for e in later.suggestions if e.severity != "info"} | {entry.rule for entry in later.abstained},
+        list(pair_loaders(ranks[0].manifest.loaders, ranks[1].manifest.loaders)),
+        pages,
         frozenset(_NAMES[part.name] for part in compared.phases if part.is_clear and part.change_ns < 0),
         any(entry.rule in _ABOUT_ONE_RANK for entry in told) and _is_even(before, after),
+        list_mended(lines),
     )
     followed = [entry for entry in told if seen.shows(entry)]
-    taken = tuple(_take(entry) for entry in followed if entry.predicted_step_ns is not None)
-    mended = tuple(e.title for e in followed if e.predicted_step_ns is None and e.rule in _ABOUT_ONE_RANK)
+    predicted = [entry for entry in followed if entry.predicted_step_ns is not None]
+    predicted = predicted or [e for e in told if e.predicted_step_ns is not None and seen.names_line(e)][:1]
+    others = [e for e in followed if e.predicted_step_ns is None and e.rule not in _ABOUT_ONE_RANK]
+    proven = [entry for entry in others if entry.settings or seen.names_line(entry)]
+    is_less = compared.step.b_ns < LESS_FRAC * compared.step.a_ns
+    silent = [entry for entry in others if is_less and entry not in proven]
     less = [found for entry in told if (found := _judge_evaluation(entry, ranks)) is not None]
-    if not (taken or mended or less):
+    settings = find_setting_changes(before, after)
+    mended = [e for e in followed if e.predicted_step_ns is None and e.rule in _ABOUT_ONE_RANK]
+    if not (predicted or less or mended or proven or silent or lines or settings):
         return None
-    return Outcome(compared.step, taken, compared.phases, less[0] if less else None, mended)
+    return Outcome(
+        compared.step,
+        tuple(_take(entry) for entry in predicted),
+        compared.phases,
+        less[0] if less else None,
+        tuple(entry.title for entry in mended),
+        tuple(entry.title for entry in proven),
+        tuple(entry.title for entry in silent),
+        lines,
+        settings,
+        compared.noun,
+        proven[0].least_step_ns if len(proven) == 1 else None,
+    )
 
 
 @dataclass(frozen=True)
 class _Seen:
-    """Evidence in the later run: the rules that still fire, its loaders paired with the earlier loaders, the pages that
-    show less work, the phases that are clearly shorter, and whether no rank is slow any more."""
+    """Evidence in the later run: the rules that fire or cannot be judged, its loaders paired with the earlier loaders,
+    the pages that show less work, the phases that are clearly shorter, whether no rank is slow any more, and the lines
+    that take less."""
 
     later: Set[str]
     loaders: list[tuple[Loader, Loader]]
     pages: frozenset[str]
     shorter: frozenset[str]
     is_even: bool
+    lines: tuple[str, ...]
+
+    def names_line(self, entry: Suggestion) -> bool:
+        text = f"{entry.title} {entry.measured} {entry.advice}"
+        return any(re.search(rf"(?<![\w.]){re.escape(name)}(?![\w.])", text) for name in self.lines)
 
     def shows(self, entry: Suggestion) -> bool:
         if entry.rule in _ABOUT_ONE_RANK:
             return self.is_even
-        if entry.predicted_step_ns is None:
+        if entry.rule == _EVALUATION:
             return False
         if entry.settings:
             return _is_set(entry.settings, self.loaders)
+        if entry.predicted_step_ns is None and (entry.severity == "info" or self.names_line(entry)):
+            return self.names_line(entry)
         touched = not entry.shortens or "data_wait" in entry.shortens or not self.shorter.isdisjoint(entry.shortens)
         return (
             entry.rule not in self.later
@@ -252,82 +298,8 @@ def _sum_work(rank: RankRun) -> float:
     return sum(stage.mean_ns for stage in read_or((), summarize_stages, rank))
 
 
-def _pair_loaders(before: tuple[Loader, ...], after: tuple[Loader, ...]) -> Iterator[tuple[Loader, Loader]]:
-    """Pair each loader with the later run's loader of the same data set, in order."""
-    left = list(after)
-    for loader in before:
-        same = next((other for other in left if other.dataset == loader.dataset), None)
-        if same is not None:
-            left.remove(same)
-            yield loader, same
-
-
 def _is_set(settings: Mapping[str, int | bool], pairs: list[tuple[Loader, Loader]]) -> bool:
     def has(loader: Loader) -> bool:
         return all(getattr(loader, name, None) == value for name, value in settings.items())
 
     return any(has(after) and not has(before) for before, after in pairs)
-
-
-def say_outcome(found: Outcome) -> tuple[str, ...]:
-    """Return the outcome of the advice, one sentence for each suggestion that was followed."""
-    lines = [] if found.evaluation is None else [_say_evaluation(found.evaluation)]
-    lines += [
-        f"“{title}”: no rank is slow any more; the step takes {_say_change(found.step)}." for title in found.mended
-    ]
-    if found.judged is not None:
-        lines.append(_say_taken(found, found.judged))
-    elif found.taken:
-        names = ", ".join(f"“{entry.title}”" for entry in found.taken)
-        now = format_duration(found.step.b_ns)
-        lines.append(f"Taken at once: {names}. Their gains cannot be told apart; the step is {now} now.")
-    return tuple(lines)
-
-
-def _say_change(part: Difference) -> str:
-    return f"{format_duration(part.b_ns)} instead of {format_duration(part.a_ns)}"
-
-
-def _say_taken(found: Outcome, taken: Taken) -> str:
-    low, high = format_duration(taken.predicted_low_ns), format_duration(taken.predicted_high_ns)
-    promised = f"predicted {format_duration(taken.predicted_step_ns)}, between {low} and {high}"
-    error_frac = found.error_frac or 0.0
-    measured = format_duration(found.measured_ns) + ("" if found.is_alone else " without what else became shorter")
-    if not found.is_in_range:
-        verdict = "faster than the range" if found.measured_ns < taken.predicted_low_ns else "slower than the range"
-    elif abs(error_frac) > NEAR_FRAC:
-        verdict = "inside the range"
-    else:
-        verdict = "as predicted"
-    return (
-        f"“{taken.title}”: {promised}; measured {measured}, {verdict} ({_say_error(error_frac)}).{_say_besides(found)}"
-    )
-
-
-def _say_error(error_frac: float) -> str:
-    return f"the prediction was {format_share(abs(error_frac))} too {'long' if error_frac > 0 else 'short'}"
-
-
-def _say_besides(found: Outcome) -> str:
-    shorter = [part for part in found.besides if part.change_ns < 0]
-    longer = [part for part in found.besides if part.change_ns > 0]
-    said = f" {_list_changes(shorter)} shorter as well, which this advice did not speak of; " if shorter else ""
-    said += f"with that the step is {format_duration(found.step.b_ns)}." if shorter else ""
-    return said + (f" {_list_changes(longer)} longer, which counts against it here." if longer else "")
-
-
-def _list_changes(parts: Sequence[Difference]) -> str:
-    sizes = [format_duration(abs(part.change_ns)) for part in parts]
-    named = [f"{part.name} {'is ' if part is parts[0] else ''}{size}" for part, size in zip(parts, sizes, strict=True)]
-    return " and ".join([", ".join(named[:-1]), named[-1]] if len(named) > 1 else named)
-
-
-def _say_evaluation(found: LessEvaluation) -> str:
-    error_frac = found.predicted_ns / found.measured_ns - 1.0
-    verdict = "as predicted" if abs(error_frac) <= NEAR_FRAC else "otherwise than predicted"
-    return (
-        f"“{found.title}”: predicted {format_duration(found.predicted_ns)} for training and evaluation together instead of "
-        f"{format_duration(found.before_ns)}; measured {format_duration(found.measured_ns)} with steps as long as before, "
-        f"{verdict} ({_say_error(error_frac)}): evaluation takes {format_duration(found.evaluation_ns)} instead of "
-        f"{format_duration(found.evaluation_before_ns)}."
-    )

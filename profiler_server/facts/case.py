@@ -139,13 +139,29 @@ class Hotspot:
         """The largest line, as file:line."""
         return f"{self.file.rpartition('/')[2]}:{self.lines[0].number}"
 
+    @property
+    def subject(self) -> str:
+        """What names it in a text: the function, or the place of a line of the loop."""
+        return self.place if self.is_of_loop else self.function
+
+    @property
+    def key(self) -> str:
+        """What it is known by in another run: the function, or the text of a line of the loop, "" if unknown."""
+        return self.lines[0].text if self.is_of_loop else self.function
+
+    @property
+    def name(self) -> str:
+        """The subject as a user would write it: `accuracy()`, `train.py:31`."""
+        return self.place if self.is_of_loop else f"{self.function}()"
+
 
 @dataclass(frozen=True)
 class Lines:
     """Where the mean step goes, by lines of the user's code; the shares of all parts sum to 1.
 
     `hotspots` are sorted by share. `rest_frac` is in lines of the user's with a small share each, `foreign_frac` in
-    code that no line of the user's calls, and `unseen_frac` in phases without a sample.
+    code that no line of the user's calls, and `unseen_frac` in phases without a sample. `through_fracs` is the share in
+    which a function, or a line of the loop, is on the stack, by its name, or by the text of the line.
     """
 
     samples: int
@@ -153,6 +169,7 @@ class Lines:
     rest_frac: float
     foreign_frac: float
     unseen_frac: float
+    through_fracs: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from profiler_server.facts.case import Abstention, Evidence
+from profiler_server.facts.case import Abstention, Evidence, Lines
 
 BoundKind = Literal[
     "input", "receive", "processor", "transfer", "launch", "compute", "communication", "overhead", "pipeline", "unknown"
@@ -72,7 +72,8 @@ class Diagnosis:
 
     `end` is the beginning of `sentence` if the job stands still or did not end well. `limit` is the sentence on what
     the rank is bound by, without what to change. `silence` is why there is no suggestion, empty if there is one.
-    `warnings` are results missing because of an error in Stepscope, one line each.
+    `warnings` are results missing because of an error in Stepscope, one line each. `lines` is the mean step by the
+    user's lines, None without stacks.
     """
 
     bound_by: BoundBy
@@ -83,6 +84,7 @@ class Diagnosis:
     warnings: tuple[str, ...] = ()
     limit: str = ""
     end: str = ""
+    lines: Lines | None = None
 
 
 @dataclass(frozen=True)

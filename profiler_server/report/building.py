@@ -42,6 +42,7 @@ from profiler_server.report.all_ranks import (
     report_slow_call,
     report_what_if,
 )
+from profiler_server.report.outcome import report_outcome
 from profiler_server.report.schema import VERSION, spell_out
 
 if TYPE_CHECKING:
@@ -55,10 +56,12 @@ _RANKS_FRAC = 0.85
 
 @dataclass(frozen=True)
 class Reporting:
-    """How ranks are read. `workers` is None to read in this process. `on_progress` gets the fraction done."""
+    """How ranks are read. `workers` is None to read in this process. `on_progress` gets the fraction done. `earlier` is
+    the run whose advice is compared with the run."""
 
     workers: Workers | None = None
     on_progress: Callable[[float], None] = lambda share: None
+    earlier: Run | None = None
 
 
 ALONE = Reporting()
@@ -87,6 +90,7 @@ def build_report(run: Run, rank: int | None = None, how: Reporting = ALONE) -> d
         "attempts": report_attempts(run),
         "hang": report_hang(end),
         "history": None,
+        "outcome": report_outcome(how.earlier if run.redactor is None else None, run),
         "overhead": spell_out(run.read_rank(run.ranks[0]).manifest.overhead if run.ranks else Overhead()),
         "warnings": list(dict.fromkeys([*_collect_warnings(run), *warnings])),
     }

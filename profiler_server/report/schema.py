@@ -67,6 +67,8 @@ PARTS: Mapping[str, str] = {
     "Difference": "name a_ns b_ns noise_ns p corrected_p change_ns is_clear is_unsure",
     "Taken": "rule title predicted_step_ns predicted_low_ns predicted_high_ns",
     "LessEvaluation": "rule title before_ns predicted_ns measured_ns evaluation_before_ns evaluation_ns",
+    "LineChange": "name before_ns after_ns is_loading is_bound",
+    "SettingChange": "name before after",
     "Verdict": "kind reason base new estimate parts cautions max_slowdown leading pairs main_thread mean_change_ns "
     "rank compared_ns",
     "Estimate": "change low high p detectable scatter least most",

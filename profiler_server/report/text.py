@@ -35,6 +35,7 @@ from profiler_server.format import (
     format_ranks,
     format_share,
 )
+from profiler_server.report.outcome import list_outcome_lines
 from profiler_server.words.phrases import spell_function, spell_share
 
 _MOST_HELD, _MOST_SLOW = 5, 5
@@ -61,6 +62,7 @@ def render_text(report: dict[str, Any], run: Run, rank: int | None = None) -> st
         verdict,
         _render_attempts(run, verdict),
         render_history(report["history"]),
+        "\n".join(list_outcome_lines(report["outcome"])),
         *_render_ranks(report["ranks"], run),
         _render_comparison(run),
         _render_suggestions(report, run, rank),

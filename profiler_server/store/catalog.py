@@ -285,10 +285,10 @@ def _compare_to_previous(newest_first: Sequence[RunEntry]) -> tuple[RunEntry, ..
         if entry.manifest.is_imported:
             compared.append(entry)
             continue
-        family = (entry.manifest.script, _TRAILING_NUMBER.sub("", entry.name))
+        family = find_family(entry.manifest.script, entry.name)
         before = previous.get(family)
         step_ns = entry.headline.step_p50_ns
-        is_again = before is not None and _is_same_job(before.manifest, entry.manifest)
+        is_again = before is not None and is_same_job(before.manifest, entry.manifest)
         if before is not None and not is_again and step_ns and before.headline.step_p50_ns:
             change_frac = step_ns / before.headline.step_p50_ns - 1.0
             mean_frac = _find_opposite_mean(before.headline, entry.headline, change_frac)
@@ -311,7 +311,12 @@ def _compare_to_previous(newest_first: Sequence[RunEntry]) -> tuple[RunEntry, ..
     return tuple(reversed(compared))
 
 
-def _is_same_job(before: RunManifest, after: RunManifest) -> bool:
+def find_family(script: str, name: str) -> tuple[str, str]:
+    """Return what runs of one training share: the script, and the name without a number at its end."""
+    return script, _TRAILING_NUMBER.sub("", name)
+
+
+def is_same_job(before: RunManifest, after: RunManifest) -> bool:
     """Return whether `after` is a restart of the job of `before`, with nothing changed by the user in between."""
     return bool(after.job_id) and before.job_id == after.job_id and before.attempt < after.attempt
 

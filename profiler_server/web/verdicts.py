@@ -128,7 +128,7 @@ class Outcomes:
     def say(self, before: Run, after: Run) -> tuple[str, ...]:
         """Return sentences on the advice of `before` that `after` followed; empty if a run is too large to judge at
         once."""
-        from profiler_server.diagnosis.outcome import say_outcome  # the rules take long to import
+        from profiler_server.diagnosis.outcome_sentences import say_outcome  # the rules take long to import
 
         found = self._find(before, after)
         return () if found is None else say_outcome(found)
@@ -149,7 +149,7 @@ class Outcomes:
         An outcome from another machine says nothing about a prediction, so it is not recorded. Neither is a run with
         more changes than the advice.
         """
-        from profiler_server.diagnosis.outcome import say_outcome
+        from profiler_server.diagnosis.outcome_sentences import say_outcome
 
         found = self._find(before, after)
         if found is None:

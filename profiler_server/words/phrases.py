@@ -87,10 +87,7 @@ def say_many_workers(case: Case, workers: int) -> str:
 
 
 def say_ready(case: Case) -> str:
-    """Return in which share of the requests the workers had finished the batch, as a phrase.
-
-    If that is unknown, the share is of the requests that found a batch in the queue.
-    """
+    """Return how often the next batch was ready, as a phrase. It is based on the work on the batch if known."""
     made_frac = case.loading.bottleneck.made_frac
     if made_frac is not None:
         return (

@@ -116,6 +116,7 @@ SHAPE: dict[str, Any] = {
         {
             **dict.fromkeys(("rule", "title", "severity", "measured", "threshold", "advice", "change", "fix"), str),
             **dict.fromkeys(("predicted_step_ns", "predicted_low_ns", "predicted_high_ns"), (int, type(None))),
+            "least_step_ns": (int, type(None)),
             "evidence": [{"page": str, "query": str, "text": str}],
             "settings": dict,
             "shortens": [str],
@@ -174,6 +175,19 @@ SHAPE: dict[str, Any] = {
         **dict.fromkeys(("before_ns", "after_ns", "before", "after"), int),
         **dict.fromkeys(("change_frac", "chance"), float),
     },
+    "outcome": {
+        OPTIONAL: True,
+        "earlier": str,
+        **{name: [str] for name in ("sentences", "mended", "unpredicted", "silent")},
+        **dict.fromkeys(("before_step_ns", "measured_step_ns", "judged_step_ns"), int),
+        **dict.fromkeys(("taken", "besides"), list),
+        "is_in_range": (bool, type(None)),
+        "error_frac": (*NUMBER, type(None)),
+        "evaluation": (dict, type(None)),
+        "least_step_ns": (int, type(None)),
+        "lines": [{"name": str, **dict.fromkeys(("before_ns", "after_ns"), int), "is_loading": bool, "is_bound": bool}],
+        "settings": [dict.fromkeys(("name", "before", "after"), str)],
+    },
     "what_if": {
         OPTIONAL: True,
         **dict.fromkeys(("slowdown", "waste_frac", "discrepancy_frac"), NUMBER),
@@ -213,4 +227,4 @@ def check(value: Any, shape: Any, where: str = "report") -> None:
             check(entry, shape[0], f"{where}[]")
     else:
         assert isinstance(value, shape), f"{where} is {value!r}"
-        assert isinstance(value, bool) is (shape is bool), where
+        assert isinstance(value, bool) is (shape is bool) or shape == (bool, type(None)), where

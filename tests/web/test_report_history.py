@@ -10,7 +10,7 @@ import pytest
 
 from collector.format.run import open_run
 from collector.format.schema import layout
-from profiler_server.commands.report import find_history
+from profiler_server.commands.report import find_others
 from profiler_server.report import build_report
 from profiler_server.report.text import render_history
 from tests.support.asking import Asker
@@ -32,7 +32,7 @@ def base(tmp_path: Path) -> Path:
 
 
 def test_the_report_says_the_change_of_the_list_of_runs(base: Path) -> None:
-    history = find_history(open_run(base / "digits-7"), base)
+    _, history = find_others(open_run(base / "digits-7"), base)
     assert history is not None
     assert (history["since"], history["before"], history["after"]) == ("digits-5", 5, 5)
     text = render_history(history)
@@ -42,7 +42,7 @@ def test_the_report_says_the_change_of_the_list_of_runs(base: Path) -> None:
     asker = Asker(base)
     asker.ask("/api/v1/runs")  # reads all of them; the page would show those that are not read without figures
     assert f"▲ {share[1]} from here on" in asker.ask("/").text
-    assert find_history(open_run(base / "digits-4"), base) is None
+    assert find_others(open_run(base / "digits-4"), base)[1] is None
     assert render_history(None) == ""
 
 

@@ -67,6 +67,10 @@ def find_lines(
         for stack, samples in weights.items()
         for levels in [tuple(_list_levels(stack, loop))]
     ]
+    through: Counter[str] = Counter()
+    for entry in entries:
+        passed = {_name_level(level, texts) for level in entry.levels} - {""}
+        through.update(dict.fromkeys(passed, entry.weight))
     _merge_small(entries)
     grouped: dict[_Key, list[_Entry]] = {}
     for entry in entries:
@@ -81,7 +85,7 @@ def find_lines(
     foreign = sum(entry.weight for entry in entries if entry.at < 0)
     unseen = sum(share for phase, share in shares.items() if phase not in phases)
     rest = sum(spot.share_frac for spot in hotspots[len(large) :])
-    return Lines(sum(entry.samples for entry in entries), large, rest, foreign, unseen)
+    return Lines(sum(entry.samples for entry in entries), large, rest, foreign, unseen, dict(through))
 
 
 def _find_key(stack: Sequence[Frame], loop: frozenset[Function], keys: Container[_Key]) -> _Key | None:
@@ -101,6 +105,11 @@ def _list_levels(stack: Sequence[Frame], loop: frozenset[Function]) -> Iterator[
         below = stack[own[own.index(at) + len(inside) - 1] + 1 : after]
         number = line if frame.function in loop else 0
         yield _Level((frame.name, frame.file, number), frame, line, tuple(below))
+
+
+def _name_level(level: _Level, texts: Texts) -> str:
+    """Return what a frame is known by in another run, where line numbers may differ: the function, or the loop's line."""
+    return level.frame.label if not level.key[2] else texts.get(level.frame.file, {}).get(level.line, "")
 
 
 def _merge_small(entries: Sequence[_Entry]) -> None:

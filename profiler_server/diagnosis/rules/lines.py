@@ -118,7 +118,7 @@ def _describe(case: Case, spot: Hotspot, pattern: str) -> Finding:
     text = describe(
         case,
         f"hot_line.{pattern}" if pattern else "hot_line",
-        name=spot.place if spot.is_of_loop else f"{spot.function}()",
+        name=spot.name,
         where="" if spot.is_of_loop else f" at {spot.place}",
         code=f" Most of it is `{line.text}`." if line.text else "",
         source=line.text or "…",
@@ -135,8 +135,7 @@ def _describe(case: Case, spot: Hotspot, pattern: str) -> Finding:
         each_ns=most.mean_ns if most is not None else 0.0,
         python_frac=1.0 - work.operator_frac if work is not None else 0.0,
     )
-    subject = spot.place if spot.is_of_loop else spot.function
-    return Finding(text, evidence=(FUNCTIONS,), subject=subject, least_step_ns=left_ns)
+    return Finding(text, evidence=(FUNCTIONS,), subject=spot.subject, least_step_ns=left_ns)
 
 
 def _name_phase(name: str) -> str:

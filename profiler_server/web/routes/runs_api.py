@@ -150,9 +150,11 @@ class Live:
 
 @ROUTER.get("/{run_id:path}/report", summary="What `profiler-server report --json` prints")
 def read_report(run_id: RunId, services: ServicesOf) -> Response:
-    from profiler_server.report import build_report
+    from profiler_server.report import Reporting, build_report
 
-    return send_json(build_report(services.catalog.open(run_id)))
+    earlier = services.catalog.find_baseline(run_id)
+    how = Reporting(earlier=services.catalog.open(earlier) if earlier is not None else None)
+    return send_json(build_report(services.catalog.open(run_id), how=how))
 
 
 @ROUTER.get("/{run_id:path}/live", summary="How far a run is that records")

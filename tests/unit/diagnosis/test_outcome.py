@@ -11,10 +11,11 @@ import pytest
 
 from collector.format.run import Run, open_run
 from profiler_server.analysis.compare.comparison import compare_ranks
-from profiler_server.commands.compare import describe_outcome
 from profiler_server.diagnosis.judging import diagnose
-from profiler_server.diagnosis.outcome import find_outcome, judge_outcome, say_outcome
+from profiler_server.diagnosis.outcome import find_outcome, judge_outcome
+from profiler_server.diagnosis.outcome_sentences import say_outcome
 from profiler_server.facts.results import Suggestion
+from profiler_server.report.outcome import describe_outcome
 from tests.support.cases import Plant, build_case_run, plan_of
 from tests.support.row_edits import Row, evaluate_in_passes, lay_end_to_end, write_rows
 from tests.support.runs import HEALTHY_STEP_MS, MS, RunPlan, build_steps, slow_loader_plan
@@ -86,7 +87,7 @@ def test_a_step_is_judged_by_the_phases_that_the_advice_speaks_of(tmp_path: Path
     assert found.error_frac == pytest.approx(0.0, abs=0.02)
     said = say_outcome(found)[0]
     assert "as predicted" in said
-    assert "Backward is 26.0 ms shorter as well, which this advice did not speak of" in said
+    assert "Backward is 26.0 ms shorter as well, which this advice does not cover" in said
 
 
 def test_what_became_longer_counts_against_the_advice(tmp_path: Path) -> None:

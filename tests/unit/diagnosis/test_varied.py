@@ -10,8 +10,10 @@ import pytest
 
 from profiler_server.analysis.compare.comparison import Difference
 from profiler_server.diagnosis.bottleneck import find_bottleneck, find_own_bottleneck
+from profiler_server.diagnosis.changes import LineChange, SettingChange
 from profiler_server.diagnosis.judging import hear_rules
-from profiler_server.diagnosis.outcome import LessEvaluation, Outcome, Taken, say_outcome
+from profiler_server.diagnosis.outcome import LessEvaluation, Outcome, Taken
+from profiler_server.diagnosis.outcome_sentences import say_outcome
 from profiler_server.diagnosis.ranking import rank_claims, split_findings, write_suggestion
 from profiler_server.diagnosis.verdict import find_bound, say_verdict
 from profiler_server.facts.case import Case, Finding, Rule
@@ -202,6 +204,39 @@ def test_the_outcome_follows_the_facts(name: str, golden: Golden) -> None:
     phases = tuple(sorted(PHASES, key=lambda phase: phase.name != name))  # the facts of the first one are changed
     step = Difference("Step", 100e6, 66e6, 0.5e6, 0.001, 0.002)
     golden(f"facts/outcome-{name}", write_variants(Outcome(step, (GAP,), phases, EVALUATED, ("Slow rank",)), tell))
+
+
+CHANGED = Outcome(
+    Difference("Step", 502e6, 281e6, 0.5e6, 0.001, 0.002),
+    unpredicted=("triplet_loss() takes 36.1 % of the step",),
+    lines=(
+        LineChange("triplet_loss()", "triplet_loss()", 181e6, 0.0),
+        LineChange("normalise()", "normalise()", 60e6, 9e6),
+        LineChange("train.py:31 `loss = pairs(points)`", "train.py:31", 0.0, 14e6),
+    ),
+    settings=(SettingChange("num_workers", "0", "4"), SettingChange("--lr", "0.1", "0.2")),
+    least_step_ns=321e6,
+)
+CHANGES: Mapping[str, Outcome] = {
+    "lines of advice": CHANGED,
+    "advice without lines": replace(CHANGED, unpredicted=(), silent=("Every 40th step stalls", "Other"), lines=()),
+    "lines": replace(CHANGED, unpredicted=(), settings=()),
+    "loading": replace(CHANGED, unpredicted=(), lines=(LineChange("read()", "read()", 60e6, 2e6, True),)),
+    "lines that were hardly sampled": replace(
+        CHANGED,
+        unpredicted=(),
+        lines=(LineChange("a()", "a()", 60e6, 9e6, False, True), LineChange("b()", "b()", 9e6, 60e6, False, True)),
+    ),
+    "settings": replace(CHANGED, unpredicted=(), lines=()),
+    "settings without effect": replace(
+        CHANGED, unpredicted=(), lines=(), step=Difference("Step", 502e6, 500e6, 5e6, 0.4, 0.4)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_what_changed_is_said_beside_the_step(name: str, golden: Golden) -> None:
+    golden(f"told/changed-{name.replace(' ', '-')}", "".join(f"{line}\n" for line in say_outcome(CHANGES[name])))
 
 
 def test_several_changes_at_once_are_not_told_apart() -> None:
