@@ -26,12 +26,15 @@ _ABOUT = """Run a training script as Python would, and record it. The script nee
 
 PROFILER_OUTPUT_PATH and PROFILER_OPTIONS stand for --output and --options. With -np, -ng or -w it is a benchmark:
 N processes on each of M devices, each with a folder and a benchmark.json, and benchmark_mean.json over all of them.
-With --against it records pairs of runs of two versions of the code and says whether the newer one is slower."""
+With --against it records pairs of runs of two versions of the code and says whether the newer one is slower.
+With --try it runs the script again and again for a few updates, with one setting changed each time, and prints
+what each change saves and the lines to write. What the script writes meanwhile is thrown away."""
 _EXAMPLES = """examples:
   profiler-run -o runs/digits train.py --lr 0.1
   profiler-run -o runs/ddp torchrun --nproc-per-node 2 train.py
   profiler-run -o bench/new -np 2 -ng 4 --baseline bench/old infer.py
   profiler-run --pairs 5 --against main train.py --lr 0.1
+  profiler-run --try --budget 10m train.py --lr 0.1
 
 docs/record.md, docs/gate.md and docs/jobs.md say more."""
 
@@ -80,13 +83,15 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
         parser.error("--probe is for a recording: it holds batches back, which a comparison would count")
     if given.budget is not None:
         if not given.trying:
-            parser.error("--budget is the time of --try")
+            parser.error("--budget is the time that --try may take; add --try")
         try:
             given.budget = _read_budget(given.budget)
         except ValueError:
             parser.error(f"--budget {given.budget}: give a time between 10s and 24h, such as 300s or 5m")
     if given.trying and (_is_benchmark(given) or given.against is not None or given.probe or not program):
-        parser.error("--try runs one script by itself; leave out -np, -ng, -w, --baseline, --against and --probe")
+        parser.error(
+            "--try needs a script or a module by itself; leave out -np, -ng, -w, --baseline, --against and --probe"
+        )
     given.program = Program(program[0], is_module, (*given_by_launcher, *program[1:])) if program else None
     return given
 
@@ -129,9 +134,11 @@ def _add_options(parser: argparse.ArgumentParser) -> set[str]:
             "--try",
             dest="trying",
             action="store_true",
-            help="run the script many times for some steps, with one change at a time, and say what each gained",
+            help="try settings on the script, such as workers, threads and fused updates, and print what each saves",
         ),
-        trial("--budget", metavar="TIME", help="how long all trials may take, such as 300s or 5m (default: 5m)"),
+        trial(
+            "--budget", metavar="TIME", help="how long all runs may take together, such as 300s or 10m (default: 5m)"
+        ),
     )
     return {name for action in actions if action.nargs != 0 for name in action.option_strings}
 

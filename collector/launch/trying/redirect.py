@@ -12,11 +12,13 @@ import ctypes
 import functools
 import io
 import os
+import shutil
+import stat
 import struct
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
@@ -37,103 +39,207 @@ class Redirect:
     def __init__(self, scratch: Path, free: tuple[Path, ...]) -> None:
         self._files = scratch / "files"
         self._free = tuple(str(path.resolve()) for path in (scratch, *free))
-        self._files.mkdir()
+        self._files.mkdir(exist_ok=True)  # that of another rank too
         self._removed: set[str] = set()
+        """The user's files and folders that the script removed: they stay, and the script does not see them."""
+        self._is_inside = False
 
     def install(self) -> None:
-        """Replace the functions of Python that write files, and those of PyTorch when it is imported."""
-        opened = io.open
+        """Replace the functions of Python that open, write, list, move or remove files."""
+        opened, low_level = io.open, os.open
 
         @functools.wraps(opened)
         def open_file(file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
-            placed = self.place(file, bool(_WRITING & set(mode)))
-            if placed is not file and not {"w", "x"} & set(mode):
-                self._bring(file, placed, opened)
-            return opened(placed, mode, *args, **kwargs)
-
-        builtins.open = io.open = open_file
-        low_level = os.open
+            writes = bool(_WRITING & set(mode))
+            return opened(self.place(file, writes, brings=not {"w", "x"} & set(mode)), mode, *args, **kwargs)
 
         @functools.wraps(low_level)
         def open_descriptor(path: Any, flags: int, *args: Any, **kwargs: Any) -> int:
             if kwargs.get("dir_fd") is not None:
                 return low_level(path, flags, *args, **kwargs)
             writes = bool(flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC))
-            return low_level(self.place(path, writes), flags, *args, **kwargs)
+            return low_level(self.place(path, writes, brings=not flags & os.O_TRUNC), flags, *args, **kwargs)
 
+        builtins.open = io.open = open_file
         os.open = open_descriptor
-        for name in ("mkdir", "remove", "unlink", "rmdir", "truncate", "chmod", "utime", "mkfifo"):
-            self._wrap(name, 1)
+        shutil._use_fd_functions = False  # type: ignore[attr-defined]  # else it removes by names in an open folder
+        for name in ("mkdir", "truncate", "chmod", "utime", "mkfifo"):
+            self.lead(os, name, 0, writes=True)
+        for name in ("stat", "lstat", "access", "readlink", "statvfs"):
+            self.lead(os, name, 0, writes=False)
+        for name in ("remove", "unlink", "rmdir"):
+            self._lead_removal(name)
         for name in ("rename", "replace", "link", "symlink"):
-            self._wrap(name, 2)
-        for name in ("stat", "lstat", "listdir", "scandir", "access"):
-            self._wrap(name, 1, writes=False)
+            self._lead_pair(name)
+        self._lead_lists()
+        self._lead_moves()
 
-    def _bring(self, file: Any, placed: str, opened: Callable[..., Any]) -> None:
-        """Copy a file that is changed in place, if it is not there yet and not too large."""
-        if os.path.lexists(placed) or not os.path.isfile(file) or os.path.getsize(file) > _MOST_BROUGHT:
-            return
-        with opened(file, "rb") as source, opened(placed, "wb") as target:
-            target.write(source.read())
-
-    def lead(self, module: Any, name: str, position: int, writes: bool) -> None:
-        """Lead the path at this position of a function that opens files by itself, outside of Python."""
+    def lead(self, module: Any, name: str, position: int, writes: bool, brings: bool = False) -> None:
+        """Lead the path at this position of a function. `brings`: the function changes what is there."""
         original = getattr(module, name)
 
         @functools.wraps(original)
         def led(*args: Any, **kwargs: Any) -> Any:
-            if len(args) > position and isinstance(args[position], (str, bytes, os.PathLike)):
-                args = (*args[:position], self.place(args[position], writes), *args[position + 1 :])
+            is_path = len(args) > position and isinstance(args[position], (str, bytes, os.PathLike))
+            if is_path and kwargs.get("dir_fd") is None:
+                args = (*args[:position], self.place(args[position], writes, brings), *args[position + 1 :])
             return original(*args, **kwargs)
 
         setattr(module, name, led)
 
-    def _wrap(self, name: str, count: int, writes: bool = True) -> None:
+    def _lead_removal(self, name: str) -> None:
         original: Callable[..., Any] = getattr(os, name)
 
         @functools.wraps(original)
-        def led(*args: Any, **kwargs: Any) -> Any:
-            if kwargs.get("dir_fd") is not None or kwargs.get("src_dir_fd") is not None:
-                return original(*args, **kwargs)
-            places = [self.place(path, writes) for path in args[:count]]
-            try:
-                return original(*places, *args[count:], **kwargs)
-            except FileNotFoundError:
-                if not writes or name not in ("remove", "unlink", "rmdir"):
-                    raise
-                return None  # a file of the user's that the script removes: it stays
+        def led(path: Any, *args: Any, **kwargs: Any) -> Any:
+            real = self._find_real(path) if kwargs.get("dir_fd") is None else None
+            if real is None:
+                return original(path, *args, **kwargs)
+            is_users = not self._is_removed(real) and _exists(real)
+            self._removed.add(real)
+            there = f"{self._files}{real}"
+            if _exists(there) or not is_users:
+                original(there)
 
         setattr(os, name, led)
 
-    def place(self, path: Any, writes: bool) -> Any:
-        """Return where a path leads: itself, or its copy below the scratch folder."""
-        if isinstance(path, int):
-            return path
-        with suppress(TypeError, ValueError):
-            text = os.fsdecode(path)
-            real = os.path.abspath(text)
-            if real.startswith(_DEVICES) or any(real == free or real.startswith(free + "/") for free in self._free):
-                return path
+    def _lead_pair(self, name: str) -> None:
+        original: Callable[..., Any] = getattr(os, name)
+        moves = name in ("rename", "replace")
+
+        @functools.wraps(original)
+        def led(source: Any, target: Any, *args: Any, **kwargs: Any) -> Any:
+            if kwargs.get("src_dir_fd") is not None or kwargs.get("dir_fd") is not None:
+                return original(source, target, *args, **kwargs)
+            placed = self.place(source, moves, brings=moves) if name != "symlink" else source
+            original(placed, self.place(target, True), *args, **kwargs)
+            real = self._find_real(source)
+            if moves and real is not None:
+                self._removed.add(real)
+
+        setattr(os, name, led)
+
+    def _lead_lists(self) -> None:
+        """Let a folder list what the user has in it and what the trial wrote there."""
+        listdir, scandir = os.listdir, os.scandir
+
+        @functools.wraps(scandir)
+        def scan(path: Any = ".") -> Any:
+            real = self._find_real(path)
             there = f"{self._files}{real}"
-            if os.path.lexists(there):
-                return there
-            if writes:
-                self._make_parents(real, there)
-                return there
-        return path
+            if real is None or not (_is_folder(there) or self._removed):
+                return scandir(path)
+            found: dict[str, os.DirEntry[str]] = {}
+            for place in [there] if self._is_removed(real) or not _is_folder(real) else [real, there]:
+                if place == real or _is_folder(place):
+                    with scandir(place) as entries:
+                        found |= {each.name: each for each in entries if not self._is_removed(each.path)}
+            return _Entries(list(found.values()))
+
+        @functools.wraps(listdir)
+        def names(path: Any = ".") -> Any:
+            return listdir(path) if isinstance(path, (int, bytes)) else [entry.name for entry in scan(path)]
+
+        os.listdir, os.scandir = names, scan
+
+    def _lead_moves(self) -> None:
+        """Let the script change into a folder that only the trial has, and see itself in the user's."""
+        chdir, getcwd = os.chdir, os.getcwd
+
+        @functools.wraps(chdir)
+        def change(path: Any) -> None:
+            placed = self.place(path, writes=False)
+            chdir(placed)
+            self._is_inside = getcwd().startswith(str(self._files))
+
+        os.chdir = change
+        os.getcwd = functools.wraps(getcwd)(lambda: getcwd().removeprefix(str(self._files)))
+
+    def _find_real(self, path: Any) -> str | None:
+        """Return the absolute path; None for what is no path or lies where anything may be written."""
+        if isinstance(path, int):
+            return None
+        try:
+            real = os.path.abspath(os.fsdecode(path))
+        except (TypeError, ValueError):
+            return None
+        if real.startswith(_DEVICES) or any(real == free or real.startswith(free + "/") for free in self._free):
+            return None
+        return real
+
+    def _is_removed(self, real: str) -> bool:
+        return bool(self._removed) and any(str(each) in self._removed for each in (real, *PurePath(real).parents))
+
+    def place(self, path: Any, writes: bool, brings: bool = False) -> Any:
+        """Return where a path leads: itself, or its copy below the scratch folder.
+
+        `brings` copies the user's file there before it is changed.
+        """
+        real = self._find_real(path)
+        if real is None:
+            return path
+        there, is_removed = f"{self._files}{real}", self._is_removed(real)
+        if writes:
+            self._make_parents(real, there)
+            if brings and not is_removed and not _exists(there):
+                _bring(real, there)
+            return there
+        if is_removed or (_exists(there) and not (_is_folder(there) and _is_folder(real))):
+            return there
+        return real if self._is_inside else path
 
     def _make_parents(self, real: str, there: str) -> None:
         """Make the folders of the copy, as far as they are among the user's or were made by the trial."""
         parent = os.path.dirname(real)
-        if os.path.isdir(parent) or os.path.isdir(os.path.dirname(there)):
+        if not self._is_removed(parent) and _is_folder(parent):
             _make_folders(os.path.dirname(there))
 
 
-_mkdir = os.mkdir
+class _Entries:
+    """What `os.scandir` returns, of several folders."""
+
+    def __init__(self, entries: list[os.DirEntry[str]]) -> None:
+        self._entries = iter(entries)
+
+    def __iter__(self) -> Iterator[os.DirEntry[str]]:
+        return self._entries
+
+    def __next__(self) -> os.DirEntry[str]:
+        return next(self._entries)
+
+    def __enter__(self) -> _Entries:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def _bring(file: str, placed: str) -> None:
+    with suppress(OSError):
+        if os.path.isfile(file) and os.path.getsize(file) <= _MOST_BROUGHT:
+            with open(file, "rb") as source, open(placed, "wb") as target:
+                target.write(source.read())
+
+
+# The functions of the system, before they are replaced.
+_mkdir, _stat, _lstat = os.mkdir, os.stat, os.lstat
+
+
+def _exists(path: str) -> bool:
+    with suppress(OSError, ValueError):
+        return bool(_lstat(path))
+    return False
+
+
+def _is_folder(path: str) -> bool:
+    with suppress(OSError, ValueError):
+        return stat.S_ISDIR(_stat(path).st_mode)
+    return False
 
 
 def _make_folders(path: str) -> None:
-    if not os.path.isdir(path):
+    if not _is_folder(path):
         _make_folders(os.path.dirname(path))
         with suppress(FileExistsError):
             _mkdir(path)

@@ -1,8 +1,8 @@
-"""Which change gains, by trials in turns: each is compared with the unchanged runs beside it.
+"""Which change gains, by trials in turns: each is compared with the unchanged runs before and behind it.
 
-The first round tries each candidate once. The best go into pairs with unchanged runs until the gain is known, and those
-that gain are combined one by one, as long as the whole gains. The unchanged runs in between give the scatter from run to
-run, so a difference that is not larger than that is no gain.
+The first round tries each candidate once, the next rounds those that may gain. Changes that gain are combined one by one,
+as long as the whole gains. All runs together give the scatter from run to run, and a difference within it is no gain.
+Changes whose trials take long come last.
 """
 
 from __future__ import annotations
@@ -18,10 +18,16 @@ from collector.launch.trying.knobs import Candidate
 
 EVERY = 3
 """An unchanged run comes after so many trials."""
-PAIRS = 3
+ROUNDS = 3
 MOST_FINALISTS = 4
 LEAST_GAIN_FRAC = 0.02
 """A smaller gain is not worth a change."""
+WARM_UP = 10
+_OUTLIER = 5.0
+_MOST_OUTLIERS_FRAC = 0.1
+_LEAST_SCATTER = 0.003
+_USUAL_SCATTER = 0.1
+"""As long as too few runs repeat each other, such as on a busy machine."""
 
 
 class TrialFailed(Exception):
@@ -34,10 +40,30 @@ class OutOfTime(Exception):
 
 @dataclass(frozen=True)
 class Trial:
-    """A run: its mean step in ns, and its losses in the order of the steps."""
+    """A run: the times between its updates in ns, and its losses in the order of the steps."""
 
-    step_ns: float
+    steps_ns: tuple[float, ...]
     losses: tuple[float, ...] = ()
+
+    @property
+    def step_ns(self) -> float:
+        return statistics.fmean(self.steps_ns[min(WARM_UP, len(self.steps_ns) // 4) :])
+
+
+def compare_steps(found: Trial, base: Trial) -> float:
+    """Return the logarithm of the ratio of two runs' time, over the steps that both have after warming up.
+
+    A step that is very long in both, such as a validation, is left out: it would dilute the gain of the others. With
+    many such steps, such as an epoch's begin every few steps, all count.
+    """
+    count = min(len(found.steps_ns), len(base.steps_ns))
+    pairs = list(zip(found.steps_ns, base.steps_ns, strict=False))[min(WARM_UP, count // 4) :]
+    limits = [_OUTLIER * statistics.median(side) for side in zip(*pairs, strict=True)]
+    kept = [pair for pair in pairs if pair[0] <= limits[0] or pair[1] <= limits[1]]
+    if len(pairs) - len(kept) > _MOST_OUTLIERS_FRAC * len(pairs):
+        kept = pairs
+    ours, theirs = (sum(side) for side in zip(*kept, strict=True))
+    return math.log(ours / theirs)
 
 
 @dataclass
@@ -46,10 +72,8 @@ class Tried:
 
     candidates: tuple[Candidate, ...]
     logs: list[float] = field(default_factory=list)
-    steps_ns: list[float] = field(default_factory=list)
+    trials: list[Trial] = field(default_factory=list)
     failure: str = ""
-    loss_frac: float | None = None
-    is_same_bits: bool = False
 
     @property
     def label(self) -> str:
@@ -60,18 +84,13 @@ class Tried:
         return {name: value for candidate in self.candidates for name, value in candidate.change.items()}
 
     @property
+    def knobs(self) -> set[str]:
+        return {candidate.knob for candidate in self.candidates}
+
+    @property
     def gain_frac(self) -> float:
         """The share of the step that is saved, negative if the step becomes longer."""
         return 1.0 - math.exp(statistics.fmean(self.logs)) if self.logs else 0.0
-
-    def bound_gain(self, scatter: float) -> tuple[float, float]:
-        """Return the 95 % interval of the gain. One trial is as uncertain as the scatter of unchanged runs says."""
-        mean, count = statistics.fmean(self.logs), len(self.logs)
-        if count >= PAIRS:
-            half = quantile_of_t(count - 1) * statistics.stdev(self.logs) / math.sqrt(count)
-        else:
-            half = 2.0 * scatter * math.sqrt(1.0 / count + 0.5)
-        return 1.0 - math.exp(mean + half), 1.0 - math.exp(mean - half)
 
 
 @dataclass
@@ -84,103 +103,127 @@ class Search:
     tried: list[Tried] = field(default_factory=list)
     best: Tried | None = None
     _pending: list[Tried] = field(default_factory=list)
-    """Tried once, with no unchanged run behind them yet."""
-
-    @property
-    def scatter(self) -> float:
-        """The standard deviation of the logarithm of unchanged runs; 2 % as long as there are fewer than three."""
-        logs = [math.log(base.step_ns) for base in self.bases]
-        return max(statistics.stdev(logs), 0.002) if len(logs) >= 3 else 0.02
+    """Tried, with no unchanged run behind them yet."""
 
     def run(self, candidates: Sequence[Candidate]) -> None:
-        """Try the candidates until the gains are known or the time is over; what is known then stays."""
+        """Try the candidates until the gains are known or the time is over; what is known then stays.
+
+        Raises TrialFailed if the script fails as it is.
+        """
+        self.tried = [Tried((candidate,)) for candidate in candidates]
         try:
             self._try_base()
-            self._screen(candidates)
-            self._pair([entry for entry in self._rank() if self._may_gain(entry)][:MOST_FINALISTS])
-            self._combine()
+            for is_slow in (False, True):
+                self._round([entry for entry in self.tried if entry.candidates[0].is_slow == is_slow])
+                for _ in range(ROUNDS - 1):
+                    self._round(self._list_finalists())
+                self._combine()
         except OutOfTime:
             self._settle(self.bases[-1:])
         if self.best is None:
             self.best = next((entry for entry in self._rank() if self.is_gain(entry)), None)
 
+    def measure_scatter(self) -> tuple[float, int]:
+        """Return the standard deviation of one comparison, as a logarithm, and its degrees of freedom.
+
+        It is pooled from repeats of each change and from unchanged runs that follow each other. Such two differ by twice
+        the variance of a run, and a comparison with two unchanged runs has 1.5 times that.
+        """
+        steps = [compare_steps(later, base) for base, later in zip(self.bases, self.bases[1:], strict=False)]
+        repeats = [[log - statistics.fmean(entry.logs) for log in entry.logs] for entry in self.tried if entry.logs]
+        freedom = len(steps) + sum(len(each) - 1 for each in repeats)
+        if freedom < 2:
+            return _USUAL_SCATTER, 2
+        squares = sum(0.75 * step**2 for step in steps) + sum(log**2 for each in repeats for log in each)
+        return max(math.sqrt(squares / freedom), _LEAST_SCATTER), freedom
+
+    def bound_gain(self, entry: Tried) -> tuple[float, float]:
+        """Return the interval of a gain. All intervals together are right in 95 % of searches."""
+        scatter, freedom = self.measure_scatter()
+        count = sum(1 for each in self.tried if each.logs)
+        half = quantile_of_t(freedom, 1.0 - 0.025 / max(count, 1)) * scatter / math.sqrt(len(entry.logs))
+        mean = statistics.fmean(entry.logs)
+        return 1.0 - math.exp(mean + half), 1.0 - math.exp(mean - half)
+
     def is_gain(self, entry: Tried) -> bool:
         """Return whether a change surely saves a share that is worth it."""
-        return bool(entry.logs) and entry.bound_gain(self.scatter)[0] > 0 and entry.gain_frac >= LEAST_GAIN_FRAC
+        return bool(entry.logs) and entry.gain_frac >= LEAST_GAIN_FRAC and self.bound_gain(entry)[0] > 0
 
-    def _try_base(self) -> Trial:
-        base = self.measure({})
-        self.bases.append(base)
-        self.note("as it is", base)
-        return base
+    @property
+    def is_repeatable(self) -> bool:
+        """Whether unchanged runs have the same losses."""
+        return all(_have_same_losses(base, self.bases[0]) for base in self.bases)
 
-    def _screen(self, candidates: Sequence[Candidate]) -> None:
-        for number, candidate in enumerate(candidates, 1):
-            entry = Tried((candidate,))
-            self.tried.append(entry)
-            if self._try(entry):
-                self._pending.append(entry)
-            if number % EVERY == 0 or number == len(candidates):
-                self._settle([self.bases[-1], self._try_base()])
+    def has_same_losses(self, entry: Tried) -> bool | None:
+        """Return whether a change alters no bit of the losses; None if unchanged runs differ too or no loss is known."""
+        if not entry.trials or not entry.trials[-1].losses or not self.is_repeatable:
+            return None
+        return all(_have_same_losses(trial, self.bases[0]) for trial in entry.trials)
 
-    def _settle(self, beside: Sequence[Trial]) -> None:
-        """Compare the pending trials with the unchanged runs beside them."""
-        for entry in self._pending:
-            entry.logs.append(
-                math.log(entry.steps_ns[-1]) - statistics.fmean(math.log(base.step_ns) for base in beside)
-            )
-        self._pending.clear()
+    def compare_losses(self, entry: Tried) -> float | None:
+        """Return by which share the last loss differs from that of an unchanged run."""
+        pairs = list(zip(entry.trials[-1].losses, self.bases[0].losses, strict=False)) if entry.trials else []
+        return abs(pairs[-1][0] - pairs[-1][1]) / max(abs(pairs[-1][1]), 1e-12) if pairs else None
 
-    def _try(self, entry: Tried) -> bool:
+    def _try_base(self) -> None:
+        self.bases.append(self.measure({}))
+        self.note("as it is", self.bases[-1])
+
+    def _round(self, entries: Sequence[Tried]) -> None:
+        """Try each entry once, with an unchanged run after every few."""
+        for start in range(0, len(entries), EVERY):
+            for entry in entries[start : start + EVERY]:
+                self._try(entry)
+            if self._pending:
+                self._try_base()
+                self._settle(self.bases[-2:])
+
+    def _try(self, entry: Tried) -> None:
         try:
-            found = self.measure(entry.change)
+            entry.trials.append(self.measure(entry.change))
         except TrialFailed as error:
             entry.failure = str(error)
             self.note(entry.label, entry.failure)
-            return False
-        entry.steps_ns.append(found.step_ns)
-        self._compare_losses(entry, found)
-        self.note(entry.label, found)
-        return True
+            return
+        self._pending.append(entry)
+        self.note(entry.label, entry.trials[-1])
 
-    def _compare_losses(self, entry: Tried, found: Trial) -> None:
-        base = self.bases[0].losses
-        count = min(len(base), len(found.losses))
-        if count:
-            entry.is_same_bits = base[:count] == found.losses[:count]
-            scale = max(abs(base[count - 1]), 1e-12)
-            entry.loss_frac = abs(found.losses[count - 1] - base[count - 1]) / scale
+    def _settle(self, beside: Sequence[Trial]) -> None:
+        """Compare the pending trials with the unchanged runs before and behind them, the nearer one more."""
+        for number, entry in enumerate(self._pending, 1):
+            logs = [compare_steps(entry.trials[-1], base) for base in beside]
+            place = number / (len(self._pending) + 1)
+            entry.logs.append(logs[0] + place * (logs[-1] - logs[0]))
+        self._pending.clear()
 
     def _rank(self) -> list[Tried]:
         return sorted((entry for entry in self.tried if entry.logs), key=lambda entry: -entry.gain_frac)
 
-    def _may_gain(self, entry: Tried) -> bool:
-        return entry.bound_gain(self.scatter)[1] >= LEAST_GAIN_FRAC and entry.gain_frac > 0
+    def _list_finalists(self) -> list[Tried]:
+        best = [entry for entry in self._rank() if len(entry.candidates) == 1 and self._may_gain(entry)]
+        return [entry for entry in best[:MOST_FINALISTS] if len(entry.logs) < ROUNDS and not entry.failure]
 
-    def _pair(self, entries: Sequence[Tried]) -> None:
-        """Try each with an unchanged run of its own until there are enough pairs."""
-        for _ in range(PAIRS - 1):
-            for entry in entries:
-                if self._try(entry):
-                    entry.logs.append(math.log(entry.steps_ns[-1]) - math.log(self._try_base().step_ns))
+    def _may_gain(self, entry: Tried) -> bool:
+        return entry.gain_frac > 0 and self.bound_gain(entry)[1] >= LEAST_GAIN_FRAC
 
     def _combine(self) -> None:
         """Add the next best change as long as the whole becomes shorter than the best so far."""
-        gaining = [entry for entry in self._rank() if self.is_gain(entry)]
-        if not gaining:
-            return
-        self.best = best = gaining[0]
-        for entry in gaining[1:]:
-            if {each.knob for each in entry.candidates} & {each.knob for each in best.candidates}:
+        for entry in [each for each in self._rank() if len(each.candidates) == 1 and self.is_gain(each)]:
+            if self.best is None or (self._is_better(entry) and entry.knobs & self.best.knobs):
+                self.best = entry
+            both = Tried((*self.best.candidates, *entry.candidates))
+            if entry.knobs & self.best.knobs or both.change in [each.change for each in self.tried]:
                 continue
-            both = Tried((*best.candidates, *entry.candidates))
             self.tried.append(both)
-            self._pair_with(both)
-            if both.logs and both.gain_frac > best.gain_frac + self.scatter and self.is_gain(both):
-                self.best = best = both
+            for _ in range(ROUNDS):
+                self._round([both] if not both.failure else [])
+            if self._is_better(both):
+                self.best = both
 
-    def _pair_with(self, entry: Tried) -> None:
-        for _ in range(PAIRS):
-            if not self._try(entry):
-                return
-            entry.logs.append(math.log(entry.steps_ns[-1]) - math.log(self._try_base().step_ns))
+    def _is_better(self, entry: Tried) -> bool:
+        best = self.best.gain_frac if self.best is not None else 0.0
+        return self.is_gain(entry) and entry.gain_frac > best + self.measure_scatter()[0]
+
+
+def _have_same_losses(trial: Trial, base: Trial) -> bool:
+    return all(ours == theirs for ours, theirs in zip(trial.losses, base.losses, strict=False))

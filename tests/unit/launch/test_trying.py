@@ -12,23 +12,31 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import psutil
 import pytest
 
 from collector.format.schema.errors import UsageError
 from collector.launch.command import run_command
 from collector.launch.origin import PLAN_VARIABLE
 from collector.launch.script import Program
-from collector.launch.trying import RESULTS_FILE, Trying, describe, read_trial, try_changes
+from collector.launch.trying import RESULTS_FILE, Trying, read_trial, try_changes
 from collector.launch.trying.applying import KNOBS, Change, apply_change
 from collector.launch.trying.inside import TRIAL_VARIABLE, Plan
 from collector.launch.trying.knobs import Candidate, Seen, list_candidates
-from collector.launch.trying.search import OutOfTime, Search, Trial, TrialFailed
+from collector.launch.trying.lines import list_edits
+from collector.launch.trying.process import run_process
+from collector.launch.trying.report import describe, list_results
+from collector.launch.trying.search import OutOfTime, Search, Trial, TrialFailed, compare_steps
 
 MS = 1e6
 
 
 def _candidate(knob: str, label: str = "", **change: Any) -> Candidate:
     return Candidate(knob, label or knob, change or {knob: 1}, f"{knob}()")
+
+
+def _trial(step_ns: float, loss: float = 2.0) -> Trial:
+    return Trial((step_ns,) * 60, (3.0, loss))
 
 
 def _search(step: Callable[[Change, int], float], most: int = 1000) -> Search:
@@ -40,7 +48,7 @@ def _search(step: Callable[[Change, int], float], most: int = 1000) -> Search:
         count += 1
         if count > most:
             raise OutOfTime
-        return Trial(step(change, count), (3.0, 2.0) if "odd" not in change else (3.0, 2.1))
+        return _trial(step(change, count), 2.1 if "odd" in change else 2.0)
 
     return Search(measure, lambda label, found: None)
 
@@ -54,11 +62,10 @@ def test_the_change_that_gains_is_found_with_its_interval() -> None:
     search.run([_candidate("good"), _candidate("odd"), _candidate("other")])
     assert search.best is not None
     assert search.best.label == "good"
-    low, high = search.best.bound_gain(search.scatter)
-    assert low < 0.5 < high
-    assert low > 0.4
-    assert [entry.is_same_bits for entry in search.tried[:3]] == [True, False, True]
-    assert search.tried[1].loss_frac == pytest.approx(0.05)
+    low, high = search.bound_gain(search.best)
+    assert 0.45 < low < 0.5 < high
+    assert [search.has_same_losses(entry) for entry in search.tried[:3]] == [True, False, True]
+    assert search.compare_losses(search.tried[1]) == pytest.approx(0.05)
 
 
 def test_noise_alone_gains_nothing() -> None:
@@ -94,15 +101,16 @@ def test_what_is_known_when_the_time_is_over_stays(most: int) -> None:
     search = _search(lambda change, count: 100 * MS * _noise(count) * (0.5 if "good" in change else 1.0), most)
     search.run([_candidate("good"), _candidate("other")])
     assert (search.best is not None) == (most >= 2)
-    assert [len(entry.logs) > 0 for entry in search.tried] == [most >= 2, most >= 3][: len(search.tried)]
+    assert [len(entry.logs) > 0 for entry in search.tried[:2]] == [most >= 2, most >= 3]
     json.dumps(describe(search))
+    assert list_results(search, {})
 
 
 def test_a_trial_that_fails_is_one_line_and_the_others_go_on() -> None:
     def measure(change: Change) -> Trial:
         if "bad" in change:
             raise TrialFailed("RuntimeError: Adam does not support sparse gradients")
-        return Trial(100 * MS * (0.5 if change else 1.0))
+        return _trial(100 * MS * (0.5 if change else 1.0))
 
     search = Search(measure, lambda label, found: None)
     search.run([_candidate("bad"), _candidate("good")])
@@ -122,11 +130,20 @@ def test_knobs_that_the_figures_leave_hopeless_are_not_tried() -> None:
         f"num_workers={count}, persistent_workers=True" for count in (4, 2, 1)
     ]
     fewer = _labels(workers=8, waits_frac=0.0)
-    assert fewer == ["num_workers=4", "num_workers=2", "num_workers=1", "num_workers=0"]
+    assert fewer == ["num_workers=0", "num_workers=4", "num_workers=2", "num_workers=1"]
     assert _labels(compute_frac=0.9, threads=1) == ["4 threads", "2 threads", "torch.compile"]
     assert _labels(update_frac=0.2, optimizers=({"name": "Adam", "foreach": True},)) == ["fused=True"]
+    assert _labels(update_frac=0.2, optimizers=({"name": "Adam", "fused": True},)) == []
     assert _labels(operators=frozenset(["aten::conv2d"])) == ["channels_last"]
     assert _labels(facts={"anomaly_mode": True}) == ["anomaly detection off"]
+
+
+def test_the_most_promising_change_comes_first() -> None:
+    seen: dict[str, Any] = {"workers": 2, "compute_frac": 0.5, "threads": 1, "waits_frac": 0.1, "update_frac": 0.05}
+    assert _labels(**seen)[0] == "4 threads"
+    assert _labels(**seen | {"waits_frac": 0.4})[0] == "num_workers=0"
+    assert _labels(**seen | {"workers": 8})[0] == "num_workers=0"
+    assert _labels(**seen | {"facts": {"anomaly_mode": True}})[0] == "anomaly detection off"
 
 
 def test_the_number_of_workers_that_the_advice_names_comes_first() -> None:
@@ -156,11 +173,76 @@ def test_every_candidate_is_a_change_that_can_be_applied(monkeypatch: pytest.Mon
         apply_change({"nonsense": 1})
 
 
-def test_few_updates_are_no_trial() -> None:
+def test_a_trial_is_the_times_between_updates() -> None:
     ends = [round(1e9 + 10 * MS * count) for count in range(70)]
-    assert read_trial({"ends_ns": ends, "losses": [1.0]}) == Trial(10 * MS, (1.0,))
-    with pytest.raises(TrialFailed, match="too few"):
-        read_trial({"ends_ns": ends[:4], "losses": []})
+    assert read_trial({"ends_ns": ends, "losses": [1.0]}) == Trial((10 * MS,) * 69, (1.0,))
+
+
+def test_runs_are_compared_over_the_steps_that_both_have() -> None:
+    base = Trial((100 * MS,) * 15 + (50 * MS,) * 15)
+    assert compare_steps(Trial((50 * MS,) * 15), base) == pytest.approx(math.log(0.5))
+    assert compare_steps(Trial((900 * MS, *(50 * MS,) * 14)), base) == pytest.approx(math.log(0.5)), "warming up"
+
+
+def test_a_long_step_in_both_runs_is_left_out_and_one_of_a_single_run_counts() -> None:
+    base = [100 * MS] * 60
+    found = [50 * MS] * 60
+    base[40] = found[40] = 9000 * MS
+    assert compare_steps(Trial(tuple(found)), Trial(tuple(base))) == pytest.approx(math.log(0.5))
+    base[40] = 100 * MS
+    assert compare_steps(Trial(tuple(found)), Trial(tuple(base))) > 0
+    base[10::5] = found[10::5] = [9000 * MS] * 10
+    assert compare_steps(Trial(tuple(found)), Trial(tuple(base))) == pytest.approx(0, abs=0.05), "each fifth step"
+
+
+def test_losses_say_nothing_where_unchanged_runs_differ() -> None:
+    losses = iter(range(100))
+    search = Search(lambda change: _trial(100 * MS, next(losses)), lambda label, found: None)
+    search.run([_candidate("a")])
+    assert search.has_same_losses(search.tried[0]) is None
+    assert "Losses differ between unchanged runs too." in list_results(search, {})
+
+
+def test_what_takes_long_comes_last() -> None:
+    order: list[Change] = []
+
+    def measure(change: Change) -> Trial:
+        order.append(change)
+        return _trial(100 * MS * (0.5 if "quick" in change else 1.0))
+
+    slow = Candidate("slow", "slow", {"slow": 1}, "slow()", is_slow=True)
+    Search(measure, lambda label, found: None).run([slow, _candidate("quick")])
+    assert order[-2:] == [{"slow": 1}, {}]
+    assert order.count({"quick": 1}) == 3
+
+
+CALLS = """loader = DataLoader(rows, batch_size=None, num_workers=8,
+                    persistent_workers=True, pin_memory=False)
+torch.set_num_threads(1)
+opt = Adam(net.parameters())
+other = DataLoader(rows, **options)
+"""
+
+
+def test_a_change_is_a_diff_of_the_users_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = str(tmp_path / "train.py")
+    Path(file).write_text(CALLS)
+    places = {"DataLoader": [(file, 1, "DataLoader")], "threads": [(file, 3, "set_num_threads")]}
+    seen = Seen(cores=2, threads=1, workers=8, compute_frac=0.5)
+    first = {candidate.knob: candidate for candidate in reversed(list_candidates(seen))}
+    assert list_edits([first["num_workers"], first["threads"]], places) == [
+        "  train.py:1",
+        "  -loader = DataLoader(rows, batch_size=None, num_workers=8,",
+        "  -                    persistent_workers=True, pin_memory=False)",
+        "  -torch.set_num_threads(1)",
+        "  +loader = DataLoader(rows, batch_size=None, num_workers=0, pin_memory=False)",
+        "  +torch.set_num_threads(2)",
+    ]
+    fused = list_candidates(Seen(cores=2, update_frac=0.5, optimizers=({"name": "Adam"},)))[0]
+    assert list_edits([fused], {"optimizer": [(file, 4, "Adam")]})[-1] == "  +opt = Adam(net.parameters(), fused=True)"
+    unsure = {"DataLoader": [(file, 5, "DataLoader")]}
+    assert list_edits([first["num_workers"]], unsure) == ["  DataLoader(…, num_workers=0)"]
 
 
 @pytest.mark.parametrize("words", [["--budget", "5m", "t.py"], ["--try", "--budget", "soon", "t.py"], ["--try"]])
@@ -177,7 +259,7 @@ def test_a_folder_with_earlier_trials_is_refused(tmp_path: Path) -> None:
 
 
 SCRIPT = """
-import json, os, pathlib, shutil, subprocess, sys
+import json, os, pathlib, shutil, sqlite3, subprocess, sys
 import numpy as np
 import torch
 
@@ -199,6 +281,13 @@ torch.save(net.state_dict(), "out/deep/net.pt")
 torch.load("out/deep/net.pt")
 assert os.path.exists("out/deep/net.pt")
 os.rename("out/log.txt", "out/log.old")
+assert {"kept.txt", "data.txt", "out"} <= set(os.listdir(".")) and "gone.txt" not in os.listdir(".")
+shutil.rmtree("old")
+assert not os.path.exists("old/one.txt")
+sqlite3.connect("data.db").execute("create table t (x int)")
+os.chdir("out")
+assert open("../data.txt").read() == "data.txt and more" and os.path.basename(os.getcwd()) == "out"
+os.chdir("..")
 print(subprocess.run(["touch", "by-another-program"]).returncode, file=sys.stderr)
 print("threads", torch.get_num_threads(), os.environ["STEPSCOPE_TRIAL"], file=sys.stderr)
 for step in range(1000):
@@ -215,16 +304,39 @@ def test_a_trial_leaves_nothing_behind_and_ends_after_its_steps(tmp_path: Path) 
     for name in ("kept.txt", "gone.txt", "data.txt"):
         (home / name).write_text(name)
     (tmp_path / "train.py").write_text(SCRIPT)
-    plan = Plan({"threads": 2}, 30, 10, 60.0, str(scratch), str(folder))
+    (home / "old").mkdir()
+    (home / "old" / "one.txt").write_text("one")
+    before = _read_all(home)
+    plan = Plan({"threads": 2}, 30, 10, 60.0, str(scratch), str(folder), str(scratch))
     environment = {**os.environ, PLAN_VARIABLE: plan.encode(), TRIAL_VARIABLE: "1", "TMPDIR": str(scratch / "tmp")}
     words = [sys.executable, "-m", "collector.launch", f"--output={folder}", str(tmp_path / "train.py")]
     done = subprocess.run(words, cwd=home, env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     assert "threads 2 1" in done.stderr
-    assert {path.name: path.read_text() for path in home.iterdir() if path.name != "by-another-program"} == {
-        name: name for name in ("kept.txt", "gone.txt", "data.txt")
-    }
+    by_another = (home / "by-another-program").exists()
+    assert {name: text for name, text in _read_all(home).items() if name != "by-another-program"} == before
     result = json.loads((folder / "trial.json").read_text())
     assert (len(result["ends_ns"]), len(result["losses"])) == (30, 30)
     assert result["losses"][0] > result["losses"][-1]
-    assert result["is_guarded"] == (not (home / "by-another-program").exists())
+    assert result["is_guarded"] == (not by_another)
+
+
+def _read_all(folder: Path) -> dict[str, str]:
+    return {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
+
+
+SPAWNER = """
+import subprocess, sys, time
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
+print(child.pid, flush=True)
+sys.argv[1] == "ends" or time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("how", ["ends", "stays"])
+def test_a_trial_ends_with_all_that_it_started(how: str, tmp_path: Path) -> None:
+    log = tmp_path / "log.txt"
+    words = [sys.executable, "-c", SPAWNER, how]
+    code = run_process(words, dict(os.environ), log, tmp_path / "result", 60.0 if how == "ends" else 2.0)
+    assert code == (0 if how == "ends" else None)
+    assert not psutil.pid_exists(int(log.read_text()))

@@ -1,0 +1,73 @@
+"""The results of a search, on the terminal and as JSON."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from collector import server
+from collector.launch.trying.lines import Places, list_edits
+from collector.launch.trying.search import Search, Tried
+
+_TIME_OVER = "not tried, the time was over"
+
+
+def describe(search: Search) -> dict[str, Any]:
+    """Return the results as JSON. Times are ns, gains are shares of the step."""
+    return {
+        "format": "stepscope-tried",
+        "version": 1,
+        "runs_as_it_is_ns": [base.step_ns for base in search.bases],
+        "scatter_frac": search.measure_scatter()[0],
+        "is_repeatable": search.is_repeatable,
+        "best": [candidate.label for candidate in search.best.candidates] if search.best is not None else [],
+        "tried": [_describe_one(search, entry) for entry in search.tried],
+    }
+
+
+def _describe_one(search: Search, entry: Tried) -> dict[str, Any]:
+    low, high = search.bound_gain(entry) if entry.logs else (None, None)
+    return {
+        "changes": [candidate.label for candidate in entry.candidates],
+        "code": [candidate.code for candidate in entry.candidates],
+        "change": dict(entry.change),
+        "runs": len(entry.logs),
+        "gain_frac": entry.gain_frac if entry.logs else None,
+        "low_frac": low,
+        "high_frac": high,
+        "failure": entry.failure,
+        "has_same_losses": search.has_same_losses(entry),
+        "loss_difference_frac": search.compare_losses(entry),
+    }
+
+
+def list_results(search: Search, places: Places) -> list[str]:
+    """Return the lines of the terminal: what each change saves, and what to write."""
+    base_ns = sum(base.step_ns for base in search.bases) / len(search.bases)
+    known = sorted((entry for entry in search.tried if entry.logs), key=lambda entry: -entry.gain_frac)
+    unknown = [entry for entry in search.tried if not entry.logs]
+    width = max((len(entry.label) for entry in search.tried), default=0)
+    lines = [f"A step as it is takes {server.format_duration(base_ns)}. What a change saves, with its range:"]
+    lines += [f"  {entry.label:<{width}}  {_line_up(search, entry)}" for entry in known]
+    lines += [f"  {entry.label:<{width}}  {entry.failure or _TIME_OVER}" for entry in unknown]
+    if not search.is_repeatable:
+        lines.append("Losses differ between unchanged runs too.")
+    if search.best is None:
+        return [*lines, "", "No change surely gains."]
+    step = server.format_duration(base_ns * (1.0 - search.best.gain_frac))
+    lines += [
+        "",
+        f"Best: {search.best.label}. A step takes {step} instead of {server.format_duration(base_ns)}. Write:",
+    ]
+    lines += list_edits(search.best.candidates, places)
+    difference = search.compare_losses(search.best)
+    if search.has_same_losses(search.best) is False and difference is not None:
+        lines.append(f"The last loss of a trial differs by {100 * difference:.2g} %.")
+    return lines
+
+
+def _line_up(search: Search, entry: Tried) -> str:
+    low, high = search.bound_gain(entry)
+    bounds = f"({100 * max(low, -9.99):.0f} to {100 * high:.0f})"
+    same = {True: "same losses", False: "other losses", None: ""}[search.has_same_losses(entry)]
+    runs = f"{len(entry.logs)} run{'s' if len(entry.logs) > 1 else ' '}"
+    return f"{100 * entry.gain_frac:6.1f} %  {bounds:<14}  {runs}  {same}".rstrip()
