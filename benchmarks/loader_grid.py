@@ -161,7 +161,7 @@ def predict(cell: Cell, folder: Path, measured_ms: dict[Cell, float]) -> Iterato
     from profiler_server.diagnosis.measuring import measure_case
     from profiler_server.diagnosis.ranking import Fixed, make_claim
     from profiler_server.diagnosis.what_if import set_workers
-    from profiler_server.facts.case import SIMULATED_GAIN, Finding, Rule
+    from profiler_server.facts.case import Finding, Rule
 
     run = open_run(folder)
     case = measure_case(run, run.rank())
@@ -173,7 +173,7 @@ def predict(cell: Cell, folder: Path, measured_ms: dict[Cell, float]) -> Iterato
         if other.host != cell.host or other == cell:
             continue
         what_if = set_workers(case, other.workers)
-        finding = Finding("", "", "", "", "", "", (), what_if=what_if, tier="M", gain_range=SIMULATED_GAIN)
+        finding = Finding("", "", "", "", "", "", (), what_if=what_if, doubt_frac=0.1)
         claim = make_claim(case, rule, finding, Fixed(loop.model, case.steps.mean_ns, {}))
         predicted_ns = predict_step(loop, what_if.change(loop.model))
         shown = predicted_ns < 0.97 * case.steps.mean_ns

@@ -153,7 +153,7 @@ def _find_leads(case: Case, findings: Findings, claims: Sequence[Claim]) -> list
     """Return the suggestions that save more between the steps than any change to the step would save."""
     if not claims:
         return []
-    most = max(1.0 - claim.step_ns / case.steps.mean_ns for claim in claims)
+    most = max(1.0 - claim.usual_ns / case.steps.mean_ns for claim in claims)
     return [write_note(rule, found, "medium") for rule, found in findings if found.saved_per_step_frac > most]
 
 

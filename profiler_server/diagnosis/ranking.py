@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -25,11 +26,29 @@ from profiler_server.format import format_duration, format_share
 _OF_SLOW_RANK = frozenset({"straggler", "rank_loader"})
 Severity = Literal["high", "medium", "low", "info"]
 
-_TIERS = {
-    "M": "Simulated with the recorded batch times.",
-    "A": "Computed from the measured times.",
-    "R": "The range is wide because it is not known beforehand how much of the time a better version saves.",
-}
+_TRIED = frozenset(
+    [
+        "blocking_copy",
+        "bucket_copies",
+        "bucket_size",
+        "channels_last",
+        "cudnn_benchmark_off",
+        "debug_modes",
+        "launch_bound",
+        "needless_grad",
+        "no_workers",
+        "optimizer_loop",
+        "pageable_copy",
+        "shallow_prefetch",
+        "tf32_off",
+        "threads_over_cores",
+        "threads_too_few",
+        "too_few_workers",
+        "unfused_pointwise",
+        "worker_restart",
+    ]
+)
+"""Rules whose change `profiler-run --try` makes."""
 
 
 def is_worth_saying(case: Case, claim: Claim) -> bool:
@@ -72,45 +91,71 @@ class Fixed:
         return max(case.steps.mean_ns - sum(touched.values()), 0.0)
 
 
-def make_claim(case: Case, rule: Rule, finding: Finding, now: Fixed) -> Claim:
-    """Predict the step after the change on top of others, with its range.
+@dataclass(frozen=True)
+class _Prediction:
+    """The mean step after a change, in ns, with the range that another run's mean step falls into, and the doubt about
+    the gain."""
 
-    Step times are promised only here. The prediction is never below the time that the change leaves untouched. The low
-    end of the range may be below that time, because the rest of the thread's work may speed up. The low end is never
-    zero.
+    step_ns: float
+    low_ns: float
+    high_ns: float
+    gain_doubt_ns: float
+    is_probed: bool
+
+
+def make_claim(case: Case, rule: Rule, finding: Finding, now: Fixed) -> Claim:
+    """Predict the step after the change on top of others.
+
+    The step and its range are for the extent that the finding states: the range is only the doubt about measurement and
+    model. They are shown if that doubt is a small part of the saving. What a usual version gains is for the order.
+    """
+    what_if, now_ns = finding.what_if, now.step_ns
+    assert what_if is not None
+    usual = _predict(case, finding, what_if.change, now)
+    stated = usual if what_if.full is None else _predict(case, finding, what_if.full, now)
+    doubt_ns = max(stated.high_ns - stated.step_ns, stated.step_ns - stated.low_ns)
+    gain_ns = now_ns - usual.step_ns
+    return Claim(
+        rule=rule,
+        finding=finding,
+        step_ns=stated.step_ns,
+        low_ns=stated.low_ns,
+        high_ns=stated.high_ns,
+        is_shown=finding.doubt_frac is not None and doubt_ns <= limits.MOST_DOUBT_FRAC * (now_ns - stated.step_ns) + 1,
+        usual_ns=usual.step_ns,
+        least_gain_ns=gain_ns * finding.least_frac,
+        sure_gain_ns=gain_ns - usual.gain_doubt_ns,
+        feeds=what_if.feeds,
+        is_probed=stated.is_probed,
+    )
+
+
+def _predict(case: Case, finding: Finding, change: Callable[[LoopModel], LoopModel], now: Fixed) -> _Prediction:
+    """Return the step after a change on top of others, never below the time that the change leaves untouched.
+
+    The low end of the range may be below that time, because the rest of the thread's work may speed up. The low end is
+    never zero.
     """
     what_if, now_ns, loop = finding.what_if, now.step_ns, case.loading.loop
     assert what_if is not None
-    changed = what_if.change(now.model)
+    changed = change(now.model)
     floor_ns = min(now.find_floor_ns(case, what_if), now_ns)
     doubt = find_doubt(loop, now.model, changed)
     fed = _find_fed_step(case, what_if, now, changed, doubt)
-    predicted = min(max(predict_step(loop, changed) if fed is None else fed.step_ns, floor_ns), now_ns)
-    gain = bound_by_job(case, what_if, now_ns - predicted)
-    predicted = now_ns - gain
-    least, most = finding.gain_range
-    best = predicted if what_if.best is None else predict_step(loop, what_if.best(now.model))
-    low = min(predicted, now_ns - gain * most, best) - doubt.step_ns
+    gain = now_ns - min(max(predict_step(loop, changed) if fed is None else fed.step_ns, floor_ns), now_ns)
+    gain = bound_by_job(case, what_if, gain)
+    step = now_ns - gain
+    # What the ranks lose is measured, whatever simulates the loader of this one.
+    half = math.hypot(doubt.chance_ns if what_if.is_of_job else doubt.step_ns, (finding.doubt_frac or 0.0) * gain)
+    low, high = step - half, step + half
     if what_if.feeds:  # no loading at all is the most that can be gained
-        unfed_ns = predict_without_loading(loop, changed)
-        low = max(low, min(predicted, unfed_ns) - doubt.chance_ns)
-    quickest = min(predicted, best)
-    eased = 1.0 - (limits.EASED_FRAC * (now_ns - quickest) / now_ns if what_if.eases and now_ns else 0.0)
-    low = now_ns - bound_by_job(case, what_if, now_ns - min(low, quickest * eased))
-    high = max(predicted, now_ns - gain * least) + doubt.step_ns
+        low = max(low, min(step, predict_without_loading(loop, changed)) - doubt.chance_ns)
     if fed is not None:
-        low, high = max(fed.low_ns, low), min(max(fed.high_ns, predicted), high)
-    return Claim(
-        least_gain_ns=gain * least,
-        sure_gain_ns=gain - doubt.gain_ns,
-        rule=rule,
-        finding=finding,
-        step_ns=predicted,
-        low_ns=min(max(low, floor_ns * eased, limits.LEAST_LOW_FRAC * predicted), predicted),
-        high_ns=min(high, now_ns),
-        feeds=what_if.feeds,
-        is_probed=fed is not None,
-    )
+        low, high = max(fed.low_ns, low), min(max(fed.high_ns, step), high)
+    eased_ns = min(limits.EASED_FRAC * step / now_ns, limits.MOST_DOUBT_FRAC) * gain if what_if.eases and gain else 0.0
+    low = now_ns - bound_by_job(case, what_if, now_ns - min(low, step - eased_ns))
+    low = max(low, floor_ns * (1.0 - eased_ns / max(step, 1.0)), limits.LEAST_LOW_FRAC * step)
+    return _Prediction(step, min(low, step), min(high, now_ns), doubt.gain_ns, fed is not None)
 
 
 def _find_fed_step(case: Case, what_if: WhatIf, now: Fixed, changed: LoopModel, doubt: Doubt) -> FedStep | None:
@@ -168,7 +213,7 @@ def rank_claims(case: Case, findings: Sequence[tuple[Rule, Finding]]) -> list[Cl
     names = {claim.rule.id for claim in chosen}
     spare = [c for c in alone.values() if c.rule.id not in names and is_worth_saying(case, c)]
     spare = [c for c in spare if not _is_muted(case, c.rule)]
-    spare.sort(key=lambda claim: claim.step_ns)
+    spare.sort(key=lambda claim: claim.usual_ns)
     first = chosen[0].finding.text.fix if chosen else ""
     return chosen + [replace(claim, instead_of=first) for claim in spare]
 
@@ -177,7 +222,7 @@ def _apply(now: Fixed, claim: Claim) -> Fixed:
     what_if = claim.finding.what_if
     assert what_if is not None
     touched = {part: max(now.touched.get(part, 0.0), part_ns) for part, part_ns in what_if.touches.items()}
-    return Fixed(what_if.change(now.model), claim.step_ns, {**now.touched, **touched})
+    return Fixed(what_if.change(now.model), claim.usual_ns, {**now.touched, **touched})
 
 
 def _is_muted(case: Case, rule: Rule) -> bool:
@@ -185,37 +230,35 @@ def _is_muted(case: Case, rule: Rule) -> bool:
 
 
 def _choose(claims: Sequence[Claim], now_ns: float) -> Claim:
-    best = max(now_ns - claim.step_ns for claim in claims)
+    best = max(now_ns - claim.usual_ns for claim in claims)
     known = [claim for claim in claims if claim.rule.knob in _OF_SLOW_RANK]
-    if any(now_ns - claim.step_ns >= limits.MUCH_OF_BEST_FRAC * best for claim in known):
+    if any(now_ns - claim.usual_ns >= limits.MUCH_OF_BEST_FRAC * best for claim in known):
         # Measured, and its wait lies in the communication: what is left of that is known afterwards.
         claims = [claim for claim in claims if claim.rule.knob != "communication"]
-        best = max(now_ns - claim.step_ns for claim in claims)
-    close = [claim for claim in claims if now_ns - claim.step_ns >= (1.0 - limits.CLOSE_FRAC) * best]
-    return min(close, key=lambda claim: (claim.gain_order, claim.step_ns))
+        best = max(now_ns - claim.usual_ns for claim in claims)
+    close = [claim for claim in claims if now_ns - claim.usual_ns >= (1.0 - limits.CLOSE_FRAC) * best]
+    return min(close, key=lambda claim: (claim.gain_order, claim.usual_ns))
 
 
 def write_suggestion(case: Case, claim: Claim) -> Suggestion:
     """Convert a claim to a suggestion for the pages and the report."""
     finding = claim.finding
-    gain = (case.steps.mean_ns - claim.step_ns) / case.steps.mean_ns if case.steps.mean_ns else 0.0
-    sure = is_sure(case, claim)
+    gain = (case.steps.mean_ns - claim.usual_ns) / case.steps.mean_ns if case.steps.mean_ns else 0.0
     severity: Severity = (
         "low"
         if claim.instead_of or gain < limits.LOW_GAIN_FRAC
         else "high"
-        if sure and gain >= limits.HIGH_GAIN_FRAC and finding.tier != "R"
+        if claim.is_shown and is_sure(case, claim) and gain >= limits.HIGH_GAIN_FRAC
         else "medium"
     )
-    said = [finding.text.advice, _say_basis(case, claim), _say_order(claim)]
-    if not sure:
-        said.append(_say_doubt(case))
+    basis = _say_basis(case, claim) if claim.is_shown else _say_doubt(case, claim)
+    said = [finding.text.advice, basis, _say_order(claim)]
     return replace(
         write_note(claim.rule, finding, severity),
         advice=" ".join(sentence for sentence in said if sentence),
-        predicted_step_ns=claim.step_ns,
-        predicted_low_ns=claim.low_ns,
-        predicted_high_ns=claim.high_ns,
+        predicted_step_ns=claim.step_ns if claim.is_shown else None,
+        predicted_low_ns=claim.low_ns if claim.is_shown else None,
+        predicted_high_ns=claim.high_ns if claim.is_shown else None,
         settings=finding.settings,
         shortens=name_shortened(case, finding.what_if),
     )
@@ -229,14 +272,13 @@ def _say_basis(case: Case, claim: Claim) -> str:
         assumed += (
             f"The step whose batch is ready was measured by the probe: {format_duration(case.input_free.step_ns)}. "
         )
-    if finding.what_if is not None and finding.what_if.best is not None and "no time" not in assumption:
-        assumed += "The lower end of the range is the step with nothing of it left. "
     if finding.basis:
         return assumed + finding.basis
-    if finding.tier != "M":
-        return assumed + _TIERS[finding.tier]
+    if not claim.feeds:
+        return f"{assumed}Computed from the measured times."
     check = format_share(case.loading.loop.check)
-    return f"{assumed}{_TIERS['M']} Simulating the run as it is gives {check} of its measured step."
+    simulated = "Simulated with the recorded batch times. Simulating the run as it is gives"
+    return f"{assumed}{simulated} {check} of its measured step."
 
 
 def _say_order(claim: Claim) -> str:
@@ -245,14 +287,18 @@ def _say_order(claim: Claim) -> str:
     return f"Do it after “{claim.after}”." if claim.after else ""
 
 
-def _say_doubt(case: Case) -> str:
+def _say_doubt(case: Case, claim: Claim) -> str:
+    """Explain why no step time is predicted, and how to find it out."""
     load = case.host.load
-    if load is not None and case.host.others_frac >= MIN_GAIN_FRAC:
-        used = f"other programs used {load.others:.1f} of {case.host.cores:g} cores"
-        return f"Lower confidence: {used} while this ran, so the range is wide."
-    if not case.loading.loop.trusted:
-        return "Lower confidence: the simulation does not reproduce this run well, so the range is wide."
-    return "Lower confidence: these steps vary much, so the range is wide."
+    if (claim.finding.doubt_frac or math.inf) > limits.MOST_DOUBT_FRAC:
+        why = "How much it saves is not known beforehand."
+    elif load is not None and case.host.others_frac >= MIN_GAIN_FRAC:
+        why = f"Unsure how much it saves: other programs used {load.others:.1f} of {case.host.cores:g} cores meanwhile."
+    elif not case.loading.loop.trusted:
+        why = "Unsure how much it saves: the simulation does not reproduce this run well."
+    else:
+        why = "Unsure how much it saves: these steps vary too much for a saving of this size."
+    return f"{why} `profiler-run --try` measures it." if claim.rule.id in _TRIED and not case.is_imported else why
 
 
 def write_note(rule: Rule, finding: Finding, severity: Severity | None = None, why: str = "") -> Suggestion:

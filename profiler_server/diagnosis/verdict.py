@@ -143,6 +143,8 @@ def say_verdict(
         return say("verdict", "noted" if noted else _explain_none(case, least_frac), least_frac=least_frac, **figures)
     best = claims[0]
     figures |= {"best": best, "leads": "".join(f" {lead.title}." for lead in leads)}
+    if not best.is_shown:
+        return say("verdict", "gain_unknown", **figures)
     if best.finding.text.assumption:
         return say("verdict", "gain_if", condition=_capitalise(f"if {best.finding.text.assumption}"), **figures)
     return say("verdict", "gain", fix=_capitalise(best.finding.text.fix), **figures)

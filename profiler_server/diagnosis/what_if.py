@@ -14,7 +14,6 @@ import numpy as np
 from collector.estimating.model import Job, LoopModel
 from collector.format.phases import COMPUTING, OUTSIDE, PHASES
 from profiler_server.diagnosis.limits.facts import (
-    CERTAIN_GAIN,
     CERTAIN_LOSS,
     CONTENTION_WEIGHT,
     MIN_GAIN_FRAC,
@@ -52,23 +51,25 @@ def set_workers(case: Case, workers: int) -> WhatIf:
 
 
 def scale_stages(case: Case, batches: BatchTimes, stages: tuple[str, ...], factor: float) -> WhatIf:
-    """Return the what-if of stages that take `factor` of their time in every batch; the best case removes them."""
+    """Return the what-if of stages that take `factor` of their time in every batch."""
     taken = sum(batches.stages_ns[stage] for stage in stages if stage in batches.stages_ns) / batches.total_ns
 
-    def leave(left: float) -> Callable[[LoopModel], LoopModel]:
-        def change(model: LoopModel) -> LoopModel:
-            kept = 1.0 - (1.0 - left) * taken[-len(model.batches) :]
-            jobs = zip(model.batches, kept, strict=True)
-            batches = tuple(Job(job.wall_ns * float(part), job.cores) for job, part in jobs)
-            receive = model.receive.scale(left) if "send" in stages else model.receive  # what is packed is unpacked
-            return replace(model, batches=batches, receive=receive)
+    def change(model: LoopModel) -> LoopModel:
+        kept = 1.0 - (1.0 - factor) * taken[-len(model.batches) :]
+        jobs = zip(model.batches, kept, strict=True)
+        batches = tuple(Job(job.wall_ns * float(part), job.cores) for job, part in jobs)
+        receive = model.receive.scale(factor) if "send" in stages else model.receive  # what is packed is unpacked
+        return replace(model, batches=batches, receive=receive)
 
-        return change
-
-    found = feed(case, leave(factor), case.loading.choices.spared_ns)
+    found = feed(case, change, case.loading.choices.spared_ns)
     # Without workers the training thread does this work, too.
-    alone = not case.loading.loop.model.workers and not case.device.is_used
-    return replace(found, best=leave(0.0), eases=alone)
+    return replace(found, eases=not case.loading.loop.model.workers and not case.device.is_used)
+
+
+def take_away(case: Case, batches: BatchTimes, stage: str, usual_frac: float) -> WhatIf:
+    """Return the what-if of a stage that is gone; `usual_frac` of its time is what is usually left."""
+    usual = scale_stages(case, batches, (stage,), usual_frac)
+    return replace(usual, full=scale_stages(case, batches, (stage,), 0.0).change)
 
 
 def shorten_step(case: Case, part: str, part_ns: float, saved_frac: float) -> WhatIf:
@@ -92,14 +93,9 @@ def shorten_step(case: Case, part: str, part_ns: float, saved_frac: float) -> Wh
 def also(first: WhatIf, second: WhatIf) -> WhatIf:
     """Return the what-if of both changes, which shorten different pieces of the step."""
 
-    def both(change: Callable[[LoopModel], LoopModel]) -> Callable[[LoopModel], LoopModel]:
-        return lambda model: second.change(change(model))
-
-    best = None if first.best is None else both(first.best)
     return replace(
         first,
-        change=both(first.change),
-        best=best,
+        change=lambda model: second.change(first.change(model)),
         touches={**first.touches, **second.touches},
         eases=first.eases or second.eases,
     )
@@ -123,11 +119,6 @@ def save_replayed(case: Case, part: str, gain: Gain) -> WhatIf:
     step_ns = case.steps.mean_ns
     saved = shorten_step(case, part, gain.frac * step_ns, 1.0)
     return replace(saved, touches={part: gain.high_frac * step_ns})
-
-
-def bound_gain(gain: Gain) -> tuple[float, float]:
-    """Return the lowest and the highest replayed gain, each as a share of the usual gain."""
-    return (gain.low_frac / gain.frac, gain.high_frac / gain.frac) if gain.frac > 0 else (0.0, 1.0)
 
 
 def name_shortened(case: Case, what_if: WhatIf | None) -> tuple[str, ...]:
@@ -240,13 +231,13 @@ def blame_function(case: Case, batches: BatchTimes, found: Finding, part: Part |
         assumption=f"{call} took no time",
     )
     what_if = scale_stages(case, batches, (part.name,), 1.0 - culprit.share_frac)
-    return replace(found, text=text, what_if=what_if, gain_range=bound_removal(culprit))
+    return doubt_removal(replace(found, text=text, what_if=what_if), culprit)
 
 
-def bound_removal(entry: NamedFunction) -> tuple[float, float]:
-    """Return the lowest and the highest share of the promised gain to expect from removing a function."""
-    low, high = entry.low_frac / entry.share_frac, entry.high_frac / entry.share_frac
-    return CERTAIN_LOSS * low, CERTAIN_GAIN * high
+def doubt_removal(found: Finding, entry: NamedFunction) -> Finding:
+    """Return the finding with the doubt about the share of a function that is taken away."""
+    doubt_frac = (entry.high_frac - entry.low_frac) / 2 / entry.share_frac
+    return replace(found, doubt_frac=doubt_frac, least_frac=CERTAIN_LOSS * entry.low_frac / entry.share_frac)
 
 
 def say_idle_share(case: Case) -> str:
@@ -281,27 +272,24 @@ def look_for(case: Case, rule: str, sighting: str = "") -> Sighting | Abstention
 
 
 def predict(case: Case, finding: Finding, part: str, gain: Gain) -> Finding:
-    """Return a finding with the prediction of a replay."""
-    gain = _doubt_recording(case, gain)
-    what_if: WhatIf = save_replayed(case, part, gain)
-    return replace(finding, what_if=what_if, gain_range=bound_gain(gain), tier="A", basis=_say_replay(case))
+    """Return a finding with the prediction of a replay.
+
+    Window steps are longer than others, and all of the excess may lie in the saving.
+    """
+    replay, mean_ns = case.device.replay, case.steps.mean_ns
+    longer = replay.measured_ns / replay.steps / mean_ns if replay is not None and replay.steps and mean_ns else 1.0
+    excess = max(longer - 1.0, 0.0)
+    least = max(gain.low_frac - excess * (1.0 - gain.low_frac), 0.0)
+    doubt = gain.high_frac - gain.frac + excess * (1.0 - gain.frac)
+    doubt_frac, least_frac = (doubt / gain.frac, least / gain.frac) if gain.frac > 0 else (None, 0.0)
+    what_if = save_replayed(case, part, gain)
+    return replace(finding, what_if=what_if, doubt_frac=doubt_frac, least_frac=least_frac, basis=_say_replay(case))
 
 
 def predict_or(case: Case, finding: Finding, part: str, change: str) -> Finding:
     """Return a finding with the prediction of a replay, or unchanged if there is none."""
     gain = case.device.find_gain(change)
     return finding if gain is None else predict(case, finding, part, gain)
-
-
-def _doubt_recording(case: Case, gain: Gain) -> Gain:
-    """Lower the low end of a gain: window steps are longer than others, and all of the excess may lie in the saving."""
-    replay = case.device.replay
-    if replay is None or not replay.steps or not case.steps.mean_ns:
-        return gain
-    longer = replay.measured_ns / replay.steps / case.steps.mean_ns
-    return replace(
-        gain, low_frac=max(gain.low_frac * longer - max(longer - 1.0, 0.0), 0.0) if longer > 1.0 else gain.low_frac
-    )
 
 
 def _say_replay(case: Case) -> str:

@@ -289,17 +289,10 @@ class Case:
         return (making + own) / model.cores + loop.contention_frac
 
 
-Tier = Literal["M", "A", "R"]
-
-
 Effort = Literal["flag", "argument", "code", "format", "semantics"]
 
 
 EFFORTS: tuple[Effort, ...] = ("flag", "argument", "code", "format", "semantics")
-
-
-SIMULATED_GAIN = (0.9, 1.05)
-"""Share of a simulated gain to expect from changing an argument: nearly all, apart from the model's error."""
 
 
 @dataclass(frozen=True)
@@ -307,8 +300,8 @@ class WhatIf:
     """A change to the loop model, and the most that it can save of the mean step.
 
     `touches` maps each piece of the step that the change can shorten to its measured time; nothing else gets shorter.
-    `feeds` means that only making and receiving batches changes. `best` is the full version of a change whose extent is
-    up to the user; the step after `best` is the lower end of the range. `eases` means that the training thread computes
+    `feeds` means that only making and receiving batches changes. `full` is the change in the extent that its
+    text states, if `change`, by which changes are ordered, is what a usual version of it reaches. `eases` means that the training thread computes
     less, which leaves its caches to the rest of the step. `is_of_job` means that the change shortens the step of every
     rank by the same time.
     """
@@ -316,7 +309,7 @@ class WhatIf:
     change: Callable[[LoopModel], LoopModel]
     touches: Mapping[str, float]
     feeds: bool = False
-    best: Callable[[LoopModel], LoopModel] | None = None
+    full: Callable[[LoopModel], LoopModel] | None = None
     eases: bool = False
     is_of_job: bool = False
 
@@ -325,8 +318,8 @@ class WhatIf:
 class Text:
     """The texts of a finding: the measurement, the threshold, the advice, and the code to copy.
 
-    `fix` is the change in a few words ("num_workers 2 → 6"). `assumption` is what the prediction assumes ("transforms
-    took half as long"), if only the user can make it true.
+    `fix` is the change in a few words ("num_workers 2 → 6"). `assumption` is the extent of the change that is predicted
+    ("transforms took no time"), if `fix` does not say it.
     """
 
     title: str
@@ -343,20 +336,21 @@ class Finding:
     """The result of a rule. The diagnosis makes the prediction from `what_if`, in the same way for every rule.
 
     `evidence` is where the user can see the fact: the average step by default. `what_if` None claims no step time.
-    `gain_range` bounds the share of the simulated gain to expect: a sure fix predicts a step time, an unsure fix a
-    range. `severity` is set by rules that claim no step time. `settings` are the DataLoader arguments to set, empty for
-    other code. `saved_per_step_frac` is the saving between the steps, as a share of the steps: step changes that save
-    less are listed after this finding. `otherwise` is the fact to state if the change gains too little. `basis` is how the
-    prediction was made, if the tier does not show it. `subject` is the function or line that a finding is about, if it is
-    about nothing else: another finding that names it makes this one needless. `least_step_ns` is the step if that cost
-    nothing.
+    `doubt_frac` is the doubt about the gain of the stated extent, as a share of it, beside the errors of simulation and
+    chance. It is None if how much the change saves is not known beforehand: no step time is shown then. `least_frac` is
+    the share of the gain that a poor version saves. `severity` is set by rules that claim no step time. `settings` are
+    the DataLoader arguments to set, empty for other code. `saved_per_step_frac` is the saving between the steps, as a
+    share of the steps: step changes that save less are listed after this finding. `otherwise` is the fact to state if the
+    change gains too little. `basis` is how the prediction was made, if it was not simulated or computed as usual.
+    `subject` is the function or line that a finding is about, if it is about nothing else: another finding that names it
+    makes this one needless. `least_step_ns` is the step if that cost nothing.
     """
 
     text: Text
     evidence: tuple[Evidence, ...] = (STEPS_PAGE,)
     what_if: WhatIf | None = None
-    tier: Tier = "R"
-    gain_range: tuple[float, float] = (0.9, 1.05)
+    doubt_frac: float | None = None
+    least_frac: float = 0.9
     severity: Literal["medium", "low", "info"] = "info"
     settings: Mapping[str, int | bool] = field(default_factory=dict)
     saved_per_step_frac: float = 0.0
@@ -389,8 +383,9 @@ class Rule:
 class Claim:
     """A finding with its predicted step time, alone or on top of the fix `after`.
 
-    `least_gain_ns` is the gain of a poor version of the fix. `sure_gain_ns` is the gain of the predicted version after
-    all doubt about the measurement. `feeds` means that the fix only changes how batches are made. `instead_of` is the
+    `step_ns` and its range are for the extent that the finding states; `is_shown` if the doubt about them is small enough.
+    The other figures are for the order. `usual_ns` is the step after a usual version of the fix, `least_gain_ns` the gain
+    of a poor one, and `sure_gain_ns` the usual gain after all doubt about the measurement. `feeds` means that the fix only changes how batches are made. `instead_of` is the
     better fix to which this fix is an alternative. `is_probed` means that the probe measured the step that remains.
     """
 
@@ -399,8 +394,10 @@ class Claim:
     step_ns: float
     low_ns: float
     high_ns: float
+    usual_ns: float
     least_gain_ns: float
     sure_gain_ns: float
+    is_shown: bool = True
     feeds: bool = False
     after: str = ""
     instead_of: str = ""

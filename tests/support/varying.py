@@ -64,7 +64,7 @@ def _write_parts(case: Case, found: Finding | Abstention | None) -> tuple[str, .
     text, what_if = found.text, found.what_if
     parts = [
         f"says {' '.join(_FIGURE.findall(f'{text.title} {text.measured} {text.advice} {text.change} {text.fix}'))}",
-        f"{found.tier}, {found.severity}, {found.gain_range[0]:.3g} to {found.gain_range[1]:.3g}",
+        f"{found.severity}, at least {found.least_frac:.3g}, {_write_doubt(found.doubt_frac)}",
         f"shown on {' '.join(seen.page + seen.query for seen in found.evidence)}",
         f"sets {dict(found.settings)}, saves {found.saved_per_step_frac:.3g} between steps",
         f"otherwise {found.otherwise.severity}" if found.otherwise is not None else "otherwise nothing",
@@ -73,12 +73,16 @@ def _write_parts(case: Case, found: Finding | Abstention | None) -> tuple[str, .
         return (*parts, "no step time")
     touches = ", ".join(f"{part} {_round(time_ns)}" for part, time_ns in what_if.touches.items())
     model = case.loading.loop.model
-    best = "" if what_if.best is None else f", at best {_write_model(what_if.best, model)}"
+    full = "" if what_if.full is None else f", in full {_write_model(what_if.full, model)}"
     return (
         *parts,
         f"touches {touches}{' feeds' * what_if.feeds}{' eases' * what_if.eases}{' of job' * what_if.is_of_job}",
-        f"leaves {_write_model(what_if.change, model)}{best}",
+        f"leaves {_write_model(what_if.change, model)}{full}",
     )
+
+
+def _write_doubt(doubt_frac: float | None) -> str:
+    return "no step time" if doubt_frac is None else f"in doubt by {doubt_frac:.3g}"
 
 
 def _write_model(change: Callable[[LoopModel], LoopModel], model: LoopModel) -> str:

@@ -89,9 +89,8 @@ SHIFT_CHANCE = 0.001
 NAMED_FRAC = 0.15
 """A function is named beside another one from this share of a phase or stage."""
 
-CERTAIN_LOSS, CERTAIN_GAIN = 0.5, 1.05
-"""Factors on the least and the most gain that a function's share promises. A call can seldom be left out altogether,
-and cannot save more than its cost."""
+CERTAIN_LOSS = 0.5
+"""Factor on the least gain that a function's share promises. A call can seldom be left out altogether."""
 
 MANY_BUCKETS, SMALL_BUCKET_BYTES = 8, 1 << 20
 """Gradients go out in many small pieces from this many buckets, if each holds fewer bytes than this."""

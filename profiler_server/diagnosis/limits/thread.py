@@ -78,8 +78,8 @@ LEAST_OUTSIDE_SAVED = 0.25
 ALIKE_FRAC = 0.1
 """A median within this share of the mean is not shown beside it."""
 
-PYTHON_SAVED, LEAST_PYTHON_SAVED = 0.9, 0.5
-"""Share of Python work saved by using whole tensors, usually and at least; at most all of it is saved."""
+LEAST_PYTHON_SAVED = 0.5
+"""Least share of Python work that whole tensors save."""
 
 OPERATORS_IN_MODULES_FRAC = 0.7
 """Share of the time in modules that operators take. The remaining operators are called by the user's own code."""

@@ -9,6 +9,9 @@ Otherwise no change to loading is predicted."""
 CLOSE_FRAC = 0.10
 """Changes whose gain is within this share of the best are ordered by effort."""
 
+MOST_DOUBT_FRAC = 0.25
+"""A step time is shown if the doubt about it is at most this share of the saving."""
+
 LEAST_LOW_FRAC = 0.10
 """The lower end of a range is at least this share of the predicted step: no change makes a step free."""
 

@@ -154,8 +154,8 @@ def _judge_worker_restart(case: Case) -> Finding | None:
         ),
         settings={"persistent_workers": True},
         what_if=drop_extra(case, per_step),
-        tier="A",
-        gain_range=(0.8, 1.1),
+        doubt_frac=0.1,
+        least_frac=0.8,
     )
 
 

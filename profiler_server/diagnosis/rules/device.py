@@ -40,7 +40,7 @@ def _judge_launch_bound(case: Case) -> Finding | Abstention | None:
         describe(case, "launch_bound", idle=say_idle_share(case), launches=launches, left_out=left_out),
         evidence=(OPERATORS_PAGE,),
         what_if=shorten_step(case, "launches", unfed_ns, 0.7),
-        gain_range=(0.3, 1.3),
+        least_frac=0.3,
     )
     return predict_or(case, finding, "launches", "launches")
 
@@ -57,7 +57,7 @@ def _judge_launch_thread_starved(case: Case) -> Finding | None:
     return Finding(
         describe(case, "launch_thread_starved", idle=say_idle_share(case)),
         what_if=shorten_step(case, "queue", lost_ns, 0.7),
-        gain_range=(0.3, 1.3),
+        least_frac=0.3,
     )
 
 
@@ -79,7 +79,7 @@ def _judge_copy(case: Case, entry: str, least_frac: float, is_pinned: bool) -> F
         describe(case, entry, share=share, call=write_loader(loader, pin_memory=True)),
         settings={} if is_pinned else {"pin_memory": True},
         what_if=shorten_phases(case, ("h2d",), 0.7),
-        gain_range=(0.4 if is_pinned else 0.5, 1.3),
+        least_frac=0.4 if is_pinned else 0.5,
     )
     return predict_or(case, finding, "h2d", "copies")
 
@@ -89,8 +89,8 @@ def _judge_serial_copy(case: Case) -> Finding | None:
     share = case.steps.share("h2d")
     if case.device.entries or share < limits.PREPARE_FRAC:
         return None
-    what_if = shorten_phases(case, ("h2d",), 0.8)
-    return Finding(describe(case, "serial_copy", share=share), what_if=what_if, gain_range=(0.4, 1.25))
+    what_if = shorten_phases(case, ("h2d",), 1.0)
+    return Finding(describe(case, "serial_copy", share=share), what_if=what_if, doubt_frac=0.1, least_frac=0.32)
 
 
 def _judge_memory_unused(case: Case) -> Finding | None:

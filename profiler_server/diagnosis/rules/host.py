@@ -33,7 +33,7 @@ def _judge_cgroup_throttling(case: Case) -> Finding | None:
     return Finding(
         describe(case, "cgroup_throttling", threads=max(1, int(case.host.cores))),
         what_if=shorten_step(case, "stopped", stopped * case.steps.mean_ns, 0.8),
-        gain_range=(0.5, 1.25),
+        least_frac=0.5,
     )
 
 
@@ -51,7 +51,7 @@ def _judge_memory_pressure(case: Case) -> Finding | None:
         describe(case, "memory_pressure.own" if is_own else "memory_pressure", stalled=stalled),
         evidence=(Evidence("memory", "", "Memory of the processes over the steps"),),
         what_if=shorten_step(case, "memory", stalled * case.steps.mean_ns, 0.65) if is_own else None,
-        gain_range=(0.5, 1.5),
+        least_frac=0.5,
     )
 
 
@@ -73,7 +73,7 @@ def _judge_gil_contention(case: Case) -> Finding | Abstention | None:
     return Finding(
         describe(case, "gil_contention", names=_list_names(case), used=used, still_frac=1.0 - known),
         what_if=shorten_step(case, "interpreter", blocked * case.steps.mean_ns, 0.8),
-        gain_range=(0.4, 1.2),
+        least_frac=0.4,
     )
 
 
@@ -100,7 +100,7 @@ def _judge_clock_throttle(case: Case) -> Finding | Abstention | None:
         describe(case, "clock_throttle", held=held, why=why, shares=shares, **mhz),
         evidence=(Evidence("device", "", "Clock and temperature over the steps"),),
         what_if=shorten_step(case, "kernels", lost_ns, 1.0),
-        gain_range=(0.4, 1.1),
+        least_frac=0.4,
     )
 
 
@@ -143,7 +143,7 @@ def _judge_threads_over_cores(case: Case) -> Finding | None:
         describe(case, "threads_over_cores", threads=threads, wanted=wanted, share=share),
         severity="medium",
         what_if=_stop_queueing(case, taken / usable),
-        gain_range=(0.4, 1.5),
+        least_frac=0.4,
     )
 
 
@@ -180,7 +180,7 @@ def _judge_threads_too_few(case: Case) -> Finding | None:
     return Finding(
         describe(case, "threads_too_few", threads=threads, wanted=wanted, spent_ns=spent_ns, share=share),
         what_if=shorten_phases(case, IN_MODEL, limits.PARALLEL_FRAC * (1.0 - threads / wanted)),
-        gain_range=(0.3, 1.7),
+        least_frac=0.3,
     )
 
 

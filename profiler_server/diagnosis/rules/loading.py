@@ -16,7 +16,7 @@ from profiler_server.diagnosis.limits.facts import (
     STARVED_WAIT_FRAC,
 )
 from profiler_server.diagnosis.what_if import also, feed, scale_stages, set_workers, shorten_step
-from profiler_server.facts.case import SIMULATED_GAIN, STEPS_PAGE, Abstention, Case, Finding, Rule, WhatIf
+from profiler_server.facts.case import STEPS_PAGE, Abstention, Case, Finding, Rule, WhatIf
 from profiler_server.facts.loading import BatchTimes, Choice
 from profiler_server.format import format_duration, format_share, shorten_middle
 from profiler_server.words.phrases import (
@@ -45,11 +45,11 @@ def _judge_no_workers(case: Case) -> Finding | None:
     is_alone = case.shows_no_workers if loader is None else not (loader.num_workers or case.loading.is_in_memory)
     if choice is None or not is_alone:
         return None
-    what_if, gain_range = set_workers(case, choice.workers), (0.5, 1.05)
+    what_if = set_workers(case, choice.workers)
     given = {"workers": choice.workers, "processes": "process" if choice.workers == 1 else "processes"}
     if loader is None:
         text = describe(case, "no_workers", **given, least_ns=case.steps.mean_ns - case.data_wait_ns)
-        return Finding(text, what_if=what_if, gain_range=gain_range)
+        return Finding(text, what_if=what_if, least_frac=0.5)
     return Finding(
         describe(
             case,
@@ -62,8 +62,8 @@ def _judge_no_workers(case: Case) -> Finding | None:
         settings={"num_workers": choice.workers},
         evidence=(STAGES_PAGE, STEPS_PAGE),
         what_if=what_if,
-        tier="R" if case.loading.loop.assumed else "M",
-        gain_range=gain_range if case.loading.loop.assumed else SIMULATED_GAIN,
+        doubt_frac=None if case.loading.loop.assumed else 0.1,
+        least_frac=0.5 if case.loading.loop.assumed else 0.9,
         otherwise=_say_no_processor(case) if case.demand_frac >= CAPPED_DEMAND_FRAC else None,
     )
 
@@ -99,7 +99,6 @@ def _judge_too_few_workers(case: Case) -> Finding | Abstention | None:
     if case.is_capped or case.loading.is_capped_by_storage or workers <= loader.num_workers:
         return None
     contested = case.demand_frac >= CAPPED_DEMAND_FRAC and case.loading.cpu_need > CAPPED_NEED
-    guessed = contested or loop.assumed
     kept = {} if loader.persistent_workers else {"persistent_workers": True}
     return Finding(
         describe(
@@ -115,8 +114,8 @@ def _judge_too_few_workers(case: Case) -> Finding | Abstention | None:
         settings={"num_workers": workers},
         evidence=(DATA_PAGE, STAGES_PAGE),
         what_if=set_workers(case, workers),
-        tier="R" if guessed else "M",
-        gain_range=(0.3 if contested else 0.5, 1.05) if guessed else SIMULATED_GAIN,
+        doubt_frac=None if contested or loop.assumed else 0.1,
+        least_frac=0.3 if contested else 0.5 if loop.assumed else 0.9,
     )
 
 
@@ -160,7 +159,8 @@ def _judge_watched_input(case: Case) -> Finding | None:
         ),
         evidence=(STAGES_PAGE,),
         what_if=set_workers(case, choice.workers),
-        gain_range=(0.5, 1.05),
+        doubt_frac=0.2,
+        least_frac=0.5,
     )
 
 
@@ -190,8 +190,8 @@ def _judge_shallow_prefetch(case: Case) -> Finding | None:
         settings={"prefetch_factor": depth},
         evidence=(DATA_PAGE,),
         what_if=feed(case, _prefetch(depth)),
-        tier="M",
-        gain_range=(0.8, 1.05),
+        doubt_frac=0.1,
+        least_frac=0.8,
     )
 
 
@@ -217,8 +217,8 @@ def _judge_uneven_samples(case: Case) -> Finding | None:
         settings={"in_order": False, "prefetch_factor": depth},
         evidence=(DATA_PAGE,),
         what_if=feed(case, _prefetch(depth, in_order=False)),
-        tier="M",
-        gain_range=(0.7, 1.05),
+        doubt_frac=0.15,
+        least_frac=0.7,
     )
 
 
@@ -254,9 +254,9 @@ def _blame_sending(case: Case, batches: BatchTimes, send_ns: float) -> Finding:
     return Finding(
         describe(case, "ipc_bound", send_ns=send_ns, share=batches.share("send"), freed=freed, left_ns=left_ns),
         evidence=(STAGES_PAGE,),
-        tier="M",
         what_if=also(what_if, shorten_step(case, "h2d", freeing_ns, 1.0 - left)) if freed else what_if,
-        gain_range=(0.6, 1.1),
+        doubt_frac=0.2,
+        least_frac=0.6,
     )
 
 
@@ -284,7 +284,7 @@ def _judge_in_memory_fetch(case: Case) -> Finding | None:
         return None
     sample_ns, size = loading.batch_ns / loading.batch_samples, loading.loader.batch_size or 32
     text = describe(case, "in_memory_fetch", sample_ns=sample_ns, size=size)
-    return Finding(text, what_if=_index_whole_batches(case), gain_range=(0.7, 1.1))
+    return Finding(text, what_if=_index_whole_batches(case), doubt_frac=0.1, least_frac=0.7)
 
 
 def _index_whole_batches(case: Case) -> WhatIf:
@@ -318,9 +318,9 @@ def _judge_slow_sampler(case: Case) -> Finding | Abstention | None:
     return Finding(
         describe(case, "slow_sampler", sampler=sampler, share=share),
         evidence=(DATA_PAGE,),
-        tier="A",
         what_if=shorten_step(case, "data_wait", spent_ns, 0.9),
-        gain_range=(0.8, 1.1),
+        doubt_frac=0.1,
+        least_frac=0.8,
     )
 
 

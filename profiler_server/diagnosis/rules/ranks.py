@@ -9,7 +9,6 @@ from profiler_server.diagnosis.limits import ranks as limits
 from profiler_server.diagnosis.limits.facts import (
     LEAST_OF_DELAY,
     MIN_GAIN_FRAC,
-    MOST_OF_DELAY,
     NOISY_FRAC,
 )
 from profiler_server.diagnosis.what_if import TIMELINE, look_for, mend_ranks, predict, save_each_step, shorten_step
@@ -49,8 +48,8 @@ def _judge_straggler(case: Case) -> Finding | None:
             Evidence("steps", f"rank={slow}", f"Phases of rank {slow}"),
         ),
         severity="medium",
-        tier="A",
-        gain_range=(LEAST_OF_DELAY, MOST_OF_DELAY),
+        doubt_frac=0.2,
+        least_frac=LEAST_OF_DELAY,
     )
     if verdict.comparison.is_hidden:
         return found
@@ -102,9 +101,9 @@ def _judge_rank_loader(case: Case) -> Finding | None:
             Evidence("data", f"rank={slow}", f"The data pipeline of rank {slow}"),
             Evidence("ranks", "sort=-own", "All ranks side by side"),
         ),
-        tier="A",
         what_if=mend_ranks(case, "data_wait" if case.manifest.rank == slow else "communication"),
-        gain_range=(LEAST_OF_DELAY, MOST_OF_DELAY),
+        doubt_frac=0.2,
+        least_frac=LEAST_OF_DELAY,
     )
 
 
@@ -144,7 +143,7 @@ def _judge_turns(case: Case, turns: Turns) -> Finding | None:
         ),
         evidence=_EVIDENCE,
         what_if=shorten_step(case, "communication", lost_ns, 0.5),
-        gain_range=(0.5, 1.8),
+        least_frac=0.5,
     )
 
 
@@ -160,9 +159,9 @@ def _describe_uneven(case: Case, uneven: UnevenWork) -> Finding:
         ),
         evidence=_EVIDENCE,
         severity="medium",
-        tier="A",
         what_if=save_each_step("communication", uneven.gain_ns),
-        gain_range=(0.5, 1.05),
+        doubt_frac=0.2,
+        least_frac=0.5,
     )
 
 
@@ -194,9 +193,9 @@ def _judge_stages(case: Case) -> Finding | None:
         describe(case, "uneven_stages", heavy=heavy),
         evidence=(Evidence("ranks", "", "All ranks side by side"),),
         severity="medium",
-        tier="A",
         what_if=save_each_step(part, heavy.gain_ns),
-        gain_range=(0.5, 1.05),
+        doubt_frac=0.2,
+        least_frac=0.5,
     )
 
 
@@ -222,7 +221,7 @@ def _judge_exposed_all_reduce(case: Case) -> Finding | None:
             rest=rest,
         ),
         what_if=shorten_step(case, "communication", transfer_ns, 0.5),
-        gain_range=(0.3, 1.8),
+        least_frac=0.3,
     )
 
 
@@ -237,7 +236,7 @@ def _judge_gloo_on_cuda(case: Case) -> Finding | None:
     return Finding(
         describe(case, "gloo_on_cuda", share=share),
         what_if=shorten_step(case, "communication", transfer_ns, 0.7),
-        gain_range=(0.6, 1.3),
+        least_frac=0.6,
     )
 
 
@@ -252,9 +251,9 @@ def _judge_no_sync_missing(case: Case) -> Finding | None:
     backwards = case.backwards_per_update
     return Finding(
         describe(case, "no_sync_missing", backwards=backwards),
-        tier="A",
         what_if=_drop_reductions(case),
-        gain_range=(0.7, 1.6) if _reduces_on_processors(case) else (0.7, 1.1),
+        doubt_frac=None if _reduces_on_processors(case) else 0.2,
+        least_frac=0.7,
     )
 
 
@@ -284,7 +283,7 @@ def _judge_bucket_copies(case: Case) -> Finding | None:
     return Finding(
         describe(case, "bucket_copies", spent_ns=spent_ns, share=share),
         what_if=shorten_step(case, "backward", spent_ns, 0.9),
-        gain_range=(0.4, 1.5),
+        least_frac=0.4,
     )
 
 
@@ -345,7 +344,7 @@ def _judge_noted(case: Case) -> Finding | None:
     return Finding(
         describe(case, entry, count=count, whole=whole, share=share, wanted=wanted),
         what_if=shorten_step(case, "communication", transfer_ns, 0.5),
-        gain_range=(0.5, 1.6),
+        least_frac=0.5,
     )
 
 

@@ -45,8 +45,8 @@ def _judge_anomaly_mode(case: Case) -> Finding:
         text,
         severity="medium",
         what_if=shorten_step(case, "anomaly", cost.most_ns, cost.usual_ns / cost.most_ns),
-        gain_range=(cost.least_ns / cost.usual_ns, cost.most_ns / cost.usual_ns),
-        tier="A" if cost.is_measured else "R",
+        doubt_frac=max(cost.usual_ns - cost.least_ns, cost.most_ns - cost.usual_ns) / cost.usual_ns,
+        least_frac=cost.least_ns / cost.usual_ns,
     )
 
 
@@ -141,7 +141,7 @@ def _judge_training(case: Case) -> Finding | None:
     if share < limits.UNUSED_GRADIENTS_FRAC or not backward_frac:
         return None
     text = describe(case, "needless_grad.untrained", unused=unused, share=share, backward_frac=backward_frac)
-    return Finding(text, what_if=shorten_phases(case, ("backward",), share), gain_range=(0.4, 1.1))
+    return Finding(text, what_if=shorten_phases(case, ("backward",), share), least_frac=0.4)
 
 
 def _judge_find_unused_parameters(case: Case) -> Finding | None:
@@ -188,7 +188,7 @@ def _judge_kernels(case: Case, entry: str) -> Finding | None:
     if share is None or share < limits.FULL_PRECISION_FRAC:
         return None
     what_if = shorten_kernels(case, share, 0.5)
-    finding = Finding(describe(case, entry), evidence=(OPERATORS_PAGE,), what_if=what_if, gain_range=(0.4, 1.6))
+    finding = Finding(describe(case, entry), evidence=(OPERATORS_PAGE,), what_if=what_if, least_frac=0.4)
     return predict_or(case, finding, "kernels", "precision")
 
 
@@ -209,7 +209,7 @@ def _judge_bf16_unused(case: Case) -> Finding | None:
     return Finding(
         describe(case, "bf16_unused", shapes=shapes, share=case.steps.share(*IN_MODEL)),
         what_if=shorten_phases(case, IN_MODEL, 0.5 * (1.0 - 1.0 / products.faster)),
-        gain_range=(0.4, 1.8),
+        least_frac=0.4,
     )
 
 
@@ -226,8 +226,7 @@ def _judge_float64(case: Case) -> Finding | None:
     return Finding(
         describe(case, entry, double=double, whole=whole, spent_ns=spent_ns, share=share, left_frac=left_frac),
         what_if=shorten_phases(case, COMPUTING, saved),
-        tier="A",
-        gain_range=(0.5, 1.2),
+        least_frac=0.5,
     )
 
 
@@ -275,8 +274,7 @@ def _judge_subnormals(case: Case) -> Finding | None:
     return Finding(
         describe(case, "subnormals", found=found, slower=plain_ns / flushed_ns),
         what_if=shorten_phases(case, phases, saved_frac),
-        # Products of matrices may be slower still than the single multiplications that were timed.
-        gain_range=(0.25, 1.0 / saved_frac),
+        least_frac=0.25,
     )
 
 

@@ -10,7 +10,7 @@ from profiler_server.diagnosis.limits.facts import (
     MIN_GAIN_FRAC,
     UNEVEN_SPREAD,
 )
-from profiler_server.diagnosis.what_if import blame_function, scale_stages
+from profiler_server.diagnosis.what_if import blame_function, scale_stages, take_away
 from profiler_server.facts.case import Abstention, Case, Finding, Rule
 from profiler_server.facts.loading import BatchTimes
 from profiler_server.format import format_bytes, format_share
@@ -36,8 +36,8 @@ _DOING = {"read": "reading", "transform": "transforms", "collate": "collating"}
 def _judge_slow(case: Case, stage: str, entry: str, seen: str = ".", left_frac: float = 0.5) -> Finding | None:
     """Return the finding `entry` if steps wait for batches because of `stage`, else None.
 
-    `seen` follows the stage's share in the text. `left_frac` is the share of the stage's time that remains after the
-    fix.
+    `seen` follows the stage's share in the text. `left_frac` is the share of the stage's time that usually remains
+    after the fix.
     """
     batches = _find_awaited(case, stage)
     if batches is None:
@@ -54,9 +54,9 @@ def _judge_slow(case: Case, stage: str, entry: str, seen: str = ".", left_frac: 
             transform=case.loading.transforms[0][0] if case.loading.transforms else "the transform",
         ),
         evidence=(STAGES_PAGE,),
-        tier="M",
-        what_if=scale_stages(case, batches, (stage,), left_frac),
-        gain_range=(0.6, 1.1) if stage == "collate" else (0.85, 1.1),
+        what_if=take_away(case, batches, stage, left_frac),
+        doubt_frac=0.1,
+        least_frac=0.6 if stage == "collate" else 0.85,
     )
     return blame_function(case, batches, found, part)
 
@@ -106,9 +106,9 @@ def _judge_small_files(case: Case) -> Finding | None:
     return Finding(
         describe(case, "small_files", each=each, size=size, share=share),
         evidence=(STAGES_PAGE,),
-        tier="M",
         what_if=scale_stages(case, batches, ("read",), 1.0 - share),
-        gain_range=(0.8, 1.3),
+        doubt_frac=0.2,
+        least_frac=0.8,
     )
 
 
@@ -137,9 +137,9 @@ def _judge_storage_bandwidth(case: Case) -> Finding | Abstention | None:
     return Finding(
         describe(case, "storage_bandwidth", crowding=crowding),
         evidence=(STAGES_PAGE,),
-        tier="M",
         what_if=scale_stages(case, batches, ("read",), 0.5),
-        gain_range=(0.7, 1.1),
+        doubt_frac=0.1,
+        least_frac=0.7,
     )
 
 
@@ -169,7 +169,8 @@ def _judge_repeated_decode(case: Case) -> Finding | Abstention | None:
         describe(case, "repeated_decode", read_ns=read_ns, whole=whole),
         evidence=(STAGES_PAGE,),
         what_if=scale_stages(case, batches, ("read",), left),
-        gain_range=(0.5, 1.05),
+        doubt_frac=0.1,
+        least_frac=0.5,
     )
 
 
@@ -215,9 +216,9 @@ def _judge_workers_take_processors(case: Case) -> Finding | Abstention | None:
             functions=f"{_say_files(case, stage)}{say_functions(part, _DOING[stage])}",
         ),
         evidence=(STAGES_PAGE,),
-        tier="M",
-        what_if=scale_stages(case, batches, (stage,), 0.5),
-        gain_range=(0.7, 1.1),
+        what_if=take_away(case, batches, stage, 0.5),
+        doubt_frac=0.2,
+        least_frac=0.7,
     )
     return blame_function(case, batches, found, part)
 

@@ -47,8 +47,8 @@ def _judge_checkpoint_stall(case: Case) -> Finding | None:
         describe(case, "checkpoint_stall", most=most, share=share),
         evidence=(*_find_step(case, most), Evidence("timeline", f"q={most.held.name}", "On the timeline")),
         what_if=shorten_step(case, "stalls", stall * case.steps.mean_ns, limits.BACKGROUND_SAVED_FRAC),
-        tier="A",
-        gain_range=(0.6, 1.25),
+        doubt_frac=0.2,
+        least_frac=0.6,
     )
 
 
@@ -77,8 +77,8 @@ def _judge_recompiles(case: Case) -> Finding | None:
         describe(case, "recompiles", again=again, share=share, reason=reason),
         severity="medium",
         what_if=shorten_step(case, "stalls", stall * case.steps.mean_ns, 1.0) if stall else None,
-        tier="A",
-        gain_range=(0.7, 1.05),  # a dynamic shape may run slower, and padding computes more
+        doubt_frac=0.15,
+        least_frac=0.7,  # a dynamic shape may run slower, and padding computes more
     )
 
 
@@ -122,8 +122,8 @@ def _judge_periodic_stall(case: Case) -> Finding | None:
         ),
         evidence=(first,) if culprit is None else (first, FUNCTIONS),
         what_if=shorten_step(case, "stalls", excess_ns, 0.75),
-        tier="A",
-        gain_range=(0.8, 1.33),
+        doubt_frac=0.15,
+        least_frac=0.8,
     )
 
 
@@ -196,8 +196,7 @@ def _judge_gc_pauses(case: Case) -> Finding | None:
             functions=say_functions(place, "the time outside of training"),
         ),
         what_if=_stop_collecting(case, every, outside_ns),
-        tier="A",
-        gain_range=(0.9, 1.05),
+        doubt_frac=0.1,
     )
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from collector.format.phases import COMPUTING, OUTSIDE
 from profiler_server.diagnosis.limits import thread as limits
 from profiler_server.diagnosis.limits.facts import LARGE_PART_FRAC, MIN_GAIN_FRAC, MIN_GAIN_NS
-from profiler_server.diagnosis.what_if import bound_removal, measure_garbage_outside, predict_or, shorten_step
+from profiler_server.diagnosis.what_if import doubt_removal, measure_garbage_outside, predict_or, shorten_step
 from profiler_server.facts.case import Abstention, Case, Finding, Rule
 from profiler_server.facts.steps import NamedFunction, OwnWork, read_column
 from profiler_server.format import form_plural, format_count, format_duration, format_share, say
@@ -49,9 +49,9 @@ def _judge_logging_stall(case: Case) -> Finding | None:
             share=share,
             functions=say_functions(find_in_phases(case, *OUTSIDE), "the time outside of training"),
         ),
-        tier="A",
-        what_if=shorten_step(case, "outside", spent_ns, 0.9),
-        gain_range=(0.8, 1.1),
+        what_if=shorten_step(case, "outside", spent_ns, 1.0 - 1.0 / limits.RARER_STEPS),
+        doubt_frac=0.1,
+        least_frac=0.8,
     )
 
 
@@ -96,12 +96,12 @@ def _judge_python_gap(case: Case) -> Finding | None:
         **({} if culprit is None else name_parts(culprit)),
     )
     if culprit is None:
-        saved_frac = 0.9 if is_acting else 1.0 - 1.0 / limits.RARER_STEPS
+        saved_frac = 1.0 if is_acting else 1.0 - 1.0 / limits.RARER_STEPS
         what_if = shorten_step(case, "outside", min(typical + float(collected.mean()), spent), saved_frac)
-        found = Finding(text, what_if=what_if, gain_range=(limits.LEAST_OUTSIDE_SAVED, 1.02))
+        found = Finding(text, what_if=what_if, doubt_frac=0.1, least_frac=limits.LEAST_OUTSIDE_SAVED)
     else:  # the function that is most of the time is taken away, instead of a part of all of it
         what_if = shorten_step(case, "outside", spent, culprit.share_frac)
-        found = Finding(text, evidence=(FUNCTIONS,), what_if=what_if, gain_range=bound_removal(culprit))
+        found = doubt_removal(Finding(text, evidence=(FUNCTIONS,), what_if=what_if), culprit)
     # In a step of a few milliseconds no gain is long enough to be promised, however large the share is.
     is_brief = (
         case.steps.phases_ns["forward"] > 0
@@ -202,11 +202,9 @@ def _describe_python(case: Case, parts: Sequence[_Part]) -> Finding:
             call=call,
         ),
         evidence=(FUNCTIONS,),
-        what_if=replace(shorten_step(case, "python", usual_ns, limits.PYTHON_SAVED), touches=touches),
-        gain_range=(
-            limits.LEAST_PYTHON_SAVED * low_ns / (limits.PYTHON_SAVED * usual_ns),
-            high_ns / (limits.PYTHON_SAVED * usual_ns),
-        ),
+        what_if=replace(shorten_step(case, "python", usual_ns, 1.0), touches=touches),
+        doubt_frac=max(usual_ns - low_ns, high_ns - usual_ns) / usual_ns,
+        least_frac=limits.LEAST_PYTHON_SAVED * low_ns / usual_ns,
     )
     return replace(found, otherwise=replace(found, what_if=None, severity="low"))
 
@@ -256,7 +254,8 @@ def _judge_rows_in_loop(case: Case) -> Finding | None:
         ),
         evidence=(OPERATORS_PAGE,),
         what_if=replace(shorten_step(case, "python", usual_ns, 1.0), touches=touches) if looped.is_free else None,
-        gain_range=(least_ns / usual_ns, high_ns / usual_ns),
+        doubt_frac=(usual_ns - low_ns) / usual_ns,
+        least_frac=least_ns / usual_ns,
         severity="info" if looped.is_free else "low",
     )
     return replace(found, otherwise=replace(found, what_if=None, severity="low"))
@@ -289,7 +288,8 @@ def _judge_optimizer_loop(case: Case) -> Finding | Abstention | None:
     finding = Finding(
         describe(case, "optimizer_loop", name=name, update_ns=update_ns, share=share, over=over, flag=flag),
         what_if=shorten_step(case, "optimizer", update_ns, saved),
-        gain_range=(least / saved, most / saved),
+        doubt_frac=max(saved - least, most - saved) / saved,
+        least_frac=least / saved,
     )
     return predict_or(case, finding, "optimizer", "update")
 

@@ -82,7 +82,6 @@ FIGURES: Mapping[str, object] = {
     "MOST_OF_DELAY": 1.25,
     "SHIFT_CHANCE": 0.001,
     "CERTAIN_LOSS": 0.5,
-    "CERTAIN_GAIN": 1.05,
     "PARALLEL_FRAC": 0.5,
     "TENSORS_SEND_NS": 1_000_000,
     "CACHED_BYTES_PER_S": 1000000000.0,
@@ -112,11 +111,11 @@ FIGURES: Mapping[str, object] = {
     "RARER_STEPS": 50,
     "LEAST_UPDATE_SAVED": 0.01,
     "LOOP_SAVED": (0.6, 0.36, 0.9),
-    "PYTHON_SAVED": 0.9,
     "LEAST_PYTHON_SAVED": 0.5,
     "OPERATORS_IN_MODULES_FRAC": 0.7,
     "LEAST_ROWS_SAVED": 0.7,
     "LEAST_LOW_FRAC": 0.1,
+    "MOST_DOUBT_FRAC": 0.25,
     "EASED_FRAC": 0.3,
     "UNSEEN_DEVICE": 0.6,
     "LESS_FRAC": 0.9,
@@ -202,7 +201,7 @@ def test_a_range_ends_at_a_tenth_of_its_prediction_at_the_lowest() -> None:
     """A change that may gain ten times what is predicted promises no step that takes next to nothing."""
     case = base()
     what_if = shorten_step(case, "gap", case.loading.loop.own_ns, 0.5)
-    finding = Finding(Text(*"tmtacf"), (), tier="M", what_if=what_if, gain_range=(1.0, 10.0))
+    finding = Finding(Text(*"tmtacf"), (), what_if=what_if, doubt_frac=10.0)
     rule = Rule("x", knob="x", effort="code", judge=lambda case: None)
     claim = make_claim(case, rule, finding, Fixed(case.loading.loop.model, case.steps.mean_ns, {}))
     assert claim.step_ns < case.steps.mean_ns

@@ -35,17 +35,17 @@ def test_without_a_simulation_to_trust_workers_are_as_many_as_make_a_batch_per_s
     assert "within 3 % of the best" in choose_workers(make.with_loop(case, check=1.0)).reason
 
 
-def test_the_lower_end_of_faster_reading_is_a_step_that_reads_nothing(tmp_path: Path) -> None:
+def test_faster_reading_is_predicted_as_a_step_that_reads_nothing(tmp_path: Path) -> None:
     case = measure(build_case_run(tmp_path / "run", PLANTED["slow_read"]))
     claim = promise(case, "slow_read")
     what_if = claim.finding.what_if
     assert what_if is not None
-    assert what_if.best is not None
-    nothing_ns = predict_step(case.loading.loop, what_if.best(case.loading.loop.model))
+    assert what_if.full is not None
+    nothing_ns = predict_step(case.loading.loop, what_if.full(case.loading.loop.model))
     floor_ns = case.steps.mean_ns - sum(what_if.touches.values())
-    assert claim.low_ns <= max(nothing_ns, floor_ns) + 1
-    assert claim.low_ns < claim.step_ns
-    assert claim.low_ns >= floor_ns - 1
+    assert claim.step_ns == pytest.approx(max(nothing_ns, floor_ns))
+    assert claim.step_ns < claim.usual_ns
+    assert floor_ns - 1 <= claim.low_ns <= claim.step_ns
 
 
 @pytest.mark.parametrize("collected_ms", [0.0, 24.0])

@@ -30,7 +30,7 @@ def seen_from(rank: int, verdict: RankVerdict, peer_ms: float) -> Case:
 def promise(case: Case, what_if: WhatIf) -> float:
     """Return the step that is promised, as what is gained."""
     rule = Rule("x", knob="x", effort="code", judge=lambda case: None)
-    finding = Finding(Text(*"tmtacf"), (), tier="A", what_if=what_if, gain_range=(1.0, 1.0))
+    finding = Finding(Text(*"tmtacf"), (), what_if=what_if, doubt_frac=0.0)
     claim = make_claim(case, rule, finding, Fixed(case.loading.loop.model, case.steps.mean_ns, {}))
     return case.steps.mean_ns - claim.step_ns
 

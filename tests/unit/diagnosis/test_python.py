@@ -30,14 +30,14 @@ def find(diagnosis: Diagnosis) -> Suggestion | None:
     return next((found for found in diagnosis.suggestions if found.rule == RULE), None)
 
 
-def test_a_function_between_the_modules_is_named_with_a_step_in_which_it_takes_a_tenth(tmp_path: Path) -> None:
+def test_a_function_between_the_modules_is_named_with_a_step_without_it(tmp_path: Path) -> None:
     found = find(judge(tmp_path / "run", CALLS_MODEL, MINES))
     assert found is not None
     assert found.title == "Every step waits for Python code: mine()"
     assert "mine() at train.py:41" in found.measured
-    assert "mine() took a tenth of its time" in found.advice
+    assert "mine() took no time" in found.advice
     assert found.shortens == ("forward",)
-    assert found.predicted_step_ns == pytest.approx((STEP_MS - 0.9 * 0.74 * 20) * MS, rel=0.03)
+    assert found.predicted_step_ns == pytest.approx((STEP_MS - 0.74 * 20) * MS, rel=0.03)
     assert found.predicted_low_ns is not None
     assert found.predicted_low_ns >= (STEP_MS - 0.8 * 20) * MS * 0.93
 
@@ -65,20 +65,15 @@ def find_loop(path: Path, operators: list[Row], **plant: object) -> Suggestion |
     return next((found for found in diagnose(run, 0).suggestions if found.rule == LOOP), None)
 
 
-def test_the_function_is_named_with_a_step_without_the_calls(tmp_path: Path) -> None:
+def test_the_function_is_named_without_a_step_where_the_cost_of_the_calls_is_unsure(tmp_path: Path) -> None:
     found = find_loop(tmp_path / "run", call_operators(*ONE_BY_ONE))
     assert found is not None
     assert found.title == "Every step handles 32 rows one by one: embed()"
     assert "96 operators for them (aten::linear, aten::select)" in found.measured
     assert found.shortens == ("forward", "backward")
     # Of forward 0.5 to 1.1 ms and of backward 15 to 30 ms go.
-    assert found.predicted_step_ns == pytest.approx((STEP_MS - 0.8 - 22.5) * MS, rel=0.03)
-    low_ns, usual_ns, high_ns = found.predicted_low_ns, found.predicted_step_ns, found.predicted_high_ns
-    assert low_ns is not None
-    assert usual_ns is not None
-    assert high_ns is not None
-    assert low_ns < usual_ns < high_ns
-    assert "one call handled all 32 rows" in found.advice
+    assert (found.predicted_step_ns, found.predicted_low_ns, found.predicted_high_ns) == (None, None, None)
+    assert "How much it saves is not known beforehand." in found.advice
 
 
 def test_no_step_is_predicted_where_rows_may_need_each_other(tmp_path: Path) -> None:

@@ -25,10 +25,10 @@ from tests.unit.diagnosis.edges.base import STEPS, Edge, base, starving, whole
 
 
 def claim_of(gain_ns: float, effort: Effort = "code") -> Claim:
-    finding = Finding(Text(*"tmtacf"), (), tier="M")
+    finding = Finding(Text(*"tmtacf"), (), doubt_frac=0.0)
     rule = Rule("x", "x", effort, lambda case: None, muted_when_input_bound=True)
     step_ns = base().steps.mean_ns - gain_ns
-    return Claim(rule, finding, step_ns, step_ns, step_ns, gain_ns, gain_ns)
+    return Claim(rule, finding, step_ns, step_ns, step_ns, step_ns, gain_ns, gain_ns)
 
 
 def steady(count: int) -> Case:

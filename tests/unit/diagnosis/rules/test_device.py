@@ -95,9 +95,10 @@ def test_precision_is_not_worth_saying_while_the_device_idles(tmp_path: Path) ->
     assert "tf32_off" not in list_rules(diagnose_steps(tmp_path, "ampere_sgemm_128x64_nn", busy_us=1_000.0))
 
 
-def test_tf32_predicts_a_shorter_step(tmp_path: Path) -> None:
+def test_tf32_is_to_be_tried_where_nothing_tells_what_it_gains(tmp_path: Path) -> None:
     found = diagnose_steps(tmp_path, "ampere_sgemm_128x64_nn").suggestions[0]
-    assert found.predicted_step_ns == pytest.approx(20e6 - 0.5 * 19e6, rel=0.1)
+    assert found.predicted_step_ns is None
+    assert "How much it saves is not known beforehand." in found.advice
     assert 'set_float32_matmul_precision("high")' in found.change
 
 

@@ -64,7 +64,7 @@ def test_a_longer_step_in_the_window_lowers_what_is_sure(tmp_path: Path) -> None
     lows = []
     for replay in (same, longer):
         found = make.find(replace(case, device=replace(case.device, replay=replay)), "sync_points")
-        lows.append(found.gain_range[0])
+        lows.append(found.least_frac)
     assert lows[0] == pytest.approx(0.5)
     assert 0.0 < lows[1] < 0.25
 

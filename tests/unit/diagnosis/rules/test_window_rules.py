@@ -35,6 +35,10 @@ def mean_step_ns(run: Run) -> float:
     return float(run.rank().table("steps").to_pandas()["duration_ns"].iloc[5:-1].mean())
 
 
+UNSURE = ("misaligned_shapes", "sdpa_unused", "unfused_pointwise")
+"""Rules on kernels whose other form the window does not show."""
+
+
 @pytest.mark.parametrize("rule", WINDOW_CASES)
 def test_a_rule_speaks_of_its_cause(rule: str, diagnose_window: Judge, golden: Golden) -> None:
     run, diagnosis = diagnose_window(WINDOW_CASES[rule].planted)
@@ -44,6 +48,9 @@ def test_a_rule_speaks_of_its_cause(rule: str, diagnose_window: Judge, golden: G
     golden(f"rules/{rule}", write_out(diagnosis, rule))
     golden(f"facts/{rule}", write_findings(measure(run), rule))
     assert all((found.title, found.measured, found.threshold, found.advice, found.change, found.evidence))
+    if rule in UNSURE:
+        assert found.predicted_step_ns is None
+        return
     assert found.predicted_low_ns is not None
     assert found.predicted_step_ns is not None
     assert found.predicted_high_ns is not None
