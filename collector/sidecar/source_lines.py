@@ -1,4 +1,5 @@
-"""The text of the user's lines in which most samples of the training thread lie, read while the files are those of the run."""
+"""The text of the user's lines in which most samples of the training thread lie, and checksums of their files, read while
+the files are those of the run."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ import os
 import stat
 import sysconfig
 import time
+import zlib
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,6 +15,8 @@ from pathlib import Path
 MOST_LINES = 40
 LONGEST_TEXT = 120
 _MOST_BYTES = 1 << 20
+_MOST_SUMS = 4_000
+"""Lines of all files together that get a checksum: rank.json is rewritten often."""
 _LIBRARIES = ("/site-packages/", "/dist-packages/", *{sysconfig.get_path(name) + "/" for name in ("stdlib", "purelib")})
 Place = tuple[str, int]
 """File and line number."""
@@ -33,6 +37,16 @@ class SourceLines:
             if text:
                 found.setdefault(file, {})[str(line)] = text
         return found
+
+    def sum_up(self) -> dict[str, str]:
+        """Return a checksum of each line of the files read so far, four hexadecimal digits each, by file."""
+        sums: dict[str, str] = {}
+        left = _MOST_SUMS
+        for file, lines in self._files.items():
+            if 0 < len(lines) <= left:
+                left -= len(lines)
+                sums[file] = "".join(f"{zlib.crc32(line.rstrip().encode()) & 0xFFFF:04x}" for line in lines)
+        return sums
 
     def _find(self, file: str, line: int) -> str:
         if file not in self._files:

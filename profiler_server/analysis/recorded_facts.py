@@ -19,6 +19,7 @@ from profiler_server.facts.machine import Products, Subnormals
 from profiler_server.facts.steps import Logged
 
 _MOST_ROUNDS, _MOST_STEPS, _MOST_SHAPES, _MOST_TEXT = 64, 4096, 8, 120
+_MOST_SUMS = 1 << 16
 _COVERED = 0.9
 """Upper quantile of the range: four of five repetitions should fall inside, as for predicted steps."""
 _GROUPS = ("parameters", "gradients", "states")
@@ -176,4 +177,15 @@ def read_source_lines(facts: Mapping[str, Any]) -> dict[str, dict[int, str]]:
         file: {int(number): text[:_MOST_TEXT] for number, text in lines.items() if number.isdecimal()}
         for file, lines in found.items()
         if lines is not None
+    }
+
+
+def read_source_sums(facts: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+    """Return the recorded checksums of the lines of the user's files, by the name of the file without its folders."""
+    files = facts.get("source_sums")
+    found = {file: _take(sums, str) for file, sums in files.items()} if isinstance(files, dict) else {}
+    return {
+        file.rpartition("/")[2]: tuple(sums[at : at + 4] for at in range(0, len(sums), 4))
+        for file, sums in found.items()
+        if sums is not None and len(sums) <= _MOST_SUMS
     }

@@ -1,4 +1,4 @@
-"""What differs between an earlier and a later run of a script: the time of the user's lines, and settings.
+"""What differs between an earlier and a later run of a script: the time of the user's lines, code and settings.
 
 A line is compared only where the step clearly changed, in mean or median, and only in the direction of that change.
 """
@@ -13,13 +13,15 @@ from typing import Any
 from collector.format.run import Run
 from collector.format.schema.manifest import Loader, RankManifest
 from profiler_server.analysis.compare.comparison import Comparison, Difference
-from profiler_server.diagnosis.limits.lines import MOSTLY_FRAC
+from profiler_server.analysis.recorded_facts import read_source_sums
+from profiler_server.diagnosis.limits.lines import HOT_FRAC, MOSTLY_FRAC
 from profiler_server.diagnosis.limits.stacks import HOTSPOT_FRAC
 from profiler_server.diagnosis.limits.verdict import LESS_FRAC
 from profiler_server.facts.case import WORKERS, Hotspot, Lines
 from profiler_server.format import shorten_middle
 
 _MOST_LINES = 3
+_MOST_FILES = 3
 _MOST_RATIO = 1.5
 """The changes of lines may sum to this many times the change of the step."""
 _ALIKE = 0.6
@@ -75,6 +77,15 @@ class SettingChange:
     after: str
 
 
+@dataclass(frozen=True)
+class CodeChange:
+    """A file of the user's with the numbers of its lines that are new and that are gone."""
+
+    file: str
+    added: int
+    removed: int
+
+
 def find_line_changes(
     compared: Comparison, before: Lines | None, after: Lines | None, has_workers: bool, loads_less: bool
 ) -> tuple[LineChange, ...]:
@@ -122,7 +133,7 @@ def _list_shorter(
         is_loading = has_workers and waits >= MOSTLY_FRAC * spot.share_frac
         doubt_ns = min(_MISSED / max(short.samples, 1), 1.0) * short_ns
         if (spot.low_frac + spot.backward_frac) * long_ns - left_ns - doubt_ns >= HOTSPOT_FRAC * long_ns:
-            is_bound = not left_ns and doubt_ns >= HOTSPOT_FRAC * long_ns
+            is_bound = not left_ns and doubt_ns >= HOT_FRAC * long_ns
             left_ns = doubt_ns if is_bound else left_ns
             yield LineChange(_name(spot), spot.name, spot.whole_frac * long_ns, left_ns, is_loading, is_bound)
 
@@ -154,6 +165,18 @@ def pair_loaders(before: Sequence[Loader], after: Sequence[Loader]) -> Iterator[
         if same is not None:
             left.remove(same)
             yield loader, same
+
+
+def find_code_changes(before: Run, after: Run) -> tuple[CodeChange, ...]:
+    """Return the files that both runs sampled and that differ, the most changed first."""
+    old, new = (read_source_sums(run.rank().manifest.facts) for run in (before, after))
+    found = []
+    for file in old.keys() & new.keys():
+        matcher = difflib.SequenceMatcher(None, old[file], new[file], autojunk=False)
+        same = sum(block.size for block in matcher.get_matching_blocks())
+        found.append(CodeChange(file, len(new[file]) - same, len(old[file]) - same))
+    differ = [change for change in found if change.added or change.removed]
+    return tuple(sorted(differ, key=lambda change: (-change.added - change.removed, change.file))[:_MOST_FILES])
 
 
 def find_setting_changes(before: Run, after: Run) -> tuple[SettingChange, ...]:

@@ -30,8 +30,10 @@ from profiler_server.analysis.data.stages import summarize_stages
 from profiler_server.analysis.ranks.ranks import summarize_ranks
 from profiler_server.analysis.what_if.pipelines import judge_run
 from profiler_server.diagnosis.changes import (
+    CodeChange,
     LineChange,
     SettingChange,
+    find_code_changes,
     find_line_changes,
     find_setting_changes,
     list_mended,
@@ -96,6 +98,7 @@ class Outcome:
     unpredicted: tuple[str, ...] = ()
     silent: tuple[str, ...] = ()
     lines: tuple[LineChange, ...] = ()
+    code: tuple[CodeChange, ...] = ()
     settings: tuple[SettingChange, ...] = ()
     noun: str = "step"
     least_step_ns: float | None = None
@@ -154,7 +157,7 @@ def _is_spoken(taken: Taken | None, part: Difference) -> bool:
 def judge_outcome(before: Run, after: Run) -> Outcome | None:
     """Compare the advice to the first rank of a run, its lines and settings with a later run.
 
-    None if no advice was followed, and neither a line nor a setting changed. Advice to another model is not judged.
+    None if no advice was followed, and no line, code or setting changed. Advice to another model is not judged.
     Raises as `compare_ranks` and `diagnose` do.
     """
     ranks = before.rank(), after.rank()
@@ -182,9 +185,9 @@ def judge_outcome(before: Run, after: Run) -> Outcome | None:
     is_less = compared.step.b_ns < LESS_FRAC * compared.step.a_ns
     silent = [entry for entry in others if is_less and entry not in proven]
     less = [found for entry in told if (found := _judge_evaluation(entry, ranks)) is not None]
-    settings = find_setting_changes(before, after)
+    code, settings = find_code_changes(before, after), find_setting_changes(before, after)
     mended = [e for e in followed if e.predicted_step_ns is None and e.rule in _ABOUT_ONE_RANK]
-    if not (predicted or less or mended or proven or silent or lines or settings):
+    if not (predicted or less or mended or proven or silent or lines or code or settings):
         return None
     return Outcome(
         compared.step,
@@ -195,6 +198,7 @@ def judge_outcome(before: Run, after: Run) -> Outcome | None:
         tuple(entry.title for entry in proven),
         tuple(entry.title for entry in silent),
         lines,
+        code,
         settings,
         compared.noun,
         proven[0].least_step_ns if len(proven) == 1 else None,

@@ -12,7 +12,7 @@ from profiler_server.store.ledger import NEAR_FRAC
 
 
 def say_outcome(found: Outcome) -> tuple[str, ...]:
-    """Return the outcome of the advice that was followed, then the lines and settings that changed."""
+    """Return the outcome of the advice that was followed, then the lines, code and settings that changed."""
     return tuple(_list_sentences(found))
 
 
@@ -32,10 +32,11 @@ def _list_sentences(found: Outcome) -> Iterator[str]:
             yield say("outcome", kind, titles=_quote(titles), count=len(titles), rest=rest, found=found)
     if lines and not found.unpredicted and not found.silent:
         yield f"{rest}."
-    if found.settings:
-        settings = "; ".join(say("outcome", "setting", setting=setting) for setting in found.settings)
+    changed = [say("outcome", "code", code=code) for code in found.code]
+    changed += [say("outcome", "setting", setting=setting) for setting in found.settings]
+    if changed:
         is_first = not (found.taken or found.mended or found.unpredicted or found.silent or lines)
-        yield say("outcome", "settings", settings=settings, step=_begin(step) if is_first else "")
+        yield say("outcome", "differ", changed="; ".join(changed), step=_begin(step) if is_first else "")
 
 
 def _begin(sentence: str) -> str:

@@ -41,6 +41,7 @@ def describe_outcome(found: Outcome | None) -> dict[str, Any] | None:
         "silent": found.silent,
         "least_step_ns": found.least_step_ns,
         "lines": found.lines,
+        "code": found.code,
         "settings": found.settings,
     }
     return dict(spell_out(described))

@@ -68,6 +68,7 @@ PARTS: Mapping[str, str] = {
     "Taken": "rule title predicted_step_ns predicted_low_ns predicted_high_ns",
     "LessEvaluation": "rule title before_ns predicted_ns measured_ns evaluation_before_ns evaluation_ns",
     "LineChange": "name before_ns after_ns is_loading is_bound",
+    "CodeChange": "file added removed",
     "SettingChange": "name before after",
     "Verdict": "kind reason base new estimate parts cautions max_slowdown leading pairs main_thread mean_change_ns "
     "rank compared_ns",

@@ -186,6 +186,7 @@ SHAPE: dict[str, Any] = {
         "evaluation": (dict, type(None)),
         "least_step_ns": (int, type(None)),
         "lines": [{"name": str, **dict.fromkeys(("before_ns", "after_ns"), int), "is_loading": bool, "is_bound": bool}],
+        "code": [{"file": str, "added": int, "removed": int}],
         "settings": [dict.fromkeys(("name", "before", "after"), str)],
     },
     "what_if": {

@@ -125,7 +125,9 @@ class StacksAssembler(Assembler):
         return self._build()
 
     def describe(self) -> dict[str, Any]:
-        found: dict[str, Any] = {"facts": {"source_lines": source}} if (source := self._read_source()) else {}
+        found: dict[str, Any] = {}
+        if source := self._read_source():
+            found["facts"] = {"source_lines": source, "source_sums": self._source.sum_up()}
         if self._sampler is not None and self._sampler.problem:
             reason = (
                 f"Reading stacks failed: {self._sampler.problem}. The training and the other tables are not affected."

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from collector.format.run import Run
-from profiler_server.diagnosis.changes import find_setting_changes
+from profiler_server.diagnosis.changes import CodeChange, find_code_changes, find_setting_changes
 from profiler_server.diagnosis.outcome import Outcome, judge_outcome
 from profiler_server.diagnosis.outcome_sentences import say_outcome
 from tests.support.cases import Plant, build_case_run, plan_of
@@ -105,6 +105,17 @@ def write_run(path: Path, argv: tuple[str, ...] = (), **facts: Any) -> Run:
     file = layout.run_file(path)
     file.write_text(json.dumps(json.loads(file.read_text()) | {"argv": argv}))
     return Run(run.path)
+
+
+def test_code_that_differs_is_counted_in_lines(tmp_path: Path) -> None:
+    texts = "aaaabbbbccccdddd", "aaaaffffdddd"
+    runs = [write_run(tmp_path / text, source_sums={"/home/me/train.py": text, "/x/same.py": "0000"}) for text in texts]
+    assert find_code_changes(*runs) == (CodeChange("train.py", 1, 2),)
+    assert find_code_changes(runs[0], runs[0]) == ()
+    for odd in (None, 3, {"/home/me/train.py": 7}, {"/home/me/train.py": "0" * 10**6}):
+        assert (
+            find_code_changes(runs[0], write_run(tmp_path / f"odd-{type(odd)}-{len(str(odd))}", source_sums=odd)) == ()
+        )
 
 
 def test_settings_that_differ_are_listed_with_both_values(tmp_path: Path) -> None:

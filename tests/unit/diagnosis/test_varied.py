@@ -10,7 +10,7 @@ import pytest
 
 from profiler_server.analysis.compare.comparison import Difference
 from profiler_server.diagnosis.bottleneck import find_bottleneck, find_own_bottleneck
-from profiler_server.diagnosis.changes import LineChange, SettingChange
+from profiler_server.diagnosis.changes import CodeChange, LineChange, SettingChange
 from profiler_server.diagnosis.judging import hear_rules
 from profiler_server.diagnosis.outcome import LessEvaluation, Outcome, Taken
 from profiler_server.diagnosis.outcome_sentences import say_outcome
@@ -214,13 +214,14 @@ CHANGED = Outcome(
         LineChange("normalise()", "normalise()", 60e6, 9e6),
         LineChange("train.py:31 `loss = pairs(points)`", "train.py:31", 0.0, 14e6),
     ),
+    code=(CodeChange("train.py", 2, 9),),
     settings=(SettingChange("num_workers", "0", "4"), SettingChange("--lr", "0.1", "0.2")),
     least_step_ns=321e6,
 )
 CHANGES: Mapping[str, Outcome] = {
     "lines of advice": CHANGED,
     "advice without lines": replace(CHANGED, unpredicted=(), silent=("Every 40th step stalls", "Other"), lines=()),
-    "lines": replace(CHANGED, unpredicted=(), settings=()),
+    "lines": replace(CHANGED, unpredicted=(), code=(), settings=()),
     "loading": replace(CHANGED, unpredicted=(), lines=(LineChange("read()", "read()", 60e6, 2e6, True),)),
     "lines that were hardly sampled": replace(
         CHANGED,

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+import zlib
 from itertools import pairwise
 from pathlib import Path
 
@@ -249,6 +250,9 @@ def test_the_state_of_the_window_is_read_from_the_log(tmp_path: Path) -> None:
         WindowState(tmp_path / "missing.ring")
 
 
+LINES = b"x = 1", b"    loss = f(\tx)", b"y" * 500
+
+
 def test_lines_are_read_as_they_were_when_the_run_began(tmp_path: Path) -> None:
     script, later, pipe = tmp_path / "train.py", tmp_path / "later.py", tmp_path / "pipe.py"
     script.write_text("x = 1\n    loss = f(\tx)\n" + "y" * 500)
@@ -259,6 +263,7 @@ def test_lines_are_read_as_they_were_when_the_run_began(tmp_path: Path) -> None:
     source = SourceLines()
     found = source.read({(str(path), line): 1 for path in (script, later, pipe) for line in (0, 1, 2, 3, 9)})
     assert found == {str(script): {"1": "x = 1", "2": "loss = f( x)", "3": "y" * 120}}
+    assert source.sum_up() == {str(script): "".join(f"{zlib.crc32(line) & 65535:04x}" for line in LINES)}
     script.unlink()
     assert source.read({(str(script), 2): 5}) == {str(script): {"2": "loss = f( x)"}}
 
