@@ -41,7 +41,7 @@ from collector.launch.trying.search import EVERY, MOST_FINALISTS, ROUNDS, OutOfT
 from collector.launch.trying.seen import read_seen
 
 USUAL_BUDGET_S = 300.0
-STEPS, LEAST_STEPS = 70, 16
+STEPS, LEAST_STEPS = 70, 8
 LONGEST_S, SHORTEST_S = 20.0, 2.0
 """A trial ends after its steps, or after so many seconds of steps, according to the budget."""
 _HANGS_S = 30.0
@@ -49,7 +49,6 @@ RESULTS_FILE = "tried.json"
 FIRST_FOLDER = "as-it-is"
 _LONGEST_REASON = 160
 _ERROR = re.compile(r"(?:\[rank\d+\]: )?([A-Za-z_][\w.]*(?:Error|Exception)\b.*)")
-_BUSY_CORES, _IDLE_FRAC = 0.25, 0.2
 
 
 @dataclass(frozen=True)
@@ -101,20 +100,22 @@ class _Trials:
         candidates = list_candidates(read_seen(folder))
         if not self._is_guarded:
             say("this system cannot refuse writes: what libraries in C write is not thrown away")
+        if busy := neighbours.describe():
+            say(busy)
         self._plan(len(candidates), found)
-        search = Search(self._measure, self._note)
-        search.run(candidates)
-        print("\n".join(["", *list_results(search, found["places"])]))
+        search, code = Search(self._measure, self._note), 0
+        try:
+            search.run(candidates)
+        except KeyboardInterrupt:
+            code = SIGNALLED + signal.SIGINT
+        if not search.bases:
+            raise TrialFailed("a second run did not fit into the time; give a larger --budget")
+        print("\n".join(["", *list_results(search, found["places"]), *filter(None, [neighbours.describe()])]))
         others, idle = neighbours.count()
-        cores = os.cpu_count() or 1
-        if others > _BUSY_CORES and idle < _IDLE_FRAC * cores:
-            print(
-                f"Other programs used {others:.1f} of {cores} processors meanwhile. On an idle machine gains are others."
-            )
         results = {**describe(search), "others_cores": others, "idle_cores": idle}
         replace_text(self._output / RESULTS_FILE, json.dumps(results, indent=1))
         say(f"the figures are in {self._output / RESULTS_FILE}")
-        return 0
+        return code
 
     def _look(self, folder: Path) -> dict[str, Any]:
         """Record a run as it is. Raises TrialFailed."""

@@ -16,6 +16,7 @@ import psutil
 _SET_CHILD_SUBREAPER = 36
 _LOOK_EVERY_S = 0.05
 _GONE_S = 5.0
+_BUSY_CORES, _IDLE_FRAC = 0.25, 0.2
 
 
 def run_process(
@@ -70,6 +71,14 @@ class Neighbours:
         """Return the processors that other programs used, and those that were idle."""
         elapsed_s, own_s, busy_s, idle_s = (now - then for now, then in zip(self._read(), self._begun, strict=True))
         return max(busy_s - own_s, 0.0) / elapsed_s, idle_s / elapsed_s
+
+    def describe(self) -> str:
+        """Return a sentence if other programs held up this one; "" if not."""
+        others, idle = self.count()
+        cores = psutil.cpu_count() or 1
+        if others < _BUSY_CORES or idle > _IDLE_FRAC * cores:
+            return ""
+        return f"Other programs used {others:.1f} of {cores} processors. Try on an idle machine: gains differ there."
 
     def _read(self) -> tuple[float, float, float, float]:
         times = psutil.cpu_times()._asdict()

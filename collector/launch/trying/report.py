@@ -67,7 +67,9 @@ def list_results(search: Search, places: Places) -> list[str]:
 
 def _line_up(search: Search, entry: Tried) -> str:
     low, high = search.bound_gain(entry)
-    bounds = f"({100 * max(low, -9.99):.0f} to {100 * high:.0f})"
+    if entry.gain_frac < -1:
+        saved = f"{1 - entry.gain_frac:.1f} times as long"
+    else:
+        saved = f"{100 * entry.gain_frac:6.1f} %  ({100 * max(low, -9.99):.0f} to {100 * high:.0f})"
     same = {True: "same losses", False: "other losses", None: ""}[search.has_same_losses(entry)]
-    runs = f"{len(entry.logs)} run{'s' if len(entry.logs) > 1 else ' '}"
-    return f"{100 * entry.gain_frac:6.1f} %  {bounds:<14}  {runs}  {same}".rstrip()
+    return f"{saved:<24}  {len(entry.logs)} run{'s' if len(entry.logs) > 1 else ' '}  {same}".rstrip()

@@ -119,9 +119,11 @@ class Search:
                     self._round(self._list_finalists())
                 self._combine()
         except OutOfTime:
+            pass
+        finally:  # Ctrl-C too
             self._settle(self.bases[-1:])
-        if self.best is None:
-            self.best = next((entry for entry in self._rank() if self.is_gain(entry)), None)
+            if self.best is None:
+                self.best = next((entry for entry in self._rank() if self.is_gain(entry)), None)
 
     def measure_scatter(self) -> tuple[float, int]:
         """Return the standard deviation of one comparison, as a logarithm, and its degrees of freedom.
@@ -166,17 +168,24 @@ class Search:
         return abs(pairs[-1][0] - pairs[-1][1]) / max(abs(pairs[-1][1]), 1e-12) if pairs else None
 
     def _try_base(self) -> None:
-        self.bases.append(self.measure({}))
-        self.note("as it is", self.bases[-1])
+        try:
+            self.bases.append(self.measure({}))
+        except TrialFailed as error:
+            if not self.bases:
+                raise
+            self.note("as it is", str(error))
+        else:
+            self.note("as it is", self.bases[-1])
 
     def _round(self, entries: Sequence[Tried]) -> None:
         """Try each entry once, with an unchanged run after every few."""
         for start in range(0, len(entries), EVERY):
+            before = len(self.bases) - 1
             for entry in entries[start : start + EVERY]:
                 self._try(entry)
             if self._pending:
                 self._try_base()
-                self._settle(self.bases[-2:])
+                self._settle(self.bases[before:])
 
     def _try(self, entry: Tried) -> None:
         try:
