@@ -11,6 +11,9 @@ PATTERN_FRAC = 0.05
 MOST_HOT = 2
 """Most lines that are listed: a list of every part of a healthy step says nothing."""
 
+MODEL_WEIGHT = 0.5
+"""The forward of a module counts half in the order of lines without a pattern."""
+
 LEAST_LINE_SAMPLES = 60
 """Samples of the training thread below which no line is listed: a tenth of 60 samples is 10 ± 8 %."""
 

@@ -30,8 +30,13 @@ def _judge_hot_lines(case: Case) -> tuple[Finding, ...]:
         return ()
     found = [(spot, _name_pattern(spot)) for spot in case.lines.hotspots]
     hot = [(spot, pattern) for spot, pattern in found if _is_hot(spot, pattern)]
-    hot.sort(key=lambda entry: (not entry[1], -entry[0].whole_frac))
+    hot.sort(key=lambda entry: (not entry[1], -_weigh(entry[0])))
     return tuple(_describe(case, spot, pattern) for spot, pattern in hot[: limits.MOST_HOT])
+
+
+def _weigh(spot: Hotspot) -> float:
+    """Return what a line counts in the order of lines. The forward of a module is what a training is there for."""
+    return spot.whole_frac * (limits.MODEL_WEIGHT if spot.function.endswith(".forward") else 1.0)
 
 
 def _is_busy(case: Case) -> bool:
@@ -93,8 +98,12 @@ def _needs_no_gradient(spot: Hotspot) -> bool:
 
 
 def _is_python(spot: Hotspot) -> bool:
+    """Of workers and of a backward of the user's the operators are not known."""
+    unknown = sum(spot.phases.get(phase, 0.0) for phase in (WORKERS, "backward"))
     work = spot.work
-    return work is not None and work.operator_frac <= limits.PYTHON_FRAC and WORKERS not in spot.phases
+    return (
+        work is not None and work.operator_frac <= limits.PYTHON_FRAC and unknown < limits.MOSTLY_FRAC * spot.share_frac
+    )
 
 
 PATTERNS: Mapping[str, Callable[[Hotspot], bool]] = {

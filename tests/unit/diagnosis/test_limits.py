@@ -127,6 +127,7 @@ FIGURES: Mapping[str, object] = {
     "FILLING_NS": 50_000,
     "SETTLES_S": 10.0,
     "MOST_HOT": 2,
+    "MODEL_WEIGHT": 0.5,
     "HOTSPOT_FRAC": 0.05,
     "LEAST_DENSE": 20,
     "JOINED_NS": 5_000_000,

@@ -46,6 +46,7 @@ def test_a_pattern_names_the_line(found: Hotspot, title: str) -> None:
         {"work": work(calls=3, mean_ns=5e4)},
         {"work": work(backward_frac=0.0), "phases": {"tail": 0.4}},
         {"work": work(operator_frac=0.1), "phases": {WORKERS: 0.4}},
+        {"work": work(operator_frac=0.1), "phases": {"backward": 0.4}},
     ],
 )
 def test_a_line_that_hardly_does_it_fits_no_pattern(fields: dict[str, Any]) -> None:
@@ -64,6 +65,15 @@ def test_two_lines_are_listed_patterns_first_and_then_the_largest_with_its_backw
         "small() makes something anew in each step",
         "larger() takes 40.0 % of the step",
     )
+
+
+def test_the_forward_of_a_module_counts_half() -> None:
+    model, made = spot(0.5, function="Net.forward"), spot(0.3, function="normalize")
+    assert [title.split("(")[0] for title in titles(model, made)] == ["normalize", "Net.forward"]
+    assert [title.split("(")[0] for title in titles(spot(0.7, function="Net.forward"), made)] == [
+        "Net.forward",
+        "normalize",
+    ]
 
 
 def test_a_line_that_another_suggestion_names_is_not_listed_again() -> None:
