@@ -45,6 +45,7 @@ STEPS, LEAST_STEPS = 70, 8
 LONGEST_S, SHORTEST_S = 20.0, 2.0
 """A trial ends after its steps, or after so many seconds of steps, according to the budget."""
 _HANGS_S = 30.0
+_SLOWER = 1.5
 RESULTS_FILE = "tried.json"
 FIRST_FOLDER = "as-it-is"
 _LONGEST_REASON = 160
@@ -149,7 +150,11 @@ class _Trials:
             raise OutOfTime
         folder = self._scratch / f"trial-{self._runs}"
         # A compiler takes its time, anything else that takes long hangs.
-        return read_trial(self._start(change, folder, left_s if "compile" in change else 3 * usual_s + _HANGS_S))
+        limit_s = left_s if "compile" in change else 3 * usual_s + _HANGS_S
+        trial = read_trial(self._start(change, folder, limit_s))
+        if not change:  # what is much slower than the script as it is ends after fewer updates
+            self._seconds = min(self._seconds, _SLOWER * sum(trial.steps_ns) / 1e9)
+        return trial
 
     def _start(self, change: Change, folder: Path, limit_s: float, records: bool = False) -> dict[str, Any]:
         folder.mkdir(exist_ok=True)
@@ -196,7 +201,9 @@ def _make_environment(plan: Plan) -> dict[str, str]:
 
 
 def _format_time(seconds: float) -> str:
-    return f"{seconds / 60:g} min" if seconds % 60 == 0 and seconds else f"{seconds // 60:.0f}:{seconds % 60:02.0f} min"
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:g} min" if seconds % 60 == 0 else f"{seconds // 60:.0f}:{seconds % 60:02.0f} min"
 
 
 def _explain(code: int | None, limit_s: float, log: Path) -> str:
@@ -208,7 +215,7 @@ def _explain(code: int | None, limit_s: float, log: Path) -> str:
     lines = [line for line in lines if not line.startswith(("profiler-run:", "stepscope:"))]
     errors = [found[1] for line in lines if (found := _ERROR.match(line)) and "ChildFailedError" not in line]
     last = "".join(letter if letter.isprintable() else "?" for letter in ["", *lines[-1:], *errors[-1:]][-1])
-    return f"exit code {code}: {last[:_LONGEST_REASON]}"
+    return f"exit code {code}: {last[:_LONGEST_REASON]}{'…' if len(last) > _LONGEST_REASON else ''}"
 
 
 def read_trial(result: Mapping[str, Any]) -> Trial:

@@ -88,7 +88,9 @@ def _list_loading(seen: Seen) -> Iterator[Candidate]:
             more = {"persistent_workers": True}
         yield _change_loader("num_workers", num_workers=count, **more)
     if seen.workers and seen.waits_frac >= LEAST_FRAC:
-        yield _change_loader("prefetch", prefetch_factor=8)
+        yield _change_loader("prefetch", prefetch_factor=seen.asked.get("prefetch_factor", 8))
+        if "in_order" in seen.asked:
+            yield _change_loader("in_order", in_order=False)
         if not seen.persistent:
             yield _change_loader("persistent", persistent_workers=True)
         code = 'torch.multiprocessing.set_sharing_strategy("file_system")'
