@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from collector.format.phases import COMPUTING, OUTSIDE, PHASE_NAMES, PHASE_PLACES, Bound, list_bound_by
-from profiler_server.diagnosis.limits.facts import MIN_GAIN_FRAC, MIN_STEPS
+from profiler_server.diagnosis.limits.facts import MIN_GAIN_FRAC, MIN_STEPS, NOISY_FRAC, QUEUED_FRAC
 from profiler_server.diagnosis.limits.loading import CROWDED_FRAC, HIGH_WAIT_FRAC, MODERATE_WAIT_FRAC
 from profiler_server.diagnosis.limits.verdict import (
     BETWEEN_FRAC,
@@ -62,7 +62,21 @@ def find_bound(case: Case) -> BoundBy:
     limit = case.loading.bottleneck
     if kind == "input":
         return BoundBy(_INPUT_KINDS.get(limit.cause, "input"), limit.stage, share, sure, text)
+    if kind in ("compute", "overhead") and (queued_frac := _find_queued(case)) >= QUEUED_FRAC:
+        return BoundBy("processor", None, queued_frac, sure, text)
     return BoundBy(kind, None, share, sure, text)
+
+
+def _find_queued(case: Case) -> float:
+    """Return how long the training thread queues for a processor, as a share: its phases then show the host, not the code.
+
+    It is 0 with a device, for which the thread mostly waits, and behind workers that keep up: those have a rule.
+    """
+    load = case.host.load
+    if case.device.is_used or load is None:
+        return 0.0
+    keeps_up = load.workers > load.others and case.loading.bottleneck.cause != "processor"
+    return 0.0 if keeps_up else load.queued_frac or 0.0
 
 
 _INPUT_KINDS: dict[str, BoundKind] = {"receiving": "receive", "processor": "processor"}
@@ -208,7 +222,14 @@ def _find_compute(case: Case, bound: BoundBy) -> Found:
         queued_frac = load.queued_frac or 0.0 if load is not None and load.workers > load.others else 0.0
         crowded_ns = queued_frac * case.steps.mean_ns if queued_frac >= CROWDED_FRAC else None
         return "compute_fed", {**figures, "crowded_ns": crowded_ns}
-    return "compute_queued" if case.loading.bottleneck.cause == "processor" else "compute_late", figures
+    return "compute_late", figures
+
+
+def _find_processor(case: Case, bound: BoundBy) -> Found:
+    load = case.host.load
+    if load is None or case.steps.share("data_wait") >= HIGH_WAIT_FRAC:
+        return "processor", {}
+    return "processor_alone", {"others": load.others if case.host.others_frac >= NOISY_FRAC else None}
 
 
 def _find_overhead(case: Case, bound: BoundBy) -> Found:
@@ -256,5 +277,6 @@ _FOUND: Mapping[BoundKind, Callable[[Case, BoundBy], Found]] = {
     "overhead": _find_overhead,
     "launch": lambda case, bound: ("launch", {"idle": _say_idle(case, bound)}),
     "compute": _find_compute,
+    "processor": _find_processor,
 }
 """What finds the text for a kind of bound that has several, or more figures."""

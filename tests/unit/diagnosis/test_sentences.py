@@ -14,10 +14,12 @@ from profiler_server.diagnosis.judging import diagnose, judge
 from profiler_server.diagnosis.verdict import find_bound, say_limit
 from profiler_server.facts.results import Diagnosis
 from profiler_server.format import format_duration, format_share
+from profiler_server.report.brief import write_brief
 from tests.support.asking import Asker
 from tests.support.cases import Plant, build_case_run, plan_of
 from tests.support.diagnosing import measure
 from tests.support.facts import with_device, with_load
+from tests.support.row_edits import queued
 from tests.support.runs import MS, RunPlan, build_run, slow_loader_plan
 from tests.support.tables import make_inference
 
@@ -109,3 +111,31 @@ def test_verdict_and_rule_give_one_share_of_the_time_outside_of_training(h2d: fl
     # Another share has other words: what counts as outside is named.
     assert (shares[0] == shares[1]) == (h2d < 1.0)
     assert shares[0] == shares[1] or shares[0][1] != shares[1][1]
+
+
+@pytest.mark.parametrize(("queued_frac", "is_starved"), [(0.24, False), (0.26, True), (0.8, True)])
+@pytest.mark.parametrize("tail", [2.0, 60.0])
+def test_a_thread_that_queues_for_a_processor_is_starved_of_them(
+    tail: float, queued_frac: float, is_starved: bool, tmp_path: Path
+) -> None:
+    case = measure(build_case_run(tmp_path / "run", Plant(plan_of(tail=tail))))
+    case = with_load(case, queued_frac=queued_frac, workers=0.0, others=1.5)
+    bound = find_bound(case)
+    assert (bound.kind == "processor") is is_starved
+    assert (
+        say_limit(case, bound).startswith("Starved of processors: the training thread waits for a free one")
+        is is_starved
+    )
+    assert ("other programs use 1.5 of" in say_limit(case, bound)) is is_starved
+
+
+def test_a_device_is_not_starved_while_the_host_queues(tmp_path: Path) -> None:
+    case = with_device(measure(build_case_run(tmp_path / "run", Plant(plan_of()))), busy=0.9)
+    assert find_bound(with_load(case, queued_frac=0.8)).kind == "compute"
+
+
+def test_every_face_begins_with_starvation(tmp_path: Path) -> None:
+    run = build_case_run(tmp_path / "run", Plant(plan_of(), tables={"resources": queued(0.2, 2.0, 0.8)}))
+    start = "Starved of processors: the training thread waits for a free one 80.0 % of the time"
+    assert write_brief(run)[0].startswith(start)  # the terminal prints this, too
+    assert diagnose(run, 0).sentence.startswith(start)
