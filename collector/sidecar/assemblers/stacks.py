@@ -30,6 +30,8 @@ from collector.sidecar.steps.steady import Steady
 _ROWS_PER_AGE = 50.0
 _MOST_STACKS = 400
 """Most stacks whose lines are read as text."""
+_LEAST_JUDGED = 100
+"""Samples of the training thread from which on `misses_lines` judges: two seconds of training."""
 _LONGEST_SUM_S = 300.0
 """Longest time in seconds between two writes of the sums. The usual time is a fiftieth of the recorded time."""
 
@@ -63,6 +65,7 @@ class StacksAssembler(Assembler):
         self._book = StackBook()
         self._source = SourceLines()
         self._in_training: Counter[int] = Counter()
+        self._in_windows: Counter[int] = Counter()
         self._own_places: dict[int, tuple[str, int] | None] = {}
         self._sampler: StackSampler | None = None
         self._log = events_path(rank_folder) / WORDS_FILE
@@ -142,9 +145,7 @@ class StacksAssembler(Assembler):
         """Return the text of the lines with most samples so far."""
         samples: Counter[tuple[str, int]] = Counter()
         for stack, count in self._in_training.most_common(_MOST_STACKS):
-            if stack not in self._own_places:
-                self._own_places[stack] = find_own_place(self._book[stack].text)
-            place = self._own_places[stack]
+            place = self._find_own_place(stack)
             if place is not None:
                 samples[place] += count
         return self._source.read(samples)
@@ -153,6 +154,26 @@ class StacksAssembler(Assembler):
         """Return the text of the newest stack of the training thread, "" if none was read since `since_ns`."""
         newest = self._filer.find_newest(since_ns)
         return self._book[newest.stack].text if newest is not None else ""
+
+    def misses_lines(self) -> bool:
+        """Return whether most samples lie in functions of the user's of which no window holds enough samples.
+
+        The script may have trained something else in the window, or the window was over before samples were taken.
+        """
+        usual: Counter[str] = Counter()
+        dense: Counter[str] = Counter()
+        for counts, samples in ((usual, self._in_training), (dense, self._in_windows)):
+            for stack, count in samples.items():
+                place = self._find_own_place(stack)
+                if place is not None:
+                    counts[f"{place[0]}:{place[1]}"] += count
+        unseen = sum(count for place, count in usual.items() if not dense[place])
+        return usual.total() >= _LEAST_JUDGED and unseen >= usual.total() / 2
+
+    def _find_own_place(self, stack: int) -> tuple[str, int] | None:
+        if stack not in self._own_places:
+            self._own_places[stack] = find_own_place(self._book[stack].text)
+        return self._own_places[stack]
 
     def _take_new(self) -> Iterable[Sample]:
         """Return the new samples of the training thread. Samples of workers need no phase and are kept apart."""
@@ -166,7 +187,7 @@ class StacksAssembler(Assembler):
         for sample in workers:
             self._add(Filed(sample, None, None))
         for filed in self._filer.take():
-            self._in_training[filed.sample.stack] += 1
+            (self._in_windows if filed.sample.is_dense else self._in_training)[filed.sample.stack] += 1
             self._add(filed)
 
     def _add(self, filed: Filed) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections import deque
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median, quantiles
@@ -59,7 +60,7 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True)
 class Finding:
-    """A reason to open a window. `trigger` is outlier, starvation or drift.
+    """A reason to open a window. `trigger` is outlier, starvation, drift or lines.
 
     `text` is half a sentence, such as "step 412 took 6.1× the median before it". A page uses the median of the whole
     run instead, which is not known yet.
@@ -187,9 +188,14 @@ class TriggerAssembler(Assembler):
         self._sent: list[dict[str, Any]] = []
         self._last_serial = 0
         self._hold = 0
+        self._misses_lines: Callable[[], bool] = lambda: False
 
     def attach(self, log: Path) -> None:
         self._log_file = log
+
+    def listen(self, others: Mapping[str, Assembler]) -> None:
+        stacks: Any = others.get("stacks")
+        self._misses_lines = getattr(stacks, "misses_lines", self._misses_lines)
 
     def watch(self, table: str, rows: pa.Table) -> None:
         if not self._is_on or table != "steps":
@@ -204,9 +210,18 @@ class TriggerAssembler(Assembler):
             )
             if finding is not None:
                 self._order(finding, row["start_ns"] + row["duration_ns"])
+        self._see_lines(rows)
 
     def describe(self) -> dict[str, Any]:
         return {"facts": {"triggers": self._sent}} if self._sent else {}
+
+    def _see_lines(self, rows: pa.Table) -> None:
+        """Order one window where the lines that take the time are in none so far."""
+        if not rows.num_rows or any(sent["trigger"] == "lines" for sent in self._sent):
+            return
+        step, at_ns = (rows[name][-1].as_py() for name in ("step", "start_ns"))
+        if step is not None and step >= self._from_step and self._misses_lines():
+            self._order(Finding("lines", step, "the lines that take the time are in no window"), at_ns)
 
     def _see_orders(self) -> None:
         """Look for a new order by hand. No trigger replaces that order before the training thread has taken it."""
@@ -220,7 +235,8 @@ class TriggerAssembler(Assembler):
     def _order(self, finding: Finding, at_ns: int) -> None:
         if self._hold or finding.step < self._from_step or len(self._sent) >= MOST_WINDOWS:
             return
-        if self._sent and at_ns - self._sent[-1]["at_ns"] < LEAST_APART_NS:
+        others = [sent["at_ns"] for sent in self._sent if sent["trigger"] != "lines"]
+        if others and at_ns - others[-1] < LEAST_APART_NS:
             return
         try:
             waiting = read_order(self._log_file)

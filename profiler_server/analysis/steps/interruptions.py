@@ -183,7 +183,7 @@ def _take_line(reason: str | None) -> str:
     return lines[0].strip()[:_MOST_TEXT] if lines else ""
 
 
-BY_ITSELF = ("outlier", "starvation", "drift")
+BY_ITSELF = ("outlier", "starvation", "drift", "lines")
 _ASKED = {"option": "chosen by the option window", "control": "asked for while the run recorded"}
 _BY_DEFAULT = "the default steps of the option window"
 DEFAULT_STEPS = (10, 12)

@@ -29,8 +29,9 @@ MANY_CALLS = 24
 SMALL_NS = 60_000.0
 """An operator this short costs mostly its call: some 5 to 20 µs on a host."""
 
-NO_GRADIENT_FRAC = 0.01
-"""Share of the backward, or of the step, below which a line has none."""
+NO_GRADIENT_FRAC = 0.05
+"""A line whose backward takes less than this share of its own time has none: an operator at the border of two lines may
+be given to the wrong one."""
 
 PYTHON_FRAC = 0.25
 """With at most this share of its time in operators, a line is Python."""

@@ -93,8 +93,12 @@ def _needs_no_gradient(spot: Hotspot) -> bool:
         work is not None
         and forward >= limits.MOSTLY_FRAC * spot.share_frac
         and work.operator_frac >= limits.MOSTLY_FRAC
-        and work.backward_frac < limits.NO_GRADIENT_FRAC
+        and not _has_gradient(spot)
     )
+
+
+def _has_gradient(spot: Hotspot) -> bool:
+    return spot.backward_frac >= limits.NO_GRADIENT_FRAC * spot.share_frac
 
 
 def _is_python(spot: Hotspot) -> bool:
@@ -134,7 +138,7 @@ def _describe(case: Case, spot: Hotspot, pattern: str) -> Finding:
         place=spot.place,
         share=spot.whole_frac,
         error=(spot.high_frac - spot.low_frac) / 2,
-        backward=" with its backward" if spot.backward_frac >= limits.NO_GRADIENT_FRAC else "",
+        backward=" with its backward" if _has_gradient(spot) else "",
         phases=" and ".join(_name_phase(name) for name in sorted(spot.phases, key=lambda name: -spot.phases[name])[:2]),
         left_ns=left_ns,
         made=next(iter(spot.inside), ""),

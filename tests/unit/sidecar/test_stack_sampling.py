@@ -289,3 +289,18 @@ def test_only_the_lines_with_most_samples_are_read(tmp_path: Path) -> None:
 )
 def test_the_innermost_line_of_the_user_is_found(stack: str, place: tuple[str, int] | None) -> None:
     assert find_own_place(stack) == place
+
+
+@pytest.mark.parametrize(
+    ("usual", "dense", "misses"),
+    [((100, 0), (0, 0), True), ((99, 0), (0, 0), False), ((60, 60), (5, 0), True), ((61, 60), (5, 0), False)],
+)
+def test_lines_that_no_window_holds_are_missed(
+    tmp_path: Path, usual: tuple[int, int], dense: tuple[int, int], misses: bool
+) -> None:
+    Assembly(tmp_path).log.close()
+    assembler = StacksAssembler(tmp_path, CLOCK)
+    numbers = [assembler._book.number(Known(), [(leaf, 0)]) for leaf in (1, 2)]  # type: ignore[arg-type]
+    assembler._in_training.update(dict(zip(numbers, usual, strict=True)))
+    assembler._in_windows.update(dict(zip(numbers, dense, strict=True)))
+    assert assembler.misses_lines() is misses

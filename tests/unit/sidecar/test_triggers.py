@@ -196,3 +196,21 @@ def test_a_planted_outlier_opens_a_window_in_a_real_training(tmp_path: Path) -> 
     assert found.step < second.first_step
     (entry,) = rank.manifest.facts["triggers"]
     assert (entry["step"], entry["text"]) == (found.step, found.text)
+
+
+class Stacks:
+    """Stands in for the stacks: the lines that take the time are in no window."""
+
+    def misses_lines(self) -> bool:
+        return True
+
+
+def test_one_window_is_ordered_for_lines_that_no_window_holds(tmp_path: Path) -> None:
+    rank = Recorded(tmp_path)
+    rank.assembler.listen({"stacks": Stacks()})  # type: ignore[dict-item]
+    rank.watch({})
+    assert read_order(rank.log_file) == Order(0, 3, "lines")
+    rank.watch({})
+    assert rank.list_sent() == [("lines", 200)]
+    rank.watch({120: 700})
+    assert [trigger for trigger, _ in rank.list_sent()] == ["lines", "outlier"], "others need not wait for it"

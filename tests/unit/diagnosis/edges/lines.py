@@ -58,6 +58,6 @@ EDGES: Mapping[str, Edge] = {
     "MOSTLY_FRAC": Edge(0.5, _is_made),
     "MANY_CALLS": Edge(24, lambda x: _is_looped(calls=whole(x), mean_ns=1e3)),
     "SMALL_NS": Edge(60_000.0, lambda x: not _is_looped(calls=100, mean_ns=x)),
-    "NO_GRADIENT_FRAC": Edge(0.01, lambda x: "same" not in titles(spot(work=work(backward_frac=x)))[0]),
+    "NO_GRADIENT_FRAC": Edge(0.05, lambda x: "same" not in titles(spot(work=work(), backward_frac=0.4 * x))[0]),
     "PYTHON_FRAC": Edge(0.25, lambda x: "Python" not in titles(spot(work=work(operator_frac=x)))[0]),
 }

