@@ -5,17 +5,20 @@ All readings of a pipeline come from the same bottleneck, so that they do not co
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from collector.format.schema.manifest import Loader
+from profiler_server.analysis.replay.critical import ON_HOST, CriticalPath
 from profiler_server.diagnosis.limits.loading import (
     EMPTY_QUEUE_FRAC,
     FULL_QUEUE_FRAC,
     HIGH_WAIT_FRAC,
     MODERATE_WAIT_FRAC,
 )
+from profiler_server.diagnosis.limits.verdict import BOUND_FRAC, NAMED_WAIT_FRAC
 from profiler_server.facts.loading import Bottleneck, InputFreeStep, Readiness
 from profiler_server.facts.pipeline import QueueSummary
 from profiler_server.format import format_duration, format_number_of, format_share, shorten_middle
@@ -32,6 +35,31 @@ class Reading:
     tone: Tone
     title: str
     text: str
+
+
+_PYTHON_PLACE = re.compile(r"(?:.*/)?(?P<file>[^/]+\.py)\((?P<line>\d+)\): (?P<name>.+)")
+_BUILT_IN = re.compile(r"<built-in (?:function|method) (?P<name>[\w.]+).*>")
+
+
+def say_host_waits(path: CriticalPath, noun: str = "step") -> str:
+    """Return a sentence on what the device waits for on the host, by function; "" if it waits little."""
+    sums = path.sum_kinds()
+    whole_ns, waits_ns = sum(sums.values()), sum(sums[kind] for kind in ON_HOST)
+    named = [
+        (_name(name), spent_ns) for name, spent_ns in path.waits_ns.items() if spent_ns >= NAMED_WAIT_FRAC * whole_ns
+    ]
+    if not named or waits_ns < BOUND_FRAC * whole_ns:
+        return ""
+    most = ", ".join(f"{name} {format_duration(spent_ns / path.steps)}" for name, spent_ns in named)
+    spent = f"{format_duration(waits_ns / path.steps)} of a {noun} ({format_share(waits_ns / whole_ns)})"
+    return f"The device waits {spent} for work of the host: {most}."
+
+
+def _name(name: str) -> str:
+    if found := _PYTHON_PLACE.fullmatch(name):
+        return f"{found['name']}() at {found['file']}:{found['line']}"
+    built_in = _BUILT_IN.fullmatch(name)
+    return f"{built_in['name']}()" if built_in else shorten_middle(name, 60)
 
 
 @dataclass(frozen=True)

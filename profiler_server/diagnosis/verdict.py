@@ -60,10 +60,12 @@ def find_bound(case: Case) -> BoundBy:
     sure = len(agreeing) / count * min(1.0, len(kept) / MIN_STEPS) ** 0.5 * (UNSEEN_DEVICE if unseen else 1.0)
     text = _say_confidence(len(kept), sum(agreeing), unseen, case.steps.noun)
     limit = case.loading.bottleneck
+    # What the training thread does itself, its own input as well, takes as long as the host lets it.
+    is_own = kind in ("compute", "overhead") or (kind == "input" and not case.loading.loop.model.workers)
+    if is_own and (queued_frac := _find_queued(case)) >= QUEUED_FRAC:
+        return BoundBy("processor", None, queued_frac, sure, text)
     if kind == "input":
         return BoundBy(_INPUT_KINDS.get(limit.cause, "input"), limit.stage, share, sure, text)
-    if kind in ("compute", "overhead") and (queued_frac := _find_queued(case)) >= QUEUED_FRAC:
-        return BoundBy("processor", None, queued_frac, sure, text)
     return BoundBy(kind, None, share, sure, text)
 
 
@@ -125,6 +127,8 @@ def _judge_device(case: Case, shares: dict[BoundKind, float]) -> None:
         case.device.dispatch_frac is not None or not case.is_imported
     )  # a trace of the device alone blames nobody
     unfed = max(0.0, device.unfed - shares["input"]) if has_host else 0.0
+    if case.manifest.lacks_steps and case.device.summary is not None:
+        unfed = min(unfed, case.device.summary.idle_ns / max(case.device.summary.whole_ns, 1))
     shares["launch"] = unfed if case.device.is_dispatching else 0.0
     shares["overhead"] = min(shares["overhead"], device.idle) if case.device.is_dispatching else unfed
     shares["communication"] = max(shares["communication"], device.communication)
@@ -207,7 +211,10 @@ def _find_input(case: Case, bound: BoundBy) -> Found:
 
 def _find_compute(case: Case, bound: BoundBy) -> Found:
     if case.device.is_used and case.device.shares is not None:
-        return "compute_on_device", {}
+        summary = case.device.summary
+        if not case.manifest.lacks_steps or summary is None or not summary.total_ns:
+            return "compute_on_device", {}
+        return "compute_between", {"busy_frac": 1.0 - summary.idle_ns / summary.total_ns}
     load, wait_ns, wait_frac = case.host.load, case.steps.phases_ns["data_wait"], case.steps.share("data_wait")
     again = case.steps.interruptions.of_kind("recompile")
     compiling_frac = measure_stalls(case, again, read_column(case.steps.rows, "duration_ns"))
@@ -227,7 +234,8 @@ def _find_compute(case: Case, bound: BoundBy) -> Found:
 
 def _find_processor(case: Case, bound: BoundBy) -> Found:
     load = case.host.load
-    if load is None or case.steps.share("data_wait") >= HIGH_WAIT_FRAC:
+    is_ready = case.loading.bottleneck.cause == "processor" and case.steps.share("data_wait") >= HIGH_WAIT_FRAC
+    if load is None or is_ready:
         return "processor", {}
     return "processor_alone", {"others": load.others if case.host.others_frac >= NOISY_FRAC else None}
 

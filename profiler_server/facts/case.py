@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from collector.estimating.model import LoopModel
+from collector.format.schema.manifest import Warn
 from profiler_server.diagnosis.limits.facts import CAPPED_DEMAND_FRAC, CAPPED_NEED, MIN_ACCUMULATED, QUEUED_FRAC
 from profiler_server.facts.job import Ranks
 from profiler_server.facts.loading import InputFreeStep, Loading
@@ -56,6 +57,12 @@ class RankNotes:
     torch_threads: int | None
     overhead: Overhead
     facts: Mapping[str, Any]
+    warnings: tuple[Warn, ...] = ()
+
+    @property
+    def lacks_steps(self) -> bool:
+        """Whether a whole trace counts as one step: what precedes its first and follows its last kernel is no step's."""
+        return any(warning.code == "trace_without_steps" for warning in self.warnings)
 
 
 Doing = Literal["", "backward", "update", "loader"]

@@ -8,7 +8,7 @@ from typing import Any
 from collector.edge import Edge
 from collector.format.phases import PHASE_LABELS
 from collector.format.rank import read_step_rows
-from collector.format.run import Run
+from collector.format.run import RankRun, Run
 from collector.format.steps import (
     PERCENTILE_LABELS,
     PERCENTILES,
@@ -20,10 +20,12 @@ from collector.format.steps import (
 from profiler_server.analysis.accounting.accounting import say_completeness
 from profiler_server.analysis.ranks.collectives import find_slow_call, summarize_collectives
 from profiler_server.analysis.ranks.ranks import summarize_ranks
+from profiler_server.analysis.replay.critical import find_critical_path
 from profiler_server.analysis.what_if.pipelines import judge_run
 from profiler_server.diagnosis.end_sentences import list_attempt_lines, say_attempts, spell_reports
 from profiler_server.diagnosis.judging import diagnose
 from profiler_server.diagnosis.rank_sentences import describe_ranks, describe_unread
+from profiler_server.diagnosis.readings import say_host_waits
 from profiler_server.facts.results import Diagnosis
 from profiler_server.facts.steps import Held, NamedFunction
 from profiler_server.format import (
@@ -143,7 +145,17 @@ def _render_rank(rank: dict[str, Any], run: Run) -> str:
         label, mean = PHASE_LABELS.get(phase["name"], phase["name"]), format_duration(means_ns[phase["name"]])
         lines.append(f"  {label:<28} {mean:>9}  {shares[phase['name']]:>7}  {bar}".rstrip())
     slow = [*_render_probe(rank, noun), *_render_stacks(rank["stacks"], shares), *_render_slow_steps(rank)]
-    return "\n".join([*lines, *_render_evaluation(rank, run), *slow, *_render_pipeline(rank)])
+    return "\n".join(
+        [*lines, *_render_waits(run.rank(rank["rank"])), *_render_evaluation(rank, run), *slow, *_render_pipeline(rank)]
+    )
+
+
+def _render_waits(rank: RankRun) -> list[str]:
+    path = None
+    with Edge(lambda error: None):  # the Device page says why
+        path = find_critical_path(rank)
+    waits = say_host_waits(path) if path is not None else ""
+    return [f"  {waits}"] if waits else []
 
 
 def _render_stacks(report: Mapping[str, Any] | None, phase_shares: Mapping[str, str]) -> list[str]:

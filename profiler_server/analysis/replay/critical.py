@@ -22,6 +22,8 @@ from profiler_server.diagnosis.limits.replay import LATE_RETURN_NS, UNKNOWN_NS
 
 KINDS = ("compute", "communication", "copy", "launch", "sync", "operator", "python", "loading", "unknown")
 """Kinds of pieces. `launch` covers launch calls, and the delay from a call to the device and between kernels."""
+ON_HOST = ("operator", "python", "loading")
+"""Kinds of pieces in which the device waits for work of the host."""
 _ON_DEVICE = {KERNEL: "compute", COLLECTIVE: "communication", COPY: "copy", SET: "compute"}
 _LOADING = re.compile(r"DataLoader")
 _MOST_EXAMPLES = 3
@@ -31,7 +33,8 @@ _MOST_EXAMPLES = 3
 class CriticalPath:
     """Pieces in time order, since the run's epoch. `kind` is an index in `KINDS`; `slice_id` is -1 without a slice.
 
-    `examples` are the names with the most time of each kind.
+    `examples` are the names with the most time of each kind. `waits_ns` is the time by name in which the device waits for
+    the host, of the names with the most time.
     """
 
     steps: int
@@ -40,6 +43,7 @@ class CriticalPath:
     step_starts_ns: Ints
     step_ends_ns: Ints
     examples: Mapping[str, tuple[str, ...]]
+    waits_ns: Mapping[str, int]
     start_ns: Ints
     end_ns: Ints
     kind: Ints
@@ -100,6 +104,7 @@ def trace_path(graph: Graph) -> CriticalPath:
         step_starts_ns=window.step_starts_ns,
         step_ends_ns=window.step_ends_ns,
         examples=_list_examples(window, rows, kinds, ends[kept] - starts[kept]),
+        waits_ns=_sum_waits(window, rows, kinds, ends[kept] - starts[kept]),
         start_ns=starts[kept],
         end_ns=ends[kept],
         kind=kinds,
@@ -117,6 +122,13 @@ def _list_examples(window: Window, rows: Ints, kinds: Ints, lengths: Ints) -> di
         order = np.argsort(-np.bincount(place, lengths[mine], len(names)))[:_MOST_EXAMPLES]
         found[kind] = tuple(window.names[int(names[at])][:100] for at in order)
     return found
+
+
+def _sum_waits(window: Window, rows: Ints, kinds: Ints, lengths: Ints) -> dict[str, int]:
+    mine = np.isin(kinds, [KINDS.index(kind) for kind in ON_HOST]) & (rows >= 0)
+    names, place = np.unique(window.name[rows[mine]], return_inverse=True)
+    spent = np.bincount(place, lengths[mine], len(names))
+    return {window.names[int(names[at])][:100]: int(spent[at]) for at in np.argsort(-spent)[:_MOST_EXAMPLES]}
 
 
 class _Walk:

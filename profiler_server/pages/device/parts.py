@@ -13,6 +13,7 @@ from collector.format.run import RankRun
 from profiler_server.analysis.accounting.categories import CATEGORIES, CATEGORY_LABELS, list_categories
 from profiler_server.analysis.replay.critical import find_critical_path
 from profiler_server.derive.derived import NotReady
+from profiler_server.diagnosis.readings import say_host_waits
 from profiler_server.figures import Axes, Chart, Stack, build_stack
 from profiler_server.format import format_duration, format_number_of, shorten_middle
 from profiler_server.widgets import Part, build_parts
@@ -154,7 +155,8 @@ def build_critical(rank: RankRun) -> CriticalTable | NotReady | None:
     words = ((WAIT_LABELS[kind], WAIT_COLORS[kind], _describe(kind, path.examples.get(kind, ()))) for kind in present)
     parts = build_parts(words, present.values(), total / path.steps)
     last = f"the last {format_number_of(path.steps, 'step')}" if path.left_out else format_number_of(path.steps, "step")
-    return CriticalTable(f"Mean of {last}.", format_duration(total / path.steps), parts)
+    waits = say_host_waits(path)
+    return CriticalTable(f"{waits} Mean of {last}.".lstrip(), format_duration(total / path.steps), parts)
 
 
 def _describe(kind: str, examples: tuple[str, ...]) -> str:

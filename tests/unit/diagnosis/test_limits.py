@@ -115,6 +115,7 @@ FIGURES: Mapping[str, object] = {
     "OPERATORS_IN_MODULES_FRAC": 0.7,
     "LEAST_ROWS_SAVED": 0.7,
     "LEAST_LOW_FRAC": 0.1,
+    "NAMED_WAIT_FRAC": 0.02,
     "MOST_DOUBT_FRAC": 0.25,
     "EASED_FRAC": 0.3,
     "UNSEEN_DEVICE": 0.6,

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from collector.format.run import Run, open_run
+from collector.format.schema.manifest import Warn
 from collector.format.steps import summarize_steps
 from profiler_server.diagnosis.judging import diagnose, judge
 from profiler_server.diagnosis.verdict import find_bound, say_limit
@@ -16,9 +17,9 @@ from profiler_server.facts.results import Diagnosis
 from profiler_server.format import format_duration, format_share
 from profiler_server.report.brief import write_brief
 from tests.support.asking import Asker
-from tests.support.cases import Plant, build_case_run, plan_of
+from tests.support.cases import PLANTED, Plant, build_case_run, plan_of
 from tests.support.diagnosing import measure
-from tests.support.facts import with_device, with_load
+from tests.support.facts import with_device, with_load, with_manifest
 from tests.support.row_edits import queued
 from tests.support.runs import MS, RunPlan, build_run, slow_loader_plan
 from tests.support.tables import make_inference
@@ -129,6 +130,14 @@ def test_a_thread_that_queues_for_a_processor_is_starved_of_them(
     assert ("other programs use 1.5 of" in say_limit(case, bound)) is is_starved
 
 
+def test_a_thread_that_makes_its_own_batches_is_starved_of_processors_too(tmp_path: Path) -> None:
+    case = with_load(measure(build_case_run(tmp_path / "run", PLANTED["no_workers"])), workers=0.0, others=1.5)
+    assert find_bound(case).kind == "input"
+    starved = with_load(case, queued_frac=0.8)
+    start = "Starved of processors: the training thread waits for a free one 80.0 % of the time"
+    assert say_limit(starved, find_bound(starved)).startswith(start)
+
+
 def test_a_device_is_not_starved_while_the_host_queues(tmp_path: Path) -> None:
     case = with_device(measure(build_case_run(tmp_path / "run", Plant(plan_of()))), busy=0.9)
     assert find_bound(with_load(case, queued_frac=0.8)).kind == "compute"
@@ -139,3 +148,15 @@ def test_every_face_begins_with_starvation(tmp_path: Path) -> None:
     start = "Starved of processors: the training thread waits for a free one 80.0 % of the time"
     assert write_brief(run)[0].startswith(start)  # the terminal prints this, too
     assert diagnose(run, 0).sentence.startswith(start)
+
+
+def test_what_precedes_and_follows_all_kernels_is_no_step_where_none_is_marked(tmp_path: Path) -> None:
+    case = with_device(measure(build_case_run(tmp_path / "run", Plant(plan_of()))), busy=0.5)
+    assert case.device.summary is not None
+    tight = replace(case.device.summary, idle_ns=2_000, total_ns=1_000_000, steps_ns=2_000_000)
+    case = replace(case, device=replace(case.device, summary=tight, dispatch_frac=0.01))
+    assert judge(case).sentence.startswith("Overhead-bound")
+    unmarked = with_manifest(case, warnings=(Warn("trace_without_steps", ""),))
+    assert judge(unmarked).sentence.startswith(
+        "Compute-bound: from its first to its last kernel, the device is busy 99.8 % of the time."
+    )

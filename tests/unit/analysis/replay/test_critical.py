@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from profiler_server.analysis.replay.critical import CriticalPath, find_critical_path
+from profiler_server.diagnosis.readings import say_host_waits
 from tests.support.window_cases import wait_each_layer
 from tests.support.windows import Machine, Step, build_window, compute
 
@@ -77,3 +80,24 @@ def test_a_piece_names_the_slice_that_it_stands_on(tmp_path: Path) -> None:
     assert (found["track"].to_numpy() == path.track[named]).all()
     assert (found["depth"].to_numpy() == path.depth[named]).all()
     assert path.examples["compute"] == ("gemm_sm90",)
+
+
+def test_the_host_work_that_the_device_waits_for_is_named_with_its_time(tmp_path: Path) -> None:
+    said = say_host_waits(find_path(tmp_path, read_data))
+    assert re.fullmatch(r"The device waits .* of a step \(.* %\) for work of the host: .*DataLoader.* m?s.*\.", said)
+    assert say_host_waits(find_path(tmp_path / "computing", compute)) == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("<built-in function zoom_shift>", "zoom_shift()"),
+        ("<built-in method synchronize of torch.Event object at 0x7f3>", "synchronize()"),
+        ("transformers/image_transforms.py(390): normalize", "normalize() at image_transforms.py:390"),
+        ("aten::copy_", "aten::copy_"),
+    ],
+)
+def test_host_work_is_spelled_as_a_function(name: str, said: str, tmp_path: Path) -> None:
+    path = find_path(tmp_path, read_data)
+    sentence = say_host_waits(replace(path, waits_ns={name: path.steps_ns}))
+    assert f"for work of the host: {said} " in sentence
