@@ -62,7 +62,7 @@ def _say_taken(found: Outcome, taken: Taken) -> str:
         verdict = "faster" if found.measured_ns < taken.predicted_low_ns else "slower"
     else:
         verdict = "inside" if abs(error_frac) > NEAR_FRAC else "near"
-    alone = "" if found.is_alone else f" {say('outcome', 'not_alone')}"
+    alone = "" if found.is_alone else say("outcome", "not_alone")
     words = {"verdict": say("outcome", verdict), "error": _say_error(error_frac), "alone": alone}
     return " ".join([say("outcome", "predicted", found=found, taken=taken, **words), *_list_besides(found)])
 

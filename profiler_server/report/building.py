@@ -31,6 +31,7 @@ from profiler_server.analysis.stacks.stacks import read_stacks
 from profiler_server.analysis.steps.interruptions import read_interruptions
 from profiler_server.analysis.steps.outliers import Outlier, explain_outlier, list_outliers
 from profiler_server.diagnosis.judging import diagnose
+from profiler_server.diagnosis.tried import find_trials
 from profiler_server.facts.results import BoundBy, Diagnosis
 from profiler_server.facts.steps import sum_interruptions
 from profiler_server.format import format_number_of
@@ -280,7 +281,7 @@ def _report_phases(phases: Sequence[PhaseShare]) -> list[dict[str, Any]]:
 
 def _report_diagnosis(run: Run, ranks: Sequence[int], warnings: list[str]) -> dict[str, Any]:
     unknown = spell_out(BoundBy("unknown", None, None, 0.0))
-    nothing = {"bound_by": unknown, "suggestions": [], "abstained": []}
+    nothing = {"bound_by": unknown, "suggestions": [], "abstained": [], "tried": {}}
     if not ranks:
         return nothing
     found: list[Diagnosis] = []
@@ -294,6 +295,7 @@ def _report_diagnosis(run: Run, ranks: Sequence[int], warnings: list[str]) -> di
         "bound_by": spell_out(diagnosis.bound_by),
         "suggestions": spell_out(diagnosis.suggestions),
         "abstained": spell_out(diagnosis.abstained),
+        "tried": spell_out(find_trials(run, diagnosis.suggestions)),
     }
 
 

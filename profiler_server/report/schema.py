@@ -35,6 +35,7 @@ PARTS: Mapping[str, str] = {
     "Suggestion": "rule title severity measured threshold advice change predicted_step_ns predicted_low_ns "
     "predicted_high_ns evidence settings fix shortens saved_per_step_frac least_step_ns",
     "Evidence": "page query text",
+    "Trial": "sentence gain_frac low_frac high_frac runs",
     "Abstention": "rule missing how",
     # of all ranks
     "RankComparison": "source meetings steps step_ns blame_ns last_frac least_frac residual_ns left_out is_hidden "

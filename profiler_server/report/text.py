@@ -280,17 +280,18 @@ def _render_suggestions(report: dict[str, Any], run: Run, rank: int | None) -> s
     asked = [entry for entry in report["suggestions"] if entry["severity"] != "info"]
     looks = [entry for entry in report["suggestions"] if entry["least_step_ns"] is not None]
     noted = [entry for entry in report["suggestions"] if entry["severity"] == "info" and entry not in looks]
+    tried = {rule: trial["sentence"] for rule, trial in report["tried"].items()}
     lines = ["Suggestions"] if asked else [f"Suggestions: none. {NOTHING_PAYS}"]
     for number, entry in enumerate(asked, start=1):
-        lines += [f"  {number}. {entry['title']}  [{entry['severity']}, {entry['rule']}]", *_render_entry(entry)]
+        lines += [f"  {number}. {entry['title']}  [{entry['severity']}, {entry['rule']}]", *_render_entry(entry, tried)]
     for title, entries in (("Worth a look", looks), ("To know", noted)):
         lines += [f"\n{title}"] if entries else []
         for entry in entries:
-            lines += [f"  {entry['title']}  [{entry['severity']}, {entry['rule']}]", *_render_entry(entry)]
+            lines += [f"  {entry['title']}  [{entry['severity']}, {entry['rule']}]", *_render_entry(entry, tried)]
     return "\n".join(lines)
 
 
-def _render_entry(entry: dict[str, Any]) -> list[str]:
+def _render_entry(entry: dict[str, Any], tried: Mapping[str, str]) -> list[str]:
     predicted = []
     if entry["predicted_step_ns"] is not None:
         span = f"{format_duration(entry['predicted_low_ns'])} – {format_duration(entry['predicted_high_ns'])}"
@@ -299,6 +300,7 @@ def _render_entry(entry: dict[str, Any]) -> list[str]:
         predicted = ["     No step time is predicted."]
     return [
         *predicted,
+        *([f"     {tried[entry['rule']]}"] if entry["rule"] in tried else []),
         f"     Measured: {entry['measured']}",
         f"     Threshold: {entry['threshold']}",
         f"     {entry['advice']}",

@@ -163,6 +163,8 @@ class Shell:
     """The outcome of the previous run's advice; on the Overall page only."""
     track_records: Mapping[str, str] = field(default_factory=dict)
     """For each rule, a sentence on how often its predictions were right in this base directory."""
+    tried: Mapping[str, str] = field(default_factory=dict)
+    """For each rule whose change was tried on the script, a sentence on the gain."""
     links: Links | None = None
     """Links that keep the rank and the steps of the request; None outside a run."""
 

@@ -101,6 +101,15 @@ def _judge(run: Run, rank: int) -> Panel:
         return Panel(None, f"A rule failed: {type(error).__name__}: {error}")
 
 
+def say_trials(run: Run, panel: Panel) -> Mapping[str, str]:
+    """Return a sentence for each suggestion whose change was tried on the script, by rule."""
+    if panel.diagnosis is None:
+        return {}
+    from profiler_server.diagnosis.tried import find_trials
+
+    return {rule: trial.sentence for rule, trial in find_trials(run, panel.diagnosis.suggestions).items()}
+
+
 class Outcomes:
     """Outcomes of advice: each compares a run with the earlier run that it tries to improve."""
 

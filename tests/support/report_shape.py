@@ -123,6 +123,7 @@ SHAPE: dict[str, Any] = {
             "saved_per_step_frac": NUMBER,
         }
     ],
+    "tried": dict,
     "abstained": [{"rule": str, "missing": str, "how": str}],
     "end": (dict, type(None)),
     "attempts": [{"attempt": int, "path": str, "steps": int, "end": (dict, type(None)), "is_this": bool}],

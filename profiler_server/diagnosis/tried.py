@@ -1,0 +1,111 @@
+"""Gains that `profiler-run --try` measured: the figures of a suggestion whose change was tried on the same script.
+
+Trials lie beside the runs of the script, or in the folder of a run. Others may have written these files, so whatever is
+odd is passed over.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from collector.format.attempts import find_home, read_run_manifest
+from collector.format.run import Run
+from collector.format.schema.reading import read_small_file
+from profiler_server.facts.results import Suggestion
+from profiler_server.format import say
+
+RESULTS_FILE, FIRST_FOLDER = "tried.json", "as-it-is"
+_MOST_FOLDERS = 1_000
+_CHANGED_BY: Mapping[str, Mapping[str, Any]] = {
+    "debug_modes": {"anomaly": False},
+    "optimizer_loop": {"fused": True},
+    "tf32_off": {"matmul_precision": "high"},
+    "amp_off": {"bfloat16": True},
+    "bf16_unused": {"bfloat16": True},
+    "needless_grad": {"freeze_unused": True},
+    "launch_bound": {"compile": True},
+    "pageable_copy": {"loader.pin_memory": True},
+    "channels_last": {"channels_last": True},
+}
+"""The change of a trial that a rule asks for, of rules that set no argument of the loader."""
+_Share = Annotated[float, Meta(ge=-1000.0, le=1.0)]
+
+
+class _Entry(msgspec.Struct):
+    """A change that was tried, with its gain as a share of the step, and the bounds of that."""
+
+    change: dict[str, Any]
+    changes: list[str]
+    runs: Annotated[int, Meta(ge=0, le=10_000)]
+    gain_frac: _Share | None
+    low_frac: _Share | None
+    high_frac: _Share | None
+
+
+class _Results(msgspec.Struct):
+    tried: list[_Entry]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What a trial measured of one change. Shares are of the step; a negative gain makes it longer."""
+
+    gain_frac: float
+    low_frac: float
+    high_frac: float
+    runs: int
+
+    @property
+    def sentence(self) -> str:
+        kind = "gained" if self.gain_frac > 0 else "lost"
+        shares = sorted((abs(self.low_frac), abs(self.high_frac)))
+        if self.low_frac <= 0.0 <= self.high_frac:
+            kind, shares = "unsure", [self.low_frac, self.high_frac]
+        return say("tried", kind, trial=self, gain_frac=abs(self.gain_frac), low_frac=shares[0], high_frac=shares[1])
+
+
+def find_trials(run: Run, suggestions: Sequence[Suggestion]) -> dict[str, Trial]:
+    """Return the trials of the changes that suggestions ask for, by rule; the latest of each."""
+    if not suggestions or run.redactor is not None or not run.manifest.script:
+        return {}
+    found: dict[str, Trial] = {}
+    for entries in _list_results(run):
+        for entry in entries:
+            if len(entry.changes) != 1 or entry.gain_frac is None or entry.low_frac is None or entry.high_frac is None:
+                continue
+            trial = Trial(entry.gain_frac, entry.low_frac, entry.high_frac, entry.runs)
+            found |= {each.rule: trial for each in suggestions if _asks_for(each, entry.change)}
+    return found
+
+
+def _asks_for(suggestion: Suggestion, change: Mapping[str, Any]) -> bool:
+    settings = {f"loader.{name}": value for name, value in suggestion.settings.items()}
+    wanted = settings or _CHANGED_BY.get(suggestion.rule, {})
+    return bool(wanted) and all(change.get(name) == value for name, value in wanted.items())
+
+
+def _list_results(run: Run) -> Iterator[list[_Entry]]:
+    """Yield the results of trials of the run's script, the oldest first."""
+    home = find_home(run.path.absolute())
+    dated = []
+    for folder in (*_list_folders(home.parent), *_list_folders(home)):
+        first = read_run_manifest(folder / FIRST_FOLDER) if (folder / RESULTS_FILE).is_file() else None
+        if first is not None and first.script == run.manifest.script and not folder.is_symlink():
+            dated.append((first.created_unix_ns, folder / RESULTS_FILE))
+    for _, path in sorted(dated):
+        with contextlib.suppress(OSError, msgspec.MsgspecError, RecursionError):
+            yield msgspec.json.decode(read_small_file(path), type=_Results).tried
+
+
+def _list_folders(folder: Path) -> list[Path]:
+    with contextlib.suppress(OSError):
+        return list(islice(folder.iterdir(), _MOST_FOLDERS))
+    return []
