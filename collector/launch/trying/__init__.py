@@ -41,7 +41,9 @@ from collector.launch.trying.search import EVERY, MOST_FINALISTS, ROUNDS, OutOfT
 from collector.launch.trying.seen import read_seen
 
 USUAL_BUDGET_S = 300.0
-STEPS, LEAST_STEPS = 70, 8
+STEPS, LEAST_STEPS, FEW_STEPS = 70, 16, 8
+"""Updates of a trial, and how many it has at least: fewer where one takes longer than `_LONG_STEP_NS`."""
+_LONG_STEP_NS = 1e9
 LONGEST_S, SHORTEST_S = 20.0, 2.0
 """A trial ends after its steps, or after so many seconds of steps, according to the budget."""
 _HANGS_S = 30.0
@@ -49,6 +51,7 @@ _SLOWER = 1.5
 RESULTS_FILE = "tried.json"
 FIRST_FOLDER = "as-it-is"
 _LONGEST_REASON = 160
+_MAY_WRITE = "a trial may write by Python in the script's own process only"
 _ERROR = re.compile(r"(?:\[rank\d+\]: )?([A-Za-z_][\w.]*(?:Error|Exception)\b.*)")
 
 
@@ -85,6 +88,7 @@ class _Trials:
         self._scratch = scratch
         self._end = time.monotonic() + trying.budget_s
         self._seconds = LONGEST_S
+        self._least = FEW_STEPS
         self._runs = 0
         self._expected = 0
         self._durations_s: list[float] = []
@@ -131,6 +135,8 @@ class _Trials:
         finalists = min(count, MOST_FINALISTS)
         rounds = [count, *[finalists] * (ROUNDS - 1), *([1] * ROUNDS if count > 1 else [])]
         self._expected = 1 + sum(each + math.ceil(each / EVERY) for each in rounds)
+        if statistics.median(read_trial(first).steps_ns) < _LONG_STEP_NS:
+            self._least = min(LEAST_STEPS, len(first["ends_ns"]))
         steps_s = (first["ends_ns"][-1] - first["ends_ns"][0]) / 1e9
         start_s = self._durations_s[0] - steps_s
         self._seconds = min(max((self._end - time.monotonic()) / self._expected - start_s, SHORTEST_S), LONGEST_S)
@@ -161,7 +167,7 @@ class _Trials:
         own, cache = self._scratch / f"of-{folder.name}", self._scratch / "cache"
         (own / "tmp").mkdir(parents=True)
         cache.mkdir(exist_ok=True)
-        plan = Plan(dict(change), STEPS, LEAST_STEPS, self._seconds, str(own), str(folder), str(cache), records)
+        plan = Plan(dict(change), STEPS, self._least, self._seconds, str(own), str(folder), str(cache), records)
         words = [sys.executable, "-m", "collector.launch", f"--output={folder}", *self._trying.program.words]
         log, result = folder / LOG_FILE, folder / RESULT_FILE
         begun = time.monotonic()
@@ -210,12 +216,13 @@ def _explain(code: int | None, limit_s: float, log: Path) -> str:
     if code is None:
         return f"it did not reach its end in {limit_s:.0f} s"
     if code == 0:
-        return f"the script ended before {LEAST_STEPS} updates of an optimizer in its own process"
+        return f"the script ended before {FEW_STEPS} updates of an optimizer in its own process"
     lines = [line for line in log.read_bytes()[-20_000:].decode("utf-8", "replace").splitlines() if line.strip()]
     lines = [line for line in lines if not line.startswith(("profiler-run:", "stepscope:"))]
     errors = [found[1] for line in lines if (found := _ERROR.match(line)) and "ChildFailedError" not in line]
     last = "".join(letter if letter.isprintable() else "?" for letter in ["", *lines[-1:], *errors[-1:]][-1])
-    return f"exit code {code}: {last[:_LONGEST_REASON]}{'…' if len(last) > _LONGEST_REASON else ''}"
+    hint = f" ({_MAY_WRITE})" if "Permission denied" in last else ""
+    return f"exit code {code}: {last[:_LONGEST_REASON]}{'…' if len(last) > _LONGEST_REASON else ''}{hint}"
 
 
 def read_trial(result: Mapping[str, Any]) -> Trial:

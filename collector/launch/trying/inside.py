@@ -24,13 +24,15 @@ from collector.launch.trying.redirect import Redirect, forbid_writes
 TRIAL_VARIABLE = "STEPSCOPE_TRIAL"
 """Is "1" in a trial, so that a script can tell."""
 RESULT_FILE = "trial.json"
+WARM_UP = 10
+"""So many steps are not compared: workers and caches are not as they will be."""
 _SEED = 20
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A trial: `change` is knob -> value; `steps` to end after; `seconds` after the first step, if `least` steps are done
-    by then. `scratch` takes what the script writes, `folder` the result, `cache` what compilers keep for later trials.
+    """A trial: `change` is knob -> value; `steps` to end after; `seconds` after warming up, if `least` steps are done by
+    then. `scratch` takes what the script writes, `folder` the result, `cache` what compilers keep for later trials.
     `records`: Stepscope records it, and the result has the places of calls that a change would rewrite."""
 
     change: Mapping[str, Any]
@@ -97,7 +99,8 @@ class _Trial:
             return
         self._ends.append(time.perf_counter_ns())
         done = len(self._ends)
-        is_late = (self._ends[-1] - self._ends[0]) / 1e9 >= self._plan.seconds and done >= self._plan.least
+        begin = WARM_UP if self._plan.least > WARM_UP else 0
+        is_late = done >= self._plan.least and self._ends[-1] - self._ends[begin] >= self._plan.seconds * 1e9
         if done >= self._plan.steps or (is_late and _is_first_rank()):
             self._leave()
 

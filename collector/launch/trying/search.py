@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from collector.format.noise import quantile_of_t
 from collector.launch.trying.applying import Change
+from collector.launch.trying.inside import WARM_UP
 from collector.launch.trying.knobs import Candidate
 
 EVERY = 3
@@ -22,7 +23,6 @@ ROUNDS = 3
 MOST_FINALISTS = 4
 LEAST_GAIN_FRAC = 0.02
 """A smaller gain is not worth a change."""
-WARM_UP = 10
 _OUTLIER = 5.0
 _MOST_OUTLIERS_FRAC = 0.1
 _LEAST_SCATTER = 0.003
@@ -47,7 +47,11 @@ class Trial:
 
     @property
     def step_ns(self) -> float:
-        return statistics.fmean(self.steps_ns[min(WARM_UP, len(self.steps_ns) // 4) :])
+        return statistics.fmean(self.steps_ns[_count_warm_up(len(self.steps_ns)) :])
+
+
+def _count_warm_up(steps: int) -> int:
+    return WARM_UP if steps >= WARM_UP + 5 else steps // 4
 
 
 def compare_steps(found: Trial, base: Trial) -> float:
@@ -57,7 +61,7 @@ def compare_steps(found: Trial, base: Trial) -> float:
     many such steps, such as an epoch's begin every few steps, all count.
     """
     count = min(len(found.steps_ns), len(base.steps_ns))
-    pairs = list(zip(found.steps_ns, base.steps_ns, strict=False))[min(WARM_UP, count // 4) :]
+    pairs = list(zip(found.steps_ns, base.steps_ns, strict=False))[_count_warm_up(count) :]
     limits = [_OUTLIER * statistics.median(side) for side in zip(*pairs, strict=True)]
     kept = [pair for pair in pairs if pair[0] <= limits[0] or pair[1] <= limits[1]]
     if len(pairs) - len(kept) > _MOST_OUTLIERS_FRAC * len(pairs):
