@@ -69,15 +69,15 @@ _ELEMENT_BYTES = (
     ("complex<float>", 8), ("complexfloat", 8), ("complex64", 8),
     ("complex<c10::half>", 4), ("complexhalf", 4), ("complex32", 4),
     ("float8", 1), ("float4", 1), ("bfloat16", 2), ("half", 2), ("float16", 2), ("float64", 8), ("double", 8),
-    ("float", 4), ("long", 8), ("int64", 8), ("int32", 4), ("short", 2), ("int16", 2), ("int8", 1), ("int", 4),
-    ("char", 1), ("byte", 1), ("bool", 1),
+    ("float", 4), ("long", 8), ("int64", 8), ("int32", 4), ("short", 2), ("int16", 2), ("int8", 1),
+    ("int4", 1), ("int", 4), ("char", 1), ("byte", 1), ("bool", 1),
 )  # fmt: skip
 
 
 def find_element_bytes(dtype: str) -> int | None:
     """Return the size of one element of a dtype in bytes, None for an unknown dtype.
 
-    Traces use many spellings, such as c10::BFloat16, long int, Float8_e4m3fn or complex64.
+    Traces use many spellings, such as c10::BFloat16, long int, Float8_e4m3fn or complex64: a known name in it suffices.
     """
     lowered = dtype.lower()
     return next((size for known, size in _ELEMENT_BYTES if known in lowered), None)

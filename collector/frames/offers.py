@@ -41,7 +41,11 @@ class Offers:
         self.refusal = ""
 
     def take(self) -> Iterator[tuple[Post, StackReader]]:
-        """Open the offers since the last call, and remove their files. Offers from outside of the family are ignored."""
+        """Yield each offer (of a process, to sample its thread) since the last call, with a reader of that thread.
+
+        The files of all offers are removed. Offers that cannot be opened are ignored, and those of processes that are
+        neither the training process nor its descendants.
+        """
         for name in sorted(os.listdir(self._events)):
             if not (name.startswith(PREFIX) and name.endswith(SUFFIX)):
                 continue

@@ -187,10 +187,11 @@ def is_dump(value: Any) -> bool:
 
 
 def read_dump(value: Any, file_name: str) -> Dump:
-    """Return the dump in the values. Raise DumpError if values for the analysis are missing.
+    """Return the flight recorder's dump from the unpickled content of its file.
 
-    The rank is the number at the end of the file name, as PyTorch writes it. Early versions of PyTorch do not list the
-    process groups, and number sends and receives as collectives.
+    Raise DumpError without a list of entries, with too many, and if an entry is malformed or has no sequence number.
+    The rank is the number at the end of the file name, as PyTorch writes it, None without one. Early versions of
+    PyTorch do not list the process groups, and number sends and receives as collectives.
     """
     if not isinstance(value, dict) or not isinstance(value.get("entries"), list):
         raise DumpError("it has no list of entries")

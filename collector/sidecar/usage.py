@@ -240,35 +240,40 @@ _PRESSURE = Path("/proc/pressure/memory")
 
 
 class Pressure:
-    """Samples of the shortage of processors and memory, of the sources `cgroup` and `system`; none if unknown."""
+    """Samples of the shortage of processors and memory, of the sources `cgroup` and `system`; none if unknown.
+
+    A quota of any group above the process stops it, so the sample is of the group of which most processors were stopped.
+    """
 
     def __init__(self, pid: int, root: Path = _ROOT, proc: Path = Path("/proc")) -> None:
         groups = find_groups(pid, root, proc)
-        self._processors = _find_file(folder / "cpu.stat" for folder in groups)
+        counted = (folder / "cpu.stat" for folder in groups)
+        self._quotas = [file for file in counted if "nr_periods" in read_counts(file)]
         own = _find_file(folder / "memory.pressure" for folder in groups)
         self._memory = own or _find_file([_PRESSURE])
         self._memory_source = "cgroup" if own is not None else "system"
         self._rates = Rates()
-        self._before: tuple[int, int] | None = None
+        self._before: dict[Path, tuple[int, int]] = {}
 
     def sample(self) -> Iterator[Sample]:
-        if self._processors is not None:
-            yield from self._sample_processors(read_counts(self._processors))
+        found = [rates for at, file in enumerate(self._quotas) if (rates := self._measure_stops(at, file))]
+        if found:
+            cores, share = max(found, key=lambda rates: rates[0])  # the nearest one if none was stopped
+            yield Sample("cgroup", "throttled_frac", share)
+            yield Sample("cgroup", "throttled_cores", cores)
         if self._memory is not None:
             yield from self._sample_memory(self._memory)
 
-    def _sample_processors(self, counts: Mapping[str, int]) -> Iterator[Sample]:
-        if "nr_periods" not in counts:
-            self._processors = None
-            return
+    def _measure_stops(self, at: int, file: Path) -> tuple[float, float] | None:
+        """Return a group's processors that were stopped, and its share of periods with a stop, since the last call."""
+        counts = read_counts(file)
         stopped_s = counts.get("throttled_usec", 0) / 1e6 + counts.get("throttled_time", 0) / 1e9
-        cores = self._rates.grow(("cgroup", 0, "throttled_cores"), stopped_s)
-        now = counts["nr_periods"], counts.get("nr_throttled", 0)
-        before, self._before = self._before, now
+        cores = self._rates.grow(("cgroup", at, "throttled_cores"), stopped_s)
+        now = counts.get("nr_periods", 0), counts.get("nr_throttled", 0)
+        before, self._before[file] = self._before.get(file), now
         if before is None or cores is None or now[0] <= before[0]:
-            return
-        yield Sample("cgroup", "throttled_frac", min(max((now[1] - before[1]) / (now[0] - before[0]), 0.0), 1.0))
-        yield Sample("cgroup", "throttled_cores", cores)
+            return None
+        return cores, min(max((now[1] - before[1]) / (now[0] - before[0]), 0.0), 1.0)
 
     def _sample_memory(self, file: Path) -> Iterator[Sample]:
         stalled_us = read_stalled_us(file)
@@ -281,9 +286,9 @@ class Pressure:
 
 
 def find_groups(pid: int, root: Path, proc: Path) -> list[Path]:
-    """Return the cgroup folders that may limit a process's processors, the nearest first.
+    """Return the folders of the groups that may limit a process's processors: its cgroup and all above, nearest first.
 
-    In a container the path in /proc may be the host's, so the root of the mount is included.
+    In a container the path in /proc may be the host's, of which only the root of the mount exists.
     """
     try:
         lines = (proc / str(pid) / "cgroup").read_text(encoding="utf-8", errors="surrogateescape").splitlines()
@@ -299,7 +304,8 @@ def find_groups(pid: int, root: Path, proc: Path) -> list[Path]:
             mounts = [root / controllers, root / "cpu"]
         else:
             continue
-        found += [folder for mount in mounts for folder in (mount / path.lstrip("/"), mount)]
+        own = Path(path.lstrip("/"))
+        found += [mount / group for mount in mounts for group in (own, *own.parents)]
     return found
 
 

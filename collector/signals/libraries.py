@@ -47,7 +47,10 @@ _SAVES = (
 
 
 class LibraryCalls(Signal):
-    """Base class of signals that wrap the functions of `table`. Each outermost call runs in the context of `measure`."""
+    """Base class of signals that wrap the functions of `table`.
+
+    Each outermost call on the training thread runs in the context of `measure`.
+    """
 
     table: tuple[tuple[str, tuple[str, ...], str], ...]
 

@@ -56,7 +56,7 @@ class Follower:
         self._failures = 0
 
     def follow(self) -> bool:
-        """Upload until the end. Return False if the upload gave up, or the run was removed."""
+        """Upload until the rank has ended and all is uploaded. Return False if that fails, or the run is removed."""
         given_up_s = float("inf")
         while self._folder.is_dir():
             has_ended = is_over(self._folder)

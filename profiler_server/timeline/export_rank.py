@@ -107,9 +107,9 @@ class Shown:
 
 
 class RankExport:
-    """A writer of one rank. After writing, `slices`, `flows` and `left_out` hold the results.
+    """A writer of one rank's trace. Then `slices` and `flows` are the numbers written; `left_out` says what is missing.
 
-    With a clock, times are on that clock, and the rank is one process.
+    With a clock, times are on that clock, and all tracks are of one process; otherwise each group of tracks is one.
     """
 
     def __init__(

@@ -59,7 +59,10 @@ def _view_place(run: Run, entry: Arrival) -> dict[str, Any] | None:
 
 
 def find_slice_at(timeline: Timeline, start_ns: int, duration_ns: int) -> Place | None:
-    """Return a slice with these times. Prefer communication, and prefer a slice of a table to a derived slice."""
+    """Return a slice with exactly this start (since the run's epoch) and duration, None for none.
+
+    Of several, communication is preferred, and then a recorded slice to a derived one.
+    """
     start, names = start_ns - timeline.index.origin_ns, timeline.names
     found: list[Place] = []
     for lane in range(len(timeline.index.lanes)):

@@ -87,7 +87,10 @@ def say_many_workers(case: Case, workers: int) -> str:
 
 
 def say_ready(case: Case) -> str:
-    """Return how often the next batch was ready, as a phrase. It is based on the work on the batch if known."""
+    """Return in which share of the requests the workers had finished the batch, as a phrase.
+
+    If that is unknown, the share is of the requests that found a batch in the queue.
+    """
     made_frac = case.loading.bottleneck.made_frac
     if made_frac is not None:
         return (

@@ -192,7 +192,11 @@ class SteadyFeed:
         self._machine.feed(words[done:].tolist())
 
     def _skip(self, log: _Words, pattern: Pattern, run: tuple[int, int], at: tuple[int, int]) -> int:
-        """Feed the words before similar steps to the machine, and give the steps to `take`; return the words processed."""
+        """Give similar steps (`run`: the first and the last) to `take`, and all words before them to the machine.
+
+        The steps stay for the machine if they are not sound, or do not follow on its last step. `at` is the machine's
+        position at the first word of `log`, and the number of words processed; the new number is returned.
+        """
         (first, last), (origin, done) = run, at
         machine, fetch = self._machine, pattern.place(codes.FETCH_START)
         begin, end = (int(log.kept[log.begins[step] + fetch]) + 1 for step in run)

@@ -191,7 +191,7 @@ class Column:
 
 
 def _choose_cuts(values: Ints, rows: Ints) -> Ints:
-    """Return values that divide the rows into ranges of about half a block."""
+    """Return borders of `values` (from a sample) that part the rows into ranges of about BLOCK_ROWS / 2 rows."""
     sample = np.sort(values[rows[:: max(len(rows) // _SAMPLE_ROWS, 1)]])
     count = 2 * -(-len(rows) // BLOCK_ROWS)
     return np.unique(sample[np.arange(1, count) * len(sample) // count])

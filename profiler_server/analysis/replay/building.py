@@ -15,7 +15,7 @@ from profiler_server.analysis.replay.waiting import (
     WAIT,
     Handoff,
     Points,
-    Streams,
+    StreamWork,
     find_handoffs,
     find_stream_waits,
     list_points,
@@ -235,7 +235,7 @@ def _find_mark(draft: _Draft, track: int, time_ns: int) -> int:
     return int(nodes[at])
 
 
-def _await_work(draft: _Draft, streams: tuple[Streams, ...]) -> None:
+def _await_work(draft: _Draft, streams: tuple[StreamWork, ...]) -> None:
     """Link each waiting call to the work that it waits for: in each stream the last work launched before the call."""
     points = draft.points
     launched_by: dict[int, int] = dict(

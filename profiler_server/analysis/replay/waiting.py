@@ -157,8 +157,8 @@ _RECORD = re.compile(r"EventRecord")
 
 
 @dataclass(frozen=True)
-class Streams:
-    """The work of one stream in order: its nodes, and the times of launch, begin and end."""
+class StreamWork:
+    """The work of one stream in order of launch: each piece's node, and the times of its launch, begin and end."""
 
     nodes: Ints
     launch_ns: Floats
@@ -186,7 +186,7 @@ class Streams:
 
 def list_streams(
     window: Window, work: Ints, nodes: Ints, launch: Ints, begin_ns: Floats, end_ns: Floats
-) -> tuple[Streams, ...]:
+) -> tuple[StreamWork, ...]:
     """Split the work by stream. Launch and end times never decrease in a stream: an earlier time is raised to the
     previous one."""
     order = np.argsort(nodes, kind="stable")
@@ -195,11 +195,11 @@ def list_streams(
         mine = nodes[order][window.track[work][order] == track]
         launched = np.where(launch[mine] >= 0, begin_ns[launch[mine]], begin_ns[mine])
         ends = np.maximum.accumulate(end_ns[mine])
-        found.append(Streams(mine, np.maximum.accumulate(launched), begin_ns[mine], ends))
+        found.append(StreamWork(mine, np.maximum.accumulate(launched), begin_ns[mine], ends))
     return tuple(found)
 
 
-def find_stream_waits(window: Window, streams: tuple[Streams, ...]) -> Iterator[tuple[int, int, float]]:
+def find_stream_waits(window: Window, streams: tuple[StreamWork, ...]) -> Iterator[tuple[int, int, float]]:
     """Yield work that waits for work of another stream: its node, the awaited node, and the time between both.
 
     A trace seldom names the event that a stream waits for. The assumed event is the last one recorded before the wait,
@@ -224,7 +224,7 @@ def find_stream_waits(window: Window, streams: tuple[Streams, ...]) -> Iterator[
                 yield (int(own.nodes[at]), *found)
 
 
-def _find_recorded(own: Streams, waits: Floats, records: Floats) -> Floats:
+def _find_recorded(own: StreamWork, waits: Floats, records: Floats) -> Floats:
     """Return the recording time of the event that each work waits for; -inf without a wait before its launch."""
     found = np.full(len(own.nodes), -np.inf)
     if not len(waits) or not len(records):
@@ -236,7 +236,7 @@ def _find_recorded(own: Streams, waits: Floats, records: Floats) -> Floats:
     return np.where(waiting & (record >= 0), records[np.maximum(record, 0)], found)
 
 
-def _find_source(own: Streams, at: int, recorded_ns: float, others: list[Streams]) -> tuple[int, float] | None:
+def _find_source(own: StreamWork, at: int, recorded_ns: float, others: list[StreamWork]) -> tuple[int, float] | None:
     begin = float(own.begin_ns[at])
     best: tuple[int, float] | None = None
     for other in others:
@@ -248,7 +248,7 @@ def _find_source(own: Streams, at: int, recorded_ns: float, others: list[Streams
     return near if best is None or (near is not None and near[1] < best[1]) else best
 
 
-def _find_ended(begin_ns: float, others: list[Streams], within_ns: float) -> tuple[int, float] | None:
+def _find_ended(begin_ns: float, others: list[StreamWork], within_ns: float) -> tuple[int, float] | None:
     """Return the node of the work that ended last in the `within_ns` before a time, and the time since its end, or
     None."""
     found: list[tuple[int, float]] = []

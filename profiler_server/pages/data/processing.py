@@ -171,11 +171,11 @@ def build_workers(replicas: list[ReplicaTimes]) -> tuple[WorkerBar, ...]:
 
 
 def build_own_replicas(facts: PipelineFacts) -> tuple[WorkerBar, ...]:
-    """Return a bar for each replica of the user's own stages, scaled to the longest replica."""
+    """Return a bar for each replica of each of the user's own stages, scaled to the longest of them."""
     rows = []
     for stage in facts.own_stages:
         of_stage = facts.own_rows.filter(pc.equal(facts.own_rows["stage"].cast(pa.string()), stage.name))
-        rows += [(stage.name, row) for row in summarize_replicas(of_stage)[:WORKER_LIMIT]]
+        rows += [(stage.name, row) for row in summarize_replicas(of_stage)]
     longest = max((row.wall_ns for _, row in rows), default=0) or 1
     return tuple(_build_worker(row, longest, f"{shorten_middle(name, 32)} {row.replica}") for name, row in rows)
 
@@ -243,7 +243,7 @@ class ProcessingView:
 def build_processing(facts: PipelineFacts, open_queue: str) -> ProcessingView:
     """Build the tab; `open_queue` is the queue that the URL opens. Raises as `RankRun.table` does."""
     replicas = [row for row in summarize_replicas(facts.chosen_rows) if row.replica >= 0]
-    bars = [*build_workers(replicas[:WORKER_LIMIT]), *build_own_replicas(facts)]
+    bars = [*build_workers(replicas), *build_own_replicas(facts)]
     key = next((key for key in facts.queue_keys if key.name == open_queue), None)
     return ProcessingView(
         lead=_name_bottleneck(facts),
@@ -253,7 +253,7 @@ def build_processing(facts: PipelineFacts, open_queue: str) -> ProcessingView:
         panel_missing=f"This loader has no queue {open_queue[:60]!r}." if open_queue and key is None else "",
         workers=tuple(bars[:WORKER_LIMIT]),
         choice=_describe_choice(facts),
-        workers_left_out=max(0, len(replicas) - WORKER_LIMIT) + max(0, len(bars) - WORKER_LIMIT),
+        workers_left_out=max(0, len(bars) - WORKER_LIMIT),
         transforms=tabulate_transforms(facts),
         stacks=build_stage_panel(facts.rank, facts.loader.id) if facts.loader is not None else None,
         stages=tabulate_stages(facts),

@@ -88,7 +88,10 @@ def read_import(import_id: str, services: ServicesOf) -> ImportStatus:
 
 @ROUTER.delete("/imports/{import_id}", summary="Cancel an import that waits or runs")
 def cancel_import(import_id: str, services: ServicesOf) -> ImportStatus:
-    """Cancel an import and remove its upload. 404 for an unknown import, 409 for an ended one."""
+    """Cancel an import. 404 for an unknown import, 409 for an ended one.
+
+    The upload is removed when the import stops, or, if it still waits, when its turn comes.
+    """
     job = services.imports.cancel(import_id)
     if job is None:
         read_import(import_id, services)

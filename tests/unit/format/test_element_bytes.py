@@ -22,6 +22,8 @@ NAMES = {
     "int8": ("signed char", "Int8", "Char"),
     "uint8": ("unsigned char", "Byte"),
     "bool": ("bool", "Bool"),
+    "uint4": ("uint4", "UInt4", "int4"),
+    "quint4x2": ("c10::quint4x2", "QUInt4x2"),
     "float8_e5m2": ("Float8_e5m2",),
 }
 

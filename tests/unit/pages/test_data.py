@@ -152,6 +152,14 @@ def test_the_users_own_queues_and_stages_are_drawn_apart(tmp_path: Path) -> None
     assert ([box.label for box in lane.stages], queue.label) == (["decode"], "decoded")
 
 
+@pytest.mark.parametrize(("loader", "stages"), [(0, ["read"]), (None, ["decode"]), (None, ["decode", "crop"])])
+def test_workers_and_replicas_without_a_bar_are_counted(loader: int | None, stages: list[str], tmp_path: Path) -> None:
+    run = build_run(tmp_path / "run", RunPlan())
+    write_rows(run, "stages", [stage(name, loader=loader, replica=at) for name in stages for at in range(100)])
+    view = show_processing(run)
+    assert (len(view.workers), view.workers_left_out) == (64, 100 * len(stages) - 64)
+
+
 def test_empty_steps_are_counted_and_marked(tmp_path: Path) -> None:
     view = show_interval(build_run(tmp_path / "run", slow_loader_plan("transform")))
     queue = view.queues[0]

@@ -306,6 +306,23 @@ def test_a_quota_that_is_used_up_is_sampled(machine: tuple[Path, Path]) -> None:
     assert (found["memory_stall_frac"].source, found["memory_stall_frac"].value) == ("cgroup", 0.0)
 
 
+@pytest.mark.parametrize(("job", "step"), [(8, 0), (8, 2), (0, 2), (0, 0)])
+def test_the_group_that_is_stopped_most_is_sampled(job: int, step: int, tmp_path: Path) -> None:
+    root, proc = tmp_path / "cgroup", tmp_path / "proc"
+    write(proc / "7" / "cgroup", "0::/slurm/job_1/step_0/task_0\n")
+    groups = {"": 0, "slurm": 0, "slurm/job_1": job, "slurm/job_1/step_0": step, "slurm/job_1/step_0/task_0": None}
+    for group, stopped in groups.items():
+        write(root / group / "cpu.stat", "usage_usec 5\n" + "nr_periods 100\n" * (stopped is not None))
+    pressure = Pressure(7, root, proc)
+    assert list(pressure.sample()) == []
+    for group, stopped in groups.items():
+        if stopped is not None:
+            text = f"nr_periods 110\nnr_throttled {stopped}\nthrottled_usec {stopped}000000\n"
+            write(root / group / "cpu.stat", text)
+    shares = [sample.value for sample in pressure.sample() if sample.metric == "throttled_frac"]
+    assert shares == [max(job, step) / 10]
+
+
 def test_a_group_without_a_quota_says_nothing(machine: tuple[Path, Path]) -> None:
     root, proc = machine
     write(root / "jobs" / "one" / "cpu.stat", "usage_usec 5\nuser_usec 3\n")
@@ -317,7 +334,8 @@ def test_groups_of_the_first_version_are_found(tmp_path: Path) -> None:
     write(tmp_path / "proc" / "7" / "cgroup", "4:memory:/x\n2:cpu,cpuacct:/jobs/a:b\n0::/\n")
     root = tmp_path / "cgroup"
     found = find_groups(7, root, tmp_path / "proc")
-    assert found[:4] == [root / "cpu,cpuacct/jobs/a:b", root / "cpu,cpuacct", root / "cpu/jobs/a:b", root / "cpu"]
+    mounts = root / "cpu,cpuacct", root / "cpu"
+    assert found == [*(mount / group for mount in mounts for group in ("jobs/a:b", "jobs", "")), root]
 
 
 def test_nanoseconds_of_the_first_version_count(tmp_path: Path) -> None:

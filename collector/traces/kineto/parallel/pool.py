@@ -257,7 +257,7 @@ def _split(text: bytes, start: int, sizes: Sequence[int]) -> Iterator[bytes]:
 
 
 def _digest(piece: Piece) -> Digest | None:
-    """Return the digest of a piece, None if the piece needs earlier events."""
+    """Return the parsed events of a piece, None if the piece is damaged or needs earlier events."""
     text = b"".join(piece.spell())
     try:
         return digest(Chunk(descend(EVENTS.decode, text), text))

@@ -16,7 +16,7 @@ from profiler_server.analysis.replay.building import _find_usual
 from profiler_server.analysis.replay.critical import find_critical_path
 from profiler_server.analysis.replay.reading import replay_rank
 from profiler_server.analysis.replay.sightings.buckets import fit_transfers
-from profiler_server.analysis.replay.waiting import QUEUE, Streams, find_handoffs, find_stream_waits, list_points
+from profiler_server.analysis.replay.waiting import QUEUE, StreamWork, find_handoffs, find_stream_waits, list_points
 from profiler_server.analysis.replay.window import OPERATOR, Window, read_window
 from profiler_server.facts.machine import Replayed
 from tests.support.traces import call, kernel
@@ -174,8 +174,8 @@ def waits_for(apart_ns: float, late_ns: float) -> bool:
     first, end = 1e6, np.array([2e6])
     begin = end + apart_ns
     streams = (
-        Streams(np.array([0]), np.array([first]), np.array([first]), end),
-        Streams(np.array([1]), begin - late_ns, begin, begin + 1e6),
+        StreamWork(np.array([0]), np.array([first]), np.array([first]), end),
+        StreamWork(np.array([1]), begin - late_ns, begin, begin + 1e6),
     )
     none = np.zeros(0, np.int64)
     window = SimpleNamespace(kind=none, start_ns=none, first_ns=0, match=lambda _: np.zeros(0, np.bool_))
@@ -230,7 +230,7 @@ def tells_apart(ratio: float) -> bool:
 
 def is_awaited(after_ns: float) -> bool:
     """Say whether a call waited for work that, by its own clock, ended so long after the call."""
-    stream = Streams(np.array([7]), np.array([0.0]), np.array([10.0]), np.array([1e6 + after_ns]))
+    stream = StreamWork(np.array([7]), np.array([0.0]), np.array([10.0]), np.array([1e6 + after_ns]))
     return stream.find_awaited(5e5, 1e6) is not None
 
 
