@@ -26,6 +26,8 @@ LEAST_GAIN_FRAC = 0.02
 _OUTLIER = 5.0
 _MOST_OUTLIERS_FRAC = 0.1
 _LEAST_SCATTER = 0.003
+_LONGEST_LOG = math.log(1000.0)
+"""A step that is a thousand times as long is long enough as a bound."""
 _USUAL_SCATTER = 0.1
 """As long as too few runs repeat each other, such as on a busy machine."""
 
@@ -149,7 +151,7 @@ class Search:
         count = sum(1 for each in self.tried if each.logs)
         half = quantile_of_t(freedom, 1.0 - 0.025 / max(count, 1)) * scatter / math.sqrt(len(entry.logs))
         mean = statistics.fmean(entry.logs)
-        return 1.0 - math.exp(mean + half), 1.0 - math.exp(mean - half)
+        return 1.0 - math.exp(min(mean + half, _LONGEST_LOG)), 1.0 - math.exp(mean - half)
 
     def is_gain(self, entry: Tried) -> bool:
         """Return whether a change surely saves a share that is worth it."""

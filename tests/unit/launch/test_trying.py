@@ -222,6 +222,12 @@ def test_losses_say_nothing_where_unchanged_runs_differ() -> None:
     assert "Losses differ between unchanged runs too." in list_results(search, {})
 
 
+def test_bounds_stay_finite_where_nothing_repeats_itself() -> None:
+    search = _search(lambda change, count: 10.0 ** (count % 7) * MS)
+    search.run([_candidate(name) for name in "abc"])
+    assert all(-1000 <= bound <= 1 for entry in search.tried for bound in search.bound_gain(entry))
+
+
 def test_what_takes_long_comes_last() -> None:
     order: list[Change] = []
 
