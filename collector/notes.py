@@ -97,7 +97,7 @@ def _read_file(path: Path) -> Notes:
 
 
 def _check_entries(notes: Notes) -> None:
-    """Raise if rank.json could not be written from these notes."""
+    """Raise msgspec.ValidationError if rank.json could not be written from these notes."""
     msgspec.convert(notes.devices, list[Device])
     msgspec.convert([{"name": name, **entry} for name, entry in notes.signals.items()], list[Signal])
     # NumPy's numbers were noted as text, which the reader of rank.json makes numbers of.

@@ -232,7 +232,7 @@ class Making:
         return perf_counter_ns(), thread_time_ns(), process_time_ns()
 
     def stop(self, before: tuple[int, int, int]) -> bool:
-        """Add an item; return whether the sums are to be written to the notes now."""
+        """Add an item that began at the readings `before`. Return whether the sums are to be written to the notes."""
         wall_ns, cpu_ns = perf_counter_ns() - before[0], thread_time_ns() - before[1]
         self._wall_ns += wall_ns
         self._cpu_ns += min(cpu_ns, wall_ns)

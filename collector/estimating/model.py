@@ -186,7 +186,7 @@ class Measured:
 
     @property
     def jobs(self) -> tuple[Job, ...]:
-        """Return each batch as a worker's job."""
+        """Return each measured batch as a worker's job, without batches that took no time."""
         walls = [read + collate for read, collate in zip(self.read_ns, self.collate_ns, strict=True)]
         cpus = [read + collate for read, collate in zip(self.read_cpu_ns, self.collate_cpu_ns, strict=True)]
         return tuple(Job(wall, min(cpu / wall, 1.0)) for wall, cpu in zip(walls, cpus, strict=True) if wall)

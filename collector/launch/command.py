@@ -178,7 +178,7 @@ def _split(arguments: Sequence[str], valued: set[str]) -> tuple[list[str], list[
 
 
 def _split_ranks(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Separate our words from the `--local_rank=N` that deepspeed and older launchers put before a script's arguments."""
+    """Return the words apart from `--local_rank=N`, which deepspeed and older launchers put first, and the latter."""
     ranks = [word for word in words if word.startswith(("--local_rank=", "--local-rank="))]
     return [word for word in words if word not in ranks], ranks
 

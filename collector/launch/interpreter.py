@@ -54,7 +54,7 @@ def read_interpreter(program: Program) -> Interpreter | None:
 
 
 def run_elsewhere(interpreter: Interpreter, own_words: Sequence[str]) -> None:
-    """Replace this process by the interpreter, recording with the same options. UsageError if it has no profiler-run."""
+    """Replace this process by the interpreter, recording with the same options. UsageError if it lacks stepscope."""
     found = subprocess.run([interpreter.path, "-c", "import collector.launch"], capture_output=True)
     if found.returncode:
         raise UsageError(

@@ -67,7 +67,7 @@ class PointsSignal(Signal):
             self._watch_gradients(part)
 
     def _patch_class(self, kind: Any, only: Any = None) -> None:
-        """Log the calls of all modules of a class, or of the module `only`."""
+        """Log when the training thread calls a module of a class, or only the module `only`, except in backward."""
         wanted = id(only) if only is not None else 0
         original, log, inside = kind.__call__, self._context.log, self._context.in_backward
         words, mask, following, thread, now, get_ident = bind(log)

@@ -112,7 +112,7 @@ class Rhythm:
         return True
 
     def learn(self, work_ns: int, samples: int, calls: int) -> None:
-        """Set the period from a timed batch: its work, its samples and its number of transform calls."""
+        """Choose every how many batches one is timed, from a timed batch: its work, samples and transform calls."""
         if samples > 0 and work_ns > 0:
             cost_ns = self._batch_cost_ns + samples * _SAMPLE_COST_NS + calls * _CALL_COST_NS
             wanted = math.ceil(cost_ns / (_BUDGET_FRAC * work_ns))

@@ -128,7 +128,7 @@ class ManyRanks(Generic[T]):
         return self._renew(rank, find_store().keep(asked.key, asked.stamp, asked.compute))
 
     def read_task(self, task: Task) -> list[T]:
-        """Read the ranks of a task and keep the results on disk, where a killed process's successor finds them."""
+        """Read the ranks of a task. Results are kept on disk, so the successor of a killed process finds them."""
         with Store(most_bytes=0).held():
             asked = [self._derived.ask(RankRun(task.run_path, rank), task.number) for rank in task.ranks]
             return [self._derived.read(one) for one in asked]

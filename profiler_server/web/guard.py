@@ -41,7 +41,7 @@ class Hosts:
 
 
 def strip_port(header: str) -> str:
-    """Return the host of `host:port` or `[::1]:port` in lower case; empty for any other text."""
+    """Return the host of `name`, `name:port`, `[::1]` or `[::1]:port` in lower case; empty for any other text."""
     found = _HOST.fullmatch(header.lower())
     return (found["v6"] or found["name"]) if found else ""
 

@@ -69,7 +69,10 @@ def _judge_no_workers(case: Case) -> Finding | None:
 
 
 def _say_no_processor(case: Case) -> Finding:
-    """Return a finding without advice: a user who sees a data wait and num_workers=0 thinks of workers first."""
+    """Return the finding that no processor is free for workers.
+
+    It has no advice. It answers a user who sees a data wait and num_workers=0, and thinks of workers first.
+    """
     cores = case.host.cores
     processors = "one processor is" if cores == 1 else f"{cores:g} processors are"
     text = describe(case, "no_workers.no_processor", processors=processors, busy_frac=min(case.demand_frac, 1.0))

@@ -101,8 +101,10 @@ def import_files(work: Work, sender: Connection) -> None:
 
 
 def block_signals() -> None:
-    """Block Ctrl-C and similar signals, which reach all processes of a terminal or a service, in processes that this
-    thread starts. The server decides whether an import ends."""
+    """Block Ctrl-C and similar signals in this thread, and so in the processes that it starts.
+
+    They reach all processes of a terminal or a service, but the server decides whether an import ends.
+    """
     resource_tracker.ensure_running()  # which lets signals through again where it starts its process
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
 
