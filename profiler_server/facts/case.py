@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from collector.estimating.model import LoopModel
-from collector.format.schema.manifest import Warn
 from profiler_server.diagnosis.limits.facts import CAPPED_DEMAND_FRAC, CAPPED_NEED, MIN_ACCUMULATED, QUEUED_FRAC
 from profiler_server.facts.job import Ranks
 from profiler_server.facts.loading import InputFreeStep, Loading
@@ -57,7 +56,7 @@ class RankNotes:
     torch_threads: int | None
     overhead: Overhead
     facts: Mapping[str, Any]
-    warnings: tuple[Warn, ...] = ()
+    warnings: tuple[Any, ...] = ()
 
     @property
     def lacks_steps(self) -> bool:
