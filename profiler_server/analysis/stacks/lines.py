@@ -190,12 +190,14 @@ def _build(
 
 
 def _name_doing(below: Sequence[Frame]) -> Doing:
-    """Return which part of every training loop a line calls, by the first frame of torch below it."""
-    frame = next((frame for frame in below if frame.package == "torch"), None)
-    if frame is None:
-        return ""
-    if frame.name.rpartition(".")[2] == "backward":
-        return "backward"
-    if "/torch/optim/" in frame.file:
-        return "update"
-    return "loader" if "/torch/utils/data/" in frame.file else ""
+    """Return which part of every training loop a line calls."""
+    for frame in below:
+        if frame.package != "torch":
+            continue
+        if frame.name.rpartition(".")[2] == "backward":
+            return "backward"
+        if "/torch/optim/" in frame.file:
+            return "update"
+        if "/torch/utils/data/" in frame.file:
+            return "loader"
+    return ""

@@ -29,6 +29,10 @@ MANY_CALLS = 24
 SMALL_NS = 60_000.0
 """An operator this short costs mostly its call: some 5 to 20 µs on a host."""
 
+DENSE_TIMES = 4.0
+"""A lookup whose backward takes this many times as long as its forward makes gradients of all rows; the backward of other
+operators takes about twice as long as their forward."""
+
 NO_GRADIENT_FRAC = 0.05
 """A line whose backward takes less than this share of its own time has none: an operator at the border of two lines may
 be given to the wrong one."""

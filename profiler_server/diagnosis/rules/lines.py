@@ -49,7 +49,7 @@ def _is_busy(case: Case) -> bool:
 def _is_hot(spot: Hotspot, pattern: str) -> bool:
     """Backward, update and the loader's loop are lines of every training: alone they are not worth a look."""
     least = limits.PATTERN_FRAC if pattern else limits.HOT_FRAC
-    return (bool(pattern) or not spot.doing) and spot.low_frac >= least
+    return (bool(pattern) or not spot.doing) and spot.low_frac + spot.backward_frac >= least
 
 
 def _name_pattern(spot: Hotspot) -> str:
@@ -85,6 +85,12 @@ def _is_converted(spot: Hotspot) -> bool:
     return by_text or (time_ns > 0 and moved_ns >= limits.MOSTLY_FRAC * time_ns)
 
 
+def _is_dense(spot: Hotspot) -> bool:
+    """A lookup of few rows whose backward makes a gradient of all rows."""
+    looks_up = spot.work is not None and any("embedding" in entry.name for entry in spot.work.operators)
+    return looks_up and spot.backward_frac >= limits.DENSE_TIMES * spot.share_frac
+
+
 def _needs_no_gradient(spot: Hotspot) -> bool:
     """Inside of the forward, nothing that a parameter is part of: it may be the same in each step."""
     forward = spot.phases.get("forward", 0.0)
@@ -115,6 +121,7 @@ PATTERNS: Mapping[str, Callable[[Hotspot], bool]] = {
     "serial": _is_serial,
     "converted": _is_converted,
     "looped": _is_looped,
+    "dense": _is_dense,
     "ungraded": _needs_no_gradient,
     "python": _is_python,
 }
@@ -146,6 +153,7 @@ def _describe(case: Case, spot: Hotspot, pattern: str) -> Finding:
         operator=most.name if most is not None else "",
         calls=most.calls if most is not None else 0.0,
         each_ns=most.mean_ns if most is not None else 0.0,
+        backward_times=spot.backward_frac / spot.share_frac if spot.share_frac else 0.0,
         python_frac=1.0 - work.operator_frac if work is not None else 0.0,
     )
     return Finding(text, evidence=(FUNCTIONS,), subject=spot.subject, least_step_ns=left_ns)

@@ -63,6 +63,14 @@ def _has_a_rule(case: Case, outside_ns: float) -> bool:
     return measure_garbage_outside(case) >= limits.COLLECTED_FRAC * outside_ns
 
 
+def _is_forward(case: Case) -> bool:
+    """Return whether most of the time outside is a forward that no module runs: backward computes its gradients."""
+    lines = case.lines.hotspots if case.lines is not None else ()
+    outside = [(spot, sum(spot.phases.get(phase, 0.0) for phase in OUTSIDE)) for spot in lines]
+    graded = sum(share for spot, share in outside if spot.backward_frac >= share > 0)
+    return graded >= 0.5 * case.steps.share(*OUTSIDE)
+
+
 def _judge_python_gap(case: Case) -> Finding | None:
     """Time between the known calls of a step: logging, metrics, the user's Python, the environment of a model that acts."""
     if case.device.is_used:  # the host waits for the device in these phases; device times have to say why
@@ -76,7 +84,7 @@ def _judge_python_gap(case: Case) -> Finding | None:
     if share < limits.OUTSIDE_FRAC:
         return None
     spent = sum(case.steps.phases_ns[name] for name in OUTSIDE)
-    if _has_a_rule(case, spent):
+    if _has_a_rule(case, spent) or _is_forward(case):
         return None
     longer = "gap" if case.steps.regular_phases_ns["gap"] > case.steps.regular_phases_ns["tail"] else "tail"
     is_fed = bool(read_column(case.steps.rows, "fetches").any() or case.steps.regular_phases_ns["data_wait"])

@@ -33,6 +33,9 @@ def work(calls: float = 1.0, mean_ns: float = 1e6, operator_frac: float = 0.9, b
     return LineWork((LineOperator("aten::tanh", calls, mean_ns),), calls, mean_ns, operator_frac, backward_frac)
 
 
+EMBEDDING = LineWork((LineOperator("aten::embedding", 2.0, 1e6),), 2.0, 1e6, 0.9, 0.5)
+
+
 def with_lines(*spots: Hotspot, samples: int = 1000, case: Case | None = None) -> Case:
     return replace(case or base(), lines=Lines(samples, spots, 0.0, 0.0, 0.0))
 
@@ -58,6 +61,7 @@ EDGES: Mapping[str, Edge] = {
     "MOSTLY_FRAC": Edge(0.5, _is_made),
     "MANY_CALLS": Edge(24, lambda x: _is_looped(calls=whole(x), mean_ns=1e3)),
     "SMALL_NS": Edge(60_000.0, lambda x: not _is_looped(calls=100, mean_ns=x)),
+    "DENSE_TIMES": Edge(4.0, lambda x: "rows" in titles(spot(0.1, work=EMBEDDING, backward_frac=0.1 * x))[0]),
     "NO_GRADIENT_FRAC": Edge(0.05, lambda x: "same" not in titles(spot(work=work(), backward_frac=0.4 * x))[0]),
     "PYTHON_FRAC": Edge(0.25, lambda x: "Python" not in titles(spot(work=work(operator_frac=x)))[0]),
 }

@@ -8,7 +8,9 @@ import pytest
 
 from profiler_server.diagnosis.judging import judge
 from profiler_server.facts.case import WORKERS, Hotspot, Line, LineOperator, LineWork
-from tests.unit.diagnosis.edges.lines import spot, titles, with_lines, work
+from tests.support import facts as make
+from tests.unit.diagnosis.edges.base import base
+from tests.unit.diagnosis.edges.lines import EMBEDDING, spot, titles, with_lines, work
 from tests.unit.diagnosis.edges.thread import mining
 
 MOVES = LineWork((LineOperator("aten::_to_copy", 4, 1e6), LineOperator("aten::mul", 1, 1e5)), 5, 1e6, 0.9, 0.5)
@@ -27,6 +29,7 @@ MOVES = LineWork((LineOperator("aten::_to_copy", 4, 1e6), LineOperator("aten::mu
         (spot(lines=(Line(7, 0.4, "rows = scores.tolist()"),)), "mine() converts between tensors, numbers and arrays"),
         (spot(work=MOVES, backward_frac=0.1), "mine() converts between tensors, numbers and arrays"),
         (spot(work=work(calls=801, mean_ns=5e4), backward_frac=0.1), "mine() calls aten::tanh 801 times in each step"),
+        (spot(0.1, work=EMBEDDING, backward_frac=0.5), "mine() looks up few rows and gets a gradient of all"),
         (spot(work=work()), "mine() may compute the same in each step"),
         (spot(work=work(operator_frac=0.1)), "mine() is Python, not operators"),
         (spot(is_of_loop=True), "train.py:41 takes 40.0 % of the step"),
@@ -82,3 +85,11 @@ def test_a_line_that_another_suggestion_names_is_not_listed_again() -> None:
     said = [(entry.rule, entry.title) for entry in judge(case).suggestions]
     assert ("python_in_step", "Every step waits for Python code: mine()") in said
     assert [title for rule, title in said if rule == "hot_line"] == ["another() takes 40.0 % of the step"]
+
+
+@pytest.mark.parametrize(("backward", "speaks"), [(0.0, True), (0.05, True), (0.3, False)])
+def test_a_forward_without_a_module_is_not_time_outside_of_training(backward: float, speaks: bool) -> None:
+    case = make.split_step(base(), gap=0.2)
+    case = make.with_steps(case, phases_ns={**case.steps.phases_ns, "gap": 0.2 * case.steps.mean_ns})
+    case = with_lines(spot(0.2, phases={"gap": 0.2}, backward_frac=backward), case=case)
+    assert make.speaks(case, "python_gap") is speaks
