@@ -181,7 +181,8 @@ def _judge_cold_cache(case: Case) -> Finding | None:
         return None
     saved_ns = reading.first_ns - reading.later_ns
     need = case.loading.read_need
-    waits = need is not None and need < CAPPED_NEED
+    # What opens no file reads nothing that memory would hold the second time.
+    waits = need is not None and need < CAPPED_NEED and reading.files != 0
     # Workers share the time that is lost.
     least_ns = MIN_GAIN_FRAC * case.steps.mean_ns * max(loader.num_workers, 1)
     if reading.first_ns < limits.COLD_RATIO * reading.later_ns or saved_ns < least_ns or not waits:

@@ -181,3 +181,9 @@ def test_reductions_on_processors_may_slow_the_backward_too() -> None:
         doubts[kind] = finding.doubt_frac
         assert ("backward" in finding.what_if.touches) is (kind == "cpu")
     assert doubts == {"cpu": None, "cuda": 0.2}
+
+
+def test_no_file_is_called_cached_where_none_was_opened() -> None:
+    times = {"first_ns": 300.0 * MS, "later_ns": 100.0 * MS}
+    assert make.speaks(noted.reading(**times), "cold_cache")
+    assert not make.speaks(noted.reading(**times, files=0.0), "cold_cache")
