@@ -219,7 +219,7 @@ class Search:
         return [entry for entry in best[:MOST_FINALISTS] if len(entry.logs) < ROUNDS and not entry.failure]
 
     def _may_gain(self, entry: Tried) -> bool:
-        return entry.gain_frac > 0 and self.bound_gain(entry)[1] >= LEAST_GAIN_FRAC
+        return self.bound_gain(entry)[1] >= LEAST_GAIN_FRAC
 
     def _combine(self) -> None:
         """Add the next best change as long as the whole becomes shorter than the best so far."""
