@@ -29,6 +29,9 @@ MANY_CALLS = 24
 SMALL_NS = 60_000.0
 """An operator this short costs mostly its call: some 5 to 20 µs on a host."""
 
+AGAIN_FRAC = 0.2
+"""A forward that spends this share of its time in backward is run again there."""
+
 DENSE_TIMES = 4.0
 """A lookup whose backward takes this many times as long as its forward makes gradients of all rows; the backward of other
 operators takes about twice as long as their forward."""

@@ -85,6 +85,12 @@ def _is_converted(spot: Hotspot) -> bool:
     return by_text or (time_ns > 0 and moved_ns >= limits.MOSTLY_FRAC * time_ns)
 
 
+def _is_recomputed(spot: Hotspot) -> bool:
+    """A forward of a module that runs in backward, too: activation checkpointing."""
+    again = spot.phases.get("backward", 0.0)
+    return spot.function.endswith(".forward") and again >= limits.AGAIN_FRAC * spot.share_frac
+
+
 def _is_dense(spot: Hotspot) -> bool:
     """A lookup of few rows whose backward makes a gradient of all rows."""
     looks_up = spot.work is not None and any("embedding" in entry.name for entry in spot.work.operators)
@@ -117,6 +123,7 @@ def _is_python(spot: Hotspot) -> bool:
 
 
 PATTERNS: Mapping[str, Callable[[Hotspot], bool]] = {
+    "recomputed": _is_recomputed,
     "made_again": _is_made_again,
     "serial": _is_serial,
     "converted": _is_converted,
@@ -153,6 +160,7 @@ def _describe(case: Case, spot: Hotspot, pattern: str) -> Finding:
         operator=most.name if most is not None else "",
         calls=most.calls if most is not None else 0.0,
         each_ns=most.mean_ns if most is not None else 0.0,
+        again_ns=spot.phases.get("backward", 0.0) * case.steps.mean_ns,
         backward_times=spot.backward_frac / spot.share_frac if spot.share_frac else 0.0,
         python_frac=1.0 - work.operator_frac if work is not None else 0.0,
     )

@@ -49,6 +49,10 @@ def _is_looped(**fields: float) -> bool:
     return any("times in each" in title for title in titles(spot(work=work(**fields))))
 
 
+def _again(share: float) -> Hotspot:
+    return spot(function="Net.forward", phases={"forward": 0.4 * (1 - share), "backward": 0.4 * share})
+
+
 def _is_made(share: float) -> bool:
     return any("anew" in title for title in titles(spot(made_frac=0.4 * share)))
 
@@ -61,6 +65,7 @@ EDGES: Mapping[str, Edge] = {
     "MOSTLY_FRAC": Edge(0.5, _is_made),
     "MANY_CALLS": Edge(24, lambda x: _is_looped(calls=whole(x), mean_ns=1e3)),
     "SMALL_NS": Edge(60_000.0, lambda x: not _is_looped(calls=100, mean_ns=x)),
+    "AGAIN_FRAC": Edge(0.2, lambda x: "again" in titles(_again(x))[0]),
     "DENSE_TIMES": Edge(4.0, lambda x: "rows" in titles(spot(0.1, work=EMBEDDING, backward_frac=0.1 * x))[0]),
     "NO_GRADIENT_FRAC": Edge(0.05, lambda x: "same" not in titles(spot(work=work(), backward_frac=0.4 * x))[0]),
     "PYTHON_FRAC": Edge(0.25, lambda x: "Python" not in titles(spot(work=work(operator_frac=x)))[0]),
