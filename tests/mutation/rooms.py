@@ -147,7 +147,7 @@ PLANTED = (
     Planted(
         "communication takes the place of data wait",
         "collector/traces/kineto/steps/phases.py",
-        " & (phase != _WAIT)",
+        " & (phase != DATA_WAIT)",
         "",
         ("tests/unit/traces/test_exposed.py",),
     ),

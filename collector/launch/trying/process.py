@@ -26,7 +26,7 @@ def run_process(
 
     Return its exit code, None if it was ended. Its output goes to `log`.
     """
-    _adopt_orphans()
+    _adopt_orphans(True)
     others = _list_children()
     end = time.monotonic() + limit_s
     with log.open("wb") as file:
@@ -39,13 +39,14 @@ def run_process(
         return process.poll()
     finally:
         _end_children(others)
+        _adopt_orphans(False)
         process.poll()
 
 
-def _adopt_orphans() -> None:
-    """Make processes whose parent ended children of this one: a launcher starts workers in sessions of their own."""
+def _adopt_orphans(is_wanted: bool) -> None:
+    """Make processes whose parent ended children of this one, or no longer: a launcher starts workers in own sessions."""
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        ctypes.CDLL(None).prctl(_SET_CHILD_SUBREAPER, int(is_wanted), 0, 0, 0)
 
 
 def _list_children() -> list[psutil.Process]:
