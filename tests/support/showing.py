@@ -12,10 +12,10 @@ _LEAST = 1e-9
 
 
 def show(value: Any) -> str:
-    """Return a value with its fields, numbers to five digits, without fields that are empty."""
+    """Return a value with its fields, numbers to four digits, without fields that are empty."""
     if isinstance(value, float | np.floating):
         number = float(value)
-        return f"{number:.5g}" if number != number or abs(number) > _LEAST else "0"
+        return f"{number:.4g}" if number != number or abs(number) > _LEAST else "0"
     if isinstance(value, np.ndarray):
         return show(value.tolist())
     if isinstance(value, Mapping):

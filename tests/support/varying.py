@@ -1,11 +1,12 @@
-"""What is told of facts, and how that changes if one of them is unknown, nothing, half or twice as much."""
+"""What is told of facts, and which words change if one of them is unknown, nothing, half or twice as much."""
 
 from __future__ import annotations
 
 import dataclasses
 import re
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from difflib import SequenceMatcher
 from functools import cache
 from types import NoneType
 from typing import Any, get_args, get_type_hints
@@ -46,8 +47,19 @@ def write_findings(case: Case, name: str) -> str:
 
 def _tell_difference(usual: tuple[str, ...], found: tuple[str, ...]) -> str:
     if len(found) != len(usual):
-        return "; ".join(found)
-    return "; ".join(after for before, after in zip(usual, found, strict=True) if after != before)
+        return f"{len(found)} lines for {len(usual)}; " + "; ".join(line for line in found if line not in usual)
+    changed = ((before, after) for before, after in zip(usual, found, strict=True) if after != before)
+    return "; ".join(_tell_words(before.split(), after.split()) for before, after in changed)
+
+
+def _tell_words(before: Sequence[str], after: Sequence[str]) -> str:
+    """Return the words that differ, with what stood there before where that is short."""
+    parts = []
+    for kind, begin, end, new, new_end in SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
+        if kind != "equal":
+            old = " ".join(before[begin:end] if end - begin <= 3 else (before[begin], "…", before[end - 1]))
+            parts.append(f"{old or '-'} → {' '.join(after[new:new_end]) or '-'}")
+    return ", ".join(parts)
 
 
 def write_finding(case: Case, rule: Rule) -> tuple[str, ...]:

@@ -151,7 +151,7 @@ def tell(ranks: tuple[RankSummary, ...]) -> list[str]:
     if waits is not None:
         lines.append(f"waits of {show(waits[0])} in {len(waits[1])} steps: {show(waits[2].sum(axis=1))}")
     if ranks[0].calls is not None:
-        lines += [show(row) for row in summarize_collectives(ranks)]
+        lines += [show(row) for row in summarize_collectives(ranks) if row.rank in (0, len(ranks) - 1)]
         lines += [show(find_slow_call(ranks)), show(choose_example(ranks))]
         lines += [show([replace(clock) for clock in align_ranks(ranks)])]
     return lines
