@@ -79,7 +79,7 @@ class RankRun:
     @property
     def whole(self) -> RankRun:
         """This rank without any lens."""
-        return RankRun(self.run_path, self.rank)
+        return self if self.lens == WHOLE else RankRun(self.run_path, self.rank)
 
     @property
     def span_ns(self) -> tuple[int, int]:
@@ -106,7 +106,7 @@ class RankRun:
     def state(self) -> RunState:
         """Return the state; a `recording` rank without a live recorder is `crashed`."""
         manifest = self.manifest
-        if manifest.state == "recording" and not _is_recording(self.whole.manifest):
+        if manifest.state == "recording" and not _is_recording(RankRun(self.run_path, self.rank).manifest):
             return "crashed"
         return manifest.state
 

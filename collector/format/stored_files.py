@@ -106,10 +106,10 @@ def check_schema(stored: pa.Schema, table: str, path: Path, columns: Iterable[st
     Raises TableBrokenError if another column is missing, double or of another type, NewerSchemaError for a newer file.
     """
     version = check_version(stored, path)
-    later = []
+    later, names = [], stored.names
     for field in map(arrow_schema(table).field, columns):
-        if field.name in stored.names:
-            if stored.names.count(field.name) > 1:
+        if field.name in names:
+            if names.count(field.name) > 1:
                 raise TableBrokenError(name_damage(path, f"it has two columns {field.name}"), spell_recovery(path))
             found = stored.field(field.name).type
             if not _holds(found, field.type):

@@ -13,6 +13,7 @@ from collector.format.run import RankRun
 from collector.format.schema.errors import read_or
 from collector.format.steps import read_integers, select_steps, train_steps
 from profiler_server.analysis.tables import find_rows
+from profiler_server.derive.derived import derived
 from profiler_server.diagnosis.limits.data import FED_FRAC
 
 _STEP_COLUMNS = ("index", "step", "kind", "start_ns", "duration_ns", "data_wait_ns", "batch", "loader_start_ns")
@@ -46,6 +47,7 @@ def read_feeds(rank: RankRun, train: pa.Table) -> tuple[Feed, ...]:
     return feeds if len(feeds) > 1 else (whole,)
 
 
+@derived()
 def find_feeding_loaders(rank: RankRun) -> tuple[int, ...]:
     """Return the loaders that feed the steps, the longest wait first; empty if none is known."""
     rows = read_or(None, read_step_rows, rank, (*_STEP_COLUMNS, *_MORE_COLUMNS))
