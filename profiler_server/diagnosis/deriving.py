@@ -140,6 +140,5 @@ def name_samples(stacks: Stacks, loader: int | None, keeps_tracebacks: bool) -> 
     return Sampled(
         phases=_Asked(lambda names: stacks.phase(*names)),
         stages=_Asked(lambda names: stacks.stage(loader, *names)),
-        own_work=_Asked(stacks.own_work),
         tracebacks=tracebacks,
     )

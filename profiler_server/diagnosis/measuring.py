@@ -27,7 +27,7 @@ from profiler_server.analysis.data.replicas import read_stages, summarize_transf
 from profiler_server.analysis.device.device import summarize_device
 from profiler_server.analysis.memory.memory import find_peak_share
 from profiler_server.analysis.memory.resources import read_held_clock, summarize_host
-from profiler_server.analysis.operators.avoidable import find_looped_rows, find_slow_convolutions, read_anomaly_work
+from profiler_server.analysis.operators.avoidable import find_slow_convolutions, read_anomaly_work
 from profiler_server.analysis.operators.kernels import find_full_precision
 from profiler_server.analysis.operators.operators import find_dispatch_share, find_phase_shares
 from profiler_server.analysis.ranks.ranks import RankSummary, count_parallel_devices, read_ddp, summarize_ranks
@@ -84,7 +84,7 @@ def measure_case(run: Run, rank: RankRun) -> Case | None:
     steps = _measure_steps(rank, rows, train, selection)
     case = Case(
         manifest=replace(_take(RankNotes, manifest), overhead=_take(Overhead, manifest.overhead)),
-        steps=_find_loop(rank, steps, found[0]),
+        steps=steps,
         loading=found[0],
         device=device,
         host=Host(found[0].loop.model.cores, host, *sixths),
@@ -151,12 +151,6 @@ def _measure_steps(rank: RankRun, rows: StepRows, train: pa.Table, selection: St
         slow_convolutions=read_or(SlowConvolutions(), find_slow_convolutions, rank),
         operator_fracs=read_or({}, find_phase_shares, rank),
     )
-
-
-def _find_loop(rank: RankRun, steps: Steps, loading: Loading) -> Steps:
-    size = loading.loader.batch_size if loading.loader is not None else None
-    found = read_or(None, find_looped_rows, rank, steps.phases_ns, steps.micro_batches, size)
-    return replace(steps, looped=found)
 
 
 def _average_phases(train: pa.Table, chosen: Mask) -> Mapping[str, float]:

@@ -76,18 +76,6 @@ class FlameNode:
     samples: int
 
 
-@dataclass(frozen=True)
-class OwnWork:
-    """The share of a phase's samples in the user's own code, outside of modules and torch calls, with its 95 %
-    interval. `functions` are named functions with their shares of the work, largest first."""
-
-    samples: int
-    share_frac: float
-    low_frac: float
-    high_frac: float
-    functions: tuple[NamedFunction, ...]
-
-
 Kind = Literal["checkpoint", "validation", "between", "compile", "recompile", "range"]
 
 
@@ -221,32 +209,6 @@ class SlowConvolutions:
 
 
 @dataclass(frozen=True)
-class LoopedPhase:
-    """A phase of the mean step, and the time saved by one call for all rows: certainly, and at most."""
-
-    phase: str
-    low_ns: float
-    high_ns: float
-
-
-@dataclass(frozen=True)
-class LoopedRows:
-    """A loop over the `rows` rows of a tensor, which calls operators `calls` times a step. `names` are its operators in
-    the forward, the longest first.
-
-    `is_free`: no row seems to need another row's result, because the rows are samples of a batch or gathered by lists
-    of numbers. `holds_batches`: every call works on whole batches, so the loop is over time or space.
-    """
-
-    rows: int
-    calls: float
-    names: tuple[str, ...]
-    phases: tuple[LoopedPhase, ...]
-    is_free: bool
-    holds_batches: bool
-
-
-@dataclass(frozen=True)
 class AnomalyWork:
     """The work of anomaly detection per step. `nodes` is the number of backward nodes: the forward keeps a traceback
     for each node. `checks_ns` is the time to check for NaN after the nodes."""
@@ -267,13 +229,12 @@ class SampledShare:
 
 @dataclass(frozen=True)
 class Sampled:
-    """The functions that ran where stacks were sampled: by combined phases, by stages of the loader that the steps wait
-    for, and in the user's own work by phase. `tracebacks` is the share of the forward spent on keeping tracebacks, None
+    """The functions that ran where stacks were sampled: by combined phases, and by stages of the loader that the steps
+    wait for. `tracebacks` is the share of the forward spent on keeping tracebacks, None
     with too few samples."""
 
     phases: Mapping[tuple[str, ...], Part]
     stages: Mapping[tuple[str, ...], Part]
-    own_work: Mapping[str, OwnWork | None]
     tracebacks: SampledShare | None = None
 
 
@@ -323,8 +284,6 @@ class Steps:
     slow_convolutions: SlowConvolutions = field(default_factory=SlowConvolutions)
     operator_fracs: Mapping[str, float] = field(default_factory=dict)
     """Share of each phase spent in operators, from the detailed steps; empty without any."""
-    looped: LoopedRows | None = None
-    """A Python loop over the rows of a tensor, found in the detailed steps."""
     stalled: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     """Indices of the regular steps that are much longer than usual."""
     stall_cause: str = ""

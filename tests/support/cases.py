@@ -151,7 +151,6 @@ PLANTED: Mapping[str, Plant] = {
 
 HEALTHY: Mapping[str, Plant] = {
     **host_cases.HEALTHY,
-    **own_work.HEALTHY,
     "plain SGD on a processor": Plant(
         plan_of(optimizer=40.0),
         manifest={"facts": {"optimizers": [{"name": "SGD", "foreach": False, "fused": None, "momentum": False}]}},

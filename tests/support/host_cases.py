@@ -161,7 +161,6 @@ PLANTED: Mapping[str, Plant] = {
     "storage_bandwidth": Plant(slow("read"), edit_stages=share_storage, manifest=_READING),
     "repeated_decode": Plant(slow("read"), edit_stages=decode_twice, manifest=TWO_CORES, loader={"length_batches": 50}),
     "cold_cache": Plant(edit_stages=read_cold),
-    "logging_stall": Plant(plan_of(tail=30.0), manifest={"facts": logged(25_000_000)}),
     "threads_too_few": Plant(
         manifest={"torch_threads": 1, "usable_cores": 8.0, "cpu_count": 8},
         tables={"resources": cpu_cores(process=1.0, system=1.1)},

@@ -42,63 +42,8 @@ def spend_operators(**phases_ms: float) -> list[Row]:
     ]
 
 
-def call_operators(*calls: tuple[str, str, str, int, float], step: int = 11, **columns: float) -> list[Row]:
-    """Return the operators of one detailed step: phase, name, shapes of the inputs, calls, and time in all, in ms."""
-    return [
-        {
-            "step": step,
-            "name": name,
-            "type": "other",
-            "phase": phase,
-            "input_shapes": shapes,
-            "count": count,
-            "total_ns": int(spent * MS),
-            "self_ns": int(spent * MS),
-            "device_total_ns": 0,
-            "device_self_ns": 0,
-            **columns,
-        }
-        for phase, name, shapes, count, spent in calls
-    ]
-
-
-ONE_BY_ONE = (
-    ("forward", "aten::select", "[[32,64],[],[]]", 32, 0.1),
-    ("forward", "aten::linear", "[[64],[64,64],[64]]", 32, 16.0),
-    ("forward", "aten::stack", "[[],[]]", 1, 0.1),
-    ("backward", "AddmmBackward0", "[[1,64]]", 32, 30.0),
-    ("backward", "aten::mm", "[[64,64],[64,64]]", 1, 4.0),
-)
-"""A loop over the 32 samples of a batch, in forward and backward."""
-
 PLANTED: Mapping[str, Plant] = {
-    "python_in_step": Plant(
-        plan_of(), tables={"stacks": late(CALLS_MODEL, MINES, *TRAINS), "operators": spend_operators(forward=4.0)}
-    ),
     "hot_line": Plant(
         plan_of(), tables={"stacks": late(in_phase("forward", 80, *MODULE, own("normalize", 41)), *TRAINS)}
     ),
-    "rows_in_loop": Plant(plan_of(), tables={"operators": call_operators(*ONE_BY_ONE)}),
 }
-HEALTHY: Mapping[str, Plant] = {
-    "a loop over time, with whole batches": Plant(
-        plan_of(),
-        tables={
-            "operators": call_operators(
-                ("forward", "aten::select", "[[60,32,64],[],[]]", 60, 0.5),
-                ("forward", "aten::linear", "[[32,64],[64,64],[64]]", 60, 18.0),
-                ("backward", "AddmmBackward0", "[[32,64]]", 60, 30.0),
-            )
-        },
-    ),
-    "sixty equal layers": Plant(
-        plan_of(),
-        tables={
-            "operators": call_operators(
-                ("forward", "aten::linear", "[[32,64],[64,64],[64]]", 60, 18.0),
-                ("forward", "aten::select", "[[32,60,64],[],[]]", 1, 0.5),
-            )
-        },
-    ),
-}
-"""Steps of which some operators are called often, and rightly."""

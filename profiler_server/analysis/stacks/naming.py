@@ -1,12 +1,8 @@
-"""The user's functions in which a phase or a stage spends its time, and a phase's own work outside of torch.
+"""The user's functions in which a phase or a stage spends its time.
 
 A sample belongs to the outermost user function below the loop. If the loop calls a library, the sample belongs to that
 call, and else to the line of the loop. A method through which a library calls the user's data set, such as
 `__getitem__`, contains all of a stage. The functions that it calls are named instead if they have most of its samples.
-
-Own work is Python that runs within a phase beside modules and calls of torch: mining pairs, metrics, losses in loops. A
-sample is own work if the innermost user code is in no module and calls no torch code. Operators that the user's code
-calls directly are written in C++ and leave no frame, so their time must be subtracted.
 """
 
 from __future__ import annotations
@@ -15,7 +11,7 @@ import itertools
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from profiler_server.analysis.stacks.frames import Frame
@@ -24,10 +20,9 @@ from profiler_server.diagnosis.limits.stacks import (
     LEAST_OF_PHASE,
     LEAST_SAMPLES,
     LOOP_FRAC,
-    NEARLY_ALL_FRAC,
     SURE_NAME_FRAC,
 )
-from profiler_server.facts.steps import NamedFunction, OwnWork
+from profiler_server.facts.steps import NamedFunction
 
 MOST_NAMED = 8
 _MOST_DEPTH = 4
@@ -206,74 +201,3 @@ def bound_share(part: int, whole: int) -> tuple[float, float]:
     middle = (share + square / (2 * whole)) / (1 + square / whole)
     half = _Z / (1 + square / whole) * math.sqrt(share * (1 - share) / whole + square / (4 * whole * whole))
     return max(middle - half, 0.0), min(middle + half, 1.0)
-
-
-_MODULE_CALLS = ("_call_impl", "_wrapped_call_impl")
-_MOST_OWN = 2
-
-Stack = tuple[Frame, ...]
-
-
-def find_own_work(weights: Mapping[Stack, int], loop: frozenset[Function]) -> OwnWork | None:
-    """Return the user's own work in a phase, or None without a sample of it. `loop` are the functions of the loop."""
-    whole = sum(weights.values())
-    own = {stack: samples for stack, samples in weights.items() if _is_own(stack, find_entry(stack, loop))}
-    found = sum(own.values())
-    if not found:
-        return None
-    training = loop | _find_callers(stack for stack in weights if stack not in own)
-    shared = _find_shared(own, training)
-    entries = {(stack, _find_start(stack, training, shared)): samples for stack, samples in own.items()}
-    low, high = bound_share(found, whole)
-    return OwnWork(found, found / whole, low, high, name_entries(entries)[:_MOST_OWN])
-
-
-def _is_own(stack: Stack, entry: int) -> bool:
-    at = next((place for place in reversed(range(len(stack))) if not stack[place].package), None)
-    if at is None or any(frame.is_unknown for frame in stack[entry:]):  # a module may have been left out
-        return False
-    in_module = any(_runs_module(frame) for frame in stack[entry : at + 1])
-    return not in_module and all(frame.package != "torch" for frame in stack[at + 1 :])
-
-
-def _runs_module(frame: Frame) -> bool:
-    called = frame.package == "torch" and frame.name.rpartition(".")[2] in _MODULE_CALLS
-    return called or (not frame.package and frame.name.rpartition(".")[2] == "forward")
-
-
-def _updates(frame: Frame) -> bool:
-    return frame.package == "torch" and (frame.name.rpartition(".")[2] == "backward" or "/torch/optim/" in frame.file)
-
-
-def _find_callers(stacks: Iterable[Stack]) -> frozenset[Function]:
-    """Return the user's functions that call modules, a backward or an optimizer, and so take part in training."""
-    callers: set[Function] = set()
-    for stack in stacks:
-        inside = next((at for at, frame in enumerate(stack) if _runs_module(frame) or _updates(frame)), 0)
-        callers.update(frame.function for frame in stack[:inside] if not frame.package)
-    return frozenset(callers)
-
-
-def _find_shared(own: Mapping[Stack, int], training: frozenset[Function]) -> Function | None:
-    """Return the innermost function, outside of the training functions, that nearly all of the work runs in, or None."""
-    seen: dict[Function, int] = {}
-    depth: dict[Function, int] = {}
-    for stack, samples in own.items():
-        for at, frame in enumerate(stack):
-            if not frame.package and not frame.is_comprehension and frame.function not in training:
-                depth[frame.function] = max(depth.get(frame.function, 0), at)
-        for function in {frame.function for frame in stack}:
-            seen[function] = seen.get(function, 0) + samples
-    least = NEARLY_ALL_FRAC * sum(own.values())
-    shared = [function for function in depth if seen[function] >= least]
-    return max(shared, key=lambda function: (depth[function], function), default=None)
-
-
-def _find_start(stack: Stack, training: frozenset[Function], shared: Function | None) -> int:
-    """Return the index of the first frame to name: the shared function, or else the first frame below training
-    functions."""
-    at = next((place for place, frame in enumerate(stack) if frame.function == shared), None)
-    if at is not None:
-        return at
-    last = max((place for place, frame in enumerate(stack) if frame.function in training), default=-1)
-    return last + 1

@@ -25,13 +25,12 @@ from profiler_server.analysis.stacks.naming import (
     cut_worker,
     find_entry,
     find_loop,
-    find_own_work,
     knows_loop,
     name_phase,
     name_stage,
 )
 from profiler_server.facts.case import WORKERS, Lines
-from profiler_server.facts.steps import OwnWork, Part
+from profiler_server.facts.steps import Part
 
 _COLUMNS = ("replica", "loader", "kind", "phase", "stage", "start_ns", "duration_ns", "samples", "entry", "stack")
 Ints = npt.NDArray[np.int64]
@@ -73,11 +72,6 @@ class Stacks:
             if any(frame.name == name and frame.file.endswith(file) for frame in stack)
         )
         return sum(through), sum(weights.values())
-
-    def own_work(self, phase: str) -> OwnWork | None:
-        """Return the user's own work in a phase, beside modules and calls of torch, or None without samples of such
-        work."""
-        return find_own_work(self.phases.get(phase, {}), self.loop)
 
     def list_below(self, phase: str) -> Mapping[Stack, int]:
         """Return the stacks of a phase from the loop's callee on, or the loop's own frame if it calls nothing."""

@@ -18,9 +18,6 @@ ALWAYS_FRAC = 0.9
 LEAST_OF_PHASE = 3
 """Phases with fewer samples are combined to find the loop."""
 
-NEARLY_ALL_FRAC = 0.8
-"""The user's work is named inside the innermost function that contains this share of it."""
-
 HOTSPOT_FRAC = 0.05
 """A function or line of the user's is worth a name from this share of the mean step; less belongs to its caller."""
 

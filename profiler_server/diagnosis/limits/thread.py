@@ -8,9 +8,6 @@ UPDATE_FRAC = 0.10
 OUTSIDE_FRAC = 0.10
 """Time outside the known calls is reported from this share of the usual step."""
 
-LOOPED_FRAC = 0.20
-"""Share of the step in loops over rows; below it a window cannot show what remains without the loops."""
-
 CHECKPOINT_FRAC = 0.05
 """Checkpoints are reported if saving takes this share of the steps' time."""
 
@@ -77,18 +74,3 @@ LEAST_OUTSIDE_SAVED = 0.25
 
 ALIKE_FRAC = 0.1
 """A median within this share of the mean is not shown beside it."""
-
-LEAST_PYTHON_SAVED = 0.5
-"""Least share of Python work that whole tensors save."""
-
-OPERATORS_IN_MODULES_FRAC = 0.7
-"""Share of the time in modules that operators take. The remaining operators are called by the user's own code."""
-
-LEAST_OWN_SAMPLES = 8
-"""Samples of the user's own work in a phase from which its share is used."""
-
-ONE_FUNCTION_FRAC = 0.7
-"""A single function is named if it takes at least this share of the work."""
-
-LEAST_ROWS_SAVED = 0.7
-"""Share of the certain saving that remains at worst: rows are padded, and work for some rows is done for all."""

@@ -2,64 +2,56 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from collector.format.phases import COMPUTING, OUTSIDE
+from collector.format.phases import OUTSIDE
 from profiler_server.diagnosis.limits import thread as limits
 from profiler_server.diagnosis.limits.facts import LARGE_PART_FRAC, MIN_GAIN_FRAC, MIN_GAIN_NS
 from profiler_server.diagnosis.what_if import doubt_removal, measure_garbage_outside, predict_or, shorten_step
 from profiler_server.facts.case import Abstention, Case, Finding, Rule
-from profiler_server.facts.steps import NamedFunction, OwnWork, read_column
-from profiler_server.format import form_plural, format_count, format_duration, format_share, say
+from profiler_server.facts.steps import NamedFunction, read_column
+from profiler_server.format import form_plural, format_count, format_duration, say
 from profiler_server.words.phrases import (
     FUNCTIONS,
-    OPERATORS_PAGE,
     acts_in_steps,
     describe,
     find_dominant,
     find_in_phases,
-    name_call,
     name_parts,
     say_functions,
-    spell_function,
 )
 
 
-def _judge_logging_stall(case: Case) -> Finding | None:
-    """Logging holds the training thread up."""
+def _judge_outside(case: Case) -> Finding | None:
+    """Time between the known calls of a step: logging, metrics, the user's Python, the environment of a model that acts."""
+    spent_ns = sum(case.steps.phases_ns[name] for name in OUTSIDE)
     logged = case.steps.logged
-    if logged is None:
-        return None
-    outside_ns = sum(case.steps.phases_ns[name] for name in OUTSIDE)
-    spent_ns = min(logged.step_ns, outside_ns)
+    logged_ns = min(logged.step_ns, spent_ns) if logged is not None else 0.0
+    is_logging = logged_ns >= limits.LOGGED_FRAC * spent_ns
+    found = None if is_logging or _collects(case, spent_ns) or _is_forward(case) else _judge_gap(case, spent_ns)
+    return found or _judge_logging(case, logged_ns)
+
+
+def _judge_logging(case: Case, spent_ns: float) -> Finding | None:
     share = spent_ns / case.steps.mean_ns
     if share < limits.LOGGING_FRAC:
         return None
+    functions = say_functions(find_in_phases(case, *OUTSIDE), "the time outside of training")
     return Finding(
-        describe(
-            case,
-            "logging_stall",
-            logged=logged,
-            share=share,
-            functions=say_functions(find_in_phases(case, *OUTSIDE), "the time outside of training"),
-        ),
+        describe(case, "python_gap.logged", logged=case.steps.logged, share=share, functions=functions),
         what_if=shorten_step(case, "outside", spent_ns, 1.0 - 1.0 / limits.RARER_STEPS),
         doubt_frac=0.1,
         least_frac=0.8,
     )
 
 
-def _has_a_rule(case: Case, outside_ns: float) -> bool:
-    """Return whether another rule covers most of this time: `logging_stall` or `gc_pauses`."""
-    logged = case.steps.logged
-    if logged is not None and logged.step_ns >= limits.LOGGED_FRAC * outside_ns:
-        return True
+def _collects(case: Case, outside_ns: float) -> bool:
+    """Return whether most of this time is garbage collection, which has a rule of its own."""
     return measure_garbage_outside(case) >= limits.COLLECTED_FRAC * outside_ns
 
 
@@ -71,8 +63,7 @@ def _is_forward(case: Case) -> bool:
     return graded >= 0.5 * case.steps.share(*OUTSIDE)
 
 
-def _judge_python_gap(case: Case) -> Finding | None:
-    """Time between the known calls of a step: logging, metrics, the user's Python, the environment of a model that acts."""
+def _judge_gap(case: Case, spent: float) -> Finding | None:
     if case.device.is_used:  # the host waits for the device in these phases; device times have to say why
         return None
     regular = case.steps.selection.regular
@@ -82,9 +73,6 @@ def _judge_python_gap(case: Case) -> Finding | None:
     collected = np.minimum(read_column(case.steps.rows, "gc_ns")[regular], np.maximum(outside - typical, 0))
     share = typical / case.steps.mean_ns
     if share < limits.OUTSIDE_FRAC:
-        return None
-    spent = sum(case.steps.phases_ns[name] for name in OUTSIDE)
-    if _has_a_rule(case, spent) or _is_forward(case):
         return None
     longer = "gap" if case.steps.regular_phases_ns["gap"] > case.steps.regular_phases_ns["tail"] else "tail"
     is_fed = bool(read_column(case.steps.rows, "fetches").any() or case.steps.regular_phases_ns["data_wait"])
@@ -131,142 +119,6 @@ def _name_gap(longer: str, is_acting: bool, is_fed: bool, culprit: NamedFunction
     if culprit is None:
         return "python_gap"
     return "python_gap.named" if is_fed or longer == "tail" else "python_gap.unfed_named"
-
-
-@dataclass(frozen=True)
-class _Part:
-    """The user's own Python in one phase, and its time per step without operators: least, usual and most."""
-
-    phase: str
-    work: OwnWork
-    low_ns: float
-    usual_ns: float
-    high_ns: float
-
-    @property
-    def times_ns(self) -> tuple[float, float, float]:
-        return self.low_ns, self.usual_ns, self.high_ns
-
-
-def _judge_python_in_step(case: Case) -> Finding | Abstention | None:
-    """The user's own Python between forward, backward and update: mining of pairs, losses and metrics in loops."""
-    if case.device.is_used or case.stacks is None:  # with a device, its times have to say what the host holds up
-        return None
-    found = {phase: work for phase in COMPUTING if (work := case.stacks.own_work[phase]) is not None}
-    found = {phase: work for phase, work in found.items() if work.samples >= limits.LEAST_OWN_SAMPLES}
-    if not case.steps.operator_fracs:
-        sampled_ns = sum(work.low_frac * case.steps.phases_ns[phase] for phase, work in found.items())
-        missing = "how much of the Python between the modules is spent in operators"
-        wanted = Abstention("python_in_step", missing, 'Record with Profiler(window="auto").')
-        return wanted if sampled_ns >= limits.OUTSIDE_FRAC * case.steps.mean_ns else None
-    parts = [_measure(case, phase, work) for phase, work in found.items()]
-    low_ns, usual_ns = sum(part.low_ns for part in parts), sum(part.usual_ns for part in parts)
-    is_much = usual_ns >= limits.OUTSIDE_FRAC * case.steps.mean_ns and low_ns >= MIN_GAIN_FRAC * case.steps.mean_ns
-    return _describe_python(case, parts) if is_much else None
-
-
-def _measure(case: Case, phase: str, work: OwnWork) -> _Part:
-    """Return the time of the user's own work in a phase, without garbage collection and the operators that the work
-    calls.
-
-    Samples do not show who calls an operator. The least time subtracts all operators of the phase, and the usual time
-    the operators that modules do not explain. The most time follows from the upper end of the sampled share, and is at
-    most the time outside of operators.
-    """
-    spent_ns = case.steps.phases_ns[phase] * _leave_garbage(case)
-    operators, inside = case.steps.operator_fracs.get(phase, 0.0), 1.0 - work.share_frac
-    called = min(max(operators - limits.OPERATORS_IN_MODULES_FRAC * inside, 0.0), work.share_frac)
-    usual = work.share_frac - called
-    low = usual - math.hypot(work.share_frac - work.low_frac, usual - max(work.share_frac - operators, 0.0))
-    high = min(work.high_frac, 1.0 - operators)
-    return _Part(phase, work, max(low, 0.0) * spent_ns, usual * spent_ns, max(high, usual) * spent_ns)
-
-
-def _leave_garbage(case: Case) -> float:
-    """Return the share of the computing phases without garbage collection."""
-    spent_ns = sum(case.steps.phases_ns[phase] for phase in COMPUTING)
-    collected_ns = float(read_column(case.steps.rows, "gc_ns")[case.steps.selection.kept].mean())
-    inside_ns = max(collected_ns - measure_garbage_outside(case), 0.0)
-    return max(1.0 - inside_ns / spent_ns, 0.0) if spent_ns else 0.0
-
-
-def _describe_python(case: Case, parts: Sequence[_Part]) -> Finding:
-    low_ns, usual_ns, high_ns = (sum(values) for values in zip(*(part.times_ns for part in parts), strict=True))
-    most = max(parts, key=lambda part: part.usual_ns)
-    culprit = next((entry for entry in most.work.functions if entry.share_frac >= limits.ONE_FUNCTION_FRAC), None)
-    call = name_call(culprit) if culprit is not None else "this work"
-    touches = {part.phase: part.high_ns for part in parts}
-    found = Finding(
-        describe(
-            case,
-            "python_in_step.named" if culprit is not None else "python_in_step",
-            usual_ns=usual_ns,
-            share=usual_ns / case.steps.mean_ns,
-            low_ns=low_ns,
-            high_ns=high_ns,
-            phase=most.phase,
-            samples=_say_samples(most.work),
-            code=_write_code(most.work.functions, culprit is not None),
-            call=call,
-        ),
-        evidence=(FUNCTIONS,),
-        what_if=replace(shorten_step(case, "python", usual_ns, 1.0), touches=touches),
-        doubt_frac=max(usual_ns - low_ns, high_ns - usual_ns) / usual_ns,
-        least_frac=limits.LEAST_PYTHON_SAVED * low_ns / usual_ns,
-    )
-    return replace(found, otherwise=replace(found, what_if=None, severity="low"))
-
-
-def _say_samples(work: OwnWork) -> str:
-    named = " and ".join(spell_function(entry) for entry in work.functions)
-    share = f"{format_share(work.share_frac)} of its samples ({work.samples:,})"
-    return f"{named}, {share}" if named else share
-
-
-def _write_code(functions: Sequence[NamedFunction], is_one: bool) -> str:
-    first = functions[0] if functions else None
-    if first is not None and first.caller:  # a call of a library, such as of a metric
-        return f"if step % 50 == 0:  # not in every one\n    {name_call(first)}  # {first.place}"
-    if first is None or not is_one:
-        return "loss = compute(outputs, labels)  # on whole tensors: no loop over their elements"
-    call = "…" if first.is_own_line else name_call(first)
-    return f"{call}  # {first.place}: on whole tensors, not element by element"
-
-
-_MOST_NAMED = 3
-
-
-def _judge_rows_in_loop(case: Case) -> Finding | None:
-    """A Python loop over samples or other rows, with small operators for each row."""
-    looped, step_ns = case.steps.looped, case.steps.mean_ns
-    # With a device, its times have to say what the host holds up.
-    if looped is None or looped.holds_batches or case.device.is_used:
-        return None
-    low_ns, high_ns = (sum(getattr(part, end) for part in looped.phases) for end in ("low_ns", "high_ns"))
-    # What one call for all rows saves of the step: at least, usually and at most.
-    least_ns, usual_ns = limits.LEAST_ROWS_SAVED * low_ns, (low_ns + high_ns) / 2.0
-    if usual_ns < limits.LOOPED_FRAC * step_ns or least_ns < MIN_GAIN_FRAC * step_ns:
-        return None
-    culprit = find_dominant(find_in_phases(case, "forward"))
-    touches = {part.phase: part.high_ns for part in looped.phases if part.high_ns}
-    found = Finding(
-        describe(
-            case,
-            "rows_in_loop.free" if looped.is_free else "rows_in_loop",
-            looped=looped,
-            where=f": {name_call(culprit)}" if culprit is not None else "",
-            calls=round(looped.calls),
-            names=", ".join(looped.names[:_MOST_NAMED]),
-            usual_ns=usual_ns,
-            share=usual_ns / step_ns,
-        ),
-        evidence=(OPERATORS_PAGE,),
-        what_if=replace(shorten_step(case, "python", usual_ns, 1.0), touches=touches) if looped.is_free else None,
-        doubt_frac=(usual_ns - low_ns) / usual_ns,
-        least_frac=least_ns / usual_ns,
-        severity="info" if looped.is_free else "low",
-    )
-    return replace(found, otherwise=replace(found, what_if=None, severity="low"))
 
 
 _STEP = re.compile(r"Optimizer\.step#(\w+)\.step")
@@ -365,9 +217,6 @@ def _loops(case: Case, optimizer: Mapping[str, Any]) -> bool:
 
 
 RULES = (
-    Rule("logging_stall", knob="outside", effort="code", judge=_judge_logging_stall),
-    Rule("python_gap", knob="outside", effort="code", judge=_judge_python_gap, muted_when_input_bound=True),
-    Rule("python_in_step", knob="python", effort="code", judge=_judge_python_in_step, muted_when_input_bound=True),
-    Rule("rows_in_loop", knob="python", effort="code", judge=_judge_rows_in_loop, muted_when_input_bound=True),
+    Rule("python_gap", knob="outside", effort="code", judge=_judge_outside, muted_when_input_bound=True),
     Rule("optimizer_loop", knob="optimizer", effort="flag", judge=_judge_optimizer_loop, muted_when_input_bound=True),
 )

@@ -12,8 +12,8 @@ import pytest
 from profiler_server.diagnosis.judging import diagnose
 from tests.support.cases import PLANTED, Plant, build_case_run, plan_of, slow
 from tests.support.diagnosing import Golden, advise, measure, write_out
-from tests.support.host_cases import CROWDED, host_samples, open_files
-from tests.support.own_work import CALLS_MODEL, MINES, MODULE, TRAINS, late, spend_operators
+from tests.support.host_cases import CROWDED, host_samples, logged, open_files
+from tests.support.own_work import MODULE, TRAINS, late, spend_operators
 from tests.support.plants import A100
 from tests.support.row_edits import (
     Row,
@@ -225,6 +225,7 @@ JUDGED: Mapping[str, Plant] = {
         in_phase("tail", 30, own("log", 9)),
         in_phase("gap", 9),
     ),
+    "a gap of logging": Plant(plan_of(tail=30.0), manifest={"facts": logged(25_000_000)}),
     "a gap of few samples": on(PLANTED["python_gap"], in_phase("tail", 12, own("accuracy", 88))),
     "an acting loop": Plant(plan_of(workers=0), edit=act),
     "an acting loop of one function": on(
@@ -255,13 +256,6 @@ JUDGED: Mapping[str, Plant] = {
     "a line that trains and computes": mine(
         in_phase("forward", 20, own("Trainer.update", 20), *MODULE), in_phase("forward", 80, own("Trainer.update", 22))
     ),
-    "python too brief to be promised": mine(CALLS_MODEL, MINES, forward_ms=0.13, plan=BRIEF),
-    "a metric of a library": mine(
-        CALLS_MODEL, in_phase("forward", 80, library("roc_auc_score", "sklearn/metrics/_ranking.py"))
-    ),
-    "python of operators": mine(CALLS_MODEL, MINES, forward_ms=17.0),
-    "python in modules": mine(CALLS_MODEL),
-    "python without a window": Plant(plan_of(), tables={"stacks": late(CALLS_MODEL, MINES, *TRAINS), "operators": []}),
     "python outside of the computing": mine(in_phase("tail", 90, own("accuracy", 88)), plan=plan_of(tail=30.0)),
     "a brief step outside of training": Plant(replace(plan_of(), phases_ms={**GAP_ONLY, "forward": 0.7})),
     "a brief step without a forward": Plant(replace(plan_of(), phases_ms=GAP_ONLY)),
@@ -283,16 +277,13 @@ VARIED: Mapping[str, str] = {
     "three passes of evaluation": "validation_share",
     "ten passes of evaluation": "validation_share",
     "a gap of one function": "python_gap",
+    "a gap of logging": "python_gap",
     "an acting loop": "python_gap",
     "an acting loop of one function": "python_gap",
     "stalls of one function": "periodic_stall",
     "reading in a library": "slow_read",
     "transforms in a library": "slow_transform",
     "collating in a function": "slow_collate",
-    "python too brief to be promised": "python_in_step",
-    "a metric of a library": "python_in_step",
-    "python of operators": "python_in_step",
-    "python without a window": "python_in_step",
     "a brief step outside of training": "python_gap",
     "tracebacks that were sampled": "debug_modes",
     "tracebacks by operators": "debug_modes",

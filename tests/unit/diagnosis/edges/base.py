@@ -14,7 +14,7 @@ import numpy as np
 from profiler_server.diagnosis.measuring import measure_case
 from profiler_server.facts.case import Case
 from profiler_server.facts.loading import Bottleneck, Readiness
-from profiler_server.facts.steps import NamedFunction, OwnWork, Part, Sampled, SampledShare
+from profiler_server.facts.steps import NamedFunction, Part, Sampled, SampledShare
 from tests.support import facts as make
 from tests.support.cases import Plant, build_case_run, plan_of
 from tests.support.runs import MS
@@ -59,13 +59,11 @@ def named(share: float = 1.0, is_own_line: bool = False) -> NamedFunction:
 
 def sampled(
     phases: Mapping[tuple[str, ...], Part] | None = None,
-    own_work: Mapping[str, OwnWork | None] | None = None,
     tracebacks: SampledShare | None = None,
 ) -> Sampled:
     """Return what stacks show; of all that is not given they show nothing."""
-    none: OwnWork | None = None
     nothing = defaultdict(lambda: Part("", 0, ()), phases or {})
-    return Sampled(nothing, {}, defaultdict(lambda: none, own_work or {}), tracebacks)
+    return Sampled(nothing, {}, tracebacks)
 
 
 def whole(number: float) -> int:

@@ -60,9 +60,14 @@ def untrained(share: float) -> Case:
     return make.with_manifest(make.with_steps(base(), phases_ns=phases), facts=noted)
 
 
-def logging(share: float) -> Case:
-    case = make.with_share(make.with_share(make.split_step(base(), tail=0.5), "tail", 0.5), "gap", 0.0)
+def logging(share: float, outside: float = 0.5) -> Case:
+    """Logging takes a share of the step, of which so much is outside of training."""
+    case = make.with_share(make.with_share(make.split_step(base(), tail=outside), "tail", outside), "gap", 0.0)
     return make.with_steps(case, logged=Logged("W&B", 9, share * case.steps.mean_ns, 9))
+
+
+def names_logging(case: Case) -> bool:
+    return "W&B" in make.find(case, "python_gap").text.title
 
 
 def collecting(share: float) -> Case:
@@ -172,8 +177,8 @@ EDGES: Mapping[str, Edge] = {
     "STORAGE_YIELD_FRAC": Edge(0.25, lambda x: not make.speaks(sharing(x), "storage_bandwidth")),
     "MOST_CACHED_BYTES": Edge(256 << 30, lambda x: not make.speaks(decoding(x), "repeated_decode")),
     "COLD_RATIO": Edge(1.5, lambda x: make.speaks(reading(first_ns=x * 100.0 * MS, later_ns=100.0 * MS), "cold_cache")),
-    "LOGGING_FRAC": Edge(0.05, lambda x: make.speaks(logging(x), "logging_stall")),
-    "LOGGED_FRAC": Edge(0.6, lambda x: not make.speaks(logging(0.5 * x), "python_gap")),
+    "LOGGING_FRAC": Edge(0.05, lambda x: make.speaks(logging(x, 0.08), "python_gap")),
+    "LOGGED_FRAC": Edge(0.6, lambda x: names_logging(logging(0.5 * x))),
     "COLLECTED_FRAC": Edge(0.6, lambda x: not make.speaks(collecting(0.5 * x), "python_gap")),
     "SPARE_THREADS": Edge(4, lambda x: make.speaks(threads(free=x + 0.003), "threads_too_few")),
     "COMPUTE_FRAC": Edge(

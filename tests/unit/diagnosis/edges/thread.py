@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 import numpy as np
 
 from collector.format.schema.manifest import Overhead
 from profiler_server.facts.case import Case
-from profiler_server.facts.steps import CompileEvents, Held, Interruptions, LoopedPhase, LoopedRows, OwnWork
+from profiler_server.facts.steps import CompileEvents, Held, Interruptions
 from tests.support import facts as make
-from tests.unit.diagnosis.edges.base import Edge, base, named, sampled, whole
+from tests.unit.diagnosis.edges.base import Edge, base, whole
 
 
 def saving(share: float) -> Case:
@@ -42,11 +41,6 @@ def updating(share: float) -> Case:
     return make.with_manifest(make.with_share(base(), "optimizer", share), facts=optimizers)
 
 
-def looping(share: float) -> Case:
-    phase = LoopedPhase("forward", share * base().steps.mean_ns, share * base().steps.mean_ns)
-    return make.with_steps(base(), looped=LoopedRows(32, 640.0, ("aten::select",), (phase,), True, False))
-
-
 def looped(tensors: int, parameters: int, saved_ns: float) -> bool:
     """Say whether an update is told to loop where a change must save so much, and loops over these can take no more."""
     case = make.with_steps(base(), mean_ns=saved_ns / 0.05)
@@ -63,17 +57,9 @@ def outside(time_ns: float, spent: float = 1.0) -> Case:
     return make.with_steps(case, phases_ns=phases, regular_phases_ns=phases)
 
 
-def mining(samples: int = 80, share: float = 1.0) -> Case:
-    """A forward of half of the step, mostly in Python of the user's that was sampled so often."""
-    work = OwnWork(samples, 0.8, 0.7, 0.9, (named(share),))
-    case = make.with_steps(make.with_share(base(), "forward", 0.5), operator_fracs={"forward": 0.1})
-    return replace(case, stacks=sampled(own_work={"forward": work}))
-
-
 EDGES: Mapping[str, Edge] = {
     "UPDATE_FRAC": Edge(0.10, lambda x: make.speaks(updating(x), "optimizer_loop")),
     "OUTSIDE_FRAC": Edge(0.10, lambda x: make.speaks(make.split_step(base(), tail=x), "python_gap")),
-    "LOOPED_FRAC": Edge(0.20, lambda x: make.speaks(looping(x), "rows_in_loop")),
     "CHECKPOINT_FRAC": Edge(0.05, lambda x: make.speaks(saving(x), "checkpoint_stall")),
     "GC_FRAC": Edge(0.05, lambda x: make.speaks(make.with_rows(base(), gc_ns=x * 64e6), "gc_pauses")),
     "MIN_RECOMPILES": Edge(2, lambda x: make.speaks(recompiled(whole(x), 0.1), "recompiles")),
@@ -84,10 +70,6 @@ EDGES: Mapping[str, Edge] = {
     "LEAST_OUTSIDE_SAVED": Edge(0.25, lambda x: make.find(outside(500_000 / x), "python_gap").otherwise is not None),
     "ALIKE_FRAC": Edge(
         0.1, lambda x: "half of the" in make.find(outside(20e6, 1 / (1 + x)), "python_gap").text.measured
-    ),
-    "LEAST_OWN_SAMPLES": Edge(8, lambda x: make.speaks(mining(whole(x)), "python_in_step")),
-    "ONE_FUNCTION_FRAC": Edge(
-        0.7, lambda x: make.find(mining(share=x), "python_in_step").text.title.endswith("mine()")
     ),
     "RECORDING_FRAC": Edge(
         0.03, lambda x: make.speaks(make.with_manifest(base(), overhead=Overhead(1e6, x, "")), "collector_overhead")

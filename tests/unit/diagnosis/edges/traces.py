@@ -14,14 +14,9 @@ import pyarrow as pa
 from profiler_server.analysis.device.device import DeviceWork, find_idle_causes
 from profiler_server.analysis.device.launches import Launches, summarize_launches
 from profiler_server.analysis.memory.resources import _find_growth, _find_held_clock
-from profiler_server.analysis.operators.avoidable import find_looped_rows
 from profiler_server.analysis.stacks.frames import Frame
-from profiler_server.analysis.stacks.naming import _find_shared, find_loop, knows_loop, name_stage
-from profiler_server.facts.steps import LoopedRows
+from profiler_server.analysis.stacks.naming import find_loop, knows_loop, name_stage
 from tests.support.device_work import read_work
-from tests.support.own_work import call_operators
-from tests.support.plants import Plant, build_case_run, plan_of
-from tests.support.runs import HEALTHY_STEP_MS, MS
 from tests.support.traces import call, kernel
 from tests.unit.diagnosis.edges.base import Edge, whole
 
@@ -57,23 +52,6 @@ def read_memory(count: int) -> bool:
     return _find_growth(pa.table({**columns, **names}), 0, 2_000) is not None
 
 
-def loop(rows: int, layers: int | None = None) -> LoopedRows | None:
-    """Record a step that takes so many rows out of a tensor, and calls a layer for each, or so often."""
-    operators = call_operators(
-        ("forward", "aten::select", f"[[{rows},64],[],[]]", rows, 0.1),
-        ("forward", "aten::linear", "[[64],[64,64],[64]]", rows if layers is None else layers, 16.0),
-    )
-    phases = {name: time_ms * MS for name, time_ms in HEALTHY_STEP_MS.items()}
-    with tempfile.TemporaryDirectory() as folder:
-        run = build_case_run(Path(folder) / "run", Plant(plan_of(), tables={"operators": operators}))
-        return find_looped_rows(run.rank(0), phases, 1, rows)
-
-
-def holds_layer(share: float) -> bool:
-    found = loop(1_000, whole(1_000 * share))
-    return found is not None and "aten::linear" in found.names
-
-
 def split(share: float) -> dict[tuple[Frame, ...], int]:
     """Return stacks of which so much runs in one function, and the rest in another."""
     inside = whole(1_000 * share)
@@ -86,11 +64,8 @@ EDGES: Mapping[str, Edge] = {
     "LONG_CALL_NS": Edge(50_000, lambda x: launch(call_ns=x).slow == 1),
     "CLOCK_SAMPLES": Edge(10, lambda x: read_clock(whole(x))),
     "MEMORY_SAMPLES": Edge(24, lambda x: read_memory(whole(x))),
-    "LEAST_ROWS": Edge(16, lambda x: loop(whole(x)) is not None),
-    "OF_ROWS_FRAC": Edge(0.75, holds_layer),
     "LEAST_SAMPLES": Edge(30, lambda x: bool(name_stage({((OUTER,), 0): whole(x)}))),
     "LOOP_FRAC": Edge(0.6, lambda x: OUTER.function in find_loop({"forward": split(x), "tail": split(1.0)})),
     "ALWAYS_FRAC": Edge(0.9, lambda x: OUTER.function in find_loop({"forward": split(x)})),
     "LEAST_OF_PHASE": Edge(3, lambda x: knows_loop({"forward": {(OUTER,): 60}, "tail": {(OTHER,): whole(x)}})),
-    "NEARLY_ALL_FRAC": Edge(0.8, lambda x: _find_shared(split(x), frozenset()) is not None),
 }

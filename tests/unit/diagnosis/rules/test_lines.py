@@ -11,7 +11,7 @@ from profiler_server.facts.case import WORKERS, Hotspot, Line, LineOperator, Lin
 from tests.support import facts as make
 from tests.unit.diagnosis.edges.base import base
 from tests.unit.diagnosis.edges.lines import EMBEDDING, spot, titles, with_lines, work
-from tests.unit.diagnosis.edges.thread import mining
+from tests.unit.diagnosis.edges.noted import logging
 
 MOVES = LineWork((LineOperator("aten::_to_copy", 4, 1e6), LineOperator("aten::mul", 1, 1e5)), 5, 1e6, 0.9, 0.5)
 
@@ -81,10 +81,10 @@ def test_the_forward_of_a_module_counts_half() -> None:
 
 
 def test_a_line_that_another_suggestion_names_is_not_listed_again() -> None:
-    case = with_lines(spot(function="mine"), spot(function="another"), case=mining())
+    case = with_lines(spot(function="W&B"), spot(function="fresh"), case=logging(0.4))
     said = [(entry.rule, entry.title) for entry in judge(case).suggestions]
-    assert ("python_in_step", "Every step waits for Python code: mine()") in said
-    assert [title for rule, title in said if rule == "hot_line"] == ["another() takes 40.0 % of the step"]
+    assert ("python_gap", "Logging holds up the steps: W&B") in said
+    assert [title for rule, title in said if rule == "hot_line"] == ["fresh() takes 40.0 % of the step"]
 
 
 @pytest.mark.parametrize(("backward", "speaks"), [(0.0, True), (0.05, True), (0.3, False)])
