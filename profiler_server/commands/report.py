@@ -57,7 +57,7 @@ def command(
 ) -> None:
     """Say what a run is bound by, its figures and what to change."""
     from profiler_server.report import Reporting, build_report, is_empty
-    from profiler_server.report.text import render_text
+    from profiler_server.report.text import choose_described, render_text
 
     base = find_base_dir(base_dir, context)
     opened = find_run(run, base)
@@ -74,7 +74,10 @@ def command(
         raise UsageError("--redact leaves names out of the file that --html FILE writes; give both")
     with show_progress(f"Reading {opened.path.name}") as on_progress:
         earlier, history = find_others(opened, base)
-        report = build_report(opened, rank, Reporting(workers, on_progress, earlier))
+        described = None if as_json or rank is not None else choose_described(opened)
+        report = build_report(opened, rank, Reporting(workers, on_progress, earlier, described))
+        if described is not None and is_empty(report):  # other ranks may hold something
+            report = build_report(opened, rank, Reporting(workers, on_progress, earlier))
         report["history"] = history
     if is_empty(report) and report["warnings"]:
         raise RunError(f"nothing of {opened.path} can be reported: {report['warnings'][0]}")

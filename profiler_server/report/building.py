@@ -58,11 +58,12 @@ _RANKS_FRAC = 0.85
 @dataclass(frozen=True)
 class Reporting:
     """How ranks are read. `workers` is None to read in this process. `on_progress` gets the fraction done. `earlier` is
-    the run whose advice is compared with the run."""
+    the run whose advice is compared with the run. `ranks` are the ranks whose figures are wanted, None for all."""
 
     workers: Workers | None = None
     on_progress: Callable[[float], None] = lambda share: None
     earlier: Run | None = None
+    ranks: Sequence[int] | None = None
 
 
 ALONE = Reporting()
@@ -77,7 +78,7 @@ def build_report(run: Run, rank: int | None = None, how: Reporting = ALONE) -> d
     """
     warnings: list[str] = []
     chosen = run.ranks if rank is None else (run.rank(rank).rank,)
-    ranks = _report_ranks(run, chosen, warnings, how)
+    ranks = _report_ranks(run, chosen if how.ranks is None else how.ranks, warnings, how)
     end = _find_end(run, warnings)
     return {
         "schema_version": VERSION,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from collector.edge import Edge
@@ -65,7 +65,7 @@ def render_text(report: dict[str, Any], run: Run, rank: int | None = None) -> st
         _render_attempts(run, verdict),
         render_history(report["history"]),
         "\n".join(list_outcome_lines(report["outcome"])),
-        *_render_ranks(report["ranks"], run),
+        *_render_ranks(report["ranks"], run, rank),
         _render_comparison(run),
         _render_suggestions(report, run, rank),
     ]
@@ -112,16 +112,24 @@ def render_history(history: dict[str, Any] | None) -> str:
     )
 
 
-def _render_ranks(ranks: list[dict[str, Any]], run: Run) -> list[str]:
-    """Describe all ranks if there are few. Of many ranks, describe the first and the ranks that the others wait for."""
-    if len(ranks) <= _MOST_DESCRIBED:
-        return [_render_rank(each, run) for each in ranks]
+def choose_described(run: Run) -> Sequence[int]:
+    """Return the ranks that the text describes: all of few. Of many ranks, the first and those that the others wait
+    for."""
+    if len(run.ranks) <= _MOST_DESCRIBED:
+        return run.ranks
     culprits: tuple[int, ...] = ()
     with Edge(lambda error: None):  # said where the ranks are compared
         culprits = judge_run(run, summarize_ranks(run)).culprits
-    chosen = [each for at, each in enumerate(ranks) if at == 0 or each["rank"] in culprits][:_MOST_DESCRIBED]
-    more = f"{format_number_of(len(ranks) - len(chosen), 'more rank')}: profiler-server report RUN --rank N describes one, --json all."
-    return [*(_render_rank(each, run) for each in chosen), more]
+    return [rank for at, rank in enumerate(run.ranks) if at == 0 or rank in culprits][:_MOST_DESCRIBED]
+
+
+def _render_ranks(ranks: list[dict[str, Any]], run: Run, rank: int | None) -> list[str]:
+    described = choose_described(run) if rank is None else (rank,)
+    found = [_render_rank(each, run) for each in ranks if each["rank"] in described]
+    if rank is not None or len(found) == len(run.ranks):
+        return found
+    more = format_number_of(len(run.ranks) - len(found), "more rank")
+    return [*found, f"{more}: profiler-server report RUN --rank N describes one, --json all."]
 
 
 def _render_rank(rank: dict[str, Any], run: Run) -> str:
