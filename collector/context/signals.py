@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from collector.context.hooks import ImportWatch, Undo
 from collector.context.loaders import LoaderRegistry
@@ -51,6 +51,16 @@ class Signal:
         """Stop recording. The changes in `context.undo` are undone afterwards."""
 
 
+class GradientWatcher(Protocol):
+    """What is told of the gradients' ways: `takes` of an update that may be refused, `clears` of a `zero_grad`."""
+
+    def backward_starts(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None: ...
+    def update_starts(self, optimizer: Any) -> None: ...
+    def update_ends(self) -> None: ...
+    def takes(self, optimizer: Any) -> None: ...
+    def clears(self, optimizer: Any) -> None: ...
+
+
 class SignalContext:
     """The tools and callback lists that signals share.
 
@@ -59,6 +69,8 @@ class SignalContext:
     - `module_watchers` are called with each module that is called during the first steps, inner modules too.
     - `optimizer_watchers` are called with each of the first optimizers, after its first step.
     - `wait_watchers` are called on the training thread after each backward with a process group, with its duration in ns.
+    - `gradient_watchers` are told of backwards, updates and clearings on the training thread, during a few steps.
+    - `call_watchers` are told of calls of outermost modules in some steps: when it began, module, arguments and result.
     - `fetch_gates` are called on the training thread with a loader's iterator, before each fetch; their exceptions reach
       the training.
     - `in_backward[0]` is above 0 while the training thread is inside the autograd engine.
@@ -79,6 +91,8 @@ class SignalContext:
         self.module_watchers: list[Callable[[Any], None]] = []
         self.optimizer_watchers: list[Callable[[Any], None]] = []
         self.wait_watchers: list[Callable[[int], None]] = []
+        self.gradient_watchers: list[GradientWatcher] = []
+        self.call_watchers: list[Callable[[int, Any, tuple[Any, ...], Any], None]] = []
         self.fetch_gates: list[Callable[[Any], None]] = []
         self.steps = StepCounter(log)
         self.steps.on_guess = self._warn_of_guess

@@ -29,7 +29,17 @@ that the window before does not hold. A new one stands last: the index is its co
 SOURCES = ("collector", "kineto", "export", "job_operations", "flight_recorder", "nccl_ras")
 """The sources of a run: a recording, or a format of traces. A redacted run shows no other source."""
 SIGNALS = (
-    *("arithmetic", "backward", "communication", "compiles", "data_pipeline", "device_time", "ending", "environment"),
+    *(
+        "arithmetic",
+        "backward",
+        "calls",
+        "communication",
+        "compiles",
+        "data_pipeline",
+        "device_time",
+        "ending",
+        "environment",
+    ),
     *(
         "fetches",
         "forward",

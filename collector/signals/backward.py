@@ -47,6 +47,7 @@ def _make_engine_hook(context: SignalContext, original: Any) -> Any:
     words, mask, following, thread, now, get_ident = bind(log)
     inside = context.in_backward
     steps, adopt, watch_end, waits = context.steps, context.adopt_thread, _make_end_watch(), context.wait_watchers
+    watchers = context.gradient_watchers
     world = _find_world()
 
     def _engine_run_backward(*args: Any, **kwargs: Any) -> Any:
@@ -55,6 +56,8 @@ def _make_engine_hook(context: SignalContext, original: Any) -> Any:
                 return original(*args, **kwargs)
             watched = None
             is_inner = inside[0]
+            if watchers:
+                watchers[0].backward_starts(args, kwargs)
             if not is_inner:
                 steps.backwards = count = steps.backwards + 1
                 if count > steps.patience:

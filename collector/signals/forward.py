@@ -191,6 +191,7 @@ class ForwardSignal(Signal):
         words, mask, following, thread, now, get_ident = bind(log)
         inside, without_gradients = self._context.in_backward, NO_GRAD + number
         grad, tracing = torch.is_grad_enabled, torch.compiler.is_dynamo_compiling
+        watchers = self._context.call_watchers
 
         def __call__(module: Any, *args: Any, **kwargs: Any) -> Any:
             # tracing() comes first: Dynamo must fold it before it sees a cell of this function.
@@ -201,14 +202,18 @@ class ForwardSignal(Signal):
                     return original(module, *args, **kwargs)
                 depth[0] = 1
                 steps.idle_fetches = 0
-                words[following() & mask] = now() + FORWARD_START
+                began = now()
+                words[following() & mask] = began + FORWARD_START
                 if not grad():
                     words[following() & mask] = without_gradients
                 try:
-                    return original(module, *args, **kwargs)
+                    result = original(module, *args, **kwargs)
                 finally:
                     depth[0] = 0
                     words[following() & mask] = now() + FORWARD_END
+                if watchers:
+                    watchers[0](began, module, (*args, kwargs), result)
+                return result
             except BaseException as error:
                 hide_frame(error)
                 raise

@@ -101,7 +101,7 @@ class LoaderSignal(Signal):
         words, mask, following, thread, now, get_ident = bind(log)
         reads, read_queues, number_batch, count = self._reads, _read_queues, _number_batch, count_samples
         starts, fail, Tensor = steps.fetch_starts, self._fail_queues, torch.Tensor
-        gates = self._context.fetch_gates
+        gates, watchers = self._context.fetch_gates, self._context.call_watchers
 
         def __next__(iterator: Any) -> Any:
             if get_ident() != thread[0]:
@@ -144,6 +144,8 @@ class LoaderSignal(Signal):
                 words[following() & mask] = sizes[0] + SAMPLES
             else:
                 words[following() & mask] = count(batch, collated=getattr(iterator, "_auto_collation", True)) + SAMPLES
+            if watchers:
+                watchers[0](0, iterator, batch, None)
             return batch
 
         return __next__

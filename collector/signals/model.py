@@ -1,15 +1,13 @@
-"""The model, found through modules called in the first steps: how it is distributed, and gradients that are never used."""
+"""The model, found through modules called in the first steps: how it is distributed."""
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable
 from typing import Any
 
 import torch
 
-from collector.context.hooks import stop_calling
-from collector.context.signals import SETTLED_STEP, Signal, SignalContext
+from collector.context.signals import Signal, SignalContext
 
 _COPIED = {
     "find_unused_parameters": "find_unused_parameters",
@@ -23,7 +21,6 @@ _COPIED = {
 _MOST_BUCKETS = 1000
 FIRST_LOOK = 8
 """Backwards after which DDP's records are first read, when DDP has arranged its buckets."""
-MOST_PARAMETERS = 20_000
 
 
 class ParallelSignal(Signal):
@@ -84,68 +81,4 @@ def _describe(module: Any) -> dict[str, Any]:
     }
 
 
-class UnusedGradientsSignal(Signal):
-    """The signal of gradients that the backward computes but no optimizer uses.
-
-    Gradients are searched once, between two steps, after each regular optimizer has stepped. An optimizer clears only
-    the gradients of its own parameters. Other gradients are still there, unless the training clears the whole model.
-    """
-
-    name = "unused_gradients"
-
-    def __init__(self) -> None:
-        self._parameters: dict[int, weakref.ref[Any]] = {}
-        self._optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
-
-    def install(self, context: SignalContext) -> None:
-        self._context = context
-        context.module_watchers.append(self._see_module)
-        context.optimizer_watchers.append(self._optimizers.add)
-        context.boundaries.append(self._on_step)
-
-    def remove(self) -> None:
-        stop_calling(self._on_step, self._context.boundaries)
-        stop_calling(self._see_module, self._context.module_watchers)
-        self._parameters.clear()
-
-    def _see_module(self, module: Any) -> None:
-        if len(self._parameters) < MOST_PARAMETERS:
-            for parameter in module.parameters(recurse=False):
-                self._parameters.setdefault(id(parameter), weakref.ref(parameter))
-
-    def _on_step(self, step: int) -> None:
-        if step < SETTLED_STEP:
-            return
-        with self._context.shielded(self.name):
-            living = [parameter for seen in self._parameters.values() if (parameter := seen()) is not None]
-            found = find_unused(living, self._optimizers)
-            if found is not None:
-                self._context.add_fact("unused_gradients", found)
-        self.remove()
-
-
-def find_unused(parameters: Iterable[Any], optimizers: Iterable[Any]) -> dict[str, int] | None:
-    """Count the parameter elements with gradients that no optimizer uses, their tensors, and all updated elements.
-
-    None if every gradient is used. Also None if an unused parameter has a dtype that no updated parameter has, because
-    the optimizers may then hold copies of parameters.
-    """
-    groups = [group for optimizer in optimizers for group in optimizer.param_groups]
-    updated = {id(parameter) for group in groups for parameter in group["params"]}
-    own = [parameter for parameter in parameters if id(parameter) in updated]
-    dtypes = {parameter.dtype for parameter in own}
-    unused = [
-        parameter
-        for parameter in parameters
-        if id(parameter) not in updated and parameter.requires_grad and isinstance(parameter.grad, torch.Tensor)
-    ]
-    if not unused or any(parameter.dtype not in dtypes for parameter in unused):
-        return None
-    return {
-        "parameters": sum(parameter.numel() for parameter in unused),
-        "tensors": len(unused),
-        "updated": sum(parameter.numel() for parameter in own),
-    }
-
-
-SIGNAL = (ParallelSignal, UnusedGradientsSignal)
+SIGNAL = ParallelSignal

@@ -64,13 +64,15 @@ class OptimizerSignal(Signal):
         words, mask, following, thread, now, get_ident = bind(log)
         steps, inside, adopt, describe = context.steps, context.in_backward, context.adopt_thread, self._describe
         tracing = torch.compiler.is_dynamo_compiling
-        wrap = _make_closure_wrapper(context)
+        wrap, watchers = _make_closure_wrapper(context), context.gradient_watchers
 
         def before(optimizer: Any, args: Any, kwargs: Any) -> Any:
             if tracing() or (get_ident() != thread[0] and not adopt()):
                 return None
             if (steps.grouped or not steps.fetched) and not inside[0]:
                 steps.update_starts(id(optimizer))
+            if watchers:
+                watchers[0].update_starts(optimizer)
             words[following() & mask] = now() + UPDATE_START
             return wrap(args, kwargs) if kwargs or len(args) > 1 else None
 
@@ -78,6 +80,8 @@ class OptimizerSignal(Signal):
             if tracing() or get_ident() != thread[0]:
                 return
             words[following() & mask] = now() + UPDATE_END
+            if watchers:
+                watchers[0].update_ends()
             has_stepped[0] = True
             key = id(optimizer)
             if key not in seen and len(seen) < MOST_OPTIMIZERS:
@@ -91,6 +95,7 @@ class OptimizerSignal(Signal):
 
     def _make_scaler_hook(self, context: SignalContext, original: Any) -> Any:
         log, has_stepped, steps = context.log, self._has_stepped, context.steps
+        watchers = context.gradient_watchers
         words, mask, following, thread, now, get_ident = bind(log)
 
         @functools.wraps(original)
@@ -99,6 +104,8 @@ class OptimizerSignal(Signal):
                 if get_ident() != thread[0]:
                     return original(self, optimizer, *args, **kwargs)
                 has_stepped[0] = False
+                if watchers:
+                    watchers[0].takes(optimizer)
                 words[following() & mask] = now() + SCALER_START
                 try:
                     return original(self, optimizer, *args, **kwargs)
@@ -162,13 +169,15 @@ def _make_closure_wrapper(context: SignalContext) -> Callable[[Any, Any], Any]:
 def _make_zero_hook(context: SignalContext, original: Any) -> Any:
     log = context.log
     words, mask, following, thread, now, get_ident = bind(log)
-    tracing = torch.compiler.is_dynamo_compiling
+    tracing, watchers = torch.compiler.is_dynamo_compiling, context.gradient_watchers
 
     @functools.wraps(original)
     def zero_grad(self: Any, set_to_none: bool = True) -> None:
         if tracing() or get_ident() != thread[0]:
             original(self, set_to_none)
             return
+        if watchers:
+            watchers[0].clears(self)
         words[following() & mask] = now() + ZERO_START
         try:
             original(self, set_to_none)

@@ -1,4 +1,4 @@
-"""The facts in rank.json on probe, sampler, logging and arithmetic. A damaged fact counts as absent."""
+"""The facts in rank.json on probe, unused gradients, sampler, logging and arithmetic. A damaged fact counts as absent."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from collector.format.steps import read_integers, train_steps
 from profiler_server.diagnosis.limits.data import PROBED_FRAC, PROBED_STEPS
 from profiler_server.facts.loading import InputFreeStep, SamplerTimes
 from profiler_server.facts.machine import Products, Subnormals
-from profiler_server.facts.steps import Logged
+from profiler_server.facts.steps import Logged, ModelCalls, UnusedGradients
 
 _MOST_ROUNDS, _MOST_STEPS, _MOST_SHAPES, _MOST_TEXT = 64, 4096, 8, 120
 _MOST_SUMS = 1 << 16
@@ -88,6 +88,52 @@ def _find_receiving(rounds: list[_Round], steps: pa.Table | None) -> float | Non
 def _bound_mean(lengths: list[int]) -> float:
     error = float(np.std(lengths, ddof=1)) / math.sqrt(len(lengths))
     return min(quantile_of_t(len(lengths) - 1, _COVERED) * error, 0.9 * float(np.mean(lengths)))
+
+
+class _Unused(Struct):
+    parameters: Some
+    updated: Count
+    held: Count = 0
+    step: Number = 0
+    nodes: Annotated[list[tuple[Number, Number, Number, int]], Meta(max_length=_MOST_STEPS)] = field(
+        default_factory=list
+    )
+
+
+def read_unused_gradients(facts: Mapping[str, Any]) -> UnusedGradients | None:
+    """Return the gradients that no update used, None if all were used or nothing is known."""
+    found = _take(facts.get("unused_gradients"), _Unused)
+    if found is None:
+        return None
+    held = min(found.held, found.parameters)
+    return UnusedGradients(found.parameters, held, found.updated, found.step, tuple(found.nodes))
+
+
+Share = Annotated[float, Meta(ge=0.0, le=1.0)]
+_MOST_CALLED = 16
+
+
+class _Called(Struct):
+    looks: Some
+    calls: Some
+    padded: Count
+    useful_frac: Share
+    longest_frac: Share
+    width: Number
+    rows: Number
+    again: Count
+    again_ns: Time
+    same: Count
+    same_ns: Time
+    model: Any = ""
+    place: Any = ""
+
+
+def read_model_calls(facts: Mapping[str, Any]) -> tuple[ModelCalls, ...]:
+    """Return the calls of modules that were looked at, where padding or a repeated call was seen."""
+    found = _take_each(facts.get("calls"), _Called)[:_MOST_CALLED]
+    texts = [{name: str(getattr(entry, name))[:_MOST_TEXT] for name in ("model", "place")} for entry in found]
+    return tuple(ModelCalls(**(msgspec.structs.asdict(entry) | text)) for entry, text in zip(found, texts, strict=True))
 
 
 class _Sampler(Struct):

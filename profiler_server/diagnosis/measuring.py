@@ -27,12 +27,20 @@ from profiler_server.analysis.data.replicas import read_stages, summarize_transf
 from profiler_server.analysis.device.device import summarize_device
 from profiler_server.analysis.memory.memory import find_peak_share
 from profiler_server.analysis.memory.resources import read_held_clock, summarize_host
-from profiler_server.analysis.operators.avoidable import find_slow_convolutions, read_anomaly_work
+from profiler_server.analysis.operators.avoidable import find_slow_convolutions, find_wide_share, read_anomaly_work
 from profiler_server.analysis.operators.kernels import find_full_precision
 from profiler_server.analysis.operators.operators import find_dispatch_share, find_phase_shares
 from profiler_server.analysis.ranks.ranks import RankSummary, count_parallel_devices, read_ddp, summarize_ranks
-from profiler_server.analysis.recorded_facts import read_logged, read_probe, read_sampler, read_source_lines
+from profiler_server.analysis.recorded_facts import (
+    read_logged,
+    read_model_calls,
+    read_probe,
+    read_sampler,
+    read_source_lines,
+    read_unused_gradients,
+)
 from profiler_server.analysis.replay.reading import replay_rank
+from profiler_server.analysis.stacks.line_work import read_unused_share
 from profiler_server.analysis.stacks.stacks import Stacks, read_lines, read_stacks
 from profiler_server.analysis.steps.interruptions import read_interruptions, summarize_compiles
 from profiler_server.analysis.steps.step_figures import count_micro_batches
@@ -44,7 +52,15 @@ from profiler_server.facts.case import Case, Lines, Overhead, RankNotes
 from profiler_server.facts.job import Peer, Ranks, RankVerdict, Slow
 from profiler_server.facts.loading import BatchTimes, LoaderArguments, Loading, SamplerTimes
 from profiler_server.facts.machine import Device, DeviceEntry, HeldClock, Host, HostLoad, Replayed
-from profiler_server.facts.steps import ChosenSteps, NamedFunction, Sampled, SlowConvolutions, Steps
+from profiler_server.facts.steps import (
+    ChosenSteps,
+    ModelCalls,
+    NamedFunction,
+    Sampled,
+    SlowConvolutions,
+    Steps,
+    UnusedGradients,
+)
 
 _log = logging.getLogger("stepscope")
 T = TypeVar("T")
@@ -93,6 +109,8 @@ def measure_case(run: Run, rank: RankRun) -> Case | None:
         stacks=_name_samples(rank, stacks, found[0]),
         lines=_find_lines(rank, stacks, steps),
         anomaly=read_or(None, read_anomaly_work, rank) if manifest.facts.get("anomaly_mode") is True else None,
+        unused=_measure_unused(rank),
+        calls=_measure_calls(rank),
         input_free=read_probe(manifest.facts, train),
     )
     return _derive(rank, case)
@@ -126,6 +144,20 @@ def _find_lines(rank: RankRun, stacks: Stacks | None, steps: Steps) -> Lines | N
         return None
     shares = {name: time_ns / steps.mean_ns for name, time_ns in steps.phases_ns.items() if time_ns > 0}
     return read_lines(rank, stacks, shares, read_source_lines(rank.manifest.facts))
+
+
+def _measure_unused(rank: RankRun) -> UnusedGradients | None:
+    unused = read_unused_gradients(rank.manifest.facts)
+    return replace(unused, backward_frac=read_or(None, read_unused_share, rank, unused)) if unused is not None else None
+
+
+def _measure_calls(rank: RankRun) -> tuple[ModelCalls, ...]:
+    return tuple(
+        replace(found, scaled_frac=read_or(None, find_wide_share, rank, found.width, found.rows))
+        if found.padded and found.width
+        else found
+        for found in read_model_calls(rank.manifest.facts)
+    )
 
 
 def _drop_empty(rows: pa.Table) -> pa.Table:

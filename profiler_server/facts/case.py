@@ -12,7 +12,7 @@ from profiler_server.diagnosis.limits.facts import CAPPED_DEMAND_FRAC, CAPPED_NE
 from profiler_server.facts.job import Ranks
 from profiler_server.facts.loading import InputFreeStep, Loading
 from profiler_server.facts.machine import Device, Host, Products, Subnormals
-from profiler_server.facts.steps import AnomalyWork, Sampled, Steps, read_column
+from profiler_server.facts.steps import AnomalyWork, ModelCalls, Sampled, Steps, UnusedGradients, read_column
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class LineWork:
     """The operators of a hotspot in the detailed steps. `operators` are the longest, those with most time first.
 
     `operator_frac` is the share of its time in operators; the rest is Python. `backward_frac` is the share of the
-    backward that computes gradients of its operators.
+    backward that computes gradients of its operators, `unused_frac` the share that computes gradients for nothing.
     """
 
     operators: tuple[LineOperator, ...]
@@ -103,6 +103,7 @@ class LineWork:
     mean_ns: float
     operator_frac: float
     backward_frac: float
+    unused_frac: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -198,6 +199,8 @@ class Case:
     stacks: Sampled | None = None
     lines: Lines | None = None
     anomaly: AnomalyWork | None = None
+    unused: UnusedGradients | None = None
+    calls: tuple[ModelCalls, ...] = ()
     input_free: InputFreeStep | None = None
     subnormals: tuple[Subnormals, ...] = ()
     products: Products | None = None

@@ -218,6 +218,49 @@ class AnomalyWork:
 
 
 @dataclass(frozen=True)
+class ModelCalls:
+    """The calls of a module, or the batches of a loader, at one line, in some steps that were looked at.
+
+    `padded` calls had rows that are filled up to `width`, 0 for several widths; of all calls `useful_frac` is the share that is
+    not filled up, `longest_frac` that of the longest row. `again` calls gave the result of an earlier call in their step,
+    `same` that of the call in the step looked at before; with the time of both. `scaled_frac` is the share of forward and
+    backward in operators whose inputs are that wide, None if unknown.
+    """
+
+    model: str
+    place: str
+    looks: int
+    calls: int
+    padded: int = 0
+    useful_frac: float = 1.0
+    longest_frac: float = 1.0
+    width: int = 0
+    rows: int = 0
+    again: int = 0
+    again_ns: int = 0
+    same: int = 0
+    same_ns: int = 0
+    scaled_frac: float | None = None
+
+
+@dataclass(frozen=True)
+class UnusedGradients:
+    """Numbers of parameters whose gradients no update used; an optimizer has `held` of them, and updates `updated` in all.
+
+    `nodes` are ranges of backward nodes that computed nothing else, in the steps from `step` on: first and last number,
+    how often they ran before, and 2 for the whole node, 1 for a part. `backward_frac` is their share of the backward,
+    None if no detailed window shows it.
+    """
+
+    parameters: int
+    held: int
+    updated: int
+    step: int = 0
+    nodes: tuple[tuple[int, int, int, int], ...] = ()
+    backward_frac: float | None = None
+
+
+@dataclass(frozen=True)
 class SampledShare:
     """A share from `samples` samples; `low_frac` to `high_frac` is the 95 % interval."""
 

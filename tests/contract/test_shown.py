@@ -135,7 +135,7 @@ def _outline(value: object) -> object:
 
 def test_facts_that_recordings_seldom_give_keep_their_keys() -> None:
     pytest.importorskip("torch")
-    from collector.signals import libraries, model, workers
+    from collector.signals import calls, libraries, model, workers
     from collector.signals.probe import Round
 
     moment: dict[str, Any] = {
@@ -176,7 +176,15 @@ def test_facts_that_recordings_seldom_give_keep_their_keys() -> None:
         "bfloat16": {**products, "autocast": False},
         "probe": {"rounds": [Round(1, 0, 1, 0, 0, 0).describe()], "cost_ns": 1},
         "triggers": [{"trigger": "outlier", "step": 3, "at_ns": 4, "text": ""}],
-        "unused_gradients": {"parameters": 1, "tensors": 1, "updated": 1},
+        "unused_gradients": {
+            "parameters": 1,
+            "tensors": 1,
+            "updated": 1,
+            "held": 1,
+            "nodes": [[1, 2, 0, 2]],
+            "step": 10,
+        },
+        "calls": [calls.Place().describe("", "")],
         "nccl_status": {"timestamp": "", "timeouts": 1},
         "matmul_precision": "highest",
         "process_groups": {"0": [0, 1]},

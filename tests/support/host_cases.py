@@ -33,6 +33,13 @@ def logged(step_ns: int) -> dict[str, Any]:
     return {"logging": {"steps": 100, "libraries": [sums]}}
 
 
+def called(**changes: Any) -> dict[str, Any]:
+    """Return the facts of a model that was called once in each of five steps that were looked at."""
+    plain = {"looks": 5, "calls": 5, "padded": 0, "useful_frac": 1.0, "longest_frac": 1.0, "width": 0, "rows": 0}
+    times = {"again": 0, "again_ns": 0, "same": 0, "same_ns": 0, "model": "Tagger", "place": "train.py:31"}
+    return {"calls": [{**plain, **times, **changes}]}
+
+
 def ddp(**changes: Any) -> dict[str, Any]:
     """Return the facts of a DistributedDataParallel with sound settings and some changed."""
     sound = {
@@ -204,6 +211,8 @@ PLANTED: Mapping[str, Plant] = {
     "rotating_straggler": Plant(dataclasses.replace(plan_of(), ranks=2)),
     "slow_rank_loader": Plant(dataclasses.replace(plan_of(), ranks=2)),
     "subnormals": Plant(manifest={"facts": subnormal()}),
+    "padding_waste": Plant(manifest={"facts": called(padded=5, useful_frac=0.3, longest_frac=0.4)}),
+    "repeated_call": Plant(manifest={"facts": called(calls=10, again=5, again_ns=5 * 10 * MS)}),
     "bf16_unused": Plant(manifest={"facts": multiplied()}),
 }
 
@@ -211,6 +220,10 @@ HEALTHY: Mapping[str, Plant] = {
     "hardly any subnormal number": Plant(manifest={"facts": subnormal(count=2_000)}),
     "subnormal numbers that cost nothing": Plant(manifest={"facts": subnormal(plain_ns=1_100_000)}),
     "bfloat16 is hardly faster": Plant(manifest={"facts": multiplied(bfloat16_ns=3_600_000)}),
+    "a little padding": Plant(manifest={"facts": called(padded=5, useful_frac=0.85)}),
+    "padding in a few batches": Plant(manifest={"facts": called(padded=2, useful_frac=0.3)}),
+    "a short call that is repeated": Plant(manifest={"facts": called(calls=10, again=5, again_ns=5 * MS // 2)}),
+    "a call that is repeated now and then": Plant(manifest={"facts": called(calls=6, again=1, again_ns=20 * MS)}),
     "bfloat16 is used": Plant(manifest={"facts": multiplied(autocast=True)}),
     "convolutions, and few matrices": Plant(manifest={"facts": multiplied(linear_frac=0.2)}),
     "a quick sampler": Plant(plan_of(data_wait=2.0), manifest={"facts": sampled(1_500_000)}),

@@ -45,6 +45,22 @@ _EVENTS = (
     *("slices", "counters", "memory", "flows", "metadata", "profiler_spans", "lost", "rounded", "duplicates"),
     *("unmeasured", "repaired_chunks", "args_dropped"),
 )
+_CALLS = (
+    *(
+        "model",
+        "place",
+        "looks",
+        "calls",
+        "padded",
+        "useful_frac",
+        "longest_frac",
+        "width",
+        "rows",
+        "again",
+        "again_ns",
+    ),
+    *("same", "same_ns"),
+)
 _SUBNORMALS = ("parameters", "gradients", "states", "count", "subnormal", "plain_ns", "flushed_ns")
 _PRODUCTS = ("rows", "shapes", "float32_ns", "bfloat16_ns", "linear_frac", "autocast", "instructions")
 
@@ -54,6 +70,12 @@ FACTS: tuple[Fact, ...] = (
         "bfloat16",
         "Time of the largest products in float32 and in bfloat16, and whether autocast was on (probe).",
         Shown("instructions", words=(*_PRODUCTS, "AMX", "AVX-512 BF16")),
+    ),
+    Fact(
+        "calls",
+        "Modules and loaders by the line that calls them, in a few steps: calls with padding, the shares of it and of "
+        "the longest row that are in use, calls with inputs and results of the same step, and of the step before.",
+        Shown(words=_CALLS, left_out=("model", "place")),
     ),
     Fact("cudnn_benchmark", "torch.backends.cudnn.benchmark."),
     Fact("data_parallel", "Number of devices of nn.DataParallel."),
@@ -122,8 +144,10 @@ FACTS: tuple[Fact, ...] = (
     ),
     Fact(
         "unused_gradients",
-        "Numbers with gradients that no optimizer takes, and those that are updated.",
-        Shown(words=("parameters", "tensors", "updated")),
+        "Numbers whose gradients no update used from a step on, those of them that an optimizer holds, those that are "
+        "updated, and the nodes of backward that computed nothing else: first and last number, how often they ran "
+        "before, 2 for whole, 1 for a part.",
+        Shown(words=("parameters", "tensors", "updated", "held", "nodes", "step")),
     ),
     Fact(
         "completeness",

@@ -1,4 +1,4 @@
-"""Avoidable work of operators: anomaly detection, and convolutions without library code.
+"""Avoidable work of operators: anomaly detection, padding, and convolutions without library code.
 
 Convolutions without library code, such as float64 on processors, copy their input into a matrix with every number once
 for each position of the kernel (im2col), and multiply the matrix by the weights. A convolution in float32 needs no such
@@ -9,10 +9,12 @@ each output channel. The product is therefore C / (C + E) of the time, where bot
 from __future__ import annotations
 
 import json
+import re
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from collector.format.phases import IN_MODEL
 from collector.format.run import RankRun
 from profiler_server.analysis.tables import choose, read_rows
 from profiler_server.facts.steps import AnomalyWork, SlowConvolutions
@@ -35,6 +37,32 @@ def read_anomaly_work(rank: RankRun) -> AnomalyWork | None:
 
 def _sum(rows: pa.Table, name: str) -> int:
     return int(pc.sum(rows[name]).as_py() or 0)
+
+
+_PACKING = ("aten::_pack_padded_sequence", "aten::_nested_tensor_from_mask", "aten::_nested_tensor_from_tensor_list")
+"""Operators that leave padding out of what follows."""
+_NUMBER = re.compile(r"\d+", re.ASCII)
+
+
+def find_wide_share(rank: RankRun, width: int, rows: int) -> float | None:
+    """Return the share of operator time in forward and backward that grows with the width of a batch; None without a
+    window.
+
+    Such operators have an input as wide as the batch, or are called once for each position. 0 if the script packs.
+    """
+    found = read_rows(rank, "operators", ("step", "phase", "name", "input_shapes", "count", "self_ns"))
+    found = found.filter(pc.and_(pc.is_valid(found["step"]), pc.is_in(found["phase"], pa.array(IN_MODEL))))
+    if not found.num_rows:
+        return None
+    if choose(found, "name", *_PACKING).num_rows:
+        return 0.0
+    wide = {width, width * rows} - {0}
+    scaled_ns = sum(
+        row["self_ns"]
+        for row in found.to_pylist()
+        if row["count"] >= width or wide & set(map(int, _NUMBER.findall(row["input_shapes"] or "")))
+    )
+    return float(scaled_ns / max(_sum(found, "self_ns"), 1))
 
 
 _NAME = "_slow_conv"

@@ -17,15 +17,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from collector.format.run import RankRun
+from profiler_server.analysis.recorded_facts import read_unused_gradients
 from profiler_server.analysis.stacks.frames import Frame, StackParser
-from profiler_server.diagnosis.limits.stacks import JOINED_NS, LEAST_DENSE
+from profiler_server.diagnosis.limits.stacks import JOINED_NS, LEAST_DENSE, UNUSED_PART, UNUSED_STEPS
 from profiler_server.facts.case import LineOperator, LineWork
+from profiler_server.facts.steps import UnusedGradients
 
 _NODE = "autograd::engine::evaluate_function: "
 _COLUMNS = ("id", "track", "depth", "start_ns", "duration_ns", "name", "category", "sequence", "parent")
 _MOST_OPERATORS = 4
 K = TypeVar("K")
 Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
 
 
 def read_line_work(
@@ -45,10 +48,46 @@ def read_line_work(
     names: list[K] = list(dict.fromkeys(key for key in known.values() if key is not None))
     codes: dict[K | None, int] = {key: code for code, key in enumerate(names)}
     of_sample = np.array([codes.get(known[text], -1) for text in texts], np.int64)
-    return _join(operators, trainer["start_ns"].to_numpy(), of_sample, names, max(steps, 1))
+    unused = read_unused_gradients(rank.manifest.facts)
+    weights = weigh_unused(operators, unused.nodes if unused is not None else ())
+    return _join(operators, weights, trainer["start_ns"].to_numpy(), of_sample, names, max(steps, 1))
 
 
-def _join(operators: pa.Table, seen: Ints, of_sample: Ints, names: Sequence[K], steps: int) -> dict[K, LineWork]:
+def read_unused_share(rank: RankRun, unused: UnusedGradients) -> float | None:
+    """Return the share of the backward in nodes that computed nothing but these gradients; None without a window."""
+    if not unused.nodes or rank.status("slices").state != "there":
+        return None
+    slices = rank.table("slices", ("name", "start_ns", "duration_ns", "sequence", "step"))
+    step = slices["step"]
+    within = pc.and_(pc.greater_equal(step, unused.step), pc.less(step, unused.step + UNUSED_STEPS))
+    nodes = slices.filter(pc.and_(within, pc.starts_with(slices["name"].cast(pa.string()), _NODE)))
+    total_ns = pc.sum(nodes["duration_ns"]).as_py()
+    return float(weigh_unused(nodes, unused.nodes) @ nodes["duration_ns"].to_numpy()) / total_ns if total_ns else None
+
+
+def weigh_unused(rows: pa.Table, ranges: Sequence[tuple[int, int, int, int]]) -> Floats:
+    """Return the share of each backward node that computed unused gradients. A node may run several times."""
+    weights = np.zeros(rows.num_rows)
+    is_node = pc.starts_with(rows["name"].cast(pa.string()), _NODE)
+    chosen = np.flatnonzero(pc.and_(is_node, pc.is_valid(rows["sequence"])).to_numpy(zero_copy_only=False))
+    if not ranges or not len(chosen):
+        return weights
+    number = rows["sequence"].take(chosen).to_numpy()
+    order = np.lexsort((rows["start_ns"].take(chosen).to_numpy(), number))
+    chosen, number = chosen[order], number[order]
+    _, first, place = np.unique(number, return_index=True, return_inverse=True)
+    time = np.arange(len(number)) - first[place]
+    for each in {entry[2] for entry in ranges}:
+        begins, ends, _, kinds = np.array(sorted(entry for entry in ranges if entry[2] == each)).T
+        at = np.searchsorted(begins, number, side="right") - 1
+        inside = (time == each) & (at >= 0) & (number <= ends[at])
+        weights[chosen[inside]] = np.where(kinds[at[inside]] == 2, 1.0, UNUSED_PART)
+    return weights
+
+
+def _join(
+    operators: pa.Table, weights: Floats, seen: Ints, of_sample: Ints, names: Sequence[K], steps: int
+) -> dict[K, LineWork]:
     name = np.array(operators["name"].cast(pa.string()).to_pylist(), object)
     start, length = (operators[column].to_numpy() for column in ("start_ns", "duration_ns"))
     track, depth = operators["track"].to_numpy(), operators["depth"].to_numpy()
@@ -61,8 +100,11 @@ def _join(operators: pa.Table, seen: Ints, of_sample: Ints, names: Sequence[K], 
     of_operator[forward] = _take_nearest(start[forward] + length[forward] // 2, seen, of_sample)
     made_by = _find_makers(sequence, start, depth, of_operator, forward)
     backward: Counter[int] = Counter()
-    for number, time_ns in zip(sequence[is_node].tolist(), length[is_node].tolist(), strict=True):
+    unused: Counter[int] = Counter()
+    nodes = (sequence[is_node], length[is_node], weights[is_node] * length[is_node])
+    for number, time_ns, unused_ns in zip(*(column.tolist() for column in nodes), strict=True):
         backward[made_by.get(number, -1)] += time_ns
+        unused[made_by.get(number, -1)] += unused_ns
     in_backward = max(backward.total(), 1)
     inside = _mark_covered(seen, start[forward & (depth == 0)], length[forward & (depth == 0)])
     found = {}
@@ -75,6 +117,7 @@ def _join(operators: pa.Table, seen: Ints, of_sample: Ints, names: Sequence[K], 
             mean_ns=float(length[calls].mean()) if calls.any() else 0.0,
             operator_frac=float(inside[mine].mean()) if mine.any() else 0.0,
             backward_frac=backward[code] / in_backward,
+            unused_frac=unused[code] / in_backward,
         )
     return found
 

@@ -17,14 +17,6 @@ VOLTA, AMPERE = 7, 8
 CONVOLUTION_FRAC = 0.3
 """Settings for convolutions matter from this share of the kernels' time."""
 
-UNUSED_GRADIENTS_FRAC = 0.3
-"""Unused gradients are reported if this share of the parameters with gradients has no optimizer. A few, such as those
-of an unused head, cost little."""
-
-RECORDED_FRAC = 0.3
-"""Gradients are recorded for nothing if at least this share of the operators records them in a window without a
-backward."""
-
 SPARE_MEMORY_FRAC = 0.5
 """A device has memory to spare if at least this share of it was never used."""
 

@@ -26,3 +26,10 @@ LEAST_DENSE = 20
 
 JOINED_NS = 5_000_000
 """An operator belongs to the nearest sample of its window if that is at most this far away."""
+
+UNUSED_STEPS = 3
+"""Detailed steps in which unused gradients are looked for: `collector.signals.gradients.MOST_STEPS`."""
+
+UNUSED_PART = 0.5
+"""Share of a backward node that is for nothing if some of its gradients are: gradients of the weights of a layer take
+about as long as those of its input."""

@@ -116,34 +116,6 @@ def _judge_cudnn_benchmark_off(case: Case) -> Finding | Abstention | None:
     return None if tries else Finding(text, evidence=(OPERATORS_PAGE,))
 
 
-def _judge_needless_grad(case: Case) -> Finding | Abstention | None:
-    """Gradients that nobody uses: inference that records its operators, and models that no optimizer updates."""
-    if case.steps.phases_ns["backward"] or case.steps.phases_ns["optimizer"]:
-        return _judge_training(case)
-    seen = look_for(case, "needless_grad", "recorded_gradients")
-    if seen is None or isinstance(seen, Abstention):
-        return seen
-    if seen.figures["share"] < limits.RECORDED_FRAC:
-        return None
-    return Finding(describe(case, "needless_grad", seen=seen), evidence=(OPERATORS_PAGE,))
-
-
-def _judge_training(case: Case) -> Finding | None:
-    """Judge parameters with gradients that no optimizer updates, such as those of a teacher or a frozen backbone."""
-    found = case.facts.get("unused_gradients")
-    noted = [found.get(name) for name in ("parameters", "updated")] if isinstance(found, Mapping) else []
-    counts = [count for count in noted if isinstance(count, int) and count >= 0]
-    if len(counts) != 2:
-        return None
-    unused, updated = counts
-    share = unused / max(unused + updated, 1)
-    backward_frac = case.steps.share("backward")
-    if share < limits.UNUSED_GRADIENTS_FRAC or not backward_frac:
-        return None
-    text = describe(case, "needless_grad.untrained", unused=unused, share=share, backward_frac=backward_frac)
-    return Finding(text, what_if=shorten_phases(case, ("backward",), share), least_frac=0.4)
-
-
 def _judge_find_unused_parameters(case: Case) -> Finding | None:
     """DistributedDataParallel looks for unused parameters in every step, and there are none."""
     ddp = case.ranks.ddp
@@ -291,7 +263,6 @@ RULES = (
         judge=_judge_cudnn_benchmark_off,
         muted_when_input_bound=True,
     ),
-    Rule("needless_grad", knob="grad", effort="flag", judge=_judge_needless_grad),
     Rule("find_unused_parameters", knob="find_unused", effort="flag", judge=_judge_find_unused_parameters),
     Rule("data_parallel", knob="parallel", effort="code", judge=_judge_data_parallel),
     Rule("graph_breaks", knob="graph_breaks", effort="code", judge=_judge_graph_breaks),

@@ -102,6 +102,8 @@ FIGURES: Mapping[str, object] = {
     "FUSED_UPDATE_NS": 300_000,
     "FUSED_TENSOR_NS": 6000,
     "FUSED_PARAMETER_NS": 1.0,
+    "UNUSED_STEPS": 3,
+    "UNUSED_PART": 0.5,
     "LEAST_FUSED": 0.6,
     "MOST_FUSED": 1.7,
     "RARER_STEPS": 50,

@@ -14,11 +14,12 @@ from profiler_server.facts.case import Case
 from profiler_server.facts.job import LateRank, RankComparison, RankVerdict, Slow, Turns
 from profiler_server.facts.loading import Crowding, Reading, SamplerTimes
 from profiler_server.facts.machine import HeldClock, Replayed, Sighting
-from profiler_server.facts.steps import Logged
+from profiler_server.facts.steps import Logged, ModelCalls, UnusedGradients
 from tests.support import facts as make
 from tests.support.host_cases import ddp, multiplied
 from tests.support.runs import MS
-from tests.unit.diagnosis.edges.base import STEPS, Edge, base, starving
+from tests.unit.diagnosis.edges.base import STEPS, Edge, base, starving, whole
+from tests.unit.diagnosis.edges.lines import spot, with_lines, work
 
 _READ = Reading(100.0 * MS, 2, 0.1, 32.0, 1e6, None, None, None, None, None)
 
@@ -55,9 +56,41 @@ def decoding(whole_bytes: float) -> Case:
 
 def untrained(share: float) -> Case:
     """A backward of half the step, in which that share of the parameters belongs to a model that nobody trains."""
-    noted = {"unused_gradients": {"parameters": round(1e6 * share), "tensors": 2, "updated": round(1e6 * (1 - share))}}
+    unused = UnusedGradients(round(1e6 * share), 0, round(1e6 * (1 - share)))
     phases = dict.fromkeys(base().steps.phases_ns, 0.0) | {"backward": 32.0 * MS, "optimizer": 1.0 * MS}
-    return make.with_manifest(make.with_steps(base(), phases_ns=phases), facts=noted)
+    return replace(make.with_steps(base(), phases_ns=phases), unused=unused)
+
+
+def thrown(share: float, of_line: float = 1.0) -> Case:
+    """A backward of half the step, of which a window shows that this share was for nothing, part of it in one line."""
+    case = untrained(0.5)
+    noted = UnusedGradients(1_000_000, 1_000_000, 2_000_000, backward_frac=share)
+    made = spot(work=replace(work(), unused_frac=of_line * share))
+    return replace(with_lines(made, case=case), unused=noted)
+
+
+def calls(**fields: Any) -> Case:
+    """Forward and backward are half of the step each; the model is called in five steps that were looked at."""
+    phases = dict.fromkeys(base().steps.phases_ns, 0.0) | {"forward": 32.0 * MS, "backward": 32.0 * MS}
+    found = ModelCalls(**{"model": "Tagger", "place": "train.py:31", "looks": 5, "calls": 5, **fields})
+    return replace(make.with_steps(base(), phases_ns=phases), calls=(found,))
+
+
+def padded(padding: float, longest: float = 0.5, **fields: Any) -> Case:
+    return calls(**{"padded": 5, "useful_frac": 1.0 - padding, "longest_frac": longest, **fields})
+
+
+def repeated(share: float, **fields: Any) -> Case:
+    again_ns = round(fields.get("looks", 5) * share * 64 * MS)
+    return calls(**{"calls": 10, "again": 5, "again_ns": again_ns, **fields})
+
+
+def _is_too_wide(longest: float) -> bool:
+    return "longest row of each batch" in make.find(padded(0.5, longest), "padding_waste").text.fix
+
+
+def _names_line(of_line: float) -> bool:
+    return "train.py:41" in make.find(thrown(0.5, of_line), "needless_grad").text.measured
 
 
 def logging(share: float, outside: float = 0.5) -> Case:
@@ -164,6 +197,19 @@ def sends(bucket_bytes: float) -> Case:
 
 EDGES: Mapping[str, Edge] = {
     "UNUSED_GRADIENTS_FRAC": Edge(0.3, lambda x: make.speaks(untrained(x), "needless_grad")),
+    "NEEDLESS_STEP_FRAC": Edge(
+        0.1,
+        lambda x: (
+            make.speaks(thrown(2 * x), "needless_grad") and make.speaks(padded(0.5, scaled_frac=2 * x), "padding_waste")
+        ),
+    ),
+    "UNUSED_LINE_FRAC": Edge(0.5, _names_line),
+    "PADDED_FRAC": Edge(0.25, lambda x: make.speaks(padded(x), "padding_waste")),
+    "LONGEST_FRAC": Edge(0.9, lambda x: not _is_too_wide(x)),
+    "LEAST_LOOKS": Edge(2, lambda x: make.speaks(padded(0.5, looks=whole(x)), "padding_waste")),
+    "LEAST_REPEATS": Edge(3, lambda x: make.speaks(repeated(0.2, looks=whole(x)), "repeated_call")),
+    "OFTEN_FRAC": Edge(0.9, lambda x: make.speaks(repeated(0.2, looks=100, again=whole(100 * x)), "repeated_call")),
+    "REPEATED_FRAC": Edge(0.05, lambda x: make.speaks(repeated(x), "repeated_call")),
     "SUBNORMAL_FRAC": Edge(0.01, lambda x: make.speaks(subnormals(share=x), "subnormals")),
     "SUBNORMAL_SLOWER": Edge(1.5, lambda x: make.speaks(subnormals(slower=x), "subnormals")),
     "BFLOAT16_FASTER": Edge(1.5, lambda x: make.speaks(products(faster=x), "bf16_unused")),

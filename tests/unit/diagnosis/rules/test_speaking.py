@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from profiler_server.analysis.recorded_facts import read_unused_gradients
 from profiler_server.diagnosis.judging import diagnose
 from profiler_server.facts.case import Case
 from profiler_server.facts.loading import Reading
@@ -159,7 +160,7 @@ def convolve(setting: object) -> Case:
 
 
 def note(gradients: object) -> Case:
-    return make.with_manifest(untrained(0.75), facts={"unused_gradients": gradients})
+    return replace(untrained(0.75), unused=read_unused_gradients({"unused_gradients": gradients}))
 
 
 def shorten() -> Case:

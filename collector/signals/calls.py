@@ -1,0 +1,281 @@
+"""What the outermost modules are called with, in a few steps: batches that are padded, and calls that were made before.
+
+Only tensors on processors are looked at, at most a few thousand of their numbers, by NumPy: nothing runs in PyTorch. The
+steps that are looked at become rarer as the run goes on.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from time import perf_counter_ns
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from collector.context.hooks import stop_calling
+from collector.context.signals import Signal, SignalContext
+from collector.edge import log_failure
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+FIRST_LOOK = 16
+"""Step after which the first look is taken; each later one is taken after twice as many steps."""
+MOST_CALLS, MOST_PLACES, MOST_TENSORS = 8, 16, 8
+MOST_ROWS, MOST_NUMBERS, MOST_SAMPLED = 64, 1 << 18, 4096
+LEAST_ROWS, LEAST_TIME, LEAST_LENGTHS = 4, 8, 3
+INSIDE_FRAC = 0.05
+"""A fill that also takes more than this share of the rows before their ends is a value like any other: zeros of sparse
+features, of borders of images, of random masks."""
+LEAST_VALUES = 8
+"""A result with fewer different values says nothing: two such results may be equal by chance."""
+_LEFT_OUT = tuple(
+    os.path.dirname(os.path.abspath(name)) + os.sep for name in (torch.__file__, os.path.dirname(__file__))
+)
+
+
+@dataclass
+class Place:
+    """Sums over the calls of one module class at one line."""
+
+    calls: int = 0
+    padded: int = 0
+    time: int = 0
+    useful: float = 0.0
+    longest: float = 0.0
+    width: int = 0
+    rows: int = 0
+    again: int = 0
+    again_ns: int = 0
+    same: int = 0
+    same_ns: int = 0
+    looks: set[int] = field(default_factory=set)
+
+    def describe(self, model: str, place: str) -> dict[str, Any]:
+        return {
+            "model": model,
+            "place": place,
+            "looks": len(self.looks),
+            "calls": self.calls,
+            "padded": self.padded,
+            "useful_frac": round(self.useful / max(self.calls, 1), 4),
+            "longest_frac": round(self.longest / max(self.calls, 1), 4),
+            "width": self.width,
+            "rows": self.rows,
+            "again": self.again,
+            "again_ns": self.again_ns,
+            "same": self.same,
+            "same_ns": self.same_ns,
+        }
+
+
+class CallLook:
+    """The sums of all looks. `see` is called with each call of an outermost module in a step that is looked at."""
+
+    def __init__(self) -> None:
+        self.places: dict[tuple[str, str], Place] = {}
+        self._of_step: dict[Any, int] = {}
+        self._before: dict[tuple[str, str, int], Any] = {}
+        self._calls = 0
+        self.step = 0
+
+    def begin(self, step: int) -> None:
+        self.step, self._calls = step, 0
+        self._of_step.clear()
+
+    def see(self, took_ns: int, module: Any, given: Any, result: Any) -> None:
+        self._calls += 1
+        key = type(module).__name__, _find_place(sys._getframe(1))
+        if self._calls > MOST_CALLS or (key not in self.places and len(self.places) >= MOST_PLACES):
+            return
+        place = self.places.setdefault(key, Place())
+        place.calls += 1
+        place.looks.add(self.step)
+        arrays = [array for tensor in _list_tensors(given) if (array := _view(tensor)) is not None]
+        found = find_in_call(arrays)
+        place.padded += found is not None
+        place.useful += found.useful_frac if found is not None else 1.0
+        place.longest += found.longest_frac if found is not None else 1.0
+        if found is not None:
+            is_first = place.padded == 1
+            place.width = found.width if is_first or place.width == found.width else 0
+            place.rows = found.rows if is_first or place.rows == found.rows else 0
+        self._compare(place, key, took_ns, (id(module), *map(_sample, arrays)), result)
+
+    def _compare(self, place: Place, key: tuple[str, str], took_ns: int, given: Any, result: Any) -> None:
+        outputs = [array for tensor in _list_tensors(result) if (array := _view(tensor)) is not None]
+        if len(given) < 2 or not outputs or not _varies(outputs[0]):
+            return
+        call = given, tuple(map(_sample, outputs))
+        if call in self._of_step:
+            place.again += 1
+            place.again_ns += took_ns
+            return
+        self._of_step[call] = 1
+        number = *key, self._calls
+        if self._before.get(number) == call:
+            place.same += 1
+            place.same_ns += took_ns
+        self._before[number] = call
+
+    def describe(self) -> list[dict[str, Any]]:
+        """Return the fact: the places where something was seen."""
+        seen = [(key, place) for key, place in self.places.items() if place.padded or place.again or place.same]
+        return [place.describe(*key) for key, place in seen]
+
+
+@dataclass(frozen=True)
+class Padding:
+    """Padding of a batch of `rows` that are `width` long: the share that is not filled up, and that of the longest row."""
+
+    useful_frac: float
+    longest_frac: float
+    width: int
+    rows: int
+
+
+def find_in_call(arrays: Sequence[npt.NDArray[Any]]) -> Padding | None:
+    """Find padding among the arguments of a call. A mask counts only beside an array that it may belong to."""
+    for array in arrays:
+        beside = sum(other.shape[:2] == array.shape[:2] for other in arrays) > 1
+        found = find_padding(array)
+        if found is not None and (beside or not _is_mask(array)):
+            return found
+    return None
+
+
+def _is_mask(array: npt.NDArray[Any]) -> bool:
+    return bool(((array == array.min()) | (array == array.max())).all())
+
+
+def find_padding(array: npt.NDArray[Any]) -> Padding | None:
+    """Find rows that end, or begin, with one fill value of different lengths; None without any.
+
+    The array has the shape batch × time, batch × time × features or batch × features × time.
+    """
+    if array.ndim not in (2, 3) or len(array) < LEAST_ROWS:
+        return None
+    rows = array[:MOST_ROWS]
+    views = (rows,) if rows.ndim == 2 else (rows, rows.swapaxes(1, 2))
+    tried = [(view, side) for view in views for side in (slice(None), slice(None, None, -1))]
+    return next((found for view, side in tried if (found := _find_tail(view[:, side], len(array))) is not None), None)
+
+
+def _find_tail(rows: npt.NDArray[Any], count: int) -> Padding | None:
+    import numpy as np
+
+    width = rows.shape[1]
+    if width < LEAST_TIME or rows.size > MOST_NUMBERS:
+        return None
+    last = rows[:, -1] if rows.ndim == 2 else rows[:, -1, 0]
+    values, counts = np.unique(last, return_counts=True)
+    if 2 * counts.max() < len(rows):
+        return None
+    is_fill = rows == values[counts.argmax()]
+    if is_fill.ndim == 3:
+        is_fill = is_fill.all(axis=2)
+    tails = np.where(is_fill.all(axis=1), width, (~is_fill[:, ::-1]).argmax(axis=1))
+    lengths = width - tails
+    inside = int(is_fill.sum() - tails.sum())
+    if inside > INSIDE_FRAC * lengths.sum() or _is_drawn(lengths, width):
+        return None
+    return Padding(float(lengths.mean() / width), float(lengths.max() / width), width, count)
+
+
+def _is_drawn(lengths: npt.NDArray[np.int64], width: int) -> bool:
+    """Return whether lengths are no lengths of sequences: too few different ones, or the steps of a causal mask."""
+    import numpy as np
+
+    return len(np.unique(lengths)) < LEAST_LENGTHS or len(np.unique(np.diff(lengths))) == 1
+
+
+def _list_tensors(value: Any, depth: int = 2) -> Iterator[Any]:
+    """Yield the first tensors of arguments or of a result, dicts and lists inside included."""
+    values: Any = value
+    if isinstance(value, Mapping):
+        values = list(value.values())
+    elif not isinstance(value, (list, tuple)):
+        values = (value,)
+    for each in values[:MOST_TENSORS]:
+        if type(each) is torch.Tensor:
+            yield each
+        elif depth and isinstance(each, (dict, list, tuple)):
+            yield from _list_tensors(each, depth - 1)
+
+
+def _view(tensor: Any) -> npt.NDArray[Any] | None:
+    """Return the numbers of a tensor without a copy, None where they are not at hand."""
+    if tensor.device.type != "cpu" or tensor.layout is not torch.strided or tensor.dtype is torch.bfloat16:
+        return None
+    if not tensor.numel() or tensor.is_conj() or tensor.is_neg():
+        return None
+    array: npt.NDArray[Any] = (tensor.detach() if tensor.requires_grad else tensor).numpy()
+    return array
+
+
+def _take_some(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    # A stride that shares no factor with usual sizes, so that the numbers lie in all rows and columns.
+    every = max(array.size // MOST_SAMPLED, 1) | 1
+    return array.flat[: MOST_SAMPLED * every : every]
+
+
+def _sample(array: npt.NDArray[Any]) -> tuple[Any, ...]:
+    return array.shape, str(array.dtype), hash(_take_some(array).tobytes())
+
+
+def _varies(array: npt.NDArray[Any]) -> bool:
+    import numpy as np
+
+    return len(np.unique(_take_some(array))) >= LEAST_VALUES
+
+
+def _find_place(frame: Any) -> str:
+    while frame is not None and frame.f_code.co_filename.startswith(_LEFT_OUT):
+        frame = frame.f_back
+    return f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}" if frame is not None else ""
+
+
+class CallsSignal(Signal):
+    """The signal of padding and of repeated calls."""
+
+    name = "calls"
+
+    def install(self, context: SignalContext) -> None:
+        self._context = context
+        self._look = CallLook()
+        self._next = FIRST_LOOK
+        self._watchers = context.call_watchers
+        context.occasions.append(self._on_occasion)
+
+    def remove(self) -> None:
+        stop_calling(self._on_occasion, self._context.occasions)
+        self._close()
+
+    def _on_occasion(self, ended: int) -> None:
+        if ended >= self._next:
+            self._next = 2 * ended
+            self._look.begin(ended + 1)
+            self._watchers[:] = [self._see]
+
+    def _see(self, began_ns: int, module: Any, given: Any, result: Any) -> None:
+        took_ns = perf_counter_ns() - began_ns
+        if self._context.steps.ended >= self._look.step:
+            self._close()
+            return
+        with log_failure("a call could not be looked at", level=logging.DEBUG):
+            self._look.see(took_ns, module, given, result)
+
+    def _close(self) -> None:
+        if self._watchers:
+            self._watchers.clear()
+            found = self._look.describe()
+            if found:
+                self._context.add_fact("calls", found)
+
+
+SIGNAL = CallsSignal

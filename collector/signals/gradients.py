@@ -1,0 +1,328 @@
+"""Gradients that are computed and thrown away: backward writes them, and they are cleared, or stay, before an update.
+
+During the steps of the first detailed window, each backward is walked once before it runs, which takes about a
+microsecond for a node. Nothing is hooked and no tensor is kept. What becomes of the gradients is known from the updates,
+from `zero_grad`, and at the next backward from gradients that are gone. A node of the backward whose gradients are all
+thrown away was computed for nothing; its number leads to the operator that made it.
+"""
+
+from __future__ import annotations
+
+import dis
+import os
+import sys
+import weakref
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from types import CodeType, FunctionType
+from typing import Any
+
+import torch
+
+from collector.context.hooks import is_backward_compiled, stop_calling
+from collector.context.signals import SETTLED_STEP, Signal, SignalContext
+
+MOST_STEPS = 3
+MOST_NODES = 10_000
+"""Most nodes of a backward; a larger one is not judged."""
+MOST_RANGES = 2_000
+LEAST_THROWN = 2
+"""Times that the gradient of a parameter must be thrown away: one may be an exception."""
+_TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
+_OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_MOST_FRAMES, _MOST_NAMES = 64, 2_000
+
+
+@dataclass
+class _Written:
+    """A parameter with a gradient that nothing has used yet: its backwards, and its version at the first of them."""
+
+    parameter: weakref.ref[Any]
+    version: int
+    backwards: list[int]
+
+
+@dataclass(frozen=True)
+class _Node:
+    """A node of a backward. `number` is PyTorch's, `time` how often it ran before. `leaf` is the parameter that a node
+    without successors writes to, 0 for another tensor."""
+
+    number: int
+    time: int
+    successors: tuple[int, ...]
+    leaf: int | None
+
+
+class GradientLook:
+    """What becomes of the gradients of some steps. Called on the training thread only."""
+
+    def __init__(self) -> None:
+        self._written: dict[int, _Written] = {}
+        self._backwards: list[list[_Node]] = []
+        self._times: dict[int, int] = {}
+        self._unsure: set[int] = set()
+        self._thrown: dict[int, list[int]] = {}
+        self._updated: dict[int, weakref.ref[Any]] = {}
+        self._seen: dict[int, weakref.ref[Any]] = {}
+        self._updating = 0
+        self._read: dict[int, bool] = {}
+
+    def backward_starts(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        if is_backward_compiled():
+            self._unsure.add(-1)
+            return
+        self._find_gone()
+        nodes = _walk([edge for root in args[0] if (edge := _find_edge(root)) is not None])
+        is_whole = kwargs.get("accumulate_grad", True) and not (len(args) > 4 and args[4]) and not self._updating
+        at = len(self._backwards)
+        kept = []
+        for number, successors, variable in nodes:
+            if variable is not None and is_whole and isinstance(variable, torch.nn.Parameter):
+                self._write(variable, at)
+            time = self._times[number] = self._times.get(number, -1) + 1
+            kept.append(_Node(number, time, successors, None if variable is None else id(variable)))
+            if not is_whole:
+                self._unsure.add(number)
+        if not nodes:
+            self._unsure.add(-1)
+        self._backwards.append(kept)
+        self._look_at_code(sys._getframe(1))
+
+    def update_starts(self, optimizer: Any) -> None:
+        self._updating += 1
+        self.takes(optimizer)
+
+    def takes(self, optimizer: Any) -> None:
+        """Note that an update takes the gradients of an optimizer's parameters, or refuses them for being infinite."""
+        for parameter in _list_parameters(optimizer):
+            self._updated.setdefault(id(parameter), weakref.ref(parameter))
+            self._written.pop(id(parameter), None)
+
+    def update_ends(self) -> None:
+        self._updating = max(self._updating - 1, 0)
+
+    def clears(self, optimizer: Any) -> None:
+        for parameter in _list_parameters(optimizer):
+            self._updated.setdefault(id(parameter), weakref.ref(parameter))
+            if (written := self._written.pop(id(parameter), None)) is not None:
+                self._throw(id(parameter), written)
+
+    def finish(self, optimizers: Iterable[Any] = ()) -> dict[str, Any] | None:
+        """Return the fact, None if every gradient was used, or may have been. `optimizers` are those that stepped earlier."""
+        for parameter in (each for optimizer in optimizers for each in _list_parameters(optimizer)):
+            self._updated.setdefault(id(parameter), weakref.ref(parameter))
+        self._find_gone()
+        held = {key for key, backwards in self._thrown.items() if len(backwards) >= LEAST_THROWN}
+        if any(self._read.values()):  # a gradient that the script reads is not thrown away
+            held, self._thrown = set(), {key: at for key, at in self._thrown.items() if key not in self._updated}
+        unheld = self._find_unheld()
+        for key in unheld:
+            self._thrown.setdefault(key, []).extend(self._written[key].backwards)
+        unused = [seen for key in held | unheld if (seen := self._seen[key]()) is not None]
+        updated = [seen for ref in self._updated.values() if (seen := ref()) is not None]
+        # Optimizers that hold copies of the parameters hold no parameter of this type.
+        if not unused or {each.dtype for each in unused} - {each.dtype for each in updated}:
+            return None
+        return {
+            "parameters": sum(each.numel() for each in unused),
+            "tensors": len(unused),
+            "updated": sum(each.numel() for each in updated),
+            "held": sum(each.numel() for each in unused if id(each) in self._updated),
+            "nodes": [] if -1 in self._unsure else self._list_needless(held | unheld),
+        }
+
+    def _write(self, parameter: Any, at: int) -> None:
+        key = id(parameter)
+        known = self._seen.get(key)
+        if known is None or known() is not parameter:
+            self._seen[key] = weakref.ref(parameter)
+        written = self._written.get(key)
+        if written is None or written.parameter() is not parameter:
+            written = self._written[key] = _Written(self._seen[key], parameter._version, [])
+        written.backwards.append(at)
+
+    def _find_gone(self) -> None:
+        """Throw away what was written and is gone: cleared by hand, or by `Module.zero_grad`."""
+        for key, written in list(self._written.items()):
+            parameter = written.parameter()
+            if parameter is None:
+                del self._written[key]
+            elif parameter.grad is None:
+                self._throw(key, self._written.pop(key))
+
+    def _throw(self, key: int, written: _Written) -> None:
+        parameter = written.parameter()
+        # A parameter that has changed meanwhile was updated by hand.
+        if parameter is not None and parameter._version == written.version:
+            self._thrown.setdefault(key, []).extend(written.backwards)
+
+    def _find_unheld(self) -> set[int]:
+        """Return the parameters that no optimizer has updated, with gradients that stay."""
+        return {
+            key
+            for key, written in self._written.items()
+            if key not in self._updated
+            and (parameter := written.parameter()) is not None
+            and parameter._version == written.version
+        }
+
+    def _list_needless(self, parameters: set[int]) -> list[list[int]]:
+        """Return ranges of nodes computed for nothing, as the first and last number, how often they ran before, and 2 if
+        all that they computed was thrown away, 1 if a part."""
+        thrown = {(at, key) for key in parameters for at in self._thrown.get(key, ())}
+        found: dict[int, dict[int, int]] = {}
+        for at, nodes in enumerate(self._backwards):
+            needless: list[bool] = []
+            for node in nodes:
+                below = [needless[place] for place in node.successors]
+                needless.append((at, node.leaf) in thrown if node.leaf is not None else bool(below) and all(below))
+                if node.leaf is None and node.number not in self._unsure:
+                    found.setdefault(node.time, {})[node.number] = 2 if needless[-1] else int(any(below))
+        ranges = [found_range for time in sorted(found) for found_range in _join_ranges(found[time], time)]
+        return ranges if len(ranges) <= MOST_RANGES else []
+
+    def _look_at_code(self, frame: Any) -> None:
+        """Note whether code around a backward reads gradients itself, as gradient surgery does."""
+        for _ in range(_MOST_FRAMES):
+            if frame is None:
+                return
+            code, names = frame.f_code, frame.f_globals
+            if not code.co_filename.startswith((_TORCH, _OURS, "<frozen")):
+                if id(code) not in self._read:
+                    self._read[id(code)] = reads_gradients(code)
+                if id(names) not in self._read:
+                    self._read[id(names)] = any(reads_gradients(each) for each in _list_code(names))
+            if code.co_name == "<module>":  # what lies above has started the script
+                return
+            frame = frame.f_back
+
+
+def _find_edge(root: Any) -> Any:
+    return getattr(root, "grad_fn", None) or getattr(root, "node", None)
+
+
+def _walk(roots: list[Any]) -> list[tuple[int, tuple[int, ...], Any]]:
+    """Return the nodes of a graph, successors first: number, places of successors, and the leaf that is written to.
+
+    Empty if there are too many nodes.
+    """
+    places: dict[Any, int] = {}
+    found: list[tuple[int, tuple[int, ...], Any]] = []
+    successors: dict[Any, list[Any]] = {}
+    stack = list(roots)
+    while stack:
+        node = stack[-1]
+        if node not in successors:
+            successors[node] = [after for after, _ in node.next_functions if after is not None]
+            stack.extend(after for after in successors[node] if after not in successors)
+            if len(successors) > MOST_NODES:
+                return []
+            continue
+        stack.pop()
+        if node not in places:
+            places[node] = len(found)
+            variable = getattr(node, "variable", None) if node.name() == "torch::autograd::AccumulateGrad" else None
+            number = -2 if variable is not None else node._sequence_nr()
+            found.append((number, tuple(places[after] for after in successors[node] if after in places), variable))
+    return found
+
+
+def _join_ranges(classes: Mapping[int, int], time: int) -> Iterator[list[int]]:
+    first = last = kind = 0
+    for number in sorted(classes):
+        if kind and classes[number] != kind:
+            yield [first, last, time, kind]
+        if classes[number] != kind:
+            first, kind = number, classes[number]
+        last = number
+    if kind:
+        yield [first, last, time, kind]
+
+
+def _list_parameters(optimizer: Any) -> Iterator[Any]:
+    return (parameter for group in optimizer.param_groups for parameter in group["params"])
+
+
+def _list_code(names: Mapping[str, Any]) -> Iterator[CodeType]:
+    """Yield the code of the functions and methods of a module, those that it imports from other scripts included."""
+    for value in list(names.values())[:_MOST_NAMES]:
+        members: Iterable[Any] = (value,)
+        if isinstance(value, type):
+            members = list(vars(value).values())
+        for member in members:
+            function = getattr(member, "__func__", member)
+            if isinstance(function, FunctionType) and not function.__code__.co_filename.startswith((_TORCH, _OURS)):
+                yield function.__code__
+
+
+def reads_gradients(code: CodeType) -> bool:
+    """Return whether code, or code inside of it, reads an attribute `grad`. A call of a function `grad` does not."""
+    if "grad" in code.co_names:
+        for each in dis.get_instructions(code):
+            is_method = sys.version_info >= (3, 12) and bool((each.arg or 0) & 1)
+            if each.opname == "LOAD_ATTR" and each.argval == "grad" and not is_method:
+                return True
+    return any(reads_gradients(inner) for inner in code.co_consts if isinstance(inner, CodeType))
+
+
+class UnusedGradientsSignal(Signal):
+    """The signal of gradients that the backward computes but no update uses."""
+
+    name = "unused_gradients"
+
+    def __init__(self) -> None:
+        self._look: GradientLook | None = None
+        self._optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
+
+    def install(self, context: SignalContext) -> None:
+        self._context = context
+        window = context.options.window
+        self._first = SETTLED_STEP if window.is_off else max(window.first, 2)
+        # What is written in the last of these steps may be thrown away in the step that follows.
+        self._last = self._first + (MOST_STEPS if window.is_off else min(window.count, MOST_STEPS))
+        context.optimizer_watchers.append(self._optimizers.add)
+        context.boundaries.append(self._on_step)
+
+    def remove(self) -> None:
+        self._context.gradient_watchers.clear()
+        self._look = None
+        stop_calling(self._on_step, self._context.boundaries)
+
+    def _on_step(self, ended: int) -> None:
+        if self._look is None and ended >= self._first - 1:
+            self._look = GradientLook()
+            self._context.gradient_watchers.append(self)
+        elif self._look is not None and ended >= self._last:
+            with self._context.shielded(self.name):
+                found = self._look.finish(self._optimizers)
+                if found is not None:
+                    self._context.add_fact("unused_gradients", {**found, "step": self._first})
+            self.remove()
+
+    def backward_starts(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        self._try("backward_starts", args, kwargs)
+
+    def update_starts(self, optimizer: Any) -> None:
+        self._try("update_starts", optimizer)
+
+    def update_ends(self) -> None:
+        self._try("update_ends")
+
+    def takes(self, optimizer: Any) -> None:
+        self._try("takes", optimizer)
+
+    def clears(self, optimizer: Any) -> None:
+        self._try("clears", optimizer)
+
+    def _try(self, name: str, *args: Any) -> None:
+        look = self._look
+        if look is not None:
+            done = False
+            with self._context.shielded(self.name):
+                getattr(look, name)(*args)
+                done = True
+            if not done:
+                self.remove()
+
+
+SIGNAL = UnusedGradientsSignal

@@ -1,0 +1,140 @@
+"""Work whose result nobody uses: gradients that no update takes, padding, and results that were there before."""
+
+from __future__ import annotations
+
+from collector.format.phases import IN_MODEL
+from profiler_server.diagnosis.limits import needless as limits
+from profiler_server.diagnosis.what_if import look_for, shorten_phases
+from profiler_server.facts.case import STEPS_PAGE, Abstention, Case, Finding, Rule
+from profiler_server.facts.steps import ModelCalls
+from profiler_server.words.phrases import OPERATORS_PAGE, describe
+
+
+def _judge_needless_grad(case: Case) -> Finding | Abstention | None:
+    """Gradients that nobody uses: inference that records its operators, and gradients that no update takes."""
+    if case.steps.phases_ns["backward"] or case.steps.phases_ns["optimizer"]:
+        return _judge_training(case)
+    seen = look_for(case, "needless_grad", "recorded_gradients")
+    if seen is None or isinstance(seen, Abstention):
+        return seen
+    if seen.figures["share"] < limits.RECORDED_FRAC:
+        return None
+    return Finding(describe(case, "needless_grad", seen=seen), evidence=(OPERATORS_PAGE,))
+
+
+def _judge_training(case: Case) -> Finding | None:
+    """Judge gradients that backward computes and no update uses: of a teacher, or of the other model of a pair."""
+    unused, backward_frac = case.unused, case.steps.share("backward")
+    if unused is None or not backward_frac:
+        return None
+    unheld = unused.parameters - unused.held
+    share = unused.backward_frac
+    if share is None:
+        share = unheld / max(unheld + unused.updated, 1)
+        if share < limits.UNUSED_GRADIENTS_FRAC:
+            return None
+    elif share * backward_frac < limits.NEEDLESS_STEP_FRAC:
+        return None
+    is_measured = unused.backward_frac is not None
+    text = describe(
+        case,
+        "needless_grad.untrained" if unheld > unused.held else "needless_grad.thrown",
+        unused=unused.parameters,
+        share=share,
+        backward_frac=backward_frac,
+        where=_name_unused_line(case, share) if is_measured else "",
+        how="" if is_measured else ", if that takes as long for each parameter",
+    )
+    return Finding(
+        text,
+        evidence=(OPERATORS_PAGE,) if is_measured else (STEPS_PAGE,),
+        what_if=shorten_phases(case, ("backward",), share),
+        doubt_frac=0.2 if is_measured else None,
+        least_frac=0.6 if is_measured else 0.4,
+    )
+
+
+def _name_unused_line(case: Case, share: float) -> str:
+    """Return the line of the forward whose backward is mostly for nothing, as a sentence; "" if none is known."""
+    spots = [spot for spot in (case.lines.hotspots if case.lines is not None else ()) if spot.work is not None]
+    most = max(spots, key=lambda spot: spot.work.unused_frac if spot.work is not None else 0.0, default=None)
+    if most is None or most.work is None or most.work.unused_frac < limits.UNUSED_LINE_FRAC * share:
+        return ""
+    where = most.name if most.is_of_loop else f"{most.name} at {most.place}"
+    code = f", `{most.lines[0].text}`" if most.lines[0].text else ""
+    return f" Most of it leads back to the forward of {where}{code}."
+
+
+def _judge_padding(case: Case) -> Finding | None:
+    """Much of each batch is padding, and the model computes with it as with all else."""
+    padded = [found for found in case.calls if found.looks >= limits.LEAST_LOOKS and 2 * found.padded > found.calls]
+    worst = min(padded, key=lambda found: found.useful_frac, default=None)
+    if worst is None or 1.0 - worst.useful_frac < limits.PADDED_FRAC:
+        return None
+    scaled = 1.0 if worst.scaled_frac is None else worst.scaled_frac
+    share = scaled * (1.0 - worst.useful_frac)
+    if share * case.steps.share(*IN_MODEL) < limits.NEEDLESS_STEP_FRAC:
+        return None
+    is_fixed = worst.longest_frac < limits.LONGEST_FRAC
+    saved_frac = scaled * (1.0 - worst.longest_frac) if is_fixed else share
+    text = describe(
+        case,
+        "padding_waste" if is_fixed else "padding_waste.uneven",
+        model=worst.model,
+        place=_name_call(case, worst),
+        useful=worst.useful_frac,
+        padding=1.0 - worst.useful_frac,
+        longest=worst.longest_frac,
+        width=f", {worst.width} positions wide" if worst.width else "",
+        looks=worst.looks,
+        in_model=case.steps.share(*IN_MODEL),
+    )
+    is_known = worst.scaled_frac is not None
+    what_if = shorten_phases(case, IN_MODEL, saved_frac)
+    return Finding(text, what_if=what_if, doubt_frac=0.25 if is_known else None, least_frac=0.5 if is_fixed else 0.3)
+
+
+def _name_call(case: Case, calls: ModelCalls) -> str:
+    """Return the line of a call with its text, where that is known."""
+    spots = case.lines.hotspots if case.lines is not None else ()
+    lines = {f"{spot.file.rpartition('/')[2]}:{line.number}": line.text for spot in spots for line in spot.lines}
+    text = lines.get(calls.place, "")
+    return f"{calls.place}, `{text}`" if text else calls.place
+
+
+def _judge_repeated_call(case: Case) -> Finding | None:
+    """A module computes what it has computed before: in the same step, or in each step."""
+    found = [entry for calls in case.calls if (entry := _judge_calls(case, calls)) is not None]
+    return max(found, key=lambda entry: entry[0], default=(0.0, None))[1]
+
+
+def _judge_calls(case: Case, calls: ModelCalls) -> tuple[float, Finding] | None:
+    first = calls.calls - calls.again
+    is_again = calls.again >= limits.OFTEN_FRAC * calls.looks
+    # The first look has none before it.
+    is_same = calls.same >= limits.OFTEN_FRAC * first * (calls.looks - 1) / calls.looks
+    forward_ns = case.steps.phases_ns["forward"]
+    if calls.looks < limits.LEAST_REPEATS or not (is_again or is_same) or not forward_ns:
+        return None
+    each_ns = calls.again_ns / calls.looks if is_again else calls.same_ns / (calls.looks - 1)
+    spent_ns = min(each_ns, forward_ns)
+    if spent_ns < limits.REPEATED_FRAC * case.steps.mean_ns:
+        return None
+    text = describe(
+        case,
+        "repeated_call" if is_again else "repeated_call.same",
+        model=calls.model,
+        place=_name_call(case, calls),
+        spent_ns=spent_ns,
+        share=spent_ns / case.steps.mean_ns,
+        looks=calls.looks,
+    )
+    what_if = shorten_phases(case, ("forward",), spent_ns / forward_ns)
+    return spent_ns, Finding(text, what_if=what_if, doubt_frac=0.2, least_frac=0.6)
+
+
+RULES = (
+    Rule("needless_grad", knob="grad", effort="flag", judge=_judge_needless_grad),
+    Rule("padding_waste", knob="padding", effort="code", judge=_judge_padding),
+    Rule("repeated_call", knob="repeated", effort="code", judge=_judge_repeated_call),
+)

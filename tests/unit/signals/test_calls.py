@@ -1,0 +1,205 @@
+"""What modules are called with: padding by the batch itself, and calls whose result was there before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import mse_loss
+from torch.utils.data import DataLoader
+
+from collector.signals.calls import find_in_call, find_padding
+from profiler_server.analysis.recorded_facts import read_model_calls
+from profiler_server.facts.steps import ModelCalls
+from tests.support.recording import record
+
+STEPS = 130
+RANDOM = np.random.default_rng(7)
+LENGTHS = np.array([12, 18, 9, 20, 11, 14, 10, 17])
+Array = npt.NDArray[Any]
+
+
+def pad(rows: Array, fill: float, lengths: Array = LENGTHS) -> Array:
+    """Fill rows up from their lengths on."""
+    filled = rows.copy()
+    for row, length in zip(filled, lengths, strict=True):
+        row[length:] = fill
+    return filled
+
+
+TOKENS = RANDOM.integers(1, 900, (8, 40))
+WAVES = RANDOM.normal(size=(8, 40))
+SPECTRA = RANDOM.normal(size=(8, 40, 5))
+KNOWN = np.ones((8, 40), np.int64)
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        pad(TOKENS, 0),
+        pad(TOKENS, -100),
+        pad(TOKENS, 0)[:, ::-1],
+        pad(WAVES, 0.0),
+        pad(SPECTRA, 0.0),
+        pad(SPECTRA, 0.0).swapaxes(1, 2),
+        pad(KNOWN, 0),
+        pad(KNOWN, 0).astype(np.bool_),
+        ~pad(KNOWN, 0).astype(np.bool_),
+    ],
+    ids=["tokens", "labels", "left", "waves", "spectra", "channels", "mask", "bool", "inverse"],
+)
+def test_padding_is_seen_in_what_is_filled_up(rows: Array) -> None:
+    found = find_padding(rows)
+    assert found is not None
+    assert found.useful_frac == pytest.approx(LENGTHS.mean() / 40)
+    assert (found.longest_frac, found.width, found.rows) == (0.5, 40, 8)
+
+
+def draw_digits() -> Array:
+    """Pictures on black ground."""
+    pictures = np.zeros((8, 28, 28), np.float32)
+    for at, picture in enumerate(pictures):
+        picture[4 + at % 3 : 20 + at % 5, 6:22] = RANDOM.random((16 + at % 5 - at % 3, 16))
+    return pictures
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        TOKENS,
+        WAVES,
+        RANDOM.random((8, 40)) < 0.9,
+        np.eye(8)[RANDOM.integers(0, 8, 64)],
+        (RANDOM.random((16, 200)) < 0.03).astype(np.float32),
+        draw_digits(),
+        draw_digits().reshape(8, -1),
+        np.tril(np.ones((32, 32))),
+        np.triu(np.full((32, 32), -np.inf), 1),
+        pad(TOKENS, 0, np.full(8, 30)),
+        np.zeros((8, 40)),
+        pad(TOKENS, 0)[:3],
+        pad(TOKENS, 0)[:, :7],
+        np.full((8, 40), np.nan),
+    ],
+    ids=[
+        *("tokens", "waves", "dropout", "one hot", "sparse", "pictures", "flat pictures", "causal", "causal sum"),
+        *("same lengths", "zeros", "few rows", "short", "nan"),
+    ],
+)
+def test_what_only_looks_like_padding_is_none(rows: Array) -> None:
+    assert find_padding(rows) is None
+
+
+@pytest.mark.parametrize(("zeros", "is_padding"), [(4, True), (7, False)])
+def test_a_fill_that_is_also_inside_of_the_rows_is_a_value_like_any_other(zeros: int, is_padding: bool) -> None:
+    rows = pad(np.ones((8, 40)), 0.0)  # 111 positions are in use, of which 5.55 may be zero
+    for at in range(zeros):
+        rows[at % 8, 1 + at // 8] = 0.0
+    assert (find_padding(rows) is not None) is is_padding
+
+
+def test_ones_and_zeros_are_a_mask_only_beside_what_they_mask() -> None:
+    mask = pad(KNOWN, 0)
+    assert find_in_call([mask]) is None  # levels, each told by so many ones
+    assert find_in_call([mask, np.arange(8)]) is None
+    assert find_in_call([SPECTRA, mask]) == find_padding(mask)
+
+
+def make_tagger() -> nn.Module:
+    return nn.Sequential(nn.Embedding(900, 16), nn.Linear(16, 4))
+
+
+def see(path: Path, step: Callable[[int], object]) -> dict[str, ModelCalls]:
+    def loop() -> None:
+        for at in range(STEPS):
+            step(at)
+
+    recorded = record(path, loop)
+    assert not [entry for entry in recorded.run.rank().manifest.signals if entry.state == "failed"]
+    return {found.model: found for found in read_model_calls(recorded.run.rank().manifest.facts)}
+
+
+@pytest.mark.parametrize("is_padded", [True, False])
+def test_a_model_that_gets_padded_batches_is_noted_with_its_line(is_padded: bool, tmp_path: Path) -> None:
+    model = make_tagger()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    words = torch.from_numpy(pad(TOKENS, 0) if is_padded else TOKENS)
+
+    def step(at: int) -> None:
+        optimizer.zero_grad()
+        model(words[torch.randperm(8)]).square().mean().backward()
+        optimizer.step()
+
+    found = see(tmp_path, step)
+    if not is_padded:
+        assert found == {}
+        return
+    calls = found["Sequential"]
+    assert calls.place.startswith("test_calls.py:")
+    assert calls.looks == calls.calls == calls.padded >= 3
+    assert calls.useful_frac == pytest.approx(LENGTHS.mean() / 40, abs=1e-4)
+    assert calls.longest_frac == 0.5
+    assert (calls.width, calls.rows, calls.again, calls.same) == (40, 8, 0, 0)
+
+
+def test_a_loader_of_padded_batches_is_noted(tmp_path: Path) -> None:
+    model = make_tagger()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    rows = torch.from_numpy(np.tile(pad(TOKENS, 0), (STEPS, 1)))
+    batches = iter(DataLoader(rows, batch_size=8))
+
+    def step(at: int) -> None:
+        loss = model(next(batches)).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+    found = see(tmp_path, step)
+    assert found["Sequential"].padded == found["_SingleProcessDataLoaderIter"].padded >= 3
+
+
+def distil(kind: str) -> Callable[[int], None]:
+    """A student learns from a teacher. `kind` says what of it is computed again."""
+    teacher, student = nn.Sequential(nn.Linear(32, 64), nn.Tanh()), nn.Linear(32, 64)
+    drop = nn.Dropout(0.5)
+    optimizer = torch.optim.SGD(student.parameters(), 0.1)
+    all_rows = torch.randn(16, 32)
+
+    def step(at: int) -> None:
+        rows = all_rows if kind == "same" else torch.randn(16, 32)
+        with torch.no_grad():
+            target = teacher(rows)
+            if kind == "again":
+                teacher(rows)
+            if kind == "random":
+                drop(rows)
+                drop(rows)
+        optimizer.zero_grad()
+        mse_loss(student(rows), target).backward()
+        optimizer.step()
+
+    return step
+
+
+def test_a_second_call_with_the_same_input_is_noted(tmp_path: Path) -> None:
+    calls = see(tmp_path, distil("again"))["Sequential"]
+    assert (calls.calls, calls.again, calls.same) == (calls.looks, calls.looks, 0)
+    assert calls.again_ns > 0
+
+
+def test_a_result_that_stays_the_same_is_noted(tmp_path: Path) -> None:
+    found = see(tmp_path, distil("same"))
+    assert set(found) == {"Sequential"}  # the student learns
+    calls = found["Sequential"]
+    assert (calls.again, calls.same) == (0, calls.looks - 1)
+
+
+@pytest.mark.parametrize("kind", ["", "random"])
+def test_calls_with_results_of_their_own_are_not_noted(kind: str, tmp_path: Path) -> None:
+    assert see(tmp_path, distil(kind)) == {}
