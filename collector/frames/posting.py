@@ -6,6 +6,7 @@ import ctypes
 import dataclasses
 import json
 import os
+import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,17 +21,19 @@ _YAMA = "/proc/sys/kernel/yama/ptrace_scope"
 
 @dataclass(frozen=True)
 class Post:
-    """A thread with readable stacks. `thread` is the address of its state, `replica` a worker number or TRAINER."""
+    """A thread with readable stacks. `thread` is the address of its state, `replica` a worker number or TRAINER. `native`
+    is the system's number of the thread, 0 if unknown."""
 
     pid: int
     thread: int
     replica: int
     loader: int
+    native: int = 0
 
 
 def post_thread(events: Path, replica: int, loader: int, reader_pid: int) -> None:
     """Offer the stacks of the calling thread to a process. Raise OSError if the offer cannot be written."""
-    post = Post(os.getpid(), find_thread(), replica, loader)
+    post = Post(os.getpid(), find_thread(), replica, loader, threading.get_native_id())
     _allow(reader_pid)
     path = events / f"{PREFIX}{post.pid}-{time.perf_counter_ns()}{SUFFIX}"
     replace_text(path, json.dumps(dataclasses.asdict(post)))

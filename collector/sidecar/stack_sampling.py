@@ -17,6 +17,7 @@ from collector.edge import Edge
 from collector.frames.offers import Offers
 from collector.frames.posting import TRAINER, Post
 from collector.frames.reading import Code, Place, StackReader
+from collector.frames.threads import Seen, Threads
 from collector.ring.windows import NO_WINDOW, WINDOW_OPEN
 
 MOST_STACKS = 4000
@@ -173,13 +174,14 @@ _log = logging.getLogger("stepscope")
 
 class Sample(NamedTuple):
     """One sampled stack. `at_ns` is a perf_counter_ns reading, `stack` a number of the StackBook. `is_dense` means that
-    it was taken in a detailed window."""
+    it was taken in a detailed window. `seen` is what the threads of the process did then, None if not looked at."""
 
     at_ns: int
     replica: int
     loader: int
     stack: int
     is_dense: bool = False
+    seen: Seen | None = None
 
 
 class StackSampler:
@@ -200,6 +202,7 @@ class StackSampler:
         self._stopping = threading.Event()
         self._samples: list[Sample] = []
         self._trainer: tuple[Post, StackReader] | None = None
+        self._threads: Threads | None = None
         self._workers: list[tuple[Post, StackReader]] = []
         self._turn = 0
         self._looked = self._forgot = self._late_s = 0.0
@@ -284,7 +287,7 @@ class StackSampler:
         self._looked = now
         for post, reader in self._offers.take():
             if post.replica == TRAINER:
-                self._trainer = (post, reader)
+                self._trainer, self._threads = (post, reader), Threads(post.pid, post.native)
             elif len(self._workers) < MOST_WORKERS:
                 self._workers.append((post, reader))
         if now - self._forgot >= _FORGET_S:
@@ -306,6 +309,8 @@ class StackSampler:
     def _sample(self, post: Post, reader: StackReader, is_dense: bool = False) -> bool:
         """Take one sample; return False if the process is gone."""
         at_ns = time.perf_counter_ns()
+        is_watched = self._threads is not None and post.replica == TRAINER and not is_dense
+        seen = self._threads.look() if self._threads is not None and is_watched else None
         try:
             places = reader.read()
         except OSError:
@@ -316,7 +321,7 @@ class StackSampler:
         elif len(self._samples) < MOST_SAMPLES:
             number = self._book.number(reader, places)
             if number != NOT_THEIRS:
-                self._samples.append(Sample(at_ns, post.replica, post.loader, number, is_dense))
+                self._samples.append(Sample(at_ns, post.replica, post.loader, number, is_dense, seen))
         return True
 
 

@@ -40,6 +40,7 @@ from profiler_server.analysis.recorded_facts import (
     read_unused_gradients,
 )
 from profiler_server.analysis.replay.reading import replay_rank
+from profiler_server.analysis.stacks.line_course import part_steps
 from profiler_server.analysis.stacks.line_work import read_unused_share
 from profiler_server.analysis.stacks.stacks import Stacks, read_lines, read_stacks
 from profiler_server.analysis.steps.interruptions import read_interruptions, summarize_compiles
@@ -143,7 +144,7 @@ def _find_lines(rank: RankRun, stacks: Stacks | None, steps: Steps) -> Lines | N
     if stacks is None or not steps.mean_ns:
         return None
     shares = {name: time_ns / steps.mean_ns for name, time_ns in steps.phases_ns.items() if time_ns > 0}
-    return read_lines(rank, stacks, shares, read_source_lines(rank.manifest.facts))
+    return read_lines(rank, stacks, shares, read_source_lines(rank.manifest.facts), part_steps(steps))
 
 
 def _measure_unused(rank: RankRun) -> UnusedGradients | None:

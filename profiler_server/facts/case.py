@@ -107,6 +107,27 @@ class LineWork:
 
 
 @dataclass(frozen=True)
+class LineCourse:
+    """A hotspot over the run: its time in the mean step of each third of the run, ns, with the standard error of the last
+    less the first, and the rest of the step in the first and the last.
+
+    `steps` are the steps in the middle of these two. `asleep_frac` is the share of the samples in which the
+    training thread waited for no processor, and `threads` how many threads of the process ran; None if unknown.
+    """
+
+    times_ns: tuple[float, float, float]
+    error_ns: float
+    steps: tuple[int, int]
+    rest_ns: tuple[float, float]
+    asleep_frac: float | None = None
+    threads: float | None = None
+
+    @property
+    def growth_ns(self) -> float:
+        return self.times_ns[2] - self.times_ns[0]
+
+
+@dataclass(frozen=True)
 class Hotspot:
     """A function of the user's, or one line of the training loop, and its share of the mean step.
 
@@ -116,7 +137,7 @@ class Hotspot:
     `calls` is what the lines call in libraries, by share of the mean step, and `inside` the innermost functions there.
     `made_frac` is the part of the share in which an object or an iterator is made.
     `caller` is the line that calls the function most often, as file:line, "" if the loop does. `work` is None without
-    detailed steps. `backward_frac` is the share of the mean step in which backward computes its gradients.
+    detailed steps, `course` with few steps. `backward_frac` is the share of the mean step in which backward computes its gradients.
     """
 
     function: str
@@ -135,6 +156,7 @@ class Hotspot:
     is_of_loop: bool = False
     work: LineWork | None = None
     backward_frac: float = 0.0
+    course: LineCourse | None = None
 
     @property
     def whole_frac(self) -> float:

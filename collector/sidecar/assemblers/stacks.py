@@ -52,6 +52,8 @@ class _Sum(NamedTuple):
     first_ns: int
     last_ns: int
     samples: int
+    asleep: int | None
+    running: int | None
 
 
 class StacksAssembler(Assembler):
@@ -196,8 +198,11 @@ class StacksAssembler(Assembler):
         at = sample.at_ns
         if sample.is_dense:
             key = key._replace(dense_ns=at)
-        known = self._sums.get(key, _Sum(at, at, 0))
-        self._sums[key] = _Sum(min(known.first_ns, at), max(known.last_ns, at), known.samples + 1)
+        known = self._sums.get(key, _Sum(at, at, 0, 0, 0))
+        asleep = running = None
+        if sample.seen is not None and known.asleep is not None and known.running is not None:
+            asleep, running = known.asleep + sample.seen.asleep, known.running + sample.seen.running
+        self._sums[key] = _Sum(min(known.first_ns, at), max(known.last_ns, at), known.samples + 1, asleep, running)
 
     def _build(self) -> dict[str, pa.Table]:
         sums, self._sums = self._sums, {}
@@ -215,6 +220,8 @@ class StacksAssembler(Assembler):
             "start_ns": self.clock.to_run(found.first_ns),
             "duration_ns": found.last_ns - found.first_ns,
             "samples": found.samples,
+            "asleep": found.asleep,
+            "running": found.running,
             "entry": stack.entry,
             "stack": stack.text,
         }

@@ -11,12 +11,12 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from profiler_server.analysis.stacks.frames import Frame
 from profiler_server.analysis.stacks.naming import Function, Weights, find_called
 from profiler_server.diagnosis.limits.stacks import HOTSPOT_FRAC
-from profiler_server.facts.case import Doing, Hotspot, Line, Lines, LineWork
+from profiler_server.facts.case import Doing, Hotspot, Line, LineCourse, Lines, LineWork
 
 _MOST_LINES, _MOST_CALLS = 3, 3
 _MAKING = frozenset(("__init__", "__new__", "__iter__"))
@@ -50,6 +50,7 @@ class _Entry:
 
 FindKey = Callable[[Sequence[Frame]], _Key | None]
 ReadWork = Callable[[FindKey], Mapping[_Key, LineWork]]
+ReadCourse = Callable[[FindKey], Mapping[_Key, LineCourse]]
 
 
 def find_lines(
@@ -58,9 +59,10 @@ def find_lines(
     loop: frozenset[Function],
     texts: Texts,
     read_work: ReadWork,
+    read_course: ReadCourse,
 ) -> Lines:
     """Divide the mean step among the user's lines. `phases` are the samples of each phase, `shares` its share of the
-    step. `read_work` returns the operators of each hotspot."""
+    step. `read_work` returns the operators of each hotspot, `read_course` its course over the run."""
     entries = [
         _Entry(phase, levels, samples, shares.get(phase, 0.0) * samples / sum(weights.values()), len(levels) - 1)
         for phase, weights in phases.items()
@@ -77,9 +79,16 @@ def find_lines(
         if entry.at >= 0:
             grouped.setdefault(entry.levels[entry.at].key, []).append(entry)
     totals = {phase: sum(weights.values()) for phase, weights in phases.items()}
-    work = read_work(lambda stack: _find_key(stack, loop, grouped))
+
+    def find_key(stack: Sequence[Frame]) -> _Key | None:
+        return _find_key(stack, loop, grouped)
+
+    work, course = read_work(find_key), read_course(find_key)
     in_backward = shares.get("backward", 0.0)
-    found = [_build(of_key, shares, totals, texts, work.get(key), in_backward) for key, of_key in grouped.items()]
+    found = [
+        replace(_build(of_key, shares, totals, texts, work.get(key), in_backward), course=course.get(key))
+        for key, of_key in grouped.items()
+    ]
     hotspots = sorted(found, key=lambda spot: (-spot.share_frac, spot.file, spot.function, spot.lines[0].number))
     large = tuple(spot for spot in hotspots if spot.share_frac >= HOTSPOT_FRAC)
     foreign = sum(entry.weight for entry in entries if entry.at < 0)

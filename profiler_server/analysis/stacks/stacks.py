@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -18,6 +18,7 @@ from collector.format.schema.errors import read_or
 from collector.format.steps import SELECTED_COLUMNS, count_as_steps, select_steps, train_steps
 from collector.format.words import STACK_STAGES
 from profiler_server.analysis.stacks.frames import Frame, StackParser
+from profiler_server.analysis.stacks.line_course import Third, read_line_course
 from profiler_server.analysis.stacks.line_work import read_line_work
 from profiler_server.analysis.stacks.lines import Texts, find_lines
 from profiler_server.analysis.stacks.naming import (
@@ -92,9 +93,13 @@ class Stacks:
         return self.stages.get((loader, name)) or self.stages.get((None, name), {})
 
 
-def read_lines(rank: RankRun, stacks: Stacks, shares: Mapping[str, float], texts: Texts) -> Lines:
+def read_lines(
+    rank: RankRun, stacks: Stacks, shares: Mapping[str, float], texts: Texts, thirds: Sequence[Third] = ()
+) -> Lines:
     """Return the user's lines of the mean step. `shares` is the share of the mean step by phase."""
-    rows = rank.table("stacks", _COLUMNS)
+    rows = rank.table("stacks", (*_COLUMNS, "asleep", "running"))
+    is_trainer = pc.and_(pc.less(rows["replica"], 0), pc.and_(pc.is_valid(rows["phase"]), pc.is_valid(rows["stack"])))
+    steady = rows.filter(pc.and_(is_trainer, _mark_steady(rank, rows)))
     dense = rows.filter(pa.array(mark_dense(rank, rows)))
     phases, shares = _place_workers(stacks, shares)
     return find_lines(
@@ -103,6 +108,7 @@ def read_lines(rank: RankRun, stacks: Stacks, shares: Mapping[str, float], texts
         stacks.loop,
         texts,
         lambda find_key: read_or({}, read_line_work, rank, dense, StackParser(), find_key),
+        lambda find_key: read_line_course(steady, thirds, StackParser(), find_key),
     )
 
 

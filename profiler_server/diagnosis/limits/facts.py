@@ -112,3 +112,6 @@ MOST_FRAC = 0.5
 """Half: the limit for "most". Used for steps covered by collectives, steps in which a rank is last, delay explained by
 data, checkpoints or long waits, waiting in a few waits, calls and steps against the usual number, and messages of other
 sizes."""
+
+SURE_ERRORS = 3.0
+"""A line grows if its growth is at least this many standard errors: one of 700 lines that do not grow has that."""

@@ -42,3 +42,22 @@ be given to the wrong one."""
 
 PYTHON_FRAC = 0.25
 """With at most this share of its time in operators, a line is Python."""
+
+GROWTH_FRAC, GROWTH_TIMES = 0.05, 1.5
+"""A line grows if in the last third of the run it takes so many times as long as in the first (on a busy host beside what
+the rest of the step grows), and this share of the step more."""
+
+STEADY_GROWTH_FRAC = 0.2
+"""Each third of the run adds at least this share of the growth; else something changed at one time."""
+
+ALONE_THREADS = 1.25
+"""A line runs on one thread if on average no more threads of the process run than this."""
+
+LARGE_NS = 200_000.0
+"""An operator this long could be divided among threads: waking them takes some 10 to 50 µs."""
+
+FREE_CORES = 0.75
+"""A line on one thread could use others if this many processors are free."""
+
+SAMPLED_TIMES = 1.15
+"""Running threads are believed if the process uses no more than so many times as many processors as samples show."""

@@ -10,12 +10,20 @@ import pyarrow.compute as pc
 
 from collector.format.phases import WAITING
 from profiler_server.diagnosis.limits import course as limits
-from profiler_server.diagnosis.limits.facts import MIN_STEPS, NOISY_FRAC, QUEUED_FRAC, SHIFT_CHANCE
+from profiler_server.diagnosis.limits.facts import (
+    DOMINANT_FRAC,
+    MIN_GAIN_FRAC,
+    MIN_STEPS,
+    NOISY_FRAC,
+    QUEUED_FRAC,
+    SHIFT_CHANCE,
+    SURE_ERRORS,
+)
 from profiler_server.diagnosis.what_if import drop_extra, sum_recorded_ns
-from profiler_server.facts.case import Abstention, Case, Evidence, Finding, Rule
+from profiler_server.facts.case import STEPS_PAGE, Abstention, Case, Evidence, Finding, Hotspot, Rule
 from profiler_server.facts.loading import Floats
 from profiler_server.facts.steps import Ints, Mask, read_column
-from profiler_server.words.phrases import describe, write_loader
+from profiler_server.words.phrases import FUNCTIONS, describe, write_loader
 
 
 def _judge_drift(case: Case) -> Finding | Abstention | None:
@@ -39,10 +47,32 @@ def _judge_drift(case: Case) -> Finding | Abstention | None:
         return None
     growth = case.steps.find_growth(parts[0], parts[-1])
     phase = max(growth, key=lambda name: growth[name])
+    spot = _find_growing(case, float(levels[-1] - levels[0]))
+    named = {} if spot is None else {"name": spot.name, "place": spot.place, "course": spot.course}
     return Finding(
-        describe(case, "drift", before_ns=levels[0], after_ns=levels[-1], drift=drift, phase=phase),
+        describe(
+            case,
+            "drift" if spot is None else "drift.named",
+            before_ns=levels[0],
+            after_ns=levels[-1],
+            drift=drift,
+            phase=phase,
+            **named,
+        ),
+        evidence=(STEPS_PAGE,) if spot is None else (STEPS_PAGE, FUNCTIONS),
         severity="low",
     )
+
+
+def _find_growing(case: Case, growth_ns: float) -> Hotspot | None:
+    """Return the line of the user's whose growth is most of what the step grows beside backward and update, None if there
+    is none."""
+    spots = case.lines.hotspots if case.lines is not None else ()
+    grown = [(spot.course.growth_ns, spot.course.error_ns, spot) for spot in spots if spot.course is not None]
+    rest_ns = growth_ns - sum(time_ns for time_ns, _, spot in grown if spot.doing)
+    least_ns = max(DOMINANT_FRAC * rest_ns, MIN_GAIN_FRAC * case.steps.mean_ns)
+    own = [entry for entry in grown if not entry[2].doing and entry[0] >= max(least_ns, SURE_ERRORS * entry[1])]
+    return max(own, key=lambda entry: entry[0])[2] if own else None
 
 
 def _judge_shift(case: Case) -> Finding | None:

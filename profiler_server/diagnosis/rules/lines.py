@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping
 
 from collector.format.phases import OUTSIDE, PHASE_LABELS
 from profiler_server.diagnosis.limits import lines as limits
+from profiler_server.diagnosis.limits.facts import NOISY_FRAC, SURE_ERRORS
+from profiler_server.diagnosis.limits.host import PYTHON_CORES
 from profiler_server.facts.case import WORKERS, Case, Finding, Hotspot, LineOperator, Rule
 from profiler_server.words.phrases import FUNCTIONS, describe
 
@@ -28,7 +30,7 @@ def _judge_hot_lines(case: Case) -> tuple[Finding, ...]:
     """The user's functions and lines with a large share of the step, and the step without them."""
     if case.lines is None or case.lines.samples < limits.LEAST_LINE_SAMPLES or _is_busy(case):
         return ()
-    found = [(spot, _name_pattern(spot)) for spot in case.lines.hotspots]
+    found = [(spot, _name_pattern(case, spot)) for spot in case.lines.hotspots]
     hot = [(spot, pattern) for spot, pattern in found if _is_hot(spot, pattern)]
     hot.sort(key=lambda entry: (not entry[1], -_weigh(entry[0])))
     return tuple(_describe(case, spot, pattern) for spot, pattern in hot[: limits.MOST_HOT])
@@ -52,14 +54,76 @@ def _is_hot(spot: Hotspot, pattern: str) -> bool:
     return (bool(pattern) or not spot.doing) and spot.low_frac + spot.backward_frac >= least
 
 
-def _name_pattern(spot: Hotspot) -> str:
+def _name_pattern(case: Case, spot: Hotspot) -> str:
     if spot.doing:  # a line of every training: only its Python side may be needless
         return "made_again" if spot.doing == "loader" and _is_made_again(spot) else ""
-    return next((name for name, fits in PATTERNS.items() if fits(spot)), "")
+    if _grows(case, spot):
+        return "grows"
+    if _waits(case, spot):
+        return "waiting"
+    found = next((name for name, fits in PATTERNS.items() if fits(spot)), "")
+    return found or ("one_thread" if _runs_alone(spot) and _count_free(case) >= limits.FREE_CORES else "")
+
+
+def _waits(case: Case, spot: Hotspot) -> bool:
+    """Return whether the training thread sleeps in a line, and neither a device nor another Python thread works then."""
+    asleep_frac = spot.course.asleep_frac if spot.course is not None else None
+    others = case.host.load.python_threads if case.host.load is not None else None
+    is_alone = not case.device.is_used and (others or 0.0) < PYTHON_CORES
+    return is_alone and (asleep_frac or 0.0) >= limits.MOSTLY_FRAC
+
+
+def _runs_alone(spot: Hotspot) -> bool:
+    """Return whether a line spends its time in large operators, while one thread of the process runs."""
+    work, threads = spot.work, spot.course.threads if spot.course is not None else None
+    if work is None or threads is None or threads > limits.ALONE_THREADS:
+        return False
+    whole_ns = sum(entry.calls * entry.mean_ns for entry in work.operators)
+    large_ns = sum(entry.calls * entry.mean_ns for entry in work.operators if entry.mean_ns >= limits.LARGE_NS)
+    return work.operator_frac >= limits.MOSTLY_FRAC and large_ns >= limits.MOSTLY_FRAC * whole_ns > 0
+
+
+def _average_threads(case: Case) -> float:
+    """Return how many threads ran in all samples: too few where the sampler found a processor only when they did not run."""
+    seen = [(spot.share_frac, spot.course.threads) for spot in case.lines.hotspots if spot.course] if case.lines else []
+    known = [(share, threads) for share, threads in seen if threads is not None]
+    return sum(share * threads for share, threads in known) / sum(share for share, _ in known) if known else 0.0
+
+
+def _count_free(case: Case) -> float:
+    """Return how many of the usable processors nothing runs on, 0 if unknown, or if the steps compute on a device."""
+    load = case.host.load
+    if (
+        load is None
+        or load.process is None
+        or case.device.entries
+        or load.process > limits.SAMPLED_TIMES * _average_threads(case)
+    ):
+        return 0.0
+    return max(case.host.cores - load.process - load.workers - load.others, 0.0)
 
 
 def _is_made_again(spot: Hotspot) -> bool:
     return spot.made_frac >= limits.MOSTLY_FRAC * spot.share_frac
+
+
+def _grows(case: Case, spot: Hotspot) -> bool:
+    """Return whether a line, and the step with it, takes longer in each third of the run, by more than chance, and on a busy
+    host by more than the rest of the step."""
+    course = spot.course
+    if course is None:
+        return False
+    first_ns, middle_ns, last_ns = course.times_ns
+    is_busy = case.host.got_busier or case.host.others_frac >= NOISY_FRAC
+    rest_times = course.rest_ns[1] / max(course.rest_ns[0], 1.0) if is_busy else 1.0
+    step_growth_ns = course.growth_ns + course.rest_ns[1] - course.rest_ns[0]
+    return (
+        min(middle_ns - first_ns, last_ns - middle_ns) >= limits.STEADY_GROWTH_FRAC * course.growth_ns
+        and step_growth_ns >= limits.MOSTLY_FRAC * course.growth_ns  # else it only took the place of another line
+        and course.growth_ns >= limits.GROWTH_FRAC * (last_ns + course.rest_ns[1])
+        and course.growth_ns >= SURE_ERRORS * course.error_ns
+        and last_ns >= limits.GROWTH_TIMES * max(rest_times, 1.0) * first_ns
+    )
 
 
 def _is_looped(spot: Hotspot) -> bool:
@@ -140,7 +204,10 @@ def _find_most_called(spot: Hotspot) -> LineOperator | None:
 
 
 def _describe(case: Case, spot: Hotspot, pattern: str) -> Finding:
-    left_ns = max(1.0 - spot.whole_frac, 0.0) * case.steps.mean_ns
+    saved_frac, free = spot.whole_frac, _count_free(case)
+    if pattern == "one_thread":  # what it takes less on all processors
+        saved_frac *= 1.0 - 1.0 / (1.0 + free)
+    left_ns = max(1.0 - saved_frac, 0.0) * case.steps.mean_ns
     line, work, most = spot.lines[0], spot.work, _find_most_called(spot)
     text = describe(
         case,
@@ -163,6 +230,9 @@ def _describe(case: Case, spot: Hotspot, pattern: str) -> Finding:
         again_ns=spot.phases.get("backward", 0.0) * case.steps.mean_ns,
         backward_times=spot.backward_frac / spot.share_frac if spot.share_frac else 0.0,
         python_frac=1.0 - work.operator_frac if work is not None else 0.0,
+        course=spot.course,
+        free=free,
+        torch_threads=case.manifest.torch_threads or 1,
     )
     return Finding(text, evidence=(FUNCTIONS,), subject=spot.subject, least_step_ns=left_ns)
 

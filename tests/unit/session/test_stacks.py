@@ -14,7 +14,10 @@ import pytest
 
 from collector.format.run import Run
 from collector.sidecar.process import recover_run
+from profiler_server.diagnosis.measuring import measure_case
+from tests.support import facts as make
 from tests.support.forking import Forked
+from tests.support.must import must
 from tests.support.scripts import run_script
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="stacks are read on Linux only")
@@ -176,3 +179,56 @@ def test_workers_that_are_spawned_are_read_too(tmp_path: Path) -> None:
     text = _write(workers=1, steps=15).replace("num_workers=1", 'num_workers=1, multiprocessing_context="spawn"')
     run_script(tmp_path, text)
     assert _count(Run(tmp_path / "run"), "stage", of_workers=True)
+
+
+_GROWS_AND_WAITS = """
+import time
+import torch
+from collector import Profiler
+
+def walk(history):
+    end = time.perf_counter() + 0.0004 * len(history)
+    while time.perf_counter() < end:
+        pass
+
+def mix():
+    end = time.perf_counter() + 0.01
+    while time.perf_counter() < end:
+        pass
+
+def ask():
+    time.sleep(0.015)
+
+class Net(torch.nn.Linear):
+    def forward(self, batch):
+        mix()
+        walk(history)
+        return super().forward(batch)
+
+torch.set_num_threads(1)
+net, history = Net(8, 4), []
+optimizer = torch.optim.SGD(net.parameters(), lr=1e-6)
+with Profiler("run", window=None, triggers=False, stacks=True):
+    for step in range(100):
+        loss = net(torch.ones(2, 8)).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        history.append(loss.item())
+        ask()
+"""
+
+
+def test_a_line_that_grows_and_one_that_waits_are_told_from_one_that_does_neither(tmp_path: Path) -> None:
+    run_script(tmp_path, _GROWS_AND_WAITS)
+    run = Run(tmp_path / "run")
+    case = measure_case(run, run.rank(0))
+    assert case is not None
+    assert case.lines is not None
+    spots = {spot.function: spot for spot in case.lines.hotspots}
+    titles = [found.text.title for found in make.find(case, "hot_line")]
+    assert {"walk() takes longer with every step", "ask() waits, and computes nothing"} == set(titles)
+    kept = spots["mix"].course
+    assert kept is not None
+    assert kept.growth_ns < must(spots["walk"].course).growth_ns / 2
+    assert must(kept.asleep_frac) < 0.3 < 0.7 < must(must(spots["ask"].course).asleep_frac)

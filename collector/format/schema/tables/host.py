@@ -61,6 +61,18 @@ _STACKS = Table(
         Column("start_ns", "int64", "The first of the samples, since the run's epoch."),
         Column("duration_ns", "int64", "From the first to the last of them."),
         Column("samples", "int64", "How often the stack was seen."),
+        Column(
+            "asleep",
+            "int64",
+            "Of the training thread: how often it waited for something other than a processor then.",
+            nullable=True,
+        ),
+        Column(
+            "running",
+            "int64",
+            "How many threads of its process ran or waited for a processor then, summed over the samples.",
+            nullable=True,
+        ),
         Column("entry", "int32", "How many of the frames lie outside of the stage.", nullable=True),
         category(
             "stack",

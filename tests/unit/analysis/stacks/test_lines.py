@@ -140,7 +140,7 @@ def test_the_parts_sum_to_the_step(phases: dict[str, dict[tuple[str, ...], int]]
         for phase, stacks in phases.items()
     }
     shares = dict(zip(["forward", "backward", "tail", "gap"], [0.4, 0.3, 0.2, 0.1], strict=True))
-    found = find_lines(weights, shares, frozenset({("a", "/home/me/train.py")}), {}, lambda _: {})
+    found = find_lines(weights, shares, frozenset({("a", "/home/me/train.py")}), {}, lambda _: {}, lambda _: {})
     whole = sum(spot.share_frac for spot in found.hotspots) + found.rest_frac + found.foreign_frac + found.unseen_frac
     assert whole == pytest.approx(1.0)
     assert all(0 <= spot.low_frac <= spot.share_frac <= spot.high_frac + 1e-9 for spot in found.hotspots)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from profiler_server.facts.case import Case, Hotspot, Line, LineOperator, Lines, LineWork
+from profiler_server.facts.case import Case, Hotspot, Line, LineCourse, LineOperator, Lines, LineWork
 from tests.support import facts as make
 from tests.unit.diagnosis.edges.base import Edge, base, whole
 
@@ -34,6 +34,32 @@ def work(calls: float = 1.0, mean_ns: float = 1e6, operator_frac: float = 0.9, b
 
 
 EMBEDDING = LineWork((LineOperator("aten::embedding", 2.0, 1e6),), 2.0, 1e6, 0.9, 0.5)
+
+
+def course(
+    times_ns: tuple[float, float, float] = (1e6, 2e6, 3e6),
+    error_ns: float = 1e5,
+    first_ns: float = 7e6,
+    last_ns: float = 7e6,
+    **fields: Any,
+) -> LineCourse:
+    """Return a line that grows beside a rest of 7 ms that does not."""
+    return LineCourse(times_ns, error_ns, (40, 280), (first_ns, last_ns), **fields)
+
+
+def grows(*args: Any, **fields: Any) -> bool:
+    (title,) = titles(spot(course=course(*args, **fields)))
+    return "longer with every" in title
+
+
+def alone(threads: float = 1.0, mean_ns: float = 1e6, free: float = 1.0, used: float = 1.0) -> bool:
+    """Say whether a line with operators that long, beside so many free processors of four, is told to run alone."""
+    case = make.with_load(base(), process=used, workers=0.0, others=4.0 - used - free)
+    case = replace(case, host=replace(case.host, cores=4.0))
+    found = spot(
+        work=work(mean_ns=mean_ns), backward_frac=0.1, course=course(error_ns=1e9, asleep_frac=0.0, threads=threads)
+    )
+    return "on one thread" in titles(found, case=case)[0]
 
 
 def with_lines(*spots: Hotspot, samples: int = 1000, case: Case | None = None) -> Case:
@@ -68,5 +94,13 @@ EDGES: Mapping[str, Edge] = {
     "AGAIN_FRAC": Edge(0.2, lambda x: "again" in titles(_again(x))[0]),
     "DENSE_TIMES": Edge(4.0, lambda x: "rows" in titles(spot(0.1, work=EMBEDDING, backward_frac=0.1 * x))[0]),
     "NO_GRADIENT_FRAC": Edge(0.05, lambda x: "same" not in titles(spot(work=work(), backward_frac=0.4 * x))[0]),
+    "GROWTH_FRAC": Edge(0.05, lambda x: grows((1e4, 2.5e5, 1e4 + x * 1e7), first_ns=1e6, last_ns=1e7 * (1 - x) - 1e4)),
+    "STEADY_GROWTH_FRAC": Edge(0.2, lambda x: grows((1e6, 3e6 - x * 2e6, 3e6))),
+    "GROWTH_TIMES": Edge(1.5, lambda x: grows((2e6, 2.5e6, 2e6 * x))),
+    "SURE_ERRORS": Edge(3.0, lambda x: grows(error_ns=2e6 / x)),
+    "ALONE_THREADS": Edge(1.25, lambda x: not alone(threads=x)),
+    "LARGE_NS": Edge(200_000.0, lambda x: alone(mean_ns=x)),
+    "SAMPLED_TIMES": Edge(1.15, lambda x: not alone(used=x)),
+    "FREE_CORES": Edge(0.75, lambda x: alone(free=x)),
     "PYTHON_FRAC": Edge(0.25, lambda x: "Python" not in titles(spot(work=work(operator_frac=x)))[0]),
 }

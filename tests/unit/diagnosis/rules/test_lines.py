@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,8 +11,10 @@ import pytest
 from profiler_server.diagnosis.judging import judge
 from profiler_server.facts.case import WORKERS, Hotspot, Line, LineOperator, LineWork
 from tests.support import facts as make
+from tests.support.cases import PLANTED, build_case_run
+from tests.support.diagnosing import measure
 from tests.unit.diagnosis.edges.base import base
-from tests.unit.diagnosis.edges.lines import EMBEDDING, spot, titles, with_lines, work
+from tests.unit.diagnosis.edges.lines import EMBEDDING, alone, course, spot, titles, with_lines, work
 from tests.unit.diagnosis.edges.noted import logging
 
 MOVES = LineWork((LineOperator("aten::_to_copy", 4, 1e6), LineOperator("aten::mul", 1, 1e5)), 5, 1e6, 0.9, 0.5)
@@ -32,6 +36,8 @@ MOVES = LineWork((LineOperator("aten::_to_copy", 4, 1e6), LineOperator("aten::mu
         (spot(0.1, work=EMBEDDING, backward_frac=0.5), "mine() looks up few rows and gets a gradient of all"),
         (spot(work=work()), "mine() may compute the same in each step"),
         (spot(work=work(operator_frac=0.1)), "mine() is Python, not operators"),
+        (spot(course=course()), "mine() takes longer with every step"),
+        (spot(course=course(error_ns=1e9, asleep_frac=0.6)), "mine() waits, and computes nothing"),
         (spot(is_of_loop=True), "train.py:41 takes 40.0 % of the step"),
     ],
 )
@@ -47,6 +53,10 @@ def test_a_pattern_names_the_line(found: Hotspot, title: str) -> None:
         {"phases": {"tail": 0.4}, "calls": {"sklearn.roc_auc_score": 0.1}},
         {"lines": (Line(7, 0.1, "rows = scores.tolist()"), Line(8, 0.3, "x = y"))},
         {"work": work(calls=3, mean_ns=5e4), "backward_frac": 0.1},
+        {"course": course((1e6, 4e6, 3e6))},
+        {"course": course(last_ns=5e6)},
+        {"course": course(error_ns=1e9, asleep_frac=0.4)},
+        {"course": course(error_ns=1e9)},
         {"work": work(), "phases": {"tail": 0.4}},
         {"work": work(operator_frac=0.1), "phases": {WORKERS: 0.4}},
         {"work": work(operator_frac=0.1), "phases": {"backward": 0.4}},
@@ -93,3 +103,51 @@ def test_a_forward_without_a_module_is_not_time_outside_of_training(backward: fl
     case = make.with_steps(case, phases_ns={**case.steps.phases_ns, "gap": 0.2 * case.steps.mean_ns})
     case = with_lines(spot(0.2, phases={"gap": 0.2}, backward_frac=backward), case=case)
     assert make.speaks(case, "python_gap") is speaks
+
+
+def test_the_training_thread_that_waits_for_a_device_is_not_called_idle() -> None:
+    waits = spot(course=course(error_ns=1e9, asleep_frac=0.9))
+    (title,) = titles(waits, case=make.with_device(base(), busy=0.3))
+    assert title.startswith("mine() takes ")
+
+
+@pytest.mark.parametrize(
+    ("threads", "mean_ns", "free", "speaks"),
+    [(1.0, 1e6, 1.0, True), (2.0, 1e6, 1.0, False), (1.0, 1e5, 1.0, False), (1.0, 1e6, 0.0, False)],
+)
+def test_one_thread_is_a_fault_only_beside_free_processors_and_in_large_operators(
+    threads: float, mean_ns: float, free: float, speaks: bool
+) -> None:
+    assert alone(threads, mean_ns, free) is speaks
+
+
+def test_a_line_on_one_thread_could_at_best_use_all_free_processors() -> None:
+    case = make.with_load(base(), process=1.0, workers=0.0, others=0.0)
+    case = replace(case, host=replace(case.host, cores=2.0))
+    found = spot(work=work(), backward_frac=0.1, course=course(error_ns=1e9, asleep_frac=0.0, threads=1.0))
+    (look,) = make.find(with_lines(found, case=case), "hot_line")
+    assert look.least_step_ns == pytest.approx((1 - 0.5 / 2) * base().steps.mean_ns)
+
+
+@pytest.mark.parametrize(("grown_ms", "named"), [(20.0, True), (2.0, False)])
+def test_a_drift_names_the_line_that_grows(grown_ms: float, named: bool, tmp_path: Path) -> None:
+    case = measure(build_case_run(tmp_path / "run", PLANTED["drift"]))
+    times = (1e6, 1e6 + grown_ms * 5e5, 1e6 + grown_ms * 1e6)
+    case = with_lines(spot(course=course(times)), case=case)
+    assert ("mine()" in make.find(case, "drift").text.title) is named
+
+
+@pytest.mark.parametrize(("others", "rest_ns", "grows"), [(0.0, 21e6, True), (1.9, 21e6, False), (1.9, 7e6, True)])
+def test_on_a_busy_host_a_line_grows_only_beside_the_rest_of_the_step(
+    others: float, rest_ns: float, grows: bool
+) -> None:
+    case = make.with_load(base(), others=others)
+    (title,) = titles(spot(course=course(last_ns=rest_ns)), case=case)
+    assert ("longer with every" in title) is grows
+
+
+@pytest.mark.parametrize(("python_threads", "waits"), [(0.1, True), (0.5, False)])
+def test_a_thread_that_waits_for_another_of_python_is_not_called_idle(python_threads: float, waits: bool) -> None:
+    case = make.with_load(base(), python_threads=python_threads)
+    (title,) = titles(spot(course=course(error_ns=1e9, asleep_frac=0.9)), case=case)
+    assert ("computes nothing" in title) is waits
