@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collector.format.run import Run
+    from profiler_server.diagnosis.knobs import Change
     from profiler_server.facts.results import Suggestion
 
 SERVER = "profiler_server"
@@ -25,6 +26,20 @@ def diagnose(run: Run, rank: int) -> tuple[str, tuple[Suggestion, ...], str]:
 
     found = diagnose(run, rank)
     return found.sentence, found.suggestions, found.silence
+
+
+def list_changes(run: Run, rank: int) -> list[Change]:
+    """Return the changes of settings that may gain something, the most that each can gain first.
+
+    Raises the errors of `RankRun.table`.
+    """
+    from profiler_server.diagnosis.judging import diagnose
+    from profiler_server.diagnosis.knobs import list_changes
+    from profiler_server.diagnosis.measuring import measure_case
+
+    case = measure_case(run, run.rank(rank))
+    asked = [each.settings for each in diagnose(run, rank).suggestions]
+    return list_changes(case, {name: value for each in reversed(asked) for name, value in each.items()}) if case else []
 
 
 def format_duration(value_ns: float) -> str:

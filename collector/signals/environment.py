@@ -71,6 +71,7 @@ def read_settings() -> dict[str, Any]:
         "cudnn_benchmark": bool(torch.backends.cudnn.benchmark),
         "deterministic": bool(torch.are_deterministic_algorithms_enabled()),
         "anomaly_mode": bool(torch.is_anomaly_enabled()),
+        "flash_sdp": bool(torch.backends.cuda.flash_sdp_enabled()),
         "nan_check": bool(torch.is_anomaly_enabled() and torch.is_anomaly_check_nan_enabled()),
     }
 

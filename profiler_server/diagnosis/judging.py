@@ -21,6 +21,7 @@ from profiler_server.derive.derived import derived
 from profiler_server.diagnosis.bottleneck import find_own_bottleneck
 from profiler_server.diagnosis.end_sentences import recall_standstills, say_first
 from profiler_server.diagnosis.limits.facts import MIN_STEPS
+from profiler_server.diagnosis.limits.lines import MOST_HOT
 from profiler_server.diagnosis.measuring import measure_case
 from profiler_server.diagnosis.ranking import (
     Fixed,
@@ -130,8 +131,7 @@ def judge(case: Case) -> Diagnosis:
     leads = _find_leads(case, heard.findings, claims)
     notes = [note for note in notes if note.rule not in {lead.rule for lead in leads}]
     known = (*leads, *(write_suggestion(case, claim) for claim in claims), *notes)
-    looks = [write_note(rule, found) for rule, found in heard.findings if found.subject and not _names(known, found)]
-    suggestions = (*known, *looks)
+    suggestions = (*known, *_choose_looks(known, heard.findings))
     return Diagnosis(
         bound_by=bound,
         sentence=say_verdict(case, bound, claims, notes, leads),
@@ -144,8 +144,21 @@ def judge(case: Case) -> Diagnosis:
     )
 
 
+def _choose_looks(known: Sequence[Suggestion], findings: Findings) -> list[Suggestion]:
+    """Return what is worth a look and named by nothing else: the first of each rule, then the second of each."""
+    looks: list[Suggestion] = []
+    nth: dict[str, int] = {}
+    places = []
+    for rule, found in findings:
+        if found.subject and not _names((*known, *looks), found):
+            places.append(nth.setdefault(rule.id, 0))
+            nth[rule.id] += 1
+            looks.append(write_note(rule, found))
+    return [looks[at] for at in sorted(range(len(looks)), key=places.__getitem__)[:MOST_HOT]]
+
+
 def _names(known: Sequence[Suggestion], found: Finding) -> bool:
-    """Return whether a suggestion names the function or line that a finding is about."""
+    """Return whether a suggestion names the function, line or setting that a finding is about."""
     return any(found.subject in f"{entry.title} {entry.measured} {entry.advice}" for entry in known)
 
 

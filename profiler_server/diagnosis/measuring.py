@@ -29,6 +29,7 @@ from profiler_server.analysis.memory.memory import find_peak_share
 from profiler_server.analysis.memory.resources import read_held_clock, summarize_host
 from profiler_server.analysis.operators.avoidable import find_slow_convolutions, find_wide_share, read_anomaly_work
 from profiler_server.analysis.operators.kernels import find_full_precision
+from profiler_server.analysis.operators.kinds import find_kinds
 from profiler_server.analysis.operators.operators import find_dispatch_share, find_phase_shares
 from profiler_server.analysis.ranks.ranks import RankSummary, count_parallel_devices, read_ddp, summarize_ranks
 from profiler_server.analysis.recorded_facts import (
@@ -55,6 +56,7 @@ from profiler_server.facts.loading import BatchTimes, LoaderArguments, Loading, 
 from profiler_server.facts.machine import Device, DeviceEntry, HeldClock, Host, HostLoad, Replayed
 from profiler_server.facts.steps import (
     ChosenSteps,
+    Kinds,
     ModelCalls,
     NamedFunction,
     Sampled,
@@ -182,6 +184,7 @@ def _measure_steps(rank: RankRun, rows: StepRows, train: pa.Table, selection: St
         noun=rows.noun,
         micro_batches=count_micro_batches(rows.steps),
         slow_convolutions=read_or(SlowConvolutions(), find_slow_convolutions, rank),
+        kinds=read_or(Kinds(), find_kinds, rank),
         operator_fracs=read_or({}, find_phase_shares, rank),
     )
 

@@ -16,6 +16,7 @@ from profiler_server.analysis.data.prediction import (
     predict_step,
     predict_without_loading,
 )
+from profiler_server.diagnosis.knobs import PROMISED
 from profiler_server.diagnosis.limits import verdict as limits
 from profiler_server.diagnosis.limits.facts import LARGE_PART_FRAC, MIN_GAIN_FRAC, MIN_GAIN_NS
 from profiler_server.diagnosis.what_if import bound_by_job, find_min_gain_ns, name_shortened
@@ -25,30 +26,6 @@ from profiler_server.format import format_duration, format_share
 
 _OF_SLOW_RANK = frozenset({"straggler", "rank_loader"})
 Severity = Literal["high", "medium", "low", "info"]
-
-_TRIED = frozenset(
-    [
-        "blocking_copy",
-        "bucket_copies",
-        "bucket_size",
-        "channels_last",
-        "cudnn_benchmark_off",
-        "debug_modes",
-        "launch_bound",
-        "needless_grad",
-        "no_workers",
-        "optimizer_loop",
-        "pageable_copy",
-        "shallow_prefetch",
-        "tf32_off",
-        "threads_over_cores",
-        "threads_too_few",
-        "too_few_workers",
-        "unfused_pointwise",
-        "worker_restart",
-    ]
-)
-"""Rules whose change `profiler-run --try` makes."""
 
 
 def is_worth_saying(case: Case, claim: Claim) -> bool:
@@ -298,7 +275,7 @@ def _say_doubt(case: Case, claim: Claim) -> str:
         why = "Unsure how much it saves: the simulation does not reproduce this run well."
     else:
         why = "Unsure how much it saves: these steps vary too much for a saving of this size."
-    return f"{why} `profiler-run --try` measures it." if claim.rule.id in _TRIED and not case.is_imported else why
+    return f"{why} `profiler-run --try` measures it." if claim.rule.id in PROMISED and not case.is_imported else why
 
 
 def write_note(rule: Rule, finding: Finding, severity: Severity | None = None, why: str = "") -> Suggestion:

@@ -19,23 +19,12 @@ from msgspec import Meta
 from collector.format.attempts import find_home, read_run_manifest
 from collector.format.run import Run
 from collector.format.schema.reading import read_small_file
+from profiler_server.diagnosis.knobs import PROMISED
 from profiler_server.facts.results import Suggestion
 from profiler_server.format import say
 
 RESULTS_FILE, FIRST_FOLDER = "tried.json", "as-it-is"
 _MOST_FOLDERS = 1_000
-_CHANGED_BY: Mapping[str, Mapping[str, Any]] = {
-    "debug_modes": {"anomaly": False},
-    "optimizer_loop": {"fused": True},
-    "tf32_off": {"matmul_precision": "high"},
-    "amp_off": {"bfloat16": True},
-    "bf16_unused": {"bfloat16": True},
-    "needless_grad": {"freeze_unused": True},
-    "launch_bound": {"compile": True},
-    "pageable_copy": {"loader.pin_memory": True},
-    "channels_last": {"channels_last": True},
-}
-"""The change of a trial that a rule asks for, of rules that set no argument of the loader."""
 _Share = Annotated[float, Meta(ge=-1000.0, le=1.0)]
 
 
@@ -88,7 +77,7 @@ def find_trials(run: Run, suggestions: Sequence[Suggestion]) -> dict[str, Trial]
 
 def _asks_for(suggestion: Suggestion, change: Mapping[str, Any]) -> bool:
     settings = {f"loader.{name}": value for name, value in suggestion.settings.items()}
-    wanted = settings or _CHANGED_BY.get(suggestion.rule, {})
+    wanted = settings or PROMISED.get(suggestion.rule, {})
     return bool(wanted) and all(change.get(name) == value for name, value in wanted.items())
 
 

@@ -261,6 +261,32 @@ class UnusedGradients:
 
 
 @dataclass(frozen=True)
+class Kinds:
+    """The work that settings govern, as shares of the detailed steps; 0 without any.
+
+    `convolutions_frac` is of images and volumes, with gradients; `has_channels_last` is their memory format, None if
+    unknown. `scores_frac` is work on matrices of attention scores that lie in memory; `is_fallback` if
+    `scaled_dot_product_attention` itself made them, `drops_scores` if dropout works on them. `lookups_frac` is the
+    backward of embeddings with gradients of all rows; a step reads `rows_frac` of these rows at most, and they are
+    `table_parameters` numbers. `pointwise_calls` is the number of small elementwise operators in the backward of a
+    step, and `large_frac` the operators that are long enough for several threads, None if unknown. `differentiates_twice` if
+    backward runs through a backward.
+    """
+
+    convolutions_frac: float = 0.0
+    has_channels_last: bool | None = None
+    scores_frac: float = 0.0
+    is_fallback: bool = False
+    drops_scores: bool = False
+    lookups_frac: float = 0.0
+    rows_frac: float = 1.0
+    table_parameters: int = 0
+    pointwise_calls: float = 0.0
+    large_frac: float | None = None
+    differentiates_twice: bool = False
+
+
+@dataclass(frozen=True)
 class SampledShare:
     """A share from `samples` samples; `low_frac` to `high_frac` is the 95 % interval."""
 
@@ -325,6 +351,7 @@ class Steps:
     micro_batches: int = 1
     """Batches whose gradients the usual step accumulates."""
     slow_convolutions: SlowConvolutions = field(default_factory=SlowConvolutions)
+    kinds: Kinds = field(default_factory=Kinds)
     operator_fracs: Mapping[str, float] = field(default_factory=dict)
     """Share of each phase spent in operators, from the detailed steps; empty without any."""
     stalled: Ints = field(default_factory=lambda: np.zeros(0, np.int64))

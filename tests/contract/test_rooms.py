@@ -177,10 +177,16 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "profiler_server.facts",
         "profiler_server.format",
     ),
+    "profiler_server.diagnosis.knobs": (
+        "collector.format.phases",
+        "profiler_server.diagnosis.limits",
+        "profiler_server.facts",
+    ),
     "profiler_server.diagnosis.rules": (
         "collector.estimating.model",
         "collector.format.phases",
         "profiler_server.diagnosis.limits",
+        "profiler_server.diagnosis.knobs",
         "profiler_server.diagnosis.what_if",
         "profiler_server.words",
         "profiler_server.facts",

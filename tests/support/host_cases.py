@@ -234,7 +234,7 @@ HEALTHY: Mapping[str, Plant] = {
     ),
     "a little logging": Plant(manifest={"facts": logged(300_000)}),
     "one thread beside busy workers": Plant(
-        manifest={"torch_threads": 1, "usable_cores": 4.0},
+        manifest={"torch_threads": 1, "usable_cores": 3.0},
         tables={
             "resources": host_samples(process__cpu_cores=1.0, worker_0__cpu_cores=0.9, system__cpu_cores=2.0),
         },

@@ -86,6 +86,7 @@ FACTS: tuple[Fact, ...] = (
     ),
     Fact("deterministic", "Whether only deterministic algorithms were allowed."),
     Fact("ended_by", "The exception that ended the training.", Shown("error", words=(UNTOLD,), names="errors")),
+    Fact("flash_sdp", "Whether scaled_dot_product_attention may use its flash kernel."),
     Fact(
         "logging",
         "Calls and time of each library that logs, and the steps they are of.",

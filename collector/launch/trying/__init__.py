@@ -34,11 +34,10 @@ from collector.launch.origin import PLAN_VARIABLE
 from collector.launch.script import Program
 from collector.launch.trying.applying import Change
 from collector.launch.trying.inside import RESULT_FILE, TRIAL_VARIABLE, Plan
-from collector.launch.trying.knobs import list_candidates
 from collector.launch.trying.process import Neighbours, run_process
 from collector.launch.trying.report import describe, list_results
 from collector.launch.trying.search import EVERY, MOST_FINALISTS, ROUNDS, OutOfTime, Search, Trial, TrialFailed
-from collector.launch.trying.seen import read_seen
+from collector.launch.trying.seen import list_candidates
 
 USUAL_BUDGET_S = 300.0
 STEPS, LEAST_STEPS, FEW_STEPS = 70, 16, 8
@@ -102,7 +101,7 @@ class _Trials:
         neighbours = Neighbours()
         folder = self._output / FIRST_FOLDER
         found = self._look(folder)
-        candidates = list_candidates(read_seen(folder))
+        candidates = list_candidates(folder)
         if not self._is_guarded:
             say("this system cannot refuse writes: what libraries in C write is not thrown away")
         if busy := neighbours.describe():

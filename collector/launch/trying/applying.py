@@ -117,6 +117,11 @@ def _set_flag(*path: str) -> Callable[[Any, Any], None]:
     return apply
 
 
+def _use_flash(torch: Any, value: bool) -> None:
+    torch.backends.cuda.enable_flash_sdp(value)
+    torch.backends.cuda.enable_flash_sdp = lambda enabled: None
+
+
 def _set_precision(torch: Any, value: str) -> None:
     torch.set_float32_matmul_precision(value)
     torch.backends.cudnn.allow_tf32 = True
@@ -222,6 +227,7 @@ KNOBS: Mapping[str, Callable[[Any, Any], None]] = {
     "cudnn_benchmark": _set_flag("backends", "cudnn", "benchmark"),
     "deterministic": _set_flag("backends", "cudnn", "deterministic"),
     "matmul_precision": _set_precision,
+    "flash_sdp": _use_flash,
     "channels_last": _at_first_call(_use_channels_last),
     "compile": _at_first_call(_compile),
     "bfloat16": _at_first_call(_use_bfloat16),

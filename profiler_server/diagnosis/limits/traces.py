@@ -16,3 +16,6 @@ CLOCK_SAMPLES = 10
 
 MEMORY_SAMPLES = 24
 """Samples of a process's memory below which its growth is not judged."""
+
+PARALLEL_NS = 100_000
+"""An operator that takes longer can use several threads: starting them costs some 10 µs."""

@@ -25,6 +25,7 @@ from tests.unit.diagnosis.edges import (
     data,
     device,
     gains,
+    knobs,
     lines,
     loading,
     meetings,
@@ -43,7 +44,7 @@ EDGES: Mapping[str, Edge] = {
     name: edge
     for family in (
         *(waiting, gains, loading, device, thread, course, noted, window, replay, steps, data, traces, compare),
-        *(stragglers, meetings, lines),
+        *(stragglers, meetings, lines, knobs),
     )
     for name, edge in family.EDGES.items()
 }
@@ -123,6 +124,9 @@ FIGURES: Mapping[str, object] = {
     "FILLING_NS": 50_000,
     "SETTLES_S": 10.0,
     "MOST_HOT": 2,
+    "UNKNOWN_SMALL_FRAC": 0.25,
+    "REDUCED_FRAC": 0.2,
+    "PARALLEL_NS": 100_000,
     "MODEL_WEIGHT": 0.5,
     "HOTSPOT_FRAC": 0.05,
     "LEAST_DENSE": 20,

@@ -9,7 +9,6 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import psutil
@@ -20,13 +19,16 @@ from collector.launch.command import run_command
 from collector.launch.origin import PLAN_VARIABLE
 from collector.launch.script import Program
 from collector.launch.trying import RESULTS_FILE, Trying, read_trial, try_changes
-from collector.launch.trying.applying import KNOBS, Change, apply_change
+from collector.launch.trying.applying import Change
 from collector.launch.trying.inside import TRIAL_VARIABLE, Plan
-from collector.launch.trying.knobs import Candidate, Seen, list_candidates
+from collector.launch.trying.knobs import Candidate
 from collector.launch.trying.lines import list_edits
 from collector.launch.trying.process import run_process
 from collector.launch.trying.report import describe, list_results
 from collector.launch.trying.search import OutOfTime, Search, Trial, TrialFailed, compare_steps
+from collector.launch.trying.seen import list_candidates
+from profiler_server.diagnosis.knobs import Change as Advised
+from tests.support.runs import RunPlan, build_run
 
 MS = 1e6
 
@@ -138,58 +140,23 @@ def test_what_is_known_at_ctrl_c_and_beside_a_failed_unchanged_run_stays() -> No
     assert len(search.best.logs) == 2
 
 
-def _labels(**seen: Any) -> list[str]:
-    return [candidate.label for candidate in list_candidates(Seen(cores=4, **seen))]
-
-
-def test_knobs_that_the_figures_leave_hopeless_are_not_tried() -> None:
-    assert _labels() == []
-    assert _labels(workers=0, waits_frac=0.02) == []
-    assert _labels(workers=0, waits_frac=0.4) == [
-        f"num_workers={count}, persistent_workers=True" for count in (4, 2, 1)
+def test_what_is_tried_can_be_changed_from_outside_and_what_takes_long_comes_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changes = [
+        Advised("compile", "compile", {"compile": True}, "model.compile()", 0.9, is_slow=True),
+        Advised("attention", "attention", {}, "attend(q, k, v)", 0.8),
+        Advised("threads", "2 threads", {"threads": 2}, "torch.set_num_threads(2)", 0.3, "threads"),
     ]
-    fewer = _labels(workers=8, waits_frac=0.0)
-    assert fewer == ["num_workers=0", "num_workers=4", "num_workers=2", "num_workers=1"]
-    assert _labels(compute_frac=0.9, threads=1) == ["4 threads", "2 threads", "torch.compile"]
-    assert _labels(update_frac=0.2, optimizers=({"name": "Adam", "foreach": True},)) == ["fused=True"]
-    assert _labels(update_frac=0.2, optimizers=({"name": "Adam", "fused": True},)) == []
-    assert _labels(operators=frozenset(["aten::conv2d"])) == ["channels_last"]
-    assert _labels(facts={"anomaly_mode": True}) == ["anomaly detection off"]
-
-
-def test_the_most_promising_change_comes_first() -> None:
-    seen: dict[str, Any] = {"workers": 2, "compute_frac": 0.5, "threads": 1, "waits_frac": 0.1, "update_frac": 0.05}
-    assert _labels(**seen)[0] == "4 threads"
-    assert _labels(**seen | {"waits_frac": 0.4})[0] == "num_workers=0"
-    assert _labels(**seen | {"workers": 8})[0] == "num_workers=0"
-    assert _labels(**seen | {"facts": {"anomaly_mode": True}})[0] == "anomaly detection off"
-
-
-def test_the_number_of_workers_that_the_advice_names_comes_first() -> None:
-    first = _labels(workers=0, waits_frac=0.4, asked={"num_workers": 2})[0]
-    assert first == "num_workers=2, persistent_workers=True"
-
-
-def test_every_candidate_is_a_change_that_can_be_applied(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "torch", ModuleType("torch"))
-    seen = Seen(
-        cores=4,
-        threads=2,
-        workers=2,
-        waits_frac=0.5,
-        update_frac=0.5,
-        compute_frac=0.5,
-        operators=frozenset(["aten::conv2d", "aten::embedding"]),
-        optimizers=({"name": "Adam"},),
-        facts={"anomaly_mode": True, "unused_gradients": {}, "ddp": {"x": 1}, "matmul_precision": "highest"},
-        uses_device=True,
-        ranks=2,
-    )
-    seen_on_host = Seen(cores=4, threads=2, compute_frac=0.5)
-    names = {name for each in (seen, seen_on_host) for one in list_candidates(each) for name in one.change}
-    assert {name for name in names if not name.startswith("loader.")} <= KNOBS.keys()
-    with pytest.raises(ValueError, match="no knob"):
-        apply_change({"nonsense": 1})
+    monkeypatch.setattr("collector.server.list_changes", lambda run, rank: changes)
+    folder = build_run(tmp_path / "run", RunPlan(steps=2, operators=False))
+    found = [(each.label, each.change, each.code, each.place) for each in list_candidates(folder)]
+    assert found == [
+        ("2 threads", {"threads": 2}, "torch.set_num_threads(2)", "threads"),
+        ("compile", {"compile": True}, "model.compile()", ""),
+    ]
+    with pytest.raises(TrialFailed):
+        list_candidates(tmp_path / "none")
 
 
 def test_a_trial_is_the_times_between_updates() -> None:
@@ -254,9 +221,10 @@ def test_a_change_is_a_diff_of_the_users_lines(tmp_path: Path, monkeypatch: pyte
     file = str(tmp_path / "train.py")
     Path(file).write_text(CALLS)
     places = {"DataLoader": [(file, 1, "DataLoader")], "threads": [(file, 3, "set_num_threads")]}
-    seen = Seen(cores=2, threads=1, workers=8, compute_frac=0.5)
-    first = {candidate.knob: candidate for candidate in reversed(list_candidates(seen))}
-    assert list_edits([first["num_workers"], first["threads"]], places) == [
+    left = dict.fromkeys(("persistent_workers", "prefetch_factor", "multiprocessing_context", "timeout"))
+    workers = Candidate("num_workers", "", {}, "DataLoader(…, num_workers=0)", "DataLoader", {"num_workers": 0, **left})
+    threads = Candidate("threads", "", {}, "torch.set_num_threads(2)", "threads")
+    assert list_edits([workers, threads], places) == [
         "  train.py:1",
         "  -loader = DataLoader(rows, batch_size=None, num_workers=8,",
         "  -                    persistent_workers=True, pin_memory=False)",
@@ -264,10 +232,10 @@ def test_a_change_is_a_diff_of_the_users_lines(tmp_path: Path, monkeypatch: pyte
         "  +loader = DataLoader(rows, batch_size=None, num_workers=0, pin_memory=False)",
         "  +torch.set_num_threads(2)",
     ]
-    fused = list_candidates(Seen(cores=2, update_frac=0.5, optimizers=({"name": "Adam"},)))[0]
+    fused = Candidate("update", "", {}, "", "optimizer", {"fused": True, "foreach": None})
     assert list_edits([fused], {"optimizer": [(file, 4, "Adam")]})[-1] == "  +opt = Adam(net.parameters(), fused=True)"
     unsure = {"DataLoader": [(file, 5, "DataLoader")]}
-    assert list_edits([first["num_workers"]], unsure) == ["  DataLoader(…, num_workers=0)"]
+    assert list_edits([workers], unsure) == ["  DataLoader(…, num_workers=0)"]
 
 
 @pytest.mark.parametrize("words", [["--budget", "5m", "t.py"], ["--try", "--budget", "soon", "t.py"], ["--try"]])

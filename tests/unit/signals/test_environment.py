@@ -38,6 +38,7 @@ def test_what_the_script_sets_counts_although_it_is_off_again_at_the_end(tmp_pat
     assert manifest.torch_threads == wanted
     assert manifest.facts["anomaly_mode"] is True
     assert manifest.facts["deterministic"] is False
+    assert manifest.facts["flash_sdp"] is torch.backends.cuda.flash_sdp_enabled()
     assert manifest.facts["matmul_precision"] == torch.get_float32_matmul_precision()
 
 

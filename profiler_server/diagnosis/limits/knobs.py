@@ -1,0 +1,27 @@
+"""Limits of the settings that are worth a trial."""
+
+from __future__ import annotations
+
+TRIED_FRAC = 0.03
+"""A setting that governs less of the step cannot gain what a trial could measure."""
+
+UNTRIED_FRAC = 0.20
+"""A setting is worth a look if it governs this share of the step, and is not at the value that is usually best."""
+
+COMPUTED_FRAC = 0.10
+"""Threads and compilation are tried from this share of computing."""
+
+UNKNOWN_SMALL_FRAC = 0.25
+"""Without a detailed window, this share of computing is taken to be operators too small for several threads."""
+
+MANY_POINTWISE = 100
+"""So many small elementwise operators in the backward of a step are worth a compiler. Fewer gained some 5 %."""
+
+FEW_ROWS_FRAC = 0.10
+"""Sparse gradients are usually better if a step reads less than this share of the rows."""
+
+TINY_WORK_FRAC = 0.5
+"""Workers are needless if the training thread would make the batches of a step in this share of its wait."""
+
+REDUCED_FRAC = 0.2
+"""Share of the backward that copies gradients for other ranks, beside the wait for them."""

@@ -1,0 +1,101 @@
+"""Work that settings govern is known by operators, their shapes and their strides."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from collector.traces.families import find_family
+from profiler_server.analysis.operators.kinds import find_kinds
+from profiler_server.facts.steps import Kinds
+from tests.support.own_work import ATTENTION, call_operators
+from tests.support.plants import Plant, build_case_run, plan_of
+from tests.support.row_edits import Row
+from tests.support.runs import HEALTHY_STEP_MS
+
+STEP_MS = sum(HEALTHY_STEP_MS.values())
+"""The length of the detailed step."""
+
+
+def find(path: Path, *calls: tuple[str, str, str, int, float]) -> Kinds:
+    rows: list[Row] = [{**row, "type": find_family(row["name"])} for row in call_operators(*calls)]
+    run = build_case_run(path / "run", Plant(plan_of(), tables={"operators": rows, "slices": []}))
+    return find_kinds(run.rank(0))
+
+
+def test_convolutions_of_images_count_and_those_of_sequences_do_not(tmp_path: Path) -> None:
+    images, sequences = "[[8,3,32,32],[16,3,3,3]]", "[[8,3,32],[16,3,3]]"
+    found = find(
+        tmp_path,
+        ("forward", "aten::convolution", images, 1, 8.0),
+        ("backward", "aten::convolution_backward", images, 1, 8.0),
+        ("forward", "aten::convolution", sequences, 1, 8.0),
+    )
+    shares = (found.convolutions_frac, found.large_frac)
+    assert shares == pytest.approx((16 / STEP_MS, 24 / STEP_MS))
+    assert replace(found, convolutions_frac=0.0, large_frac=None) == Kinds()
+
+
+OF_SCORES_MS = 16.0
+
+
+def test_attention_is_a_softmax_between_two_products_whoever_calls_it(tmp_path: Path) -> None:
+    found = find(tmp_path / "a", *ATTENTION)
+    assert found.scores_frac == pytest.approx(OF_SCORES_MS / STEP_MS)
+    math = ("forward", "aten::_scaled_dot_product_attention_math", "[[2,4,64,16]]", 1, 0.0)
+    drops = ("forward", "aten::bernoulli_", "[[2,4,64,64],[]]", 1, 0.0)
+    assert find(tmp_path / "b", *ATTENTION, math) == replace(found, is_fallback=True)
+    assert find(tmp_path / "c", *ATTENTION, drops) == replace(found, drops_scores=True)
+
+
+@pytest.mark.parametrize("left_out", [0, 2, 3])
+def test_a_softmax_without_both_products_is_none(left_out: int, tmp_path: Path) -> None:
+    calls = [call for number, call in enumerate(ATTENTION) if number != left_out]
+    assert find(tmp_path, *calls).scores_frac == 0
+
+
+def test_lookups_with_dense_gradients_are_known_with_the_rows_that_they_read(tmp_path: Path) -> None:
+    lookup = ("forward", "aten::embedding", "[[1000,8],[5,10]]", 2, 1.0)
+    dense = ("backward", "aten::embedding_dense_backward", "[[5,10,8],[5,10]]", 2, 16.0)
+    found = find(tmp_path / "a", lookup, dense)
+    shares = (found.lookups_frac, found.rows_frac, found.table_parameters)
+    assert shares == pytest.approx((16 / STEP_MS, 0.1, 8000))
+    assert find(tmp_path / "b", lookup).lookups_frac == 0, "sparse gradients"
+    tied = ("forward", "aten::mm", "[[50,8],[8,1000]]", 1, 1.0)
+    assert find(tmp_path / "c", lookup, dense, tied).lookups_frac == 0, "the weight of a layer, too"
+
+
+def test_small_operators_of_the_backward_and_large_ones_are_counted(tmp_path: Path) -> None:
+    found = find(
+        tmp_path,
+        ("backward", "aten::mul", "[[4],[4]]", 120, 120 * 0.059),
+        ("backward", "aten::add", "[[4],[4]]", 120, 120 * 0.061),
+        ("optimizer", "aten::mul", "[[4],[4]]", 120, 1.0),
+        ("forward", "aten::mm", "[[4,4],[4,4]]", 10, 10 * 0.11),
+    )
+    assert found.pointwise_calls == 120
+    assert found.large_frac == pytest.approx(1.1 / STEP_MS)
+
+
+@pytest.mark.parametrize(
+    ("strides", "weights", "is_last"),
+    [
+        ([3072, 1, 96, 3], [27, 9, 3, 1], True),
+        ([3072, 1024, 32, 1], [27, 9, 3, 1], False),
+        ([3072, 1024, 32], [27, 9, 3], None),
+        (None, None, None),
+    ],
+)
+def test_the_memory_format_shows_in_strides(
+    strides: list[int] | None, weights: list[int] | None, is_last: bool | None, tmp_path: Path
+) -> None:
+    sizes = [[8, 3, 32, 32][: len(strides or ())], [16, 3, 3, 3][: len(weights or ())]]
+    args = json.dumps({"Input Dims": sizes, "Input Strides": [strides, weights]} if strides else {})
+    convolution: Row = {"id": 0, "track": 0, "depth": 0, "start_ns": 0, "duration_ns": 1000, "category": "operator"}
+    convolution |= {"name": "aten::convolution", "args": args}
+    operators = call_operators(("forward", "aten::convolution", "[[8,3,32,32],[16,3,3,3]]", 1, 8.0))
+    run = build_case_run(tmp_path / "run", Plant(plan_of(), tables={"operators": operators, "slices": [convolution]}))
+    assert find_kinds(run.rank(0)).has_channels_last is is_last

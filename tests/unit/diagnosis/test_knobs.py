@@ -1,0 +1,197 @@
+"""Each setting says what it governs; what a change can gain at most decides what is tried first and what is worth a look."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from collector.launch.trying.applying import KNOBS, apply_change
+from profiler_server.diagnosis.judging import find_rules, judge
+from profiler_server.diagnosis.knobs import PROMISED, Change, list_changes
+from profiler_server.facts.case import Case
+from profiler_server.facts.steps import Kinds, UnusedGradients
+from tests.support import facts as make
+from tests.unit.diagnosis.edges.base import base
+from tests.unit.diagnosis.edges.lines import spot, with_lines, work
+
+ADAM = {"name": "Adam", "parameters": 1000}
+
+
+def knows(case: Case | None = None, kinds: Kinds | None = None, **facts: Any) -> Case:
+    """Return the case with kinds of work and facts."""
+    case = make.with_steps(case or base(), kinds=kinds or Kinds())
+    return make.with_manifest(case, facts=facts)
+
+
+def labels(case: Case, knob: str, **asked: Any) -> list[str]:
+    return [each.label for each in list_changes(case, asked) if each.knob == knob]
+
+
+def looks(case: Case) -> list[str]:
+    """Return what is said of settings that are worth a look."""
+    return [found.text.measured for found in make.find(case, "worth_trying")]
+
+
+def computing(threads: int, **load: float) -> Case:
+    return make.with_load(make.with_manifest(base(), torch_threads=threads), **load)
+
+
+def test_settings_that_the_figures_leave_hopeless_are_not_tried() -> None:
+    idle = make.with_loader(base(), num_workers=0)
+    assert labels(make.with_wait(idle, 0.02), "num_workers") == []
+    several = [f"num_workers={count}, persistent_workers=True" for count in (4, 2, 1)]
+    assert labels(make.with_wait(idle, 0.4), "num_workers") == several
+    assert labels(base(), "num_workers") == [], "two workers beside two threads have a core each"
+    fewer = labels(make.with_loader(base(), num_workers=8), "num_workers")
+    assert fewer == ["num_workers=0", "num_workers=4", "num_workers=2", "num_workers=1"]
+    assert labels(computing(1), "threads") == ["4 threads", "2 threads"]
+    assert labels(knows(kinds=Kinds(large_frac=1.0)), "threads") == ["4 threads"]
+    assert labels(knows(optimizers=[{**ADAM, "foreach": True}]), "update") == ["fused=True"]
+    assert labels(knows(optimizers=[{**ADAM, "fused": True}]), "update") == []
+    assert labels(knows(), "anomaly") == []
+    assert labels(replace(base(), unused=UnusedGradients(2, 2, 1)), "freeze") == [], "another optimizer has them"
+    assert labels(knows(kinds=Kinds(differentiates_twice=True)), "compile") == []
+    assert labels(knows(kinds=Kinds(convolutions_frac=0.5, has_channels_last=True)), "channels_last") == []
+
+
+def test_what_can_gain_most_comes_first() -> None:
+    case = make.with_wait(computing(1), 0.1)
+    assert [each.label for each in list_changes(case)][:2] == ["torch.compile", "4 threads"]
+    assert list_changes(make.with_wait(computing(1), 0.95))[0].label == "num_workers=0"
+    assert list_changes(make.with_manifest(case, facts={"anomaly_mode": True}))[0].label == "anomaly detection off"
+
+
+def test_the_arguments_that_the_advice_names_come_first() -> None:
+    case = make.with_wait(make.with_loader(base(), num_workers=0), 0.4)
+    assert labels(case, "num_workers", num_workers=2)[0] == "num_workers=2, persistent_workers=True"
+    late = make.with_wait(base(), 0.4)
+    assert labels(late, "prefetch") == ["prefetch_factor=8"]
+    assert labels(late, "prefetch", prefetch_factor=16) == ["prefetch_factor=16"]
+    assert (labels(late, "in_order"), labels(late, "in_order", in_order=False)) == ([], ["in_order=False"])
+
+
+def list_everything() -> list[Change]:
+    facts = {
+        "anomaly_mode": True,
+        "ddp": {"x": 1},
+        "flash_sdp": False,
+        "matmul_precision": "highest",
+        "optimizers": [{"name": "SGD", "parameters": 100}],
+    }
+    kinds = Kinds(0.3, False, 0.3, True, lookups_frac=0.3, table_parameters=50, rows_frac=0.01)
+    case = replace(knows(make.with_wait(base(), 0.5), kinds, **facts), unused=UnusedGradients(2, 1, 1))
+    ranks = replace(case, ranks=replace(case.ranks, world_size=2))
+    return [*list_changes(case, {"in_order": False}), *list_changes(make.with_device(ranks))]
+
+
+def test_every_change_can_be_applied(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", ModuleType("torch"))
+    names = {name for each in list_everything() for name in each.change}
+    untried = {"interop", "zero_grad_none"}
+    assert {name for name in names if not name.startswith("loader.")} == KNOBS.keys() - untried
+    with pytest.raises(ValueError, match="no knob"):
+        apply_change({"nonsense": 1})
+
+
+def test_what_promises_a_step_is_a_rule_and_its_change_one_of_the_table() -> None:
+    assert {rule.id for rule in find_rules().rules} >= PROMISED.keys()
+    changes = [each.change for each in list_everything()]
+    assert [
+        rule for rule, change in PROMISED.items() if not any(change.items() <= each.items() for each in changes)
+    ] == []
+
+
+@pytest.mark.parametrize(
+    ("case", "said"),
+    [
+        (
+            knows(kinds=Kinds(0.61, has_channels_last=False)),
+            "Convolutions take 61.0 % of the step and run in the contiguous layout. Worth trying: `channels_last` "
+            "(`profiler-run --try`).",
+        ),
+        (
+            make.with_share(knows(optimizers=[ADAM]), "optimizer", 0.3),
+            "The update takes 30.0 % of the step and runs without `fused`. Worth trying: `fused=True` "
+            "(`profiler-run --try`).",
+        ),
+        (
+            computing(1, process=1.0),
+            "Operators that can use several threads run on 1 thread, and 4 threads would have a core each. That could "
+            "save 46.9 % of the step. Worth trying: `torch.set_num_threads(4)` (`profiler-run --try`).",
+        ),
+        (
+            knows(kinds=Kinds(scores_frac=0.4, is_fallback=True), flash_sdp=False),
+            "Attention writes its matrix of scores, which takes 40.0 % of the step: enable_flash_sdp is off. Worth "
+            "trying: `torch.backends.cuda.enable_flash_sdp(True)` (`profiler-run --try`).",
+        ),
+        (
+            knows(kinds=Kinds(scores_frac=0.4)),
+            "A product, a softmax and a product on matrices of attention scores take 40.0 % of the step. Worth trying: "
+            "`scaled_dot_product_attention`.",
+        ),
+        (
+            knows(kinds=Kinds(lookups_frac=0.4, rows_frac=0.01, table_parameters=500), optimizers=[ADAM]),
+            "Gradients of embeddings and their update take 44.7 % of the step, for 1.0 % of the rows at most. Worth "
+            "trying: `sparse=True`.",
+        ),
+        (
+            knows(
+                with_lines(spot(function="Net.forward", work=work(calls=300))),
+                Kinds(pointwise_calls=160.0, large_frac=0.3),
+            ),
+            "The backward calls 160 small elementwise operators in each step; forward and backward without their large "
+            "operators take 57.5 % of it. Worth trying: `torch.compile` (`profiler-run --try`).",
+        ),
+        (
+            make.with_batches(make.with_wait(base(), 0.4), 10e6),
+            "The step waits for data 40.0 % of its time, at least twice as long as the batches of a step take to make. "
+            "Worth trying: `num_workers=0` (`profiler-run --try`).",
+        ),
+    ],
+)
+def test_a_setting_that_governs_much_is_worth_a_look(case: Case, said: str) -> None:
+    assert looks(case) == [said]
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        base(),
+        knows(kinds=Kinds(0.61, has_channels_last=None)),
+        knows(kinds=Kinds(0.61, has_channels_last=True)),
+        make.with_share(knows(optimizers=[{**ADAM, "fused": True}]), "optimizer", 0.3),
+        make.with_share(knows(optimizers=[{"name": "Rprop"}]), "optimizer", 0.3),
+        make.with_device(make.with_share(knows(optimizers=[ADAM]), "optimizer", 0.3)),
+        computing(1, process=1.0, others=3.0),
+        computing(2, process=2.0),
+        make.with_share(knows(optimizers=[{"name": "SGD", "momentum": False}]), "optimizer", 0.3),
+        make.with_steps(computing(1, process=1.0), kinds=Kinds(large_frac=0.1)),
+        knows(kinds=Kinds(scores_frac=0.4, is_fallback=True), flash_sdp=True),
+        knows(kinds=Kinds(scores_frac=0.4, is_fallback=True)),
+        knows(kinds=Kinds(scores_frac=0.4, drops_scores=True)),
+        knows(kinds=Kinds(lookups_frac=0.4, rows_frac=0.5, table_parameters=500), optimizers=[ADAM]),
+        knows(with_lines(spot(function="loss", work=work(calls=300))), Kinds(pointwise_calls=160.0, large_frac=0.3)),
+        knows(kinds=Kinds(pointwise_calls=160.0, large_frac=0.3)),
+        make.with_batches(make.with_wait(base(), 0.4), 40e6),
+    ],
+)
+def test_a_setting_at_its_usual_best_is_not(case: Case) -> None:
+    assert looks(case) == []
+
+
+def test_a_setting_and_a_line_are_listed_and_no_more() -> None:
+    case = with_lines(spot(function="mine"), spot(function="another"))
+    case = make.with_steps(case, kinds=Kinds(0.61, has_channels_last=False))
+    found = [entry for entry in judge(case).suggestions if entry.is_look]
+    assert [entry.rule for entry in found] == ["hot_line", "worth_trying"]
+    assert found[1].least_step_ns == pytest.approx(0.39 * case.steps.mean_ns)
+
+
+def test_a_setting_that_a_rule_predicts_is_not_worth_a_look_too() -> None:
+    case = make.with_share(knows(optimizers=[{**ADAM, "tensors": 400}]), "optimizer", 0.3)
+    assert looks(case)
+    assert [entry.rule for entry in judge(case).suggestions] == ["optimizer_loop"]
