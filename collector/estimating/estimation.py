@@ -278,7 +278,10 @@ def _simulate_loader(model: LoopModel, workers: int, prefetch: int = 2) -> float
 
 
 def _choose_prefetch(model: LoopModel, workers: int, inputs: Inputs) -> int:
-    """Return the least prefetch factor, from 2 on, whose simulated step is near the best that fits into memory."""
+    """Return the least prefetch factor whose simulated step is near the best that memory allows.
+
+    The factor is at least 2 if memory allows 2; it is 2 without workers.
+    """
     if workers == 0:
         return 2
     room = inputs.free_bytes * inputs.max_memory_util
@@ -291,7 +294,10 @@ def _choose_prefetch(model: LoopModel, workers: int, inputs: Inputs) -> int:
 
 
 def _range_batch_size(batch_size: int, ahead: int, inputs: Inputs) -> tuple[int, int]:
-    """Return a quarter to four times the batch size, limited by the memory for batches made ahead."""
+    """Return the smallest and the largest batch size to try: a quarter and four times `batch_size`.
+
+    The largest is limited by the memory for `ahead` batches.
+    """
     low = max(1, batch_size // 4)
     item_bytes = inputs.batch_bytes / max(batch_size, 1)
     room = inputs.free_bytes * inputs.max_memory_util

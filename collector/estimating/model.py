@@ -99,7 +99,7 @@ def weigh_stretch(processors: Processors, coefficients: Sequence[float], threads
 
 
 def average_stretch(processors: Processors, seen: Iterable[Customer]) -> float:
-    """Return the stretch of processor time beside threads that were seen runnable for their share of the time."""
+    """Return the factor by which processor time lengthens beside threads whose share of runnable time was measured."""
     return sum(likely / processors.find_speed(number + 1) for number, likely in enumerate(mix(seen)))
 
 

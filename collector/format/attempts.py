@@ -77,7 +77,7 @@ def _list_set_aside(home: Path) -> Iterator[Path]:
 
 
 def read_run_manifest(run_path: Path) -> RunManifest | None:
-    """Return run.json, None if it cannot be read. Opening the run gives the reason."""
+    """Return the manifest in run.json, None if it cannot be read; `open_run` then raises an error with the reason."""
     file = layout.run_file(run_path)
     try:
         return decode_manifest(RunManifest, read_small_text(file), str(file))

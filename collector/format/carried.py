@@ -48,11 +48,11 @@ MOST_PROCESSES = 4_096
 
 
 class UnreadableError(ValueError):
-    """The included tables are damaged or of a newer version; the events of the file can still be read."""
+    """The tables in a trace file are damaged or of a newer version; its events can still be read."""
 
 
 class Window(Protocol):
-    """A section of a rank: `count` steps or stretches of time. `holds` selects its rows."""
+    """A section of a rank's recording. `count` is 0 if it is empty; `holds` returns the mask of the rows inside it."""
 
     @property
     def count(self) -> int: ...
@@ -63,8 +63,12 @@ class Window(Protocol):
 def carry_tables(
     run: Run, ranks: list[RankRun], find_window: Callable[[RankRun], Window | None] = lambda _: None
 ) -> dict[str, Any]:
-    """Return the tables of the ranks, or of a window of each rank, as a key of the file. Empty if they are too large or
-    one cannot be read. A rank without a window, or with an empty one, is left out."""
+    """Return the tables of the ranks as one key and value for a trace file, {} if they are too large or one is
+    unreadable.
+
+    `find_window` returns the window to which a rank's tables are cut, None for the whole rank. A rank with an empty
+    window is left out, and so is a rank for which `find_window` raises RunError.
+    """
     found = {}
     for rank in ranks:
         try:
@@ -161,7 +165,10 @@ def decode(text: bytes) -> Carried:
 
 
 def _decode_manifest(text: str) -> RankManifest:
-    """Read a stranger's manifest strictly. Raises ValueError, TypeError, RecursionError, or as `decode_manifest`."""
+    """Parse a manifest from an untrusted file, with limits on its size and entries.
+
+    Raises ValueError, TypeError, RecursionError, or as `decode_manifest`.
+    """
     if len(text) > MOST_MANIFEST_BYTES:
         raise ValueError(f"a manifest of {len(text)} characters")
     msgspec.json.decode(text)  # a number such as NaN is no JSON

@@ -111,7 +111,7 @@ class _Folder:
 
 
 def _list_folder(folder: Path, room: int) -> _Folder:
-    """List a folder with at most `room` files. OSError passes."""
+    """Return the content of a folder, with at most `room` trace files. OSError passes through."""
     with os.scandir(folder) as entries:
         listed = [entry for entry in entries if not entry.name.startswith(".")]
     shown = [entry for entry in listed if _is_text(entry.name)]
@@ -180,7 +180,7 @@ def find_run(base_dir: Path, name: str) -> Path:
 
 
 def locate_run(base_dir: Path, run_id: str) -> Path:
-    """Return the directory for a run id. Raises RunNotFoundError if it is no run, or lies outside the base directory.
+    """Return the directory for a run id. Raises RunNotFoundError if the id names no run below the base directory.
 
     Links inside the run are not checked here; opening the run refuses them.
     """

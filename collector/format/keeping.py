@@ -21,12 +21,16 @@ HELD: ContextVar[Keeper | None] = ContextVar("held", default=None)
 
 
 def keep(key: Hashable, stamp: Hashable, compute: Callable[[], T]) -> T:
-    """Return the cached result for a key with an unchanged stamp, else compute it. Errors from `compute` pass through."""
+    """Return the cached result for `key` if its `stamp` is unchanged, else call `compute`.
+
+    The stamp is a version of the data behind the result, such as the size and time of a file. Errors from `compute`
+    pass through.
+    """
     keeper = HELD.get()
     return compute() if keeper is None else keeper.keep(key, stamp, compute)
 
 
 def part(make: Callable[[], T]) -> T:
-    """Return the result of `make()`; the same object as long as a store is held."""
+    """Return the result of `make()`. While a store is held, `make` runs once, and each call returns the same object."""
     keeper = HELD.get()
     return make() if keeper is None else keeper.part(make)

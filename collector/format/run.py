@@ -80,7 +80,7 @@ class Run:
 
     @property
     def state(self) -> RunState:
-        """Return the first state that a rank has: crashed, recording, imported, complete. Without ranks, it is crashed."""
+        """Return the first of crashed, recording, imported and complete that a rank has; crashed without ranks."""
         states = {self.read_rank(rank).state for rank in self.ranks}
         for state in ("crashed", "recording", "imported", "complete"):
             if state in states:

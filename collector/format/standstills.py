@@ -88,7 +88,7 @@ def _read_entry(rank: int, told: Any) -> Standstill | None:
 
 
 def mark_standstills(steps: pa.Table, run_path: Path, rank: int, own: tuple[Standstill, ...]) -> pa.Table:
-    """Return `steps` with metadata that marks its own standstills, and long steps during standstills of other ranks."""
+    """Return `steps` with metadata on standstills: the rank's own, and long steps during standstills of other ranks."""
     told = {one.step: one.for_ns for one in own}
     for step, for_ns in _find_spoilt(steps, run_path, rank).items():
         told.setdefault(step, for_ns)

@@ -175,8 +175,7 @@ def explain_average(selections: Iterable[StepSelection], noun: str = "step") -> 
 
 
 def mark_judged(steps: pa.Table, warm_up: int) -> pa.Table:
-    """Return a section of a run's steps, marked with the number of its training steps that are warm-up in the whole
-    run.
+    """Return a section of a run's steps with metadata: how many of its training steps are warm-up in the whole run.
 
     The section alone does not show this: its first steps may be slow without being the first of the run.
     """
@@ -184,14 +183,15 @@ def mark_judged(steps: pa.Table, warm_up: int) -> pa.Table:
 
 
 def mark_stood(steps: pa.Table, for_ns: Mapping[int, int]) -> pa.Table:
-    """Return the steps with metadata on standstills: `for_ns` maps a step's number to the least length of a marked
-    step."""
+    """Return the steps with metadata on standstills.
+
+    `for_ns` maps the number of a step to a duration in ns: only a step at least that long counts as a standstill.
+    """
     told = json.dumps({str(number): length for number, length in for_ns.items()})
     return steps.replace_schema_metadata({**(steps.schema.metadata or {}), _STOOD: told.encode()})
 
 
 def train_steps(steps: pa.Table) -> pa.Table:
-    """Return the training steps of a `steps` table."""
     is_train = pc.equal(steps.column("kind").combine_chunks().cast(pa.string()), "train")
     # A long table is not copied where that changes nothing: pages ask for its training steps many times.
     return steps if pc.all(is_train).as_py() else steps.filter(is_train)
@@ -221,7 +221,7 @@ def read_integers(table: pa.Table, name: str, absent: int = 0) -> Ints:
 
 
 def measure_between(every: pa.Table) -> Ints:
-    """Return for each training step the ns of other rows between it and the previous training step; 0 for the first."""
+    """Return for each training step the total ns of other rows since the previous training step; 0 for the first."""
     is_train = np.asarray(pc.equal(every["kind"].cast(pa.string()), "train").to_numpy(zero_copy_only=False), np.bool_)
     before = np.cumsum(np.where(is_train, 0, read_integers(every, "duration_ns")))[is_train]
     found: Ints = np.diff(before, prepend=before[:1])
@@ -361,7 +361,7 @@ def summarize_evaluation(steps: pa.Table) -> EvaluationSummary | None:
 
 
 def number_batches(steps: pa.Table) -> pa.Table:
-    """Return the evaluation batches as training steps, which is how an inference run is read.
+    """Return the evaluation batches, relabelled as the training steps of an inference run.
 
     Batches are numbered from 1; in a section of a run, from the number given to `mark_first_batch`.
     """

@@ -123,7 +123,7 @@ def check_schema(stored: pa.Schema, table: str, path: Path, columns: Iterable[st
 
 
 def _holds(found: pa.DataType, declared: pa.DataType) -> bool:
-    """Return whether a stored type has the declared type's values, in any encoding."""
+    """Return whether values of a stored type fit the declared type; a dictionary counts as its value type."""
     if pa.types.is_dictionary(found):
         found = found.value_type
     if pa.types.is_null(found):

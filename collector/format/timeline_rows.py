@@ -205,7 +205,10 @@ _MOST_TOLD = 20
 
 
 def list_workers(ranks: Sequence[RankRun]) -> list[int]:
-    """Return the numbers of the workers of some ranks. Raises as `RankRun.table`."""
+    """Return the numbers of the ranks' DataLoader workers, sorted; a rank without `stages` is skipped.
+
+    Raises as `RankRun.table`.
+    """
     found: set[int] = set()
     for rank in ranks:
         try:

@@ -41,10 +41,10 @@ class Offers:
         self.refusal = ""
 
     def take(self) -> Iterator[tuple[Post, StackReader]]:
-        """Yield each offer (of a process, to sample its thread) since the last call, with a reader of that thread.
+        """Yield each new offer with a reader of the offered thread.
 
-        The files of all offers are removed. Offers that cannot be opened are ignored, and those of processes that are
-        neither the training process nor its descendants.
+        The files of all offers are removed. Offers that cannot be opened are ignored, and so are offers of processes
+        that are neither the training process nor its descendants.
         """
         for name in sorted(os.listdir(self._events)):
             if not (name.startswith(PREFIX) and name.endswith(SUFFIX)):
@@ -166,7 +166,7 @@ class Family:
 
 
 def _read_origin(process: int) -> _Origin:
-    """Return the parent of a process, and its start time in ticks. Close the descriptor."""
+    """Return the parent of a process and its start time in ticks. The descriptor `process` is closed."""
     try:
         stat = os.open("stat", os.O_RDONLY | os.O_CLOEXEC, dir_fd=process)
     finally:

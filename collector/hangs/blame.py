@@ -120,7 +120,9 @@ def name_group(stop: Stop) -> str:
 
 
 def _tell_groups(positions: Sequence[RankPosition]) -> Sequence[RankPosition]:
-    """If no position has groups, give all a single group, in which all collectives are counted together."""
+    """Return the positions. If none has groups, each gets the same single group, which counts all collectives
+    together.
+    """
     if any(position.counts for position in positions):
         return positions
     reduces = any(_IN_BACKWARD in position.name for position in positions)

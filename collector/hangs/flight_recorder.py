@@ -182,7 +182,6 @@ class Dump:
 
 
 def is_dump(value: Any) -> bool:
-    """Return whether values look like a dump."""
     return isinstance(value, dict) and isinstance(value.get("entries"), list) and "pg_config" in value
 
 
@@ -219,7 +218,10 @@ def read_dump(value: Any, file_name: str) -> Dump:
 
 
 def _read_entered(entries: list[Any], status: Mapping[Any, Any]) -> dict[str, int]:
-    """Return each group's newest collective that the rank entered. `status` has the group's number on this rank only."""
+    """Return the number of the newest collective that the rank entered in each group, by the group's name.
+
+    `status` identifies a group by a number that is valid on this rank only.
+    """
     names = {read_text(entry.get("pg_id")): _read_group(entry) for entry in entries}
     names.setdefault("0", "0")  # the group of all ranks, which is made first
     found = {
@@ -269,7 +271,7 @@ def _read_group(entry: Mapping[Any, Any]) -> str:
 
 
 def _read_labels(entries: list[Any]) -> dict[str, str]:
-    """Return the purpose of each group, which every entry repeats beside the group's name."""
+    """Return the purpose of each group by its name. Every entry of the group repeats both."""
     found: dict[str, str] = {}
     for entry in entries:
         group = entry.get("process_group") if isinstance(entry, dict) else None

@@ -57,7 +57,6 @@ class Status:
 
 
 def is_status(value: Any) -> bool:
-    """Return whether values look like a status."""
     return isinstance(value, dict) and "nccl_version" in value and isinstance(value.get("communicators"), list)
 
 

@@ -10,7 +10,10 @@ from collector.format.standstills import Standstill
 
 
 def describe_standstills(found: Iterable[Standstill]) -> str:
-    """Return text on the longest standstill (step, length, who waited for which rank) and on their number; "" for none."""
+    """Return text on the longest standstill (step, length, who waited for which rank) and on their number; "" for none.
+
+    A standstill is here a silence after which the job went on.
+    """
     groups = _group(found)
     if not groups:
         return ""

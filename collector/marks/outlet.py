@@ -148,7 +148,7 @@ def open_outlet(outlet: Outlet) -> None:
 
 
 def close_outlet(outlet: Outlet) -> None:
-    """Send marks nowhere any more."""
+    """Drop all marks from now on."""
     global current
     outlet.close()
     if current is outlet or (isinstance(current, Waiting) and current.behind is outlet):

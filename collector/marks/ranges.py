@@ -240,7 +240,7 @@ def pop_range(total_items: int | None = None, delete_range: bool = False) -> Non
 
 
 def _open(outlet: Outlet, name: str, batch: int, otherwise: Entry) -> Entry:
-    """Return the opened range, or `otherwise` if nothing is recorded or the log fails, which ends marking."""
+    """Return the opened range, or `otherwise` if nothing is recorded or the log fails. A failing log ends marking."""
     if not outlet.is_on:
         begun = outlets.begin(outlet)
         if begun is None:

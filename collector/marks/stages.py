@@ -190,7 +190,10 @@ def stage(name: str, replica: int | None = None, items: int = 1) -> Stage:
 
 
 def add_wait(outlet: Outlet, wait: Wait) -> None:
-    """Add a wait on a queue to a stage of this thread: the open stage, else the next or the last stage."""
+    """Add a wait on a queue to the open stage of this thread.
+
+    Without an open stage, a wait for output belongs to the last stage, a wait for input to the next stage.
+    """
     if _local.stage is not None:
         _local.stage._add_wait(wait)
     elif wait.kind == OUTPUT_WAIT:

@@ -24,7 +24,7 @@ DEVICE_WORK = ("kernel", "communication", "memcpy", "memset")
 
 @dataclass(frozen=True)
 class Operator:
-    """One operator of the detailed windows. `shapes` has count, total_ns and mean_ns for each input shape."""
+    """One operator of the detailed windows. `shapes` has one row per input shape, with the same sums and their mean."""
 
     name: str
     count: int

@@ -114,7 +114,10 @@ class Run(files.Run):
         return _flatten_figures(self.rank(rank))
 
     def device_executions(self, rank: int | None = None) -> pd.DataFrame:
-        """Return total, busy and wait of each device in each step of the detailed windows; empty without a device."""
+        """Return count, total_ns, busy_ns and wait_ns of each device in each step of the detailed windows.
+
+        The frame is empty without a device.
+        """
         return self._sum_executions(rank).to_pandas()
 
     def figure(self, kind: str = "steps", rank: int | None = None) -> Any:
@@ -133,9 +136,10 @@ class Run(files.Run):
         """Write the spans of all or some ranks as a trace for Perfetto or chrome://tracing; return the number of
         events.
 
-        `workers` selects DataLoader workers by number; the numbers stay the same. `profiler-server import` restores the
-        same run from the trace. A path that ends in .gz is compressed. RunNotFoundError or OptionError for a rank or
-        worker that does not exist; OutputError if the file cannot be written, and then no file is left.
+        `workers` selects DataLoader workers by number; the numbers stay the same. Without `workers`, the trace also
+        carries the tables of its ranks, from which `profiler-server import` restores them. A path that ends in .gz is
+        compressed. RunNotFoundError or OptionError for a rank or worker that does not exist; OutputError if the file
+        cannot be written, and then no file is left.
         """
         from collector.notebook.writing import write_run
 

@@ -37,5 +37,4 @@ class Clock:
         return unix_ns - self.epoch_unix_ns
 
     def now(self) -> int:
-        """Return ns since the epoch."""
         return self.to_run(time.perf_counter_ns())

@@ -25,7 +25,6 @@ class CompileNote:
 
 
 def write_compiles(events: Path, notes: Iterable[CompileNote]) -> None:
-    """Append notes. OSError passes through."""
     text = "".join(json.dumps(asdict(note)) + "\n" for note in notes)
     with open(events / FILE, "a", encoding="utf-8", opener=open_inside) as file:
         file.write(text)

@@ -76,7 +76,7 @@ class RecordWriter:
         os.pwrite(self._descriptor, _WORD.pack(_MAGIC), 0)
 
     def append(self, *fields: int) -> None:
-        """Overwrite the oldest record. Missing fields are zeros.
+        """Write a record in place of the oldest. Missing fields are zeros.
 
         A call takes about 1 µs, and never raises for lack of room or after close().
         """

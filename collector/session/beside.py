@@ -47,7 +47,10 @@ class Beside:
         self._process = start_sidecar(self._rank_folder, self._events_log.share())
 
     def look_after(self) -> str:
-        """Once a second, start the process again if it has ended. Return a warning if it had ended, "" otherwise."""
+        """Once a second, start the process again if it has ended, up to MOST_STARTS starts in all.
+
+        Return a warning if it had to be started again, "" otherwise.
+        """
         now = time.monotonic()
         if self._process is None or now - self._looked < _LOOK_S:
             return ""

@@ -55,7 +55,7 @@ def describe_error(error: BaseException | None) -> str:
 
 
 def _leave_out_traceback(message: str) -> str:
-    """Return another process's error message without its traceback: the text before it, and its last line."""
+    """Return another process's error message with only the last line of its traceback, after the text before it."""
     before, found, traceback = message.partition(_TRACEBACK)
     if not found:
         return message

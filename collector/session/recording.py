@@ -157,7 +157,7 @@ class Recording:
 
     @property
     def found_nothing(self) -> bool:
-        """Return whether a script that no error ended had neither a step nor a batch."""
+        """Return whether the script ended without an error and had neither a step nor a batch."""
         return self.ended_by in ("", UNTOLD) and not (
             self.context.steps.ended or self.context.steps.fetches or self.context.has_inferred
         )

@@ -183,5 +183,4 @@ class Assembly:
 
 
 def lack_memory() -> OSError:
-    """Return the error of a process that gets no more memory from the system."""
     return OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))

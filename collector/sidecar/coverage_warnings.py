@@ -72,8 +72,11 @@ _BATCHES = (
 
 @dataclass
 class Seen:
-    """Sums over training steps and evaluation batches. `gapped_steps` were long outside of known calls;
-    `called_batches` are known only from calls of the model."""
+    """Sums over training steps and evaluation batches.
+
+    `gapped_steps` counts the steps of which more than UNSEEN_FRAC lies outside of known calls. `called_batches` counts
+    the batches that are known only from a call of the model.
+    """
 
     steps: int = 0
     train_ns: int = 0

@@ -207,10 +207,10 @@ def record(recorder: Recorder) -> None:
 
 
 def finish_rank(rank_folder: Path, timeout_s: float = TAKEOVER_S, log: Path | None = None) -> bool:
-    """Finish the work of a sidecar that is gone. Return False if another process holds the rank, or if the training
-    still runs. Do nothing if the rank has ended.
+    """Finish the work of a sidecar that is gone. Return True if the rank has ended, also if it had ended before.
 
-    `log` is the event log in shared memory, if this process has it. Raise OSError if the tables cannot be written.
+    Return False if another process holds the rank, or if the training still runs. `log` is the event log in shared
+    memory, if this process has it. Raise OSError if the tables cannot be written.
     """
     if has_ended(rank_folder):
         return True  # there is nothing to lock any more

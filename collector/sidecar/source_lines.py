@@ -23,7 +23,9 @@ Place = tuple[str, int]
 
 
 class SourceLines:
-    """Reads lines of files at most once. A file that changed after the start is not read: it may say something else."""
+    """Reads lines of files at most once. A file that changed after the start is not read: its lines may not be the
+    lines that ran.
+    """
 
     def __init__(self) -> None:
         self._started = time.time()

@@ -277,7 +277,9 @@ class StackSampler:
         return max(random.uniform(0.5, 1.5) * max(1.0 / RATE_PER_S, crowded_s), min(owed_s, 1.0), _LEAST_WAIT_S)
 
     def _note_lateness(self, late_s: float) -> None:
-        """Update how late this thread wakes up on average. When processors are scarce, each sample slows the training."""
+        """Update the mean lateness of this thread's wake-ups. When processors are scarce, each sample slows the
+        training.
+        """
         self._late_s += (late_s - self._late_s) / 16
 
     def _look(self) -> None:

@@ -242,7 +242,7 @@ _PRESSURE = Path("/proc/pressure/memory")
 class Pressure:
     """Samples of the shortage of processors and memory, of the sources `cgroup` and `system`; none if unknown.
 
-    A quota of any group above the process stops it, so the sample is of the group of which most processors were stopped.
+    A quota of any group above the process stops it. So the sample is from the group that stopped most processors.
     """
 
     def __init__(self, pid: int, root: Path = _ROOT, proc: Path = Path("/proc")) -> None:

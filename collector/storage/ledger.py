@@ -17,11 +17,12 @@ NAME = ".upload.json"
 
 @dataclass
 class UploadLedger:
-    """The state of an upload. `files` are the files at `url`, with size and time when sent; `shift_ns` was added to
-    their times.
+    """The state of an upload. `files` maps each file at `url` to its local size in bytes and time in ns when it was
+    sent.
 
-    `problem` is why the last attempt failed, "" if it succeeded. `is_final`: another attempt would fail, too.
-    `is_taken`: another run is at the URL. `is_done`: the rank has ended and all files are uploaded.
+    `shift_ns` was added to the times in the files. `problem` is why the last attempt failed, "" if it succeeded.
+    `is_final`: another attempt would fail, too. `is_taken`: another run is at the URL. `is_done`: the rank has ended
+    and all files are uploaded.
     """
 
     url: str
@@ -41,13 +42,16 @@ def read_ledger(rank_folder: Path) -> UploadLedger | None:
 
 
 def write_ledger(rank_folder: Path, ledger: UploadLedger) -> None:
-    """Write the state of the upload if possible. Without the file, files are only uploaded again."""
+    """Write the state of the upload. A failure is ignored: it only means that files are uploaded twice."""
     with contextlib.suppress(OSError), replacing(rank_folder / NAME) as file:
         file.write(msgspec.json.encode(ledger))
 
 
 def list_files(rank_folder: Path) -> dict[str, tuple[int, int]]:
-    """Return the table files of a rank, then its manifest, which must be uploaded last, each with size and time."""
+    """Return the files of a rank without `events/`, each with size in bytes and modification time in ns.
+
+    The manifest comes last, because it must be uploaded last.
+    """
     found: dict[str, tuple[int, int]] = {}
     for path in sorted(rank_folder.rglob("*")):
         name = path.relative_to(rank_folder).as_posix()

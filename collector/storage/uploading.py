@@ -37,7 +37,7 @@ def shift_file(source: Path, name: str, target: Path, shift_ns: int) -> None:
 
 
 def shift_manifest(text: str, shift_ns: int) -> str:
-    """Return a rank's manifest with shifted times of its windows and of its recording."""
+    """Return a rank's manifest with `shift_ns` added to the times of its windows and to `recorded_until_ns`."""
     manifest = decode_manifest(RankManifest, text, RANK_FILE)
     windows = (
         replace(window, start_ns=window.start_ns + shift_ns, end_ns=window.end_ns + shift_ns)

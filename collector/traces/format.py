@@ -62,7 +62,10 @@ class ReadOptions:
 
 @dataclass(frozen=True)
 class TraceFacts:
-    """The trace's data on its process. `absolute` is true if its times are wall-clock times."""
+    """Metadata of the traced process. `absolute` is true if `epoch_unix_ns` is wall-clock time.
+
+    `end_ns` is the end of the trace in ns since `epoch_unix_ns`.
+    """
 
     rank: int | None
     world_size: int | None
@@ -76,7 +79,7 @@ class TraceFacts:
 
 @dataclass(frozen=True)
 class TraceTables:
-    """The tables of one trace. Times are in ns since `facts.epoch_unix_ns`; `events_lost` are unreadable events."""
+    """The tables of one trace. Times are in ns since `facts.epoch_unix_ns`; `events_lost` counts unreadable events."""
 
     tables: StreamedTables
     facts: TraceFacts
@@ -142,7 +145,7 @@ class TraceFormat:
 
 @contextmanager
 def explain_failure(path: Path, where: Callable[[], str]) -> Iterator[None]:
-    """Turn a failure into one line with the file and the place of the failure.
+    """Raise any failure in the block as a TraceError with the file and the place of the failure.
 
     Our own errors pass, and so do errors of the disk, which the caller reports. Files come from anywhere, so any other
     error in a library is considered a fault of the file.

@@ -41,8 +41,6 @@ _OF_PROCESS = re.compile(r"(?P<process>.+_\d+)\.\d+\.pt\.trace\.json(\.gz)?$")
 
 @dataclass(frozen=True)
 class Placed:
-    """A trace with its rank in the run."""
-
     rank: int
     path: Path
     facts: TraceFacts
@@ -194,7 +192,10 @@ def import_traces(paths: Sequence[str | Path], run_path: str | Path, how: Import
 
 
 def list_files(paths: Iterable[str | Path]) -> list[Path]:
-    """Return the trace files of the given files and folders, in order. Raises TraceError naming a missing path."""
+    """Return the trace files of the given files and folders, in order.
+
+    Raises TraceError for a missing path, a folder without trace files, no file at all, and too many files.
+    """
     files: list[Path] = []
     for given in paths:
         path = Path(given).expanduser()
@@ -270,7 +271,6 @@ def _write_run(listed: _Files, scratch: Path, name: str, options: ReadOptions, w
 
 
 def _warn_of_skipped(run_path: Path, rank: int, count: int) -> None:
-    """If files of the folder were skipped, add a warning with their number to a rank."""
     if count:
         text = (
             f"{count:,} {'file' if count == 1 else 'files'} of the folder {'is' if count == 1 else 'are'} no trace that "
@@ -280,7 +280,7 @@ def _warn_of_skipped(run_path: Path, rank: int, count: int) -> None:
 
 
 def _agree_on_size(run_path: Path, ranks: Sequence[Placed]) -> int:
-    """Return the world size in most traces, and add a warning to traces with another."""
+    """Return the most frequent world size of the traces, 1 if none has it. Traces with another size get a warning."""
     said = Counter(size for rank in ranks if (size := rank.facts.world_size))
     if not said:
         return 1

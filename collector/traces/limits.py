@@ -21,7 +21,6 @@ class ReadLimits:
     deadline_s: float | None = None
 
     def begin(self) -> ReadLimits:
-        """Return the limits of an import that begins now."""
         return replace(self, deadline_s=time.monotonic() + self.seconds)
 
     def check(self, path: Path, read_bytes: int = 0) -> None:

@@ -91,7 +91,6 @@ def place_rank(staged: StagedRank, run_path: Path, rank: int) -> None:
 
 
 def warn_of_rank(run_path: Path, rank: int, warning: Warn) -> None:
-    """Add a warning to a rank of the run."""
     folder = layout.rank_path(run_path, rank)
     _revise(folder, lambda manifest: replace(manifest, warnings=(*manifest.warnings, warning)))
 

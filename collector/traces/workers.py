@@ -203,7 +203,6 @@ def _order(found: Iterator[tuple[int, R]]) -> Iterator[R]:
 
 
 def tell_version() -> str:
-    """Return this process's version of Stepscope."""
     return __version__
 
 

@@ -119,7 +119,10 @@ def print_documents(documents: dict[str, Any], as_json: bool) -> None:
 
 
 def judge_words(new: list[str], old: list[str], base: Path | None, rank: int | None, limit: float) -> Verdict:
-    """Judge the new runs against the old runs. A single pair also needs similar runs of the base directory."""
+    """Judge the new runs against the old runs.
+
+    For a single pair, similar runs below the base directory show how much runs of the program differ.
+    """
     from profiler_server.analysis.compare.gate import find_like, judge
     from profiler_server.analysis.compare.run_times import read_times
 

@@ -144,7 +144,10 @@ class _LinkError(Exception):
 
 
 def _list_entries(folder: Path, depth: int = 3) -> Iterator[Entry]:
-    """Yield path, times, size and number of every file and folder, in order, without hidden entries (caches)."""
+    """Yield path, times, size and inode number of every file and folder down to `depth`, in order of names.
+
+    Hidden entries, such as caches, are left out. Times and size of a folder are 0. Raises _LinkError for a link.
+    """
     with os.scandir(folder) as found:
         entries = sorted((entry for entry in found if not entry.name.startswith(".")), key=lambda entry: entry.name)
     for entry in entries:

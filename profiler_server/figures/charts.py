@@ -358,8 +358,9 @@ def _ends(x: Numbers) -> Numbers:
 
 
 def _list_for_json(values: Numbers, digits: int = 5) -> list[float | int | None]:
-    """Return numbers for JSON; fractions have `digits` significant digits, as many as a screen can show. NaN becomes
-    null."""
+    """Return numbers for JSON. Floats get `digits` significant digits, as many as a screen can show; NaN becomes
+    null.
+    """
     if values.dtype.kind in "iu":
         return list(values.tolist())
     return [None if value != value else float(f"{value:.{digits}g}") for value in values.tolist()]

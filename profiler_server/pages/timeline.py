@@ -208,7 +208,10 @@ def _explain_empty(rank: RankRun) -> Notice:
 
 
 def _count_slices(timeline: Timeline) -> Stat:
-    """Count the slices as Accounting does, without drawn steps, phases and busy time, which were no events."""
+    """Return the number of recorded slices, as on the Accounting page.
+
+    Slices drawn for steps, phases and busy time are not counted, because they were no events.
+    """
     index, over = timeline.index, f"over {format_duration(timeline.span_ns)}"
     drawn = sum(index.derived_rows)
     if not index.table_rows or not drawn:

@@ -116,7 +116,10 @@ def _report_nothing(cause: str, sentence: str) -> dict[str, Any]:
 
 
 def report_judgement(run: Run, warnings: list[str]) -> dict[str, Any] | None:
-    """Return who holds the job up, by what, and what mending it gains; null for one rank."""
+    """Return who holds the job up, by what, and what mending it gains.
+
+    It is null if the ranks cannot be judged, such as a single rank.
+    """
     found: list[dict[str, Any]] = []
     with Edge(lambda error: warnings.append(f"the ranks cannot be compared: {type(error).__name__}: {error}"[:300])):
         ranks = summarize_ranks(run)

@@ -11,7 +11,7 @@ from profiler_server.report.schema import spell_out
 
 
 def report_outcome(earlier: Run | None, run: Run) -> dict[str, Any] | None:
-    """Return what changed since an earlier run, and what its advice came to; None if nothing is known."""
+    """Return the changes since an earlier run, and the outcome of its advice; None if nothing is known."""
     if earlier is None or (described := describe_outcome(find_outcome(earlier, run))) is None:
         return None
     return {"earlier": earlier.path.absolute().name, **described}

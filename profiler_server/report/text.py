@@ -113,8 +113,10 @@ def render_history(history: dict[str, Any] | None) -> str:
 
 
 def choose_described(run: Run) -> Sequence[int]:
-    """Return the ranks that the text describes: all of few. Of many ranks, the first and those that the others wait
-    for."""
+    """Return the ranks that the text describes: every rank of a small run.
+
+    Of a large run, these are the first rank and the ranks that the others wait for.
+    """
     if len(run.ranks) <= _MOST_DESCRIBED:
         return run.ranks
     culprits: tuple[int, ...] = ()

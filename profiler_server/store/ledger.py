@@ -79,7 +79,6 @@ class Ledger:
                 self._write(known)
 
     def summarize(self) -> Mapping[str, TrackRecord]:
-        """Return each rule's track record."""
         with self._lock:
             entries = tuple(self._read().values())
         found: dict[str, TrackRecord] = {}

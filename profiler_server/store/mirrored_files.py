@@ -73,7 +73,7 @@ class MirroredFiles:
     def lend(self, path: Path, end_only: bool) -> None:
         """Fetch a file for a reader, or only its end with `end_only`. A path outside of the mirror is ignored.
 
-        Raises TableMissingError if the bytes cannot be fetched.
+        Raises TableMissingError if the bytes cannot be fetched; a file that is gone from the URL is no error.
         """
         if not path.is_relative_to(self._root):
             return

@@ -28,7 +28,9 @@ _ALWAYS_KNOWN = ("when", "name")
 
 @dataclass(frozen=True)
 class RunQuery:
-    """`q` holds words that must all occur, in any case. `sort` is a key, with `-` before it for descending order."""
+    """`q` holds words that must all occur, regardless of case. `sort` is a key, with `-` before it for descending
+    order.
+    """
 
     q: str = ""
     state: ListState | None = None

@@ -52,7 +52,6 @@ class SliceColumns(NamedTuple):
 
 
 def level_file(level: int) -> str:
-    """Return the file name of a stored level."""
     return f"level_{level}.lanes"
 
 

@@ -112,7 +112,10 @@ def _begin_together(run: Run, first: int, clock: RankClock) -> RankClock:
 
 
 def count_export(run: Run, part: Part) -> int:
-    """Return the number of slices in an export of all tracks and steps. Raises as `export_timeline` does."""
+    """Return the number of slices in an export of all tracks and steps, in `part.between_ns` if given.
+
+    Raises OptionError or RunError.
+    """
     total, clocks = 0, find_clocks(run, part) if part.between_ns else {}
     for rank in _choose_ranks(run, parse_numbers(part.ranks, "ranks")):
         timeline = find_timelines().open(run.rank(rank))

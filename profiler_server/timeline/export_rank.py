@@ -107,9 +107,10 @@ class Shown:
 
 
 class RankExport:
-    """A writer of one rank's trace. Then `slices` and `flows` are the numbers written; `left_out` says what is missing.
+    """A writer of one rank's trace. After `write`, `slices` and `flows` are the numbers written.
 
-    With a clock, times are on that clock, and all tracks are of one process; otherwise each group of tracks is one.
+    `left_out` has a sentence for each omission. With a clock, times are on that clock, and all tracks are of one
+    process; otherwise each group of tracks is one.
     """
 
     def __init__(

@@ -24,7 +24,6 @@ class Threads:
     beside: dict[int, int]
 
     def names(self, track: Track) -> Iterator[tuple[int, str]]:
-        """Yield the threads of a track with their names."""
         first = self.first[track.id]
         for extra in range(self.beside[track.id] + 1):
             yield first + extra, name_overlapping(track.name, extra)

@@ -131,7 +131,7 @@ class Names:
     longest_ns: Ints
 
     def find(self, text: str) -> npt.NDArray[np.intp]:
-        """Return the numbers of the names that contain a text, in any case."""
+        """Return the numbers of the names that contain a text, without regard to case."""
         found = pc.match_substring(pa.array(self.name, pa.string()), text, ignore_case=True)
         return np.flatnonzero(found.to_numpy(zero_copy_only=False))
 
@@ -153,7 +153,6 @@ def write_names(path: Path, names: Names) -> None:
 
 
 def read_names(path: Path) -> Names:
-    """Read what `write_names` wrote."""
     with pa.OSFile(str(path)) as source:
         table = pa.ipc.open_file(source).read_all().combine_chunks()
         return Names(

@@ -100,7 +100,7 @@ def view_record(record: Any) -> Any:
 
 
 def view_clock(clock: RankClock) -> Json:
-    """Return how to convert the times of a rank to the clock of the first rank."""
+    """Return the parameters that convert the times of a rank to the clock of the first rank."""
     return {name: value for name, value in view_record(clock).items() if name != "lack"}
 
 
@@ -116,7 +116,6 @@ def view_place(place: Place) -> Json:
 
 
 def view_details(found: SliceDetails) -> Json:
-    """Return everything about one slice."""
     return {
         **view_place(found.place),
         "whole": found.name[:WHOLE_NAME],

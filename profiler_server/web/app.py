@@ -37,7 +37,6 @@ SMALLEST_BYTES = 1024
 
 
 def create_app(settings: Settings) -> FastAPI:
-    """Build the app that serves the runs below `settings.base_dir`."""
     app = FastAPI(
         title="Stepscope",
         version=__version__,

@@ -88,7 +88,6 @@ class Services:
 
 
 def find_services(request: Request) -> Services:
-    """Return the services of the request's app."""
     services: Services = request.app.state.services
     return services
 

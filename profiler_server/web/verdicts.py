@@ -155,8 +155,8 @@ class Outcomes:
     def _judge(self, before: Run, after: Run, earlier: str, run_id: str) -> tuple[str, ...]:
         """Return the outcome of the previous run's advice, in sentences, and record it in the ledger.
 
-        An outcome from another machine says nothing about a prediction, so it is not recorded. Neither is a run with
-        more changes than the advice.
+        It is not recorded if the runs are from different machines, or if the later run changed more than the advice: it
+        is then no evidence on the prediction.
         """
         from profiler_server.diagnosis.outcome_sentences import say_outcome
 

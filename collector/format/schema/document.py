@@ -36,7 +36,6 @@ format version is newer than its own. `category` is a string that Parquet stores
 
 
 def build_document() -> str:
-    """Return the whole text of docs/format.md."""
     sections = [_HEAD.format(version=SCHEMA_VERSION), _describe_phases()]
     sections += [_describe_table(table) for table in TABLES.values()]
     kinds = (manifest.RunManifest, manifest.RankManifest, manifest.Loader, manifest.Signal, manifest.Window)

@@ -152,7 +152,6 @@ class RunManifest:
 
     @property
     def is_imported(self) -> bool:
-        """Return whether the run was imported from traces."""
         return self.source != "collector"
 
 
@@ -266,7 +265,6 @@ def _explain(error: Exception) -> str:
 
 
 def _required_names(kind: type[M]) -> list[str]:
-    """Return the names of the fields without a default."""
     unset = dataclasses.MISSING
     fields = dataclasses.fields(kind)
     return [entry.name for entry in fields if entry.default is unset and entry.default_factory is unset]

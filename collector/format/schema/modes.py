@@ -21,8 +21,10 @@ def find_run_mode(run_path: Path) -> int:
 
 
 def find_limit(folder: os.stat_result) -> int:
-    """Return the most access rights that the content of a folder may get; all in another user's folder, whose owner
-    protects it."""
+    """Return the mask of access rights for the content of a folder.
+
+    It is 0o777 in another user's folder: the owner decides who gets into that folder.
+    """
     return _OWN | stat.S_IMODE(folder.st_mode) & 0o077 if folder.st_uid == _find_user() else 0o777
 
 

@@ -105,8 +105,6 @@ class Abandoned:
 
 @dataclass(frozen=True)
 class Scratch:
-    """A scratch folder that this process made."""
-
     path: Path
     made: Made
 

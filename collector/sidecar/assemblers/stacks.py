@@ -144,7 +144,7 @@ class StacksAssembler(Assembler):
         return found
 
     def _read_source(self) -> dict[str, dict[str, str]]:
-        """Return the text of the lines with most samples so far."""
+        """Return the text of the lines with most samples so far, by file and line number."""
         samples: Counter[tuple[str, int]] = Counter()
         for stack, count in self._in_training.most_common(_MOST_STACKS):
             place = self._find_own_place(stack)
@@ -158,9 +158,10 @@ class StacksAssembler(Assembler):
         return self._book[newest.stack].text if newest is not None else ""
 
     def misses_lines(self) -> bool:
-        """Return whether most samples lie in functions of the user's of which no window holds enough samples.
+        """Return whether at least half of the samples lie in lines of the user's that no window has sampled.
 
         The script may have trained something else in the window, or the window was over before samples were taken.
+        False with too few samples.
         """
         usual: Counter[str] = Counter()
         dense: Counter[str] = Counter()

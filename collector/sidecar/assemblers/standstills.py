@@ -130,7 +130,7 @@ class StandstillAssembler(Assembler):
         }
 
     def _choose_kept(self) -> list[Standstill]:
-        """Return the longest standstills that the job got over, without regular silences."""
+        """Return the longest standstills from which the job recovered, without regular silences."""
         rare = [one for one in self._kept if not self._is_regular(one)]
         return sorted(rare, key=lambda one: -one.for_ns)[:MOST_KEPT]
 

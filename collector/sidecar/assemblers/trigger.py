@@ -216,7 +216,7 @@ class TriggerAssembler(Assembler):
         return {"facts": {"triggers": self._sent}} if self._sent else {}
 
     def _see_lines(self, rows: pa.Table) -> None:
-        """Order one window where the lines that take the time are in none so far."""
+        """Order one window in a run, if the lines with most samples are in no window so far."""
         if not rows.num_rows or any(sent["trigger"] == "lines" for sent in self._sent):
             return
         step, at_ns = (rows[name][-1].as_py() for name in ("step", "start_ns"))

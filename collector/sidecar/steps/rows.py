@@ -347,7 +347,6 @@ def classify(previous: int, following: int) -> int:
 
 
 def join_neighbours(stretches: list[Stretch]) -> list[Stretch]:
-    """Join adjacent stretches of the same phase."""
     joined: list[Stretch] = []
     for stretch in stretches:
         if joined and joined[-1].phase == stretch.phase:

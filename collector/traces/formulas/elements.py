@@ -153,7 +153,10 @@ _FOREACH = {
 
 
 def _for_each(operations: int, in_place: bool) -> Formula:
-    """Return the formula of a foreach operator: all lists read once, one list of the first's size written."""
+    """Return the formula of a foreach operator: all lists read once, one list of the first's size written.
+
+    The list that a copy overwrites is not read.
+    """
 
     def estimate(call: Call) -> Work | None:
         sizes = [sum(math.prod(shape) for shape in shapes) for shapes in call.lists]
@@ -174,7 +177,10 @@ def _norm(call: Call) -> Work | None:
 
 
 def _fused(operations: int, states: int) -> Formula:
-    """Return the formula of a fused optimizer with (parameters, gradients, states …); gradients are only read."""
+    """Return the formula of a fused optimizer with (parameters, gradients, states …): `operations` per parameter.
+
+    `states` is the number of lists of states. Parameters and states are read and written, gradients only read.
+    """
 
     def estimate(call: Call) -> Work | None:
         size = sum(math.prod(shape) for shape in call.list_of(0))

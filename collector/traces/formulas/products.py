@@ -139,7 +139,7 @@ def _convolve_transposed(call: Call) -> Work | None:
 
 
 def _repeat(values: Shape, length: int) -> Shape:
-    """Return one value per dimension: a single value is repeated."""
+    """Return `length` values: `values` itself, or its first value repeated."""
     return values if len(values) == length else (values[:1] or (0,)) * length
 
 

@@ -80,7 +80,9 @@ def _check_launches(start_ns: Ints, has_work: Mask) -> Iterator[str]:
 
 
 def _check_work(trace: Trace) -> Iterator[str]:
-    """Check device work: whether it has a launch, starts after its launch, and ends in time."""
+    """Yield clauses on device work: without a launch, started before its launch, or lasting far beyond all other
+    work.
+    """
     unlinked = early = total = 0
     earliest_ns = 0
     starts_ns: list[int] = []
@@ -114,7 +116,7 @@ def _count_beyond(trace: Trace, first_ns: int, last_ns: int) -> int:
 
 
 def _check_clock(trace: Trace, timed_ns: int) -> Iterator[str]:
-    """Find a hole far longer than all recorded time, as a clock reset makes it.
+    """Yield a clause if the trace has a hole far longer than all recorded time, as after a clock reset.
 
     A hole that fits into steps timed by another clock is no fault: the program did work that the trace does not record.
     """
@@ -142,7 +144,7 @@ def _check_log(log: Log) -> Iterator[str]:
 
 
 def count_events(damage: Damage, trace: Trace) -> dict[str, int]:
-    """Return the number of events by kind, of lost and of duplicate events, and of repairs to any of the events."""
+    """Return counts by name: the events of each kind, lost and duplicate events, and repairs."""
     log = trace.log
     return {
         "slices": len(trace.columns),

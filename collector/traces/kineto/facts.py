@@ -54,7 +54,6 @@ def read_ranks(metadata: dict[str, Any], path: Path) -> tuple[int | None, int | 
 
 
 def read_devices(metadata: dict[str, Any]) -> tuple[Device, ...]:
-    """Return the devices that the file describes."""
     listed = metadata.get("deviceProperties")
     if not isinstance(listed, list):
         return ()

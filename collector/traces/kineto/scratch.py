@@ -83,7 +83,6 @@ class Scratch:
         return self.compute(length, lambda rows: np.arange(rows.start, rows.stop))
 
     def where(self, mask: Mask) -> Ints:
-        """Return the rows for which the mask holds."""
         return self.compute(len(mask), lambda rows: np.flatnonzero(mask[rows]) + rows.start)
 
     def sort(self, values: Ints, rows: Ints, keys: Keys = lambda _: ()) -> Ints:

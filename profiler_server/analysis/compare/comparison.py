@@ -205,8 +205,11 @@ def summarize_comparison(found: Comparison) -> str:
 
 
 def _name_cause(found: Comparison) -> str:
-    """Return the phase that changed most in the step's direction, and its change; "" if under a quarter of the step's
-    change."""
+    """Return text on the clearly changed phase that changed most in the step's direction, such as `, of it 3 ms
+    forward`.
+
+    "" if that is under a quarter of the step's change.
+    """
     change_ns = found.step.change_ns
     alike = [phase for phase in found.phases if phase.is_clear and phase.change_ns * change_ns > 0]
     if not alike:

@@ -92,7 +92,7 @@ def tabulate_modules(rank: RankRun, steps: StepRange | None = None) -> GroupTabl
 
 
 def tabulate_roofline(rank: RankRun, steps: StepRange | None = None) -> GroupTable:
-    """Compare operators, whose work is known from shapes, with the device's peaks. Shares are of all time."""
+    """Compare the operators whose work is known from shapes with the device's peaks. Shares are of all time."""
     operators = within_steps(read_operators(rank, ("input_dtypes",)), steps)
     measure: Measure = "device" if (pc.sum(operators["device_self_ns"]).as_py() or 0) > 0 else "host"
     roof = find_roof(rank) if measure == "device" else None

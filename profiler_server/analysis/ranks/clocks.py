@@ -54,13 +54,16 @@ def align_clocks(ends_ns: Ints) -> Alignment | None:
 
 
 def measure_spread(times_ns: Ints | Floats, percent: float) -> float:
-    """Return a percentile of the distance of each rank from the median of the ranks, over (ranks, calls)."""
+    """Return a percentile of the distances |time - median over the ranks|, of times as (ranks, calls)."""
     middle = np.median(times_ns, axis=0, keepdims=True)
     return float(np.percentile(np.abs(times_ns - middle), percent)) if times_ns.size else 0.0
 
 
 def _fit_drift(times: Ints, left: Floats) -> float:
-    """Fit a line through the remainder after the offset, without far-off calls, which ended late by chance."""
+    """Return the slope of a line through `left` (ns left after the offset) over the times; 0 for few calls.
+
+    Outliers are left out, because they ended late by chance.
+    """
     if len(times) < ENOUGH_CALLS or not np.ptp(times):
         return 0.0
     kept = np.ones(len(times), np.bool_)

@@ -32,7 +32,6 @@ _BUS_FACTORS = {"allreduce": 2.0, "allgather": 1.0, "reducescatter": 1.0, "allto
 
 
 def _list_calls(ranks: Sequence[RankSummary]) -> tuple[Calls, ...]:
-    """Return the calls of the ranks. Results derived from them are kept until a rank is read again."""
     return tuple(rank.calls for rank in ranks if rank.calls is not None)
 
 
@@ -125,7 +124,11 @@ def find_attended(matched: Matched) -> Mask:
 
 
 def measure_transfers(matched: Matched) -> Ints:
-    """Return for each row how long the call moved data: from the arrival of the last rank, if the clocks allow that."""
+    """Return the ns of the transfer for each row.
+
+    On a common clock the transfer begins with the arrival of the last rank. Otherwise it is the shortest duration over
+    the ranks.
+    """
     later = is_awaited_later(matched.waiting_ns, matched.duration_ns)
     shortest = _of_call(np.minimum, matched, matched.duration_ns)
     last_arrival = _of_call(np.maximum, matched, matched.arrival_ns)
@@ -205,8 +208,10 @@ def _sum_rows(rows: _Joined, chosen: Ints, rank: int, name: str) -> CollectiveRo
 
 
 def _measure_bandwidth(rows: _Joined, chosen: Ints, factors: Floats | None = None) -> float | None:
-    """Return the bytes of the chosen calls, each times its factor if given, per second of their transfer. None if the
-    transfer time is 0."""
+    """Return the bandwidth of the chosen calls in bytes per second, None if the transfer time is 0.
+
+    The bytes of each call are multiplied by its factor, if factors are given.
+    """
     spent = int(rows.transfer_ns[chosen].sum())
     moved = rows.bytes[chosen] if factors is None else rows.bytes[chosen] * factors
     return float(moved.sum() / spent * 1e9) if spent else None
@@ -221,7 +226,9 @@ def _measure_bus(rows: _Joined, chosen: Ints, name: str) -> float | None:
 
 @dataclass(frozen=True)
 class _Place:
-    """A call at one position of a step, over all steps."""
+    """A position in a step's sequence of calls: its number of `count`, its bytes, its median transfer over `steps`
+    steps.
+    """
 
     number: int
     count: int
@@ -261,7 +268,7 @@ def find_slowest(matched: Matched, step_ns: float, stood: Sequence[int] = ()) ->
 
 
 def _part(matched: Matched, rows: Ints) -> Iterator[Ints]:
-    """Yield the calls of each group in time order, from the rank with most of them."""
+    """Yield for each group the calls of one rank, the rank with most of them, in time order."""
     group = number_groups(matched.kinds, matched.kind[rows])
     order = np.argsort(group, kind="stable")
     for own in np.split(rows[order], np.flatnonzero(np.diff(group[order])) + 1):
@@ -271,7 +278,11 @@ def _part(matched: Matched, rows: Ints) -> Iterator[Ints]:
 
 
 def _compare(matched: Matched, own: Ints, times: Floats) -> Iterator[SlowCall]:
-    """Yield each call of a step, compared with others of its name. Calls of a group run one after the other."""
+    """Yield each call of a step, compared with other calls of its name.
+
+    Calls of a group run one after the other, so a transfer is at most as long as the time since the previous call's
+    end.
+    """
     alone = np.diff(matched.end_ns[own], prepend=np.iinfo(np.int64).min // 2)
     transfer = np.minimum(times[matched.call[own]], alone)
     for kind in np.unique(matched.kind[own]).tolist():
@@ -292,7 +303,7 @@ def _expect(place: _Place, others: Sequence[_Place]) -> float:
 
 
 def _list_places(step: Ints, size: Ints, transfer_ns: Floats) -> list[_Place]:
-    """Return the calls of a step by position, without calls whose bytes change."""
+    """Return the calls of a step by position, without positions whose bytes change or that few steps have."""
     order = np.argsort(step, kind="stable")
     steps, first = np.unique(step[order], return_index=True)
     number = np.empty(len(step), np.int64)

@@ -89,8 +89,11 @@ class Course:
         self._rank = rank
 
     def find_place(self, at_ns: int = _NEVER) -> Place | None:
-        """Return the progress at a time, by default at the end. None if the time is before the unfinished step, or no
-        phase of that step was recorded."""
+        """Return the progress at a time, by default at the end: the unfinished step, and the number of its backwards so
+        far.
+
+        None if the time is before the unfinished step, or no phase of that step was recorded.
+        """
         ended_ns, last_step, backwards = self._tail
         if ended_ns is None or at_ns < ended_ns:
             return None
@@ -113,7 +116,10 @@ class Course:
 
     @cached_property
     def _tail(self) -> tuple[int | None, int, Ints]:
-        """Return the end of the last finished step, its number, and the start of each backward after it."""
+        """Return the end of the last finished step, its number, and the start of each backward after it.
+
+        The end is None if the rank finished no step, or if no phase was recorded since.
+        """
         steps = self._rank.table("steps", ("kind", "step", "start_ns", "duration_ns"))
         steps = steps.filter(pc.equal(steps["kind"].cast(pa.string()), "train"))
         ends = read_integers(steps, "start_ns") + read_integers(steps, "duration_ns")
@@ -197,7 +203,7 @@ def _number_kinds(table: pa.Table, kinds: dict[Collective, int]) -> Ints:
 
 
 def _fill_steps(step: Ints) -> Ints:
-    """Give calls outside of finished steps the number of the next step."""
+    """Return the step of each call. A call outside of finished steps gets the number of the next step."""
     before = np.maximum.accumulate(np.where(step == _NO_STEP, 0, step)) if len(step) else step
     filled: Ints = np.where(step == _NO_STEP, before + 1, step)
     return filled

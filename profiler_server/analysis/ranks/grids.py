@@ -29,7 +29,8 @@ class StepValues:
 
 
 def grid_figure(run: Run, ranks: Sequence[RankSummary], shown: Sequence[RankSummary], figure: str) -> RankGrid | None:
-    """Return a figure of the shown ranks, or None if it is not known for these ranks.
+    """Return a figure of the shown ranks by rank and stretch of steps (a cell), or None if it is not known for these
+    ranks.
 
     `own`, `step`, `sample` (time per sample) or a phase: the mean over the steps of a cell. `wait`: how long a rank
     waited for the last rank. `memory`, `busy`, `flops`: the maximum in a cell.

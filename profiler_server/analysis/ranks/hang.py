@@ -117,7 +117,10 @@ def _explain(group: _Group, sequence: int, dumped: Sequence[int]) -> Hang:
 
 
 def _describe(call: Call) -> str:
-    """Return name and size, which must agree for calls to match. Gathers have no size: sizes may differ."""
+    """Return the name and size of a call, which must agree between ranks.
+
+    Gathers, scatters and all-to-alls get no size, because their sizes may differ.
+    """
     if not call.shapes or any(part in call.name for part in ("gather", "scatter", "all_to_all")):
         return call.name
     return f"{call.name} of {call.shapes} {call.dtype}".strip()

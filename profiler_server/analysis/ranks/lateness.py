@@ -77,7 +77,7 @@ class Lateness:
         return replace(self, step=self.step[kept], late_ns=self.late_ns[:, kept], group=group)
 
     def drop(self, steps: Sequence[int]) -> Lateness:
-        """Return the meetings of all other steps."""
+        """Return the meetings without those in `steps`."""
         kept = ~np.isin(self.step, np.array(steps, np.int64))
         return self._keep(kept)
 
@@ -145,7 +145,7 @@ class Lateness:
 
 
 def measure_calls(matched: Matched) -> Lateness | None:
-    """Return the lateness of the ranks at their common collectives, or None without two ranks of a group."""
+    """Return the lateness of the ranks at their common collectives, or None if no two ranks share two meetings."""
     groups = [group for group in matched.meetings if group.end_ns.shape[1] > 1]
     if not groups:
         return None

@@ -148,7 +148,11 @@ def is_awaited_later(waiting_ns: Ints, duration_ns: Ints) -> Mask:
 
 
 def _number_calls(kind: Ints, step: Ints, number: Ints) -> tuple[Ints, int]:
-    """Return equal numbers for rows that agree in all three, in two rounds because the product may overflow."""
+    """Return a call number for each row, and the number of calls. Rows that agree in all three arguments have one
+    number.
+
+    The numbers are made in two rounds, because the product of three ranges may overflow.
+    """
     if not len(kind):
         return kind, 0
     call = kind

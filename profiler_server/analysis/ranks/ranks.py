@@ -185,7 +185,10 @@ def _read_steps(rank: RankRun, state: RunState, most_calls: int) -> RankSummary:
 
 
 def read_device(rank: RankRun) -> DeviceTimes | None:
-    """Return the device times of a rank's detailed windows, or None. Large traces take seconds the first time."""
+    """Return the device times of a rank's detailed windows, or None if they are absent or unreadable.
+
+    Large traces take seconds the first time.
+    """
     try:
         return summarize_device(rank)
     except RunError:

@@ -60,7 +60,7 @@ _PLACES: Mapping[type[RankVerdict], int] = {kind: at for at, kinds in enumerate(
 
 
 def decide_verdict(found: Iterable[RankVerdict]) -> RankVerdict:
-    """Return the one verdict of a job out of all verdicts that hold."""
+    """Return the verdict of the kind with the highest priority; of several, the one with the largest gain."""
     return min(found, key=lambda one: (_PLACES[type(one)], -one.gain_ns))
 
 

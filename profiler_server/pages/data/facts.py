@@ -107,7 +107,6 @@ class PipelineFacts:
 
     @property
     def loader(self) -> Loader | None:
-        """Return the manifest's entry of the chosen loader."""
         return next((entry for entry in self.rank.manifest.loaders if entry.id == self.loader_id), None)
 
     @cached_property
@@ -162,7 +161,6 @@ class PipelineFacts:
 
     @cached_property
     def stage_rows(self) -> pa.Table:
-        """Return the rows of the loader's stages."""
         return self._all_rows.filter(pc.is_valid(self._all_rows["loader"]))
 
     @cached_property
@@ -236,5 +234,4 @@ class PipelineFacts:
 
 
 def label_queue(key: QueueKey) -> str:
-    """Return the label of a queue on the page."""
     return QUEUE_LABELS.get(key.name, key.name) if key.loader is not None else key.name

@@ -38,7 +38,10 @@ MS = 1e6
 
 @dataclass(frozen=True)
 class MomentView:
-    """The live blocks at a moment. With `is_peak` no moment was chosen. `t0` and `t1` bound it on the timeline."""
+    """The live blocks at a moment. With `is_peak` no moment was chosen.
+
+    `t0` and `t1` are the ends of the range, in ns since the run's epoch, in which the timeline shows the moment.
+    """
 
     title: str
     sentence: str

@@ -67,7 +67,7 @@ class PageState:
 
 
 def default_sort(group: str) -> tuple[str, bool]:
-    """Return the default sort column of a group, and whether its order falls."""
+    """Return the default sort column of a group, and whether its order is descending."""
     column = DEFAULT_SORT.get(group)
     return (column, False) if column else ("share_frac", True)
 

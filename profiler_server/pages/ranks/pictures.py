@@ -79,7 +79,7 @@ def _draw_bars(stack: Stack) -> Figure:
 
 @dataclass(frozen=True)
 class Choice:
-    """One position of the switch."""
+    """A figure that the map can show: its key in the URL, and its label."""
 
     key: str
     label: str
@@ -102,7 +102,7 @@ class StepMap:
 
 @dataclass(frozen=True)
 class _Figure:
-    """One figure of the switch; `is_most` means that a cell of several steps shows their maximum."""
+    """A figure that the map can show; `is_most` means that a cell of several steps shows their maximum."""
 
     label: str
     what: str

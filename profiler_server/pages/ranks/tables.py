@@ -118,9 +118,10 @@ class Order:
 def order_ranks(
     ranks: Sequence[RankFigures], verdict: RankVerdict, devices: Mapping[int, DeviceTimes], query: Mapping[str, str]
 ) -> Order:
-    """Choose and sort the ranks. If the ranks fill several pages, ranks that hold the others up come first by default.
+    """Choose the ranks of the requested host and page, and sort them.
 
-    An unknown column is reported, and the default order is used.
+    If the ranks fill several pages, ranks that hold the others up come first by default. An unknown column is reported,
+    and the default order is used.
     """
     sort, problem = query.get("sort", ""), ""
     name = sort.removeprefix("-")
@@ -166,7 +167,6 @@ def _read_page(text: str) -> int:
 
 
 def list_rows(order: Order, ranks: Sequence[RankFigures], found: Compared) -> RankTable:
-    """List the ranks that are shown."""
     own, verdict, devices = found.own_ns, found.verdict, found.devices
     longest = max(own.values(), default=0.0)
     return RankTable(

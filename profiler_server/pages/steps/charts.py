@@ -85,8 +85,6 @@ TABLE_ROWS = 40
 
 @dataclass(frozen=True)
 class LineChart:
-    """A chart of some phases over the steps."""
-
     title: str
     caption: str
     phases: tuple[str, ...]

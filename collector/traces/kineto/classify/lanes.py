@@ -22,8 +22,6 @@ _WORK, _NOTES, _SYNC = 0, 1, 2
 
 @dataclass(frozen=True)
 class Lane:
-    """One row of the timeline."""
-
     kind: LaneKind
     name: str
     process: str

@@ -117,7 +117,7 @@ def _find_below(starts: Ints, ends: Ints) -> Ints:
 
 
 def _build_tree(ends: Ints) -> list[Ints]:
-    """Return the latest end of each slice, of each two slices, of each four and so on."""
+    """Return a tree of maxima: the latest end of each slice, of each pair of slices, of each four, and so on."""
     tree = [ends]
     while len(tree[-1]) > 1:
         last = tree[-1]

@@ -71,7 +71,7 @@ class Columns:
 
 @dataclass
 class Counts:
-    """Counts of events. `lost` are kinds of event that are not read.
+    """Counts of events. `lost` are events of kinds that are not read, and ends without a begin.
 
     `rounded` are events with a time finer than a ns. `untimed` are events left out for an impossible time or length.
     `unmeasured` are slices with a missing or negative length, which is read as 0 ns.
@@ -102,7 +102,7 @@ class Slices:
 
 @dataclass(frozen=True)
 class Digest:
-    """The content of a chunk without its events. Lists are in order of first occurrence, numbered from 0."""
+    """The parsed content of a chunk. Lists are in order of first occurrence, numbered from 0."""
 
     slices: Slices | None
     memory: tuple[Ints, ...]
@@ -254,7 +254,7 @@ class _Digesting:
         return duration_ns
 
     def _keep(self, columns: Columns, categories: tuple[str | None, ...]) -> Columns:
-        """Keep slices, without the profiler's own spans, which are no work, and without slices that have no time."""
+        """Return the slices without the profiler's own spans and without slices that have no time; both are counted."""
         own = [isinstance(pid, str) and pid in _PROFILER_PROCESSES for pid, _ in self._threads]
         shown = ~np.array(own, bool)[columns.thread]
         if "Trace" in categories:

@@ -70,8 +70,6 @@ class MemoryArgs(
         "reserved": "Total Reserved",
     },
 ):
-    """The arguments of a [memory] event."""
-
     address: Loose = None
     change: Loose = None
     device_type: Loose = None

@@ -48,7 +48,6 @@ class Log:
         self._counters = [self.scratch.column() for _ in range(3)]
 
     def add(self, found: Chunk | Digest) -> None:
-        """Add the events of one chunk."""
         found = digest(found, self._opened) if isinstance(found, Chunk) else found
         slices = found.slices
         used = ([slices.columns.thread] if slices else []) + ([found.memory[1]] if found.memory else [])
@@ -137,7 +136,7 @@ class Log:
 
 
 def find_reach(start_ns: Ints) -> tuple[int, int]:
-    """Return the range from a year before to a year after the middle of the starts; at least one start is needed."""
+    """Return the range from a year before to a year after the median start; at least one start is needed."""
     # The middle is where most events are even if a sample tells it, and whether the trace counts from 1970 or from 0.
     middle_ns = int(np.median(start_ns[:: max(len(start_ns) // _SAMPLED_ROWS, 1)]))
     return middle_ns - REACH_NS, middle_ns + REACH_NS

@@ -65,7 +65,7 @@ class Damage:
 class EventStream:
     """The chunks of a trace. `metadata` and `damage` are complete after the last chunk.
 
-    `ahead` is given the first chunks: it yields digests in place of as many chunks as it can.
+    `ahead` reads the start of the file with other processes, and yields digests in place of chunks.
     """
 
     source: Source
@@ -110,7 +110,10 @@ class EventStream:
         return None
 
     def _take_head(self, head: bytes) -> bool:
-        """Read the keys before the events. Return False if the match was not a key of the outermost object."""
+        """Read the keys before the events, from the text before a match of the key `traceEvents`.
+
+        Return False if the match is no key of the outermost object.
+        """
         try:
             self.metadata.update(_decode_object(head.lstrip(b"\xef\xbb\xbf") + b'"traceEvents":null}'))
         except UNREADABLE:

@@ -174,8 +174,8 @@ def _find_other_work(trace: Trace, ends: Ints) -> Mask:
 def _from_loader(trace: Trace) -> Steps | None:
     """In a trace without optimizer, use each batch of a loader as a step: from its fetch to the next.
 
-    The last fetch of a loop finds no more data and is no batch: it holds no operator, and another operator follows it
-    than other batches. A batch that was ready before its request holds no operator, either.
+    The last fetch of a loop finds no more data and is no batch. It contains no operator, and the operator after it
+    differs from the operator after a batch. A batch that was ready before its request contains no operator, either.
     """
     is_fetch = trace.is_host & trace.find_named(LOADER.match)
     if is_fetch.sum() < 2 or (trace.is_host_work & trace.find_named(OPTIMIZER_STEP.match)).any():

@@ -105,7 +105,10 @@ def split_batches(step_row: Ints, name: Ints, names: int, scratch: Scratch, size
 
 
 def _find_keys(step_row: Ints, name: Ints, names: int, scratch: Scratch, size: int) -> Ints:
-    """Return a key for each row, never split between batches: its step, and its name if a step is too long for one."""
+    """Return a key for each row: its step, and its name too if a step has more than `size` rows.
+
+    Rows with the same key are never split between batches.
+    """
     counts = np.zeros(int(step_row.max(initial=-1)) + 2, np.int64)
     for rows in scratch.blocks(len(step_row)):
         counts += np.bincount(step_row[rows] + 1, minlength=len(counts))

@@ -123,7 +123,7 @@ def _sum_allocated(memory: dict[str, Ints], device: Ints) -> Ints:
 
 
 def _overflows(values: Ints) -> bool:
-    """Return whether sums of the values may exceed 64 bits, as in broken files only."""
+    """Return whether sums of the values may exceed 64 bits, which happens in broken files only."""
     return bool(np.abs(values.astype(np.float64)).sum() > _MOST_BYTES)
 
 

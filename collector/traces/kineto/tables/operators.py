@@ -190,7 +190,10 @@ _Numbered = tuple[Ints, list[str]]
 
 
 def stream_operators(reading: Reading) -> Iterator[pa.RecordBatch]:
-    """Build the table `operators`: calls by step, name, phase, module, shapes, dtypes and call stack; steps in order."""
+    """Build the table `operators`: calls by step, name, phase, module, shapes, dtypes and call stack; steps in order.
+
+    The device work that no operator launched comes last.
+    """
     sums = sum_calls(reading)
     arguments = reading.trace.arguments
     lines = [text.replace(";", "\n") if text else None for text in arguments.texts("Call stack")]
