@@ -62,7 +62,8 @@ class TorchdataSignal(Signal):
         with self._context.shielded(self.name):
             if loaders.begin_epoch(loader) == 1:
                 nodes = {"id": loaders.number(loader), "dataset": type(loader.root).__name__}
-                self._context.add_loader({**nodes, "style": "iterable", "num_workers": 0, "prefetch_factor": None})
+                # It has no arguments of a DataLoader that advice could change.
+                self._context.add_loader({**nodes, "style": "iterable", "watched": True, "prefetch_factor": None})
         self._context.steps.fetch_starts()
 
     def _make_next(self, original: Any) -> Any:

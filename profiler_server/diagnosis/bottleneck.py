@@ -21,7 +21,7 @@ from profiler_server.analysis.data.feeding import Feed, read_feeds
 from profiler_server.analysis.data.fetches import read_making, read_own_making
 from profiler_server.analysis.data.loop import count_batches
 from profiler_server.analysis.data.queues import read_queues, summarize_readiness
-from profiler_server.analysis.data.stages import load_workers
+from profiler_server.analysis.data.stages import load_workers, read_own
 from profiler_server.analysis.memory.resources import summarize_host
 from profiler_server.diagnosis.limits import loading as limits
 from profiler_server.diagnosis.limits.facts import CAPPED_NEED, COMPUTING_FRAC, QUEUED_FRAC
@@ -151,12 +151,13 @@ def _say(queue: Readiness) -> str:
     return queue.queue.replace("_", " ")
 
 
-def find_own_bottleneck(stages: Sequence[OwnStage]) -> Bottleneck:
-    """Return the stage of the user's own pipeline that the other stages wait for.
+def find_own_bottleneck(stages: Sequence[OwnStage], wait_frac: float = 0.0) -> Bottleneck:
+    """Return the stage of the user's own pipeline that the other stages, or the steps, wait for.
 
-    It is the busiest stage, if it works at least half of its time and hardly waits for room in its output. Otherwise no
-    stage is named: the limit is the consumer if the last stage waits for room, or the source if the first stage waits
-    for input.
+    It is the busiest stage, if it works at least half of its time and hardly waits for room in its output, or the stage
+    that works during most of the steps' wait for data. Otherwise no stage is named: the limit is the consumer if the
+    last stage waits for room, or the source if the first stage waits for input. `wait_frac` is the share of the step
+    that waits for data.
     """
     if not stages:
         return Bottleneck(None, "No stage was recorded.")
@@ -165,6 +166,8 @@ def find_own_bottleneck(stages: Sequence[OwnStage]) -> Bottleneck:
     last = stages[-1].summary
     if busy >= limits.OWN_BUSY_FRAC and (busiest.summary.output_wait_frac or 0.0) < limits.OWN_WAIT_FRAC:
         return Bottleneck(busiest.name, " ".join(_explain_own(stages, busiest, busy)), "making")
+    if wait_frac >= limits.MODERATE_WAIT_FRAC:
+        return _find_awaited(stages)
     if (last.output_wait_frac or 0.0) >= limits.OWN_WAIT_FRAC:
         share = format_share(last.output_wait_frac)
         return Bottleneck(None, f"{last.name} waits for its output for {share}: what takes the results is the limit.")
@@ -173,6 +176,15 @@ def find_own_bottleneck(stages: Sequence[OwnStage]) -> Bottleneck:
         share = format_share(first.input_wait_frac)
         return Bottleneck(None, f"{first.name} waits for its input for {share}: what feeds the pipeline is the limit.")
     return Bottleneck(None, f"No stage works more than {format_share(busy)} of its time.")
+
+
+def _find_awaited(stages: Sequence[OwnStage]) -> Bottleneck:
+    awaited = max(stages, key=lambda stage: stage.awaited_frac)
+    share = format_share(awaited.awaited_frac)
+    if awaited.awaited_frac >= limits.TIMED_WAIT_FRAC:
+        return Bottleneck(awaited.name, f"{awaited.name} works during {share} of the wait for data.", "making")
+    why = f"No marked stage works during most of the wait for data: {awaited.name} does for {share} of it."
+    return Bottleneck(None, why, "unmarked")
 
 
 def _explain_own(stages: Sequence[OwnStage], limit: OwnStage, busy: float) -> list[str]:
@@ -223,6 +235,10 @@ def find_limit(
     host: HostLoad | None,
 ) -> Bottleneck:
     """Return the limit of the steps. `host` is the load while the steps ran, `batches` the work on each batch."""
+    if loader is None and (stages := read_or((), read_own, rank)):
+        limit = find_own_bottleneck(stages, demand.regular_frac)
+        if limit.stage is None or demand.regular_frac >= limits.MODERATE_WAIT_FRAC:
+            return limit
     work = {stage: float(values.mean()) for stage, values in batches.stages_ns.items()} if batches else {}
     paid_ns = (loader.num_workers if loader else 0) * demand.regular_ns
     busy_frac = sum(work.values()) * demand.fetches / paid_ns if paid_ns else 0.0

@@ -40,6 +40,7 @@ from profiler_server.analysis.recorded_facts import (
     read_source_lines,
     read_unused_gradients,
 )
+from profiler_server.analysis.replay.critical import find_critical_path
 from profiler_server.analysis.replay.reading import replay_rank
 from profiler_server.analysis.stacks.line_course import part_steps
 from profiler_server.analysis.stacks.line_work import read_unused_share
@@ -53,7 +54,7 @@ from profiler_server.diagnosis.limits.course import DRIFT_PARTS
 from profiler_server.facts.case import Case, Lines, Overhead, RankNotes
 from profiler_server.facts.job import Peer, Ranks, RankVerdict, Slow
 from profiler_server.facts.loading import BatchTimes, LoaderArguments, Loading, SamplerTimes
-from profiler_server.facts.machine import Device, DeviceEntry, HeldClock, Host, HostLoad, Replayed
+from profiler_server.facts.machine import Device, DeviceEntry, HeldClock, Host, HostLoad, HostWaits, Replayed
 from profiler_server.facts.steps import (
     ChosenSteps,
     Kinds,
@@ -93,6 +94,7 @@ def measure_case(run: Run, rank: RankRun) -> Case | None:
         replay=_read_replay(rank),
         memory_peak_frac=_ask_device(rank, find_peak_share),
         held_clock=_read_held_clock(rank, train),
+        host_waits=_read_waits(rank),
     )
     feeds = read_feeds(rank, train)
     loadings = [_measure_loading(rank, feed, train, selection, device, host) for feed in feeds]
@@ -312,6 +314,15 @@ def _read_replay(rank: RankRun) -> Replayed | None:
     found: list[Replayed | None] = [None]
     with Edge(lambda error: _log.warning("The window of %s cannot be replayed: %r", rank.folder, error)):
         found.append(replay_rank(rank) if rank.manifest.devices else None)
+    return found[-1]
+
+
+def _read_waits(rank: RankRun) -> HostWaits | None:
+    """Return what the device waits for on the host; None if that is not known, or finding it fails."""
+    found: list[HostWaits | None] = [None]
+    with Edge(lambda error: _log.warning("The critical path of %s cannot be found: %r", rank.folder, error)):
+        path = find_critical_path(rank) if rank.manifest.devices else None
+        found.append(None if path is None else path.host_waits)
     return found[-1]
 
 

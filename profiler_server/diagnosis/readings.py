@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 from collector.format.schema.manifest import Loader
-from profiler_server.analysis.replay.critical import ON_HOST, CriticalPath
 from profiler_server.diagnosis.limits.loading import (
     EMPTY_QUEUE_FRAC,
     FULL_QUEUE_FRAC,
@@ -20,6 +19,7 @@ from profiler_server.diagnosis.limits.loading import (
 )
 from profiler_server.diagnosis.limits.verdict import BOUND_FRAC, NAMED_WAIT_FRAC
 from profiler_server.facts.loading import Bottleneck, InputFreeStep, Readiness
+from profiler_server.facts.machine import HostWaits
 from profiler_server.facts.pipeline import QueueSummary
 from profiler_server.format import format_duration, format_number_of, format_share, shorten_middle
 
@@ -41,17 +41,19 @@ _PYTHON_PLACE = re.compile(r"(?:.*/)?(?P<file>[^/]+\.py)\((?P<line>\d+)\): (?P<n
 _BUILT_IN = re.compile(r"<built-in (?:function|method) (?P<name>[\w.]+).*>")
 
 
-def say_host_waits(path: CriticalPath, noun: str = "step") -> str:
+def say_host_waits(found: HostWaits | None, noun: str = "step") -> str:
     """Return a sentence on what the device waits for on the host, by function; "" if it waits little."""
-    sums = path.sum_kinds()
-    whole_ns, waits_ns = sum(sums.values()), sum(sums[kind] for kind in ON_HOST)
-    named = [
-        (_name(name), spent_ns) for name, spent_ns in path.waits_ns.items() if spent_ns >= NAMED_WAIT_FRAC * whole_ns
-    ]
-    if not named or waits_ns < BOUND_FRAC * whole_ns:
+    if found is None or found.waits_ns < BOUND_FRAC * found.step_ns:
         return ""
-    most = ", ".join(f"{name} {format_duration(spent_ns / path.steps)}" for name, spent_ns in named)
-    spent = f"{format_duration(waits_ns / path.steps)} of a {noun} ({format_share(waits_ns / whole_ns)})"
+    named = [
+        f"{_name(name)} {format_duration(spent_ns)}"
+        for name, spent_ns in found.names
+        if spent_ns >= NAMED_WAIT_FRAC * found.step_ns
+    ]
+    if not named:
+        return ""
+    most = ", ".join(named)
+    spent = f"{format_duration(found.waits_ns)} of a {noun} ({format_share(found.waits_ns / found.step_ns)})"
     return f"The device waits {spent} for work of the host: {most}."
 
 
@@ -194,6 +196,8 @@ def read_bottleneck(limit: Bottleneck) -> Reading:
         return Reading("watch", "Limited by the starts of epochs", limit.reason)
     if limit.cause == "overhead":
         return Reading("bad", "Limited by the DataLoader itself", limit.reason)
+    if limit.cause == "unmarked":
+        return Reading("watch", "Limited by what no stage marks", limit.reason)
     if limit.stage is None:
         return Reading("good", "No stage holds the step up", limit.reason)
     tone: Tone = "watch" if limit.cause == "receiving" else "bad"

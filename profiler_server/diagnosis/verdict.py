@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from collector.format.phases import COMPUTING, OUTSIDE, PHASE_NAMES, PHASE_PLACES, Bound, list_bound_by
-from profiler_server.diagnosis.limits.facts import MIN_GAIN_FRAC, MIN_STEPS, NOISY_FRAC, QUEUED_FRAC
+from profiler_server.analysis.accounting.explained import explain_phases
+from profiler_server.diagnosis.limits.facts import EXPLAINED_FRAC, MIN_GAIN_FRAC, MIN_STEPS, NOISY_FRAC, QUEUED_FRAC
 from profiler_server.diagnosis.limits.loading import CROWDED_FRAC, HIGH_WAIT_FRAC, MODERATE_WAIT_FRAC
 from profiler_server.diagnosis.limits.verdict import (
     BETWEEN_FRAC,
@@ -18,11 +19,12 @@ from profiler_server.diagnosis.limits.verdict import (
     UNSEEN_DEVICE,
 )
 from profiler_server.diagnosis.rank_sentences import describe_headline
+from profiler_server.diagnosis.readings import say_host_waits
 from profiler_server.diagnosis.what_if import find_min_gain_ns, measure_stalls
 from profiler_server.facts.case import Case, Claim
 from profiler_server.facts.loading import Floats
 from profiler_server.facts.results import BoundBy, BoundKind, Suggestion
-from profiler_server.facts.steps import read_column
+from profiler_server.facts.steps import Explained, read_column
 from profiler_server.format import format_duration, format_share, say
 from profiler_server.words.phrases import acts_in_steps, say_ready
 
@@ -52,6 +54,8 @@ def find_bound(case: Case) -> BoundBy:
     kept = np.flatnonzero(case.steps.selection.kept)
     phases = np.stack([read_column(case.steps.rows, f"{name}_ns")[kept] for name in PHASE_NAMES]).astype(np.float64)
     kind, share = _judge(case, phases.sum(axis=1))
+    if kind == "overhead" and case.manifest.lacks_steps:  # what lies around the only iteration is part of no step
+        return BoundBy("unknown", None, None, 0.0)
     count = max(1, min(_MOST_STRETCHES, len(kept) // _STRETCH_STEPS))
     stretches = np.array_split(phases, count, axis=1)
     agreeing = [stretch.shape[1] for stretch in stretches if _judge(case, stretch.sum(axis=1))[0] == kind]
@@ -136,9 +140,33 @@ def _judge_device(case: Case, shares: dict[BoundKind, float]) -> None:
 
 
 def say_limit(case: Case, bound: BoundBy) -> str:
-    """Return a sentence with figures on what the rank is bound by, after what holds its job up."""
+    """Return sentences with figures on what the rank is bound by, after what holds its job up, and on the largest part
+    of a phase that nothing explains."""
     job = describe_headline(case.ranks.verdict, case.steps.noun)
-    return " ".join(filter(None, (job, _say_bound(case, bound))))
+    rest = _find_rest(case, bound)
+    waits = (
+        say_host_waits(case.device.host_waits, case.steps.noun)
+        if bound.kind in ("input", "overhead", "unknown")
+        else ""
+    )
+    return " ".join(filter(None, (job, _say_bound(case, bound, rest), waits, _say_rest(case, rest))))
+
+
+def _find_rest(case: Case, bound: BoundBy) -> Explained | None:
+    """Return the phase with the largest part that nothing explains; None if that is little, or if the times show the
+    host or a device rather than the code."""
+    if case.device.is_used or bound.kind in ("processor", "unknown"):
+        return None
+    found = explain_phases(case.steps, (case.loading, *case.other_loadings), case.lines)
+    return found[0] if found and found[0].rest_ns >= EXPLAINED_FRAC * case.steps.mean_ns else None
+
+
+def _say_rest(case: Case, rest: Explained | None) -> str:
+    if rest is None:
+        return ""
+    entry = "of_loader" if rest.phase == "data_wait" else "of_phase"
+    again = say("rest", "again", noun=case.steps.noun) if rest.is_made_again else ""
+    return say("rest", entry, rest=rest, again=again)
 
 
 def say_verdict(
@@ -188,11 +216,13 @@ def _of_step(case: Case, *names: str) -> str:
     )
 
 
-def _say_bound(case: Case, bound: BoundBy) -> str:
+def _say_bound(case: Case, bound: BoundBy, rest: Explained | None) -> str:
     load, find = case.host.load, _FOUND.get(bound.kind)
     text, figures = (bound.kind, {}) if find is None else find(case, bound)
     if bound.kind in _PHASES:
         figures |= {phase: _of_step(case, phase) for phase in _PHASES[bound.kind]}
+    if rest is not None and rest.phase == "data_wait" and case.loading.bottleneck.cause == "overhead":
+        figures["reason"] = ""  # the rest of the wait is said with its figures
     loader = case.loading.name if case.other_loadings else ""
     queued_frac = load.queued_frac if load is not None else None
     figures |= {"noun": case.steps.noun, "loader": loader, "load": load, "queued_frac": queued_frac}
@@ -278,6 +308,14 @@ def _find_communication(case: Case, bound: BoundBy) -> Found:
     return "communication_of_stages" if case.ranks.is_pipeline else "communication", {}
 
 
+def _find_unknown(case: Case, bound: BoundBy) -> Found:
+    if not case.manifest.lacks_steps or not case.knows_phases:
+        return "unknown", {}
+    shares = case.device.shares
+    idle_frac = shares.idle if shares is not None else case.steps.share(*OUTSIDE)
+    return "unmarked", {"what": "device" if shares is not None else "host", "idle_frac": idle_frac}
+
+
 _FOUND: Mapping[BoundKind, Callable[[Case, BoundBy], Found]] = {
     "input": _find_input,
     "receive": _find_receive,
@@ -286,5 +324,6 @@ _FOUND: Mapping[BoundKind, Callable[[Case, BoundBy], Found]] = {
     "launch": lambda case, bound: ("launch", {"idle": _say_idle(case, bound)}),
     "compute": _find_compute,
     "processor": _find_processor,
+    "unknown": _find_unknown,
 }
 """What finds the text for a kind of bound that has several, or more figures."""

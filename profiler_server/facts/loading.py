@@ -165,7 +165,7 @@ class InputFreeStep:
         return (self.high_ns - self.low_ns) / 2
 
 
-Cause = Literal["none", "making", "overhead", "receiving", "processor", "epoch_start"]
+Cause = Literal["none", "making", "overhead", "receiving", "processor", "epoch_start", "unmarked"]
 
 
 @dataclass(frozen=True)
@@ -174,7 +174,8 @@ class Bottleneck:
 
     "making": batches are late. "overhead": the DataLoader's own work per batch exceeds that of the stages. "receiving":
     batches are ready, but the step waits to receive them. "processor": batches are ready, but the training thread waits
-    for a core. "epoch_start": only the first steps of epochs wait. "none": the step hardly waits.
+    for a core. "epoch_start": only the first steps of epochs wait. "unmarked": no stage that the script marks works
+    meanwhile. "none": the step hardly waits.
 
     `made_frac` is the share of the requests whose batch the workers had finished, None if unknown.
     """
@@ -301,6 +302,11 @@ class Loading:
         if self.batches is not None:
             return float(self.batches.total_ns.mean())
         return sum(job.wall_ns for job in jobs) / len(jobs) if jobs else 0.0
+
+    @property
+    def work_frac(self) -> float:
+        """Work on the batches of a step over a regular step."""
+        return self.batch_ns * self.loop.fetches / self.loop.regular_step_ns if self.loop.regular_step_ns else 0.0
 
     @property
     def cpu_frac(self) -> float:

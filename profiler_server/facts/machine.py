@@ -236,6 +236,15 @@ class DeviceEntry:
 
 
 @dataclass(frozen=True)
+class HostWaits:
+    """How long the device waits in the mean step for work of the host, and for which, the longest first."""
+
+    waits_ns: float
+    step_ns: float
+    names: tuple[tuple[str, float], ...]
+
+
+@dataclass(frozen=True)
 class Device:
     """The devices of the rank and their work. `dispatch_frac` is the share of the step that the host spends in
     operators.
@@ -251,6 +260,7 @@ class Device:
     replay: Replayed | None = None
     memory_peak_frac: float | None = None
     held_clock: HeldClock | None = None
+    host_waits: HostWaits | None = None
 
     @property
     def is_used(self) -> bool:

@@ -9,7 +9,8 @@ WORKER_STAGES = ("read", "transform", "collate", "send")
 
 @dataclass(frozen=True)
 class QueueSummary:
-    """`usage_frac` is mean depth / capacity, `empty_frac` the share of samples at depth 0."""
+    """`usage_frac` is mean depth / capacity, `empty_frac` the share of samples at depth 0: no batch was ready, neither in the
+    queue nor received ahead of its turn."""
 
     name: str
     capacity: int
@@ -36,11 +37,15 @@ class StageSummary:
 
 @dataclass(frozen=True)
 class OwnStage:
-    """A stage of the user's, with the queues that the stage was seen to wait for: `inputs` to read, `outputs` to write."""
+    """A stage of the user's, with the queues that the stage was seen to wait for: `inputs` to read, `outputs` to write.
+
+    `awaited_frac` is the share of the steps' wait for data during which the stage works.
+    """
 
     summary: StageSummary
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+    awaited_frac: float = 0.0
 
     @property
     def name(self) -> str:

@@ -64,6 +64,27 @@ class Part:
 
 
 @dataclass(frozen=True)
+class Explained:
+    """A phase of the mean step and the parts of its time that stages, lines and operators explain, in ns. Parts and
+    rest sum to the whole.
+
+    `function` takes most of the rest, called at `place`; both are empty if unknown. `is_made_again` means that an
+    object or an iterator is made there in each step.
+    """
+
+    phase: str
+    whole_ns: float
+    parts: Mapping[str, float]
+    function: str = ""
+    place: str = ""
+    is_made_again: bool = False
+
+    @property
+    def rest_ns(self) -> float:
+        return max(self.whole_ns - sum(self.parts.values()), 0.0)
+
+
+@dataclass(frozen=True)
 class FlameNode:
     """A function at one place in the call tree. `start` is the number of samples to the left of it; `depth` starts at
     0."""

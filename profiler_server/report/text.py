@@ -18,6 +18,7 @@ from collector.format.steps import (
     summarize_phases,
 )
 from profiler_server.analysis.accounting.accounting import say_completeness
+from profiler_server.analysis.memory.memory import MemoryTrace, read_memory
 from profiler_server.analysis.ranks.collectives import find_slow_call, summarize_collectives
 from profiler_server.analysis.ranks.ranks import summarize_ranks
 from profiler_server.analysis.replay.critical import find_critical_path
@@ -30,12 +31,14 @@ from profiler_server.facts.results import Diagnosis
 from profiler_server.facts.steps import Held, NamedFunction
 from profiler_server.format import (
     clean_name,
+    format_bytes,
     format_change,
     format_duration,
     format_number_of,
     format_phase_shares,
     format_ranks,
     format_share,
+    shorten_middle,
 )
 from profiler_server.report.outcome import list_outcome_lines
 from profiler_server.words.phrases import spell_function, spell_share
@@ -156,16 +159,48 @@ def _render_rank(rank: dict[str, Any], run: Run) -> str:
         lines.append(f"  {label:<28} {mean:>9}  {shares[phase['name']]:>7}  {bar}".rstrip())
     slow = [*_render_probe(rank, noun), *_render_stacks(rank["stacks"], shares), *_render_slow_steps(rank)]
     return "\n".join(
-        [*lines, *_render_waits(run.rank(rank["rank"])), *_render_evaluation(rank, run), *slow, *_render_pipeline(rank)]
+        [
+            *lines,
+            *_render_device(rank, run.rank(rank["rank"])),
+            *_render_evaluation(rank, run),
+            *slow,
+            *_render_pipeline(rank),
+        ]
     )
 
 
-def _render_waits(rank: RankRun) -> list[str]:
-    path = None
+def _render_device(report: dict[str, Any], rank: RankRun) -> list[str]:
+    """Describe what the device does, its longest kernels, what it waits for on the host, and the peak of its memory."""
+    lines: list[str] = []
+    times = report["device"]
+    if times is not None and times["total_ns"]:
+        parts = {doing: times[part] / times["total_ns"] for part, doing in _DOING.items() if times[part]}
+        shares = (f"{doing} {format_share(share)}" for doing, share in parts.items())
+        lines.append(f"  device    {', '.join(shares)} of the time from its first to its last work")
+    for kernel in report["kernels"][:_MOST_LINES]:
+        name, calls = shorten_middle(kernel["name"], 60), format_number_of(kernel["count"], "call")
+        lines.append(f"  kernel    {name}: {format_duration(kernel['total_ns'])}, {calls}")
     with Edge(lambda error: None):  # the Device page says why
         path = find_critical_path(rank)
-    waits = say_host_waits(path) if path is not None else ""
-    return [f"  {waits}"] if waits else []
+        waits = say_host_waits(path.host_waits) if path is not None else ""
+        lines += [f"  {waits}"] if waits else []
+    with Edge(lambda error: None):  # the Memory page says why
+        lines += [_describe_peak(trace) for trace in read_memory(rank) if trace.device >= 0]
+    return lines
+
+
+_DOING = {
+    "computation_ns": "computes",
+    "exposed_communication_ns": "only communicates",
+    "exposed_copy_ns": "only copies",
+    "idle_ns": "is idle",
+}
+
+
+def _describe_peak(trace: MemoryTrace) -> str:
+    held = trace.peak_reserved_bytes
+    reserved = f", {format_bytes(held)} reserved" if held is not None else ""
+    return f"  memory    at most {format_bytes(trace.peak_bytes)} allocated{reserved} on device {trace.device}"
 
 
 def _render_stacks(report: Mapping[str, Any] | None, phase_shares: Mapping[str, str]) -> list[str]:

@@ -27,12 +27,14 @@ from profiler_server.format import format_phase_shares
 from profiler_server.report import build_report, schema
 from profiler_server.report.brief import write_brief
 from profiler_server.report.text import NOTHING_PAYS, render_text
+from tests.support import tables
 from tests.support.cases import PLANTED, Plant, build_case_run
 from tests.support.machines import build_ranks
 from tests.support.report_shape import check_report
 from tests.support.row_edits import lay_end_to_end, rest_between_epochs, write_rows
 from tests.support.runs import HEALTHY_STEP_MS, MS, RunPlan, build_run, build_steps
 from tests.support.stacks import in_phase, in_stage, library, own, write_stacks
+from tests.support.windows import build_window, compute
 
 
 @pytest.mark.parametrize(
@@ -250,3 +252,16 @@ def test_evaluation_and_what_lay_between_epochs_are_told_beside_the_training_ste
     rested = build_case_run(tmp_path / "rested", Plant(RunPlan(steps=40), edit=rest_between_epochs(10, 100.0)))
     between = "held up by time between epochs: 3 times, 300 ms in all (10.5 % of the recorded time), 100 ms the longest"
     assert between in render_text(build_report(rested), rested)
+
+
+def test_the_text_tells_of_the_device_its_kernels_and_its_memory(tmp_path: Path) -> None:
+    run = build_window(tmp_path, compute, steps=6)
+    sizes = {1: 5, 2: 3 << 20}
+    rows = [{"start_ns": at, "device": 0, "change_bytes": size, "allocated_bytes": size} for at, size in sizes.items()]
+    tables.write_rows(run.path, "memory", rows)
+    text = render_text(build_report(run), run)
+    assert re.search(
+        r"  device    computes \d+\.\d %, .*is idle \d+\.\d % of the time from its first to its last work", text
+    )
+    assert re.search(r"  kernel    gemm_sm90: [\d.]+ ms, \d+ calls", text)
+    assert "  memory    at most 3.00 MiB allocated on device 0" in text

@@ -47,7 +47,7 @@ def read_making(rank: RankRun, loader: int) -> Making | None:
 def read_own_making(rank: RankRun, loader: int) -> OwnMaking | None:
     """Return the mean wait for batches that the training process makes itself, and the mean timed work on these
     batches. None if too few fetches match."""
-    rows, fetches = read_work(rank, loader), _read_fetches(rank, loader)
+    rows, fetches = read_work(rank, loader), read_rows(rank, "fetches", _COLUMNS, pc.field("loader") == loader)
     rows = rows.filter(pc.less(rows["replica"], 0))
     batches, place = np.unique(number_batches(rows), return_inverse=True)
     took = np.bincount(place, read_integers(rows, "duration_ns"), len(batches))

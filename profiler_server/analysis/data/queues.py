@@ -53,8 +53,20 @@ class DepthOverTime:
 
 
 def read_queues(rank: RankRun) -> pa.Table:
-    """Read the samples in time order; none in a run without workers. Raises TableBrokenError or NewerSchemaError."""
-    return read_rows(rank, "queues", _COLUMNS).sort_by("start_ns")
+    """Read the samples in time order; none in a run without workers. Raises TableBrokenError or NewerSchemaError.
+
+    The depth of the queue that the training thread reads includes the batches that it received ahead of their turn.
+    """
+    return add_received(read_rows(rank, "queues", _COLUMNS).sort_by("start_ns"))
+
+
+def add_received(samples: pa.Table) -> pa.Table:
+    """Return samples as recorded, with batches that were received early in the depth of the last queue."""
+    pinned = pc.unique(choose(samples, "queue", DEVICE_QUEUE)["loader"])
+    is_device = pc.equal(samples["queue"].cast(pa.string()), DEVICE_QUEUE)
+    is_last = pc.or_(is_device, pc.invert(pc.is_in(samples["loader"], pinned)))
+    received = pc.if_else(is_last, pc.fill_null(samples["out_of_order"], 0), 0)
+    return samples.set_column(samples.schema.get_field_index("depth"), "depth", pc.add(samples["depth"], received))
 
 
 def renumber_samples(queues: pa.Table, starts_ns: Ints) -> pa.Table:

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from collector.format.intervals import EMPTY, Intervals, unite
 from collector.format.run import RankRun
 from collector.format.schema.errors import read_or
 from collector.format.steps import SELECTED_COLUMNS, count_as_steps, read_integers, select_steps, train_steps
@@ -164,19 +165,45 @@ def select_own(stages: pa.Table) -> pa.Table:
     return stages.filter(pc.is_null(stages["loader"]))
 
 
-def summarize_own(own: pa.Table) -> tuple[OwnStage, ...]:
-    """Return the user's stages, upstream stages first. Stages at the same depth are sorted by their begin."""
+def summarize_own(own: pa.Table, waits: Intervals = EMPTY) -> tuple[OwnStage, ...]:
+    """Return the user's stages, upstream stages first. Stages at the same depth are sorted by their begin. `waits` are
+    the steps' waits for data."""
     if not own.num_rows:
         return ()
     ends = {kind: _find_queues(own, kind) for kind in ("input_wait", "output_wait")}
     found = [
-        OwnStage(row, ends["input_wait"].get(row.name, ()), ends["output_wait"].get(row.name, ()))
+        OwnStage(
+            row,
+            ends["input_wait"].get(row.name, ()),
+            ends["output_wait"].get(row.name, ()),
+            _share_waits(own, row.name, waits),
+        )
         for row in sum_stages(own)
     ]
     starts = own.group_by("stage", use_threads=False).aggregate([("start_ns", "min")]).to_pylist()
     began = {row["stage"]: row["start_ns_min"] for row in starts}
     places = _place(found)
     return tuple(sorted(found, key=lambda stage: (places[stage.name], began[stage.name])))
+
+
+def read_own(rank: RankRun) -> tuple[OwnStage, ...]:
+    """Read the user's stages, with the share of the steps' wait for data in each. Raises TableBrokenError or
+    NewerSchemaError."""
+    own = select_own(read_rows(rank, "stages", (*_STAGE_COLUMNS, "detail")))
+    if not own.num_rows:
+        return ()
+    waits = choose(read_rows(rank, "phases", ("phase", "start_ns", "duration_ns")), "phase", "data_wait")
+    return summarize_own(own, _unite(waits))
+
+
+def _share_waits(own: pa.Table, stage: str, waits: Intervals) -> float:
+    work = choose(choose(own, "stage", stage), "kind", "work")
+    return (_unite(work) & waits).length_ns / waits.length_ns if waits.length_ns else 0.0
+
+
+def _unite(rows: pa.Table) -> Intervals:
+    starts = read_integers(rows, "start_ns")
+    return unite(starts, starts + read_integers(rows, "duration_ns"))
 
 
 def _find_queues(own: pa.Table, kind: str) -> dict[str, tuple[str, ...]]:

@@ -66,7 +66,8 @@ def _sum_names(rank: RankRun) -> pa.Table:
 
 
 def find_dispatch_share(rank: RankRun) -> float | None:
-    """Return the share of the detailed steps that the host spends in operators, or None if no operator is in a step.
+    """Return the share of the detailed steps that the host spends in operators, or None if no operator of the host is
+    in a step.
 
     Threads are summed, so that a backward in a separate thread is included. Raises as `summarize_operators` does.
     """
@@ -75,7 +76,8 @@ def find_dispatch_share(rank: RankRun) -> float | None:
     steps = read_rows(rank, "steps", ("step", "duration_ns"))
     steps = steps.filter(pc.is_in(steps["step"], pc.unique(operators["step"])))
     total = pc.sum(steps["duration_ns"]).as_py()
-    return pc.sum(operators["self_ns"]).as_py() / total if total and operators.num_rows else None
+    spent = pc.sum(operators["self_ns"]).as_py()
+    return spent / total if total and spent else None
 
 
 def find_phase_shares(rank: RankRun) -> Mapping[str, float]:

@@ -19,6 +19,7 @@ from profiler_server.analysis.replay.graph import Graph
 from profiler_server.analysis.replay.window import CALL, COLLECTIVE, COPY, KERNEL, OPERATOR, SET, Window, read_window
 from profiler_server.derive.derived import derived
 from profiler_server.diagnosis.limits.replay import LATE_RETURN_NS, UNKNOWN_NS
+from profiler_server.facts.machine import HostWaits
 
 KINDS = ("compute", "communication", "copy", "launch", "sync", "operator", "python", "loading", "unknown")
 """Kinds of pieces. `launch` covers launch calls, and the delay from a call to the device and between kernels."""
@@ -55,6 +56,13 @@ class CriticalPath:
         """Return the time of each kind inside of the steps. The times sum to the time of the steps."""
         lengths = self.measure_inside()
         return {name: int(lengths[self.kind == number].sum()) for number, name in enumerate(KINDS)}
+
+    @property
+    def host_waits(self) -> HostWaits:
+        sums = self.sum_kinds()
+        waits_ns = sum(sums[kind] for kind in ON_HOST) / self.steps
+        names = tuple((name, spent_ns / self.steps) for name, spent_ns in self.waits_ns.items())
+        return HostWaits(waits_ns, sum(sums.values()) / self.steps, names)
 
     def measure_inside(self) -> Ints:
         """Return the length of each piece inside of steps."""

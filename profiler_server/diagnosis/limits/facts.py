@@ -6,6 +6,10 @@ INPUT_WAIT_FRAC = 0.08
 """Rules on loading apply above this share of waiting. XProf's limit is 5 %; this is higher, so that noise does not
 reach it."""
 
+EXPLAINED_FRAC = 0.05
+"""A phase with this share of the step is accounted for, and a rest of it with this share that nothing explains is said.
+"""
+
 STARVED_WAIT_FRAC = 0.10
 """From this share of waiting the slow stage gets a suggestion even at lower confidence. The same share bounds a step.
 """

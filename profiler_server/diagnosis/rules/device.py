@@ -17,7 +17,7 @@ from profiler_server.diagnosis.what_if import (
     shorten_step,
 )
 from profiler_server.facts.case import Abstention, Case, Effort, Finding, Rule
-from profiler_server.words.phrases import OPERATORS_PAGE, describe, write_loader
+from profiler_server.words.phrases import OPERATORS_PAGE, describe, find_in_phases, say_functions, write_loader
 
 
 def _judge_launch_bound(case: Case) -> Finding | Abstention | None:
@@ -90,7 +90,10 @@ def _judge_serial_copy(case: Case) -> Finding | None:
     if case.device.entries or share < limits.PREPARE_FRAC:
         return None
     what_if = shorten_phases(case, ("h2d",), 1.0)
-    return Finding(describe(case, "serial_copy", share=share), what_if=what_if, doubt_frac=0.1, least_frac=0.32)
+    entry = "serial_copy" if case.loading.loader is not None else "serial_copy.own"
+    functions = say_functions(find_in_phases(case, "h2d"), "this time")
+    text = describe(case, entry, share=share, functions=functions)
+    return Finding(text, what_if=what_if, doubt_frac=0.1, least_frac=0.32)
 
 
 def _judge_memory_unused(case: Case) -> Finding | None:

@@ -12,6 +12,7 @@ from profiler_server.diagnosis.limits.facts import (
     CAPPED_DEMAND_FRAC,
     CAPPED_NEED,
     COPY_BYTES_PER_NS,
+    INPUT_WAIT_FRAC,
     LATE_FRAC,
     STARVED_WAIT_FRAC,
 )
@@ -284,6 +285,8 @@ def _judge_in_memory_fetch(case: Case) -> Finding | None:
     """Samples are in memory already, and fetching them one by one is what takes the time."""
     loading = case.loading
     if loading.loader is None or not loading.is_input_bound or not loading.takes_whole_batches:
+        return None
+    if loading.bottleneck.cause == "overhead" and loading.work_frac <= INPUT_WAIT_FRAC:
         return None
     sample_ns, size = loading.batch_ns / loading.batch_samples, loading.loader.batch_size or 32
     text = describe(case, "in_memory_fetch", sample_ns=sample_ns, size=size)

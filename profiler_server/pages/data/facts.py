@@ -180,7 +180,10 @@ class PipelineFacts:
     @cached_property
     def own_bottleneck(self) -> Bottleneck | None:
         """Return the limit of the user's own pipeline; None if the user has no own stages."""
-        return find_own_bottleneck(self.own_stages) if self.own_stages else None
+        if not self.own_stages:
+            return None
+        feeds_steps = self.loader_id is None and len(self.waits.steps)
+        return self.bottleneck if feeds_steps else find_own_bottleneck(self.own_stages)
 
     @cached_property
     def queue_keys(self) -> tuple[QueueKey, ...]:

@@ -155,7 +155,7 @@ def build_critical(rank: RankRun) -> CriticalTable | NotReady | None:
     words = ((WAIT_LABELS[kind], WAIT_COLORS[kind], _describe(kind, path.examples.get(kind, ()))) for kind in present)
     parts = build_parts(words, present.values(), total / path.steps)
     last = f"the last {format_number_of(path.steps, 'step')}" if path.left_out else format_number_of(path.steps, "step")
-    waits = say_host_waits(path)
+    waits = say_host_waits(path.host_waits)
     return CriticalTable(f"{waits} Mean of {last}.".lstrip(), format_duration(total / path.steps), parts)
 
 

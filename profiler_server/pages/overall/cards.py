@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from collector.format.run import RankRun
 from collector.format.steps import select_steps, summarize_steps
-from profiler_server.analysis.data.queues import sum_queues
+from profiler_server.analysis.data.queues import read_queues, sum_queues
 from profiler_server.analysis.data.stages import select_own, share_steps, sum_stages, summarize_own
 from profiler_server.analysis.operators.operators import TypeRow, summarize_operators, summarize_types
 from profiler_server.analysis.steps.outliers import list_outliers
@@ -170,13 +170,13 @@ def read_data_card(
     stages = () if rows is None else sum_stages(rows)
     if rows is not None and steps is not None:
         stages = share_steps(stages, rows, steps)
-    samples = None if absences["queues"] else _of_loader(rank.table("queues"), loader)
+    samples = None if absences["queues"] else _of_loader(read_queues(rank), loader)
     limit = Bottleneck(None, "Without steps no stage can be said to limit them.")
     own = () if absences["stages"] else summarize_own(select_own(rank.table("stages")))
     if own and loader is None:
         limit = find_own_bottleneck(own)
         stages = tuple(stage.summary for stage in own)
-    elif wait_frac is not None:
+    if wait_frac is not None:
         limit = read_limit(rank, loader)
     queues = () if samples is None else sum_queues(samples)
     return DataCard(limit.reason, tuple(queues), tuple(stages), limit.stage)

@@ -13,13 +13,14 @@ from collector.format.schema.manifest import Warn
 from collector.format.steps import summarize_steps
 from profiler_server.diagnosis.judging import diagnose, judge
 from profiler_server.diagnosis.verdict import find_bound, say_limit
+from profiler_server.facts.machine import HostWaits
 from profiler_server.facts.results import Diagnosis
 from profiler_server.format import format_duration, format_share
 from profiler_server.report.brief import write_brief
 from tests.support.asking import Asker
 from tests.support.cases import PLANTED, Plant, build_case_run, plan_of
 from tests.support.diagnosing import measure
-from tests.support.facts import with_device, with_load, with_manifest
+from tests.support.facts import find, with_device, with_load, with_loading, with_manifest, with_share
 from tests.support.row_edits import queued
 from tests.support.runs import MS, RunPlan, build_run, slow_loader_plan
 from tests.support.tables import make_inference
@@ -160,3 +161,31 @@ def test_what_precedes_and_follows_all_kernels_is_no_step_where_none_is_marked(t
     assert judge(unmarked).sentence.startswith(
         "Compute-bound: from its first to its last kernel, the device is busy 99.8 % of the time."
     )
+
+
+def test_a_device_that_idles_around_no_marked_step_leaves_the_bound_unknown(tmp_path: Path) -> None:
+    case = with_device(measure(build_case_run(tmp_path / "run", Plant(plan_of()))), busy=0.2, host_wait=1.0)
+    case = with_manifest(case, warnings=(Warn("trace_without_steps", ""),))
+    found = judge(replace(case, device=replace(case.device, dispatch_frac=0.01)))
+    assert found.bound_by.kind == "unknown"
+    assert found.limit.startswith(
+        "What bounds a step is unknown: the trace marks no steps. The device is idle for 80.0 %"
+    )
+
+
+def test_a_wait_beside_a_device_names_the_functions_that_the_device_waits_for(tmp_path: Path) -> None:
+    case = with_device(measure(build_case_run(tmp_path / "run", Plant(plan_of(workers=0, data_wait=60.0)))), busy=0.3)
+    waits = HostWaits(50e6, 100e6, (("<built-in function zoom_shift>", 40e6), ("aten::add", 1e6)))
+    found = judge(replace(case, device=replace(case.device, host_waits=waits)))
+    assert found.bound_by.kind == "input"
+    said = "The device waits 50.0 ms of a step (50.0 %) for work of the host: zoom_shift() 40.0 ms."
+    assert said in found.limit
+
+
+def test_preparing_without_a_loader_is_told_without_one(tmp_path: Path) -> None:
+    """There is neither a dataset nor a collate function to move it to."""
+    case = with_share(measure(build_case_run(tmp_path / "run", PLANTED["serial_copy"])), "h2d", 0.3)
+    assert "default_collate" in find(case, "serial_copy").text.change
+    own = find(with_loading(case, loader=None), "serial_copy").text
+    assert "collate" not in f"{own.advice} {own.change}"
+    assert "the process that makes the batches" in own.change

@@ -136,6 +136,13 @@ def test_trace_without_any_sign_of_steps_is_one_step_and_says_so(tmp_path: Path)
     assert "trace_without_steps" in codes_of(read)
 
 
+def test_a_trace_without_marks_is_forward_where_anything_runs(tmp_path: Path) -> None:
+    """A long pause at its edge or inside belongs to nothing; work of the device is work."""
+    events = [operator("aten::mm", 0, 5), kernel("gemm", 5, 3000, 7), operator("aten::mm", 9000, 5)]
+    (row,) = read_events(tmp_path, events).tables["steps"].to_pylist()
+    assert (row["duration_ns"], row["forward_ns"], row["gap_ns"]) == (9_005_000, 3_010_000, 5_995_000)
+
+
 def _loop(count: int) -> list[Event]:
     """Return launches of a loop that nothing marks; each pass has two layers."""
     events: list[Event] = []

@@ -1,7 +1,7 @@
 """Derive the phases of a step from the training thread's work.
 
 Loader, backward and optimizer leave marks in a trace. The time between two marks gets its phase from the marks on both
-sides, as declared with the phases; a trace without any mark is all forward. All time of the training thread in the
+sides, as declared with the phases; in a trace without any mark the forward is where anything runs. All time of the training thread in the
 loader is data wait, even while the device still works on the step: a faster loader saves at most this time.
 
 After the host has left a step, the device may still work on it. The host's work then belongs to the next step, so the
@@ -160,6 +160,8 @@ def _name_hole(start: int, end: int, before: str, after: str, marks: _Marks) -> 
     """Yield the phases of the time between two marks; "" stands for the edge of the step."""
     if marks.busy is not None and after == "data_wait":
         yield from _part_inference(start, end, before, marks)
+    elif marks.busy is not None and not before and not after:
+        yield from _part_idle(start, end, marks.busy, "forward")
     elif after == "data_wait":
         yield start, end, "tail" if before == "optimizer" else "gap"
     elif before == "data_wait" or (not before and after == "optimizer" and len(marks.backward.starts)):

@@ -5,16 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from collector.format import parts
+from collector.format.intervals import Intervals, unite
 from collector.format.parts import build_table_from_rows
 from collector.format.run import RankRun
 from profiler_server.analysis.data.queues import (
     QueueKey,
+    add_received,
     list_queues,
     read_queues,
+    sum_queues,
     summarize_queues,
     summarize_readiness,
     trace_by_step,
@@ -23,6 +27,7 @@ from profiler_server.analysis.data.queues import (
 from profiler_server.analysis.data.replicas import summarize_totals
 from profiler_server.analysis.data.stages import select_own, summarize_own, summarize_stages
 from profiler_server.diagnosis.bottleneck import find_own_bottleneck
+from profiler_server.diagnosis.readings import read_bottleneck
 from tests.support.cases import Plant, build_case_run, slow
 from tests.support.runs import RunPlan
 
@@ -165,6 +170,39 @@ def test_no_stage_is_blamed_for_what_lies_outside(work: float, waits: tuple[floa
     limit = find_own_bottleneck(summarize_own(build(stage("decode", work, waits, ("in", "out")))))
     assert limit.stage is None
     assert said in limit.reason
+
+
+def wait_during(share: float) -> Intervals:
+    """Return the steps' waits: so much of each lies in the work that `stage` lays out from 0.3 to 0.4 s."""
+    starts = np.arange(10) * SECOND + round((0.4 - 0.1 * share) * SECOND)
+    return unite(starts, starts + SECOND // 10)
+
+
+@pytest.mark.parametrize(("share", "named"), [(0.9, "augment"), (0.61, "augment"), (0.59, None), (0.0, None)])
+def test_a_stage_that_works_while_the_steps_wait_holds_them_up(share: float, named: str | None) -> None:
+    """It need not be busy otherwise: a stage on the training thread works only then, and its queue is full."""
+    own = summarize_own(build(stage("augment", 0.1, (0.3, 0.0), ("ready", ""))), wait_during(share))
+    limit = find_own_bottleneck(own, wait_frac=0.2)
+    assert (limit.stage, limit.cause) == (named, "making" if named else "unmarked")
+    assert read_bottleneck(limit).tone != "good"
+    assert find_own_bottleneck(own, wait_frac=0.04).stage is None
+
+
+def test_a_batch_that_came_early_is_no_empty_queue() -> None:
+    """Worker queues: one that is empty while the main process holds batches, and one that is empty in fact."""
+    rows = [
+        {"step": at, "start_ns": at, "loader": 0, "queue": "worker_queue", "depth": 0, "capacity": 4, **held}
+        for at, held in enumerate([{"next_ready": True, "out_of_order": 2}, {"next_ready": False, "out_of_order": 0}])
+    ]
+    (found,) = sum_queues(add_received(build_table_from_rows("queues", rows)))
+    assert (found.empty_frac, found.mean_depth) == (0.5, 1.0)
+
+
+def test_batches_that_came_early_are_behind_the_pin_queue() -> None:
+    row = {"step": 1, "start_ns": 1, "loader": 0, "depth": 0, "capacity": 4, "next_ready": True, "out_of_order": 1}
+    rows = [{**row, "queue": queue} for queue in ("worker_queue", "pin_queue")]
+    found = sum_queues(add_received(build_table_from_rows("queues", rows)))
+    assert [(queue.name, queue.mean_depth) for queue in found] == [("worker_queue", 0.0), ("pin_queue", 1.0)]
 
 
 def test_replicas_count_their_items_each() -> None:

@@ -83,9 +83,9 @@ def test_a_piece_names_the_slice_that_it_stands_on(tmp_path: Path) -> None:
 
 
 def test_the_host_work_that_the_device_waits_for_is_named_with_its_time(tmp_path: Path) -> None:
-    said = say_host_waits(find_path(tmp_path, read_data))
+    said = say_host_waits(find_path(tmp_path, read_data).host_waits)
     assert re.fullmatch(r"The device waits .* of a step \(.* %\) for work of the host: .*DataLoader.* m?s.*\.", said)
-    assert say_host_waits(find_path(tmp_path / "computing", compute)) == ""
+    assert say_host_waits(find_path(tmp_path / "computing", compute).host_waits) == ""
 
 
 @pytest.mark.parametrize(
@@ -99,5 +99,5 @@ def test_the_host_work_that_the_device_waits_for_is_named_with_its_time(tmp_path
 )
 def test_host_work_is_spelled_as_a_function(name: str, said: str, tmp_path: Path) -> None:
     path = find_path(tmp_path, read_data)
-    sentence = say_host_waits(replace(path, waits_ns={name: path.steps_ns}))
+    sentence = say_host_waits(replace(path, waits_ns={name: path.steps_ns}).host_waits)
     assert f"for work of the host: {said} " in sentence

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from profiler_server.analysis.accounting.explained import explain_phases
 from profiler_server.facts.case import Case, Hotspot, Line, LineCourse, LineOperator, Lines, LineWork
 from tests.support import facts as make
 from tests.unit.diagnosis.edges.base import Edge, base, whole
@@ -83,7 +84,15 @@ def _is_made(share: float) -> bool:
     return any("anew" in title for title in titles(spot(made_frac=0.4 * share)))
 
 
+def _explains(share: float) -> bool:
+    """Say whether a forward with this share of the step is accounted for."""
+    case = make.with_share(base(), "forward", share)
+    accounts = explain_phases(case.steps, (case.loading,), with_lines(spot(phases={"forward": share})).lines)
+    return any(account.phase == "forward" for account in accounts)
+
+
 EDGES: Mapping[str, Edge] = {
+    "EXPLAINED_FRAC": Edge(0.05, _explains),
     "HOT_FRAC": Edge(0.10, lambda x: bool(titles(spot(x)))),
     "PATTERN_FRAC": Edge(0.05, lambda x: bool(titles(spot(x, made_frac=x)))),
     "LEAST_LINE_SAMPLES": Edge(60, lambda x: bool(titles(spot(), samples=whole(x)))),

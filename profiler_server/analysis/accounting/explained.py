@@ -1,0 +1,80 @@
+"""What explains the time of each phase of the mean step, and what is left: stages, lines of the user's and operators."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from profiler_server.diagnosis.limits.facts import EXPLAINED_FRAC
+from profiler_server.diagnosis.limits.lines import MOSTLY_FRAC
+from profiler_server.facts.case import Hotspot, Lines
+from profiler_server.facts.loading import Loading
+from profiler_server.facts.steps import Explained, Steps
+
+
+def explain_phases(steps: Steps, loadings: Sequence[Loading], lines: Lines | None) -> tuple[Explained, ...]:
+    """Return an account for each large phase that something explains, the largest unexplained rest first. `loadings`
+    are of the loaders that feed the steps, the longest wait first."""
+    found = []
+    for phase, whole_ns in steps.phases_ns.items():
+        if whole_ns < EXPLAINED_FRAC * steps.mean_ns:
+            continue
+        spots = [spot for spot in (lines.hotspots if lines is not None else ()) if spot.phases.get(phase)]
+        parts = _explain_wait(loadings, whole_ns) if phase == "data_wait" else {}
+        if parts := parts or _explain_work(steps, phase, lines, spots):
+            account = Explained(phase, whole_ns, _cut(parts, whole_ns))
+            found.append(_name_rest(account, spots, steps.mean_ns))
+    return tuple(sorted(found, key=lambda account: -account.rest_ns))
+
+
+def _explain_wait(loadings: Sequence[Loading], whole_ns: float) -> dict[str, float]:
+    """Return the parts of the wait for data that loaders explain; empty if their work was not recorded."""
+    loading, *others = loadings
+    batches, fetches = loading.batches, loading.loop.fetches
+    if loading.loader is None or batches is None:
+        return {}
+    parts = {other.name: other.mean_wait_ns for other in others}
+    if loading.sampler is not None:
+        parts["sampler"] = loading.sampler.batch_ns * fetches
+    if not loading.loader.num_workers:
+        return parts | {stage: float(values.mean()) * fetches for stage, values in batches.stages_ns.items()}
+    parts["starts of epochs"] = max(loading.mean_wait_ns - loading.wait_ns, 0.0)
+    return parts | {loading.bottleneck.cause: whole_ns}  # what holds workers up has a name
+
+
+def _explain_work(steps: Steps, phase: str, lines: Lines | None, spots: Sequence[Hotspot]) -> dict[str, float]:
+    """Return the parts of a phase that the training thread works through: lines, and operators that no such line calls.
+    A line that every loop has explains nothing itself. Empty if nothing is known."""
+    if lines is None or not spots:
+        return {}
+    parts: dict[str, float] = {}
+    called_ns = 0.0
+    for spot in spots:
+        if not spot.doing:
+            spent_ns = spot.phases[phase] * steps.mean_ns
+            parts[spot.name] = parts.get(spot.name, 0.0) + spent_ns
+            called_ns += spent_ns * (spot.work.operator_frac if spot.work is not None else 0.0)
+    if operators_ns := steps.operator_fracs.get(phase, 0.0) * steps.phases_ns[phase]:
+        parts["operators"] = max(operators_ns - called_ns, 0.0)
+    # In which phases the lines with a small share run is not kept: all of them may run in this one.
+    return parts and parts | {"smaller lines": lines.rest_frac * steps.mean_ns}
+
+
+def _cut(parts: Mapping[str, float], whole_ns: float) -> dict[str, float]:
+    """Return the parts, each cut to what the parts before it leave of the whole."""
+    kept: dict[str, float] = {}
+    left_ns = whole_ns
+    for name, part_ns in parts.items():
+        kept[name] = min(max(part_ns, 0.0), left_ns)
+        left_ns -= kept[name]
+    return kept
+
+
+def _name_rest(account: Explained, spots: Sequence[Hotspot], mean_ns: float) -> Explained:
+    """Return the account with the line of the loop that the rest is in, and the library function there, if one line
+    has most of it."""
+    spot = next((spot for spot in spots if spot.doing), None)
+    if spot is None or spot.phases[account.phase] * mean_ns < MOSTLY_FRAC * account.rest_ns:
+        return account
+    inside = next(iter(spot.inside), "")
+    is_made_again = spot.made_frac >= MOSTLY_FRAC * spot.share_frac
+    return Explained(account.phase, account.whole_ns, account.parts, inside, spot.place, is_made_again)
