@@ -61,7 +61,7 @@ class TorchdataSignal(Signal):
         loaders = self._context.loaders
         with self._context.shielded(self.name):
             if loaders.begin_epoch(loader) == 1:
-                nodes = {"id": loaders.number(loader), "dataset": type(loader.root).__name__}
+                nodes = {"id": loaders.number(loader), "dataset": type(loader.root).__name__, "num_workers": 0}
                 # It has no arguments of a DataLoader that advice could change.
                 self._context.add_loader({**nodes, "style": "iterable", "watched": True, "prefetch_factor": None})
         self._context.steps.fetch_starts()

@@ -191,6 +191,8 @@ def test_nodes_that_work_ahead_in_threads_are_waited_for(tmp_path: Path) -> None
     assert_sound(recorded)
     assert recorded.kinds == {"train": 20}
     assert min(recorded.count("data_wait_ns")) > 0
+    (loader,) = recorded.run.rank().manifest.loaders
+    assert loader.watched  # no arguments of a DataLoader are advised
 
 
 def test_a_stateful_loader_goes_on_where_it_was(tmp_path: Path) -> None:
