@@ -6,9 +6,16 @@ from collections.abc import Mapping, Sequence
 
 from profiler_server.diagnosis.limits.facts import EXPLAINED_FRAC
 from profiler_server.diagnosis.limits.lines import MOSTLY_FRAC
-from profiler_server.facts.case import Hotspot, Lines
+from profiler_server.facts.case import Doing, Hotspot, Lines
 from profiler_server.facts.loading import Loading
 from profiler_server.facts.steps import Explained, Steps
+
+_OF_EVERY_LOOP: Mapping[Doing, Sequence[str]] = {
+    "loader": ("data_wait", "h2d"),
+    "backward": ("backward",),
+    "update": ("optimizer",),
+}
+"""The phases that a line of the loop makes by what it calls. It explains nothing of them."""
 
 
 def explain_phases(steps: Steps, loadings: Sequence[Loading], lines: Lines | None) -> tuple[Explained, ...]:
@@ -43,13 +50,13 @@ def _explain_wait(loadings: Sequence[Loading], whole_ns: float) -> dict[str, flo
 
 def _explain_work(steps: Steps, phase: str, lines: Lines | None, spots: Sequence[Hotspot]) -> dict[str, float]:
     """Return the parts of a phase that the training thread works through: lines, and operators that no such line calls.
-    A line that every loop has explains nothing itself. Empty if nothing is known."""
+    Empty if nothing is known."""
     if lines is None or not spots:
         return {}
     parts: dict[str, float] = {}
     called_ns = 0.0
     for spot in spots:
-        if not spot.doing:
+        if phase not in _OF_EVERY_LOOP.get(spot.doing, ()):
             spent_ns = spot.phases[phase] * steps.mean_ns
             parts[spot.name] = parts.get(spot.name, 0.0) + spent_ns
             called_ns += spent_ns * (spot.work.operator_frac if spot.work is not None else 0.0)
@@ -70,9 +77,9 @@ def _cut(parts: Mapping[str, float], whole_ns: float) -> dict[str, float]:
 
 
 def _name_rest(account: Explained, spots: Sequence[Hotspot], mean_ns: float) -> Explained:
-    """Return the account with the line of the loop that the rest is in, and the library function there, if one line
-    has most of it."""
-    spot = next((spot for spot in spots if spot.doing), None)
+    """Return the account with the line that asks the loader, and the library function there, if most of the rest is in
+    it."""
+    spot = next((spot for spot in spots if spot.doing == "loader"), None)
     if spot is None or spot.phases[account.phase] * mean_ns < MOSTLY_FRAC * account.rest_ns:
         return account
     inside = next(iter(spot.inside), "")
