@@ -10,12 +10,13 @@ from profiler_server.facts.case import Doing, Hotspot, Lines
 from profiler_server.facts.loading import Loading
 from profiler_server.facts.steps import Explained, Steps
 
-_OF_EVERY_LOOP: Mapping[Doing, Sequence[str]] = {
-    "loader": ("data_wait", "h2d"),
-    "backward": ("backward",),
-    "update": ("optimizer",),
+_CALLED_BY: Mapping[str, Doing] = {
+    "data_wait": "loader",
+    "h2d": "loader",
+    "backward": "backward",
+    "optimizer": "update",
 }
-"""The phases that a line of the loop makes by what it calls. It explains nothing of them."""
+"""The line of every loop that a phase consists of. That line explains nothing of it."""
 
 
 def explain_phases(steps: Steps, loadings: Sequence[Loading], lines: Lines | None) -> tuple[Explained, ...]:
@@ -56,7 +57,7 @@ def _explain_work(steps: Steps, phase: str, lines: Lines | None, spots: Sequence
     parts: dict[str, float] = {}
     called_ns = 0.0
     for spot in spots:
-        if phase not in _OF_EVERY_LOOP.get(spot.doing, ()):
+        if spot.doing != _CALLED_BY.get(phase):
             spent_ns = spot.phases[phase] * steps.mean_ns
             parts[spot.name] = parts.get(spot.name, 0.0) + spent_ns
             called_ns += spent_ns * (spot.work.operator_frac if spot.work is not None else 0.0)
