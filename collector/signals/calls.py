@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 FIRST_LOOK = 16
 """Step after which the first look is taken; each later one is taken after twice as many steps."""
+LOADER_NAME = "DataLoader"
+"""What stands for the module where the batches of a loader were looked at."""
 MOST_CALLS, MOST_PLACES, MOST_TENSORS = 8, 16, 8
 MOST_ROWS, MOST_NUMBERS, MOST_SAMPLED = 64, 1 << 18, 4096
 LEAST_ROWS, LEAST_TIME, LEAST_LENGTHS = 4, 8, 3
@@ -90,7 +92,8 @@ class CallLook:
 
     def see(self, took_ns: int, module: Any, given: Any, result: Any) -> None:
         self._calls += 1
-        key = type(module).__name__, _find_place(sys._getframe(1))
+        name = type(module).__name__ if isinstance(module, torch.nn.Module) else LOADER_NAME
+        key = name, _find_place(sys._getframe(1))
         if self._calls > MOST_CALLS or (key not in self.places and len(self.places) >= MOST_PLACES):
             return
         place = self.places.setdefault(key, Place())

@@ -68,7 +68,7 @@ def _name_unused_line(case: Case, share: float) -> str:
 def _judge_padding(case: Case) -> Finding | None:
     """Much of each batch is padding, and the model computes with it as with all else."""
     padded = [found for found in case.calls if found.looks >= limits.LEAST_LOOKS and 2 * found.padded > found.calls]
-    worst = min(padded, key=lambda found: found.useful_frac, default=None)
+    worst = min(padded, key=lambda found: (round(found.useful_frac, 2), found.model == "DataLoader"), default=None)
     if worst is None or 1.0 - worst.useful_frac < limits.PADDED_FRAC:
         return None
     scaled = 1.0 if worst.scaled_frac is None else worst.scaled_frac

@@ -161,7 +161,7 @@ def test_a_loader_of_padded_batches_is_noted(tmp_path: Path) -> None:
         optimizer.step()
 
     found = see(tmp_path, step)
-    assert found["Sequential"].padded == found["_SingleProcessDataLoaderIter"].padded >= 3
+    assert found["Sequential"].padded == found["DataLoader"].padded >= 3
 
 
 def distil(kind: str) -> Callable[[int], None]:
