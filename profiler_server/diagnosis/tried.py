@@ -82,12 +82,14 @@ def _asks_for(suggestion: Suggestion, change: Mapping[str, Any]) -> bool:
 
 
 def _list_results(run: Run) -> Iterator[list[_Entry]]:
-    """Yield the results of trials of the run's script, the oldest first."""
+    """Yield the results of trials of the run's script on its machine, the oldest first."""
     home = find_home(run.path.absolute())
     dated = []
     for folder in (*_list_folders(home.parent), *_list_folders(home)):
         first = read_run_manifest(folder / FIRST_FOLDER) if (folder / RESULTS_FILE).is_file() else None
-        if first is not None and first.script == run.manifest.script and not folder.is_symlink():
+        if first is None or folder.is_symlink():
+            continue
+        if (first.script, first.host) == (run.manifest.script, run.manifest.host):
             dated.append((first.created_unix_ns, folder / RESULTS_FILE))
     for _, path in sorted(dated):
         with contextlib.suppress(OSError, msgspec.MsgspecError, RecursionError):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from collector.format.rank import read_step_rows
 from collector.format.run import Run
 from collector.format.schema.errors import RunError, StepscopeError
+from collector.format.steps import summarize_steps
 from profiler_server.derive import derived as limits
 from profiler_server.derive.background import Background, note_provisional
 from profiler_server.derive.derived import AT_ONCE_SLICES, count_slices, derived, explain_too_large
@@ -101,13 +104,12 @@ def _judge(run: Run, rank: int) -> Panel:
         return Panel(None, f"A rule failed: {type(error).__name__}: {error}")
 
 
-def say_trials(run: Run, panel: Panel) -> Mapping[str, str]:
-    """Return a sentence for each suggestion whose change was tried on the script, by rule."""
-    if panel.diagnosis is None:
-        return {}
-    from profiler_server.diagnosis.tried import find_trials
-
-    return {rule: trial.sentence for rule, trial in find_trials(run, panel.diagnosis.suggestions).items()}
+def read_step_ns(run: Run) -> float:
+    """Return the mean step of the first rank, 0 if it cannot be read."""
+    with contextlib.suppress(RunError):
+        if (found := summarize_steps(read_step_rows(run.rank()).steps).duration_ns) is not None:
+            return found.mean
+    return 0.0
 
 
 class Outcomes:
@@ -170,6 +172,23 @@ class Outcomes:
             times = (taken.predicted_step_ns, taken.predicted_low_ns, taken.predicted_high_ns, found.step.b_ns)
             self._ledger.note(LedgerEntry(run_id, earlier, taken.rule, *times))
         return say_outcome(found)
+
+    def say_trials(self, run_id: str, run: Run, panel: Panel) -> Mapping[str, str]:
+        """Return a sentence for each suggestion whose change was tried on the script, by rule, and record in the ledger
+        what the trials measured."""
+        if panel.diagnosis is None:
+            return {}
+        from profiler_server.diagnosis.tried import find_trials
+
+        trials = find_trials(run, panel.diagnosis.suggestions)
+        told = [each for each in panel.diagnosis.suggestions if each.rule in trials]
+        for each in told if run.state != "recording" else ():
+            if each.predicted_step_ns and each.predicted_low_ns and each.predicted_high_ns:
+                times = (each.predicted_step_ns, each.predicted_low_ns, each.predicted_high_ns)
+                left_frac = 1.0 - trials[each.rule].gain_frac
+                measured_ns = left_frac * read_step_ns(run)
+                self._ledger.note(LedgerEntry(f"{run_id} tried {each.rule}", run_id, each.rule, *times, measured_ns))
+        return {rule: trial.sentence for rule, trial in trials.items()}
 
     def say_track_records(self) -> Mapping[str, str]:
         """Return a sentence for each rule with a case in the ledger: how often its predictions were right here."""

@@ -18,11 +18,13 @@ from profiler_server.store.ledger import NAME, Ledger, LedgerEntry
 from profiler_server.store.redaction import redact
 from profiler_server.web import verdicts
 from profiler_server.web.report_file import render_report
+from profiler_server.web.verdicts import read_step_ns
 from tests.support.asking import PATIENCE_S, Asker, read_words
 from tests.support.cases import Plant, build_case_run
 from tests.support.commands import run_command
 from tests.support.report_shape import check_report
 from tests.support.runs import HEALTHY_STEP_MS, slow_loader_plan
+from tests.unit.diagnosis.test_tried import entry, write_trials
 
 HOST = {"usable_cores": 8.0, "cpu_count": 8}
 SLOW = dataclasses.replace(slow_loader_plan("read"), steps=100)
@@ -182,3 +184,19 @@ def test_a_run_in_which_more_was_changed_is_not_noted(base: Path) -> None:
     text = wait_for(Asker(base), "/runs/more/", "was taken")
     assert "which this advice does not cover" in text
     assert "more" not in {entry["run"] for entry in json.loads((base / NAME).read_text())}
+
+
+def test_a_trial_counts_in_how_often_predictions_are_right(base: Path) -> None:
+    told = diagnose(open_run(base / "fit-1"), 0).suggestions[0]
+    assert told.predicted_step_ns is not None
+    workers, step_ns = told.settings["num_workers"], read_step_ns(open_run(base / "fit-1"))
+    gain = 1.0 - told.predicted_step_ns / step_ns
+    write_trials(base / "tried", entry({"loader.num_workers": workers}, gain), script="train.py")
+    first = json.loads(layout.run_file(base / "fit-1").read_text())
+    edit(base / "tried/as-it-is", script=first["script"], host=first["host"])
+    text = Asker(base).ask("/runs/fit-1/").text
+    assert "Tried on this script" in text
+    assert "in 1 of 1 case; 1 lay in the range" in text
+    assert Ledger(base).summarize()["too_few_workers"].cases == 1
+    edit(base / "tried/as-it-is", host="another")
+    assert "Tried on this script" not in Asker(base).ask("/runs/fit-1/").text

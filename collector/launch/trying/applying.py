@@ -15,6 +15,7 @@ from typing import Any
 
 Change = Mapping[str, Any]
 """Knob -> value, as JSON."""
+_MOST_LOSSES = 1000
 
 
 def apply_change(change: Change) -> None:
@@ -240,14 +241,14 @@ KNOBS: Mapping[str, Callable[[Any, Any], None]] = {
 }
 
 
-def follow_losses(torch: Any, most: int) -> list[Any]:
-    """Return a list that fills with the value of each loss, as a tensor, up to `most` of them."""
+def follow_losses(torch: Any) -> list[Any]:
+    """Return a list that fills with the value of each loss, as a tensor."""
     losses: list[Any] = []
     backward = torch.Tensor.backward
 
     @functools.wraps(backward)
     def noted(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if len(losses) < most and self.numel() == 1:
+        if len(losses) < _MOST_LOSSES and self.numel() == 1:
             losses.append(self.detach().clone())
         return backward(self, *args, **kwargs)
 

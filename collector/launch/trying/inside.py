@@ -1,21 +1,26 @@
-"""The process of a trial: the change is applied, writes are led to a scratch folder, and it ends after some steps."""
+"""The process of a trial: the change is applied, writes are led to a scratch folder, and it runs in turns.
+
+A turn is some updates of an optimizer. Behind them the process writes their times into a pipe and waits for the next turn.
+"""
 
 from __future__ import annotations
 
 import atexit
+import ctypes
+import itertools
 import json
 import os
+import signal
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from collector.context.hooks import ImportWatch
 from collector.edge import log_failure
-from collector.format.schema.wording import format_number_of
-from collector.format.schema.writing import replace_text
 from collector.launch.origin import PLAN_VARIABLE
 from collector.launch.trying.applying import apply_change, follow_losses, seed_all
 from collector.launch.trying.lines import follow_places
@@ -23,22 +28,36 @@ from collector.launch.trying.redirect import Redirect, forbid_writes
 
 TRIAL_VARIABLE = "STEPSCOPE_TRIAL"
 """Is "1" in a trial, so that a script can tell."""
-RESULT_FILE = "trial.json"
-WARM_UP = 10
-"""So many steps are not compared: workers and caches are not as they will be."""
+REPORTS, TURNS = "reports", "turns"
+"""The pipes of a trial, in its folder."""
 _SEED = 20
+_SET_PDEATHSIG = 1
+_AHEAD = ("numpy", "torch", "torch._dynamo", "torchvision", "torchaudio", "PIL", "pandas", "scipy", "sklearn")
+"""What a Python that is forked may have imported before its script begins; nothing of it starts threads of Python."""
+_READ_AT_IMPORT = ("OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "NUMEXPR_", "ATEN_", "PYTORCH_", "TORCH_", "DNNL_")
+
+
+@dataclass(frozen=True)
+class Span:
+    """A turn: `updates` of an optimizer, or fewer behind `least` if they take `seconds`. A script's first update is not
+    counted: how long it took is not known."""
+
+    updates: int
+    least: int = 1
+    seconds: float = 1e9
+
+    def encode(self) -> bytes:
+        return json.dumps(asdict(self)).encode() + b"\n"
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A trial: `change` is knob -> value; `steps` to end after; `seconds` after warming up, if `least` steps are done by
-    then. `scratch` takes what the script writes, `folder` the result, `cache` what compilers keep for later trials.
-    `records`: Stepscope records it, and the result has the places of calls that a change would rewrite."""
+    """A trial: `change` is knob -> value; `first` are the words of its first turn. `scratch` takes what the script writes,
+    `folder` has the pipes, `cache` what compilers keep for later trials.
+    `records`: Stepscope records it, it ends after its first turn, and its report has what later trials need to know."""
 
     change: Mapping[str, Any]
-    steps: int
-    least: int
-    seconds: float
+    first: Mapping[str, Any]
     scratch: str
     folder: str
     cache: str
@@ -56,10 +75,17 @@ def begin_trial() -> Plan:
     redirect.install()
     is_guarded = forbid_writes((scratch, folder, Path(plan.cache)))
     trial = _Trial(plan, is_guarded, redirect)
-    sys.meta_path.insert(0, ImportWatch("torch", trial.begin))
-    sys.meta_path.insert(0, ImportWatch("safetensors.torch", trial.lead_safetensors))
-    sys.meta_path.insert(0, ImportWatch("sqlite3", trial.lead_sqlite))
+    _when_imported("torch", trial.begin)
+    _when_imported("safetensors.torch", trial.lead_safetensors)
+    _when_imported("sqlite3", trial.lead_sqlite)
     return plan
+
+
+def _when_imported(name: str, call: Callable[[], None]) -> None:
+    if name in sys.modules:
+        call()
+    else:
+        sys.meta_path.insert(0, ImportWatch(name, call))
 
 
 class _Trial:
@@ -67,24 +93,37 @@ class _Trial:
         self._plan = plan
         self._redirect = redirect
         self._is_guarded = is_guarded
-        self._ends: list[int] = []
+        self._span = Span(**plan.first)
+        self._marks: list[int] = []
+        """When the turn began, which is not known of the first one, and when each update ended."""
         self._owner = os.getpid()
         self._losses: list[Any] = []
         self._places: dict[str, Any] = {}
+        self._environment = dict(os.environ)
+        self._turns = -1
 
     def begin(self) -> None:
         torch = sys.modules["torch"]
+        self._environment = {
+            name: value
+            for name, value in os.environ.items()
+            if name.startswith(_READ_AT_IMPORT) and self._environment.get(name) != value
+        }
         self._redirect.lead(torch, "save", 1, writes=True)
         self._redirect.lead(torch, "load", 0, writes=False)
         seed_all(torch, _SEED)
         apply_change(self._plan.change)
-        self._losses = follow_losses(torch, self._plan.steps)
+        self._losses = follow_losses(torch)
         if self._plan.records:
             self._places = follow_places(torch)
         from torch.optim.optimizer import register_optimizer_step_post_hook
 
         register_optimizer_step_post_hook(self._end_step)
         atexit.register(self._leave_at_end)
+        if _is_first_rank():
+            self._turns = _open_pipe(self._plan.folder, TURNS, os.O_RDONLY)
+            if sys.platform == "linux":
+                ctypes.CDLL(None).prctl(_SET_PDEATHSIG, signal.SIGKILL)
 
     def lead_safetensors(self) -> None:
         files = sys.modules["safetensors.torch"]
@@ -95,34 +134,69 @@ class _Trial:
         self._redirect.lead(sys.modules["sqlite3"], "connect", 0, writes=True, brings=True)
 
     def _end_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
-        if os.getpid() != self._owner:
+        if self._turns < 0 or os.getpid() != self._owner:
             return
-        self._ends.append(time.perf_counter_ns())
-        done = len(self._ends)
-        begin = WARM_UP if self._plan.least > WARM_UP else 0
-        is_late = done >= self._plan.least and self._ends[-1] - self._ends[begin] >= self._plan.seconds * 1e9
-        if done >= self._plan.steps or (is_late and _is_first_rank()):
+        self._marks.append(time.perf_counter_ns())
+        done, span = len(self._marks) - 1, self._span
+        if done >= span.updates or (done >= span.least and self._marks[-1] - self._marks[0] >= span.seconds * 1e9):
+            self._hand_over()
+
+    def _hand_over(self) -> None:
+        """Report the turn and wait for the next one. What a device still has to do belongs to the turn."""
+        torch = sys.modules["torch"]
+        if torch.cuda.is_initialized():
+            torch.cuda.synchronize()
+            self._marks[-1] = time.perf_counter_ns()
+        if self._plan.records:
             self._leave()
+        self._report(is_over=False)
+        words = os.read(self._turns, 1000)
+        if not words:
+            os._exit(0)
+        self._span = Span(**json.loads(words))
+        self._marks = [time.perf_counter_ns()]
+
+    def _report(self, is_over: bool) -> None:
+        steps = [later - earlier for earlier, later in itertools.pairwise(self._marks)]
+        losses = [float(value) for value in self._losses]
+        self._losses.clear()
+        report: dict[str, Any] = {"steps_ns": steps, "losses": losses, "is_over": is_over}
+        report["is_guarded"] = self._is_guarded
+        if self._plan.records:
+            report |= {"places": self._places, "environment": self._environment}
+            report |= {"uses_device": sys.modules["torch"].cuda.is_initialized()}
+            report["ranks"] = int(os.environ.get("WORLD_SIZE", "1"))
+            report["imports"] = [name for name in _AHEAD if name in sys.modules]
+        pipe = _open_pipe(self._plan.folder, REPORTS, os.O_WRONLY)
+        text = json.dumps(report).encode() + b"\n"
+        while text:
+            text = text[os.write(pipe, text) :]
+        os.close(pipe)
 
     def _leave_at_end(self) -> None:
-        """Count a script that has fewer updates than a trial, unless it failed."""
-        if os.getpid() == self._owner and len(self._ends) >= self._plan.least and not hasattr(sys, "last_value"):
+        """Report what a script that ends did in its last turn, unless it failed."""
+        is_well = os.getpid() == self._owner and not hasattr(sys, "last_value")
+        if is_well and self._turns >= 0 and len(self._marks) > 1:
             self._leave()
 
     def _leave(self) -> None:
-        """Write the result and end at once: nothing that the script does at its end belongs to a trial.
-
-        Only the first rank ends early: the others may be a step behind. With its result there, all processes are ended.
-        """
-        if not _is_first_rank():
-            os._exit(0)
+        """Report and end at once: nothing that the script does at its end belongs to a trial."""
         if self._plan.records:
             _finish_recording()
-        print(f"stepscope: the trial ends here, after {format_number_of(len(self._ends), 'update')}", flush=True)
-        losses = [float(value) for value in self._losses]
-        result = {"ends_ns": self._ends, "losses": losses, "is_guarded": self._is_guarded, "places": self._places}
-        replace_text(Path(self._plan.folder) / RESULT_FILE, json.dumps(result))
+        with suppress(OSError):
+            sys.stdout.flush()
+            self._report(is_over=True)
         os._exit(0)
+
+
+def _open_pipe(folder: str, name: str, flags: int) -> int:
+    """Open a pipe; end this process if nobody tries any more."""
+    try:
+        pipe = os.open(os.path.join(folder, name), flags | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        os._exit(1)
+    os.set_blocking(pipe, True)
+    return pipe
 
 
 def _is_first_rank() -> bool:

@@ -1,46 +1,221 @@
-"""The processes of one trial: started, watched, and ended with all that they started."""
+"""The processes of trials: each runs in its turns only, stands still meanwhile, and is ended with all that it started."""
 
 from __future__ import annotations
 
 import ctypes
+import json
+import os
 import resource
+import select
+import signal
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Protocol
 
 import psutil
+
+from collector.launch.trying.inside import REPORTS, TURNS, Span
 
 _SET_CHILD_SUBREAPER = 36
 _LOOK_EVERY_S = 0.05
 _GONE_S = 5.0
 _BUSY_CORES, _IDLE_FRAC = 0.25, 0.2
+_MOST_BYTES = 1 << 20
+_IMPORTS_S = 120.0
 
 
-def run_process(
-    words: Sequence[str], environment: Mapping[str, str], log: Path, result: Path, limit_s: float
-) -> int | None:
-    """Run a command until it ends, its result is there or the time is over, and end all that it started.
+class TurnFailed(Exception):
+    """A process ended, or was too slow, before it reported; `code` is its exit code, None if it still ran."""
 
-    Return its exit code, None if it was ended. Its output goes to `log`.
-    """
-    _adopt_orphans(True)
-    others = _list_children()
-    end = time.monotonic() + limit_s
+    def __init__(self, code: int | None) -> None:
+        super().__init__(code)
+        self.code = code
+
+
+class _Started(Protocol):
+    @property
+    def pid(self) -> int: ...
+
+    def poll(self) -> int | None: ...
+
+
+@dataclass
+class _Forked:
+    pid: int
+    code: int | None = None
+
+    def poll(self) -> int | None:
+        if self.code is None:
+            with suppress(ChildProcessError):
+                pid, status = os.waitpid(self.pid, os.WNOHANG)
+                self.code = os.waitstatus_to_exitcode(status) if pid else None
+        return self.code
+
+
+class Warm:
+    """Starts trials as forks of a Python that has imported PyTorch. Raises OSError if that is not possible."""
+
+    def __init__(self, imports: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
+        self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        words = [sys.executable, "-m", f"{__package__}.warm", str(theirs.fileno()), json.dumps(list(imports))]
+        with theirs, log.open("wb") as file:
+            self.process = subprocess.Popen(
+                words,
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=file,
+                env=environment,
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,
+            )
+        self._channel.settimeout(_IMPORTS_S)
+        try:
+            if self._channel.recv(16) != b"ready":
+                raise OSError("what is imported has started threads")
+        except OSError:
+            self.end()
+            raise
+
+    def start(self, words: Sequence[str], environment: Mapping[str, str], log: Path) -> _Started:
+        self._channel.send(json.dumps({"words": words, "environment": dict(environment), "log": str(log)}).encode())
+        return _Forked(int(self._channel.recv(16)))
+
+    def end(self) -> None:
+        self._channel.close()
+        self.process.kill()
+        self.process.wait()
+
+
+def start_fresh(words: Sequence[str], environment: Mapping[str, str], log: Path) -> _Started:
+    """Start `profiler-run` with these words, in a session of its own."""
     with log.open("wb") as file:
-        process = subprocess.Popen(
-            words, stdin=subprocess.DEVNULL, stdout=file, stderr=file, env=environment, start_new_session=True
+        return subprocess.Popen(
+            [sys.executable, "-m", "collector.launch", *words],
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=file,
+            env=environment,
+            start_new_session=True,
         )
-    try:
-        while process.poll() is None and not result.exists() and time.monotonic() < end:
-            time.sleep(_LOOK_EVERY_S)
-        return process.poll()
-    finally:
-        _end_children(others)
-        _adopt_orphans(False)
-        process.poll()
+
+
+class Crew:
+    """The processes of a search. Orphans of theirs become children of this process as long as the block lasts."""
+
+    def __init__(self) -> None:
+        self._before = _list_children()
+        self._members: list[TurnTaker] = []
+        self._warm: Warm | None = None
+
+    def __enter__(self) -> Crew:
+        _adopt_orphans(True)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            for member in list(self._members):
+                self.end(member)
+            if self._warm is not None:
+                self._warm.end()
+        finally:
+            _adopt_orphans(False)
+
+    def warm_up(self, imports: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
+        """Let later processes be forks, if that is possible."""
+        with suppress(OSError):
+            self._warm = Warm(imports, environment, log)
+
+    @property
+    def is_warm(self) -> bool:
+        return self._warm is not None
+
+    def start(self, words: Sequence[str], environment: Mapping[str, str], folder: Path, log: Path) -> TurnTaker:
+        """Start `profiler-run` with these words; its pipes are in `folder`."""
+        pipes = tuple(_make_pipe(folder / name) for name in (REPORTS, TURNS))
+        start = start_fresh if self._warm is None else self._warm.start
+        member = TurnTaker(start(words, environment, log), pipes)
+        self._members.append(member)
+        return member
+
+    def end(self, member: TurnTaker) -> None:
+        """End a process with all that it started, and what its parents have left alone."""
+        self._members.remove(member)
+        end = time.monotonic() + _GONE_S
+        while (left := [*member.list_processes(), *self._list_strays()]) and time.monotonic() < end:
+            for each in left:
+                with suppress(psutil.Error):
+                    each.kill()
+            psutil.wait_procs(left, timeout=1.0)
+        member.close()
+
+    def _list_strays(self) -> list[psutil.Process]:
+        known = {each.pid for each in self._members} | {each.pid for each in self._before}
+        known |= {self._warm.process.pid} if self._warm is not None else set()
+        return [each for each in _list_children() if each.pid not in known]
+
+
+class TurnTaker:
+    """A process that runs in its turns only. It has begun the first one when it is made."""
+
+    def __init__(self, process: _Started, pipes: tuple[int, ...]) -> None:
+        self._process = process
+        self._reports, self._turns = pipes
+        self._root = psutil.Process(process.pid)
+        self.pid = process.pid
+
+    def take(self, span: Span, limit_s: float) -> dict[str, Any]:
+        """Let it run for a turn; return its report. Raises TurnFailed."""
+        self._signal(signal.SIGCONT)
+        os.write(self._turns, span.encode())
+        return self.wait(limit_s)
+
+    def wait(self, limit_s: float) -> dict[str, Any]:
+        """Return the report of the turn that has begun, and let all of it stand still. Raises TurnFailed."""
+        end, text = time.monotonic() + limit_s, b""
+        while not text.endswith(b"\n"):
+            code = self._process.poll()
+            if select.select([self._reports], [], [], _LOOK_EVERY_S)[0]:
+                text += os.read(self._reports, _MOST_BYTES)
+            elif code is not None or time.monotonic() > end:
+                raise TurnFailed(code)
+        self._signal(signal.SIGSTOP)
+        report: dict[str, Any] = json.loads(text)
+        return report
+
+    def count_bytes(self) -> int:
+        """Return the memory of all its processes; what they share counts several times."""
+        total = 0
+        for each in self.list_processes():
+            with suppress(psutil.Error):
+                total += each.memory_info().rss
+        return total
+
+    def close(self) -> None:
+        self._process.poll()
+        for pipe in (self._reports, self._turns):
+            os.close(pipe)
+
+    def list_processes(self) -> list[psutil.Process]:
+        with suppress(psutil.NoSuchProcess):
+            return [self._root, *self._root.children(recursive=True)]
+        return []
+
+    def _signal(self, number: int) -> None:
+        for each in self.list_processes():
+            with suppress(psutil.Error):
+                each.send_signal(number)
+
+
+def _make_pipe(path: Path) -> int:
+    """Make a pipe with a name and open it for reading and writing, so that it never has an end."""
+    os.mkfifo(path)
+    return os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
 
 
 def _adopt_orphans(is_wanted: bool) -> None:
@@ -50,16 +225,7 @@ def _adopt_orphans(is_wanted: bool) -> None:
 
 
 def _list_children() -> list[psutil.Process]:
-    return list(psutil.Process().children(recursive=True))
-
-
-def _end_children(others: Sequence[psutil.Process]) -> None:
-    end = time.monotonic() + _GONE_S
-    while (left := [each for each in _list_children() if each not in others]) and time.monotonic() < end:
-        for each in left:
-            with suppress(psutil.Error):
-                each.kill()
-        psutil.wait_procs(left, timeout=1.0)
+    return list(psutil.Process().children())
 
 
 class Neighbours:

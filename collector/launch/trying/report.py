@@ -17,7 +17,6 @@ def describe(search: Search) -> dict[str, Any]:
         "format": "stepscope-tried",
         "version": 1,
         "runs_as_it_is_ns": [base.step_ns for base in search.bases],
-        "scatter_frac": search.measure_scatter()[0],
         "is_repeatable": search.is_repeatable,
         "best": [candidate.label for candidate in search.best.candidates] if search.best is not None else [],
         "tried": [_describe_one(search, entry) for entry in search.tried],
@@ -25,13 +24,14 @@ def describe(search: Search) -> dict[str, Any]:
 
 
 def _describe_one(search: Search, entry: Tried) -> dict[str, Any]:
-    low, high = search.bound_gain(entry) if entry.logs else (None, None)
+    low, high = search.bound_gain(entry) if entry.known else (None, None)
     return {
         "changes": [candidate.label for candidate in entry.candidates],
         "code": [candidate.code for candidate in entry.candidates],
         "change": dict(entry.change),
-        "runs": len(entry.logs),
-        "gain_frac": entry.gain_frac if entry.logs else None,
+        "runs": len(entry.known),
+        "rounds": sum(len(life.logs) for life in entry.known),
+        "gain_frac": entry.gain_frac if entry.known else None,
         "low_frac": low,
         "high_frac": high,
         "failure": entry.failure,
@@ -42,9 +42,9 @@ def _describe_one(search: Search, entry: Tried) -> dict[str, Any]:
 
 def list_results(search: Search, places: Places) -> list[str]:
     """Return the lines of the terminal: what each change saves, and what to write."""
-    base_ns = sum(base.step_ns for base in search.bases) / len(search.bases)
-    known = sorted((entry for entry in search.tried if entry.logs), key=lambda entry: -entry.gain_frac)
-    unknown = [entry for entry in search.tried if not entry.logs]
+    base_ns = search.step_ns
+    known = search.rank()
+    unknown = [entry for entry in search.tried if not entry.known]
     width = max((len(entry.label) for entry in search.tried), default=0)
     lines = [f"A step as it is takes {server.format_duration(base_ns)}. What a change saves, with its range:"]
     lines += [f"  {entry.label:<{width}}  {_line_up(search, entry)}" for entry in known]
@@ -72,4 +72,4 @@ def _line_up(search: Search, entry: Tried) -> str:
     else:
         saved = f"{100 * entry.gain_frac:6.1f} %  ({100 * max(low, -9.99):.0f} to {100 * high:.0f})"
     same = {True: "same losses", False: "other losses", None: ""}[search.has_same_losses(entry)]
-    return f"{saved:<24}  {len(entry.logs)} run{'s' if len(entry.logs) > 1 else ' '}  {same}".rstrip()
+    return f"{saved:<24}  {sum(len(life.logs) for life in entry.known):2d} rounds  {same}".rstrip()

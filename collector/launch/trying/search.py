@@ -1,8 +1,8 @@
-"""Which change gains, by trials in turns: each is compared with the unchanged runs before and behind it.
+"""Which change gains, by turns: the script as it is and with some changes runs in several processes, one at a time.
 
-The first round tries each candidate once, the next rounds those that may gain. Changes that gain are combined one by one,
-as long as the whole gains. All runs together give the scatter from run to run, and a difference within it is no gain.
-Changes whose trials take long come last.
+A round gives each process a turn of the same updates, and each change is compared with the script as it is in this round.
+So what the machine does besides hits all alike. A change leaves when it is known to gain, or to be worth nothing. Then
+changes that gain are combined, in fresh processes, as long as the whole gains. Changes that take long come last.
 """
 
 from __future__ import annotations
@@ -11,25 +11,40 @@ import math
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from collector.format.noise import quantile_of_t
 from collector.launch.trying.applying import Change
-from collector.launch.trying.inside import WARM_UP
+from collector.launch.trying.inside import Span
 from collector.launch.trying.knobs import Candidate
 
-EVERY = 3
-"""An unchanged run comes after so many trials."""
-ROUNDS = 3
-MOST_FINALISTS = 4
+TOGETHER = 4
+"""So many changes have processes at the same time, beside the script as it is."""
+WARM_UP, FEW = 10, 3
+"""So many updates are not compared, or fewer where they are long: workers and caches are not as they will be."""
+_LONG_STEP_S = 0.5
+LEAST_ROUNDS, MOST_ROUNDS = 5, 16
+_TURN_S, _LEAST_TURN_S = 0.3, 0.05
 LEAST_GAIN_FRAC = 0.02
 """A smaller gain is not worth a change."""
-_OUTLIER = 5.0
-_MOST_OUTLIERS_FRAC = 0.1
-_LEAST_SCATTER = 0.003
+_ENOUGH_FRAC = 0.02
+"""A gain whose range is as narrow to both sides needs no more rounds."""
+_HOPELESS = math.log(1.3)
+"""What is so much longer twice leaves at once. A turn ends when it has taken `_SLOWER` times as long as it should."""
+_SLOWER = 6.0
+_STARTS_FRAC = 0.3
+"""The starts of a group take no more than this share of the time that is left."""
+_CUT_FRAC = 0.125
+"""This share of the rounds is left out at both ends of the comparisons: another program held up one of the two."""
+_PROCESS_FRAC = 0.008
+"""By how much two processes of the same program differ, as a standard deviation."""
+_UNKNOWN = 0.1
+"""The standard deviation of a comparison in which a single round is known."""
 _LONGEST_LOG = math.log(1000.0)
 """A step that is a thousand times as long is long enough as a bound."""
-_USUAL_SCATTER = 0.1
-"""As long as too few runs repeat each other, such as on a busy machine."""
+
+
+AS_IT_IS = "as it is"
 
 
 class TrialFailed(Exception):
@@ -41,44 +56,63 @@ class OutOfTime(Exception):
 
 
 @dataclass(frozen=True)
-class Trial:
-    """A run: the times between its updates in ns, and its losses in the order of the steps."""
+class Turn:
+    """The times between updates in ns, and the losses. `is_over`: the script has come to its end."""
 
     steps_ns: tuple[float, ...]
     losses: tuple[float, ...] = ()
+    is_over: bool = False
+
+
+class Player(Protocol):
+    """A process of the script with one change. It begins with its first turn."""
+
+    def play(self, span: Span) -> Turn:
+        """Let it run for a turn. Raises TrialFailed or OutOfTime."""
+
+    def end(self) -> None: ...
+
+
+def compare_turns(found: Turn, base: Turn) -> float:
+    """Return the logarithm of the ratio of two times, over the updates that both have."""
+    pairs = list(zip(found.steps_ns, base.steps_ns, strict=False))
+    ours, theirs = (sum(side) for side in zip(*pairs, strict=True))
+    return max(-_LONGEST_LOG, min(math.log(ours / theirs), _LONGEST_LOG))
+
+
+@dataclass
+class Life:
+    """What a process did: its turns, and the logarithm of each over that of the script as it is."""
+
+    turns: list[Turn] = field(default_factory=list)
+    logs: list[float] = field(default_factory=list)
 
     @property
     def step_ns(self) -> float:
-        return statistics.fmean(self.steps_ns[_count_warm_up(len(self.steps_ns)) :])
+        return statistics.median(statistics.fmean(turn.steps_ns) for turn in self.turns[1:] or self.turns)
+
+    @property
+    def losses(self) -> list[float]:
+        return [loss for turn in self.turns for loss in turn.losses]
 
 
-def _count_warm_up(steps: int) -> int:
-    return WARM_UP if steps >= WARM_UP + 5 else steps // 4
-
-
-def compare_steps(found: Trial, base: Trial) -> float:
-    """Return the logarithm of the ratio of two runs' time, over the steps that both have after warming up.
-
-    A step that is very long in both, such as a validation, is left out: it would dilute the gain of the others. With
-    many such steps, such as an epoch's begin every few steps, all count.
-    """
-    count = min(len(found.steps_ns), len(base.steps_ns))
-    pairs = list(zip(found.steps_ns, base.steps_ns, strict=False))[_count_warm_up(count) :]
-    limits = [_OUTLIER * statistics.median(side) for side in zip(*pairs, strict=True)]
-    kept = [pair for pair in pairs if pair[0] <= limits[0] or pair[1] <= limits[1]]
-    if len(pairs) - len(kept) > _MOST_OUTLIERS_FRAC * len(pairs):
-        kept = pairs
-    ours, theirs = (sum(side) for side in zip(*kept, strict=True))
-    return math.log(ours / theirs)
+def estimate(logs: Sequence[float]) -> tuple[float, float, int]:
+    """Return the trimmed mean, its standard error and degrees of freedom (Tukey and McLaughlin 1963)."""
+    count, cut = len(logs), int(_CUT_FRAC * len(logs))
+    if count < 2:
+        return logs[0], _UNKNOWN, 1
+    ordered = sorted(logs)
+    kept = ordered[cut : count - cut]
+    moved = [kept[0]] * cut + kept + [kept[-1]] * cut
+    return statistics.fmean(kept), statistics.stdev(moved) * math.sqrt(count) / len(kept), len(kept) - 1
 
 
 @dataclass
 class Tried:
-    """A candidate, or several together, with its trials as logarithms of its step over that of the runs beside it."""
+    """A candidate, or several together, with the processes that had it."""
 
     candidates: tuple[Candidate, ...]
-    logs: list[float] = field(default_factory=list)
-    trials: list[Trial] = field(default_factory=list)
+    lives: list[Life] = field(default_factory=list)
     failure: str = ""
 
     @property
@@ -94,22 +128,37 @@ class Tried:
         return {candidate.knob for candidate in self.candidates}
 
     @property
+    def known(self) -> list[Life]:
+        return [life for life in self.lives if life.logs]
+
+    def bound(self, certainty: float) -> tuple[float, float]:
+        """Return the mean logarithm and half its interval. A process with more rounds counts more."""
+        found = [estimate(life.logs) for life in self.known]
+        weights = [1.0 / (error**2 + 2.0 * _PROCESS_FRAC**2) for _, error, _ in found]
+        mean = math.fsum(weight * each[0] for weight, each in zip(weights, found, strict=True)) / sum(weights)
+        freedom = sum(each[2] for each in found)
+        return mean, quantile_of_t(freedom, certainty) / math.sqrt(sum(weights))
+
+    @property
     def gain_frac(self) -> float:
         """The share of the step that is saved, negative if the step becomes longer."""
-        return 1.0 - math.exp(statistics.fmean(self.logs)) if self.logs else 0.0
+        return 1.0 - math.exp(self.bound(0.5)[0]) if self.known else 0.0
 
 
 @dataclass
 class Search:
-    """The state of a search. `measure` runs one trial; it raises TrialFailed or OutOfTime. `note` gets each result."""
+    """The state of a search. `start` starts a process with a change, `note` gets what is found, `count` says how many
+    changes fit into memory beside the script as it is. `left_s` are the seconds that are left."""
 
-    measure: Callable[[Change], Trial]
-    note: Callable[[str, Trial | str], None]
-    bases: list[Trial] = field(default_factory=list)
+    start: Callable[[Change], Player]
+    note: Callable[[str, Life | str], None]
+    left_s: Callable[[], float] = lambda: math.inf
+    count: Callable[[], int] = lambda: TOGETHER
+    bases: list[Life] = field(default_factory=list)
     tried: list[Tried] = field(default_factory=list)
     best: Tried | None = None
-    _pending: list[Tried] = field(default_factory=list)
-    """Tried, with no unchanged run behind them yet."""
+    turn_s: float = _TURN_S
+    groups_left: int = 1
 
     def run(self, candidates: Sequence[Candidate]) -> None:
         """Try the candidates until the gains are known or the time is over; what is known then stays.
@@ -118,44 +167,41 @@ class Search:
         """
         self.tried = [Tried((candidate,)) for candidate in candidates]
         try:
-            self._try_base()
             for is_slow in (False, True):
-                self._round([entry for entry in self.tried if entry.candidates[0].is_slow == is_slow])
-                for _ in range(ROUNDS - 1):
-                    self._round(self._list_finalists())
-                self._combine()
+                entries = [entry for entry in self.tried if entry.candidates[0].is_slow == is_slow]
+                left = entries
+                while left:
+                    most = self.count()
+                    self.groups_left = 3 + math.ceil(len(left) / most)
+                    left = [*_Group(self, left[:most]).run(), *left[most:]]
+                if any(self._may_gain(entry) for entry in entries):
+                    self._combine()
         except OutOfTime:
             pass
         finally:  # Ctrl-C too
-            self._settle(self.bases[-1:])
             if self.best is None:
-                self.best = next((entry for entry in self._rank() if self.is_gain(entry)), None)
-
-    def measure_scatter(self) -> tuple[float, int]:
-        """Return the standard deviation of one comparison, as a logarithm, and its degrees of freedom.
-
-        It is pooled from repeats of each change and from unchanged runs that follow each other. Such two differ by twice
-        the variance of a run, and a comparison with two unchanged runs has 1.5 times that.
-        """
-        steps = [compare_steps(later, base) for base, later in zip(self.bases, self.bases[1:], strict=False)]
-        repeats = [[log - statistics.fmean(entry.logs) for log in entry.logs] for entry in self.tried if entry.logs]
-        freedom = len(steps) + sum(len(each) - 1 for each in repeats)
-        if freedom < 2:
-            return _USUAL_SCATTER, 2
-        squares = sum(0.75 * step**2 for step in steps) + sum(log**2 for each in repeats for log in each)
-        return max(math.sqrt(squares / freedom), _LEAST_SCATTER), freedom
+                self.best = next((entry for entry in self.rank() if self.is_gain(entry)), None)
 
     def bound_gain(self, entry: Tried) -> tuple[float, float]:
         """Return the interval of a gain. All intervals together are right in 95 % of searches."""
-        scatter, freedom = self.measure_scatter()
-        count = sum(1 for each in self.tried if each.logs)
-        half = quantile_of_t(freedom, 1.0 - 0.025 / max(count, 1)) * scatter / math.sqrt(len(entry.logs))
-        mean = statistics.fmean(entry.logs)
-        return 1.0 - math.exp(min(mean + half, _LONGEST_LOG)), 1.0 - math.exp(mean - half)
+        mean, half = entry.bound(1.0 - 0.025 / max(len(self.tried), 1))
+        return 1.0 - math.exp(min(mean + half, _LONGEST_LOG)), 1.0 - math.exp(max(mean - half, -_LONGEST_LOG))
 
     def is_gain(self, entry: Tried) -> bool:
         """Return whether a change surely saves a share that is worth it."""
-        return bool(entry.logs) and entry.gain_frac >= LEAST_GAIN_FRAC and self.bound_gain(entry)[0] > 0
+        return bool(entry.known) and entry.gain_frac >= LEAST_GAIN_FRAC and self.bound_gain(entry)[0] > 0
+
+    def is_worth_rounds(self, entry: Tried) -> bool:
+        """Return whether more rounds could say more of a change."""
+        low, high = self.bound_gain(entry)
+        if high < LEAST_GAIN_FRAC or (low > 0 and high - low < 2 * _ENOUGH_FRAC):
+            return False
+        rivals = (each for each in self.tried if each is not entry and each.known and each.knobs == entry.knobs)
+        return all(self.bound_gain(each)[0] <= high for each in rivals)
+
+    @property
+    def step_ns(self) -> float:
+        return statistics.fmean(base.step_ns for base in self.bases)
 
     @property
     def is_repeatable(self) -> bool:
@@ -164,81 +210,170 @@ class Search:
 
     def has_same_losses(self, entry: Tried) -> bool | None:
         """Return whether a change alters no bit of the losses; None if unchanged runs differ too or no loss is known."""
-        if not entry.trials or not entry.trials[-1].losses or not self.is_repeatable:
+        if not entry.lives or not entry.lives[-1].losses or not self.is_repeatable:
             return None
-        return all(_have_same_losses(trial, self.bases[0]) for trial in entry.trials)
+        return all(_have_same_losses(life, self.bases[0]) for life in entry.lives)
 
     def compare_losses(self, entry: Tried) -> float | None:
         """Return by which share the last loss differs from that of an unchanged run."""
-        pairs = list(zip(entry.trials[-1].losses, self.bases[0].losses, strict=False)) if entry.trials else []
+        pairs = list(zip(entry.lives[-1].losses, self.bases[0].losses, strict=False)) if entry.lives else []
         return abs(pairs[-1][0] - pairs[-1][1]) / max(abs(pairs[-1][1]), 1e-12) if pairs else None
 
-    def _try_base(self) -> None:
-        try:
-            self.bases.append(self.measure({}))
-        except TrialFailed as error:
-            if not self.bases:
-                raise
-            self.note("as it is", str(error))
-        else:
-            self.note("as it is", self.bases[-1])
-
-    def _round(self, entries: Sequence[Tried]) -> None:
-        """Try each entry once, with an unchanged run after every few."""
-        for start in range(0, len(entries), EVERY):
-            before = len(self.bases) - 1
-            for entry in entries[start : start + EVERY]:
-                self._try(entry)
-            if self._pending:
-                self._try_base()
-                self._settle(self.bases[before:])
-
-    def _try(self, entry: Tried) -> None:
-        try:
-            entry.trials.append(self.measure(entry.change))
-        except TrialFailed as error:
-            entry.failure = str(error)
-            self.note(entry.label, entry.failure)
-            return
-        self._pending.append(entry)
-        self.note(entry.label, entry.trials[-1])
-
-    def _settle(self, beside: Sequence[Trial]) -> None:
-        """Compare the pending trials with the unchanged runs before and behind them, the nearer one more."""
-        for number, entry in enumerate(self._pending, 1):
-            logs = [compare_steps(entry.trials[-1], base) for base in beside]
-            place = number / (len(self._pending) + 1)
-            entry.logs.append(logs[0] + place * (logs[-1] - logs[0]))
-        self._pending.clear()
-
-    def _rank(self) -> list[Tried]:
-        return sorted((entry for entry in self.tried if entry.logs), key=lambda entry: -entry.gain_frac)
-
-    def _list_finalists(self) -> list[Tried]:
-        best = [entry for entry in self._rank() if len(entry.candidates) == 1 and self._may_gain(entry)]
-        return [entry for entry in best[:MOST_FINALISTS] if len(entry.logs) < ROUNDS and not entry.failure]
-
-    def _may_gain(self, entry: Tried) -> bool:
-        return self.bound_gain(entry)[1] >= LEAST_GAIN_FRAC
+    def rank(self) -> list[Tried]:
+        return sorted((entry for entry in self.tried if entry.known), key=lambda entry: -entry.gain_frac)
 
     def _combine(self) -> None:
-        """Add the next best change as long as the whole becomes shorter than the best so far."""
-        for entry in [each for each in self._rank() if len(each.candidates) == 1 and self.is_gain(each)]:
-            if self.best is None or (self._is_better(entry) and entry.knobs & self.best.knobs):
-                self.best = entry
-            both = Tried((*self.best.candidates, *entry.candidates))
-            if entry.knobs & self.best.knobs or both.change in [each.change for each in self.tried]:
+        """Repeat the best change in fresh processes, beside what it may be combined with or what may be better; go on
+        from the best combination."""
+        whole: Tried | None = next(entry for entry in self.rank() if self._may_gain(entry))
+        been: list[Tried] = []
+        while whole is not None:
+            been.append(whole)
+            several = self._list_beside(whole, been)
+            if whole is self.best and not several:
+                return
+            self.tried += [entry for entry in several if len(entry.candidates) > 1]
+            self.groups_left = 2
+            _Group(self, [whole, *several]).run()
+            self.best = whole if self.is_gain(whole) else None
+            better = [entry for entry in several if self._is_better(entry, whole)]
+            whole = max(better, key=lambda entry: entry.gain_frac, default=None)
+
+    def _list_beside(self, whole: Tried, been: Sequence[Tried]) -> list[Tried]:
+        """Return another value of a knob that may be better, and combinations with one more change."""
+        others = [entry for entry in self.rank() if len(entry.candidates) == 1]
+        rivals = [each for each in others if each.knobs & whole.knobs and each not in been and self._may_gain(each)]
+        rivals = [each for each in rivals if self.bound_gain(each)[1] >= whole.gain_frac]
+        both = [
+            Tried((*whole.candidates, *each.candidates))
+            for each in others
+            if not each.knobs & whole.knobs and self.is_gain(each)
+        ]
+        return [*rivals[:1], *both][: max(self.count() - 1, 1)]
+
+    def _may_gain(self, entry: Tried) -> bool:
+        return bool(entry.known) and self.bound_gain(entry)[1] >= LEAST_GAIN_FRAC
+
+    def _is_better(self, entry: Tried, whole: Tried) -> bool:
+        """Return whether a change gains more than another, in the rounds that both had."""
+        if not (entry.known and whole.known):
+            return False
+        logs = [ours - theirs for ours, theirs in zip(entry.known[-1].logs, whole.known[-1].logs, strict=False)]
+        mean, error, freedom = estimate(logs)
+        half = quantile_of_t(freedom, 0.95) * math.hypot(error, _PROCESS_FRAC)
+        return self.is_gain(entry) and mean + half < 0
+
+
+class _Group:
+    """Rounds of a few changes and the script as it is."""
+
+    def __init__(self, search: Search, entries: Sequence[Tried]) -> None:
+        self._search = search
+        self._end_s = search.left_s() * (1.0 - 1.0 / search.groups_left)
+        self._players: dict[int, Player] = {}
+        self._base = Life()
+        self._active: dict[int, tuple[Tried, Life]] = {}
+        self._entries = entries
+        self._is_over = False
+
+    def run(self) -> list[Tried]:
+        """Run until all is known; return the changes whose start would take too much of the time that is left.
+
+        Raises OutOfTime, and TrialFailed if the script fails as it is.
+        """
+        begun_s = self._search.left_s()
+        try:
+            self._players[-1] = self._search.start({})
+            self._base.turns.append(self._begin(-1, Span(WARM_UP, FEW, WARM_UP * _LONG_STEP_S)))
+            self._search.bases.append(self._base)
+            now_s = self._search.left_s()
+            most = max(int(_STARTS_FRAC * now_s / (begun_s - now_s)), 1) if begun_s > now_s else len(self._entries)
+            self._entries, late = self._entries[:most], list(self._entries[most:])
+            for number, entry in enumerate(self._entries):
+                self._enter(number, entry)
+            self._play_rounds()
+        except TrialFailed as error:
+            if not any(entry.known for entry in self._search.tried):
+                raise
+            self._search.note(AS_IT_IS, str(error))
+            late = []
+        finally:
+            for player in self._players.values():
+                player.end()
+        for entry in self._entries:
+            if not entry.failure and not entry.known:
+                entry.failure = "the script ends before it can be compared"
+        return late
+
+    def _enter(self, number: int, entry: Tried) -> None:
+        life = Life()
+        warm = len(self._base.turns[0].steps_ns)
+        try:
+            self._players[number] = self._search.start(entry.change)
+            life.turns.append(self._begin(number, Span(warm)))
+        except TrialFailed as error:
+            self._fail(number, entry, str(error))
+        else:
+            entry.lives.append(life)
+            self._active[number] = (entry, life)
+
+    def _begin(self, number: int, span: Span) -> Turn:
+        turn = self._players[number].play(span)
+        if turn.is_over:
+            raise TrialFailed(f"the script ended before {span.updates} updates of an optimizer in its own process")
+        return turn
+
+    def _play_rounds(self) -> None:
+        step_s = statistics.median(self._base.turns[0].steps_ns) / 1e9
+        updates = max(round(self._search.turn_s / step_s), 2 if step_s < 2 * _LONG_STEP_S else 1)
+        for count in range(1, MOST_ROUNDS + 1):
+            order = [-1, *self._active]
+            for number in order if count % 2 else reversed(order):
+                self._play(number, Span(updates, 1, _SLOWER * updates * step_s) if number >= 0 else Span(updates))
+            self._compare(count)
+            if self._is_over:  # shorter turns give more rounds
+                self._search.turn_s = max(self._search.turn_s / 2, _LEAST_TURN_S)
+            if not self._active or self._is_over or (count >= LEAST_ROUNDS and self._search.left_s() < self._end_s):
+                break
+        for number in list(self._active):
+            self._leave(number)
+
+    def _play(self, number: int, span: Span) -> None:
+        try:
+            turn = self._players[number].play(span)
+        except TrialFailed as error:
+            if number < 0:
+                raise
+            self._fail(number, self._active[number][0], str(error))
+            return
+        life = self._base if number < 0 else self._active[number][1]
+        life.turns.append(turn)
+        self._is_over |= turn.is_over
+
+    def _compare(self, count: int) -> None:
+        base = self._base.turns[-1]
+        for number, (entry, life) in list(self._active.items()):
+            found = life.turns[-1]
+            if not found.steps_ns or not base.steps_ns:
                 continue
-            self.tried.append(both)
-            for _ in range(ROUNDS):
-                self._round([both] if not both.failure else [])
-            if self._is_better(both):
-                self.best = both
+            life.logs.append(compare_turns(found, base))
+            is_hopeless = count >= 2 and min(life.logs) > _HOPELESS
+            is_cut = len(found.steps_ns) < len(base.steps_ns) and not found.is_over
+            if is_hopeless or is_cut or (count >= LEAST_ROUNDS and not self._search.is_worth_rounds(entry)):
+                self._leave(number)
 
-    def _is_better(self, entry: Tried) -> bool:
-        best = self.best.gain_frac if self.best is not None else 0.0
-        return self.is_gain(entry) and entry.gain_frac > best + self.measure_scatter()[0]
+    def _leave(self, number: int) -> None:
+        entry, life = self._active.pop(number)
+        self._search.note(entry.label, life)
+        self._players.pop(number).end()
+
+    def _fail(self, number: int, entry: Tried, failure: str) -> None:
+        entry.failure = failure
+        self._active.pop(number, None)
+        self._search.note(entry.label, failure)
+        if number in self._players:
+            self._players.pop(number).end()
 
 
-def _have_same_losses(trial: Trial, base: Trial) -> bool:
-    return all(ours == theirs for ours, theirs in zip(trial.losses, base.losses, strict=False))
+def _have_same_losses(life: Life, base: Life) -> bool:
+    return all(ours == theirs for ours, theirs in zip(life.losses, base.losses, strict=False))
