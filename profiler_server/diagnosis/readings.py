@@ -48,7 +48,7 @@ def say_host_waits(found: HostWaits | None, noun: str = "step") -> str:
     named = [
         f"{_name(name)} {format_duration(spent_ns)}"
         for name, spent_ns in found.names
-        if spent_ns >= NAMED_WAIT_FRAC * found.step_ns
+        if spent_ns >= NAMED_WAIT_FRAC * found.waits_ns
     ]
     if not named:
         return ""

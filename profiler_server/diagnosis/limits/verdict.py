@@ -32,8 +32,8 @@ LOW_GAIN_FRAC = 0.10
 BOUND_FRAC = 0.10
 """Something other than computing bounds the step from this share."""
 
-NAMED_WAIT_FRAC = 0.02
-"""A function that the device waits for is named from this share of the step."""
+NAMED_WAIT_FRAC = 0.15
+"""A function that the device waits for is named from this share of the waits."""
 
 SURE_FRAC = 0.90
 """A verdict is sure when at least this share of the stretches of the run agree with it."""

@@ -111,7 +111,7 @@ FIGURES: Mapping[str, object] = {
     "LEAST_UPDATE_SAVED": 0.01,
     "LOOP_SAVED": (0.6, 0.36, 0.9),
     "LEAST_LOW_FRAC": 0.1,
-    "NAMED_WAIT_FRAC": 0.02,
+    "NAMED_WAIT_FRAC": 0.15,
     "MOST_DOUBT_FRAC": 0.25,
     "EASED_FRAC": 0.3,
     "UNSEEN_DEVICE": 0.6,
