@@ -136,7 +136,7 @@ def estimate(source: Any, *, batches: int = _BATCHES, quiet: bool = False, **giv
 
 
 def _observe(source: Any, manual: Mapping[str, Any], batches: int) -> Observed:
-    """Measure batches, or read them from a run. UsageError for a source other than a DataLoader, a dataset or a run."""
+    """Return measurements of a DataLoader or a dataset, or the records of a run. UsageError for another source."""
     runs = sys.modules.get("collector.format.run")
     if runs is not None and isinstance(source, runs.Run):
         from collector.estimating.recorded import read_loop

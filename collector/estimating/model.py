@@ -31,7 +31,10 @@ MOST_OTHERS = 64
 
 @dataclass(frozen=True)
 class Processors:
-    """The cores of a training loop. Work on all of them is slower by `slowdown` than on one (memory, clock, caches)."""
+    """The cores of a training loop.
+
+    Work on all cores at once is slower than work on one core by `slowdown`, a fraction (memory, clock, caches).
+    """
 
     cores: float
     slowdown: float = 0.0
@@ -63,13 +66,15 @@ def list_others(others: float) -> tuple[Customer, ...]:
 
 
 def find_stretch(processors: Processors, others: Sequence[Customer], threads: float = 1.0) -> float:
-    """Return the factor by which the other customers lengthen the processor time of a job with this many threads."""
+    """Return the factor by which customers lengthen the processor time of a job that computes with `threads`
+    threads.
+    """
     return weigh_stretch(processors, mix(others), threads)
 
 
 def mix(customers: Iterable[Customer], onto: Sequence[float] = (1.0,)) -> tuple[float, ...]:
-    """Return the coefficients of the polynomial `onto` times 1 − ρ + ρ x^k for each customer, with its share ρ and its
-    threads k.
+    """Return `onto` times the polynomial 1 − ρ + ρ x^k of each customer, as coefficients; ρ is its share, k its
+    threads.
 
     Coefficient n is the chance that n threads are runnable. A fractional k is interpolated between its neighbours.
     """
@@ -132,9 +137,11 @@ class Sharing:
 
 @dataclass(frozen=True)
 class Receive:
-    """The training thread's work to receive a batch from a worker: `idle_ns`, and up to `held_ns` more while that
-    worker makes the next batch, because in Python both need the interpreter. `cores` is the number of cores in use
-    meanwhile."""
+    """The training thread's work to receive a batch from a worker. `cores` is the number of cores in use meanwhile.
+
+    It takes `idle_ns`, and up to `held_ns` more while the worker makes its next batch, because in Python both need the
+    interpreter.
+    """
 
     idle_ns: float = 0.0
     held_ns: float = 0.0

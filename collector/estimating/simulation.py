@@ -29,7 +29,10 @@ MOST_WORKERS_PER_CORE = 4
 
 @dataclass(frozen=True)
 class Simulated:
-    """The mean step and data wait in ns, without `extra_ns`, after the warm-up; `steps_ns` lists the averaged steps."""
+    """The result of a simulation: mean step and mean data wait in ns after the warm-up, without `extra_ns`.
+
+    `steps_ns` are the averaged steps.
+    """
 
     step_ns: float
     wait_ns: float
@@ -42,7 +45,7 @@ def simulate(model: LoopModel, count: int | None = None) -> Simulated:
 
 
 def _keep_latest() -> Callable[[LoopModel, int | None], Simulated]:
-    """Return `simulate` with a cache: the rules of one judgement simulate the same models again and again."""
+    """Return `simulate` with a cache, because rules simulate the same models again and again."""
     return lru_cache(maxsize=_KEPT)(_simulate)
 
 
@@ -103,7 +106,7 @@ def _find_step_customer(steps: Sequence[Job]) -> Customer:
 
 
 def _simulate_in_process(model: LoopModel, count: int, stretches: _Stretches) -> Simulated:
-    """Simulate a loader without workers: each batch is made between two steps."""
+    """Return the simulation of a loader without workers: each batch is made between two steps."""
     batch, step = stretches.find(1, False)[0], stretches.find(0, True)[1]
     waits = [_extend(model.batches[number % len(model.batches)], batch) for number in range(count)]
     owns = [_extend(model.steps[number % len(model.steps)], step) for number in range(count)]
@@ -116,7 +119,10 @@ def _extend(job: Job, stretch: float) -> float:
 
 
 def _simulate_uncontended(model: LoopModel, count: int) -> Simulated:
-    """Simulate batches in order and without contention: every time follows from earlier ones, so no events are needed."""
+    """Return the simulation of ordered batches whose workers do not compete for cores.
+
+    Every time follows from earlier times, so no events are simulated.
+    """
     window = model.workers * model.prefetch
     batches, steps = [job.wall_ns for job in model.batches], [job.wall_ns for job in model.steps]
     receive = model.receive
@@ -171,7 +177,7 @@ class _Running:
 
 
 class _Contended:
-    """The general case: jobs run side by side, and slow each other down on shared processors."""
+    """The simulation of the general case: jobs run side by side, and slow each other down on shared processors."""
 
     def __init__(self, model: LoopModel, count: int, stretches: _Stretches) -> None:
         self.model = model
@@ -279,8 +285,10 @@ def bound_workers(cores: float, cpu_frac: float) -> int:
 
 
 def find_workers(model: LoopModel, most: int = 32) -> int:
-    """Return the smallest number of workers whose simulated step is within 3 % of the best found. Numbers are doubled
-    only while that shortens the step by 3 %."""
+    """Return the smallest number of workers whose simulated step is within 3 % of the best step found.
+
+    Numbers are tried up to `most` by doubling, as long as each doubling shortens the step by more than 3 %.
+    """
     steps: dict[int, float] = {}
 
     def step_ns(workers: int) -> float:

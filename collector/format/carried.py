@@ -135,7 +135,7 @@ class _CarriedRank(msgspec.Struct):
 
 
 class Carried(msgspec.Struct):
-    """The tables and manifests in a file, still packed."""
+    """The packed tables and manifests of an export."""
 
     version: int
     epoch_unix_ns: int

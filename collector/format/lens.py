@@ -53,7 +53,7 @@ def parse_range(text: str) -> StepRange | None:
 
 
 class Redactor(Protocol):
-    """Replaces the user's names by others. Two redactors are never equal: each has its own list of names."""
+    """A replacer of the user's names. Two redactors are never equal: each has its own list of names."""
 
     def redact_run(self, manifest: RunManifest) -> RunManifest: ...
 
@@ -74,7 +74,7 @@ WHOLE = Lens()
 
 
 class LensReader:
-    """Reads the tables of a rank's folder through a lens.
+    """A reader of the tables of a rank's folder through a lens.
 
     In a range of steps, the warm-up is the same as in the whole run. Tables without a step column are cut by time;
     tables that describe the rank itself, such as tracks, are not cut.

@@ -78,7 +78,7 @@ def write_table(data: pa.Table, path: Path, row_group_rows: int = ROWS_PER_GROUP
 
 @contextmanager
 def _replacing(path: Path, durable: bool = False) -> Iterator[BinaryIO]:
-    """Like `replacing`, but make the folder first."""
+    """Yield a file as `replacing` does, after making its folder."""
     ensure_folder(path.parent)
     # Opened there: Arrow takes no name that is no UTF-8.
     with replacing(path, durable) as file:
@@ -158,7 +158,7 @@ class _Part(NamedTuple):
 
     @property
     def merges(self) -> int:
-        """How often the rows of this file were merged; 0 for a part as written."""
+        """How many merges the rows of this file have gone through; 0 for a part as written."""
         return (self.last - self.first).bit_length() // (PARTS_PER_MERGE - 1).bit_length()
 
 

@@ -137,7 +137,7 @@ class StepSelection:
 
 
 def select_steps(steps: pa.Table) -> StepSelection:
-    """Label the training steps of a `steps` table.
+    """Return the training steps of a `steps` table with their labels.
 
     Steps in a detailed window are kept only if almost no other steps were recorded, as in an imported trace.
     """

@@ -50,7 +50,9 @@ LENDERS: list[Callable[[Path, bool], None]] = []
 
 
 def borrow(path: Path, end_only: bool = False) -> None:
-    """Fetch a file if it is not on this machine. Raises TableMissingError if that fails."""
+    """Fetch a file, or only its end with `end_only`, if it is not on this machine. Raises TableMissingError if that
+    fails.
+    """
     for lend in LENDERS:
         lend(path, end_only)
 

@@ -63,7 +63,7 @@ class Placed:
 
 
 def place_steps(steps: pa.Table) -> Placed:
-    """Assign the rows of `steps` to the timeline; `steps` needs STEP_COLUMNS."""
+    """Return the timeline rows of the table `steps`, which needs STEP_COLUMNS."""
     kind = _text(steps["kind"])
     train, evaluation = pc.equal(kind, "train"), pc.equal(kind, "eval")
     number = pc.binary_join_element_wise("Step", _text(steps["step"]), " ")
@@ -73,13 +73,15 @@ def place_steps(steps: pa.Table) -> Placed:
 
 
 def place_phases(phases: pa.Table) -> Placed:
-    """Assign the rows of `phases` to the timeline; `phases` needs PHASE_COLUMNS."""
+    """Return the timeline rows of the table `phases`, which needs PHASE_COLUMNS."""
     name = _relabel(phases["phase"], PHASE_LABELS)
     return _place_on_one(Row("phase", TRAINING, "Phases"), name, _constant("phase", phases.num_rows))
 
 
 def place_ranges(ranges: pa.Table) -> Placed:
-    """Assign `ranges` to the timeline; it needs RANGE_COLUMNS. Each thread has one row, on which its ranges nest."""
+    """Return the timeline rows of the table `ranges`, which needs RANGE_COLUMNS. Each thread has one row, on which its
+    ranges nest.
+    """
     process = pc.fill_null(_text(ranges["process"]), "")
     threads = pc.binary_join_element_wise(process, _text(ranges["thread_id"]), ".").dictionary_encode()
     names = threads.dictionary.to_pylist()
@@ -88,7 +90,9 @@ def place_ranges(ranges: pa.Table) -> Placed:
 
 
 def place_collectives(collectives: pa.Table) -> Placed:
-    """Assign `collectives` to the timeline; it needs COLLECTIVE_COLUMNS. Each process group has one row."""
+    """Return the timeline rows of the table `collectives`, which needs COLLECTIVE_COLUMNS. Each process group has one
+    row.
+    """
     groups = pc.fill_null(_text(collectives["group"]), "").dictionary_encode()
     names = groups.dictionary.to_pylist()
     rows = tuple(Row("range", TRAINING, f"Collectives, group {name or 'default'}") for name in names)
@@ -102,7 +106,9 @@ def select_light(collectives: pa.Table) -> pa.Table:
 
 
 def place_stages(stages: pa.Table) -> Placed:
-    """Assign `stages` (with STAGE_COLUMNS) to the timeline: workers, then the main process, then the user's stages."""
+    """Return the timeline rows of the table `stages`, which needs STAGE_COLUMNS: workers, then the main process, then
+    the user's stages.
+    """
     stage, kind = _text(stages["stage"]), _text(stages["kind"])
     replica = _text(pc.fill_null(stages["replica"], -1))
     loader = pc.fill_null(_text(stages["loader"]), "")

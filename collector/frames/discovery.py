@@ -92,8 +92,11 @@ def _call_nested(action: Callable[[], tuple[int, int, int, int]], depth: int) ->
 
 
 def _find_frame(memory: int) -> tuple[int, int, int, int]:
-    """Return offsets in a frame (code, previous frame, instruction) and the start of the instructions in a code object,
-    found in the calling frames."""
+    """Return three offsets in a frame: of its code, the previous frame, and the instruction. The fourth value is the
+    start of the instructions in a code object.
+
+    They are found in the calling frames.
+    """
     frames = list_frames(sys._getframe())[1:6]
     places = [_locate(memory, frame) for frame in frames]
     blocks = [os.pread(memory, _FRAME_BYTES, place) for place in places]
@@ -114,7 +117,7 @@ def list_frames(frame: FrameType | None) -> list[FrameType]:
 
 
 def _locate(memory: int, frame: FrameType) -> int:
-    """Return the address of a frame: of the frame object before Python 3.11, later of the data that it points to."""
+    """Return the address of a frame: the frame object before Python 3.11, later the data that the object points to."""
     code = id(frame.f_code)
     if sys.version_info < (3, 11):
         return id(frame)
@@ -152,8 +155,11 @@ def _find_number(blocks: Sequence[bytes], values: Sequence[int]) -> int:
 
 
 def _find_top(memory: int) -> tuple[int, int]:
-    """Return two offsets: of a pointer in a thread's state, and of the newest frame's address behind that pointer
-    (DIRECT if it points to the frame). Both must be right at different depths of calls."""
+    """Return two offsets that lead from a thread's state to its newest frame: of a pointer in the state, and of the
+    frame's address in the memory that the pointer refers to.
+
+    The second is DIRECT if the pointer refers to the frame itself. Both are checked at different depths of calls.
+    """
     found = _list_tops(memory)
     found &= _list_tops_below(memory, 4)
     found &= next(map(_list_tops, [memory]))  # through C
@@ -228,7 +234,7 @@ class Program:
 
 @dataclass(frozen=True)
 class Lists:
-    """The way to this interpreter's threads: `runtime` is an address, the last three fields are offsets in bytes."""
+    """The way to the threads of an interpreter. `runtime` is an address; the last three fields are offsets in bytes."""
 
     program: Program
     runtime: int
@@ -336,7 +342,10 @@ def _read(memory: int, address: int) -> int:
 
 
 def _read_places(maps: int) -> Iterator[tuple[range, tuple[str, str]]]:
-    """Yield the address range of each mapped file with the file's device and number, in ascending order. Close `maps`."""
+    """Yield the address range of each mapped file, with its device and inode number, in ascending order.
+
+    `maps` is a descriptor of /proc/PID/maps, which is closed.
+    """
     with os.fdopen(maps, "r", encoding="utf-8", errors="replace") as file:
         for line in file:
             addresses, _, _, device, number = line.split(maxsplit=5)[:5]

@@ -32,7 +32,10 @@ _PARENT, _STARTED = 1, 19
 
 
 class Offers:
-    """The offers in `events` of processes of a family. `refusal` is why the training thread's stack is unreadable."""
+    """The offers that processes of a family made in the folder `events`, each of a thread whose stacks may be read.
+
+    `refusal` is why the training thread's stack is unreadable.
+    """
 
     def __init__(self, events: Path, family: Family) -> None:
         self._events = events
@@ -75,7 +78,7 @@ class Offers:
             self.refusal = why
 
     def _take_post(self, path: Path) -> Post:
-        """Read an offer and remove its file, even if it is invalid, because reading it again would give the same."""
+        """Return an offer and remove its file, even if the offer is invalid: reading it again would give the same."""
         try:
             return self._read_post(path)
         finally:

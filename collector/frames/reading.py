@@ -182,7 +182,10 @@ class StackReader:
 
 
 def _list_lines(table: bytes, first_line: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the starts of lines and the line numbers; this process decodes the table, as it runs the same Python."""
+    """Return the offsets at which lines start, and the line numbers.
+
+    This process can decode the table of another process, because both run the same Python.
+    """
     try:
         code = _list_lines.__code__.replace(co_linetable=table, co_firstlineno=first_line)
         pieces = [(start, line or 0) for start, _, line in code.co_lines()]

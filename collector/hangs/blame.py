@@ -84,8 +84,8 @@ def explain_positions(positions: Sequence[RankPosition]) -> Stop | None:
 def explain_counts(positions: Sequence[RankPosition]) -> Stop | None:
     """Return a stop whose `missing` ranks called the fewest collectives of a group, None without such a group.
 
-    At most half of the group may be behind, and only ranks that are ahead in no other group are named. NCCL's calls
-    return at once, so a rank that waits for a collective is in another call, such as a copy to the host.
+    At most half of the group may be behind. A rank that is ahead of others in some group is never among `missing`.
+    NCCL's calls return at once, so a rank that waits for a collective is in another call, such as a copy to the host.
     """
     positions = _tell_groups(positions)
     found = []
@@ -169,8 +169,10 @@ def _find_in_backward(group: Group, positions: Sequence[RankPosition]) -> _Wait 
 
 
 def _choose(waits: Sequence[_Wait], positions: Sequence[RankPosition]) -> _Wait | None:
-    """Return the wait that causes the others, with only the missing ranks that wait nowhere themselves. If all of them
-    wait, return a wait with all, or None if unread ranks may be missing."""
+    """Return the wait that causes the others. Its `missing` ranks are those that wait nowhere themselves.
+
+    If every missing rank waits, return a wait with all its missing ranks, or None if unread ranks may be missing.
+    """
     held = {position.rank for wait in waits for position in wait.waiting}
     held |= {position.rank for position in positions if position.still is not None and position.still.waits}
     free = [
@@ -185,8 +187,11 @@ def _choose(waits: Sequence[_Wait], positions: Sequence[RankPosition]) -> _Wait 
 
 
 def _rate(wait: _Wait) -> tuple[bool, bool, int, int]:
-    """Return the priority of a wait: first if a missing rank's next collective is in its group, then if its collective
-    is known, then by the time waited, then by the number of waiting ranks."""
+    """Return the priority of a wait, as values that are compared in order.
+
+    These are: a missing rank's next collective is in the wait's group; the collective is known; the longest time
+    waited; the number of waiting ranks.
+    """
     is_next = any(position.group == wait.group.name for position in wait.missing)
     return is_next, wait.number is not None, -min(position.has_begun_ns for position in wait.waiting), len(wait.waiting)
 

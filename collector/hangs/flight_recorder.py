@@ -144,7 +144,8 @@ class DumpError(ValueError):
 
 @dataclass(frozen=True)
 class Entry:
-    """One collective that a rank entered. `sequence` is its number in its group; point-to-point calls have their own.
+    """One collective that a rank entered. `sequence` is its number in its group; point-to-point calls are numbered
+    separately.
 
     Times are unix ns, None if the recorder has no time. `place` is the innermost call outside of torch.
     """

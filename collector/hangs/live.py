@@ -55,7 +55,7 @@ def is_long_work(text: str) -> bool:
 
 
 def waits_for_ranks(text: str) -> bool:
-    """Return whether a stack ends in torch's distributed code, or in an operator called from that code."""
+    """Return whether a stack ends in torch's distributed code. Frames of operator dispatch are skipped."""
     inner = next((line for line in reversed(text.splitlines()) if _DISPATCH not in line), "")
     return _OF_RANKS in inner
 
@@ -86,7 +86,7 @@ class Standing:
 
     @property
     def speaker(self) -> int:
-        """The rank that reports the standstill, so that the others need not."""
+        """The one rank that reports the standstill."""
         return min(self.stop.waiting) if self.stop is not None else self.places[0].rank
 
 

@@ -156,7 +156,10 @@ def _read_counts(told: Any) -> dict[str, int]:
 
 
 def _tell_apart(found: list[Communicator], entries: list[Any]) -> tuple[Communicator, ...]:
-    """Make the names unique: append the secondary hash to a repeated hash, and the index if that is not enough."""
+    """Return the communicators with unique names.
+
+    A repeated hash gets the secondary hash after it, and the index if that is not enough.
+    """
     seen = Counter(communicator.name for communicator in found)
     names: set[str] = set()
     apart = []

@@ -39,7 +39,7 @@ class Group:
 class Still:
     """A silence on a training thread, and the limits from which it is a standstill.
 
-    `limit_ns` holds if ranks wait for other ranks, the longer `alone_limit_ns` if all ranks stand alike.
+    `limit_ns` applies if ranks wait for other ranks, the longer `alone_limit_ns` if all ranks stand alike.
     """
 
     for_ns: int

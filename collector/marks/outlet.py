@@ -24,7 +24,9 @@ _log = logging.getLogger("stepscope")
 
 
 class DeviceClock(Protocol):
-    """A timer of ranges on the device, which also shows them to the device's own tools. `close` writes the time later."""
+    """A timer of ranges on the device, which also makes them NVTX ranges. `close` ends a range; its time is written
+    later.
+    """
 
     def open(self, name: str) -> object: ...
 
@@ -109,7 +111,9 @@ class Outlet:
             self._opened.close()
 
     def begin_child(self) -> None:
-        """Adapt to a process that was just forked: a log of its own, no device, no training thread."""
+        """Adapt to a process that was just forked: it gets a log of its own, and has no device and no training
+        thread.
+        """
         if self._opened is not None:
             self._opened.disown()
         self._opened = None

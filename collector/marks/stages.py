@@ -115,7 +115,9 @@ class Stage:
         return nullcontext() if self._replica is None else _TimedWait(self, kind)
 
     def _add_wait(self, wait: Wait) -> None:
-        """End the row of work before the wait, and begin the next row of work after the wait."""
+        """Write a wait between two rows of work: the row before ends with its begin, and a new row begins at its
+        end.
+        """
         if self._replica is not None:
             self._pause(wait.start_ns)
             self._replica.write(wait)
@@ -132,7 +134,10 @@ class Stage:
 
 
 class _TimedWait:
-    """A block that waits. A generator would not do: contextlib sets an error's traceback, which the error may refuse."""
+    """A block that waits.
+
+    It is no generator, because contextlib sets an error's traceback, which the error may refuse.
+    """
 
     __slots__ = ("_kind", "_stage", "_start_ns")
 

@@ -20,7 +20,9 @@ _DATA_LOADERS = ("torch.utils.data.dataloader", "torchdata.nodes.loader")
 
 
 class WatchedQueue:
-    """The user's queue, with clocks on `get` and `put`; everything else is the queue's own. Can be sent to a process."""
+    """The user's queue with timed `get` and `put`; everything else is the queue's own. It can be sent to another
+    process.
+    """
 
     def __init__(self, name: str, queue: Any, capacity: int) -> None:
         self._name = name

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 class Advice:
     """The verdict on a rank and its suggestions, best first, with the fields of `report --json`.
 
-    `silence` is the reason if there are no suggestions. print() shows text; a notebook shows a list that unfolds.
+    `silence` is the reason if there are no suggestions. print() shows text, and a notebook shows a list whose entries
+    unfold.
     """
 
     verdict: str

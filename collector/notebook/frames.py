@@ -63,7 +63,7 @@ class SpanChoice:
 
 
 def parse_choice(categories: Any, activities: Any, steps: Any) -> SpanChoice:
-    """Check a selection of spans. OptionError names an unknown value."""
+    """Return the checked selection of spans. OptionError names an unknown value."""
     first = last = None
     if steps is not None:
         try:

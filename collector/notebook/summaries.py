@@ -121,14 +121,20 @@ def describe_ranges(ranges: pa.Table) -> str:
 
 
 def _sum_by(table: pa.Table, key: str, columns: Sequence[str]) -> list[Row]:
-    """Sum columns for each value of a key, in any order; add the number of `rows`, and the mean if there is a count."""
+    """Return one row per value of a key, in any order, with the sums of `columns` and the number of `rows`.
+
+    A row also has the mean if `columns` has a count.
+    """
     sums = table.group_by(key, use_threads=False).aggregate([*((name, "sum") for name in columns), ([], "count_all")])
     rows = sums.rename_columns({**{f"{name}_sum": name for name in columns}, "count_all": "rows"}).to_pylist()
     return [{**row, "mean_ns": row["total_ns"] / max(row["count"], 1)} if "count" in row else row for row in rows]
 
 
 def _render(title: str, columns: Mapping[str, str], rows: Sequence[Row], nothing: str, most: int = _MOST_ROWS) -> str:
-    """Return a table below its title and the number of omitted rows; `nothing` without rows. `columns`: label -> key."""
+    """Return a table below its title, followed by the number of omitted rows; the text `nothing` without rows.
+
+    `columns` maps the label of a column to its key in the rows.
+    """
     if not rows:
         return f"{nothing}\n"
     cells = [[_spell(label, key, row[key]) for label, key in columns.items()] for row in rows[:most]]

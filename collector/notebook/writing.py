@@ -99,7 +99,7 @@ def _read_frame(spans: Any) -> pa.Table:
 
 
 def _name_threads(writer: EventWriter, table: pa.Table) -> tuple[Int64s, Int64s]:
-    """Give every process and thread a number and a name in the trace; return both numbers for each span."""
+    """Write the names of all processes and threads, and return process and thread number of each span."""
     lanes = _find_lanes(table)
     encoded = [_encode(table[name]) for name in _PLACE]
     # Numbers are joined, not texts: a name may hold any separator.
@@ -122,8 +122,10 @@ def _name_threads(writer: EventWriter, table: pa.Table) -> tuple[Int64s, Int64s]
 
 
 def _find_lanes(table: pa.Table) -> Int64s:
-    """Return a lane for each span: 0 if it nests on its thread, another if it overlaps without nesting. On one row, a
-    viewer drops such overlapping spans."""
+    """Return a lane for each span: 0 if it nests on its thread, another number if it overlaps without nesting.
+
+    On one row, a viewer drops such overlapping spans.
+    """
     lanes = np.zeros(table.num_rows, np.int64)
     keys = pc.binary_join_element_wise(
         pc.fill_null(table["process"], ""), pc.fill_null(table["thread"], ""), "\0"

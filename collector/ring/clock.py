@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Clock:
-    """Simultaneous readings of both clocks of this process, and the run's epoch."""
+    """The run's epoch, and readings of the clocks perf_counter_ns and time_ns of this process at one moment."""
 
     epoch_unix_ns: int
     perf_ns: int
@@ -33,7 +33,9 @@ class Clock:
         return perf_ns + (self.unix_ns - self.perf_ns - self.epoch_unix_ns)
 
     def unix_to_run(self, unix_ns: int) -> int:
-        """Convert a time_ns reading, Kineto's clock, (or a numpy array of readings) to ns since the epoch."""
+        """Convert a reading of time_ns, which is Kineto's clock, to ns since the epoch; also a numpy array of
+        readings.
+        """
         return unix_ns - self.epoch_unix_ns
 
     def now(self) -> int:

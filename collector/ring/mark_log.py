@@ -112,7 +112,7 @@ class MarkLog:
                 self._append(kind, *record)
 
     def name(self, text: str, parent: int = NO_PARENT) -> int:
-        """Return the number of a name below its parent; write the name if a reader may not have it."""
+        """Return the number of a name below its parent. The name is written if a reader may not have it."""
         number = self._names.get((parent, text))
         if number is None or self._is_stale(number):
             with self._lock:

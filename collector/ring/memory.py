@@ -89,9 +89,10 @@ def _library() -> Any:
 
 
 def keep(descriptor: int) -> int:
-    """Mark an open file as Stepscope's and return its descriptor, a new one if it was a standard descriptor.
+    """Mark an open file as Stepscope's and return its descriptor.
 
-    OSError passes through; the file is then still open.
+    A file with the number of stdin, stdout or stderr gets a new descriptor. OSError passes through; the file is then
+    still open.
     """
     os.lseek(descriptor, MARK, os.SEEK_SET)
     if descriptor >= _FIRST:

@@ -52,7 +52,7 @@ def decode_text(words: Sequence[int]) -> str:
 
 
 class RecordWriter:
-    """The writer of a ring: one process, any of its threads."""
+    """The writer of a ring. One process may write, on any of its threads."""
 
     __slots__ = ("_capacity", "_descriptor", "_lock", "_pack", "_padding", "_path", "_record_bytes", "_written")
 

@@ -36,10 +36,10 @@ _MOST_OPEN_NS = (1 << (62 - _OPEN_BITS)) - 1
 
 
 class Batch(NamedTuple):
-    """The record of a batch. `read_ns` excludes the transforms; when `timed` is 0, it is all of the work before
-    collate.
+    """The record of a batch. `read_ns` excludes the transforms.
 
-    `opened` is a result of `pack_opened`, 0 if unknown, as in logs of earlier versions.
+    If `timed` is 0, `read_ns` is all of the work before collate. `opened` is a result of `pack_opened`, 0 if unknown,
+    as in logs of earlier versions.
     """
 
     loader: int

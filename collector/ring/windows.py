@@ -98,7 +98,10 @@ def decode_order(word: int) -> Order:
 
 @dataclass(frozen=True)
 class WindowNote:
-    """The note of a window: one step per entry of `ends_unix_ns`; `stall_ns` is the time of opening and saving."""
+    """The note of a window: one step per entry of `ends_unix_ns`.
+
+    `stall_ns` is the time of opening the window and saving its trace.
+    """
 
     first_step: int
     start_unix_ns: int

@@ -131,7 +131,7 @@ class WordLog:
             self._close()
 
     def write(self, event: int, payload: int) -> None:
-        """Write one word; `event` is one of `codes`. For code that is not hot."""
+        """Write one word, in code that is not hot; `event` is one of `codes`."""
         self.words[self.following() & self.mask] = (payload & PAYLOAD_MASK) | event
 
     def mark_head(self, steps: int) -> None:
@@ -255,8 +255,8 @@ class WordReader:
     def _keep_newest(self, head: int) -> npt.NDArray[np.int64]:
         """Return the newest words that are certainly not overwritten, and clear all slots.
 
-        After a lap, the slots behind the head hold words of the previous lap, which look like new words. So all slots
-        are cleared, together with the few words written since, which leaves a hole.
+        After a lap, the slots after the head hold words of the previous lap, which look like new words. So all slots
+        are cleared. The few words written since are cleared with them, which leaves a hole.
         """
         copy = self._words.copy()
         head = self._read_head()

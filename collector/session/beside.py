@@ -120,7 +120,9 @@ class Beside:
         return float(times.user + times.system)
 
     def _give_up(self) -> str:
-        """Kill a stopped process and return "": its work is then done here. Otherwise return why it is left alone."""
+        """Kill the process and return "" if it is stopped: its work is then done here. Otherwise return why it is left
+        alone.
+        """
         assert self._process is not None
         if self._is_stopped():
             _log.warning("stepscope: the recorder process was stopped; it is ended, and its work is done here")

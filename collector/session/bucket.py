@@ -20,7 +20,7 @@ _POLL_S = 0.1
 
 
 class Bucket:
-    """The URL of a run. `spool` is the local folder in which the run is recorded."""
+    """The upload of a run to a URL. `spool` is the local folder in which the run is recorded."""
 
     def __init__(self, url: str) -> None:
         self.url = url.rstrip("/")

@@ -19,7 +19,7 @@ _exits: list[SystemExit] = []
 
 
 def note_exit(error: SystemExit) -> None:
-    """Keep the SystemExit that ends the script: the interpreter forgets it before the exit handlers run."""
+    """Keep the SystemExit that ends the script, because the interpreter forgets it before the exit handlers run."""
     _exits[:] = [error]
 
 

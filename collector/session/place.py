@@ -90,7 +90,10 @@ class Place:
 
 
 def find_job() -> tuple[str, int, int]:
-    """Return the job's id, `requeues` and `restarts`. All attempts of a job have the same id; "" without a launcher."""
+    """Return the job's id, and how often it was requeued and restarted. All attempts of a job have the same id.
+
+    The id is "" without a launcher.
+    """
     named = [os.environ.get("SLURM_JOB_ID", ""), os.environ.get("TORCHELASTIC_RUN_ID", "")]
     if not any(named):
         return "", 0, 0
@@ -105,7 +108,7 @@ def _read_count(name: str) -> int:
 
 
 def find_launch_id() -> str:
-    """Return an id that only the ranks of one launch share, from the environment; "" without a launcher."""
+    """Return an id from the environment that only the ranks of one launch share; "" without a launcher."""
     names = ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "SLURM_JOB_ID", "MASTER_ADDR", "MASTER_PORT")
     values = [os.environ.get(name, "") for name in names]
     return ":".join(values) if any(values) else ""
@@ -329,7 +332,10 @@ def _continues(launch: Launch, last: RunManifest) -> bool:
 
 
 def _count_attempt(run_path: Path, launch: Launch) -> int:
-    """Return a launch's attempt number in its job, from 1. Launchers may count attempts that left no run here."""
+    """Return the number of a launch among the attempts of its job, from 1.
+
+    Attempts that left no run here are counted if the launcher counts them.
+    """
     last = _find_last(run_path, launch)
     started = launch.requeues + launch.restarts
     if not last:

@@ -202,7 +202,10 @@ class Profiler:
         self._guard(self._tell_result)
 
     def _forget(self) -> None:
-        """Drop all our references to this Profiler, so that it is freed with the script's: a sweep makes hundreds."""
+        """Drop all our references to this Profiler, so that it is freed together with the script's own reference.
+
+        A hyperparameter sweep may make hundreds of Profilers.
+        """
         global _live
         atexit.unregister(self._finish_at_exit)
         if self._finalizer is not None:
@@ -248,7 +251,7 @@ class Profiler:
         return f" and as a trace in {self._trace_path}" if written else ""
 
     def _tell_upload(self) -> None:
-        """Print the run's address at its URL, or the files still missing there; from one rank of each host."""
+        """Print the run's address at its URL, or the files still missing there. One rank of each host prints this."""
         if self._bucket is not None and self._recording is not None:
             from collector.session.bucket import speaks_for_host
 

@@ -92,7 +92,7 @@ class Recording:
         self.log.mark_head(self.context.steps.ended)
 
     def mark_step(self) -> None:
-        """End the step at an explicit call; only on the training thread."""
+        """End the step, because the script called `step()`. This has an effect on the training thread only."""
         if not self.log.is_mine() and not self.context.adopt_thread():
             return
         self.log.write(STEP_MARK, time.perf_counter_ns())
@@ -139,7 +139,7 @@ class Recording:
         self.log.finish()
 
     def withdraw(self) -> None:
-        """Finish early. If there was no step, nothing is kept and the folder is free again."""
+        """Finish early. Without any step, nothing is kept, and the folder is free for another recording."""
         if self.context.steps.ended:
             self.finish()
             return

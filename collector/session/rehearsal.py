@@ -56,7 +56,7 @@ class CostSampler:
         self._run_log = context.log
 
     def sample(self, step: int) -> bool:
-        """Time one hook if it is due; return whether the figures should be saved now."""
+        """Time one hook if it is due. Return whether the figures should be saved now."""
         begun = time.perf_counter_ns()
         if step < self._next_step or begun < self._next_ns or not self._run_log.is_mine():
             return False
@@ -103,7 +103,7 @@ class CostSampler:
 
 
 def _bound_median(times: list[int]) -> tuple[float, float, float]:
-    """Return the median and the bounds of its 95 % interval."""
+    """Return the median, and the lower and upper bound of its 95 % interval."""
     ranked = sorted(times)
     half = 0.98 * len(ranked) ** 0.5
     middle = (len(ranked) - 1) / 2

@@ -11,9 +11,9 @@ _ENDINGS = (".json", ".json.gz")
 
 
 def split_path(path: Path) -> tuple[Path, Path | None]:
-    """Return the path of the run and the path of the trace, None if no trace is asked for.
+    """Return the path of the run and the path of the trace, which is None if the path does not ask for a trace.
 
-    An existing folder with such a name is a run like any other.
+    An existing folder whose name ends in .json is a run like any other.
     """
     ending = next((ending for ending in _ENDINGS if path.name.endswith(ending) and path.name != ending), None)
     if ending is None or path.is_dir():

@@ -41,7 +41,7 @@ class Assembler:
         """Use the given event log in shared memory; the log file in the run is only a copy."""
 
     def follow(self, trainer: int) -> None:
-        """Receive the process id of the training process, which started this process."""
+        """Receive the process id of the training process, if it started this process."""
 
     def listen(self, others: Mapping[str, Assembler]) -> None:
         """Receive the other assemblers by name. Called once, before anything is read."""
@@ -90,7 +90,9 @@ class Assembly:
     """All assemblers of a rank. `failed` maps the name of each assembler that was switched off to the reason."""
 
     def __init__(self, rank_folder: Path, clock: Clock, log: Path | None, trainer: int) -> None:
-        """`log` is the event log in shared memory, None for a log that is a file. `trainer` is as for a Recorder."""
+        """`log` is the event log in shared memory, None for a log that is a file. `trainer` is the id of the training
+        process if that process started this one, else 0.
+        """
         self.failed: dict[str, str] = {}
         self._assemblers: dict[str, Assembler] = {}
         for kind in find_plugins(room, "ASSEMBLER"):

@@ -54,7 +54,7 @@ class CollectiveRows:
                 self._waiting.append((call, {**kind, **row}))
 
     def take(self) -> list[dict[str, Any]]:
-        """Return the rows of ended calls. Open calls are returned when they end, or when 512 newer calls are open."""
+        """Return the rows of ended calls. An open call is returned when it ends, or when 512 newer calls are open."""
         over = [entry for entry in self._waiting if not entry[0].is_open]
         waiting = [entry for entry in self._waiting if entry[0].is_open]
         self._waiting = waiting[-_MOST_WAITING:]
@@ -66,8 +66,11 @@ class CollectiveRows:
             call.is_open = False
 
     def describe_next(self, ended: int, begun: Call | None) -> dict[str, Any]:
-        """Describe the call that has begun, else the likely next call: call number `ended` of the last training step.
-        Empty if neither is known."""
+        """Return facts on the begun call, else on the likely next call: the call at index `ended` of the last training
+        step.
+
+        Empty if neither is known.
+        """
         call = begun or (self._usual[ended] if ended < len(self._usual) else None)
         if call is None:
             return {}
@@ -103,7 +106,9 @@ class CollectiveRows:
         return sum(self._indices.values())
 
     def checkpoint(self) -> dict[str, Any]:
-        """Return the number of calls by group. Calls that are still open are lost to a process that takes over."""
+        """Return the number of calls and of ended calls by group. Calls that are still open are lost to a process that
+        takes over.
+        """
         return {"collectives": dict(self._indices), "ended_calls": dict(self._ended)}
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -125,8 +130,10 @@ class CollectiveRows:
 
 
 def _is_of_all(kind: Mapping[str, Any]) -> bool:
-    """Return whether all ranks of a group make such calls equally often. False for calls between two ranks, and for
-    DDP's reductions, which each rank samples differently."""
+    """Return whether all ranks of a group make such calls equally often.
+
+    False for calls between two ranks, and for DDP's reductions, which each rank samples at its own times.
+    """
     name = str(kind["name"])
     return name not in _OF_TWO and _IN_BACKWARD not in name
 

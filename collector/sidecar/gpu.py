@@ -20,10 +20,10 @@ _log = logging.getLogger("stepscope")
 
 
 class Gpus:
-    """The GPUs of one rank. `visible` is CUDA_VISIBLE_DEVICES of the training process, None when it is not set.
+    """The GPUs of one rank. `visible` is CUDA_VISIBLE_DEVICES of the training process, None if it is not set.
 
-    CUDA numbers GPUs by speed and visibility, NVML by bus address. So a GPU is matched by the UUID in the notes of the
-    training process, or without a UUID by the entries of CUDA_VISIBLE_DEVICES.
+    CUDA orders GPUs by speed and visibility, NVML by bus address. So a GPU is found in NVML by the UUID in the notes of
+    the training process, or without a UUID by the entries of CUDA_VISIBLE_DEVICES.
     """
 
     def __init__(self, devices: Sequence[dict[str, Any]], visible: str | None, pid: int, library: Any = None) -> None:
@@ -101,7 +101,9 @@ class Gpus:
 
 
 def read_throttling(reasons: int) -> int:
-    """Return the flags of `throttle_flags` for NVML's bits. An idle GPU, or a GPU with a set clock, is not throttled."""
+    """Return the value of the metric `throttle_flags` for NVML's bits. An idle GPU, or a GPU with a clock set by hand,
+    is not throttled.
+    """
     flags = sum(flag for flag, bits in _THROTTLING.items() if reasons & bits)
     return flags or (OTHER if reasons & _HARDWARE_SLOWDOWN else 0)
 

@@ -72,7 +72,7 @@ _SIGNAL = 0x7F
 class ProcessWatch:
     """A thread that waits for the end of one process, because the thread that reads the log may be busy at that moment.
 
-    Without pidfd in the system, `wait` only lets time pass.
+    Without pidfd in the system there is no such thread, and `wait` always lasts until its time-out.
     """
 
     def __init__(self, pid: int, is_running: bool) -> None:
@@ -133,10 +133,10 @@ LOG_FILE = "sidecar.log"
 
 
 def start_sidecar(rank_folder: Path, log: int | None = None) -> subprocess.Popen[bytes]:
-    """Start the sidecar in a session of its own, where a Ctrl-C for the training does not reach it. Raise OSError if
-    impossible.
+    """Start the sidecar in a session of its own, so that a Ctrl-C for the training does not reach it.
 
-    `log` is the descriptor of the event log, if the log is in shared memory.
+    `log` is the descriptor of the event log, if the log is in shared memory. Raise OSError if the process cannot be
+    started.
     """
     environment = {
         **build_environment(),

@@ -60,7 +60,7 @@ def read_signals(described: dict[str, Any]) -> list[Signal]:
 
 
 def _read_all(kind: Any, entries: Any) -> list[Any]:
-    """Convert mappings to dataclasses, ignoring undeclared keys. Entries that are dataclasses already stay."""
+    """Return mappings as dataclasses, without undeclared keys. Entries that are dataclasses already stay."""
     names = {entry.name for entry in dataclasses.fields(kind)}
     return [
         kind(**{key: value for key, value in entry.items() if key in names}) if isinstance(entry, dict) else entry
@@ -76,9 +76,10 @@ def measure_overhead(
     timed: dict[str, Any], described: dict[str, Any], windows: tuple[Window, ...], sidecar_cpu_frac: float | None
 ) -> Overhead:
     """Return the cost of recording: the hooks per step, the stall of the windows, and the sidecar's share of a
-    processor. Without hook timings or steps, only the last two.
+    processor.
 
-    `described` has the calls of all training steps in `cost`, and the mean step shown to readers in `mean_step_ns`.
+    The cost of the hooks is None without their timings or without steps. `described` has the calls of all training
+    steps in `cost`, and the mean step shown to readers in `mean_step_ns`.
     """
     stall, cost = sum(window.stall_ns for window in windows), described.get("cost", {})
     steps, hooks = cost.get("steps", 0), timed.get("hook_ns")
@@ -103,8 +104,10 @@ def find_mean_step(rank_folder: Path) -> float | None:
 
 
 def _sum_hooks(calls: dict[str, float], hooks: dict[str, Any]) -> tuple[float, float | None, float | None]:
-    """Return the cost of a step's hook calls in ns, its lower and its upper bound; the bounds are None for figures
-    without bounds. Errors add up as independent errors."""
+    """Return the cost of a step's hook calls in ns, and the lower and the upper bound of it.
+
+    The bounds are None if a figure has none. The errors of the hooks are added as independent errors.
+    """
     total, below, above = 0.0, 0.0, 0.0
     is_bounded = True
     for name, count in calls.items():

@@ -159,7 +159,7 @@ class Recorder:
             sync_parents(self.rank_folder)
 
     def _sync_log(self) -> None:
-        """Sync the words that are in no row yet to the disk, and the erasure of the words that are in rows."""
+        """Sync the log's file to the disk: words that are in no row yet, and the erasure of words that are in rows."""
         with log_failure("the event log may not outlive a loss of power", level=logging.DEBUG):
             sync_file(events_path(self.rank_folder) / WORDS_FILE)
 

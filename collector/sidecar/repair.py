@@ -87,7 +87,7 @@ def repair_manifest(run_path: Path) -> str:
 
 
 def mend_rank(rank_folder: Path) -> tuple[list[str], str]:
-    """Repair one rank and make its tables; return the repairs, and the word that `recover_run` gives."""
+    """Repair one rank and make its tables. Return a sentence per repair, and a word as `recover_rank` does."""
     mended = repair_rank(rank_folder)
     return list(mended), recover_rank(rank_folder)
 
@@ -172,7 +172,7 @@ def _rebuild_windows(rank_folder: Path) -> None:
 
 
 def _repair_rank_manifest(rank_folder: Path) -> list[str]:
-    """Make rank.json again from the notes; without notes, write the minimum. Return a sentence on the result."""
+    """Make rank.json again from the notes; without notes, with the fewest fields. Return a sentence on the result."""
     path = rank_folder / RANK_FILE
     if path.exists():
         _set_aside(path)
@@ -189,7 +189,10 @@ def _repair_rank_manifest(rank_folder: Path) -> list[str]:
 
 
 def _find_state(rank_folder: Path) -> RunState:
-    """Return the state of a rank without rank.json. If `events/` is left, the recorder has not finished the tables."""
+    """Return the state of a rank without rank.json.
+
+    The state is crashed if `events/` is left, because the recorder has then not finished the tables.
+    """
     if events_path(rank_folder).is_dir():
         return "crashed"
     path = run_file(rank_folder.parent.parent)
@@ -216,7 +219,7 @@ def _read_first_notes(run_path: Path, ranks: tuple[int, ...]) -> Notes | None:
 
 
 def _set_aside(file: Path, rank_folder: Path | None = None) -> None:
-    """Rename a damaged file. A file in a table's folder moves up beside the tables, where no merge removes it."""
+    """Rename a damaged file. A file in a table's folder is moved to the rank's folder, where no merge removes it."""
     is_part = rank_folder is not None and file.parent != rank_folder
     target = file.parent.parent / f"{file.parent.name}.{file.name}" if is_part else file
     replace(file, target.with_name(target.name + BROKEN_SUFFIX))

@@ -23,8 +23,9 @@ Place = tuple[str, int]
 
 
 class SourceLines:
-    """Reads lines of files at most once. A file that changed after the start is not read: its lines may not be the
-    lines that ran.
+    """A reader of source lines that reads each file at most once.
+
+    A file that changed after the start is not read: its lines may not be the lines that ran.
     """
 
     def __init__(self) -> None:
@@ -41,7 +42,7 @@ class SourceLines:
         return found
 
     def sum_up(self) -> dict[str, str]:
-        """Return a checksum of each line of the files read so far, four hexadecimal digits each, by file."""
+        """Return checksums of all lines of the files read so far, by file: four hexadecimal digits for each line."""
         sums: dict[str, str] = {}
         left = _MOST_SUMS
         for file, lines in self._files.items():

@@ -73,8 +73,10 @@ class StackBook:
         return self._stacks[number]
 
     def number(self, reader: StackReader, places: Sequence[Place]) -> int:
-        """Return the number of a stack, whose innermost place comes first. NOT_THEIRS if the stack is empty or in
-        Stepscope's own code, 0 (OTHER) if the book is full."""
+        """Return the number of a stack; the innermost of `places` comes first.
+
+        NOT_THEIRS if the stack is empty or in Stepscope's own code, 0 (OTHER) if the book is full.
+        """
         key = tuple(number for place in reversed(places) if (number := self._find(reader, place)) != _NO_FRAME)
         found = self._numbers.get(key)
         if found is None:
@@ -132,7 +134,7 @@ def describe_stack(frames: Sequence[Frame]) -> Stack:
 
 
 def _find_stage(frame: Frame) -> str | None:
-    """Return the stage that begins with a frame, None if none does."""
+    """Return the stage that a frame begins, None if it begins none."""
     if (frame.file.endswith(_FETCH[0])) and frame.name.endswith(_FETCH[1]):
         return "collate" if "collate_fn" in linecache.getline(frame.file, frame.line) else UNDIVIDED
     if not frame.is_ours:
@@ -270,7 +272,7 @@ class StackSampler:
         return self._read_window() == WINDOW_OPEN and self._dense < MOST_DENSE
 
     def _choose_wait(self, elapsed_s: float, used_at_start: float) -> float:
-        """Return how long to sleep. The time varies at random, so that samples do not follow a rhythm of the training."""
+        """Return the seconds to sleep. They vary at random, so that samples do not follow a rhythm of the training."""
         used_s = time.thread_time() - used_at_start
         owed_s = used_s / self._budget_frac - elapsed_s - 1.0
         crowded_s = min(_LATENESS_WAITS * self._late_s, _CROWDED_WAIT_S)

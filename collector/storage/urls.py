@@ -73,7 +73,7 @@ class Remote:
         return "file" in (self.files.protocol if isinstance(self.files.protocol, tuple) else (self.files.protocol,))
 
     def make_parent(self, path: str) -> None:
-        """Make the folder of a run's file, on file systems with folders; a bucket is never made."""
+        """Make the parent folder of a file of the run, on a local file system only; buckets need no folders."""
         if self.is_local:
             ensure_run_folder(Path(self.path), layout.PROFILER_FOLDER)
             ensure_folder(Path(path).parent)
@@ -83,7 +83,9 @@ class Remote:
 
 
 def open_remote(url: str) -> Remote:
-    """Open a URL without a request to it. Raise UsageError if fsspec does not know it, or a package is missing."""
+    """Return the folder at a URL, without a request to it. Raise UsageError if fsspec does not know the kind of URL, or
+    a package is missing.
+    """
     if missing := find_missing_package(url):
         raise UsageError(f"{url} needs {missing}")
     from fsspec.core import url_to_fs

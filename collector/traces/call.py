@@ -120,8 +120,10 @@ def broadcast(shapes: Sequence[Shape]) -> Shape | None:
 
 
 def _read_shape(entry: Any, kind: str) -> Shape | None:
-    """Return an entry as a shape, None for anything else. An empty list is a shape only next to a tensor's dtype,
-    because traces write it for non-tensors too."""
+    """Return an entry as a shape, None for anything else.
+
+    An empty list is a shape only next to a tensor's dtype, because traces write it for other values too.
+    """
     if not isinstance(entry, list) or len(entry) > _MOST_DIMENSIONS:
         return None
     if not all(isinstance(size, int) and 0 <= size <= _LARGEST_DIMENSION for size in entry):
@@ -151,7 +153,7 @@ def _load(text: str | None) -> Any:
 
 
 def estimate_work(name: str, shapes: str | None, dtypes: str | None, values: str | None = None) -> Work | None:
-    """Estimate one call; None if there is no formula or the shapes are not sufficient.
+    """Return the estimated work of one call; None if there is no formula or the shapes are not sufficient.
 
     `shapes`, `dtypes` and `values` are the trace's "Input Dims", "Input type" and "Concrete Inputs" as JSON.
     """

@@ -65,11 +65,11 @@ _AUTOGRAD = re.compile(r"^autograd::|^torch::autograd::|AccumulateGrad|Backward\
 
 
 def find_family(name: str, annotation: bool = False) -> str:
-    """Return the family of an operator. With `annotation`, the name is the user's: its family is optimizer,
-    communication, autograd or annotation.
+    """Return the family of an operator, by its name.
 
-    The engine's wrapper of a backward ("autograd::engine::evaluate_function: MmBackward0") is autograd: the operators
-    that do the work are nested inside it.
+    With `annotation`, the user chose the name: its family is optimizer, communication, autograd or annotation. The
+    engine's wrapper of a backward ("autograd::engine::evaluate_function: MmBackward0") is autograd: the operators that
+    do the work are nested inside it.
     """
     if _AUTOGRAD.search(name):
         return "autograd"

@@ -56,7 +56,7 @@ class Placed:
 
 @dataclass
 class Placing:
-    """Gives each trace of a run its rank. `files` is the number of the run's files."""
+    """The assignment of a rank to each trace of a run. `files` is the number of the run's files."""
 
     files: int
     ranks: dict[int, Placed] = field(default_factory=dict)
@@ -66,10 +66,10 @@ class Placing:
     _untold: Placed | None = None
 
     def add(self, path: Path, facts: TraceFacts) -> Placed:
-        """Give a trace its rank: the rank in its facts, or the next number in the order of files.
+        """Return a trace with its rank: the rank in its facts, or the next number in the order of files.
 
-        Raises TraceError if the rank is taken. Also raised if a trace without a rank cannot belong to one job with
-        another trace: both are of the same process, or were taken at different times.
+        Raises TraceError if the rank is taken, or if a trace without a rank cannot belong to one job with another
+        trace: both are of the same process, or were taken at different times.
         """
         rank = facts.rank
         if rank is None:
@@ -110,7 +110,7 @@ class Placing:
 
 
 def name_process(path: Path) -> str | None:
-    """Return host and process from a file name by a trace handler, None for another name."""
+    """Return host and process from a file name that a trace handler gave, None for another name."""
     match = _OF_PROCESS.match(path.name)
     return match["process"] if match else None
 
@@ -217,7 +217,7 @@ def list_files(paths: Iterable[str | Path]) -> list[Path]:
 
 
 def _order_name(name: str) -> list[tuple[int, str]]:
-    """Return a sort key that puts worker2 before worker10: files without a rank get ranks in this order."""
+    """Return a sort key that puts worker2 before worker10. Files without a rank get their ranks in this order."""
     return [(int(piece), "") if piece.isdecimal() else (-1, piece) for piece in re.split(r"(\d{1,18})", name)]
 
 
@@ -323,7 +323,10 @@ def _stage(
 
 
 def _align(run_path: Path, ranks: Sequence[Placed], workers: Workers, on_progress: Progress) -> int:
-    """Shift the ranks' times to the earliest epoch, and return it. If a rank has no wall clock, nothing is shifted."""
+    """Shift the times of all ranks to the earliest epoch, and return that epoch in unix ns.
+
+    If a rank has no wall clock, nothing is shifted.
+    """
     epoch_ns = min(rank.facts.epoch_unix_ns for rank in ranks)
     known = all(rank.facts.absolute for rank in ranks)
     shifts = [

@@ -24,7 +24,7 @@ class ReadLimits:
         return replace(self, deadline_s=time.monotonic() + self.seconds)
 
     def check(self, path: Path, read_bytes: int = 0) -> None:
-        """Raise TraceError if the unpacked bytes or the time exceed the limits. `path` is the file in the message."""
+        """Raise TraceError if `read_bytes` or the time exceed the limits. `path` is the file in the message."""
         if read_bytes > self.unpacked_bytes:
             raise TraceError(
                 f"{path} unpacks to more than {self.unpacked_bytes / (1 << 30):,.3g} GiB, the limit of an import; "

@@ -82,7 +82,7 @@ class Source:
             raise TraceError(f"{self.path} cannot be read: {error.strerror or error}") from None
 
     def _read_packed(self, raw: BinaryIO) -> Iterator[bytes]:
-        """Unpack one gzip member after the other; content unpacked before a fault is kept."""
+        """Yield the content of a gzip file, one member after the other; content unpacked before a fault is kept."""
         members, unpacked = _Members(), 0
         waiting: list[bytes] = []
         waiting_bytes = 0
@@ -121,9 +121,10 @@ def read_small(path: Path, is_mine: Callable[[bytes], bool], what: str) -> bytes
 
 
 class _Members:
-    """The members of a gzip file in sequence. `inside` is true while a member has not ended.
+    """The members of a gzip file, unpacked one after the other. `inside` is true while a member has not ended.
 
-    An unpacker copies the data after its member, so it gets little data at first: a file may have 100,000 members.
+    An unpacker copies the data that follows its member. A file may have 100,000 members, so an unpacker gets little
+    data at first.
     """
 
     def __init__(self) -> None:
@@ -156,7 +157,10 @@ class _Members:
 
 
 def _read_beside(blocks: Iterator[bytes]) -> Generator[bytes, None, None]:
-    """Yield blocks; a thread makes the next block while the previous is in use. Unpacking releases Python's lock."""
+    """Yield blocks; a thread makes the next block while the previous block is in use.
+
+    This saves time because unpacking releases Python's lock.
+    """
     thread = ThreadPoolExecutor(1)
     try:
         coming = thread.submit(next, blocks, None)
@@ -168,7 +172,7 @@ def _read_beside(blocks: Iterator[bytes]) -> Generator[bytes, None, None]:
 
 
 def _recode(blocks: Iterator[bytes]) -> Iterator[bytes]:
-    """Convert UTF-16 to UTF-8; other content stays unchanged."""
+    """Yield blocks with UTF-16 converted to UTF-8; other content stays unchanged."""
     first = next(blocks, b"")
     encoding = next((name for mark, name in _ENCODINGS.items() if first.startswith(mark)), "")
     if not encoding:

@@ -192,7 +192,9 @@ def _limit(batches: Iterator[pa.RecordBatch], path: Path, limits: ReadLimits) ->
 
 
 def _take_over(recorded: RankManifest, manifest: RankManifest) -> RankManifest:
-    """Return `recorded` with the fields of the import in `manifest`: the recording process and its files are gone."""
+    """Return the manifest `recorded` with fields of the import's `manifest` in place of the recording process and its
+    files.
+    """
     return replace(
         recorded,
         rank=manifest.rank,

@@ -42,7 +42,7 @@ class StoppedError(StepscopeError):
 
 
 class Workers(Protocol):
-    """Runs tasks, and yields their results in the order of the tasks. A task's exception passes through.
+    """A runner of tasks. Results come in the order of the tasks, and a task's exception passes through.
 
     `are_here` is true if this process runs one task after the other. `helpers` is the number of processes that may help
     with each task.
@@ -249,7 +249,7 @@ def count_cores() -> int:
 
 
 def _begin_worker() -> None:
-    """Ignore Ctrl-C, because the waiting process handles it. End by ourselves if that process is killed."""
+    """Prepare a worker: it ignores Ctrl-C, which the waiting process handles, and ends if that process is killed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=end_with_parent, daemon=True).start()
 

@@ -56,7 +56,7 @@ def replacing(path: Path) -> Iterator[Sink]:
 
 
 class EventWriter:
-    """Writes `{"traceEvents": [...], ...}` piece by piece; `events` is the number of written events.
+    """A writer of `{"traceEvents": [...], ...}`, piece by piece; `events` is the number of written events.
 
     `head` are the keys before the events.
     """
@@ -119,10 +119,9 @@ def name_overlapping(thread: str, lane: int) -> str:
 
 
 def spread_overlapping(starts: list[int], ends: list[int]) -> list[int]:
-    """Return a lane for each span of a thread: the first lane where it nests in or follows the open spans. Starts are
-    sorted.
+    """Return a lane for each span of a thread: the first lane on which it nests in the open spans, or follows them.
 
-    A viewer drops spans that overlap on one row without nesting.
+    `starts` must be sorted. A viewer drops spans that overlap on one row without nesting.
     """
     open_ends: list[list[int]] = []
     lanes = []
@@ -177,7 +176,9 @@ class SliceColumns(msgspec.Struct, frozen=True):
 
 
 def write_flows(writer: EventWriter, phase: str, place: dict[str, npt.NDArray[Any]]) -> None:
-    """Write one end of flows: phase `s` for starts, `f` for ends. `place` has pid, tid, start and id."""
+    """Write one end of arrows between slices (flows): phase `s` for starts, `f` for ends. `place` has pid, tid, start
+    and id.
+    """
     end = ',"bp":"e"' if phase == "f" else ""
     writer.write_columns(
         [

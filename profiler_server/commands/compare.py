@@ -119,7 +119,7 @@ def print_documents(documents: dict[str, Any], as_json: bool) -> None:
 
 
 def judge_words(new: list[str], old: list[str], base: Path | None, rank: int | None, limit: float) -> Verdict:
-    """Judge the new runs against the old runs.
+    """Return the verdict on the new runs against the old runs.
 
     For a single pair, similar runs below the base directory show how much runs of the program differ.
     """
@@ -135,7 +135,9 @@ def judge_words(new: list[str], old: list[str], base: Path | None, rank: int | N
 
 
 def read_all(base: Path, rank: int | None) -> list[RunTimes]:
-    """Read the `MOST_LIKE` nearest runs below a base directory. Unreadable runs are left out."""
+    """Return the times of at most `MOST_LIKE` runs below a base directory, nearest folders first, without unreadable
+    runs.
+    """
     from collector.format.finding import scan_base
     from collector.format.run import open_run
     from profiler_server.analysis.compare.run_times import read_times

@@ -25,7 +25,9 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class Watch:
-    """Whether the answer to a request is provisional: a later answer will replace it though no file changes."""
+    """A note on whether the answer to a request is provisional: a later answer will replace it though no file
+    changes.
+    """
 
     is_provisional: bool = False
 
@@ -34,7 +36,7 @@ _WATCH: ContextVar[Watch | None] = ContextVar("watch", default=None)
 
 
 def watch_request() -> Watch:
-    """Watch for provisional answers in this context from here on, and in the threads that the context starts."""
+    """Return a new watch for provisional answers of this context, and of the threads that the context starts."""
     watch = Watch()
     _WATCH.set(watch)
     return watch

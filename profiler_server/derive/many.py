@@ -253,8 +253,9 @@ def _make_safe(reading: Reading[T]) -> Callable[[RankRun, int], T]:
 
 
 def choose_processes(ranks: int) -> Workers:
-    """Return as many worker processes as idle cores and memory allow, or this process if the ranks are not worth their
-    start."""
+    """Return as many worker processes as idle cores and memory allow, or this process if starting workers takes
+    longer.
+    """
     idle = max(count_cores() - round(os.getloadavg()[0]), 1)
     count = count_processes(-(-ranks // RANKS_PER_TASK), READER_BYTES, idle)
     return Processes(count, find_store().stopping) if ranks * (count - 1) >= ALONE_RANKS * count else Here()

@@ -123,7 +123,7 @@ class Store:
             return entry
 
     def put(self, key: Hashable, stamp: Hashable, value: T, made_s: float | None = None) -> T:
-        """Keep a value that was true at `made_s`, or is true now if `made_s` is None."""
+        """Keep a value that was true at `made_s`, or is true now if `made_s` is None, and return it."""
         entry = Entry(stamp, value, measure_bytes(value), time.monotonic() if made_s is None else made_s)
         with self._lock:
             if self._has_orphans:

@@ -273,7 +273,7 @@ def _read_steps(rank: RankRun, manifest: RankManifest, state: RunState) -> RankG
 
 
 def _mark_warm_up(steps: pa.Table) -> Mask:
-    """Mark the training steps of a run's warm-up; none if the table does not begin with the first step."""
+    """Return a mask of the training steps of the warm-up; none if the table does not begin with the first step."""
     selection = select_steps(steps)
     is_first = len(selection.step) > 0 and int(selection.step[0]) <= 1
     return selection.warm_up if is_first else np.zeros(len(selection.step), np.bool_)

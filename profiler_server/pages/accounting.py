@@ -79,7 +79,7 @@ _DEVICE_FIGURES = (
 
 
 def compare_steps(accounts: Sequence[StepAccount]) -> Comparison:
-    """Compare the sums over the steps, as each tool counts them. Our account is the first."""
+    """Return the sums over the steps, as each tool counts them. Our account is the first of `accounts`."""
     ours = accounts[0]
     rows = [
         _compare(label, [account.parts[name] for account in accounts], _STEP_REASONS.get(name, _HIGHER))
@@ -93,7 +93,7 @@ def compare_steps(accounts: Sequence[StepAccount]) -> Comparison:
 
 
 def compare_devices(accounts: Sequence[DeviceAccount]) -> Comparison:
-    """Compare the times of the device, as each tool counts them. Our account is the first."""
+    """Return the times of the device, as each tool counts them. Our account is the first of `accounts`."""
     rows = [
         _compare(label, [getattr(account, field) for account in accounts], _shorten(reason, accounts, field))
         for field, label, reason in _DEVICE_FIGURES
@@ -125,7 +125,7 @@ def _blame(accounts: Sequence[DeviceAccount], field: str) -> list[str]:
 
 
 def _show(value: int | None, ours: int | None) -> Figure:
-    """Format a figure. If its text equals ours but its value differs, the difference in ns follows."""
+    """Return a figure as text. If the text equals ours but the value differs, the difference in ns follows."""
     if value is None:
         return Figure(ABSENT, "", False)
     exact, text = f"{value:,} ns", format_duration(value)

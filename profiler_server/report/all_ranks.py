@@ -116,7 +116,7 @@ def _report_nothing(cause: str, sentence: str) -> dict[str, Any]:
 
 
 def report_judgement(run: Run, warnings: list[str]) -> dict[str, Any] | None:
-    """Return who holds the job up, by what, and what mending it gains.
+    """Return the verdict on the ranks: which rank the others wait for, the cause, and the gain of removing it.
 
     It is null if the ranks cannot be judged, such as a single rank.
     """

@@ -144,7 +144,7 @@ def _report_ranks(run: Run, ranks: Sequence[int], warnings: list[str], how: Repo
 
 
 def report_alone(task: tuple[Path, int]) -> tuple[dict[str, Any], list[str]]:
-    """Report one rank of a run in another process; return the report and its warnings."""
+    """Return the report on one rank of a run, and its warnings; called in another process."""
     warnings: list[str] = []
     return _report_rank(RankRun(*task), warnings), warnings
 
@@ -270,7 +270,9 @@ def _report_outlier(outlier: Outlier) -> dict[str, Any]:
 
 
 def _report_phases(phases: Sequence[PhaseShare]) -> list[dict[str, Any]]:
-    """Round the phase means to whole ns that sum to the rounded mean step, and carry each rounding error on."""
+    """Return the phase means as whole ns that sum to the rounded mean step: each rounding error is carried on to the
+    next.
+    """
     rows, exact, given = [], 0.0, 0
     for phase in phases:
         exact += phase.mean_ns

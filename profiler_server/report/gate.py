@@ -109,7 +109,7 @@ def _list_parts(verdict: Verdict) -> list[tuple[str, str]]:
 
 
 def _plain(text: str) -> str:
-    """Escape characters that Markdown, or HTML in it, would read as markup."""
+    """Return a text with the characters escaped that Markdown, or HTML in it, would read as markup."""
     marked = "".join(f"\\{letter}" if letter in "\\`*_{}[]|#!~" else letter for letter in text)
     return escape(" ".join(marked.split()))
 

@@ -236,8 +236,10 @@ def _render_probe(rank: dict[str, Any], noun: str) -> list[str]:
 
 
 def _render_attempts(run: Run, verdict: str) -> str:
-    """Describe which attempt of its job the run is, unless `verdict` says so already, and list the commands that report
-    other failed attempts. Empty for a single attempt."""
+    """Return text on which attempt of its job the run is, and the commands that report other failed attempts.
+
+    The first is left out if `verdict` has it already. Empty for a single attempt.
+    """
     lines = list_attempt_lines(run)
     said = say_attempts(lines)
     return "\n".join(filter(None, ("" if said in verdict else said, *spell_reports(lines))))

@@ -249,7 +249,7 @@ class Catalog:
 
 
 def _count_attempts(runs: Sequence[RunEntry]) -> list[RunEntry]:
-    """Set on each run how many times its job was started."""
+    """Return the runs, each with the number of times that its job was started."""
     jobs = group_attempts(Attempt(entry.manifest.attempt, entry.path, entry.manifest) for entry in runs)
     counts = {attempt.path: job[-1].number for job in jobs for attempt in job}
     return [replace(entry, attempts=counts[entry.path]) if counts[entry.path] > 1 else entry for entry in runs]
@@ -273,10 +273,10 @@ def _announce(run_id: str, path: Path) -> RunEntry:
 
 
 def _compare_to_previous(newest_first: Sequence[RunEntry]) -> tuple[RunEntry, ...]:
-    """Compare each run with the next older run of the same script and name stem, where both have steps.
+    """Return the runs, newest first, each compared with the next older run of the same script and name stem.
 
-    A restart of the same job is not compared. Imported traces have no predecessor: they name no script, and are often
-    ranks of one job rather than runs of one training.
+    A restart of the same job is not compared, nor a run without steps. Imported traces have no predecessor: they name
+    no script, and are often ranks of one job rather than runs of one training.
     """
     previous: dict[tuple[str, str], RunEntry] = {}
     changes: dict[tuple[str, str], list[float]] = {}

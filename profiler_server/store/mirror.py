@@ -88,7 +88,9 @@ class Mirror:
             self._background.start("list", self.list_now)
 
     def list_now(self) -> None:
-        """Update the folder from the URL. On an error, set `problem` and keep the files as they were."""
+        """Update the folder from the URL. After an error, `problem` is the reason, and the remaining files are as they
+        were.
+        """
         with self._lock, Edge(self._fail):
             begun_s = time.monotonic()
             known, self._left_out = self._left_out, {}

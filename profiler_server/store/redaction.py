@@ -125,7 +125,7 @@ class Redactor:
         return self._redact_json(value, what)
 
     def _redact_json(self, value: Any, what: Shown) -> Any:
-        """Replace the texts in JSON. If a key is left out, its value is left out as well."""
+        """Return a JSON value with replaced texts. If a key is left out, its value is left out as well."""
         if isinstance(value, str):
             return self.show(value, what) or ""
         if isinstance(value, list):

@@ -101,8 +101,10 @@ def leave_imported(traces: Sequence[TraceFile], runs: Iterable[RunEntry]) -> tup
 
 
 def group_traces(traces: Iterable[TraceFile]) -> tuple[tuple[TraceFile, ...], ...]:
-    """Group the ranks of one job: traces in one folder with the same world size and distinct ranks. Groups are in order
-    of folder depth, then of path."""
+    """Return traces grouped by job: traces in one folder with the same world size and distinct ranks.
+
+    Groups are in order of folder depth, then of path.
+    """
     jobs: dict[tuple[Path, int | None], list[TraceFile]] = {}
     alone = []
     for trace in traces:

@@ -56,7 +56,7 @@ def level_file(level: int) -> str:
 
 
 class LevelWriter:
-    """A writer of the raw lanes and the levels above. `longest_lane` is the most slices of a lane."""
+    """A writer of the raw lanes and of the levels above. `longest_lane` is the number of slices in the longest lane."""
 
     def __init__(self, folder: Path, levels: list[int], scratch: Scratch, longest_lane: int) -> None:
         self._folder = folder
@@ -83,8 +83,10 @@ class LevelWriter:
             let_go(*self._room)
 
     def _merge(self, source: SliceColumns | Bins, rows: int, level: int) -> int:
-        """Merge a lane chunk by chunk into the buffer, and return the number of bins. The lane may be in the buffer
-        itself, because merging never makes a chunk longer."""
+        """Merge a lane chunk by chunk into the buffer, and return the number of bins.
+
+        `source` may be in the buffer itself, because merging never makes a chunk longer.
+        """
         at = 0
         for first in range(0, rows, _CHUNK_ROWS):
             chunk = source.cut(first, min(first + _CHUNK_ROWS, rows))
@@ -96,7 +98,7 @@ class LevelWriter:
         return at
 
     def close(self) -> list[int]:
-        """Close the files and return the kept levels. A level that hardly merges slices is removed."""
+        """Close the files and return the kept levels. A level with more than half of the raw slices is removed."""
         self._open.close()
         kept = []
         for level, writer in zip(self._levels, self._writers, strict=True):
@@ -265,7 +267,9 @@ def _find_span(scratch: Scratch, counters: list[Series]) -> tuple[int, int]:
 
 
 def _choose_raw_level(scratch: Scratch) -> int:
-    """Choose the bin size of the raw tiles that bounds the slices per tile even in the trace's densest stretch."""
+    """Return the level of the raw tiles: the coarsest whose tiles have a bounded number of slices in the densest
+    part.
+    """
     densest = 0.0
     for part in scratch.parts():
         for at in range(part.start, part.stop, _DENSITY_ROWS):
@@ -303,7 +307,7 @@ def _write_slices(folder: Path, scratch: Scratch, plan: _Plan, progress: Progres
 def _lay_out(
     folder: Path, scratch: Scratch, plan: _Plan, by: tuple[Scatter, Scatter], progress: Progress
 ) -> SliceColumns:
-    """Return the slices in lane order. Write the file with their positions in order of name and start."""
+    """Return the slices in lane order. Write a file with their positions, in order of name and then of start."""
     by_lane, by_name = by
     kinds = zip(SliceColumns._fields, (np.int64, np.int64, np.uint32, np.uint32), strict=True)
     laid = SliceColumns._make(scratch.new_column(f"lane_{name}", kind, scratch.rows) for name, kind in kinds)

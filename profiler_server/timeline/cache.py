@@ -113,7 +113,7 @@ T = TypeVar("T")
 
 
 class TimelineCache:
-    """Opens timelines, and builds missing ones. Safe to use from several threads."""
+    """A cache of open timelines, which builds missing timelines. Safe to use from several threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -147,12 +147,15 @@ class TimelineCache:
             return timeline
 
     def find(self, rank: RankRun, stamp: str) -> Timeline | None:
-        """Return the open timeline with this stamp, if any, so that the tiles of one page agree while the run records."""
+        """Return the open timeline with this stamp, or None.
+
+        With the stamp, all tiles of one page agree while the run records.
+        """
         with self._lock:
             return self._find((str(rank.folder), stamp))
 
     def _find(self, key: tuple[str, str]) -> Timeline | None:
-        """Return an open timeline whose files still exist; `_remove_old` may have removed them."""
+        """Return an open timeline whose files still exist, or None; `_remove_old` may have removed them."""
         known = self._open.get(key)
         if known is None or not (known.folder / INDEX_FILE).is_file():
             self._open.pop(key, None)
@@ -163,8 +166,8 @@ class TimelineCache:
     def ask(self, rank: RankRun, question: Callable[[Timeline], T], open_: Callable[[], Timeline] | None = None) -> T:
         """Return the answer to a question about a rank's timeline, or about the timeline that `open_` returns.
 
-        An exception in `DAMAGE` means damaged files: they are built again, and the question is asked once more. Raises
-        what `open` raises, and what the question itself raises.
+        An exception in `DAMAGE` means damaged files: they are built again, and the question is asked once more.
+        Exceptions of `open` and of the question pass through.
         """
         timeline = open_() if open_ is not None else self.open(rank)
         try:
@@ -197,7 +200,7 @@ class TimelineCache:
         return max(found) if found else None
 
     def start(self, rank: RankRun) -> None:
-        """Build in the background, unless a build is running. `take_failure` returns a failed build's error."""
+        """Build in the background, unless a build is running. If the build fails, `take_failure` returns its error."""
         note_provisional()
         if self.find_progress(rank) is None:
             self._background.start(rank.whole.key, lambda: self.open(rank))
@@ -309,5 +312,5 @@ def _find_time(path: Path) -> float:
 
 
 def find_timelines() -> TimelineCache:
-    """Return the timelines that are open in a server or a command. Pages and routes share them."""
+    """Return the cache of open timelines, which all pages and routes of a server, or a command, share."""
     return find_store().part(TimelineCache)

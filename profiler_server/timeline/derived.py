@@ -53,7 +53,7 @@ class Derived:
 
 
 def derive_slices(rank: RankRun, tracks: list[Track], number: int) -> Derived:
-    """Derive slices from the tables other than `slices`. New tracks are numbered from `number`.
+    """Return slices derived from the tables other than `slices`. New tracks are numbered from `number`.
 
     An absent or damaged table adds nothing.
     """

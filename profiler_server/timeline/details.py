@@ -82,10 +82,11 @@ def _locate(timeline: Timeline, relation: str, rows: list[dict[str, Any]], own: 
 
 
 def _find_counterpart(timeline: Timeline, own: dict[str, Any]) -> Iterator[Link]:
-    """Find the backward operator of a forward operator, or the forward operator of a backward operator.
+    """Yield a link from a forward operator to its backward operator, or from a backward operator to its forward
+    operator.
 
-    Both carry the sequence number of the autograd node. Other operators carry the same number if they ran since the
-    previous node without making a node. The last forward operator with the number made the node.
+    Both have the sequence number of the autograd node. Operators without a node that ran since the previous node have
+    the same number. The last forward operator with the number made the node.
     """
     rows = _find_rows(timeline, "sequence", own["sequence"], own["sequence"])
     backward = [row for row in rows if _BACKWARD.search(row["name"])]
@@ -103,7 +104,9 @@ def _find_counterpart(timeline: Timeline, own: dict[str, Any]) -> Iterator[Link]
 
 
 def _find_launched_inside(timeline: Timeline, own: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the device work launched by calls inside of a host slice, but not by the slice itself."""
+    """Return the device work that runtime calls inside of a host slice launched; work that the slice itself launched is
+    not included.
+    """
     begin, end = own["start_ns"], own["start_ns"] + own["duration_ns"]
     calls = [
         row
@@ -119,8 +122,10 @@ def _find_launched_inside(timeline: Timeline, own: dict[str, Any]) -> list[dict[
 def _find_rows(
     timeline: Timeline, column: str, least: int, most: int, among: frozenset[int] | None = None
 ) -> list[dict[str, Any]]:
-    """Return up to `_MOST_ROWS` rows with a column value from `least` to `most`, and in `among` if given, with their
-    row numbers."""
+    """Return up to `_MOST_ROWS` rows of `slices`, each with its row number.
+
+    Their value of `column` lies between `least` and `most`, and in `among` if given.
+    """
     found: list[dict[str, Any]] = []
     for _, file, group, first, _ in list_groups(timeline, "slices"):
         if column not in file.schema_arrow.names or not _may_hold(file, group, column, least, most):
@@ -209,7 +214,7 @@ def _collect_args(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _read_row(timeline: Timeline, table: str, number: int) -> dict[str, Any] | None:
-    """Read one row of a table by its number over all files. Only one row group is decoded."""
+    """Return one row of a table by its number over all files, or None. Only one row group is decoded."""
     for path, file, group, first, rows in list_groups(timeline, table):
         if first <= number < first + rows:
             with naming_damage(path):

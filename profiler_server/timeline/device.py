@@ -40,14 +40,14 @@ _FREE = len(DEVICE_ROWS) - 1
 
 
 class DeviceSlices(NamedTuple):
-    """Slices of one of `DEVICE_ROWS`, in start order."""
+    """Slices of one row of `DEVICE_ROWS`, in start order; `row` is its index."""
 
     row: int
     found: Intervals
 
 
 class DeviceWork:
-    """Merges the work on some streams, batch by batch."""
+    """A merger of the work on some streams, batch by batch, to the slices of `DEVICE_ROWS`."""
 
     def __init__(self, streams: Sequence[int]) -> None:
         self._streams = np.asarray(streams, np.int32)
@@ -109,7 +109,7 @@ class DeviceWork:
 
 
 def device_tracks(rows: Sequence[int], first_track: int) -> tuple[Track, ...]:
-    """Return the tracks of the rows that have slices, in the order of `DEVICE_ROWS`."""
+    """Return the tracks of `rows`, which are the indexes in `DEVICE_ROWS` that have slices."""
     return tuple(
         Track(first_track + row, "device", DEVICE_ROWS[row].name, GROUP_DEVICE, FIRST_ORDER + row)
         for row in sorted(rows)

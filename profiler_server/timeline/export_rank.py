@@ -65,7 +65,7 @@ class StepWindow:
 
     @classmethod
     def find(cls, rank: RankRun, ranges: tuple[tuple[int, int], ...] | None) -> StepWindow | None:
-        """Find the steps of some ranges in a rank; None for all steps. Raises RunError."""
+        """Return the window of the training steps in some ranges of numbers; None for all steps. Raises RunError."""
         if ranges is None:
             return None
         steps = rank.table("steps", columns=["step", "start_ns", "duration_ns", "kind"])
@@ -326,7 +326,7 @@ def _as_dictionary(column: pa.Array) -> pa.DictionaryArray:
 
 
 def _join_args(chosen: pa.RecordBatch, rank: int) -> pa.Array:
-    """Return rank, step, correlation and the trace's own arguments as the inside of a JSON object."""
+    """Return rank, step, correlation and the trace's own arguments as JSON, without the outer braces."""
     pieces: list[Any] = [pa.array([f'"rank":{rank}'] * chosen.num_rows)]
     for name in ("step", "correlation"):
         if name in chosen.schema.names:

@@ -16,8 +16,11 @@ from profiler_server.timeline.store import Timeline
 
 @dataclass(frozen=True)
 class Threads:
-    """`number` is the thread of each slice, indexed by slice number; 0 for slices that are not written. `first` is the
-    first thread of each track, `beside` the number of its extra threads."""
+    """Threads of exported slices. `number` is the thread of each slice, by slice number; 0 for slices that are not
+    written.
+
+    `first` is the first thread of each track, and `beside` the number of extra threads of the track.
+    """
 
     number: Int32s
     first: dict[int, int]
@@ -30,7 +33,7 @@ class Threads:
 
 
 def spread_over_threads(timeline: Timeline, tracks: set[int], between: tuple[int, int] | None = None) -> Threads:
-    """Assign threads to the slices of some tracks: all slices, or the slices in a time range since the origin."""
+    """Return threads for the slices of some tracks: all slices, or the slices in a time range since the origin."""
     index = timeline.index
     # Zeros that are never written cost no memory: a stretch of a long run needs as much as it holds.
     number = np.zeros(index.table_rows + index.slices, np.int32)

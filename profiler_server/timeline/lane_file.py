@@ -106,7 +106,7 @@ class ColumnFile:
         return low + int(np.searchsorted(self.read(lane, 0, low, high), at, "left"))
 
     def read_ahead(self, begin: int, end: int) -> None:
-        """Make the system load a time range of every lane at once, instead of piece by piece during reading."""
+        """Make the system load a time range of every lane at once; otherwise each read would wait for the disk."""
         if int(self._bases[-1]) <= _AHEAD_BYTES or not hasattr(os, "posix_fadvise"):
             return
         for lane, starts in enumerate(self._starts):
@@ -139,8 +139,10 @@ class LaneFile(ColumnFile):
         return single_bins(*columns) if self._kinds == RAW_KINDS else Bins(*columns)
 
     def find_window(self, lane: int, begin: int, end: int) -> tuple[int, int]:
-        """Return the first row and the end of the rows that start in [begin, end). The row before is included if it
-        still runs at `begin`."""
+        """Return the rows that start in [begin, end), as the first row and the row after the last.
+
+        The row before them is included if it still runs at `begin`.
+        """
         first, last = self.find_start(lane, begin), self.find_start(lane, end)
         if first and self.read(lane, _END, first - 1, first)[0] > begin:
             first -= 1

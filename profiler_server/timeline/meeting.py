@@ -1,4 +1,4 @@
-"""A collective on the timelines of the ranks that called it."""
+"""A collective as slices on the timelines of the ranks that called it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ def summarize_asked(run: Run, shown: Sequence[int]) -> tuple[RankSummary, ...]:
 
 
 def find_meeting_at(run: Run, timeline: Timeline, start: int, length: int, shown: Sequence[int]) -> Meeting | None:
-    """Return the collective at a time since the origin of a rank, or None."""
+    """Return the collective of this rank's call that begins at `start`, since the origin, and lasts `length` ns; or
+    None.
+    """
     rank = timeline.rank.rank
     ranks = summarize_asked(run, tuple(dict.fromkeys((rank, *shown))))
     return find_meeting(ranks, rank, start + timeline.index.origin_ns, length)
@@ -59,9 +61,9 @@ def _view_place(run: Run, entry: Arrival) -> dict[str, Any] | None:
 
 
 def find_slice_at(timeline: Timeline, start_ns: int, duration_ns: int) -> Place | None:
-    """Return a slice with exactly this start (since the run's epoch) and duration, None for none.
+    """Return a slice with exactly this start (since the run's epoch) and duration, or None.
 
-    Of several, communication is preferred, and then a recorded slice to a derived one.
+    Of several such slices, slices of communication come first, then recorded slices before derived ones.
     """
     start, names = start_ns - timeline.index.origin_ns, timeline.names
     found: list[Place] = []

@@ -41,20 +41,23 @@ class Bins(NamedTuple):
 
 
 def join_bins(pieces: list[Bins]) -> Bins:
-    """Concatenate pieces; without pieces, return empty bins."""
+    """Return the pieces one after the other, empty bins without pieces."""
     if not pieces:
         return single_bins(*(np.zeros(0, np.int64),) * 2, *(np.zeros(0, np.uint32),) * 2)
     return pieces[0] if len(pieces) == 1 else Bins(*map(np.concatenate, zip(*pieces, strict=True)))
 
 
 def single_bins(start: Ints, end: Ints, name: Uint32s, slice_id: Uint32s) -> Bins:
-    """Return each slice as its own bin."""
+    """Return the slices as bins of one slice each."""
     length = end - start
     return Bins(start, end, length, length, np.ones(start.size, np.uint32), name, slice_id)
 
 
 def merge_bins(bins: Bins, level: int, lane: npt.NDArray[np.integer] | None = None) -> Bins:
-    """Merge neighbours that are shorter than 2**level ns and start in the same bin. `lane` separates the lanes."""
+    """Return the bins, with neighbours merged that are shorter than 2**level ns and start in the same bin.
+
+    `lane` is the lane of each bin; bins of different lanes are not merged.
+    """
     keep, first = find_runs(bins, level, lane)
     if first.size == bins.start.size:
         return bins
@@ -77,7 +80,7 @@ def merge_bins(bins: Bins, level: int, lane: npt.NDArray[np.integer] | None = No
 def find_runs(
     bins: Bins, level: int, lane: npt.NDArray[np.integer] | None = None
 ) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
-    """Return the run that each bin belongs to, by number, and the first index of each run."""
+    """Return two arrays: the number of the run that each bin belongs to, and the first bin of each run."""
     if not bins.start.size:
         return np.zeros(0, np.intp), np.zeros(0, np.intp)
     wide = (bins.end - bins.start) >= (1 << level)
@@ -95,7 +98,10 @@ def list_levels(raw_level: int, top_level: int) -> Iterator[int]:
 
 
 class NameCollector:
-    """Numbers the pairs of name and category in order of appearance. `source` separates equal pairs of two sources."""
+    """A register that numbers the pairs of name and category in order of appearance.
+
+    `source` is the number of the table; equal pairs from two tables get different numbers.
+    """
 
     def __init__(self) -> None:
         self._numbers: dict[tuple[int, str, str], int] = {}

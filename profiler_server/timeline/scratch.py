@@ -25,7 +25,9 @@ from profiler_server.timeline.sources import BATCH_ROWS, Batch
 
 
 class LaneAllocator:
-    """Assigns a lane to every slice. Slices of one track and depth must come in start order, over all batches."""
+    """The assignment of a lane to every slice. Slices of one track and depth must come in start order, over all
+    batches.
+    """
 
     def __init__(self) -> None:
         self._numbers: dict[tuple[int, int, int], int] = {}
@@ -115,10 +117,11 @@ class Scratch:
         self.lane = self.new_column("lane", np.int32, capacity)
 
     def new_column(self, name: str, dtype: Any, size: int) -> npt.NDArray[Any]:
-        """Return a column of `size` values in its own file: the values that the file already has, and then zeros.
+        """Return a column of `size` values in its own file: the values that the file has already, followed by zeros.
 
-        Raises OSError if the disk is full. A mapped page without disk space would end the process, so the space is
-        reserved first. A mapped file that another process cuts would end it as well, so the file has no name.
+        Raises OSError if the disk is full. Access to a mapped page without disk space would end the process, so the
+        space is reserved first. Access beyond the end of a file that another process cut would do the same, so the file
+        has no name.
         """
         if not size:
             return np.zeros(0, dtype)
@@ -138,7 +141,10 @@ class Scratch:
         self._open.close()
 
     def fill(self, batch: Batch, source: int) -> None:
-        """Append a batch. Batches of one source must come in start order. Equal names of two sources stay separate."""
+        """Append a batch of slices. Batches of one `source` must come in start order.
+
+        `source` is the number of the table; equal names from two tables get different numbers.
+        """
         if not batch.start.size:
             return
         part = slice(self.rows, self.rows + batch.start.size)
@@ -149,7 +155,7 @@ class Scratch:
         let_go(self.start, self.end, self.sid, self.name, self.lane)
 
     def parts(self) -> Iterator[slice]:
-        """Yield the ranges in which rows are processed."""
+        """Yield the ranges of rows in which the slices are processed, and release memory pages after each."""
         for at in range(0, self.rows, BATCH_ROWS):
             yield slice(at, min(at + BATCH_ROWS, self.rows))
             let_go(self.start, self.end, self.sid, self.name, self.lane)
@@ -164,7 +170,7 @@ def let_go(*columns: npt.NDArray[Any]) -> None:
 
 
 class Scatter:
-    """Computes the positions of rows in key order, batch by batch. Rows with equal keys keep their order."""
+    """The positions of rows in key order, found batch by batch. Rows with equal keys keep their order."""
 
     def __init__(self, counts: Ints) -> None:
         self.offsets: Ints = np.concatenate(([0], np.cumsum(counts))).astype(np.int64)

@@ -28,8 +28,10 @@ class NameMatch:
 
 @dataclass(frozen=True)
 class SearchResult:
-    """`count` slices with `names` different names match. `hit` is the requested match, `number` its position in time
-    order, from 1."""
+    """The result of a search: `count` slices match, with `names` different names.
+
+    `hit` is the requested match, and `number` its position in time order, from 1.
+    """
 
     count: int
     names: int
@@ -39,7 +41,7 @@ class SearchResult:
 
 
 def search(timeline: Timeline, text: str, after: tuple[int, int], direction: Direction) -> SearchResult:
-    """Find the next or previous match after a position in time, and wrap around at the end.
+    """Return the next or previous match after a position in time. The search wraps around at the end.
 
     `after` is (start relative to the origin, position in lane order) of the current slice; (-1, -1) for the first
     match.
@@ -69,7 +71,9 @@ def search(timeline: Timeline, text: str, after: tuple[int, int], direction: Dir
 
 
 def _bisect(timeline: Timeline, first: Ints, last: Ints, after: tuple[int, int]) -> Ints:
-    """Search every range of the index at once. Return, for each range, the first entry after (start, position)."""
+    """Return, for each range of the index, the first entry after the position `after` (start, position in lane
+    order).
+    """
     low, high = first.copy(), last.copy()
     while True:
         open_ = np.flatnonzero(low < high)

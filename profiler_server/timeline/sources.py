@@ -76,13 +76,13 @@ def count_slices(rank: RankRun) -> int:
 
 
 def find_highest_track(rank: RankRun) -> int:
-    """Return the highest track number in the table `slices`, declared or not, or -1."""
+    """Return the highest track number in the table `slices`, or -1. The track may be missing in the table `tracks`."""
     highest = (int(raw.column(0).to_numpy().max(initial=-1)) for raw in read_columns(rank, ("track",), BATCH_ROWS * 4))
     return max(highest, default=-1)
 
 
 def read_batches(rank: RankRun, superseded: Sequence[int] = ()) -> Iterator[Batch]:
-    """Read the table `slices` in file order, without the tracks `superseded`, for which other tables have better data.
+    """Yield the table `slices` in file order, without the tracks `superseded`, for which other tables have better data.
 
     Raises TableBrokenError with the name of the damaged file.
     """
@@ -93,7 +93,7 @@ def read_batches(rank: RankRun, superseded: Sequence[int] = ()) -> Iterator[Batc
 
 
 def read_in_order(rank: RankRun, superseded: Sequence[int] = ()) -> Iterator[Batch]:
-    """Read the table `slices` in start order. Unsorted files, which are unusual, are sorted here."""
+    """Yield the table `slices` in start order. Files are usually sorted already; others are sorted here."""
     if _is_sorted(rank):
         yield from read_batches(rank, superseded)
         return
@@ -147,7 +147,9 @@ def _split_groups(file: pq.ParquetFile, rows: int) -> Iterator[list[int]]:
 
 @contextmanager
 def naming_damage(path: Path) -> Iterator[None]:
-    """Turn exceptions from a damaged or vanished file into TableBrokenError or TableMissingError with its path."""
+    """Raise TableBrokenError or TableMissingError with the path of the file for exceptions in the block that a damaged
+    or vanished file causes.
+    """
     try:
         yield
     except FileNotFoundError:
@@ -157,7 +159,7 @@ def naming_damage(path: Path) -> Iterator[None]:
 
 
 def as_batch(raw: pa.RecordBatch, first_sid: int) -> Batch:
-    """Turn a record batch with the columns of `slices` into arrays, numbered from `first_sid`."""
+    """Return a record batch with the columns of `slices` as arrays, with slice numbers from `first_sid`."""
     start = _whole(raw, "start_ns", pa.int64())
     return Batch(
         _whole(raw, "track", pa.int32()),

@@ -72,7 +72,9 @@ class Timeline:
         return np.concatenate(([0], np.cumsum(self.names.count))).astype(np.int64)
 
     def read_order(self, rows: Ints) -> Ints:
-        """Return the positions of slices in lane order, for rows of the index by name and start."""
+        """Return the positions in lane order of some slices, given as rows of the index that is sorted by name and
+        start.
+        """
         return self._order.pick(0, 0, rows).astype(np.int64)
 
     def cut_tile(self, level: int, number: int) -> Cut:

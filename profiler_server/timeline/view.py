@@ -27,7 +27,9 @@ _SHORTEST_RUN = 3
 
 
 def view_meta(timeline: Timeline) -> Json:
-    """Return what the viewer needs before its first tile: levels, tracks with their lanes, and the dictionary."""
+    """Return the data that the viewer needs before its first tile: levels, tracks with their lanes, and the dictionary
+    of names.
+    """
     index = timeline.index
     names = timeline.names
     categories = sorted(set(names.category))
@@ -51,7 +53,10 @@ def view_meta(timeline: Timeline) -> Json:
 
 
 def _pack_names(names: list[str]) -> list[str | list[str | int]]:
-    """Pack runs such as "Step 7", "Step 8" into prefix, first number and count: a long run has thousands."""
+    """Return the names, with runs such as "Step 7", "Step 8" as prefix, first number and count.
+
+    A long run has thousands of such names.
+    """
     packed: list[str | list[str | int]] = []
     for (prefix, _), run in groupby(enumerate(names), key=_split_number):
         found = [name for _, name in run]

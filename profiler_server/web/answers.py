@@ -148,7 +148,7 @@ def _sentence(text: str) -> str:
 
 
 def send_json(value: Any, status: int = 200) -> Response:
-    """Send dataclasses, mappings, sequences and numbers as JSON; NaN and infinity become null."""
+    """Return dataclasses, mappings, sequences and numbers as a JSON response; NaN and infinity become null."""
     return Response(msgspec.json.encode(value), status, media_type="application/json")
 
 

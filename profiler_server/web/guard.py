@@ -123,7 +123,9 @@ class Guard:
         return refuse_query(scope.get("query_string", b""))
 
     def _is_own_page(self, headers: Headers, scheme: str) -> bool:
-        """Return whether a request comes from our own page, or from no page at all; another port is another origin."""
+        """Return whether a request comes from our own page, or from no page at all. A page on another port is not our
+        own.
+        """
         return headers.get("sec-fetch-site", "none") in ("same-origin", "none") and self._is_own_origin(headers, scheme)
 
     def _is_own_origin(self, headers: Headers, scheme: str) -> bool:

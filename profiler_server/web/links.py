@@ -58,7 +58,7 @@ class KeptLinks(Links):
 
 
 def quote_id(run_id: str) -> str:
-    """Quote a run id for a path: slashes stay, all other characters special to a URL are quoted."""
+    """Return a run id quoted for a path: slashes stay, all other characters special to a URL are quoted."""
     return quote(run_id, safe="/")
 
 

@@ -132,8 +132,11 @@ class PatientProtocol(H11Protocol):
 
 
 def _count_unsent(transport: asyncio.Transport) -> int:
-    """Return the bytes that the client has not confirmed, including the system's buffer if the system reports it. The
-    system's buffer takes more only once a third of it is free, which takes a slow reader minutes."""
+    """Return the bytes that the client has not confirmed, including the system's buffer if the system reports it.
+
+    The system's buffer is included because it hides a slow reader for minutes: it takes more only once a third of it is
+    free.
+    """
     queued = array("i", [0])
     with suppress(ImportError, AttributeError, OSError, ValueError):
         import fcntl

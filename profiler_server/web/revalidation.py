@@ -143,7 +143,7 @@ class _Keeping:
 
 
 class _Tagger:
-    """Passes an answer on. An answer with status 200 gets the tag, unless a part of the answer is still being computed."""
+    """The sender of an answer. An answer with status 200 gets the tag, unless a part of it is still being computed."""
 
     def __init__(self, tag: str, send: Send, keeping: _Keeping) -> None:
         self._tag, self._send, self._keeping = tag, send, keeping

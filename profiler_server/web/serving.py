@@ -79,7 +79,7 @@ def describe_start(settings: Settings, port: int) -> list[str]:
 
 
 def raise_descriptor_limit() -> int:
-    """Raise the limit of open files, within reason, and return the limit that then holds."""
+    """Raise the limit of open files to at most MOST_DESCRIPTORS, and return the limit that then holds."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MOST_DESCRIPTORS)
     if soft != resource.RLIM_INFINITY and soft >= most:
@@ -151,7 +151,7 @@ def check_telemetry(settings: Settings) -> None:
 
 
 def open_socket(settings: Settings) -> socket.socket:
-    """Bind and listen. Raises UsageError if that fails, with a free port if the wanted port is in use."""
+    """Return a listening socket. Raises UsageError if that fails, with a free port if the wanted port is in use."""
     try:
         return _listen(settings.host, settings.port)
     except (OSError, OverflowError) as error:

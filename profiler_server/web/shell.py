@@ -138,7 +138,7 @@ class Panel:
 
 @dataclass(frozen=True)
 class OutcomeView:
-    """Sentences about the advice of the run `earlier` that was followed, empty if none was; `pending` until known."""
+    """Sentences on the followed advice of the run `earlier`, empty if none was followed; `pending` until known."""
 
     earlier: str
     sentences: tuple[str, ...] = ()

@@ -61,9 +61,9 @@ def events_path(rank_folder: Path) -> Path:
 
 
 def find_run_path(path: Path) -> Path | None:
-    """Return the run to which a path belongs by its names, None for any other path.
+    """Return the run that a path belongs to, judged by the names in the path; None for any other path.
 
-    Such paths are rank folders with all their content, and files next to them with our names.
+    The paths of a run are its rank folders with all their content, and its own files beside these folders.
     """
     parts = path.parts
     for index in range(len(parts) - 2, -1, -1):

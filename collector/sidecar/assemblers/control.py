@@ -69,7 +69,9 @@ class ControlAssembler(Assembler):
         return changed
 
     def _obey(self) -> str:
-        """Read the control file and pass its order on. Return what is wrong with the file, "" if nothing is."""
+        """Read the control file and send its order to the training thread. Return the fault of the file, "" if it has
+        none.
+        """
         try:
             request = read_control(self._run_path)
             if self._is_off:

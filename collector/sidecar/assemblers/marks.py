@@ -56,7 +56,9 @@ class MarkAssembler(Assembler):
         return tables
 
     def revise(self, table: str, rows: pa.Table) -> pa.Table:
-        """Remove dropped ranges and their children, which had been written before the range was dropped."""
+        """Return the rows of `ranges` without dropped ranges and their children. These rows were written before the
+        drop.
+        """
         if table != "ranges" or not self._dropped:
             return rows
         ids = rows["id"].to_numpy()
@@ -143,7 +145,7 @@ class MarkAssembler(Assembler):
             rows["ranges"].append(row)
 
     def _drop(self, number: int) -> None:
-        """Note a dropped range; `revise` removes its rows that are on disk already."""
+        """Remember a dropped range, whose rows may be on disk already: `revise` removes those."""
         self._dropped.add(number)
         self._held = {key: row for key, row in self._held.items() if row["parent"] != number}
 

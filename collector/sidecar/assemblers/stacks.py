@@ -97,7 +97,9 @@ class StacksAssembler(Assembler):
             return lambda: NO_WINDOW
 
     def listen(self, others: Mapping[str, Assembler]) -> None:
-        """Subscribe to the rows of steps as they are made: only then are the times of the phases in a row available."""
+        """Subscribe to the rows of `steps` as they are made, because only then the times of their phases are
+        available.
+        """
         steps: Any = others.get("steps")
         if self._sampler is not None and steps is not None:
             steps.listeners.append(self._filer)
@@ -235,8 +237,10 @@ MOST_WAITING = 20_000
 
 
 class Filed(NamedTuple):
-    """A sample, the kind of its row of `steps`, and its phase (None if unknown). `long_row` is the start of that row if
-    the job may have stood still in the row, else 0."""
+    """A sample with the kind of its row of `steps`, and its phase (None if unknown).
+
+    `long_row` is the start of that row in perf_counter_ns if the job may have stood still in it, else 0.
+    """
 
     sample: Sample
     kind: str | None
@@ -245,7 +249,10 @@ class Filed(NamedTuple):
 
 
 class PhaseFiler:
-    """A finder of each sample's phase. `see_row` and `see_steady` take rows in time order; `more` returns new samples."""
+    """A finder of the phase of each sample.
+
+    `see_row` and `see_steady` take rows of `steps` in time order, and `more` returns new samples.
+    """
 
     def __init__(self, more: Callable[[], Iterable[Sample]], least_ns: int = 0) -> None:
         """`least_ns` is the shortest standstill; 0 or less switches standstills off."""

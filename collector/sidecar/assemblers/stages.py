@@ -104,7 +104,7 @@ class _Shares:
         self.parts_ns: dict[str, int] = {}
 
     def divide(self, work_ns: int) -> tuple[int, list[tuple[str, int]]]:
-        """Divide a duration of work into reading and each transform; the returned times sum to `work_ns`."""
+        """Return the parts of a work time: reading, and each transform. The parts sum to `work_ns`."""
         whole = self.read_ns + sum(self.parts_ns.values())
         if not whole:
             return work_ns, []
@@ -201,8 +201,11 @@ class _LogReader:
         return Row(stage, self._replica, "work", detail, *batch[:3], start_ns, *spent, batch.items, *rest)
 
     def _place_send(self, send: Send, items: OrderedDict[tuple[int, ...], int]) -> Iterable[Row]:
-        """Return the rows of a send. Its work is pickling and the processor time of writing; its wait is for the pipe's
-        lock and for room in the pipe."""
+        """Return the rows of a send: work and wait.
+
+        The work is pickling and the processor time of writing. The wait is for the pipe's lock and for room in the
+        pipe.
+        """
         count = items.get(send[:3], 0)
         written_ns = send.written_ns - send.locked_ns
         wait_ns = (send.locked_ns - send.pickled_ns) + max(written_ns - send.write_cpu_ns, 0)
@@ -257,7 +260,9 @@ class _Division:
 
 
 class BatchesHere:
-    """Batches made by the training process. `learn` takes timed batches, `divide` splits untimed fetches."""
+    """The batches that the training process makes itself. `learn` takes timed batches, `divide` splits untimed fetches
+    into stages.
+    """
 
     def __init__(self) -> None:
         self._divisions: dict[int, _Division] = {}

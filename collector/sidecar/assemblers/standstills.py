@@ -158,7 +158,9 @@ class StandstillAssembler(Assembler):
         return max(self._least_ns, min(usual_ns, MOST_STEPS_NS), SILENCES * self._longest_ns)
 
     def _end_silence(self) -> None:
-        """End a silence: keep a standstill. A silence that is no standstill, or that is regular, raises the limit."""
+        """End a silence. A standstill is kept; any other silence, and a regular standstill, raises the limit for
+        silences.
+        """
         if self._still_ns >= self._least_ns:
             self._silences_ns.append(self._still_ns)
         if self._found is None:
@@ -206,7 +208,7 @@ class StandstillAssembler(Assembler):
         self._has_spoken = True
 
     def _note(self, found: Standing) -> Standstill | None:
-        """Return the record to keep of a standstill, None if some rank is at work meanwhile."""
+        """Return the record of a standstill, None if one of the ranks that hold up the job is at work."""
         moment = self._moment
         if moment is None or not is_standstill(found):
             return None

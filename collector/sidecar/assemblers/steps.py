@@ -119,7 +119,7 @@ class StepsAssembler(Assembler):
         return None if self._machine.is_paused else self._machine.find_moment()
 
     def _describe_moment(self) -> dict[str, Any] | None:
-        """Return the state of the training thread for a job that hangs or was killed; None without collectives."""
+        """Return the state of the training thread as a fact for hangs; None if no collective was called."""
         moment = self._machine.find_moment()
         if moment is None or not (self._collectives.count() + moment.ended or moment.begun):
             return None

@@ -49,7 +49,7 @@ _AFTER_WINDOW = 3
 
 
 class Step(NamedTuple):
-    """A training step as the watch sees it. `starts_loader` is True if workers were started in the step."""
+    """A training step as input of the StepWatch. `starts_loader` is True if workers were started in the step."""
 
     step: int
     duration_ns: int
@@ -62,8 +62,8 @@ class Step(NamedTuple):
 class Finding:
     """A reason to open a window. `trigger` is outlier, starvation, drift or lines.
 
-    `text` is half a sentence, such as "step 412 took 6.1× the median before it". A page uses the median of the whole
-    run instead, which is not known yet.
+    `text` is half a sentence, such as "step 412 took 6.1× the median before it". The median is of the steps so far,
+    unlike the median on pages, which is of the whole run.
     """
 
     trigger: str
@@ -125,7 +125,7 @@ class StepWatch:
         return Finding("outlier", step.step, f"step {step.step} took {duration / usual:.1f}× the median before it")
 
     def _judge_wait(self, step: Step) -> Finding | None:
-        """Return one finding for a series of starved steps, however long the series is."""
+        """Return a finding once enough steps in a row have starved, and only one finding for such a series."""
         if step.data_wait_ns < STARVED_FRAC * step.duration_ns:
             self._starved, self._is_starved = _Stretch(), False
             return None
@@ -144,7 +144,10 @@ class StepWatch:
         return Finding("starvation", step.step, text)
 
     def _judge_drift(self, step: Step) -> Finding | None:
-        """Compare blocks of steps with the first block. Two longer blocks without overlap make a drift."""
+        """Return a finding if the step time has drifted, None if not.
+
+        Blocks of steps are compared with the first block. Two successive longer blocks without overlap make a drift.
+        """
         self._block.append(step.duration_ns)
         self._block_ns += step.duration_ns
         if len(self._block) < BLOCK or self._block_ns < BLOCK_LEAST_NS:
@@ -224,7 +227,9 @@ class TriggerAssembler(Assembler):
             self._order(Finding("lines", step, "the lines that take the time are in no window"), at_ns)
 
     def _see_orders(self) -> None:
-        """Look for a new order by hand. No trigger replaces that order before the training thread has taken it."""
+        """Look for a new order that the user gave. No trigger replaces it before the training thread has had time to
+        take it.
+        """
         self._hold = max(self._hold - 1, 0)
         with contextlib.suppress(OSError):
             order = read_order(self._log_file)

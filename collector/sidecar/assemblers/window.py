@@ -109,7 +109,9 @@ class WindowAssembler(Assembler):
         )
 
     def _renumber(self, tables: dict[str, pa.Table]) -> dict[str, pa.Table]:
-        """Renumber tracks and slices across windows: a thread keeps its track number, and slice ids continue."""
+        """Return the tables with numbers that are unique over all windows: a thread keeps its track number, slice ids
+        continue.
+        """
         tracks = tables["tracks"]
         keys = [
             "\0".join(map(str, row))

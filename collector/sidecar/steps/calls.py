@@ -12,8 +12,8 @@ _MOST_OPEN = 512
 
 @dataclass(slots=True)
 class Call:
-    """A call of a collective. Times are ns; `end` is the end of the last wait, `held` the time that the training thread
-    waited.
+    """A call of a collective. Times are ns; `end` is the end of its last wait, `held` the time that the training thread
+    waited for it.
 
     `is_open` is True while a wait is still to come. `what` is an index into the notes' list of collectives.
     """
@@ -42,8 +42,9 @@ class CallLog:
         return self._waited_for.get(self._awaited)
 
     def hold(self, start: int, end: int) -> None:
-        """Keep the span of a collective on the training thread: the awaited call, or a call described by the next
-        words."""
+        """Keep the time range of a collective on the training thread, for the awaited call or for the call in the next
+        words.
+        """
         self._span = start, end
         if self._awaited:
             self.wait(self._awaited)

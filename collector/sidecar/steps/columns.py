@@ -51,7 +51,7 @@ def list_fetches(columns: Mapping[str, Ints], clock: Clock) -> pa.Table:
 def list_queues(
     columns: Mapping[str, Ints], words: Ints, capacities: Mapping[int, int], with_pin_queue: Set[int], clock: Clock
 ) -> pa.Table:
-    """Return rows of `queues`: for each sample one of the worker queue, and one of the pin queue if there is one.
+    """Return rows of `queues`: one of the worker queue for each sample, and one of the pin queue if the loader has one.
 
     A batch below 0 means that the request has not brought a batch yet.
     """

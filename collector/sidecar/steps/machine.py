@@ -133,8 +133,10 @@ class StepMachine(RowKeeper):
         self.position = fetch.following
 
     def count_steady_samples(self, loaders: Ints, epochs: Ints, samples: Ints) -> Ints:
-        """Return the samples that each of several steps used. Each step has one fetch, and its words are processed
-        elsewhere."""
+        """Return the samples that each of several similar steps used; their words did not go through this machine.
+
+        Each step has one fetch.
+        """
         self._usual_fetches |= dict.fromkeys(loaders.tolist(), 1)
         if not self.state.ahead:
             return samples
@@ -374,7 +376,7 @@ class StepMachine(RowKeeper):
             self.row.calls.append(call)
 
     def _add_reduction(self, value: int) -> None:
-        """Add the part of a backward's reduction that computing hid; `value` is the ns of the whole reduction."""
+        """Add a backward's reduction of `value` ns to the row, and the part of it that computing hid."""
         held = left = 0
         for phase, start, end in reversed(self.row.stretches):
             if phase == COMMUNICATION:

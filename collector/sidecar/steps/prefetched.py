@@ -30,9 +30,9 @@ Ahead = tuple[Batch, ...]
 
 
 def push_early(ahead: Ahead, fetches: list[Fetch]) -> Ahead:
-    """Return the unused batches after further fetches that no step uses yet.
+    """Return the unused batches, with the batches of further fetches added that no step uses yet.
 
-    If the loader already has unused batches of this epoch, the new batches are left out, because the loop has skipped
+    If the loader already has unused batches of this epoch, the new batches are not added, because the loop has skipped
     them.
     """
     newest = {fetch.loader: fetch.epoch for fetch in fetches}
@@ -42,10 +42,10 @@ def push_early(ahead: Ahead, fetches: list[Fetch]) -> Ahead:
 
 
 def drop_unused(ahead: Ahead, loader: int) -> Ahead:
-    """Return the unused batches after the end of a loader's epoch outside of a step. Several batches of the loader are
-    dropped, because the loop has skipped them.
+    """Return the unused batches after the end of a loader's epoch that was reached outside of a step.
 
-    A single batch may still be used by the next step, which fetches the first batch of the next epoch.
+    Several batches of the loader are dropped, because the loop has skipped them. A single batch may still be used by
+    the next step, which fetches the first batch of the next epoch.
     """
     if sum(batch.loader == loader for batch in ahead) <= 1:
         return ahead
@@ -87,7 +87,9 @@ def use_batches(ahead: Ahead, row: Row, trains: bool, usual: dict[int, int]) -> 
 
 
 def shift_samples(ahead: Ahead, loaders: Ints, epochs: Ints, samples: Ints) -> tuple[Ahead, Ints]:
-    """Return the unused batches after consecutive steps with one fetch each, and the samples that each step used."""
+    """Return the unused batches after consecutive steps with one fetch each, and the number of samples that each step
+    used.
+    """
     used, rest = samples.copy(), [batch for batch in ahead if batch.loader not in loaders]
     for loader in {batch.loader for batch in ahead} & set(loaders.tolist()):
         rows = np.flatnonzero(loaders == loader)

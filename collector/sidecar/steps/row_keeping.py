@@ -89,8 +89,10 @@ class RowKeeper:
         self._close("startup", time)
 
     def _close_before_fetch(self, code: int, time: int) -> None:
-        """Close the row before a fetch or the start of a loader, if the row belongs to no training step. If this is
-        unknown yet, remember a cut."""
+        """Close the row before a fetch or the start of a loader, if the row belongs to no training step.
+
+        If that is unknown yet, remember a cut.
+        """
         if not self.state.started:
             self._start(time)
             return
@@ -124,7 +126,9 @@ class RowKeeper:
         return "eval" if counters.forwards and not (counters.backwards or failed) else "rest"
 
     def _is_evaluation_without_loader(self) -> bool:
-        """Return whether the row holds forwards without gradients that training steps do not have."""
+        """Return whether the row has forwards without gradients and nothing else, in a run whose training steps have
+        none.
+        """
         counters, state = self.row.counters, self.state
         if state.explicit or not state.step or state.without_gradients or counters.loader_start:
             return False
@@ -150,7 +154,7 @@ class RowKeeper:
         self._finish_row(row, kind, cut.time, step, rest)
 
     def _close_at_update(self, step: int) -> None:
-        """End the step at its last update; anything later begins the next row."""
+        """Close the step's row at its last update; later time belongs to the next row."""
         row = self.row
         if row.updates:
             cut = row.updates[-1]
@@ -160,8 +164,9 @@ class RowKeeper:
             self._close("train", self._at, step)
 
     def _split_at_last(self, last: int, name: str) -> None:
-        """Split the row at its last cuts in the list `name`. Each cut ends one step; `last` is the number of the last
-        step."""
+        """Split the row at the last cuts in its list `name`. Each cut ends one step, and `last` is the number of the
+        last step.
+        """
         while self.state.step < last and (cuts := getattr(self.row, name)):
             self._close_head(cuts[max(len(cuts) - (last - self.state.step), 0)], "train", self.state.step + 1)
 
@@ -173,7 +178,9 @@ class RowKeeper:
             self._close_head(updates[at], "train", self.state.step + 1)
 
     def _note_head(self, time: int) -> bool:
-        """Note the call of a model. Return whether the call may begin another batch."""
+        """Note a call of a model as the possible begin of a batch. Return whether it may begin another batch in this
+        row.
+        """
         counters, state = self.row.counters, self.state
         fed = counters.fetches + counters.stops + counters.loader_start
         if state.step or state.explicit or self._is_marked or fed or counters.backwards or counters.updates:
@@ -199,7 +206,9 @@ class RowKeeper:
             self._split_at_heads()
 
     def _split_at_heads(self) -> None:
-        """Split the row at every call of the first model: nothing trains, so each call begins a batch."""
+        """Split the row at every further call of its first model. Nothing trains here, so each of these calls begins a
+        batch.
+        """
         self.state.inferring = True
         while len(heads := self.row.heads) > 1:
             cut = next((head.cut for head in heads[1:] if head.root == heads[0].root), None)

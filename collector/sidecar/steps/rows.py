@@ -49,8 +49,10 @@ class Fetch(NamedTuple):
 
 
 class FetchStart(NamedTuple):
-    """The start of a row at a fetch, after step `step`. `position` is the log position of the row's first word,
-    `following` the position after the start of the fetch."""
+    """The start of a row at a fetch, after the end of step `step`.
+
+    `position` is the log position of the row's first word, `following` the position after the start of the fetch.
+    """
 
     step: int
     without_gradients: int
@@ -255,7 +257,7 @@ class Row:
                 index -= 1
 
     def _has_acted(self, following: int) -> bool:
-        """Return whether a forward without gradients is followed by another forward or an update."""
+        """Return whether the row's last call was a forward without gradients, and a forward or an update follows it."""
         return self.previous == FORWARD and not self.graphs and following in (FORWARD, OPTIMIZER)
 
     def _settle_acted(self) -> None:
@@ -268,7 +270,7 @@ class Row:
                 self.stretches[index] = Stretch(phase, start, end)
 
     def _find_held(self) -> int:
-        """Return the index of the stretch after the last update, which may begin a row; -1 without an update."""
+        """Return the index of the first stretch after the last update, which may begin a row; -1 without an update."""
         return self.updates[-1].stretches if self.updates else -1
 
     def _resolve_held(self) -> None:
@@ -280,7 +282,7 @@ class Row:
                 self.stretches[index] = Stretch(classify(next(before, UNKNOWN), next(after, END)), start, end)
 
     def settle(self) -> None:
-        """Complete the row: resolve the remaining stretches and apply the points that the user named."""
+        """Complete the row: give a phase to the remaining stretches, and apply the points that the user named."""
         self._settle_acted()
         self.resolve(END)
         self._resolve_held()

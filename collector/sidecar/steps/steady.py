@@ -48,10 +48,10 @@ _COLLECTIONS = (codes.GC_START, codes.GC_END)
 
 @dataclass(frozen=True)
 class Pattern:
-    """The codes of a step in the log, from its STEP_ENDS_NEXT on, and their meaning.
+    """The codes of a step in the log, from its STEP_ENDS_NEXT on, and the stretches of time between them.
 
-    `timed` are the indexes of its timed codes. `phases` has a row for each stretch between two times and a column for
-    each phase: 1 if the stretch belongs to the phase.
+    `timed` are the indexes of the codes with times. `phases` has a row for each stretch and a column for each phase: 1
+    if the stretch belongs to the phase.
     """
 
     codes: tuple[int, ...]
@@ -169,7 +169,7 @@ class _Words:
 
 
 class SteadyFeed:
-    """A feed of words to a machine. Similar steps go to `take` instead, in time order."""
+    """A feed of words to a state machine. Similar steps are passed to `take` instead, in time order."""
 
     def __init__(self, machine: StepMachine, take: Callable[[Steady], None]) -> None:
         self._machine = machine
@@ -192,10 +192,11 @@ class SteadyFeed:
         self._machine.feed(words[done:].tolist())
 
     def _skip(self, log: _Words, pattern: Pattern, run: tuple[int, int], at: tuple[int, int]) -> int:
-        """Give similar steps (`run`: the first and the last) to `take`, and all words before them to the machine.
+        """Pass similar steps (`run`: the first and the last) to `take`, and all words before them to the machine.
 
-        The steps stay for the machine if they are not sound, or do not follow on its last step. `at` is the machine's
-        position at the first word of `log`, and the number of words processed; the new number is returned.
+        The machine gets the steps as well if they are not sound, or do not follow directly on its last step. `at` is
+        the machine's position at the first word of `log`, and the number of words processed. Return the new number of
+        words processed.
         """
         (first, last), (origin, done) = run, at
         machine, fetch = self._machine, pattern.place(codes.FETCH_START)

@@ -43,7 +43,9 @@ def read(path: Path, options: ReadOptions) -> TraceTables | None:
 
 
 def _read_columns(path: Path) -> pa.Table:
-    """Read the columns. TraceError if the file is damaged, lacks a column, or is far longer than any such trace."""
+    """Return the columns of the file. TraceError if the file is damaged, lacks a column, or is far longer than such
+    traces are.
+    """
     try:
         with pq.ParquetFile(path) as file:
             missing = [name for name in _COLUMNS if name not in file.schema_arrow.names]
@@ -93,7 +95,9 @@ def _read_ns(table: pa.Table, name: str, path: Path) -> Ints:
 
 
 class _Job:
-    """The rows of the file, with one step after the other: times in the file are relative to the start of their step."""
+    """The rows of the file, with the steps laid one after the other: in the file, times are relative to the start of
+    their step.
+    """
 
     def __init__(self, table: pa.Table, path: Path) -> None:
         if not table.num_rows:
@@ -159,7 +163,7 @@ class _Job:
         )
 
     def _build_steps(self, rows: Ints) -> pa.Table:
-        """Build the steps. The time outside computation, such as waiting for other stages, is communication."""
+        """Build the table `steps`. The time outside computation, such as waiting for other stages, is communication."""
         count, kinds = len(self._steps), np.array(self._list_kinds(rows))
         phases = {name: np.zeros(count, np.int64) for name in PHASE_NAMES}
         left = self._lengths.copy()
@@ -225,7 +229,7 @@ def _number_tracks(kinds: list[str]) -> dict[str, int]:
 
 
 def _stack(track: Ints, start: Ints, end: Ints) -> Ints:
-    """Return a depth for each slice: the lowest that is free on its track. The slices must be sorted by start."""
+    """Return a depth for each slice: the lowest depth that is free on its track. The slices must be sorted by start."""
     free: dict[int, list[int]] = {}
     depths = np.zeros(len(track), np.int64)
     for at, (row, begin, stop) in enumerate(zip(track.tolist(), start.tolist(), end.tolist(), strict=True)):

@@ -100,8 +100,10 @@ def _fill(call: Call) -> Work | None:
 
 
 def _per_input(operations: int, reads_all: bool = True, writes: bool = True) -> Formula:
-    """Return a formula: `operations` per element of the first tensor. The first tensor is read, or all with
-    `reads_all`; a tensor of the first's size is written if `writes`."""
+    """Return a formula that counts `operations` per element of the first tensor.
+
+    The first tensor is read, or every tensor with `reads_all`. A tensor of the first one's size is written if `writes`.
+    """
 
     def estimate(call: Call) -> Work | None:
         data = call.shape(0)

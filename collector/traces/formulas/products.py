@@ -54,7 +54,8 @@ def _linear(call: Call) -> Work | None:
 
 
 def _einsum(call: Call) -> Work | None:
-    """Return the work of contracting two tensors by the equation in the trace: 2 x the product of all index sizes.
+    """Return the work of the contraction of two tensors: 2 times the product of all index sizes of the trace's
+    equation.
 
     Ignored: equations with an ellipsis, a repeated index in one operand, or more than two operands.
     """
@@ -75,7 +76,10 @@ def _einsum(call: Call) -> Work | None:
 
 
 def _attend(first: int, causal: int, heads_before_length: bool, backward: bool) -> Formula:
-    """Return the formula for query, key and value from argument `first` on; `causal` is the position of is_causal."""
+    """Return the formula of attention, with query, key and value as three arguments from number `first` on.
+
+    `causal` is the number of the argument is_causal.
+    """
 
     def estimate(call: Call) -> Work | None:
         query, key, value = (call.shape(first + place) for place in range(3))
@@ -101,7 +105,9 @@ def _is_square_causal(call: Call, causal: int, queries: int, keys: int) -> bool:
 
 
 def _convolve(call: Call, stride: int, padding: int, dilation: int | None) -> Work | None:
-    """Return the work of a forward with (input, weight); the numbers are the positions of stride, padding and dilation."""
+    """Return the work of a forward with (input, weight). `stride`, `padding` and `dilation` are numbers of arguments;
+    without `dilation` it is 1.
+    """
     data, weight = call.shape(0), call.shape(1)
     steps, pads = call.integers(stride), call.integers(padding)
     spread = (1,) if dilation is None else call.integers(dilation)

@@ -109,7 +109,10 @@ def _check_work(trace: Trace) -> Iterator[str]:
 
 
 def _count_beyond(trace: Trace, first_ns: int, last_ns: int) -> int:
-    """Count device work that lasts too long: past the last start by more than the time from first to last start."""
+    """Return the number of pieces of device work that last too long.
+
+    Their end is later than the last start by more than the time from the first to the last start.
+    """
     reach_ns = last_ns + max(last_ns - first_ns, START_GAP_NS)
     every = trace.find(trace.is_device_work) if last_ns > first_ns else ()
     return sum(int((trace.end_ns[rows] > reach_ns).sum()) for rows in every)

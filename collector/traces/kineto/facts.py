@@ -63,7 +63,9 @@ def read_devices(metadata: dict[str, Any]) -> tuple[Device, ...]:
 
 
 def name_devices(trace: Trace) -> tuple[Device, ...]:
-    """Return the devices in device work, for a file without descriptions of devices. Only number and kind are known."""
+    """Return the devices of the device work, for a file that does not describe devices. Only number and kind are
+    known.
+    """
     found: set[int] = set()
     for rows in trace.find(trace.is_device_work):
         found.update(np.unique(trace.lanes.device[rows]).tolist())
@@ -85,7 +87,9 @@ def read_versions(metadata: dict[str, Any]) -> dict[str, str]:
 
 
 def read_loader(names: Iterable[object]) -> str | None:
-    """Return "single_process" or "workers", by the loader's iterators in a trace; None for no loader, or for both."""
+    """Return "single_process" or "workers", by the names of the loader's iterators in a trace; None for no loader, or
+    for both.
+    """
     kinds = {match.group(1) for name in names if (match := _LOADER.search(str(name)))}
     return _LOADERS[kinds.pop()] if len(kinds) == 1 else None
 

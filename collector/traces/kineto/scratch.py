@@ -29,7 +29,7 @@ _SAMPLE_ROWS = 1 << 14
 
 
 class Scratch:
-    """Makes arrays and drops their pages. `folder` holds the files, None for the system's temporary folder."""
+    """A maker of arrays, long ones on disk. `folder` holds the files, None for the system's temporary folder."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self._folder = folder
@@ -55,7 +55,7 @@ class Scratch:
             self.release()
 
     def stretches(self, rows: Ints) -> Iterator[Ints]:
-        """Split ascending rows into groups of nearby rows, and yield these. Drops pages like `blocks`."""
+        """Yield ascending rows in groups of nearby rows. Pages are dropped as in `blocks`."""
         if not len(rows):
             return
         edges = np.searchsorted(rows, np.arange(int(rows[0]), int(rows[-1]) + BLOCK_ROWS, BLOCK_ROWS))
@@ -147,7 +147,7 @@ class Scratch:
 
 
 def read_resident_bytes() -> int:
-    """Return this process's memory in bytes; a large number if the system does not report it."""
+    """Return this process's resident memory in bytes; a very large number if the system does not report it."""
     try:
         with open("/proc/self/statm", "rb", buffering=0) as file:
             return int(file.read().split()[1]) * mmap.PAGESIZE
@@ -190,14 +190,17 @@ class Column:
 
 
 def _choose_cuts(values: Ints, rows: Ints) -> Ints:
-    """Return borders of `values` (from a sample) that part the rows into ranges of about BLOCK_ROWS / 2 rows."""
+    """Return values, chosen from a sample, that divide the rows into ranges of about BLOCK_ROWS / 2 rows."""
     sample = np.sort(values[rows[:: max(len(rows) // _SAMPLE_ROWS, 1)]])
     count = 2 * -(-len(rows) // BLOCK_ROWS)
     return np.unique(sample[np.arange(1, count) * len(sample) // count])
 
 
 def _sort(values: Ints, rows: Ints, keys: Keys) -> Ints:
-    """Sort rows by value, and only rows with equal values by the keys: this takes a tenth of the time of a full sort."""
+    """Return rows sorted by value; rows with equal values are sorted by the keys.
+
+    Only such rows are sorted by the keys, which takes a tenth of the time of a full sort.
+    """
     mine = values[rows]
     if (mine[1:] < mine[:-1]).any():
         rows = rows[np.argsort(mine, kind="stable")]

@@ -116,7 +116,7 @@ class Comparison:
 
     @property
     def legend(self) -> str:
-        """Return the meaning of a "maybe" change, as a sentence without its subject."""
+        """Return the meaning of a "maybe" change, as the rest of a sentence without its subject."""
         phases = sum(bool(part.a_ns or part.b_ns) for part in self.phases)
         tested = format_number_of(phases, "phase")
         if self.operators_tested:
@@ -128,7 +128,9 @@ class Comparison:
 
 
 def compare_ranks(a: RankRun, b: RankRun) -> Comparison:
-    """Compare one rank of two runs. Raises TableMissingError or TableBrokenError without steps on either side."""
+    """Return the comparison of one rank of two runs. Raises TableMissingError or TableBrokenError without steps on
+    either side.
+    """
     tables = [read_step_rows(rank) for rank in (a, b)]
     whole = [train_steps(table.steps) for table in tables]
     selections = [select_steps(steps) for steps in whole]
@@ -249,7 +251,9 @@ def _compare(name: str, a: Floats, b: Floats) -> Difference:
 
 
 def _correct(parts: Sequence[Difference]) -> tuple[Difference, ...]:
-    """Correct the probabilities of changes that are tested together. A change between two times of zero is no test."""
+    """Return the changes with probabilities corrected for being tested together. A change between two times of zero is
+    no test.
+    """
     tested = [part for part in parts if part.p is not None and (part.a_ns or part.b_ns)]
     corrected = correct_chances([part.p or 0.0 for part in tested])
     by_name = {part.name: p for part, p in zip(tested, corrected, strict=True)}
@@ -277,10 +281,10 @@ def _compare_operators(a: RankRun, b: RankRun) -> tuple[Measure, tuple[Differenc
 
 
 def _leave_out_moved(ranks: Sequence[RankRun], rows: Sequence[pa.Table]) -> tuple[list[pa.Table], str]:
-    """Leave out the operators that make batches, where only one of the runs makes batches in the training process.
+    """Return the operators of both runs, and a sentence on the operators that are left out.
 
-    Operators of workers are not recorded. Work that moves to workers would look like a gain, and work that moves back
-    like a loss.
+    If only one run makes batches in the training process, its operators for batches are left out. Operators of workers
+    are not recorded, so work that moves to workers would look like a gain, and work that moves back like a loss.
     """
     here = [not any(loader.num_workers for loader in rank.manifest.loaders) for rank in ranks]
     if here[0] == here[1]:

@@ -103,7 +103,8 @@ _ROUNDING = 0.0005
 def judge(
     base: Sequence[RunTimes], new: Sequence[RunTimes], max_slowdown: float = 0.0, like: Sequence[RunTimes] = ()
 ) -> Verdict:
-    """Judge `new` against `base`. `like` are other runs of the same program, used if there is only one pair.
+    """Return the verdict on `new` against `base`. `like` are other runs of the same program, used if there is only one
+    pair.
 
     The result is slower if the slowdown exceeds chance at 5 % and also `max_slowdown`. It is undecided with too few
     runs, if a slowdown above the limit could hide in their scatter, or if other programs may have made the difference.
@@ -256,8 +257,11 @@ def _explain(verdict: Verdict, estimate: Estimate, noun: str) -> str:
 
 
 def _describe_main_thread(verdict: Verdict, estimate: Estimate) -> str:
-    """Return a sentence on the change of the main thread's processor time; "" unless this time scatters much less than
-    the steps. Other programs lengthen steps, but hardly the processor time of the steps."""
+    """Return a sentence on the change of the main thread's processor time; "" unless that time varies much less than
+    the steps.
+
+    Other programs lengthen steps, but hardly their processor time.
+    """
     found = verdict.main_thread
     if found is None or found.scatter > WITNESS_FRAC * estimate.scatter:
         return ""
@@ -269,8 +273,11 @@ def _describe_main_thread(verdict: Verdict, estimate: Estimate) -> str:
 
 
 def _advise_pairs(verdict: Verdict, estimate: Estimate) -> str:
-    """Return advice on how many pairs to record to detect the limit. Runs that can already detect the limit, with a
-    change close to it, need enough pairs to separate the two."""
+    """Return advice on how many pairs to record to detect the limit.
+
+    If the runs can detect the limit already, and the change is close to it, enough pairs to separate the two are
+    advised.
+    """
     limit = verdict.max_slowdown or DETECTABLE
     is_close = estimate.detectable <= limit and 0.0 < estimate.change < limit
     told = (1.0 + limit) / (1.0 + estimate.change) - 1.0 if is_close else limit
@@ -292,8 +299,10 @@ def _choose_parts(verdict: Verdict) -> list[PartChange]:
 
 
 def _name_parts(verdict: Verdict) -> str:
-    """Return the changed phases and kernels as text to append to the median's change, "" for none. Their times are of
-    the mean step, because only means add up."""
+    """Return the changed phases and kernels as text to append to the median's change, "" for none.
+
+    Their times are of the mean step, because only means add up.
+    """
     named = _choose_parts(verdict)[:2]
     if named:
         return f"; in the mean step {' and '.join(_name_part(part) for part in named)}"

@@ -46,7 +46,10 @@ class MeanDifference:
 
 
 def compare_stretches(a: Floats, b: Floats) -> MeanDifference:
-    """Compare the means of two time series by the means of sections, because neighbouring values may depend."""
+    """Return the difference of the means of two time series.
+
+    Its noise comes from the means of sections, because neighbouring values may depend on each other.
+    """
     of_a, of_b = average_stretches(a), average_stretches(b)
     change = (float(b.mean()) if len(b) else 0.0) - (float(a.mean()) if len(a) else 0.0)
     if min(len(of_a), len(of_b)) < 2:
@@ -55,7 +58,7 @@ def compare_stretches(a: Floats, b: Floats) -> MeanDifference:
 
 
 def compare_means(a: Floats, b: Floats) -> MeanDifference:
-    """Compare the means of two samples of independent values with possibly different spreads (Welch's t)."""
+    """Return the difference of the means of two samples of independent values, whose spreads may differ (Welch's t)."""
     change = float(b.mean() - a.mean())
     if min(len(a), len(b)) < 2:
         return MeanDifference(change, None, None)
@@ -118,14 +121,18 @@ class Estimate:
 
 
 def compare_pairs(base: Floats, new: Floats) -> Estimate:
-    """Compare runs recorded in pairs, by the median step of each run: a t test on the logarithms of the ratios."""
+    """Return the change between runs recorded in pairs, by the median step of each run: a t test on the logarithms of
+    the ratios.
+    """
     ratios = np.log(new / base)
     spread = float(ratios.std(ddof=1))
     return _judge(float(ratios.mean()), spread / math.sqrt(len(ratios)), len(ratios) - 1.0, spread / math.sqrt(2.0))
 
 
 def compare_lists(base: Floats, new: Floats) -> Estimate:
-    """Compare two lists of runs of any order and length, by the median step of each run (Welch's t)."""
+    """Return the change between two lists of runs of any order and length, by the median step of each run (Welch's
+    t).
+    """
     a, b = np.log(base), np.log(new)
     error, freedom = measure_error(a, b)
     scatter = math.sqrt((a.var(ddof=1) + b.var(ddof=1)) / 2.0)
@@ -227,8 +234,10 @@ def choose_block(values: Floats) -> int:
 
 
 def has_interval(values: Floats) -> bool:
-    """Return whether the steps of a run are independent enough for an interval: φ at most 0.8, and an effective number
-    of steps n(1 − φ)/(1 + φ) of at least 20."""
+    """Return whether a run's steps are independent enough for an interval.
+
+    Their correlation φ must be at most 0.8, and their effective number n(1 − φ)/(1 + φ) at least 20.
+    """
     if not values.std():
         return len(values) >= LEAST_EFFECTIVE_STEPS
     phi = max(_correlate(values), 0.0)
@@ -303,8 +312,9 @@ def _average_subsets(values: Floats) -> Floats:
 
 @derived()
 def _list_subsets(count: int) -> Floats:
-    """Return a row for each non-empty subset, or for random subsets with a large count: 1 for members, 0 for the
-    others."""
+    """Return a row for each non-empty subset of `count` members: 1 for a member, 0 for the others. Of many members, the
+    subsets are random.
+    """
     if count > MOST_WHOLE:
         members: Floats = (np.random.default_rng(count).random((2**MOST_WHOLE - 1, count)) < 0.5).astype(np.float64)
         return members[members.any(axis=1)]

@@ -150,10 +150,10 @@ def read_times(run: Run, rank: int | None = None) -> RunTimes:
 
 
 def gather_parts(*sides: Sequence[RunTimes]) -> list[list[dict[str, float]]]:
-    """Return the compared times of each run per step in ns, by side: the phases, and the longest kernels if every run
+    """Return the compared times of each run per step in ns, by side: all phases, and the longest kernels if every run
     has kernels.
 
-    All runs share one choice of kernels, because the tenth longest of a run may be the eleventh of another.
+    All runs share one choice of kernels, because the tenth longest kernel of a run may be the eleventh of another.
     """
     every = [run for side in sides for run in side]
     sums: dict[str, float] = {}
@@ -217,8 +217,10 @@ def are_interleaved(base: Sequence[RunTimes], new: Sequence[RunTimes]) -> bool:
 
 
 def find_order_cautions(base: Sequence[RunTimes], new: Sequence[RunTimes]) -> tuple[str, ...]:
-    """Return a caution if the order of recording alone can make a difference: hosts change over hours, and between a
-    first run and the next."""
+    """Return a caution if the order of recording alone can make a difference.
+
+    Hosts change over hours, and the first run on a host differs from the next.
+    """
     if min(len(base), len(new)) < 2:
         return ()
     starts = [[run.started_unix_ns for run in order_runs(runs)] for runs in (base, new)]

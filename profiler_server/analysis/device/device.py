@@ -140,8 +140,8 @@ def _find_work(data: pa.Table, streams: Sequence[int]) -> Ints:
 
 
 def account_times(work: DeviceWork) -> DeviceTimes:
-    """Divide the time from the first to the last device event into categories, as TraceLens does. The categories sum to
-    the total.
+    """Return the time from the first to the last device event by category, as TraceLens does. The categories sum to the
+    total.
 
     Hidden time is not counted: copies behind computation or communication, and communication behind computation.
     """
@@ -158,7 +158,7 @@ def account_times(work: DeviceWork) -> DeviceTimes:
 
 
 def find_idle_causes(work: DeviceWork) -> IdleCauses:
-    """Sum the gaps before the work of each stream by cause, as HTA does.
+    """Return the idle time of all streams by its cause, as HTA does. Idle time is a gap before a piece of work.
 
     Host wait: the launch began after the previous work had ended. Kernel wait: any other gap under 30 µs. Work with an
     unknown launch cannot be host wait.
@@ -173,7 +173,7 @@ def find_idle_causes(work: DeviceWork) -> IdleCauses:
 
 
 def split_windows(work: DeviceWork, rank: RankRun) -> list[DeviceWork]:
-    """Split the work by detailed window, because the unrecorded time between two windows is not idle time."""
+    """Return the work of each detailed window, because the unrecorded time between two windows is not idle time."""
     windows = sorted(rank.manifest.windows, key=lambda window: window.start_ns)
     if len(windows) < 2:
         return [work]
@@ -218,8 +218,10 @@ def _measure_busy(kernels: _Kernels) -> float | None:
 
 
 def _measure_sm(kernels: _Kernels) -> float | None:
-    """Return the time in ns in which the multiprocessors were filled; partial filling counts in proportion. None if the
-    trace lacks the blocks per multiprocessor, as on ROCm."""
+    """Return the ns in which the multiprocessors were filled; partial filling counts in proportion.
+
+    None if the trace lacks the blocks per multiprocessor, as on ROCm.
+    """
     known = ~np.isnan(kernels.blocks_per_sm)
     if len(known) and not known.any():
         return None

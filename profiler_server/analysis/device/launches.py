@@ -52,7 +52,7 @@ class Launches:
 
 @dataclass(frozen=True)
 class QueueLength:
-    """The amount of launched work that has not started: times in order, and the length from each time on."""
+    """The number of pieces of launched work that have not started: times in order, and the number from each time on."""
 
     times_ns: Ints
     lengths: Ints
@@ -101,7 +101,10 @@ def summarize_launches(work: DeviceWork) -> Launches | None:
 
 
 def trace_queue(work: DeviceWork) -> QueueLength:
-    """Return the queue length over time: plus 1 at a launch call, minus 1 when its work starts, never before the call."""
+    """Return the length of the launch queue over time: plus 1 at a launch call, minus 1 when its work starts.
+
+    Work that starts before its call, by differing clocks, counts as started at the call.
+    """
     known = work.pick(work.launch_ns >= 0)
     times = np.concatenate([known.launch_ns, np.maximum(known.start_ns, known.launch_ns)])
     changes = np.repeat(np.array([1, -1], np.int64), len(known))

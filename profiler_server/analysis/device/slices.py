@@ -78,7 +78,7 @@ def to_ints(column: pa.ChunkedArray) -> Ints:
 
 
 class Texts:
-    """A dictionary column of slices. Each distinct text is evaluated once for all its rows. Null matches nothing."""
+    """A dictionary column of slices. A test is applied once to each distinct text. Null passes no test."""
 
     def __init__(self, column: pa.ChunkedArray) -> None:
         whole = column.combine_chunks()

@@ -168,8 +168,11 @@ def _pick(whole: MemoryTrace, device: int, mine: Mask) -> MemoryTrace:
 
 
 def _leave_out_maps(trace: MemoryTrace) -> MemoryTrace:
-    """Leave out mapped shared memory, such as batches from workers, which PyTorch reports with a total of 0. The host
-    has no caching allocator either, so the reserved bytes of the host are mapped memory."""
+    """Return the host's events without mapped shared memory, such as batches from workers.
+
+    PyTorch reports mapped memory with a total of 0. The host has no caching allocator, so its reserved bytes are mapped
+    memory, too, and become unknown.
+    """
     kept = np.ones(len(trace), bool)
     for row in np.flatnonzero((trace.allocated_bytes == 0) & (trace.change_bytes != 0)).tolist():
         before = row - 1
@@ -253,7 +256,8 @@ def _step(trace: MemoryTrace, row: int) -> int | None:
 
 
 def find_peak_share(rank: RankRun) -> float | None:
-    """Return the largest share of its memory that a device held, or None if a size or the events are unknown.
+    """Return the largest share of a device's memory that was held, over all devices; None if sizes or events are
+    unknown.
 
     Memory held by the caching allocator is used if it was recorded. Raises as `read_rows` does.
     """

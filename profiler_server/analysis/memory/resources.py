@@ -22,7 +22,9 @@ _COLUMNS = ("start_ns", "source", "metric", "value")
 
 @dataclass(frozen=True)
 class StepScale:
-    """A converter of times to positions on an axis of steps: step 7 is from 7.0 to 8.0. Without steps: seconds."""
+    """A converter of times to positions on an axis of steps: step 7 lies from 7.0 to 8.0. Without steps, positions are
+    seconds.
+    """
 
     number: Ints
     start_ns: Ints
@@ -38,7 +40,9 @@ class StepScale:
         return "step" if len(self.number) else "s"
 
     def place(self, times_ns: Ints) -> Floats:
-        """Return the position of each time: the border for times between steps, NaN outside of all steps."""
+        """Return the position of each time. A time between two steps gets the border of both, a time outside of all
+        steps NaN.
+        """
         if not len(self.number):
             return times_ns / 1e9
         knots = np.stack([self.start_ns, self.end_ns], axis=1).reshape(-1)
@@ -134,7 +138,9 @@ def _order(source: str) -> tuple[int, str]:
 
 
 def sum_series(series: Sequence[Series], source: str) -> Series | None:
-    """Add series sampled at nearly the same times, at the positions of the longest series. Return None without series."""
+    """Return the sum of series sampled at nearly the same times, at the positions of the longest series; None without
+    series.
+    """
     if not series:
         return None
     base = max(series, key=lambda entry: len(entry.x))

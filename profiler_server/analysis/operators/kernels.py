@@ -61,7 +61,10 @@ def shorten_kernel(name: str) -> str:
 
 
 def _drop_arguments(name: str) -> str:
-    """Drop function arguments and qualifiers. A lambda keeps its argument types, or its number if it has no arguments."""
+    """Return a name without function arguments and qualifiers.
+
+    A lambda keeps its argument types, or its number if it has no arguments.
+    """
     for spelling, short in _SPELLINGS.items():
         name = name.replace(spelling, short)
     name = _LAMBDA.sub(lambda found: f"<{found[1]}>" if found[1] else f"#{found[2]}", name)
@@ -121,7 +124,7 @@ def _take_apart(text: str) -> list[str]:
 
 
 def _split(text: str, separator: str) -> list[str]:
-    """Split at the separator outside of template arguments. The result has at least one piece."""
+    """Return the pieces of a text between separators outside of template arguments, at least one."""
     pieces, depth, begin, place = [], 0, 0, 0
     while place < len(text):
         depth += (text[place] == "<") - (text[place] == ">")

@@ -137,7 +137,7 @@ def within_steps(rows: pa.Table, steps: StepRange | None) -> pa.Table:
 
 
 def _complete(summed: pa.Table, operators: pa.Table, measure: Measure | None = None) -> GroupTable:
-    """Append the mean and the share by the measure. The default measure is the device's if the device had work."""
+    """Return the sums with mean and share by the measure, which is by default the device's if the device had work."""
     if measure is None:
         measure = "device" if (pc.sum(summed["device_self_ns"]).as_py() or 0) > 0 else "host"
     total, own = ("device_total_ns", "device_self_ns") if measure == "device" else ("total_ns", "self_ns")

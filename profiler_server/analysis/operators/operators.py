@@ -81,10 +81,10 @@ def find_dispatch_share(rank: RankRun) -> float | None:
 
 
 def find_phase_shares(rank: RankRun) -> Mapping[str, float]:
-    """Return the share of each phase of the detailed training steps that the host spends in operators; empty if
-    unknown. Operators of no known phase are added to each phase.
+    """Return for each phase the share of its time that the host spends in operators; empty if unknown.
 
-    Raises as `summarize_operators` does.
+    The shares are of the detailed training steps. Operators of no known phase are added to each phase. Raises as
+    `summarize_operators` does.
     """
     operators = read_rows(rank, "operators", ("step", "phase", "self_ns"))
     steps = choose(read_rows(rank, "steps", ("step", "kind", *(f"{name}_ns" for name in PHASE_NAMES))), "kind", "train")
@@ -122,7 +122,7 @@ def read_kernels(rank: RankRun) -> pa.Table:
 
 
 def sum_operators(operators: pa.Table, by: Sequence[str]) -> pa.Table:
-    """Sum the measures per key: the keys and OPERATOR_MEASURES, by device self time, then host self time, then key."""
+    """Return the sums of OPERATOR_MEASURES by the keys, sorted by device self time, then host self time, then key."""
     grouped = _aggregate(operators, by, [(name, "sum", name) for name in OPERATOR_MEASURES])
     return _sort(grouped, ("device_self_ns", "self_ns"), by)
 
@@ -135,7 +135,8 @@ def sum_types(operators: pa.Table) -> pa.Table:
 
 
 def sum_kernels(kernels: pa.Table, by: Sequence[str] = KERNEL_KEYS) -> pa.Table:
-    """Sum per key: the keys, count, total_ns, mean_ns, min_ns, max_ns, occupancy_frac, tensor_core; longest first.
+    """Return the sums of kernels by the keys: count, total_ns, mean_ns, min_ns, max_ns, occupancy_frac, tensor_core;
+    longest first.
 
     The occupancy is the mean weighted by time, Σ(occupancy · total) / Σ total, over rows with a known occupancy.
     """
@@ -157,7 +158,9 @@ def sum_kernels(kernels: pa.Table, by: Sequence[str] = KERNEL_KEYS) -> pa.Table:
 
 
 def _aggregate(data: pa.Table, by: Sequence[str], aggregations: Sequence[tuple[str, str, str]]) -> pa.Table:
-    """Group by the keys. Each aggregation is (column, function, name of the result). Text keys become plain strings."""
+    """Return the table grouped by the keys. Each aggregation is (column, function, name of the result). Text keys
+    become plain strings.
+    """
     grouped = data.group_by(list(by), use_threads=False).aggregate([(name, how) for name, how, _ in aggregations])
     columns = {key: _plain(grouped[key]) for key in by}
     return pa.table(columns | {result: grouped[f"{name}_{how}"] for name, how, result in aggregations})
@@ -201,7 +204,9 @@ def summarize_device_steps(rank: RankRun) -> tuple[DeviceStep, ...]:
 
 
 def _summarize_step(step: int, starts: Ints, ends: Ints) -> DeviceStep:
-    """Sum the union of intervals sorted by start: each adds the time after the latest end so far."""
+    """Return the figures of one step's device work, given as intervals sorted by start; busy time is the length of
+    their union.
+    """
     reached = np.maximum.accumulate(ends)
     before = np.concatenate((starts[:1], reached[:-1]))
     busy = int(np.maximum(ends - np.maximum(starts, before), 0).sum())

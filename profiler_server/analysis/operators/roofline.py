@@ -174,7 +174,9 @@ def _find_precision(name: str, dtypes: str | None, tf32: frozenset[str]) -> str:
 
 
 def _choose_time(operators: pa.Table, on_device: bool) -> pa.ChunkedArray:
-    """Return the time of the work: the work that the call launched itself, or that of its callees if it launched none."""
+    """Return the ns of each call's work: the work that the call launched itself, or the work of its callees if it
+    launched none.
+    """
     if not on_device:
         return operators["self_ns"]
     own = operators["device_self_ns"]

@@ -47,7 +47,7 @@ class Calls:
 
     @cached_property
     def waiting_ns(self) -> Ints:
-        """Return how long the rank stood still at the end of each call, in ns: the wait for the other ranks."""
+        """Return the ns that the rank waited at the end of each call for the other ranks."""
         return np.where(self.held_ns >= 0, np.minimum(self.held_ns, self.duration_ns), self.duration_ns)
 
     @cached_property
@@ -112,7 +112,10 @@ def _encode(column: pa.ChunkedArray) -> tuple[list[str], Ints]:
 
 
 def _count_before(kind: Ints, step: Ints) -> Ints:
-    """Return the number of earlier calls of the kind in the step. Ranks may begin to record at different steps."""
+    """Return for each call the number of earlier calls of its kind in its step.
+
+    The count begins anew in each step, because ranks may begin to record at different steps.
+    """
     order = np.lexsort((np.arange(len(kind)), step, kind))
     begins = np.ones(len(kind), np.bool_)
     begins[1:] = (np.diff(kind[order]) != 0) | (np.diff(step[order]) != 0)
@@ -123,7 +126,9 @@ def _count_before(kind: Ints, step: Ints) -> Ints:
 
 
 def _is_counted_by_library(kinds: tuple[tuple[str, str], ...], kind: Ints, index: Ints) -> Mask:
-    """Return a mask of the calls whose index is a sequence number of the library. Our own count begins at 0."""
+    """Return a mask of the calls whose index is a sequence number of the library. Indexes that Stepscope counted begin
+    at 0.
+    """
     group = number_groups(kinds, kind)
     least = np.full(len(kinds), np.iinfo(np.int64).max)
     np.minimum.at(least, group, index)

@@ -16,10 +16,10 @@ from profiler_server.diagnosis.limits.meetings import (
 
 @dataclass(frozen=True)
 class Alignment:
-    """The correction to subtract from each rank's times to get times of the first rank: `offset_ns` + `drift` · (time −
-    `origin_ns`).
+    """The correction of each rank's times to the clock of the first rank.
 
-    `residual_ns` is the 95th percentile of the distance of a rank's ends from the median end after correction.
+    A corrected time is time − (`offset_ns` + `drift` · (time − `origin_ns`)). `residual_ns` is the 95th percentile of
+    the distance of a rank's ends from the median end after correction.
     """
 
     origin_ns: Ints

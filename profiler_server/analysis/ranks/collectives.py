@@ -55,7 +55,9 @@ def list_collectives(ranks: Sequence[RankSummary]) -> Collectives:
 
 
 def _has_one_host(ranks: Sequence[RankSummary]) -> bool:
-    """Return whether the ranks share the clock of one host. Traces do not name their hosts, and may each begin at 0."""
+    """Return whether the ranks are on one host, and so share a clock. False for traces, which do not name their hosts,
+    and may each begin at 0.
+    """
     hosts = {rank.host for rank in ranks if rank.calls is not None}
     return len(hosts) == 1 and "" not in hosts
 
@@ -103,10 +105,11 @@ def count_members(matched: Matched) -> Ints:
 
 
 def find_attended(matched: Matched) -> Mask:
-    """Return a mask of the rows whose call has every rank whose calls of this kind span the call's step.
+    """Return a mask of the rows whose call has a row of each rank that should have one.
 
-    A recording has no row if the training did not wait, which is the case for the last rank. The other ranks' rows then
-    show neither the arrival of the last rank nor the length of the transfer.
+    These are the ranks with calls of this kind both before and after the step. A rank has no row if it did not wait, as
+    the last rank does. The other ranks' rows then show neither the arrival of the last rank nor the length of the
+    transfer.
     """
     counted = matched.step >= 0
     shape = (len(matched.kinds), len(matched.ranks))
@@ -146,7 +149,7 @@ def _is_clocked(matched: Matched) -> Mask:
 
 
 def _of_call(reduce: np.ufunc, matched: Matched, values: Ints) -> Ints:
-    """Reduce values over each call, and return the result in each row of the call."""
+    """Return for each row the reduction of `values` over all rows of its call."""
     order = np.argsort(matched.call, kind="stable")
     starts = np.searchsorted(matched.call[order], np.arange(matched.count))
     found: Ints = reduce.reduceat(values[order], starts)[matched.call]
@@ -154,7 +157,9 @@ def _of_call(reduce: np.ufunc, matched: Matched, values: Ints) -> Ints:
 
 
 def _find_last(matched: Matched, lateness: Ints) -> Mask:
-    """Return a mask of the rows whose rank came last, by lateness if measured, else by time; the first of equals."""
+    """Return a mask of the rows whose rank came last to its call: by measured lateness, else by `lateness`; of equals
+    the first.
+    """
     call = matched.call
     order = np.lexsort((-np.arange(len(call)), lateness, call))
     latest = np.full(matched.count, -1, np.int64)
@@ -174,7 +179,10 @@ def _find_last(matched: Matched, lateness: Ints) -> Mask:
 
 @dataclass(frozen=True)
 class _Joined:
-    """One row per call and rank. `members` is the number of calling ranks, or 1 if a rank's call is unrecorded."""
+    """The calls of all ranks, a row per call and rank.
+
+    `members` is the number of ranks that made the call, or 1 if the row of some rank is missing.
+    """
 
     duration_ns: Ints
     bytes: Ints
@@ -295,8 +303,10 @@ def _compare(matched: Matched, own: Ints, times: Floats) -> Iterator[SlowCall]:
 
 
 def _expect(place: _Place, others: Sequence[_Place]) -> float:
-    """Return the expected time of a call in ns: the median of upper bounds from other calls, if possible no smaller
-    ones."""
+    """Return the expected time of a call in ns.
+
+    It is the median of the upper bounds from other calls, without smaller calls if there are enough others.
+    """
     longer = [other for other in others if other.bytes >= place.bytes]
     chosen = longer if len(longer) >= LEAST_OTHERS else others
     return float(np.median([other.transfer_ns * max(1.0, place.bytes / other.bytes) for other in chosen]))

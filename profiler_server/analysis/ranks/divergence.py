@@ -63,7 +63,7 @@ class Calls:
     is_thin: bool
 
     def lists(self, step: int) -> bool:
-        """Return whether the rank has not reached a step, or records all its calls in the step."""
+        """Return whether the rank records all its calls in a step, or has not reached the step."""
         if step > self.last_step:
             return True
         return step not in self.detailed and (not self.is_thin or bool((self.step == step).any()))
@@ -138,7 +138,9 @@ class Course:
 
 @dataclass(frozen=True)
 class Divergence:
-    """`ranks` were not in the `meeting`: they left its call out, or (not `is_left_out`) entered another call instead."""
+    """A divergence at a `meeting`: `ranks` left its call out, or (not `is_left_out`) entered the other call
+    `called`.
+    """
 
     ranks: tuple[int, ...]
     meeting: Meeting
@@ -241,8 +243,10 @@ def _describe_meeting(
 def _find_gone_past(
     members: Sequence[Calls], courses: Mapping[int, Course], names: Sequence[Collective], title: str
 ) -> Divergence | None:
-    """Return the ranks that went on without the last call, past the progress of the ranks that are inside the call.
-    None if no rank surely did."""
+    """Return the ranks that surely went on without the last call; None if no rank did.
+
+    Their progress is past the progress of the ranks that are inside the call.
+    """
     most = max((len(calls.step) for calls in members), default=0)
     stand = [calls for calls in members if len(calls.step) == most]
     absent = [calls for calls in members if len(calls.step) == most - 1]
@@ -266,7 +270,10 @@ def _find_gone_past(
 
 
 def _find_stand(stand: Sequence[Calls], courses: Mapping[int, Course]) -> Place | None:
-    """Return the progress at which ranks entered the last call, or None if a rank was elsewhere or has gone on since."""
+    """Return the progress at which the ranks entered the last call.
+
+    None if the ranks differ, or if a rank has gone on since.
+    """
     entered = {courses[calls.rank].find_place(int(calls.start_ns[-1])) for calls in stand}
     lasts = {courses[calls.rank].last for calls in stand}
     return entered.pop() if len(entered) == 1 and entered == lasts else None
@@ -286,7 +293,10 @@ def _find_first_difference(members: Sequence[Calls]) -> int | None:
 
 
 def _choose_met(there: Mapping[int, Calls], place: int, step: int) -> list[int]:
-    """Return the ranks with the right call: the majority, or in a tie the ranks that did as in the previous step."""
+    """Return the ranks with the right call.
+
+    These are the majority. In a tie they are the ranks whose call is as in the previous step.
+    """
     did = {rank: (int(calls.step[place]), int(calls.kind[place])) for rank, calls in there.items()}
     usual = [rank for rank, calls in there.items() if _does_usual(calls, place, step)]
     counts = Counter(did.values()).most_common()

@@ -138,7 +138,9 @@ def _find_first_dead(dead: Sequence[RankEnd], others_lost_it: bool) -> RankEnd |
 
 
 def _is_tidied(dead: Sequence[RankEnd], lost: Sequence[RankEnd]) -> bool:
-    """Return whether ranks lost a connection before the first death. Then a launcher ended the remaining ranks."""
+    """Return whether ranks lost a connection before the first death, which means that a launcher ended the remaining
+    ranks.
+    """
     died = [end.died_unix_ns for end in dead if end.died_unix_ns is not None]
     return bool(lost) and len(died) == len(dead) and min(end.ended_unix_ns for end in lost) < min(died)
 
@@ -158,7 +160,7 @@ def _find_behind(dead: Sequence[RankEnd], lost: Sequence[RankEnd]) -> Stop | Non
 
 
 def _find_stop(ended: Sequence[RankEnd]) -> Stop | None:
-    """Return who waited for whom when ranks ended without an error of their own, or None without a long wait."""
+    """Return which ranks waited for which when ranks ended without an error of their own; None without a long wait."""
     places = [end.place for end in ended if end.place is not None]
     stop = explain_positions(places) if len(places) > 1 else None
     if stop is None:
@@ -196,7 +198,7 @@ def _read_end(rank: RankRun, epoch_unix_ns: int) -> RankEnd | None:
 
 
 def _settles(manifest: RankManifest, state: RunState) -> bool:
-    """Return whether a rank's process has just ended, so that its recorder may still write how."""
+    """Return whether a rank's process has just ended, so that its recorder may still write how it ended."""
     age_s = time.time() - manifest.heartbeat_unix_ns / 1e9
     return state == "crashed" and manifest.ended_unix_ns is None and age_s < SETTLES_S
 

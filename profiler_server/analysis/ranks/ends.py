@@ -86,7 +86,7 @@ class LeftOut:
 
 @dataclass(frozen=True)
 class Mismatch:
-    """`ranks` called another collective than the other ranks, where all must call the same."""
+    """`ranks` called another collective than the other ranks at a meeting, where all ranks must call the same."""
 
     ranks: tuple[int, ...]
     called: Collective
@@ -127,8 +127,10 @@ class Killed:
 
 @dataclass(frozen=True)
 class CutOff:
-    """`ranks` died, and the first of them is unknown; empty for a job of one process. `signal` ended all of them, or is
-    None if unknown."""
+    """`ranks` died, and it is unknown which of them died first; empty for a job of one process.
+
+    `signal` ended all of them, or is None if unknown.
+    """
 
     ranks: tuple[int, ...]
     signal: int | None

@@ -17,7 +17,9 @@ from profiler_server.facts.ranks import MOST_RANKS
 
 
 def find_hang(run: Run) -> Hang | None:
-    """Return the collective that hangs, or None if every collective ended or neither dumps nor a status were imported."""
+    """Return the collective that hangs. None if every collective ended, or if neither dumps nor a status were
+    imported.
+    """
     if not run.manifest.is_imported:  # its ranks have no dumps, and there may be very many of them
         return None
     dumps = _read_dumps(run)
@@ -53,8 +55,11 @@ class _Group:
         return max(self.calls.get(rank, ()), default=-1) >= number or self.entered.get(rank, -1) >= number
 
     def list_open(self) -> list[int]:
-        """Return the number of each call that did not end, once for each rank inside the call. A call that every rank
-        entered and at least one rank left has ended for all ranks: the dumps of the others are only older."""
+        """Return the number of each call that did not end, once for each rank inside the call.
+
+        A call has ended for all ranks if every rank entered it and at least one left it: the dumps of the others are
+        then only older.
+        """
         left = {number for calls in self.calls.values() for number, call in calls.items() if call.is_completed}
         # A dump that was overwritten up to a call that ended: those before it in the group have ended, too.
         past = max((min(calls) for calls in self.calls.values() if calls[min(calls)].is_completed), default=-1)
@@ -158,7 +163,9 @@ def _note_call(dumps: _Dumps, rank: int, row: Mapping[str, Any]) -> None:
 
 
 def _note_entered(group: _Group, told: Mapping[int, Mapping[str, Any]]) -> None:
-    """Record how far each rank came in a group, from the counters in its dump rather than from the calls still in it."""
+    """Record how many calls of a group each rank has entered, from the counters in its dump. Later calls may have
+    overwritten calls in the dump.
+    """
     for rank, facts in told.items():
         entered = facts.get("entered_collectives")
         newest = entered.get(group.name) if isinstance(entered, dict) else None

@@ -53,7 +53,9 @@ class Lateness:
 
     @property
     def margin_ns(self) -> Floats:
-        """Return the time from the second-last to the last rank: the largest gain if only the last rank came earlier."""
+        """Return the ns from the second-last to the last rank at each meeting: the largest gain if only the last rank
+        came earlier.
+        """
         known = np.sort(np.nan_to_num(self.late_ns, nan=-np.inf), axis=0)
         found: Floats = known[-1] - known[-2]
         return found
@@ -120,7 +122,9 @@ class Lateness:
         return float(most.sum())
 
     def sum_blame(self) -> Floats:
-        """Return for each rank the total time between the second-last rank and this rank, where this rank came last."""
+        """Return for each rank the total ns by which it came after the second-last rank, at the meetings where it came
+        last.
+        """
         steps, place = np.unique(self.step, return_inverse=True)
         group = self.group if self.group is not None else np.zeros(len(place), np.int64)
         cell = self.last.astype(np.int64) * len(steps) + place
@@ -131,7 +135,7 @@ class Lateness:
         return found
 
     def sum_gain(self, slow: Sequence[int]) -> float:
-        """Return the total time by which meetings would be earlier without these ranks."""
+        """Return the total ns by which meetings would begin earlier without the ranks `slow`."""
         late = np.nan_to_num(self.late_ns, nan=-np.inf)
         rest = late[~np.isin(self.ranks, slow)].max(axis=0, initial=-np.inf)
         # A meeting of these ranks alone holds nobody else up.
@@ -178,8 +182,10 @@ def _measure_group(matched: Matched, group: Meetings) -> Floats:
 
 
 def _sum_elsewhere(matched: Matched, group: Meetings) -> Floats:
-    """Return each rank's waiting in meetings of other groups between two meetings of this group, which is not its own
-    work. Calls that only some ranks have recorded are left out, because the same wait of the other ranks is unknown."""
+    """Return each rank's waiting between two meetings of this group, in meetings of other groups: it is no own work.
+
+    Calls that only some ranks have recorded are left out, because the same wait of the other ranks is unknown.
+    """
     others = np.concatenate([other.call for other in matched.meetings if other is not group])
     is_other = np.isin(matched.call, others)
     found = np.empty((len(group.rows), group.end_ns.shape[1] - 1))

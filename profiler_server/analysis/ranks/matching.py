@@ -99,7 +99,7 @@ class Meetings:
 
 
 def match_calls(calls: Mapping[int, Calls], one_clock: bool) -> Matched:
-    """Match the calls of the ranks, by group and number, or by step and order within the step.
+    """Return the calls of the ranks, matched by group and number, or by step and order within the step.
 
     `one_clock` means that all ranks are on one host. The clocks are aligned nevertheless if calls end far apart.
     """
@@ -136,13 +136,15 @@ def match_calls(calls: Mapping[int, Calls], one_clock: bool) -> Matched:
 
 
 def _is_passed_by(own: Calls) -> Mask:
-    """Return a mask of the calls during which the training went on, with hardly a wait at the end."""
+    """Return a mask of the calls that did not hold the training: hardly any wait at their end."""
     passed: Mask = is_awaited_later(own.waiting_ns, own.duration_ns) & (own.waiting_ns < LEAST_HELD_NS)
     return passed
 
 
 def is_awaited_later(waiting_ns: Ints, duration_ns: Ints) -> Mask:
-    """Return a mask of the calls after whose start the training went on, and waited later."""
+    """Return a mask of asynchronous calls: the training went on after their start, and waited for a small part of
+    them.
+    """
     later: Mask = waiting_ns < AT_ONCE_FRAC * duration_ns
     return later
 
@@ -211,11 +213,10 @@ def _put_on_one_clock(found: Matched, meets: Mask, one_clock: bool) -> Matched:
 
 
 def _leave_within_a_step(common: Meetings) -> bool:
-    """Return whether ranks of one host leave their calls less than a step apart.
+    """Return whether the ranks of one host leave their common calls less than a step apart, as ranks of one job do.
 
-    Ranks of one job do so even where calls do not hold them. An asynchronous call ends for each rank by itself, as
-    calls of `Join` do, and calls of several groups may share a group name. A second job, in contrast, begins some steps
-    later.
+    Ranks of a second job begin some steps later. Some calls of one job end apart as well, but by less than a step:
+    asynchronous calls, calls of `Join`, and calls of several groups under one name.
     """
     apart = float(np.median(np.abs(common.end_ns - common.end_ns[:1]), axis=1).max())
     steps = len(np.unique(common.step))
@@ -223,7 +224,7 @@ def _leave_within_a_step(common: Meetings) -> bool:
 
 
 def _meet_in_most(found: Matched, commons: Sequence[Meetings | None]) -> bool:
-    """Return whether the ranks met in the group with the most meetings. A group with fewer meetings says less."""
+    """Return whether the ranks met in the group with the most meetings, which is better evidence than other groups."""
     known = [common for common in commons if common is not None]
     largest = max(known, key=lambda common: common.end_ns.shape[1], default=None)
     return largest is not None and not _find_apart(found, largest)
@@ -239,7 +240,7 @@ def _find_apart(found: Matched, common: Meetings) -> dict[int, int]:
 
 
 def _part_calls(found: Matched, meetings: Sequence[Meetings], alone: Mask) -> Matched:
-    """Give each row of a mask its own call number, like a call that no other rank made."""
+    """Return the calls, each row of a mask with its own call number, like a call that no other rank made."""
     numbers = np.where(alone, found.count + np.arange(len(found.call)), found.call)
     known, call = np.unique(numbers, return_inverse=True)
     moved = tuple(replace(group, call=np.searchsorted(known, group.call)) for group in meetings)
@@ -303,7 +304,7 @@ def _find_strangers(found: Matched, common: Meetings) -> Strangers | None:
 
 
 def _differ(found: Matched, places: Ints) -> Mask:
-    """Return a mask of the ranks that send other amounts than the first rank."""
+    """Return a mask of the ranks whose collectives have other sizes than the first rank's."""
     equal = np.array([any(known in name.lower().replace("_", "") for known in _EQUAL) for _, name in found.kinds])
     sizes = found.bytes[places]
     sizes = sizes[:, equal[found.kind[places[0]]] & (sizes > 0).all(axis=0)]
@@ -314,8 +315,10 @@ def _differ(found: Matched, places: Ints) -> Mask:
 
 
 def _miss(begin_ns: Ints, end_ns: Ints) -> Mask:
-    """Return a mask of the ranks that are outside of collectives while the first rank is inside, or that leave them at
-    other times."""
+    """Return a mask of the ranks that do not meet the first rank.
+
+    They are outside of collectives while the first rank is inside, or they leave collectives at other times.
+    """
     alignment = align_clocks(end_ns)
     if alignment is None:
         return np.zeros(len(end_ns), np.bool_)
@@ -328,7 +331,7 @@ def _miss(begin_ns: Ints, end_ns: Ints) -> Mask:
 
 
 def _leave_apart(end_ns: Ints) -> Mask:
-    """Return a mask of the ranks that leave far from the first rank, if both sets of ranks each leave together."""
+    """Return a mask of the ranks that leave far from the first rank; none unless each of both sets leaves together."""
     apart = np.median(np.abs(end_ns - end_ns[:1]), axis=1)
     found: Mask = apart > TOGETHER_NS
     parts = [end_ns[chosen] for chosen in (found, ~found)]

@@ -129,7 +129,7 @@ def _read_meetings(rank: int, meetings: Meetings, known: Known) -> RankClock:
 
 @dataclass(frozen=True)
 class Arrival:
-    """One rank's call, on its own clock. `late_ns` is the time from the first rank's arrival to this rank's arrival."""
+    """One rank's call, on its own clock. `late_ns` is the time since the arrival of the first rank."""
 
     rank: int
     start_ns: int

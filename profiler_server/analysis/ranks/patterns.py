@@ -54,7 +54,7 @@ def find_causes(together: StepsTogether, late: Mask) -> tuple[Cause, ...]:
 
 
 def find_starvation(excess_ns: float, starved_ns: float, others_ns: float) -> tuple[Cause, ...]:
-    """Return lack of a processor as cause of a late rank, or nothing if it explains too little.
+    """Return the lack of a processor as the cause of a late rank; empty if it explains too little.
 
     `starved_ns` is how long the rank was ready to run in a step without a processor, `others_ns` the median of the
     other ranks.
@@ -66,7 +66,8 @@ def find_starvation(excess_ns: float, starved_ns: float, others_ns: float) -> tu
 
 
 def find_uneven_work(together: StepsTogether) -> float | None:
-    """Return the correlation of forward and backward over ranks and steps, or None if it is low or they hardly vary.
+    """Return the correlation of forward and backward over ranks and steps; None if it is low, or if their times hardly
+    vary.
 
     Constant differences between ranks, and between steps of all ranks, are removed first. They come from a slow device
     or a slow step, not from unequal input.
@@ -110,9 +111,9 @@ def _take_off(values: Floats) -> Floats:
 
 
 def find_pause(lateness: Lateness, together: StepsTogether, step_ns: float) -> Pause | None:
-    """Return occasional long waits that take much of the time, or None if they take little or are frequent.
+    """Return occasional long waits for one rank, or None if they take little time or are frequent.
 
-    The rank may have lost its time in the same step, or in the step before after that step's meeting.
+    The rank may have lost its time in the step of the wait, or at the end of the step before.
     """
     steps, late = lateness.sum_by_step()
     margin, is_long = mark_long(late)
@@ -138,7 +139,7 @@ def find_pause(lateness: Lateness, together: StepsTogether, step_ns: float) -> P
 
 
 def _find_longest(together: StepsTogether, rank: int, step: int) -> int:
-    """Return the step or the step before, whichever has more own work of the rank."""
+    """Return `step` or the step before it: the step in which the rank had more own work."""
     if rank not in together.ranks:
         return step
     own = together.own_ns[together.ranks.index(rank)]
@@ -147,7 +148,9 @@ def _find_longest(together: StepsTogether, rank: int, step: int) -> int:
 
 
 def find_handover(comparison: RankComparison, ranks: Sequence[int], steps: Ints, late_ns: Floats) -> Handover | None:
-    """Return the step at which another rank becomes the last rank, or None if either side is not clear."""
+    """Return the step from which another rank is the last rank, or None if one of the two ranks is not clearly the
+    last.
+    """
     if comparison.is_hidden:
         return None
     is_last = np.argmax(late_ns, axis=0)[None, :] == np.arange(len(ranks))[:, None]
@@ -168,10 +171,11 @@ def find_handover(comparison: RankComparison, ranks: Sequence[int], steps: Ints,
 
 
 def find_stretch(steps: Ints, against_ns: Floats, step_ns: float) -> Stretch | None:
-    """Return the steps in which a rank is late, if they begin or end within the run; None if that is not clear.
+    """Return the steps in which a rank is late, if its lateness begins or ends within the run; None if that is not
+    clear.
 
-    `against_ns` is the rank's lateness relative to the other ranks in each step. The change separates the two sides
-    with the largest sum of squares between them (Scott and Knott, 1974).
+    `against_ns` is the rank's lateness relative to the other ranks in each step. The steps are divided where the sum of
+    squares between both sides is largest (Scott and Knott, 1974).
     """
     count, least = len(steps), limits.LEAST_MEETINGS
     if count < 2 * least:
@@ -200,7 +204,7 @@ def find_stretch(steps: Ints, against_ns: Floats, step_ns: float) -> Stretch | N
 def find_turns(
     comparison: RankComparison, lateness: Lateness, late_ns: Floats, together: StepsTogether, starved_ns: float
 ) -> Turns | None:
-    """Return how the ranks alternate as the last rank, or None if they do not, or if it costs little.
+    """Return how the ranks alternate as the last rank, or None if they do not alternate, or if that costs little.
 
     `starved_ns` is how long a rank was ready to run in the mean step without a processor.
     """
@@ -232,7 +236,9 @@ def _is_one_phase(causes: Sequence[Cause], together: StepsTogether) -> bool:
 
 def _expect_wait(lateness: Lateness) -> float:
     """Return the wait for the last rank per step, in ns, that the usual variation of the ranks alone would cause.
-    Infinity with few ranks, whose usual spread is unknown."""
+
+    It is infinite for few ranks, whose usual spread is unknown.
+    """
     ranks = len(lateness.ranks)
     if ranks < limits.LEAST_RANKS:
         return float("inf")
@@ -241,10 +247,11 @@ def _expect_wait(lateness: Lateness) -> float:
 
 
 def weigh_longest(late_ns: Floats, row: int) -> tuple[int, int] | None:
-    """Return in how many of the long waits a rank came last, and the number of long waits; None if that may be chance.
+    """Return the number of long waits in which a rank came last, and the number of all long waits; None if that may be
+    chance.
 
-    `late_ns` is (ranks, steps). A wait is the time from the second-last to the last rank. Long waits must be most of
-    the time that the rank delays the others.
+    `late_ns` is (ranks, steps). A wait is the time from the second-last to the last rank. The long waits must make up
+    most of the time by which the rank delays the others.
     """
     margin, is_long = mark_long(late_ns)
     is_last = np.argmax(late_ns, axis=0) == row

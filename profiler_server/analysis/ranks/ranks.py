@@ -83,7 +83,7 @@ def summarize_ranks(run: Run) -> tuple[RankSummary, ...]:
 
 
 def peek_ranks(run: Run, prepare: Callable[[tuple[RankSummary, ...]], None]) -> SoFar[RankSummary]:
-    """Return the summaries that are ready: all if there are few ranks, or the ranks read so far if there are very many.
+    """Return the summaries that are ready: all of few ranks, or of very many ranks those read so far.
 
     `prepare` gets all summaries and computes further results for a page. For very many ranks it runs in the background.
     """
@@ -111,8 +111,10 @@ def _add_calls(run: Run, summary: RankSummary) -> RankSummary:
 
 
 def choose_calls(ranks: int) -> int:
-    """Return the number of collectives to read of each rank: `MOST_CALLS`, or a smaller power of two for many ranks, so
-    that one more rank seldom changes the number."""
+    """Return the number of collectives to read of each rank: `MOST_CALLS`, or a smaller power of two for many ranks.
+
+    With powers of two, one more rank seldom changes the number.
+    """
     room = MOST_CALLS_OF_ALL // max(ranks, 1)
     return min(MOST_CALLS, max(1 << max(room.bit_length() - 1, 0), LEAST_CALLS))
 
@@ -131,7 +133,7 @@ def _is_live(summary: RankSummary) -> bool:
 
 
 def _renew(rank: RankRun, summary: RankSummary) -> RankSummary:
-    """Return a summary of a recording rank with its present state, because a process that dies changes no file."""
+    """Return a kept summary with the present state of the rank, because a process that dies changes no file."""
     try:
         return replace(summary, state=rank.state)
     except RunError:

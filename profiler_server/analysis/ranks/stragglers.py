@@ -151,8 +151,11 @@ def _explain_waiting(ranks: Sequence[RankSummary], together: StepsTogether, step
 
 
 def _measure_by_steps(together: StepsTogether) -> Lateness:
-    """Return the lateness with steps as meetings. A step ends when the ranks leave its last collective, if enough steps
-    have that time. Work of a rank after that collective makes it late in the next step."""
+    """Return the lateness with steps as meetings.
+
+    A step ends when the ranks leave its last collective, if that time is known for enough steps. Work of a rank after
+    that collective then makes it late in the next step.
+    """
     held, meeting = together.held_ns, together.meeting_ns
     known = np.flatnonzero(np.isfinite(meeting).all(axis=0))
     if len(known) >= max(limits.LEAST_MEETINGS, MOST_FRAC * len(together.step)):
@@ -248,8 +251,9 @@ def _weigh(ranks: Sequence[RankSummary], lateness: Lateness, together: StepsToge
 
 
 def _measure_deviation(late_ns: Floats, step_ns: float) -> float:
-    """Return how far the median lateness of ranks scatters, in ns (robust), at least `LEAST_DEVIATION_FRAC` of the
-    step."""
+    """Return the robust standard deviation of the ranks' median lateness in ns, at least `LEAST_DEVIATION_FRAC` of the
+    step.
+    """
     usual = np.median(late_ns, axis=1)
     deviation = 1.4826 * float(np.median(np.abs(usual - np.median(usual))))
     return max(deviation, limits.LEAST_DEVIATION_FRAC * step_ns)
@@ -261,8 +265,10 @@ def _measure_against(late_ns: Floats, row: int) -> Floats:
 
 
 def _is_sure(against_ns: Floats) -> bool:
-    """Return whether a rank's lateness exceeds chance: in the mean, or in the number of steps. A delay can be hidden in
-    the mean of steps that vary much, but shows step by step."""
+    """Return whether a rank's lateness exceeds chance, in its mean or in the number of late steps.
+
+    A delay can be hidden in the mean of steps that vary much, but still be seen in the number of late steps.
+    """
     steps = len(against_ns)
     error = float(against_ns.std()) / float(np.sqrt(steps))
     often = int((against_ns > 0).sum()) - steps / 2 > limits.SURE_ERRORS * float(np.sqrt(steps)) / 2

@@ -110,9 +110,9 @@ def read_steps(train: pa.Table, selection: StepSelection, between_ns: Ints) -> R
 
 
 def choose_steps(step: Ints, every: int) -> Mask:
-    """Return a mask that chooses one of every `every` steps by a hash of the step's number.
+    """Return a mask of about one in `every` steps, chosen by a hash of the step's number.
 
-    With every eighth number, work that a rank does each 200 steps would be in all of the chosen steps, or in none.
+    If every eighth number were chosen, the steps of work that a rank does each 200 steps would all be chosen, or none.
     """
     if every <= 1:
         return np.ones(len(step), np.bool_)
@@ -140,7 +140,7 @@ def find_whole(counts: Ints) -> Mask:
 
 
 def _count_usual(steps: Sequence[Ints]) -> Ints:
-    """Return the number of each rank's steps that at least half of the ranks have."""
+    """Return for each rank the number of its steps that at least half of the ranks have."""
     if not steps:
         return np.empty(0, np.int64)
     numbers, counts = np.unique(np.concatenate(steps), return_counts=True)
@@ -203,7 +203,9 @@ def read_track(train: pa.Table) -> Track:
 
 
 def find_size(first: int, last: int, most: int) -> int:
-    """Return the smallest power of two as stretch size with which these steps fit into `most` stretches."""
+    """Return the smallest power of two such that stretches of so many steps, from `first` to `last`, are at most
+    `most`.
+    """
     size = 1
     while last // size - first // size + 1 > most:
         size *= 2

@@ -35,7 +35,7 @@ class Segments:
 
 
 def split_thread(window: Window, track: int, end_ns: int) -> Segments:
-    """Split the time of a thread at the edges of its slices, from the start of the window to `end_ns`.
+    """Return the time of a thread, split at the edges of its slices, from the start of the window to `end_ns`.
 
     A slice owns the time from its start. After its end the slice around it owns the time again.
     """
@@ -81,7 +81,7 @@ class _Draft:
 
 
 def build_graph(window: Window) -> Graph | None:
-    """Build the graph, or return None if no thread of the window launches device work."""
+    """Return the graph of a window, or None if no thread of the window launches device work."""
     if not window.threads:
         return None
     handoffs = find_handoffs(window)
@@ -148,7 +148,9 @@ def _number_nodes(window: Window, points: Points) -> _Draft:
 
 
 def _order_points(points: Points) -> Ints:
-    """Return the time at which each point is passed: a wait's end, and never before the thread's previous point."""
+    """Return the time at which each point is passed, which is never before the previous point of its thread. A wait is
+    passed at its end.
+    """
     passed = np.where(points.kind >= WAIT, points.end_ns, points.begin_ns)
     for track in np.unique(points.track):
         mine = points.track == track
@@ -171,7 +173,9 @@ def _chain_thread(draft: _Draft, track: int) -> None:
 
 
 def _link_launches(draft: _Draft) -> Ints:
-    """Link work to its launch, and return the node of each slice. A call inside another call has that call's node."""
+    """Link device work to its launch, and return the node of each slice. A call inside another call has the node of the
+    outer call.
+    """
     window, points = draft.window, draft.points
     node_of_row = np.full(len(window.ids), -1, np.int64)
     calls = np.flatnonzero(points.kind != MARK)
@@ -188,8 +192,11 @@ def _link_launches(draft: _Draft) -> Ints:
 
 
 def _chain_streams(draft: _Draft) -> None:
-    """Chain the work of each stream, and set the usual delay from ready work to its start on the device. A longer delay
-    has a cause outside of the graph. The replay leaves it out, and is shorter than the window by that time."""
+    """Link the work of each stream in order, and set the usual delays after the previous work and after the launch.
+
+    A longer delay has a cause outside of the graph. The replay leaves such delays out, so its result can be shorter
+    than the window.
+    """
     order = np.argsort(draft.work_nodes, kind="stable")
     nodes, tracks = draft.work_nodes[order], draft.window.track[draft.work][order]
     for track in np.unique(tracks):
@@ -258,7 +265,7 @@ def _await_work(draft: _Draft, streams: tuple[StreamWork, ...]) -> None:
 
 
 def _lay_host_time(draft: _Draft) -> HostTime:
-    """Assign each range of host time to the node after it, or to the node around it."""
+    """Return the ranges of host time, each with the node after it or around it."""
     window = draft.window
     parts: list[tuple[Ints, ...]] = []
     for number, track in enumerate(window.threads):

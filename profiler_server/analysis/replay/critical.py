@@ -32,10 +32,11 @@ _MOST_EXAMPLES = 3
 
 @dataclass(frozen=True)
 class CriticalPath:
-    """Pieces in time order, since the run's epoch. `kind` is an index in `KINDS`; `slice_id` is -1 without a slice.
+    """The pieces of the path in time order, with times since the run's epoch. `kind` is an index in `KINDS`; `slice_id`
+    is -1 without a slice.
 
-    `examples` are the names with the most time of each kind. `waits_ns` is the time by name in which the device waits for
-    the host, of the names with the most time.
+    `examples` are the names with the most time of each kind. `waits_ns` is the ns in which the device waits for the
+    host, by name, for the names with the most time.
     """
 
     steps: int
@@ -140,7 +141,7 @@ def _sum_waits(window: Window, rows: Ints, kinds: Ints, lengths: Ints) -> dict[s
 
 
 class _Walk:
-    """The way back from the last end to the start. `pieces` are in reverse time order."""
+    """A walk along the critical path, backwards from the last end of the graph. `pieces` are in reverse time order."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
@@ -165,7 +166,10 @@ class _Walk:
         return self.pieces
 
     def _leave(self, node: int, time: float) -> tuple[int, float, bool]:
-        """Step backwards through a node from its end: to the work that it waited for, or to its begin."""
+        """Step backwards from a time within a node: to work that the node waited for, else to its begin.
+
+        Return the node and the time reached, and whether that is the begin of the node.
+        """
         graph, begin = self.graph, float(self.graph.begin_ns[node])
         row = int(graph.row[node])
         awaited = graph.awaits.get(node, ())
@@ -181,7 +185,10 @@ class _Walk:
         return node, min(begin, time), True
 
     def _go_back(self, node: int, time: float) -> tuple[int, float, bool]:
-        """Step backwards from a node's begin, to the last of its dependencies."""
+        """Step backwards from a node's begin to the dependency that was met last.
+
+        Return that node, the time reached, and whether that is the begin of the node.
+        """
         graph = self.graph
         chain, launch = int(graph.chain[node]), int(graph.launch[node])
         found: list[tuple[float, float, int, bool]] = []

@@ -58,7 +58,9 @@ class Graph:
 
 @dataclass(frozen=True)
 class HostTime:
-    """Ranges of host time, each with the next node on its thread. `inside` marks the ranges inside of the node itself."""
+    """Ranges of host time, each with a node of its thread: the node around the range if `inside`, else the next
+    node.
+    """
 
     start_ns: Ints
     length_ns: Ints
@@ -120,7 +122,7 @@ def replay(graph: Graph, changes: Changes | None = None) -> tuple[list[float], l
 
 
 def _weigh(graph: Graph, changes: Changes | None) -> tuple[list[float], list[float]]:
-    """Return the host time or gap before each node, and its length, both with the changes."""
+    """Return two values for each node, with the changes: the host time or gap before it, and its length."""
     if changes is None:
         return graph.gap_ns.tolist(), graph.length_ns.tolist()
     host, count = graph.host, len(graph)
@@ -138,7 +140,9 @@ def _weigh(graph: Graph, changes: Changes | None) -> tuple[list[float], list[flo
 
 
 def bound_savings(graph: Graph, changes: Changes) -> float:
-    """Return an upper bound in ns of the savings of changes: all removed time, as if it were all on the critical path."""
+    """Return an upper bound in ns of the savings of changes: the sum of all removed time, as if all of it were on the
+    critical path.
+    """
     host = float((graph.host.length_ns * (1.0 - changes.host)).sum())
     touched = graph.on_device & (changes.skipped | changes.joined | changes.aside)
     work = float((graph.length_ns * (1.0 - changes.device))[graph.on_device].sum())

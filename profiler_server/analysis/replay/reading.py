@@ -46,7 +46,10 @@ _LOADING = re.compile(r"DataLoader|dataloader")
 
 
 def shorten_products(trial: Trial) -> Gain | None:
-    """Try full-precision products on tensor cores: half of their time, a quarter at best, three quarters at worst."""
+    """Return the savings if products of full precision run on tensor cores.
+
+    They then take half of their time, a quarter at best, three quarters at worst.
+    """
     window = trial.window
     rows = np.flatnonzero((window.kind == KERNEL) & window.match(FULL_PRECISION))
     nodes = trial.nodes(rows)
@@ -54,7 +57,10 @@ def shorten_products(trial: Trial) -> Gain | None:
 
 
 def join_update(trial: Trial) -> Gain | None:
-    """Try one fused update instead of a loop over tensors: a tenth of its host time, the same bytes on the device."""
+    """Return the savings if one fused update replaces a loop over tensors.
+
+    It usually takes a tenth of the loop's host time, and somewhat less device time.
+    """
     window = trial.window
     host = trial.host_between(trial.updates)
     launched = np.where(window.launch >= 0, window.launch, 0)
@@ -73,7 +79,9 @@ def join_update(trial: Trial) -> Gain | None:
 
 
 def batch_launches(trial: Trial) -> Gain | None:
-    """Try compilation or CUDA graphs: little remains of operators, launches and the Python between them."""
+    """Return the savings of compilation or CUDA graphs: little remains of operators, launches and the Python between
+    them.
+    """
     graph, window = trial.graph, trial.window
     owner = graph.host.owner
     kind = np.where(owner >= 0, window.kind[owner], -1)
@@ -90,7 +98,10 @@ def batch_launches(trial: Trial) -> Gain | None:
 
 
 def overlap_copies(trial: Trial) -> Gain | None:
-    """Try copies to the device from pinned memory without blocking, at best beside the previous step's computing."""
+    """Return the savings if copies to the device come from pinned memory and do not block.
+
+    At best they run beside the computing of the previous step.
+    """
     copies = trial.find_copies(TO_DEVICE)
     if not len(copies):
         return None

@@ -41,8 +41,10 @@ class Trial:
 
     @cached_property
     def top(self) -> Ints:
-        """Return the outermost operator around each row, or the row itself without one. Operators directly inside of
-        Python are outermost."""
+        """Return for each row the outermost operator around it, or the row itself without such an operator.
+
+        An operator inside of a Python function counts as outermost.
+        """
         window = self.window
         parent = window.parent
         inner = (parent >= 0) & (window.kind[parent] == OPERATOR)
@@ -122,8 +124,9 @@ class Trial:
         return Gain(*sorted(measured[change] for change in (low, usual, high)))
 
     def try_one(self, change: Change, least: float = 1.0) -> Gain | None:
-        """Return the savings of a change; the poor version saves the share `least` of them. None if the replay is not
-        valid."""
+        """Return the savings of one change. The poor version saves the share `least` of the usual savings. None if the
+        replay is not valid.
+        """
         found = self.try_change(change, change, change)
         return None if found is None else Gain(least * found.frac, found.frac, found.frac)
 
@@ -186,8 +189,11 @@ def scale(
     host_factor: float | Floats = 1.0,
     **flags: Ints,
 ) -> Change:
-    """Return a change that multiplies the length of some device work and of some host time by factors. `flags` are
-    nodes with further changes: unwaited, aside, skipped, joined."""
+    """Return a change that multiplies the length of the device work `nodes` by `factor`, and of the host time `host` by
+    `host_factor`.
+
+    `flags` are nodes with further changes: unwaited, aside, skipped, joined.
+    """
 
     def change(changes: Changes) -> None:
         changes.device[nodes] = factor

@@ -117,9 +117,9 @@ def _list_marks(window: Window, track: int, handoffs: list[Handoff]) -> Ints:
 
 
 def find_handoffs(window: Window) -> list[Handoff]:
-    """Find pauses of the first thread in which another thread begins work.
+    """Return the pauses of the first thread in which another thread does work.
 
-    That work must also end in the pause. In a long pause its last steps may continue after the first thread resumes.
+    The work must begin and end in the pause. In a long pause its last part may end after the first thread has resumed.
     """
     waiter, *workers = window.threads
     busy = _unite_work(window, waiter)
@@ -187,8 +187,9 @@ class StreamWork:
 def list_streams(
     window: Window, work: Ints, nodes: Ints, launch: Ints, begin_ns: Floats, end_ns: Floats
 ) -> tuple[StreamWork, ...]:
-    """Split the work by stream. Launch and end times never decrease in a stream: an earlier time is raised to the
-    previous one."""
+    """Return the work of each stream. Launch and end times never decrease in a stream: an earlier time is raised to the
+    previous one.
+    """
     order = np.argsort(nodes, kind="stable")
     found = []
     for track in np.unique(window.track[work]):
@@ -200,7 +201,7 @@ def list_streams(
 
 
 def find_stream_waits(window: Window, streams: tuple[StreamWork, ...]) -> Iterator[tuple[int, int, float]]:
-    """Yield work that waits for work of another stream: its node, the awaited node, and the time between both.
+    """Yield work that waits for work of another stream: its node, the awaited node, and the ns between both.
 
     A trace seldom names the event that a stream waits for. The assumed event is the last one recorded before the wait,
     if the measured times allow that. Otherwise the awaited work is the work of another stream that ended right before.

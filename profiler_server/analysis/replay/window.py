@@ -128,7 +128,9 @@ def read_window(rank: RankRun) -> Window | None:
 
 
 def _choose_first(at: Ints, starts: Ints) -> int:
-    """Return the first step from which on the number of slices is within the limit; at the latest the last step."""
+    """Return the index of the first step from which on the number of slices is within the limit, at the latest the last
+    step.
+    """
     counts = len(at) - np.searchsorted(at, starts) if len(at) else np.zeros(len(starts), np.int64)
     fitting = np.flatnonzero(counts <= MOST_ROWS)
     return int(fitting[0]) if len(fitting) else len(starts) - 1

@@ -74,9 +74,9 @@ class Job:
 
 
 def build_job(table: pa.Table) -> Job | None:
-    """Arrange a `job_operations` table of all ranks, or return None if no step has every operation of every replica.
+    """Return the operations of a job from a `job_operations` table of all ranks.
 
-    Steps with a missing or duplicate operation are left out and counted.
+    Steps with a missing or duplicate operation are left out and counted. None if no step is left.
     """
     columns = ("step", "stage", "replica", "sequence", "rank", "start_ns", "duration_ns", "chunk", "depth")
     rows = {name: read_integers(table, name, -1) for name in columns}
@@ -127,8 +127,11 @@ class ScheduleError(ValueError):
 
 @dataclass
 class Schedule:
-    """`after[v]` are the operations that v waits for. `groups` are operations that end together. `meets` are the groups
-    in which the replicas meet as well. One rank alone computes an operation outside of groups."""
+    """`after[v]` are the operations that v waits for. `groups` are operations that end together.
+
+    `meets` are the groups whose operations end together in all replicas. An operation outside of groups is computed by
+    one rank alone.
+    """
 
     after: dict[int, set[int]]
     groups: list[tuple[int, ...]] = field(default_factory=list)
@@ -143,7 +146,7 @@ class Schedule:
 
 
 def read_schedule(job: Job) -> Schedule:
-    """Derive the schedule. Raises ScheduleError if the operations are not those of a pipeline."""
+    """Return the schedule of a job. Raises ScheduleError if the operations are not those of a pipeline."""
     reader = _Reader(job)
     for stage in range(job.stages):
         reader.read_stage(stage)
@@ -190,7 +193,9 @@ class _Reader:
             raise ScheduleError(f"stage {stage} has no {kind} number {sequence}") from None
 
     def _match_transfers(self, kind: str, stage: int, rows: list[int]) -> None:
-        """Link each transfer to the computation before or after it. Some transfers only fill the ends of a step."""
+        """Link each transfer to the computation before or after it. Transfers at the ends of a step without a
+        computation are idle.
+        """
         direction, way = kind.split("-")
         compute = f"{direction}-compute"
         computed = self.job.find((compute,), stage)

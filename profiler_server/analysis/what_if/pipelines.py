@@ -92,7 +92,9 @@ def judge_run(run: Run, ranks: Sequence[RankSummary]) -> RankVerdict:
 
 
 def _name_saving(run: Run, ranks: Sequence[RankSummary], found: RankVerdict) -> RankVerdict:
-    """Name checkpoints as the cause of a late rank if they take most of its lateness outside of its training."""
+    """Return the verdict, with checkpoints as the cause of a late rank if they take most of its lateness outside of
+    training.
+    """
     if not isinstance(found, Slow):
         return found
     latest = found.comparison.latest

@@ -77,7 +77,7 @@ class Replay:
 
 
 def _order(schedule: Schedule) -> list[_Node]:
-    """Return the nodes in an order in which each follows all that its operations wait for."""
+    """Return the nodes in an order in which each node follows the nodes of all operations that it waits for."""
     nodes = [_Node(rows, at in schedule.meets, True) for at, rows in enumerate(schedule.groups)]
     grouped = {row for node in nodes for row in node.rows}
     nodes += [_Node((row,), False, False) for row in schedule.after if row not in grouped]
@@ -139,7 +139,9 @@ def replay_job(job: Job) -> JobSlowdown:
 
 
 class _Questions:
-    """Step times with some operations as measured in an otherwise ideal job, or ideal in an otherwise measured job."""
+    """The step times of altered jobs: some operations as measured and all others ideal, or some ideal and all others
+    measured.
+    """
 
     def __init__(self, job: Job, replay: Replay, measured: Floats, ideal: Floats, base: float, best: float) -> None:
         self._job, self._replay = job, replay

@@ -116,7 +116,7 @@ def _list_tabs(tab: str, kept: Mapping[str, str], noun: str = "step") -> tuple[L
 
 
 def _list_loaders(rank: RankRun, chosen: int | None, tab: str) -> tuple[Link, ...]:
-    """Link the loaders if there are several, such as one for training and one for evaluation."""
+    """Return a link for each loader if there are several, such as one for training and one for evaluation."""
     loaders = rank.manifest.loaders
     if len(loaders) < 2:
         return ()

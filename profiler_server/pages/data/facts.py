@@ -95,9 +95,10 @@ class StepWaits:
 
 
 class PipelineFacts:
-    """The readings of one rank for one loader, each made at first use. Raises as `RankRun.table` does.
+    """What is known of one rank's pipeline for one loader; each fact is read at its first use. Raises as
+    `RankRun.table` does.
 
-    `workers` selects the rows of `chosen_rows`, None for all; every other reading covers all workers.
+    `workers` selects the rows of `chosen_rows`, None for all; every other fact covers all workers.
     """
 
     def __init__(self, rank: RankRun, loader: int | None, workers: frozenset[int] | None = None) -> None:
@@ -165,7 +166,7 @@ class PipelineFacts:
 
     @cached_property
     def chosen_rows(self) -> pa.Table:
-        """Return the rows of the loader's stages in the chosen workers, and outside of all workers."""
+        """Return the rows of the loader's stages in the chosen workers, and its rows that belong to no worker."""
         return self.stage_rows if self.workers is None else keep_workers(self.stage_rows, self.workers)
 
     @cached_property

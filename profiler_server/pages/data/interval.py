@@ -66,8 +66,10 @@ UNKNOWN_WAITS = (
 
 @dataclass(frozen=True)
 class QueueInterval:
-    """One queue by step. `role` describes its side of the pipeline, `empty` the number of empty samples. `query` opens
-    the chart of its depth over time."""
+    """One queue by step. `role` describes its side of the pipeline, and `empty` counts the samples that found it empty.
+
+    `query` opens the chart of its depth over time.
+    """
 
     title: str
     role: str
@@ -192,8 +194,10 @@ def _chart_by_step(facts: PipelineFacts, key: QueueKey, number: int) -> Chart:
 
 
 def _count_empty(summary: QueueSummary) -> str:
-    """Return the number of requests that found the queue empty, of all requests. Requests can outnumber steps, because
-    a step that accumulates gradients makes several."""
+    """Return text on how many of all requests found the queue empty.
+
+    Requests can outnumber steps, because a step that accumulates gradients makes several.
+    """
     empty = round(summary.empty_frac * summary.samples)
     return f"empty in {format_count(empty)} of {format_number_of(summary.samples, 'request')}"
 

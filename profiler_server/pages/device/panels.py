@@ -48,7 +48,9 @@ class LaunchQueue:
 
 @dataclass(frozen=True)
 class DeviceMeasures:
-    """One device. `unlinked` is the number of pieces of work without a known launch; the busiest stream is the first."""
+    """The measures of one device. `streams` has the busiest stream first, and `unlinked` counts the pieces of work
+    without a known launch.
+    """
 
     device: int
     summary: DeviceSummary

@@ -165,7 +165,7 @@ def _define(rank: RankRun, group: GroupTable, name: str) -> str:
 
 
 def _list_tabs(rank: RankRun, state: PageState) -> tuple[Link, ...]:
-    """Link the groups. The module view is linked only if the trace names modules."""
+    """Return a link for each group; the module view has a link only if the trace names modules."""
     try:
         modules = has_modules(rank)
     except RunError:
@@ -263,8 +263,10 @@ def _summarize(selected: SelectedRows, rows: int, state: PageState) -> str:
 
 
 def _list_executions(rank: RankRun, state: PageState) -> tuple[DeviceStep, ...]:
-    """Return the device work of the first 50 shown steps. Empty for groups other than kernels, and if the work cannot
-    be read: the page then shows its table alone."""
+    """Return the device work of the first 50 shown steps.
+
+    It is empty for groups other than kernels, and if the work cannot be read: the page then shows its table alone.
+    """
     if state.group != "kernels":
         return ()
     try:

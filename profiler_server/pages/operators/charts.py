@@ -95,7 +95,7 @@ def _describe_covered(known: int, nouns: str) -> str:
 
 
 def _cut_modules(group: GroupTable) -> GroupTable:
-    """Sum modules down to the deepest level that fits the chart, so that few modules are in Other.
+    """Return the sums of modules down to the deepest level that fits the chart, so that few modules are in Other.
 
     Modules of one class on the next level are merged if all then fit.
     """
@@ -115,7 +115,9 @@ def _cut(path: str, depth: int) -> str:
 
 
 def _join_class(path: str, depth: int) -> str:
-    """Replace `Linear_7` by `Linear_*` in modules below a depth, so that modules of one class are merged."""
+    """Return the path of a module, with `Linear_7` as `Linear_*` below a depth, so that modules of one class are
+    merged.
+    """
     return _INSTANCE.sub("_*", path) if path.count(SEPARATOR) >= depth else path
 
 
@@ -151,7 +153,10 @@ def _count_names(group: GroupTable, name: str) -> int:
 
 
 def _describe(part: _Part, chart: str) -> str:
-    """Return the text at a slice or bar. Pie slices already show their share, and the axis of the bars shows times."""
+    """Return the text at a slice of the pie or at a bar.
+
+    It is the time at a slice, which shows its share already, and the share at a bar, whose axis shows times.
+    """
     return format_duration(part.time_ns) if chart == "pie" else format_share(part.share_frac)
 
 

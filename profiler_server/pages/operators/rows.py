@@ -137,7 +137,7 @@ SORTABLE: Mapping[str, tuple[str, ...]] = {
 
 
 def build_cell(column: Column, value: Any, bar_whole: float = 1.0) -> Cell:
-    """Format one value. `bar_whole` is the share that fills a bar."""
+    """Return a value as a cell. `bar_whole` is the share that fills a bar."""
     if value is None:
         return Cell(column.kind, ABSENT if column.kind != "name" else "(no name)")
     write = _WRITERS.get(column.kind)

@@ -25,7 +25,7 @@ _STEPS = re.compile(r"(\d{1,12})(?:-(\d{1,12}))?")
 
 @dataclass(frozen=True)
 class PageState:
-    """The request in the URL. `type` and `operator` are the opened rows, as `shorten_key` writes them.
+    """The request in the URL. `type` and `operator` are the keys of the opened rows, made by `shorten_key`.
 
     `problems` are sentences about invalid arguments, and what is shown instead.
     """

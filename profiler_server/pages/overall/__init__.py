@@ -75,10 +75,10 @@ RECORD_REMEDY = 'from collector import Profiler\n\nwith Profiler("runs/my-run"):
 
 @dataclass(frozen=True)
 class MeanStep:
-    """The mean step as a strip with its phases. `sentence` describes which steps are averaged, and how these were
-    recorded.
+    """The mean step as a strip with its phases. `sentence` describes which steps are averaged, and in which mode they
+    were recorded.
 
-    `beside` is a sentence on the time outside of all steps, empty if little.
+    `beside` is a sentence on the time outside of all steps, empty if that time is short.
     """
 
     noun: str

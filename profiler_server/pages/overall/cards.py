@@ -47,7 +47,7 @@ class StepsCard:
 
 @dataclass(frozen=True)
 class OperatorsCard:
-    """`measure` is the side of the time: the device if there is one, else the host.
+    """The card of operators. `measure` is device if the run has device time, else host.
 
     `top` are operators by name, with their self time in ns and its share of all self time.
     """

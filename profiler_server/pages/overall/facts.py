@@ -45,7 +45,7 @@ class Fact:
 def list_facts(
     run: RunManifest, rank: RankManifest, ranks: int, used: frozenset[int] = frozenset()
 ) -> tuple[Fact, ...]:
-    """Return the known facts of the run, most wanted first, with long values shortened.
+    """Return the known facts of the run, the most important first, with long values shortened.
 
     `ranks` is the number of the run's ranks in this directory; `used` are the devices that kernels ran on.
     """
@@ -68,7 +68,9 @@ def list_interruption_facts(rank: RankRun) -> Iterator[Fact]:
 
 
 def list_probe_facts(rank: RankRun, steps: pa.Table, phases: Sequence[PhaseShare], noun: str) -> Iterator[Fact]:
-    """Yield the measured step with a ready batch, beside the estimate from the phases; nothing without a probe."""
+    """Yield the step time that was measured with batches ready, beside its estimate from the phases; nothing without a
+    probe.
+    """
     free = read_probe(rank.manifest.facts, steps)
     if free is not None and phases:
         estimate_ns = sum(phase.mean_ns for phase in phases if phase.name != "data_wait")

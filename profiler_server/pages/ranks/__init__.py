@@ -99,7 +99,9 @@ def build(job: JobFacts) -> RanksPage:
 
 
 def _show_so_far(job: JobFacts) -> RanksPage:
-    """Show the ranks read so far, without a verdict: an unread rank may be the rank that all others wait for."""
+    """Return the page of the ranks read so far, without a verdict: an unread rank may be the rank that all others wait
+    for.
+    """
     progress = f"{len(job.ranks):,} of {job.wanted:,} ranks are read."
     if job.compared is None:
         return RanksPage(Notice("pending", "The ranks are being read …", _LATER), None, progress=progress)

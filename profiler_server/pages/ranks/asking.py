@@ -109,5 +109,5 @@ def read_devices(run: Run, ranks: Sequence[RankFigures]) -> tuple[dict[int, Devi
 
 
 def _make_readers() -> Background:
-    """Return background readers for this page, which waits a moment for them, long enough for most ranks."""
+    """Return background readers for this page. The page waits PATIENCE_S for them, long enough for most ranks."""
     return Background(threads=2, head_start=False, most_waiting=2 * MOST_RANKS)

@@ -68,8 +68,10 @@ def list_stats(world_size: int, ranks: Sequence[RankFigures], found: Compared) -
 
 
 def _list_own(latest: LateRank, own_ns: Mapping[int, float], is_of_stage: bool) -> Iterator[Stat]:
-    """Yield the own time of the slowest rank, and the median of the other ranks, as in the table. In a pipeline the
-    other ranks are of the same stage."""
+    """Yield the own time of the slowest rank, and the median own time of the other ranks, as in the table.
+
+    In a pipeline the other ranks are of the same stage.
+    """
     own = format_duration(own_ns.get(latest.rank, latest.own_ns))
     yield Stat(
         "Slowest rank in its stage" if is_of_stage else "Slowest rank",
@@ -101,8 +103,9 @@ class HoldUp:
 
 
 def draw_hold_up(verdict: RankVerdict) -> HoldUp | None:
-    """Lay out the picture of the slowest rank and the others. None unless the verdict is `Slow`, with waiting apart
-    from working."""
+    """Return the picture of the slowest rank and the others. None unless the verdict is `Slow`, with waiting known
+    apart from working.
+    """
     if not isinstance(verdict, Slow) or verdict.comparison.is_hidden:
         return None
     found = verdict.comparison.latest
@@ -121,8 +124,10 @@ def draw_hold_up(verdict: RankVerdict) -> HoldUp | None:
 
 @dataclass(frozen=True)
 class SlowdownRow:
-    """One rank, stage or operation. `slowdown` is the job's slowdown if only this entry stays as measured; `gain` is
-    the time that mending this entry saves."""
+    """One rank, stage or operation. `slowdown` is the slowdown of a job in which only this entry is as measured.
+
+    `gain` is the time saved if only this entry becomes like the others.
+    """
 
     name: str
     slowdown: str
@@ -162,7 +167,7 @@ def view_what_if(found: JobSlowdown | None) -> WhatIfView | None:
 
 
 def say_slowdown(found: JobSlowdown) -> str:
-    """Return a sentence on how much of the step unlike ranks cost, and which rank to mend."""
+    """Return a sentence on how much of the step unlike ranks cost, and on the rank whose lateness costs most."""
     if found.slowdown is None or found.waste_frac is None:
         return ""
     if found.waste_frac < LEAST_LOSS_FRAC:
@@ -185,7 +190,9 @@ def say_slowdown(found: JobSlowdown) -> str:
 
 
 def _say_loss(slowdown: float, waste_frac: float, by_operation: Mapping[str, float]) -> str:
-    """Describe the cost of unlike ranks, without communication of varying length, which no rank causes."""
+    """Return a sentence on the cost of unlike ranks, which excludes communication of varying length, because no rank
+    causes it.
+    """
     whole = f"{format_share(waste_frac)} shorter (slowdown {slowdown:.2f})"
     varying = by_operation.get(_COMMUNICATION, 1.0)
     if varying - 1.0 < LEAST_LOSS_FRAC:
@@ -216,8 +223,10 @@ def _format_gain(gain_ns: float | None) -> str:
 def _list(
     figures: Mapping[Key, float] | None, name: Callable[[Key], str], gains: Mapping[Key, float]
 ) -> tuple[SlowdownRow, ...]:
-    """List the worst entries first; entries with equal text are in order of their keys. The remaining entries share one
-    line."""
+    """Return a row for each of the worst entries, worst first, and one row for all others.
+
+    Entries with equal text are in order of their keys.
+    """
     rows, rest = _choose_worst(figures or {})
     largest = max((value - 1.0 for _, value in rows), default=0.0)
     listed = tuple(

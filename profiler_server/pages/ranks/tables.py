@@ -262,8 +262,10 @@ def _write(rank: RankFigures, value_ns: float) -> str:
 
 
 def _write_behind(rank: RankFigures, own_ns: float, comparison: RankComparison) -> str:
-    """Return how far a rank is from the median that the slowest rank is compared with, as a share of the step. All
-    ranks, and the sentences, use the same median."""
+    """Return how much a rank's own time exceeds the median of the others, as a share of the step.
+
+    It is the median that the slowest rank is compared with, for all ranks and in the sentences.
+    """
     if not rank.steps or not comparison.step_ns:
         return ABSENT
     if rank.rank == comparison.latest.rank:
@@ -306,8 +308,10 @@ class CollectiveTable:
 
 
 def view_collectives(found: Collectives) -> CollectiveTable | None:
-    """Lay out the collectives; None if none were recorded. Sums over ranks are longest first, rows of single ranks by
-    name and rank."""
+    """Return the tables of collectives; None if none were recorded.
+
+    Sums over ranks are longest first; rows of single ranks are in order of name and rank.
+    """
     if not found.rows:
         return None
     by_name: dict[str, list[CollectiveRow]] = {}

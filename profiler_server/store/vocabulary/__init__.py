@@ -172,7 +172,7 @@ def _is_public(hole: str, text: str) -> bool:
 
 
 def _exchange_code(name: str, rename: Rename) -> str | None:
-    """Replace the unknown identifiers in C++. Return None for text that is not C++."""
+    """Return C++ with unknown identifiers replaced, None for text that is not C++."""
     if not _CODE.fullmatch(name):
         return None
     return _IDENTIFIER.sub(lambda found: found[0] if is_spelled(found[0]) else _join(rename("name", found[0])), name)

@@ -58,7 +58,9 @@ class Asked:
     stamp: str
 
     def answer(self, question: Callable[[Timeline], T]) -> T:
-        """Answer a question; damaged files are built again. 409 if the run has grown since the page was opened."""
+        """Return the answer to a question; damaged files are built again. 409 if the run has grown since the page was
+        opened.
+        """
         return find_timelines().ask(self.rank, question, self._open)
 
     def _open(self) -> Timeline:
@@ -233,7 +235,10 @@ def _name_trace(run: str, ranks: Sequence[int]) -> str:
 
 
 def _send_packed(request: Request, body: bytes, headers: dict[str, str]) -> Response:
-    """Send bytes, compressed with zstd for another machine that accepts it. On this machine it only delays."""
+    """Return the bytes as a response, compressed with zstd for another machine that accepts it.
+
+    For a client on this machine, compression takes longer than it saves.
+    """
     if not is_loopback(request.scope) and "zstd" in request.headers.get("accept-encoding", ""):
         packed = pa.Codec("zstd", 1).compress(body, asbytes=True)
         return Response(packed, media_type=MEDIA_TYPE, headers={**headers, "Content-Encoding": "zstd"})

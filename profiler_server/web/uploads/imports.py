@@ -233,7 +233,7 @@ class Imports:
         return replace(done, progress_frac=1.0)
 
     def _import(self, job: Import, files: tuple[Path, ...], name: str) -> str:
-        """Import in a separate process; return the error, empty if it succeeded."""
+        """Import in a separate process. Return the error, empty if it succeeded."""
         with scratch_folder(f".{name[:_LONGEST_NAME]}.", self._base_dir) as scratch:
             return self._import_in(job, Work(files, self._base_dir / name, scratch))
 
@@ -261,7 +261,11 @@ class Imports:
                 self._running = None
 
     def _follow(self, job: Import, receiver: Connection, pid: int) -> str:
-        """Record the progress of an import until its process reports the end. Raises EOFError or MemoryLimitError."""
+        """Record the progress of an import until its process ends, and return the error that the process reports, else
+        "".
+
+        Raises EOFError or MemoryLimitError.
+        """
         while True:
             while not receiver.poll(WATCH_INTERVAL_S):
                 check_memory(pid, self._memory_bytes)

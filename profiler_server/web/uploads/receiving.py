@@ -133,7 +133,10 @@ def find_boundary(content_type: str) -> bytes:
 
 
 async def receive(pieces: AsyncIterator[bytes], receiver: Receiver) -> tuple[Path, ...]:
-    """Feed a body to a receiver. This thread writes to disk: pieces are small and arrive slower than the disk writes."""
+    """Feed a body to a receiver, and return the received files.
+
+    This thread writes to disk: pieces are small and arrive slower than the disk writes.
+    """
     try:
         async for piece in pieces:
             if piece:

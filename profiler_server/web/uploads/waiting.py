@@ -44,7 +44,7 @@ def claim(folder: Path) -> Iterator[bool]:
 
 
 def count_try(folder: Path) -> int:
-    """Count the start of an upload's import, and return the number of starts since `forget_tries`, if any."""
+    """Count one more start of an upload's import. Return the number of starts, which `forget_tries` sets back to 0."""
     tries = _read_tries(folder / _TRIES) + 1
     replace_text(folder / _TRIES, "." * tries)  # which writes through no link, and into no pipe
     return tries
@@ -58,7 +58,7 @@ def _read_tries(file: Path) -> int:
 
 
 def forget_tries(folder: Path) -> None:
-    """Reset the count of tries, because the server was ended, not the import."""
+    """Set the count of tries back to 0: the import stopped because the server was ended."""
     with suppress(OSError):
         remove_file(folder / _TRIES)
 

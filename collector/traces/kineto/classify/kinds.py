@@ -54,7 +54,9 @@ def is_collective_kernel(name: str) -> bool:
 
 
 def find_collective(name: str) -> str:
-    """Return the collective in a kernel's or host span's name, such as allreduce; without one, the name, shortened."""
+    """Return the collective named in the name of a kernel or host span, such as allreduce; else the shortened name
+    itself.
+    """
     # What a template is made of may hold other names.
     lowered = name.split("<")[0].lower().replace("_", "")
     return next((known for known in _NAMES if known in lowered), name.split("(")[0][:80])
@@ -120,12 +122,14 @@ KindColumn = npt.NDArray[np.int8]
 
 
 def is_any(kind: KindColumn, *wanted: Kind) -> Mask:
-    """Return a mask of the events of one of the kinds."""
+    """Return a mask of the events whose kind is one of `wanted`."""
     return np.isin(kind, wanted)
 
 
 def classify(columns: Columns, log: Log) -> KindColumn:
-    """Return the kind of each event. If the trace has kernels of collectives, host collectives are annotations."""
+    """Return the kind of each event. Collectives on the host are annotations if the trace has kernels of
+    collectives.
+    """
     names, categories = [str(name) for name in log.names], [str(name or "") for name in log.categories]
     width = max(len(names), 1)
     seen = [np.unique(columns.category[rows] * width + columns.name[rows]) for rows in log.scratch.blocks(len(columns))]

@@ -42,7 +42,7 @@ class Lanes:
 
 
 def assign_lanes(columns: Columns, kind: KindColumn, log: Log) -> Lanes:
-    """Assign every slice to a lane: a thread, a stream, or a stream's extra lanes for annotations and waits.
+    """Return the lane of every slice: a thread, a stream, or a stream's extra lanes for annotations and waits.
 
     Device annotations and waits overlap their stream's work without nesting, so they get lanes of their own.
     """
@@ -55,7 +55,7 @@ def assign_lanes(columns: Columns, kind: KindColumn, log: Log) -> Lanes:
 
 
 class _LaneFinder:
-    """Assigns lanes block by block; `lanes` are the lanes found so far."""
+    """The assignment of lanes, block by block; `lanes` are the lanes found so far."""
 
     def __init__(self, columns: Columns, kind: KindColumn, log: Log) -> None:
         self.lanes: list[Lane] = []

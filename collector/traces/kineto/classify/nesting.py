@@ -63,13 +63,15 @@ def nest(track: Ints, spans: Spans, scratch: Scratch) -> Nesting:
 
 
 def split_rows(numbers: Ints, scratch: Scratch) -> list[Ints]:
-    """Return the rows of each number, from 0 on; empty for a number that does not occur."""
+    """Return the rows of each number from 0 to the largest; empty for a number that does not occur."""
     largest = max((int(numbers[rows].max()) for rows in scratch.blocks(len(numbers))), default=-1)
     return scratch.partition(len(numbers), lambda rows: numbers[rows], largest + 1)
 
 
 class _TrackWalk:
-    """Walks through the sorted slices of one track. `_stack` holds the last slice, below it the slices that it lies on."""
+    """A walk through the sorted slices of one track. `_stack` holds the last slice on top of the slices that it lies
+    on.
+    """
 
     def __init__(self, spans: Spans, found: Nesting) -> None:
         self._spans = spans
@@ -90,7 +92,7 @@ class _TrackWalk:
 
 
 def _find_below(starts: Ints, ends: Ints) -> Ints:
-    """Return for each slice the last earlier slice that ends after its start, NONE for none.
+    """Return for each slice the last earlier slice that ends after its start, NONE without such a slice.
 
     The search uses blocks that double: up the tree to the left until a block has such a slice, then down into the
     block.
@@ -129,7 +131,7 @@ def _build_tree(ends: Ints) -> list[Ints]:
 
 
 def _find_enclosing(below: Ints, ends: Ints, tolerance_ns: int) -> Ints:
-    """Return for each slice the nearest slice below it, direct or not, that does not end before it."""
+    """Return for each slice the nearest slice that it lies on, directly or not, that ends no earlier than it."""
     found = below.copy()
     rest = np.flatnonzero(found >= 0)
     while len(rest):
@@ -140,7 +142,7 @@ def _find_enclosing(below: Ints, ends: Ints, tolerance_ns: int) -> Ints:
 
 
 def _measure_depth(below: Ints) -> Ints:
-    """Return the number of slices below each slice, computed in steps that double."""
+    """Return the number of slices that each slice lies on. The count proceeds in steps that double."""
     depth, down = (below >= 0).astype(np.int64), below.copy()
     rest = np.flatnonzero(down >= 0)
     while len(rest):

@@ -115,7 +115,7 @@ class Trace:
 
 
 def build_trace(log: Log) -> Trace:
-    """Derive kind, track, nesting and links of every slice."""
+    """Return the slices of a log with their kinds, tracks, nesting and links."""
     columns = log.columns()
     kind = classify(columns, log)
     lanes = assign_lanes(columns, kind, log)
@@ -138,7 +138,8 @@ def _find_ends(columns: Columns, log: Log) -> tuple[Ints, bool]:
 
 
 def _link(columns: Columns, kind: KindColumn, around: tuple[Ints, Ints], scratch: Scratch) -> Links:
-    """Link slices by correlation; if a launch is in no operator, by the external id that operators pass down.
+    """Return the links of slices by correlation. A launch outside of every operator is linked by the external id that
+    operators pass down.
 
     `around` are the operator and the host work around each slice; work that no operator launched belongs to the
     annotation around its launch.
@@ -161,7 +162,7 @@ def _link(columns: Columns, kind: KindColumn, around: tuple[Ints, Ints], scratch
 
 
 class _Index:
-    """Finds the first row with a given id among the rows of a mask. Ids of 0 and below link nothing."""
+    """An index of the rows of a mask by id, with the first row of each id. Ids of 0 and below link nothing."""
 
     def __init__(self, ids: Ints, mask: Mask, scratch: Scratch) -> None:
         rows = scratch.compute(len(ids), lambda block: np.flatnonzero(mask[block] & (ids[block] > 0)) + block.start)

@@ -17,9 +17,9 @@ _STACK_LIMIT = 200
 
 @dataclass(frozen=True)
 class Tree:
-    """`module` and `stack` are the path numbers of each slice, -1 for none; texts are made on request.
+    """The module path and the call stack of each slice: `module` and `stack` are numbers of paths, -1 for none.
 
-    A trace without Python frames has neither.
+    The texts of paths are made on request. A trace without Python frames has no paths.
     """
 
     module: Ints
@@ -37,7 +37,7 @@ class Tree:
 
 
 def build_tree(trace: Trace) -> Tree:
-    """Number the module path and the call stack of every slice, outer slices first."""
+    """Return the numbered module paths and call stacks of all slices."""
     is_module = trace.kind == Kind.MODULE
     is_frame = (trace.kind == Kind.PYTHON) | is_module
     if not is_frame.any():

@@ -40,7 +40,7 @@ _ADDITIONS = tuple(
 
 
 def view_words(text: Bytes) -> Words:
-    """Return, for each byte, the eight bytes from it on, as a word."""
+    """Return one eight-byte word for each byte: the eight bytes that begin there."""
     words: Words = np.ndarray(len(text) - 7, "<u8", text, strides=(1,))
     return words
 
@@ -71,7 +71,7 @@ def read_digits(words: Words) -> tuple[Ints, Ints]:
 
 
 def read_long_digits(words: Words, at: Ints) -> tuple[Ints, Ints]:
-    """Read up to sixteen digits at each position, as `read_digits`."""
+    """Read up to sixteen digits at each position. Return the numbers, and their digit counts."""
     value, count = read_digits(words[at])
     long = np.flatnonzero(count == WORD_BYTES)
     if len(long):
@@ -97,9 +97,10 @@ _ENDS_NUMBER[list(b" \t\r\n,}")] = True
 
 @dataclass(frozen=True)
 class Templates:
-    """`texts` are the templates in order of first occurrence; `number` is each event's template.
+    """JSON texts without their removed values: `texts` are the distinct texts (templates) in order of first occurrence.
 
-    `values` are the removed values by key and event; `told` marks the values that exist.
+    `number` is each event's template. `values` are the removed values by key and event; `told` marks the values that
+    exist.
     """
 
     texts: list[bytes]
@@ -117,7 +118,7 @@ class _Part(NamedTuple):
 
 
 class Keys:
-    """The keys to search; the values of the first `kept` keys are kept."""
+    """The keys to search for in JSON texts. Only the values of the first `kept` keys are returned."""
 
     def __init__(self, names: Sequence[str], kept: int) -> None:
         self.parts = [_list_parts(name) for name in names]
@@ -135,7 +136,9 @@ class Keys:
 
 
 def _list_parts(name: str) -> tuple[_Part, ...]:
-    """Return the bytes before the colon of a key in pieces, the last bytes first."""
+    """Return the bytes of a quoted key, before its colon, in pieces of at most eight bytes; the last bytes come
+    first.
+    """
     text = f'"{name}"'.encode()
     if len(text) <= WORD_BYTES:
         spare = WORD_BYTES - len(text)
@@ -157,7 +160,7 @@ def _choose_factor(tails: npt.NDArray[np.uint32]) -> np.uint32:
 
 
 def find_templates(raws: Sequence[bytes], keys: Keys) -> Templates:
-    """Remove the integers after some keys from JSON texts.
+    """Return the JSON texts without the integers after some keys.
 
     A text stays unchanged if it is no object, holds another object or an escape, has a value other than an integer
     after one of the keys, or has a key twice.
@@ -196,8 +199,9 @@ class _Search:
         return Templates([text[:-1] for text in numbered.dictionary.to_pylist()], number, values, told)
 
     def _find_plain(self, joined: bytearray) -> Mask:
-        """Return a mask of the rows that are an object without nested objects and without escapes, which may hide a
-        key."""
+        """Return a mask of the texts that are one object without nested objects, and without escapes, which may hide a
+        key.
+        """
         starts = self._edges[:-1]
         plain: Mask = self._text[starts] == _OPEN
         if joined.count(b"{") != int(plain.sum()):
@@ -211,7 +215,7 @@ class _Search:
         return np.searchsorted(self._edges, places, side="right") - 1
 
     def _find_keys(self) -> list[tuple[int, Ints, Ints]]:
-        """Return the index of each key found, with the positions of its colons and the rows of these."""
+        """Return for each key found its index, the positions of its colons, and the row of each colon."""
         colons = np.flatnonzero(self._text == _COLON)
         tails = np.ndarray(len(self._text) - 3, "<u4", self._text, strides=(1,))[colons - _TAIL_BYTES]
         apart = tails < _BLANK_LAST
@@ -230,7 +234,7 @@ class _Search:
         return found
 
     def _read_integers(self, colons: Ints, row: Ints) -> _Numbers:
-        """Read an integer after each colon; a row without an integer there, or with two, is not plain."""
+        """Return the integer after each colon. A row without an integer there, or with two, is marked as not plain."""
         text = self._text
         start = skip_blanks(text, colons + 1)
         below = text[start] == _MINUS
@@ -243,7 +247,7 @@ class _Search:
         return _Numbers(row, start, end, np.where(below, -value, value))
 
     def _blank(self, start: Ints, end: Ints) -> None:
-        """Replace numbers by a 0 and blanks; no two numbers may lie within eight bytes."""
+        """Replace each number in the text by a 0 and blanks. No two numbers may lie within eight bytes."""
         at, left = start, end - start
         while len(at):
             heads = _HEADS[np.minimum(left, WORD_BYTES)]
@@ -294,7 +298,10 @@ def read_call_arguments(raws: Sequence[msgspec.Raw], linked: Mask) -> CallArgume
 
 
 def read_each(raws: Sequence[bytes]) -> tuple[list[bytes], Ints]:
-    """Return each text without its per-call values, and rows of the ids: correlation, external and sequence."""
+    """Return each text without its per-call values, and the ids: an array of shape (3, texts).
+
+    Its rows are correlation, external id and sequence number.
+    """
     known = decode_each([raw or b"{}" for raw in raws], IDENTITY, IDENTITIES)
     entries = [Identity() if entry is None else entry for entry in known]
     external = [entry.external if entry.external is not None else entry.external_old for entry in entries]

@@ -34,9 +34,9 @@ class InexactTimesError(ValueError):
 
 
 def convert_numbers(values: Sequence[Loose], rounded: Mask | None = None) -> Ints:
-    """Convert decoded µs to ns; an invalid time becomes NO_TIME. Raises InexactTimesError if a double is not exact.
+    """Return decoded µs as ns; an invalid time becomes NO_TIME. Raises InexactTimesError if a double is not exact.
 
-    `rounded` is set for times finer than a ns.
+    `rounded` is set to true for times finer than a ns.
     """
     if not set(map(type, values)) <= _NUMBERS:
         return _convert_mixed(values, rounded)
@@ -59,7 +59,10 @@ def convert_numbers(values: Sequence[Loose], rounded: Mask | None = None) -> Int
 
 
 def convert_texts(values: Sequence[msgspec.Raw], rounded: Mask | None = None, absent: str = "") -> Ints:
-    """Convert µs in the file's spelling to ns, as `convert_numbers`. `absent` replaces a missing time."""
+    """Return µs in the file's spelling as ns; an invalid time becomes NO_TIME. `absent` replaces a missing time.
+
+    `rounded` is as for `convert_numbers`.
+    """
     texts = [bytes(value).strip(b'"').decode("ascii", "replace") or absent for value in values]
     try:
         # A decimal with three places is stored as its digits: the low word of each is the time in ns.

@@ -299,7 +299,7 @@ def _number_into(numbers: Numbers, values: Any) -> Ints:
 
 
 def _convert(values: Sequence[Loose], indices: Sequence[int], origin: tuple[Chunk, str], rounded: Mask) -> Ints:
-    """Convert the times of events to ns. `origin` is their chunk, and the name of the field that holds the times."""
+    """Return the times of events in ns. `origin` is their chunk, and the name of the field that holds the times."""
     try:
         return convert_numbers(values, rounded)
     except InexactTimesError:

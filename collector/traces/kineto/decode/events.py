@@ -101,7 +101,7 @@ class Chunk:
 
 
 def decode_each(raws: Sequence[bytes], one: Decoder[T], many: Decoder[list[T]]) -> Sequence[T | None]:
-    """Decode all texts at once; if that fails, each alone, with None for an unreadable text."""
+    """Return the decoded texts, None for an unreadable text. All are decoded at once, or each alone if that fails."""
     with suppress(*UNREADABLE):
         found = many.decode(b"[" + b",".join(raws) + b"]")
         if len(found) == len(raws):

@@ -96,7 +96,9 @@ class Log:
         return name, time_ns, bits.view(np.float64)
 
     def _drop_implausible(self, columns: Columns) -> Columns:
-        """Remove slices, allocations and counter values with impossible times, and count them."""
+        """Return the slices without impossible times. Drop such allocations and counter values as well, and count all
+        of them.
+        """
         reach = find_reach(columns.start_ns)
         number, time_ns, values = self.counters
         spans = (columns.start_ns, columns.duration_ns), (self.memory["time_ns"], None), (time_ns, None)
@@ -110,7 +112,7 @@ class Log:
         return columns.map(lambda values: self._pick(values, held))
 
     def _drop_duplicates(self, columns: Columns) -> Columns:
-        """Remove duplicate slices; remove duplicate allocations only if there are duplicate slices.
+        """Return the slices without duplicates. If there are any, drop duplicate allocations as well.
 
         In old files, two allocations of one size in one microsecond look the same, so they alone prove nothing. A slice
         of zero length without an id proves nothing either, and adds no time.

@@ -27,7 +27,9 @@ class Numbers(dict[Any, int]):
 
 
 class BoundedNumbers(Numbers):
-    """Numbers for keys up to a total size; later keys share the number of `rest`, and are counted."""
+    """Numbers for keys, up to KEYS_LIMIT_BYTES of keys. Later keys get the number of `rest`, and `dropped` counts
+    them.
+    """
 
     def __init__(self, rest: Any) -> None:
         super().__init__()

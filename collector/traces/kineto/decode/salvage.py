@@ -38,14 +38,18 @@ _IN_FIELD = re.compile(r" - at `\$\[\d+\]\.?(.*)`")
 
 @dataclass(frozen=True)
 class Items:
-    """The positions of the items, with blanks around them. `end` is the position after the list, None without an end."""
+    """The positions of the items of a list, including the blanks around each item. `end` is the position after the
+    list, None if the list does not end.
+    """
 
     places: tuple[tuple[int, int], ...]
     end: int | None
 
 
 def split_pieces(text: bytes) -> Iterator[tuple[int, int]]:
-    """Yield the positions between likely ends of events: fast, and a fault affects only its own piece."""
+    """Yield the positions of pieces between likely ends of events. This is fast, and a fault affects only its own
+    piece.
+    """
     start = 0
     for match in BOUNDARY.finditer(text):
         yield start, match.start() + 1
@@ -54,9 +58,10 @@ def split_pieces(text: bytes) -> Iterator[tuple[int, int]]:
 
 
 def split_items(text: bytes) -> Items:
-    """Find the items of a list that begins before the text, by counting brackets; the last item may be incomplete.
+    """Return the positions of the items of a list, found by counting brackets; the last item may be incomplete.
 
-    Text with an implausible number of items is cut into a fixed number, and the last item is the rest.
+    The list begins before the text. Of a text with an implausible number of items, the items beyond a limit are one
+    item.
     """
     places: list[tuple[int, int]] = []
     start = depth = 0
@@ -113,7 +118,11 @@ class Fault:
 
 @dataclass
 class Salvage:
-    """The events kept from a text, as text. `end` is the position after the list, None if the list goes on."""
+    """The readable events of a text, each as JSON text. `lost` counts unreadable events, and `fault` is the first
+    fault.
+
+    `end` is the position after the list, None if the list goes on.
+    """
 
     kept: list[bytes] = field(default_factory=list)
     lost: int = 0
@@ -152,7 +161,9 @@ class Salvage:
 
 
 def salvage(text: bytes) -> Salvage:
-    """Read all readable items of a list, up to its end if the text contains the end."""
+    """Return the readable items of a text that lies inside a list, up to the end of the list if the text contains
+    it.
+    """
     found = Salvage()
     for start, end in split_pieces(text):
         piece = text[start:end]
@@ -168,7 +179,7 @@ def salvage(text: bytes) -> Salvage:
 
 
 def find_error(item: bytes) -> Exception | None:
-    """Return the exception for an unreadable list of items, None if it can be read."""
+    """Return the exception that decoding some items of a list raises, None if they can be decoded."""
     try:
         EVENTS.decode(b"[" + item + b"]")
     except UNREADABLE as error:

@@ -147,7 +147,7 @@ class EventStream:
         self.offset += used
 
     def _decode(self, text: bytes, is_last: bool = False) -> _Decoded:
-        """Decode all whole events in the text."""
+        """Return the whole events in the text, the number of bytes used, and whether the list of events has ended."""
         tries = 0
         cuts = ((match.start() + 1, match.end(), b"]") for match in find_boundaries(text))
         for cut, end, close in chain([(len(text), len(text), b"")] if is_last else [], cuts):
@@ -166,7 +166,7 @@ class EventStream:
         return self._decode_rest(text) if is_last else (None, 0, False)
 
     def _decode_last(self, text: bytes) -> _Decoded:
-        """Decode the end of the file: the last events and the keys after them, or a cut."""
+        """Return the last events of the file, as `_decode` does; the file may be cut."""
         return self._decode(text, is_last=True)
 
     def _decode_until(self, text: bytes, end: int) -> _Decoded:
@@ -179,8 +179,10 @@ class EventStream:
         return (Chunk(events, body) if events else None), end, True
 
     def _decode_rest(self, text: bytes) -> _Decoded:
-        """Decode items one by one where no event end can be guessed, or where they are nested too deeply to decode
-        together. The last may be cut."""
+        """Return the items of a text, decoded one by one; the last item may be cut.
+
+        The text has no position that looks like the end of an event, or values nested too deeply to decode together.
+        """
         items = split_items(text)
         places, used = items.places, items.end
         if used is None:
@@ -232,7 +234,7 @@ class EventStream:
 
 
 def descend(decode: Callable[[bytes], T], text: bytes, frames: int = SPARE_FRAMES) -> T:
-    """Call `decode` from `frames` stack frames further down.
+    """Return `decode(text)`, called from `frames` stack frames further down.
 
     The depth of the stack limits the nesting of decoded values. With spare frames, a value nested too deeply for later
     code fails here already, as a fault of a single event.

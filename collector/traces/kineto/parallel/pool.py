@@ -36,10 +36,10 @@ _MODULE = "collector.traces.kineto.parallel.worker"
 
 @dataclass
 class Piece:
-    """Some events to digest: the text up to `cut`. The next piece begins at `end`.
+    """A section of the events to digest: the text up to `cut`. The next piece begins at `end`.
 
-    The first `left` bytes of the text are the rest of the previous piece. The blocks read since then follow; `sizes`
-    are their lengths.
+    The first `left` bytes of the text are the rest of the previous piece. The blocks read after that rest follow;
+    `sizes` are their lengths.
     """
 
     text: bytes
@@ -206,7 +206,8 @@ _MARGIN_FRAMES = 60
 
 
 def read_ahead(pool: Pool, text: bytes, blocks: Iterator[bytes], advance: Advance) -> Digests:
-    """Yield the digests of pieces in order. Return the text and the blocks left for the reader.
+    """Yield the digests of pieces in order. The generator's return value is the text and the blocks left for the
+    reader.
 
     The pool digests pieces, and so does this process while no worker is free.
     """

@@ -28,8 +28,10 @@ _LONGEST = 1 << 20
 
 @dataclass(frozen=True)
 class Pattern:
-    """A repeated pattern: `starts_ns` are the starts of the repeats on the host; `equal_frac` is the fraction of
-    repeats with exactly the same work."""
+    """Work that repeats. `starts_ns` are the starts of the repeats on the host.
+
+    `equal_frac` is the fraction of repeats with exactly the same work.
+    """
 
     starts_ns: Ints
     first_name: str
@@ -37,7 +39,7 @@ class Pattern:
 
 
 def find_pattern(trace: Trace) -> Pattern | None:
-    """Find repeated work: kernels of the busiest stream, or top-level operators if there is no device.
+    """Return work that repeats: kernels of the busiest stream, or top-level operators if there is no device.
 
     The layers of a single pass repeat too. But a loop repeats all of its work, so nearly every name must occur once per
     repeat, or a multiple of that.
@@ -72,7 +74,7 @@ def _list_work(trace: Trace) -> Ints:
 
 
 def _compare(sequence: Ints, at: Ints) -> float:
-    """Return the fraction of stretches, each from one position in `at` to the next, with equal names in equal order."""
+    """Return the fraction of equal repeats: the same names in the same order from one position in `at` to the next."""
     stretches = [stretch.tobytes() for stretch in np.split(sequence, at)[1:]]
     most = max(stretches.count(stretch) for stretch in set(stretches[: _LEAST_REPEATS + 1]))
     # What follows the last repeat may be more than the loop, so the last one does not count against it.
@@ -106,7 +108,8 @@ _COUNTER = re.compile(r"\d+")
 
 
 def find_steps(trace: Trace, base_ns: int, given: StepBounds | None = None, chosen: str | None = None) -> Steps:
-    """Find the steps. `given` are steps known from the run; `base_ns` is the offset from trace times to unix ns.
+    """Return the steps of a trace. `given` are steps known from the run; `base_ns` is the offset from trace times to
+    unix ns.
 
     `chosen` is `optimizer`, `whole` or a regular expression for the names of steps. Raises TraceError if the trace has
     no such steps.
@@ -155,11 +158,11 @@ def _from_optimizer(trace: Trace) -> Steps | None:
 
 
 def _find_other_work(trace: Trace, ends: Ints) -> Mask:
-    """Return a mask of the gaps between optimizer ends: whether a step begins there. A step may have several
-    optimizers.
+    """Return a mask of the gaps between ends of optimizers: true if a new step begins in the gap.
 
-    The sign is work that every step does: a fetched batch, or else the backward. Only without either, the length of the
-    gap decides, because the first steps of a trace may be much longer, or shorter, than the others.
+    A step may have several optimizers. A step begins with work that every step does: a fetched batch, or else a
+    backward. Only without either, the length of the gap decides, because the first steps of a trace may be much longer,
+    or shorter, than the others.
     """
     fetches, backwards = (
         np.diff(np.searchsorted(np.sort(trace.start_ns[trace.find_named(pattern.match)]), ends)) > 0
@@ -196,7 +199,7 @@ def _from_loader(trace: Trace) -> Steps | None:
 
 
 def _pick_busiest(trace: Trace, mask: Mask) -> tuple[Ints, int]:
-    """Return the non-overlapping slices of the track with the most slices in the mask, and that track."""
+    """Return non-overlapping slices of the track with the most slices in the mask, and the number of that track."""
     rows = trace.sort(mask)
     track = int(np.bincount(trace.lanes.track[rows]).argmax())
     return _take_apart(trace, rows[trace.lanes.track[rows] == track]), track
@@ -210,7 +213,10 @@ def _take_apart(trace: Trace, rows: Ints) -> Ints:
 
 
 def _from_annotation(trace: Trace) -> Steps | None:
-    """Use an annotation that repeats on one thread and covers most of the time; digits in its name are ignored."""
+    """Return each repeat of an annotation as a step, None without a suitable annotation.
+
+    It must repeat on one thread and cover most of the time; digits in its name are ignored.
+    """
     rows = trace.sort((trace.kind == Kind.ANNOTATION) & ~trace.find_named(LOADER.match))
     if len(rows) < _LEAST_REPEATS:
         return None
@@ -276,13 +282,13 @@ def _whole(trace: Trace) -> Steps:
 
 
 def _make(start: Ints, end: Ints, told: _Told, thread: int = -1, number: Ints | None = None) -> Steps:
-    """Make steps. Without `number`, they are numbered from 1 and count as steps without markers."""
+    """Return steps with these bounds. Without `number`, they are numbered from 1 and count as steps without markers."""
     numbers = (np.arange(1, len(start) + 1) if number is None else number).astype(np.int64)
     return Steps(numbers, start, end, start, end, told.by, told.confidence_frac, number is not None, thread)
 
 
 def _add_device_work(trace: Trace, steps: Steps) -> Steps:
-    """Extend each step to the end of the last device work that it launched, and drop last steps that were cut off."""
+    """Return the steps, each extended to the end of its last device work, without last steps that were cut off."""
     last = np.full(len(steps), np.iinfo(np.int64).min)
     launched = np.zeros(len(steps), np.int64)
     for device in trace.find(trace.is_device_work):
@@ -298,7 +304,7 @@ def _add_device_work(trace: Trace, steps: Steps) -> Steps:
 
 
 def _drop_cut_off(steps: Steps, launched: Ints) -> Steps:
-    """Drop the steps after the last step that launched device work, and that step too if it launched too little.
+    """Return the steps up to the last step that launched device work, without that step if it launched too little.
 
     Without device work all steps are kept, because nothing shows whether a step is complete.
     """

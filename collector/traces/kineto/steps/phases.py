@@ -31,7 +31,7 @@ Span = tuple[int, int, str]
 
 
 class _Times(NamedTuple):
-    """Stretches of time sorted by start. `reached` is the latest end up to each stretch."""
+    """Time ranges sorted by start. `reached` is the latest end of all ranges up to each range."""
 
     starts: Ints
     ends: Ints
@@ -64,7 +64,7 @@ def find_phases(trace: Trace, steps: Steps) -> Phases:
 
 
 def _derive_phases(marks: _Marks, starts: Ints, ends: Ints) -> Phases:
-    """Return the phases of the stretches from `starts` to `ends`, by the host's work."""
+    """Return the phases of the steps from `starts` to `ends`, by the host's work."""
     rows: list[tuple[int, int, int, int]] = []
     for row, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
         known = sorted(_clip_marks(marks, start, end))
@@ -119,7 +119,9 @@ def _times(trace: Trace, mask: Mask) -> _Times:
 
 
 def _clip_marks(marks: _Marks, start: int, end: int) -> list[Span]:
-    """Return the marked stretches of a step, without overlap: loader and optimizer, and backwards in the time between."""
+    """Return the time ranges of a step that have marks, without overlap: loader, optimizer, and backwards in
+    between.
+    """
     known: list[Span] = []
     for phase, times in (("data_wait", marks.loader), ("optimizer", marks.optimizer)):
         for first, last in _clip(times, start, end):
@@ -137,8 +139,10 @@ def _clip_marks(marks: _Marks, start: int, end: int) -> list[Span]:
 
 
 def _clip(times: _Times, start: int, end: int) -> list[tuple[int, int]]:
-    """Return the marks clipped to a step, including marks that began earlier: a step starts when the device has
-    finished the previous step, and the host may be ahead of that."""
+    """Return the marked ranges clipped to a step, including ranges that began earlier.
+
+    A step starts when the device has finished the previous step, and the host may be ahead of that.
+    """
     first = int(np.searchsorted(times.reached, start, side="right"))
     chosen = slice(first, int(np.searchsorted(times.starts, end)))
     pairs = zip(times.starts[chosen].tolist(), times.ends[chosen].tolist(), strict=True)
@@ -157,7 +161,7 @@ def _fill(known: list[Span], start: int, end: int, marks: _Marks) -> Iterator[Sp
 
 
 def _name_hole(start: int, end: int, before: str, after: str, marks: _Marks) -> Iterator[Span]:
-    """Yield the phases of the time between two marks; "" stands for the edge of the step."""
+    """Yield the phases of the time between two marks. An empty `before` or `after` is the edge of the step."""
     if marks.busy is not None and after == "data_wait":
         yield from _part_inference(start, end, before, marks)
     elif marks.busy is not None and not before and not after:
@@ -191,7 +195,7 @@ def _part_inference(start: int, end: int, before: str, marks: _Marks) -> Iterato
 
 
 def _part_idle(start: int, end: int, calls: _Times, phase: str) -> Iterator[Span]:
-    """Yield the time as `phase`, and as `gap` where nothing runs for more than LONGEST_PAUSE_NS."""
+    """Yield a time range as `phase`, with each pause of more than LONGEST_PAUSE_NS as `gap`."""
     inside = slice(int(np.searchsorted(calls.reached, start, side="right")), int(np.searchsorted(calls.starts, end)))
     lows = np.append(start, calls.reached[inside])
     highs = np.append(calls.starts[inside], end)
@@ -208,10 +212,10 @@ _BY_DEVICE = (H2D, *(PHASE_PLACES[name] for name in COMPUTING))
 
 
 def follow_device(trace: Trace, steps: Steps, phases: Phases, host: Phases) -> Phases:
-    """Replace the tail of each step, from the end of its host span on, by the phases of the remaining device work.
+    """Return the phases, with the tail of each step replaced by the phases of the remaining device work.
 
-    `host` are the phases of the host spans. Device work has the phase in which it was launched, and so does the
-    device's idle time before it.
+    The replaced part begins at the end of the step's host span, and `host` are the phases of the host spans. Device
+    work has the phase in which it was launched, and so does the device's idle time before it.
     """
     work = _list_work(trace, steps, host)
     rows: list[tuple[int, int, int, int]] = []
@@ -258,7 +262,7 @@ def _list_work(trace: Trace, steps: Steps, host: Phases) -> _Work:
 
 
 def _follow(work: _Work, start: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """Yield start, end and phase of the stretches between two times, without a gap."""
+    """Yield start, end and phase of consecutive ranges that fill the time from `start` to `end`."""
     reached = np.clip(np.maximum.accumulate(work.end_ns), start, end) if len(work.end_ns) else work.end_ns
     adds = np.flatnonzero(np.diff(reached, prepend=start) > 0)
     codes = np.append(work.phase[adds], TAIL)
@@ -272,7 +276,7 @@ def _follow(work: _Work, start: int, end: int) -> Iterator[tuple[int, int, int]]
 
 
 def expose_communication(trace: Trace, steps: Steps, phases: Phases) -> Phases:
-    """Assign to the phase `communication` the time in which a collective ran and no other work hid it.
+    """Return the phases, with the time in which a collective ran and no other work hid it as `communication`.
 
     On a device, this is a collective without a kernel or a memset beside it. On the host, it is a collective that
     blocks the training thread, or runs while no other operator and no device work runs. The time is taken from the

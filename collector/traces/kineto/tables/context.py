@@ -85,10 +85,10 @@ def nullable(values: Ints, absent: Mask | None = None) -> pa.Array:
 
 
 def split_batches(step_row: Ints, name: Ints, names: int, scratch: Scratch, size: int = BATCH_ROWS) -> Iterator[Ints]:
-    """Yield the row indices in batches of whole steps, in order. A step that is too long is cut between two names.
+    """Yield row indices in batches of whole steps, in order. A step that is too long is cut between two names.
 
-    So rows with the same step and name are in one batch. `names` is the number of names, `size` the approximate number
-    of rows in a batch.
+    Rows with the same step and name are therefore in one batch. `names` is the number of names, `size` the approximate
+    number of rows in a batch.
     """
     keys = _find_keys(step_row, name, names, scratch, size)
     order = scratch.sort(keys, scratch.numbers(len(keys)))

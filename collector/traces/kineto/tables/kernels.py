@@ -70,9 +70,9 @@ def _build_kernels(reading: Reading, launches: _Launches, rows: Ints) -> pa.Tabl
 
 
 class _Launches:
-    """The launch data of kernels by argument number; `tensor` marks names that use tensor cores.
+    """The launch data of kernels, by the number of their arguments. `tensor` marks the names that use tensor cores.
 
-    `shape` numbers the displayed launch data, so that kernels with the same data share a row.
+    `shape` is a number for each set of displayed launch data: kernels with the same number share a row.
     """
 
     def __init__(self, reading: Reading) -> None:
@@ -157,7 +157,7 @@ def _name_group(name: str, ranks: str) -> str:
 
 
 def _number_in_group(groups: list[str], sequences: list[int]) -> list[int]:
-    """Return the library's number of each call. If a group lacks or repeats numbers, its calls are counted from 0."""
+    """Return the library's number of each call. In a group that lacks or repeats numbers, calls are counted from 0."""
     untold = {name for name, sequence in zip(groups, sequences, strict=True) if sequence < 0}
     twice = Counter(pair for pair in zip(groups, sequences, strict=True) if pair[0] not in untold)
     untold |= {name for (name, _), count in twice.items() if count > 1}
@@ -203,7 +203,9 @@ class _Messages:
         return np.array(found, np.int64)
 
     def _first(self, values: Ints) -> Ints:
-        """Return for each row the first known value of the row and the host calls around it, -1 for none."""
+        """Return for each row the first known value, of the row itself and then of the host calls around it; -1 for
+        none.
+        """
         found = np.full(len(self._rows), -1, np.int64)
         for rows in reversed(self._around):
             own = np.where(rows >= 0, values[self._trace.columns.args[rows]], -1)

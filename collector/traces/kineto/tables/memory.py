@@ -43,7 +43,9 @@ Tensor = tuple[str, str]
 
 @dataclass(frozen=True)
 class Memory:
-    """The allocator's events in time order: the fields of the log, and derived columns."""
+    """The allocator's events in time order: `fields` are the fields of the log; `device` and `allocated` (bytes) are
+    derived.
+    """
 
     fields: dict[str, Ints]
     device: Ints
@@ -128,7 +130,7 @@ def _overflows(values: Ints) -> bool:
 
 
 class _Moments:
-    """Finds the slice at a moment. `threads` are the threads to search, numbered as in the log."""
+    """A finder of the host slice at a moment. `threads` are the threads to search, by their number in the log."""
 
     def __init__(self, trace: Trace, threads: Ints) -> None:
         self._trace = trace
@@ -154,7 +156,10 @@ class _Moments:
         return found
 
     def _find_around(self, rows: Ints, times_ns: Ints) -> Ints:
-        """Take the last slice that began before each moment, then its owners outwards until one has not ended by then."""
+        """Return for each moment the innermost slice around it, -1 for none.
+
+        This is the last slice that began before the moment, or the nearest of its owners that has not ended by then.
+        """
         trace = self._trace
         if not len(rows):
             return np.full(len(times_ns), -1, np.int64)
@@ -173,7 +178,7 @@ class _Moments:
 
 
 class _Tensors:
-    """Finds shape and type of the tensors in allocated blocks.
+    """A finder of the shape and type of the tensors in allocated blocks.
 
     A trace records no tensor with an allocation. But the operator around it has arguments, and a tensor derived from
     them is accepted only if it is as large as the block.

@@ -84,7 +84,9 @@ def sum_calls(reading: Reading) -> CallSums:
 
 
 def _sum_device(trace: Trace, calls: Calls) -> tuple[Ints, Ints]:
-    """Return for each call the time of the device work that it launched itself, and the time including nested calls."""
+    """Return the ns of device work for each call: of work that it launched itself, and of work including nested
+    calls.
+    """
     own, whole = (trace.log.scratch.array(len(calls), 0) for _ in range(2))
     for device in trace.find(trace.is_device_work):
         operator = trace.links.operator[device]
@@ -146,7 +148,7 @@ def _sum_work(trace: Trace, calls: Calls) -> tuple[Floats, Floats]:
 
 
 def _estimate_calls(trace: Trace, calls: Calls) -> tuple[Floats, Floats]:
-    """Estimate each call's operations and least bytes, once per distinct name and arguments."""
+    """Return operations and least bytes of each call, estimated once per distinct name and arguments."""
     flops, moved = (trace.log.scratch.floats(len(calls), np.nan) for _ in range(2))
     has_formula = trace.find_named(find_formula) & (trace.kind == Kind.OPERATOR)
     estimates = _Estimates(trace)
@@ -163,8 +165,10 @@ def _estimate_calls(trace: Trace, calls: Calls) -> tuple[Floats, Floats]:
 
 
 class _Estimates(dict[int, tuple[float, float]]):
-    """Operations and least bytes by name and arguments; the key is the name's number times `width` plus the arguments'
-    number."""
+    """A mapping from name and arguments to operations and least bytes.
+
+    A key is the name's number times `width`, plus the number of the arguments.
+    """
 
     def __init__(self, trace: Trace) -> None:
         super().__init__()

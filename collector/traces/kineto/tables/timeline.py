@@ -72,7 +72,10 @@ def build_phases(reading: Reading) -> pa.Table:
 
 
 def _list_spans(reading: Reading) -> tuple[Ints, Ints, Ints]:
-    """Return, for each row of the table, its row in `reading.steps` (-1 outside of steps), its start and its end."""
+    """Return an array each of row numbers, starts and ends: one entry for each row of the table `steps`.
+
+    The row number is the row in `reading.steps`, -1 outside of steps.
+    """
     steps = reading.steps
     at, last = _find_extent(reading)
     found: list[tuple[int, int, int]] = []
@@ -121,7 +124,7 @@ def _find_places(trace: Trace) -> Ints:
 
 
 class _Shown:
-    """The arguments as JSON, made on request; the latest results are cached."""
+    """A sequence of arguments as JSON. Texts are made on request, and the latest are cached."""
 
     def __init__(self, trace: Trace) -> None:
         self._make = lru_cache(_SHOWN_KEPT)(trace.arguments.show)
@@ -215,7 +218,7 @@ def build_counters(reading: Reading) -> pa.Table:
 
 
 def _list_counters(reading: Reading) -> dict[str, tuple[str, str]]:
-    """Return the counters in order: label, then process and unit."""
+    """Return process and unit of each counter, by its label, in the order of their tracks."""
     log = reading.trace.log
     devices = np.unique(find_devices(log.memory)).tolist()
     found = {_label_memory(device): ("Memory", "bytes") for device in devices}

@@ -99,7 +99,7 @@ def find_larger_buckets(trial: Trial) -> Sighting | None:
 
 
 def list_buckets(trial: Trial) -> Buckets | None:
-    """Return the reductions that gradients start when ready, or None if no backward has several of known size.
+    """Return the reductions that the hooks of ready gradients start, or None if no backward has several of known size.
 
     Other reductions are left out, because the work after them may need their result at once.
     """
@@ -120,7 +120,9 @@ def list_buckets(trial: Trial) -> Buckets | None:
 
 
 def _number_backwards(trial: Trial, callers: Ints) -> Ints:
-    """Return the number of each engine operator's backward. Other outermost operators separate backwards."""
+    """Return for each operator of the autograd engine the number of its backward. Other outermost operators separate
+    backwards.
+    """
     window = trial.window
     own_top = trial.top == np.arange(len(window.ids))
     outer = np.flatnonzero((window.kind == OPERATOR) & own_top & np.isin(window.track, window.threads))
@@ -132,7 +134,7 @@ def _number_backwards(trial: Trial, callers: Ints) -> Ints:
 
 
 def fit_transfers(size_bytes: Ints, length_ns: Ints) -> TransferFit | None:
-    """Fit latency and time per byte to the shortest reduction of each size, or return None without a good fit.
+    """Return latency and time per byte, fitted to the shortest reduction of each size; None without a good fit.
 
     Longer reductions of the same size may contain a wait for a slower rank.
     """
@@ -150,8 +152,10 @@ def fit_transfers(size_bytes: Ints, length_ns: Ints) -> TransferFit | None:
 
 
 def _find_best(trial: Trial, buckets: Buckets, fit: TransferFit) -> tuple[_Joining, Gain] | None:
-    """Return the size with the largest usual gain, and the gain; the smallest size of equals, None if no size joins
-    buckets."""
+    """Return the bucket size with the largest usual gain, and the gain; of equal gains the smallest size.
+
+    None if no size joins buckets.
+    """
     found: list[tuple[float, _Joining]] = []
     tried: set[tuple[int, ...]] = set()
     for cap_mib in CAPS_MIB:
@@ -174,7 +178,7 @@ def _find_best(trial: Trial, buckets: Buckets, fit: TransferFit) -> tuple[_Joini
 
 
 def _join(buckets: Buckets, cap_bytes: int) -> tuple[Ints, ...]:
-    """Return the runs of buckets that are sent at once. A run ends when it is large enough, or with its backward."""
+    """Return the runs of buckets that become one bucket. A run ends when it has `cap_bytes`, or with its backward."""
     runs: list[list[int]] = []
     held = 0
     for at, (size, backward) in enumerate(zip(buckets.bytes.tolist(), buckets.backward.tolist(), strict=True)):
@@ -209,8 +213,10 @@ def _find_calls(trial: Trial, rows: Ints) -> Intervals:
 
 
 def _find_around(trial: Trial, rows: Ints, pattern: re.Pattern[str]) -> Ints:
-    """Return the outermost slice whose name matches around the launch of each piece of work, -1 for none. Annotations
-    of the library are between slice and launch, so these slices are not `Trial.caller`."""
+    """Return for each piece of work the outermost slice around its launch whose name matches, -1 for none.
+
+    The library's annotations lie between that slice and the launch, so `Trial.caller` does not find it.
+    """
     window = trial.window
     named, at = window.match(pattern), window.launch[rows]
     found = np.full(len(rows), -1, np.int64)

@@ -99,8 +99,11 @@ def _find_waits_in(trial: Trial, callers: Ints) -> Ints:
 
 
 def _list_with_previous(trial: Trial, copies: Ints, filler: re.Pattern[str]) -> tuple[Ints, Ints]:
-    """Return the copies that operators launched, and the outermost operator right before each copy, -1 for none nearby.
-    Operators that only pass a tensor on are skipped."""
+    """Return the copies that operators launched, and for each the outermost operator right before it, -1 for none
+    nearby.
+
+    Operators that launch no work and match `filler` are skipped.
+    """
     window = trial.window
     copies = copies[trial.caller[copies] >= 0]
     before = np.full(len(copies), -1, np.int64)
@@ -159,7 +162,7 @@ def find_emptied_cache(trial: Trial) -> Sighting | None:
 
 
 def _find_waits(trial: Trial) -> Ints:
-    """Return the nodes of the calls that did wait and were followed by launches of more work."""
+    """Return the nodes of the calls that really waited, and after which more work was launched."""
     graph = trial.graph
     rows = np.flatnonzero(trial.window.match(_WAITING))
     waits = [
