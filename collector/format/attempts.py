@@ -42,7 +42,7 @@ def list_jobs_of_place(run_path: Path) -> list[tuple[Attempt, ...]]:
 
 
 def group_attempts(runs: Iterable[Attempt]) -> list[tuple[Attempt, ...]]:
-    """Return the jobs, the oldest first, each with its runs as attempts. The runs may lie at different paths."""
+    """Return each job as a tuple of its attempts, oldest job first. `runs` may be of several jobs and paths."""
     jobs: list[tuple[Attempt, ...]] = []
     latest: dict[tuple[Path, str], int] = {}
     for run in sorted(runs, key=lambda run: (run.manifest.created_unix_ns, run.number)):

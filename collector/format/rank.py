@@ -1,6 +1,6 @@
 """One rank of a run: typed, validated access to its manifest and tables.
 
-pandas is imported only when a frame is requested.
+pandas is imported only when a DataFrame is requested.
 """
 
 from __future__ import annotations

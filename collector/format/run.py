@@ -1,6 +1,6 @@
 """Open a run directory: typed, validated access to its manifest, its ranks and their tables.
 
-pandas is imported only when a frame is requested.
+pandas is imported only when a DataFrame is requested.
 """
 
 from __future__ import annotations

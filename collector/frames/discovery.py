@@ -146,7 +146,10 @@ def _find_word(blocks: Sequence[bytes], values: Sequence[int], mask: int = -1) -
 
 
 def _find_number(blocks: Sequence[bytes], values: Sequence[int]) -> int:
-    """Return the first offset at which each block holds its 32-bit number. Raise StopIteration if there is none."""
+    """Return the first offset at which each block holds its value as a 32-bit little-endian integer.
+
+    Raises StopIteration if there is none.
+    """
     pairs = list(zip(blocks, values, strict=True))
     places = range(16, min(map(len, blocks)) - 3, 4)
     return next(

@@ -1,4 +1,4 @@
-"""Whether a thread of another process sleeps at a moment, and how many of its threads run, as the system says."""
+"""Read from the system whether a thread of another process sleeps, and how many threads of that process run."""
 
 from __future__ import annotations
 

@@ -177,7 +177,7 @@ class Recorder:
         return True
 
     def read_notes(self) -> Notes:
-        """Read the notes of the training process again and return them; the last known notes if that fails."""
+        """Read the training process's notes again and return them. If that fails, return the notes read before."""
         try:
             self.notes = read_notes(self.rank_folder)
         except (OSError, ValueError) as error:

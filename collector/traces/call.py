@@ -168,7 +168,6 @@ def estimate_work(name: str, shapes: str | None, dtypes: str | None, values: str
 
 
 def find_formula(name: str) -> Formula | None:
-    """Return the formula of an operator, None if it has none."""
     return _list_formulas().get(name.removeprefix(PREFIX)) if name.startswith(PREFIX) else None
 
 

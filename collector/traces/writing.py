@@ -232,7 +232,10 @@ def _colour(categories: pa.DictionaryArray) -> pa.Array:
 
 
 def inside_objects(values: pa.DictionaryArray) -> pa.Array:
-    """Return JSON objects without braces, null for an empty one. Other texts become the value of a key `args`."""
+    """Return the text between the braces of each JSON object, null for an empty object.
+
+    A text that is no object becomes the value of a key `args`.
+    """
     inner = pa.array([_inside(value) for value in values.dictionary.to_pylist()], pa.string())
     return inner.take(values.indices)
 

@@ -88,7 +88,9 @@ def check_pair(words: list[str]) -> None:
 
 @contextlib.contextmanager
 def tell_documents(junit: Path | None, markdown: Path | None) -> Iterator[None]:
-    """If the block fails, write the reason to the requested files, so that a CI system finds no older file."""
+    """If the block raises an error of Stepscope, write it to the requested files. A CI system then finds no older file
+    there.
+    """
     try:
         yield
     except StepscopeError as error:

@@ -95,8 +95,11 @@ def _write_brief(run: Run, rank: int | None, base_dir: Path | None) -> None:
 
 
 def find_others(run: Run, base_dir: Path | None) -> tuple[Run | None, dict[str, Any] | None]:
-    """Return the run that a run tries to improve, and the last change of level in the runs of its script. None for
-    each that is not there, or if not all runs below a base directory could be read in time."""
+    """Return the run that `run` tries to improve, and the last lasting change among the runs of its script.
+
+    Each is None if there is none. Without a base directory the second is None. Both are None if the base directory
+    could not be read in time.
+    """
     from profiler_server.analysis.change_points import find_last_change
     from profiler_server.report.building import report_history
     from profiler_server.store.catalog import Catalog
@@ -118,7 +121,9 @@ def find_others(run: Run, base_dir: Path | None) -> tuple[Run | None, dict[str, 
 
 
 def choose_readers(run: Run, jobs: int | None, dask: str | None) -> Workers:
-    """Return the workers that read the ranks of a run. The workers also cache what pages need of very many ranks."""
+    """Return the workers that read the ranks of a run. They also compute the cached results that pages of large runs
+    need.
+    """
     from collector.format.stored_files import LENDERS
     from collector.traces.workers import Here, count_processes
     from profiler_server.derive.many import READER_BYTES, choose_processes

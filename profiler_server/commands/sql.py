@@ -122,8 +122,10 @@ def print_table(connection: duckdb.DuckDBPyConnection, query: str, limits: Limit
 
 
 def print_csv(connection: duckdb.DuckDBPyConnection, query: str, limits: Limits) -> bool:
-    """Print the rows as CSV; return whether rows were left out. The time for which the reader of a pipe blocks does not
-    count towards the limit."""
+    """Print the rows as CSV, and return whether rows were left out.
+
+    `limits.time_s` is for the query; time in which the reader of a pipe blocks does not count.
+    """
     from profiler_server.store.sql import write_rows
 
     left_s = limits.time_s

@@ -31,7 +31,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class NotReady:
-    """Why a page shows no result: the result is `pending`, or the rank is too large. `reason` is a sentence."""
+    """The reason why a page shows no result, as a sentence. `pending` is False if the rank is too large for a
+    result.
+    """
 
     reason: str
     pending: bool
@@ -165,7 +167,7 @@ def _stamp(argument: object) -> Hashable:
 
 
 def count_slices(rank: RankRun) -> int:
-    """Return the number of rows of the table `slices`, or 0 if they cannot be counted; reading raises the reason."""
+    """Return the number of rows of the table `slices`, or 0 if they cannot be counted."""
     try:
         return rank.count_rows("slices")
     except (RunError, OSError, pa.ArrowException):

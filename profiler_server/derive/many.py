@@ -46,7 +46,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Task:
-    """Ranks of a run that one process reads one by one, and the `number` that holds for the whole run."""
+    """Ranks of a run that one process reads one by one. `number` is passed to each reading."""
 
     run_path: Path
     ranks: tuple[int, ...]
@@ -100,11 +100,11 @@ class Wanted(Generic[T]):
 
 @dataclass(frozen=True)
 class Reading(Generic[T]):
-    """The functions for reading a rank. `compute` returns its result, `explain` the result of an unreadable rank, given
-    the reason.
+    """The functions that read a rank. `compute` returns its result. `explain` returns the result for an unreadable
+    rank, from the reason.
 
-    `is_live` returns whether a result can change though no file changes, and `refresh` returns such a result as it is
-    now. `is_sound` checks a result from disk.
+    `is_live` returns whether a result can change without a change of a file. `refresh` returns such a result as it is
+    now. `is_sound` checks a result read from disk.
     """
 
     compute: Callable[[RankRun, int], T]

@@ -34,7 +34,7 @@ from profiler_server.derive.store import Entry
 
 
 def list_roots(rank: RankRun, name: str) -> list[Path]:
-    """Return the folders of a hidden name that may hold results of a rank, the preferred folder first.
+    """Return the folders that may hold results of a rank, the preferred folder first. `name` is their hidden name.
 
     Arrow, which writes the timelines, accepts no folder whose name is not UTF-8.
     """

@@ -32,9 +32,9 @@ def stamp_run(run_path: Path) -> Stamp:
 
 
 def stamp_rank(run_path: Path, rank: int) -> Stamp:
-    """Return the stamp of the run's manifest and of all entries of one rank's folder: tables and folders of parts.
+    """Return the stamp of the run's manifest and of one rank's folder with all its entries.
 
-    Hidden entries are left out: caches and unfinished files.
+    Hidden entries, such as caches and unfinished files, are left out.
     """
     return _stamp_file(layout.run_file(run_path)), *_stamp_folder(layout.rank_path(run_path, rank))
 
@@ -70,7 +70,7 @@ def stamp_tables(folder: Path, tables: Iterable[str]) -> Stamp:
 
 
 def shorten_stamp(stamp: Hashable) -> str:
-    """Return a stamp, or a tuple that holds a stamp, as a short text for a file name, a URL or an answer."""
+    """Return 16 hexadecimal digits that stand for a stamp, or for a tuple with a stamp, in a file name or URL."""
     return hashlib.sha256(repr(stamp).encode()).hexdigest()[:16]
 
 

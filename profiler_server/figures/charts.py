@@ -79,9 +79,9 @@ class Line:
 class Axes:
     """The settings of both axes. `shaded` are ranges of x.
 
-    With the `unit` time, ns are scaled to one unit; with bytes, bytes are scaled; any other unit is shown unchanged.
-    `y_peak` is the largest value to show, in the series' unit. Larger values leave the picture at its top, and the
-    caption must mention that.
+    The `unit` "time" scales ns to one readable unit, and "bytes" scales bytes; any other unit is shown unchanged.
+    `y_peak` is the largest value to show, in the series' unit. Larger values are cut off at the top, which the caption
+    must mention.
     """
 
     x_title: str = "step"

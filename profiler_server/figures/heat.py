@@ -73,7 +73,7 @@ def build_heat(x: Numbers, rows: Sequence[str], values_ns: Numbers) -> Heat:
 
 
 def _find_beyond(values_ns: Numbers) -> Mask:
-    """Return a mask of few cells that are so large that a scale up to them would make all other cells look alike."""
+    """Return a mask of a few cells whose values would flatten the colour scale: all other cells would look alike."""
     known = np.isfinite(values_ns)
     if not known.any():
         return known

@@ -16,7 +16,9 @@ Values = Iterator[tuple[Mapping[str, str], float]]
 
 @dataclass(frozen=True)
 class Metric:
-    """`name` has no prefix. `labels` are the labels other than `run`. `unit` is "s", "1" or the thing counted."""
+    """One exported metric. `name` has no prefix. `labels` are its labels besides `run`. `unit` is "s", "1" or the thing
+    counted.
+    """
 
     name: str
     unit: str

@@ -51,8 +51,11 @@ class Chosen:
 
 
 def read_chosen(request: PageRequest) -> Chosen:
-    """Read `?ranks=5,0,3`. A rank chosen by `?rank=` comes first. The clock of the first rank is the reference, and
-    totals are of the first rank."""
+    """Return the ranks that `?ranks=5,0,3` names, and their clocks. A rank in `?rank=` comes first.
+
+    The first rank's clock is the reference, and totals are of the first rank. Without `?ranks=`, a choice is proposed.
+    If the ranks cannot be shown together, the result holds the reason and no ranks.
+    """
     if len(request.ranks) < 2:
         return Chosen(None)
     text = request.query.get("ranks", "").strip()
@@ -179,7 +182,7 @@ def _find_step(rank: RankRun, number: int) -> tuple[int, int] | None:
 
 
 def _find_partial(rank: RankRun) -> Notice | None:
-    """Return what the timeline lacks: damaged tables, or slices of operators and kernels; None if it is whole."""
+    """Return a notice on what the timeline lacks, or None if it is whole. Damaged tables come before missing slices."""
     broken = [table for table in MEASURED_TABLES if rank.status(table).state == "broken"]
     if broken:
         reason = f"Damaged: {', '.join(broken)}. The other tables of the run are shown."
@@ -248,7 +251,7 @@ def _sum_totals(timeline: Timeline) -> tuple[Stat, ...]:
 
 
 def _count_phased(rank: RankRun) -> tuple[Stat, ...]:
-    """Return the figure "Phases drawn: to step N" if most steps after N have no drawn phases; else nothing."""
+    """Return the figure "Phases drawn: to step N" if most steps after N have no recorded phases, else nothing."""
     if rank.status("phases").state != "there" or rank.status("steps").state != "there":
         return ()
     every = rank.table("steps", ("step", "kind"))

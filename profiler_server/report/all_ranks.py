@@ -133,7 +133,9 @@ def report_judgement(run: Run, warnings: list[str]) -> dict[str, Any] | None:
 
 
 def list_verdict(verdict: RankVerdict) -> dict[str, Any]:
-    """Return a verdict with the keys of `report --json`; keys of other verdicts are null or empty."""
+    """Return a verdict with the keys of `report --json`. Keys that belong to other kinds of verdict are null or
+    empty.
+    """
     comparison = verdict.comparison
     found: dict[str, Any] = {
         **_NOTHING,

@@ -57,8 +57,10 @@ _RANKS_FRAC = 0.85
 
 @dataclass(frozen=True)
 class Reporting:
-    """How ranks are read. `workers` is None to read in this process. `on_progress` gets the fraction done. `earlier` is
-    the run whose advice is compared with the run. `ranks` are the ranks whose figures are wanted, None for all."""
+    """The options of a report. Without `workers`, ranks are read in this process. `on_progress` gets the fraction done.
+
+    The report compares the advice of the run `earlier` with this run. `ranks` are the ranks to report, None for all.
+    """
 
     workers: Workers | None = None
     on_progress: Callable[[float], None] = lambda share: None

@@ -31,7 +31,6 @@ _MOST_PAIRS = 50
 
 
 def render_verdict(verdict: Verdict) -> str:
-    """Return the verdict for a terminal."""
     lines = [f"Gate {_WORDS[verdict.kind]}{_count_runs(verdict)}. {verdict.reason}"]
     if pairs := _list_pairs(verdict):
         lines += ["", f"  {'median of':<32}{'base':>14}{'new':>14}{'change':>12}"]

@@ -96,7 +96,9 @@ def pick(value: Any) -> Any:
 
 
 def spell_out(value: Any, name: str = "") -> Any:
-    """Return a value as in the report, with texts as keys. Values with the name of a time become whole ns."""
+    """Return a value as JSON of the report: keys are texts, and times are whole ns. Times are recognised by the name of
+    their field.
+    """
     value = pick(value)
     is_time = name.endswith(("_ns", "_ns_per_step"))
     if isinstance(value, Mapping):

@@ -312,7 +312,7 @@ def _compare_to_previous(newest_first: Sequence[RunEntry]) -> tuple[RunEntry, ..
 
 
 def find_family(script: str, name: str) -> tuple[str, str]:
-    """Return what runs of one training share: the script, and the name without a number at its end."""
+    """Return the key by which runs of one training are grouped: the script, and the name without a trailing number."""
     return script, _TRAILING_NUMBER.sub("", name)
 
 
@@ -322,7 +322,10 @@ def is_same_job(before: RunManifest, after: RunManifest) -> bool:
 
 
 def _is_clear(before: Headline, after: Headline, change_frac: float) -> bool:
-    """Return whether the median step changed by more than the noise within the runs and the noise between processes."""
+    """Return whether the median step changed by more than the noise, both within the runs and between processes.
+
+    False if a run has fewer than CLEAR_STEPS steps.
+    """
     if min(before.steps, after.steps) < CLEAR_STEPS or abs(change_frac) <= CLEAR_FRAC:
         return False
     return abs(change_frac) * (before.step_p50_ns or 0.0) > _find_noise_ns(before, after)

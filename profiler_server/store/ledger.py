@@ -72,7 +72,7 @@ class Ledger:
             self._write(known)
 
     def forget(self, run: str) -> None:
-        """Drop the entry of a run that turned out to test no prediction."""
+        """Remove a run's entry, because the run tests no prediction."""
         with self._lock:
             known = self._read()
             if known.pop(run, None) is not None:

@@ -185,7 +185,9 @@ class _Mirrors(dict[Path, Mirror]):
 
 
 def is_of_run(name: str) -> bool:
-    """Return whether a name has exactly the form of a run's file. Any writer of a bucket chooses names."""
+    """Return whether a name in the bucket has exactly the form of a file of a run. Others may have written the
+    bucket.
+    """
     pieces = name.split("/")
     if len(pieces) > DEEPEST or _ODD.search(name):
         return False
@@ -202,8 +204,11 @@ def is_of_run(name: str) -> bool:
 
 
 def read_state(info: Mapping[str, Any]) -> State:
-    """Return size and time of a file. The digits below a second come from the file's tag, so that two contents with the
-    same size and second differ."""
+    """Return the size and time of a remote file, from the fields that its file system gives.
+
+    The time's digits below a second are made from the file's tag, so that two contents with the same size and second
+    differ.
+    """
     moment = next(
         (info[key] for key in ("LastModified", "mtime", "updated", "last_modified", "created") if info.get(key)), 0
     )

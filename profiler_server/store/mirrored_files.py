@@ -35,7 +35,9 @@ class State(NamedTuple):
 
 
 class MirroredFiles:
-    """The local files below `root`: creates, fetches and drops them. Safe to use from several threads."""
+    """The mirror's files below `root`, with methods to create, fetch and drop them. Safe to use from several
+    threads.
+    """
 
     def __init__(self, remote: Remote, root: Path, most_bytes: int = MOST_WHOLE_BYTES) -> None:
         self._remote, self._root, self._most_bytes = remote, root, most_bytes

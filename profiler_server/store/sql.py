@@ -32,7 +32,7 @@ class _Sink(Protocol):
 
 
 def guard_cell(value: Any) -> Any:
-    """Return a cell unchanged, or with an apostrophe before a text that a spreadsheet would run. Numbers stay numbers."""
+    """Return a cell for CSV. A text that a spreadsheet would run as a formula gets an apostrophe in front."""
     if isinstance(value, (int, float)) or value is None:
         return value
     text = str(value)
@@ -78,8 +78,10 @@ def connect(run: Run) -> duckdb.DuckDBPyConnection:
 
 
 def _open(rank: RankRun, table: str) -> ds.Dataset | pa.Table | None:
-    """Return the rows of a table, None without files. Rows are read lazily, but all at once under a lens or where Arrow
-    requires it."""
+    """Return the rows of a table, or None if it has no files. They are read lazily where possible.
+
+    Under a lens, or for a path that Arrow does not accept, all rows are read at once.
+    """
     import pyarrow.dataset as ds  # takes a while, and no page needs it
 
     files = parts.find_files(rank.folder, table)

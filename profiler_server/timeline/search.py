@@ -1,4 +1,4 @@
-"""Search for slices by name, through an index by name and start instead of a scan; and the sums of an area."""
+"""Search for slices by name, and sums over an area. The search uses an index by name and start."""
 
 from __future__ import annotations
 

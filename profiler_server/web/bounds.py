@@ -29,8 +29,11 @@ class BodyTooLargeError(Exception):
 
 
 class BodyLimit:
-    """ASGI middleware that reads a small body whole before the route, and refuses a large or late body. An upload
-    streams to its route."""
+    """ASGI middleware that bounds request bodies.
+
+    A small body is read whole before the route runs, and refused if it is too large or too late. An upload streams to
+    its route; the number of concurrent uploads is limited.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -71,7 +74,7 @@ class BodyLimit:
 
 
 async def read_small(scope: Scope, receive: Receive) -> list[Message]:
-    """Read the messages of a whole body. Raises BodyTooLargeError, before reading if the header announces too much."""
+    """Return all messages of a body. Raises BodyTooLargeError, before reading if `content-length` is over the limit."""
     announced = Headers(scope=scope).get("content-length", "")
     if announced.isdecimal() and int(announced[:20]) > BODY_LIMIT_BYTES:
         raise BodyTooLargeError
@@ -95,7 +98,9 @@ def _replay(messages: Sequence[Message], receive: Receive) -> Receive:
 
 
 class SteadyUpload:
-    """A reader of an upload that must keep moving: a paused or very slow upload counts as broken off."""
+    """A `receive` for uploads with limits on time. After a long pause, or at too low a mean speed, it returns
+    `http.disconnect`.
+    """
 
     def __init__(self, receive: Receive) -> None:
         self._receive = receive

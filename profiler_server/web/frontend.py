@@ -38,8 +38,9 @@ def find_frontend() -> Path:
 
 
 class StaticFiles:
-    """The static files. The whole tree has one version in its addresses, because modules import each other by relative
-    paths."""
+    """The static files. All addresses contain one version, that of the whole tree: modules import each other by
+    relative paths.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder.resolve()

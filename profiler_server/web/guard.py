@@ -139,8 +139,10 @@ class Guard:
 
 
 def _is_embedded(headers: Headers, path: str) -> bool:
-    """Return whether a page of another site makes this request by itself. A followed link is not such a request, unless
-    the link leads to API data, which may take long to make."""
+    """Return whether a page of another site makes this request without a click.
+
+    A followed link is not counted, unless it leads to API data, which may take long to make.
+    """
     if headers.get("sec-fetch-site", "none") in ("same-origin", "none"):
         return False
     is_followed = headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") == "document"

@@ -23,7 +23,7 @@ class Links:
         return f"/runs/{quote_id(run_id)}/{quote(slug)}{encode_query({'rank': rank, **query})}"
 
     def place(self, run_id: str, slug: str, rank: int | None, query: str) -> str:
-        """Return the address of a page for a query given as text, such as the evidence of a rule."""
+        """Return the address of a page of a run. `query` is a query string, with or without its question mark."""
         fields: dict[str, QueryValue] = {"rank": rank, **dict(parse_qsl(query.lstrip("?")))}
         return f"/runs/{quote_id(run_id)}/{quote(slug)}{encode_query(fields)}"
 

@@ -63,8 +63,7 @@ class PatientProtocol(H11Protocol):
         super().connection_lost(exc)
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse invalid HTTP. If the body is invalid, its request is already running, so the answer of that request is
-        dropped."""
+        """Refuse invalid HTTP. If a request of this connection is still running, its answer is dropped."""
         if self.cycle is not None and not self.cycle.response_complete:
             self.cycle.disconnected = True
             self.cycle.message_event.set()
@@ -74,7 +73,9 @@ class PatientProtocol(H11Protocol):
             self.transport.close()
 
     def _watch(self) -> None:
-        """Run the timer while the client owes the head of a request or the rest of a refused body; else stop the timer."""
+        """Run the timer while the server waits for the head of a request or the rest of a refused body; else stop
+        it.
+        """
         theirs = self.conn.their_state
         is_refused = theirs is h11.SEND_BODY and self.conn.our_state in (h11.DONE, h11.MUST_CLOSE)
         if theirs is not h11.IDLE and not is_refused:

@@ -37,11 +37,10 @@ RawHeaders = Sequence[tuple[bytes, bytes]]
 
 
 class Revalidation:
-    """ASGI middleware that answers revalidations. `version` returns a version that changes with templates and static
-    files. Tags of another process never match.
+    """ASGI middleware that answers 304 to clients whose copy is current, and keeps answers.
 
-    The middleware runs after the token and host checks, so that only permitted clients learn that something is
-    unchanged.
+    `version` returns a text that changes with templates and static files. Tags of another process never match. The
+    middleware runs after the token and host checks, so that only permitted clients learn that something is unchanged.
     """
 
     def __init__(self, app: ASGIApp, base_dir: Path, version: Callable[[], str]) -> None:
@@ -117,7 +116,9 @@ class _Tags:
         return f'W/"{digest.hexdigest()}"'
 
     def _list_runs(self, path: str) -> list[Path]:
-        """Return every run that the address may name. Only the route knows which, as ids contain slashes."""
+        """Return the folder of every run that the address may name. Ids contain slashes, so several folders can
+        match.
+        """
         pieces = path.removeprefix(API).removeprefix("/runs/").split("/")
         found = []
         folder = self._base_dir
@@ -136,7 +137,10 @@ class _Tags:
 
 @dataclass(frozen=True)
 class _Keeping:
-    """Whether to keep an answer. `settled` is set once the answer is kept, or certain not to be kept."""
+    """The decision on one answer. `is_wanted`: the answer is to be kept if possible.
+
+    `settled` is set once the answer is kept, or certain not to be kept.
+    """
 
     is_wanted: bool
     settled: asyncio.Event

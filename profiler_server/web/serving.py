@@ -42,7 +42,7 @@ def serve(settings: Settings, say: Callable[[str], None]) -> None:
 
 
 def leave_background() -> None:
-    """End the process at once if background work is running. Its results would only save time.
+    """Exit the process at once if background work is running. Its results would only have been cached.
 
     The threads of this work are in Arrow's code, and Python aborts if such a thread returns during shutdown.
     """

@@ -53,8 +53,10 @@ def find_pages(package: ModuleType) -> PageSet:
 
 
 def find_asking(module: ModuleType) -> Callable[[Any], Any]:
-    """Return the function that turns a request into a page's argument: `ask` of the module `asking` in the page's
-    package, else the request itself."""
+    """Return the function that turns a request into the argument of a page.
+
+    It is `ask` in the module `asking` of the page's package. A page without such a module gets the request itself.
+    """
     name = f"{module.__name__}.asking"
     if not hasattr(module, "__path__") or find_spec(name) is None:
         return lambda request: request
@@ -63,7 +65,9 @@ def find_asking(module: ModuleType) -> Callable[[Any], Any]:
 
 @dataclass(frozen=True)
 class NavItem:
-    """`key` is the shortcut key after `g`. A broken page has `broken` set and links to the reason."""
+    """A link of the navigation. `key` is the shortcut key after `g`. If the page is `broken`, `href` leads to the
+    reason.
+    """
 
     title: str
     href: str
@@ -147,7 +151,7 @@ class OutcomeView:
 
 @dataclass(frozen=True)
 class Shell:
-    """`path` and `query` come from the request; `here()` returns the same address with changed query values."""
+    """What templates need for the frame of a page. `path` and `query` come from the request."""
 
     title: str
     path: str = "/"

@@ -191,5 +191,5 @@ class Outcomes:
         return {rule: trial.sentence for rule, trial in trials.items()}
 
     def say_track_records(self) -> Mapping[str, str]:
-        """Return a sentence for each rule with a case in the ledger: how often its predictions were right here."""
+        """Return, for each rule with an outcome in the ledger, a sentence on how often its predictions came true."""
         return {rule: say_track_record(found) for rule, found in self._ledger.summarize().items()}

@@ -137,8 +137,11 @@ def _look_up(call: Call) -> Work | None:
 
 
 def _add_up(call: Call) -> Work | None:
-    """Return the work of aten::embedding_dense_backward with (grad_output, indices, rows): the whole gradient is
-    written if its size is known."""
+    """Return the work of aten::embedding_dense_backward, called with (grad_output, indices, rows).
+
+    The operator writes the whole gradient of the weights. If its size is unknown, the bytes of `grad_output` stand for
+    it.
+    """
     gradient, rows = call.shape(0), call.integers(2)
     if not gradient:
         return None

@@ -155,8 +155,10 @@ def _finish(call: Call, taps_over: int, written: int, weight: Shape) -> Work:
 
 
 def _forward(call: Call) -> Work | None:
-    """Return the work of aten::convolution, _convolution: (input, weight, bias, stride, padding, dilation, transposed,
-    …)."""
+    """Return the work of aten::convolution or _convolution.
+
+    The call's arguments are (input, weight, bias, stride, padding, dilation, transposed, …).
+    """
     if call.flag(6):
         return _convolve_transposed(call)
     return _convolve(call, 3, 4, 5)

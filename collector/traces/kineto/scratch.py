@@ -36,7 +36,7 @@ class Scratch:
         self._maps: list[mmap.mmap] = []
 
     def array(self, length: int, fill: int) -> Ints:
-        """Return a new array for writing in any order. OSError if the disk is full."""
+        """Return a new array filled with `fill`, for writing in any order. Raises OSError if the disk is full."""
         if length <= _SPILLED_ROWS:
             return np.full(length, fill, np.int64)
         with self.open() as file:
@@ -64,7 +64,7 @@ class Scratch:
             self.release()
 
     def floats(self, length: int, fill: float = 0.0) -> Floats:
-        """Return a new array of floats; otherwise as `array`."""
+        """Return a new array of floats filled with `fill`. Raises OSError if the disk is full."""
         bits = int(np.float64(fill).view(np.int64))
         return self.array(length, bits).view(np.float64)
 

@@ -149,7 +149,6 @@ def choose_figure(query: Mapping[str, str]) -> str:
 
 
 def build_map(grid: RankGrid | None, chosen: str, noun: str, shown: int, ranks: int) -> StepMap:
-    """Build the map of a figure for the shown ranks."""
     figure = FIGURES[chosen]
     choices = tuple(Choice(key, entry.label) for key, entry in FIGURES.items())
     title = f"{figure.label}, {noun} by {noun}"

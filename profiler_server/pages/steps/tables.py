@@ -42,7 +42,10 @@ from profiler_server.widgets import Stat
 
 @dataclass(frozen=True)
 class WindowControl:
-    """The last window order. `can_order` is False if windows are off; `is_awaited` is True until the window was taken."""
+    """The form that orders a window. `sentence` describes the last order, or why no window can be ordered.
+
+    `can_order` is False if windows are off. `is_awaited` is True until the ordered window was taken.
+    """
 
     sentence: str
     can_order: bool
@@ -125,7 +128,9 @@ class EvaluationView:
 
 @dataclass(frozen=True)
 class Points:
-    """The calls taken as forward start and backward end, how they were found, and how to set them by hand."""
+    """The calls that mark the start of forward and the end of backward, how they were found, and how to choose
+    others.
+    """
 
     forward_start: str
     backward_end: str

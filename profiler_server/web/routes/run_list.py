@@ -57,8 +57,10 @@ class Verdict:
 
 @dataclass(frozen=True)
 class RunLine:
-    """`change` is a lasting change of the step time in the history of the run's script, if it begins with this run;
-    else None."""
+    """A row of the run list. `change` is a lasting change of the step time that begins with this run, else None.
+
+    Changes are found among all runs of the same script.
+    """
 
     run: RunEntry
     verdict: Verdict

@@ -37,7 +37,7 @@ def read_metrics(services: ServicesOf) -> Response:
 
 @ROUTER.get("/static/{version}/{path:path}", include_in_schema=False)
 def read_static(version: str, path: str, services: ServicesOf) -> FileResponse:
-    """Send a static file. An old version gets the current file, so that an open page keeps working."""
+    """Send a static file. A request for an old version gets the current file, so that an open page keeps working."""
     found = services.static.find(path)
     if found is None:
         raise HTTPException(404, f"There is no static file {path!r}")

@@ -92,10 +92,10 @@ class _TrackWalk:
 
 
 def _find_below(starts: Ints, ends: Ints) -> Ints:
-    """Return for each slice the last earlier slice that ends after its start, NONE without such a slice.
+    """Return for each slice the row of the last earlier slice that ends after its start, or NONE.
 
-    The search uses blocks that double: up the tree to the left until a block has such a slice, then down into the
-    block.
+    The search runs in a binary tree of latest ends: it climbs to the left until a block has such a slice, then descends
+    into that block.
     """
     tree = _build_tree(ends)
     below = np.full(len(starts), NONE, np.int64)

@@ -110,7 +110,6 @@ class Trace:
         return self.log.scratch.compute(len(rows), lambda block: column[rows[block]], _TAKEN_ROWS)
 
     def find_named(self, is_wanted: Callable[[str], object]) -> Mask:
-        """Return a mask of the slices with a wanted name."""
         return np.array([bool(is_wanted(name)) for name in self.names], bool)[self.columns.name]
 
 

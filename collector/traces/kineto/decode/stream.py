@@ -256,7 +256,7 @@ def find_boundaries(text: bytes) -> Iterator[re.Match[bytes]]:
 def _find_list_end(error: Exception) -> int | None:
     """Return the list's length in bytes, if the decoder's error is about text after the list; else None.
 
-    The decoder counts from 1, and saw an opening bracket in front of the text.
+    The error's position counts from 1 and includes a bracket that was put before the list.
     """
     match = _BYTE_OF_ERROR.search(str(error))
     return int(match.group(1)) - 2 if match else None
