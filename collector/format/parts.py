@@ -264,8 +264,10 @@ def read_table(
 
 
 def read_last_rows(rank_folder: Path, table: str, columns: Sequence[str], rows: int) -> pa.Table:
-    """Read the last `rows` rows of a table; fewer if it has fewer or was never written. Otherwise raises as
-    `read_table`."""
+    """Read the last `rows` rows of a table, or all if it has fewer. A table that was never written has none.
+
+    Raises as `read_table` for any other failure.
+    """
     wanted = _choose_columns(table, columns)
     found: list[pa.Table] = []
     for path in reversed(find_files(rank_folder, table)):

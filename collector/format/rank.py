@@ -128,7 +128,7 @@ class RankRun:
         return mark_standstills(steps, self.run_path, self.rank, found)
 
     def frame(self, name: str, columns: Sequence[str] | None = None) -> pd.DataFrame:
-        """Read a table as a pandas frame; nullable integer columns are Int64. Raises as `table` does."""
+        """Read a table as a pandas DataFrame; nullable integer columns are Int64. Raises as `table` does."""
         table = self.table(name, columns)
         return make_frame(table, [column.name for column in TABLES[name].columns if column.nullable])
 
@@ -189,7 +189,7 @@ def describe_steps(rank: RankRun) -> str:
 
 
 def make_frame(table: pa.Table, optional: Collection[str]) -> pd.DataFrame:
-    """Return a pandas frame. Integer columns in `optional` are Int64 with NA: floats would round long ids."""
+    """Return a pandas DataFrame. Integer columns in `optional` are Int64 with NA: floats would round long ids."""
     import pandas as pd
 
     nullable = {name for name in optional if name in table.column_names and pa.types.is_integer(table[name].type)}

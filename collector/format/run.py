@@ -98,7 +98,7 @@ class Run:
         return self.rank(rank).table(name, columns)
 
     def frame(self, name: str, rank: int | None = None, columns: Sequence[str] | None = None) -> pd.DataFrame:
-        """Read a table of one rank as a pandas frame. Raises as `RankRun.table` does."""
+        """Read a table of one rank as a pandas DataFrame. Raises as `RankRun.table` does."""
         return self.rank(rank).frame(name, columns)
 
 

@@ -54,7 +54,7 @@ class Statistics:
     table: pa.Table
 
     def frame(self) -> pd.DataFrame:
-        """Return the table as a pandas frame; nullable integers are Int64."""
+        """Return the table as a pandas DataFrame; nullable integers are Int64."""
         return make_frame(self.table, ("loader", "cpu_ns", "bytes"))
 
     def __str__(self) -> str:

@@ -74,7 +74,10 @@ class Recording:
         self._install_signals()
 
     def resume(self) -> None:
-        """Record from here on, on the thread that has trained before; at first, on the thread that made this recording."""
+        """Record from here on, on the thread that trained before the pause.
+
+        The first call, without a pause before it, records the thread that made this object.
+        """
         self.log.thread[0] = self._trained_on
         self.log.write(RESUME, time.perf_counter_ns())
         self.log.mark_head(self.context.steps.ended)

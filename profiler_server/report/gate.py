@@ -88,7 +88,10 @@ def name_case(verdict: Verdict) -> str:
 
 
 def _list_pairs(verdict: Verdict) -> list[tuple[str, str, str, str]]:
-    """Return a row for each pair: both names, both medians precise enough for the change, and the change."""
+    """Return a row for each of the first `_MOST_PAIRS` pairs: both names, both medians and the change.
+
+    Medians have one unit and three decimals.
+    """
     if not verdict.pairs:
         return []
     size_ns, unit = choose_time_unit(max(max(pair.base_ns, pair.new_ns) for pair in verdict.pairs))

@@ -42,8 +42,9 @@ class CallLog:
         return self._waited_for.get(self._awaited)
 
     def hold(self, start: int, end: int) -> None:
-        """Keep the time range of a collective on the training thread, for the awaited call or for the call in the next
-        words.
+        """Keep the time in which the training thread was held by a collective: `start` to `end`.
+
+        The time belongs to the awaited call if there is one, else to the call that the next words name.
         """
         self._span = start, end
         if self._awaited:

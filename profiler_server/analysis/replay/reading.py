@@ -79,8 +79,8 @@ def join_update(trial: Trial) -> Gain | None:
 
 
 def batch_launches(trial: Trial) -> Gain | None:
-    """Return the savings of compilation or CUDA graphs: little remains of operators, launches and the Python between
-    them.
+    """Return the savings of compilation or CUDA graphs. The host time in operators, launches and the Python code
+    between them shrinks to a fraction.
     """
     graph, window = trial.graph, trial.window
     owner = graph.host.owner

@@ -69,8 +69,9 @@ def split_rows(numbers: Ints, scratch: Scratch) -> list[Ints]:
 
 
 class _TrackWalk:
-    """A walk through the sorted slices of one track. `_stack` holds the last slice on top of the slices that it lies
-    on.
+    """A walk through the slices of one track, sorted by start.
+
+    `_stack` holds the open slices at the last slice, the outermost first and the last slice on top.
     """
 
     def __init__(self, spans: Spans, found: Nesting) -> None:

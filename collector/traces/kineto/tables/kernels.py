@@ -70,9 +70,10 @@ def _build_kernels(reading: Reading, launches: _Launches, rows: Ints) -> pa.Tabl
 
 
 class _Launches:
-    """The launch data of kernels, by the number of their arguments. `tensor` marks the names that use tensor cores.
+    """The launch data of kernels. Rows are looked up by the number of a kernel's arguments.
 
-    `shape` is a number for each set of displayed launch data: kernels with the same number share a row.
+    `tensor` marks the names that use tensor cores. `shape` is a number for each set of displayed launch data: kernels
+    with the same number share a row.
     """
 
     def __init__(self, reading: Reading) -> None:
