@@ -85,7 +85,7 @@ def tell_ended(number: int) -> None:
 
 
 def keep_ranks(run: Run, workers: Workers) -> None:
-    """Read the ranks of a very large run in advance, for its first page."""
+    """Read the ranks of a very large run in advance, so that its first page need not. Other runs are left alone."""
     from profiler_server.derive.stamps import FEW_RANKS
 
     if len(run.ranks) <= FEW_RANKS:

@@ -174,8 +174,10 @@ class Outcomes:
         return say_outcome(found)
 
     def say_trials(self, run_id: str, run: Run, panel: Panel) -> Mapping[str, str]:
-        """Return a sentence for each suggestion whose change was tried on the script, by rule, and record in the ledger
-        what the trials measured."""
+        """Return, by rule, a sentence for each suggestion whose change was tried on the script.
+
+        The measurements of the trials are recorded in the ledger, unless the run still records.
+        """
         if panel.diagnosis is None:
             return {}
         from profiler_server.diagnosis.tried import find_trials

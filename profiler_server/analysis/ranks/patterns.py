@@ -264,7 +264,11 @@ def weigh_longest(late_ns: Floats, row: int) -> tuple[int, int] | None:
 
 
 def mark_long(late_ns: Floats) -> tuple[Floats, Mask]:
-    """Return the wait for the last rank in each step, and a mask of the steps with a long wait."""
+    """Return by how many ns the last rank is behind the second last in each step, and a mask of steps with a long
+    delay.
+
+    `late_ns` has shape (ranks, steps).
+    """
     ordered = np.sort(late_ns, axis=0)
     margin: Floats = ordered[-1] - ordered[-2]
     usual = float(np.median(margin))

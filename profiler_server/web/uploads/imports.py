@@ -99,7 +99,10 @@ class Imports:
         self._is_closing = False
 
     def resume(self) -> None:
-        """Import uploads that an earlier server accepted but did not import; remove a dead server's scratch folder."""
+        """Import the uploads that an earlier server accepted but did not import.
+
+        Scratch folders of servers that have ended are removed first.
+        """
         for left in self._base_dir.glob(".*"):
             with suppress(OSError):
                 remove_tree(left, _LEFT_IMPORT, self._base_dir)
