@@ -60,7 +60,7 @@ def _judge_drift(case: Case) -> Finding | Abstention | None:
             **named,
         ),
         evidence=(STEPS_PAGE,) if spot is None else (STEPS_PAGE, FUNCTIONS),
-        severity="low",
+        severity="info" if spot is None else "low",
     )
 
 
@@ -91,7 +91,7 @@ def _judge_shift(case: Case) -> Finding | None:
     since = int(case.steps.selection.step[after[0]])
     return Finding(
         describe(case, _name_shift(case, phase), since=since, found=found, phase=phase, runs=1 / SHIFT_CHANCE),
-        severity="low",
+        severity="info",
     )
 
 

@@ -59,7 +59,7 @@ def _is_forward(case: Case) -> bool:
     """Return whether most of the time outside is a forward that no module runs: backward computes its gradients."""
     lines = case.lines.hotspots if case.lines is not None else ()
     outside = [(spot, sum(spot.phases.get(phase, 0.0) for phase in OUTSIDE)) for spot in lines]
-    graded = sum(share for spot, share in outside if spot.backward_frac >= share > 0)
+    graded = sum(share for spot, share in outside if spot.backward_frac >= limits.GRADED_FRAC * share > 0)
     return graded >= 0.5 * case.steps.share(*OUTSIDE)
 
 

@@ -11,6 +11,7 @@ from profiler_server.facts.case import Case
 from profiler_server.facts.steps import CompileEvents, Held, Interruptions
 from tests.support import facts as make
 from tests.unit.diagnosis.edges.base import Edge, base, whole
+from tests.unit.diagnosis.edges.lines import spot, with_lines
 
 
 def saving(share: float) -> Case:
@@ -57,7 +58,15 @@ def outside(time_ns: float, spent: float = 1.0) -> Case:
     return make.with_steps(case, phases_ns=phases, regular_phases_ns=phases)
 
 
+def graded(times: float) -> Case:
+    """A step with a fifth of its time in the gap, in a function whose backward takes so many times as long."""
+    case = make.split_step(base(), gap=0.2)
+    case = make.with_steps(case, phases_ns={**case.steps.phases_ns, "gap": 0.2 * case.steps.mean_ns})
+    return with_lines(spot(0.2, phases={"gap": 0.2}, backward_frac=0.2 * times), case=case)
+
+
 EDGES: Mapping[str, Edge] = {
+    "GRADED_FRAC": Edge(0.5, lambda x: not make.speaks(graded(x), "python_gap")),
     "UPDATE_FRAC": Edge(0.10, lambda x: make.speaks(updating(x), "optimizer_loop")),
     "OUTSIDE_FRAC": Edge(0.10, lambda x: make.speaks(make.split_step(base(), tail=x), "python_gap")),
     "CHECKPOINT_FRAC": Edge(0.05, lambda x: make.speaks(saving(x), "checkpoint_stall")),

@@ -97,14 +97,6 @@ def test_a_line_that_another_suggestion_names_is_not_listed_again() -> None:
     assert [title for rule, title in said if rule == "hot_line"] == ["fresh() takes 40.0 % of the step"]
 
 
-@pytest.mark.parametrize(("backward", "speaks"), [(0.0, True), (0.05, True), (0.3, False)])
-def test_a_forward_without_a_module_is_not_time_outside_of_training(backward: float, speaks: bool) -> None:
-    case = make.split_step(base(), gap=0.2)
-    case = make.with_steps(case, phases_ns={**case.steps.phases_ns, "gap": 0.2 * case.steps.mean_ns})
-    case = with_lines(spot(0.2, phases={"gap": 0.2}, backward_frac=backward), case=case)
-    assert make.speaks(case, "python_gap") is speaks
-
-
 def test_the_training_thread_that_waits_for_a_device_is_not_called_idle() -> None:
     waits = spot(course=course(error_ns=1e9, asleep_frac=0.9))
     (title,) = titles(waits, case=make.with_device(base(), busy=0.3))
