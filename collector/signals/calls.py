@@ -163,7 +163,7 @@ def find_padding(array: npt.NDArray[Any]) -> Padding | None:
     """
     if array.ndim not in (2, 3) or len(array) < LEAST_ROWS:
         return None
-    rows = array[:MOST_ROWS]
+    rows = array[: min(MOST_ROWS, max(MOST_NUMBERS * len(array) // max(array.size, 1), LEAST_ROWS))]
     views = (rows,) if rows.ndim == 2 else (rows, rows.swapaxes(1, 2))
     tried = [(view, side) for view in views for side in (slice(None), slice(None, None, -1))]
     return next((found for view, side in tried if (found := _find_tail(view[:, side], len(array))) is not None), None)

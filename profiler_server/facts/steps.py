@@ -288,9 +288,9 @@ class Kinds:
     `convolutions_frac` is of images and volumes, with gradients; `has_channels_last` is their memory format, None if
     unknown. `scores_frac` is work on matrices of attention scores that lie in memory; `is_fallback` if
     `scaled_dot_product_attention` itself made them, `drops_scores` if dropout works on them. `lookups_frac` is the
-    backward of embeddings with gradients of all rows; a step reads `rows_frac` of these rows at most, and they are
-    `table_parameters` numbers. `pointwise_calls` is the number of small elementwise operators in the backward of a
-    step, and `large_frac` the operators that are long enough for several threads, None if unknown. `differentiates_twice` if
+    backward of embeddings with gradients of all rows; a lookup reads `rows_frac` of these rows at most. Tables
+    of different shapes have `table_parameters` numbers. `pointwise_calls` is the number of small elementwise operators in
+    the backward of a step, and `large_frac` the operators that are long enough for several threads, None if unknown. `differentiates_twice` if
     backward runs through a backward.
     """
 

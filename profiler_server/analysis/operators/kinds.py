@@ -68,7 +68,7 @@ def find_kinds(rank: RankRun) -> Kinds:
         large_frac=sum(each.self_ns for each in groups if each.self_ns >= PARALLEL_NS * each.count) / whole_ns,
         differentiates_twice=any("BackwardBackward" in each.name for each in groups),
     )
-    return _add_lookups(_add_attention(found, groups, whole_ns), groups, whole_ns, steps.num_rows)
+    return _add_lookups(_add_attention(found, groups, whole_ns), groups, whole_ns)
 
 
 def _read_groups(rows: pa.Table, side: str) -> list[_Group]:
@@ -160,19 +160,23 @@ def _touches(group: _Group, scores: set[Shape]) -> bool:
     return bool(scores & read) or (bool(factors) and _multiply(*factors) in scores)
 
 
-def _add_lookups(found: Kinds, groups: Sequence[_Group], whole_ns: int, steps: int) -> Kinds:
-    """Add embeddings with dense gradients. A table that is also a layer's weight needs its whole gradient."""
+def _add_lookups(found: Kinds, groups: Sequence[_Group], whole_ns: int) -> Kinds:
+    """Add embeddings with dense gradients. A table that is also a layer's weight needs its whole gradient.
+
+    Each lookup makes a gradient of all rows. Tables of the same shape cannot be told apart, lookups can.
+    """
     dense_ns = sum(each.total_ns for each in groups if _DENSE.fullmatch(each.name))
     weights = {shape for each in groups if each.name in _LAYERS for shape in each.shapes}
-    read: dict[Shape, float] = {}
-    for each in groups:
-        if each.name in _LOOKUPS and len(_first(each)) == 2 and not weights & {_first(each), _first(each)[::-1]}:
-            read[_first(each)] = read.get(_first(each), 0.0) + math.prod(each.shapes[1]) * each.count / steps
-    if not dense_ns or not read:
+    lookups = [
+        each for each in groups if each.name in _LOOKUPS and len(_first(each)) == 2 and _first(each)[0] * each.count
+    ]
+    lookups = [each for each in lookups if not weights & {_first(each), _first(each)[::-1]}]
+    if not dense_ns or not lookups:
         return found
     return replace(
         found,
         lookups_frac=dense_ns / whole_ns,
-        rows_frac=sum(min(rows, table[0]) for table, rows in read.items()) / sum(table[0] for table in read),
-        table_parameters=sum(map(math.prod, read)),
+        rows_frac=sum(min(math.prod(each.shapes[1]), _first(each)[0]) * each.count for each in lookups)
+        / sum(_first(each)[0] * each.count for each in lookups),
+        table_parameters=sum(map(math.prod, {_first(each) for each in lookups})),
     )

@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn.functional import mse_loss
 from torch.utils.data import DataLoader
 
-from collector.signals.calls import find_in_call, find_padding
+from collector.signals.calls import MOST_NUMBERS, find_in_call, find_padding
 from profiler_server.analysis.recorded_facts import read_model_calls
 from profiler_server.facts.steps import ModelCalls
 from tests.support.recording import record
@@ -59,6 +59,13 @@ def test_padding_is_seen_in_what_is_filled_up(rows: Array) -> None:
     assert found is not None
     assert found.useful_frac == pytest.approx(LENGTHS.mean() / 40)
     assert (found.longest_frac, found.width, found.rows) == (0.5, 40, 8)
+
+
+@pytest.mark.parametrize(("features", "is_seen"), [(1 << 10, True), (1 << 14, False)])
+def test_of_a_large_batch_the_first_rows_are_looked_at(features: int, is_seen: bool) -> None:
+    rows = pad(np.ones((8, 40, features), np.float32), 0.0)
+    assert rows.size > MOST_NUMBERS
+    assert (find_padding(rows) is not None) == is_seen
 
 
 def draw_digits() -> Array:

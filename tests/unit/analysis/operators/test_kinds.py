@@ -62,7 +62,9 @@ def test_lookups_with_dense_gradients_are_known_with_the_rows_that_they_read(tmp
     dense = ("backward", "aten::embedding_dense_backward", "[[5,10,8],[5,10]]", 2, 16.0)
     found = find(tmp_path / "a", lookup, dense)
     shares = (found.lookups_frac, found.rows_frac, found.table_parameters)
-    assert shares == pytest.approx((16 / STEP_MS, 0.1, 8000))
+    assert shares == pytest.approx((16 / STEP_MS, 0.05, 8000))
+    wide = (*lookup[:2], "[[1000,8],[5,30]]", 2, 1.0)
+    assert find(tmp_path / "d", lookup, wide, dense).rows_frac == pytest.approx(0.1), "each lookup fills all rows"
     assert find(tmp_path / "b", lookup).lookups_frac == 0, "sparse gradients"
     tied = ("forward", "aten::mm", "[[50,8],[8,1000]]", 1, 1.0)
     assert find(tmp_path / "c", lookup, dense, tied).lookups_frac == 0, "the weight of a layer, too"
