@@ -83,6 +83,13 @@ def skip_code(code: CodeType) -> None:
         eval_frame.set_code_exec_strategy(code, eval_frame._FrameExecStrategy(action.SKIP, action.DEFAULT))
 
 
+def find_tracer() -> Callable[[], Any]:
+    """Return a function without a frame of its own, whose result is true while Dynamo may trace the frames that are
+    called."""
+    eval_frame = sys.modules.get("torch._C._dynamo.eval_frame")
+    return getattr(eval_frame, "get_eval_frame_callback", bool)
+
+
 def find_compiled_kind() -> Any:
     """Return the class of modules that `torch.compile` makes, an empty tuple while such modules cannot exist."""
     return getattr(sys.modules.get("torch._dynamo.eval_frame"), "OptimizedModule", ())

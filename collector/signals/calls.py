@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from collector.context.hooks import stop_calling
+from collector.context.hooks import find_tracer, skip_code, stop_calling
 from collector.context.signals import Signal, SignalContext
-from collector.edge import log_failure
+from collector.edge import hide_frames, log_failure
 
 if TYPE_CHECKING:
     import numpy as np
@@ -253,6 +253,8 @@ class CallsSignal(Signal):
         self._look = CallLook()
         self._next = FIRST_LOOK
         self._watchers = context.call_watchers
+        self._may_trace = find_tracer()
+        skip_code(CallsSignal._see.__code__)
         context.occasions.append(self._on_occasion)
 
     def remove(self) -> None:
@@ -266,12 +268,19 @@ class CallsSignal(Signal):
             self._watchers[:] = [self._see]
 
     def _see(self, began_ns: int, module: Any, given: Any, result: Any) -> None:
-        took_ns = perf_counter_ns() - began_ns
-        if self._context.steps.ended >= self._look.step:
-            self._close()
+        if self._may_trace():  # Dynamo would compile what looks, and read the tensors that it holds
+            self._watchers.clear()
             return
-        with log_failure("a call could not be looked at", level=logging.DEBUG):
-            self._look.see(took_ns, module, given, result)
+        try:
+            took_ns = perf_counter_ns() - began_ns
+            if self._context.steps.ended >= self._look.step:
+                self._close()
+                return
+            with log_failure("a call could not be looked at", level=logging.DEBUG):
+                self._look.see(took_ns, module, given, result)
+        except BaseException as error:  # Ctrl-C
+            hide_frames(error)
+            raise
 
     def _close(self) -> None:
         if self._watchers:

@@ -14,13 +14,15 @@ import sys
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from types import CodeType, FunctionType
 from typing import Any
 
 import torch
 
-from collector.context.hooks import is_backward_compiled, stop_calling
+from collector.context.hooks import find_tracer, is_backward_compiled, skip_code, stop_calling
 from collector.context.signals import SETTLED_STEP, Signal, SignalContext
+from collector.edge import hide_frames
 
 MOST_STEPS = 3
 MOST_NODES = 10_000
@@ -273,6 +275,14 @@ class UnusedGradientsSignal(Signal):
     def __init__(self) -> None:
         self._look: GradientLook | None = None
         self._optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._may_trace = find_tracer()
+        skip_code(UnusedGradientsSignal._try.__code__)
+        # Without frames of their own, which Dynamo could trace.
+        self.backward_starts = partial(self._try, "backward_starts")
+        self.update_starts = partial(self._try, "update_starts")
+        self.update_ends = partial(self._try, "update_ends")
+        self.takes = partial(self._try, "takes")
+        self.clears = partial(self._try, "clears")
 
     def install(self, context: SignalContext) -> None:
         self._context = context
@@ -299,30 +309,23 @@ class UnusedGradientsSignal(Signal):
                     self._context.add_fact("unused_gradients", {**found, "step": self._first})
             self.remove()
 
-    def backward_starts(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        self._try("backward_starts", args, kwargs)
-
-    def update_starts(self, optimizer: Any) -> None:
-        self._try("update_starts", optimizer)
-
-    def update_ends(self) -> None:
-        self._try("update_ends")
-
-    def takes(self, optimizer: Any) -> None:
-        self._try("takes", optimizer)
-
-    def clears(self, optimizer: Any) -> None:
-        self._try("clears", optimizer)
-
     def _try(self, name: str, *args: Any) -> None:
         look = self._look
-        if look is not None:
-            done = False
+        if look is None:
+            return
+        if self._may_trace():  # Dynamo would compile what looks, and read the tensors that it holds
+            self._look, self._first = None, sys.maxsize
+            return
+        done = False
+        try:
             with self._context.shielded(self.name):
                 getattr(look, name)(*args)
                 done = True
-            if not done:
-                self.remove()
+        except BaseException as error:  # Ctrl-C
+            hide_frames(error)
+            raise
+        if not done:
+            self.remove()
 
 
 SIGNAL = UnusedGradientsSignal

@@ -145,7 +145,8 @@ class LoaderSignal(Signal):
             else:
                 words[following() & mask] = count(batch, collated=getattr(iterator, "_auto_collation", True)) + SAMPLES
             if watchers:
-                watchers[0](0, iterator, batch, None)
+                with unseen:
+                    watchers[0](0, iterator, batch, None)
             return batch
 
         return __next__

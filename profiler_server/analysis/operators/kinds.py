@@ -15,8 +15,10 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from collector.format import stored_files
 from collector.format.run import RankRun
 from profiler_server.analysis.tables import read_rows
+from profiler_server.derive.derived import AT_ONCE_SLICES, count_slices
 from profiler_server.diagnosis.limits.lines import SMALL_NS
 from profiler_server.diagnosis.limits.traces import PARALLEL_NS
 from profiler_server.facts.steps import Kinds
@@ -63,7 +65,7 @@ def find_kinds(rank: RankRun) -> Kinds:
     small = [each.count for each in groups if _is_pointwise(each) and each.self_ns <= SMALL_NS * each.count]
     found = Kinds(
         convolutions_frac=images_ns / whole_ns,
-        has_channels_last=_read_layout(rank) if images_ns else None,
+        has_channels_last=_read_layout(rank) if images_ns and _reads_quickly(rank) else None,
         pointwise_calls=sum(small) / steps.num_rows,
         large_frac=sum(each.self_ns for each in groups if each.self_ns >= PARALLEL_NS * each.count) / whole_ns,
         differentiates_twice=any("BackwardBackward" in each.name for each in groups),
@@ -101,6 +103,11 @@ def _first(group: _Group) -> Shape:
 
 def _is_pointwise(group: _Group) -> bool:
     return group.type in _POINTWISE and group.phase == "backward"
+
+
+def _reads_quickly(rank: RankRun) -> bool:
+    """Return whether the slices are on this machine and few enough to be read for a verdict."""
+    return not stored_files.LENDERS and count_slices(rank) <= AT_ONCE_SLICES
 
 
 def _read_layout(rank: RankRun) -> bool | None:

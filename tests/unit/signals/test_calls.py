@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from torch import nn
 from torch.nn.functional import mse_loss
 from torch.utils.data import DataLoader
 
-from collector.signals.calls import MOST_NUMBERS, find_in_call, find_padding
+from collector.signals.calls import MOST_NUMBERS, CallsSignal, find_in_call, find_padding
 from profiler_server.analysis.recorded_facts import read_model_calls
 from profiler_server.facts.steps import ModelCalls
 from tests.support.recording import record
@@ -210,3 +211,16 @@ def test_a_result_that_stays_the_same_is_noted(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["", "random"])
 def test_calls_with_results_of_their_own_are_not_noted(kind: str, tmp_path: Path) -> None:
     assert see(tmp_path, distil(kind)) == {}
+
+
+def test_ctrl_c_during_a_look_shows_no_frame_of_ours() -> None:
+    def interrupt(*call: object) -> None:
+        raise KeyboardInterrupt
+
+    signal = CallsSignal()
+    looks: Any = SimpleNamespace(step=1, see=interrupt)
+    context: Any = SimpleNamespace(steps=SimpleNamespace(ended=0))
+    signal._may_trace, signal._watchers, signal._look, signal._context = bool, [], looks, context
+    with pytest.raises(KeyboardInterrupt) as found:
+        signal._see(0, None, None, None)
+    assert [entry.path for entry in found.traceback if "collector" in Path(entry.path).parts] == []
