@@ -47,7 +47,6 @@ class Place:
 
     calls: int = 0
     padded: int = 0
-    time: int = 0
     useful: float = 0.0
     longest: float = 0.0
     width: int = 0
@@ -153,7 +152,8 @@ def find_in_call(arrays: Sequence[npt.NDArray[Any]]) -> Padding | None:
 
 
 def _is_mask(array: npt.NDArray[Any]) -> bool:
-    return bool(((array == array.min()) | (array == array.max())).all())
+    some = _take_some(array)
+    return bool(((some == some.min()) | (some == some.max())).all())
 
 
 def find_padding(array: npt.NDArray[Any]) -> Padding | None:

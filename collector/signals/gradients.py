@@ -25,8 +25,8 @@ from collector.context.signals import SETTLED_STEP, Signal, SignalContext
 from collector.edge import hide_frames
 
 MOST_STEPS = 3
-MOST_NODES = 10_000
-"""Most nodes of a backward; a larger one is not judged."""
+MOST_NODES, MOST_NODES_IN_ALL = 10_000, 50_000
+"""Most nodes of a backward, and of all backwards of the look. A backward that exceeds either is not judged."""
 MOST_RANGES = 2_000
 LEAST_THROWN = 2
 """Times that the gradient of a parameter must be thrown away: one may be an exception."""
@@ -74,7 +74,8 @@ class GradientLook:
             self._unsure.add(-1)
             return
         self._find_gone()
-        nodes = _walk([edge for root in args[0] if (edge := _find_edge(root)) is not None])
+        most = min(MOST_NODES, MOST_NODES_IN_ALL - sum(map(len, self._backwards)))
+        nodes = _walk([edge for root in args[0] if (edge := _find_edge(root)) is not None], most)
         is_whole = kwargs.get("accumulate_grad", True) and not (len(args) > 4 and args[4]) and not self._updating
         at = len(self._backwards)
         kept = []
@@ -203,10 +204,10 @@ def _find_edge(root: Any) -> Any:
     return getattr(root, "grad_fn", None) or getattr(root, "node", None)
 
 
-def _walk(roots: list[Any]) -> list[tuple[int, tuple[int, ...], Any]]:
+def _walk(roots: list[Any], most: int) -> list[tuple[int, tuple[int, ...], Any]]:
     """Return the nodes of a graph, successors first: number, places of successors, and the leaf that is written to.
 
-    Empty if there are too many nodes.
+    Empty for more than `most` nodes.
     """
     places: dict[Any, int] = {}
     found: list[tuple[int, tuple[int, ...], Any]] = []
@@ -217,7 +218,7 @@ def _walk(roots: list[Any]) -> list[tuple[int, tuple[int, ...], Any]]:
         if node not in successors:
             successors[node] = [after for after, _ in node.next_functions if after is not None]
             stack.extend(after for after in successors[node] if after not in successors)
-            if len(successors) > MOST_NODES:
+            if len(successors) > most:
                 return []
             continue
         stack.pop()
@@ -315,6 +316,7 @@ class UnusedGradientsSignal(Signal):
             return
         if self._may_trace():  # Dynamo would compile what looks, and read the tensors that it holds
             self._look, self._first = None, sys.maxsize
+            self._context.gradient_watchers.clear()
             return
         done = False
         try:

@@ -11,7 +11,7 @@ from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, 
 
 from collector.context.hooks import bind, do_nothing, make_span_hook, skip_code
 from collector.context.signals import Signal, SignalContext
-from collector.edge import Edge, hide_frame
+from collector.edge import Edge, hide_frame, unseen
 from collector.ring.codes import (
     CLOSURE_END,
     CLOSURE_START,
@@ -72,7 +72,8 @@ class OptimizerSignal(Signal):
             if (steps.grouped or not steps.fetched) and not inside[0]:
                 steps.update_starts(id(optimizer))
             if watchers:
-                watchers[0].update_starts(optimizer)
+                with unseen:
+                    watchers[0].update_starts(optimizer)
             words[following() & mask] = now() + UPDATE_START
             return wrap(args, kwargs) if kwargs or len(args) > 1 else None
 
@@ -81,7 +82,8 @@ class OptimizerSignal(Signal):
                 return
             words[following() & mask] = now() + UPDATE_END
             if watchers:
-                watchers[0].update_ends()
+                with unseen:
+                    watchers[0].update_ends()
             has_stepped[0] = True
             key = id(optimizer)
             if key not in seen and len(seen) < MOST_OPTIMIZERS:
@@ -177,7 +179,8 @@ def _make_zero_hook(context: SignalContext, original: Any) -> Any:
             original(self, set_to_none)
             return
         if watchers:
-            watchers[0].clears(self)
+            with unseen:
+                watchers[0].clears(self)
         words[following() & mask] = now() + ZERO_START
         try:
             original(self, set_to_none)

@@ -194,8 +194,9 @@ def test_copies_in_the_optimizer_say_nothing_of_the_model(tmp_path: Path) -> Non
     assert read(train(tmp_path, step)) is None
 
 
-def test_a_graph_that_is_too_large_is_not_judged(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(gradients, "MOST_NODES", 3)
+@pytest.mark.parametrize("most", ["MOST_NODES", "MOST_NODES_IN_ALL"])
+def test_a_graph_that_is_too_large_is_not_judged(most: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(gradients, most, 3)
     assert read(train(tmp_path, make_pair())) is None
 
 
