@@ -50,7 +50,7 @@ class Advice:
 def _describe_gain(entry: Suggestion) -> str:
     if entry.predicted_step_ns is None:
         return "No step time is predicted."
-    predicted = f"Predicted step: {format_duration(entry.predicted_step_ns)}"
+    predicted = f"{entry.states}: {format_duration(entry.predicted_step_ns)}"
     if entry.predicted_low_ns is None or entry.predicted_high_ns is None:
         return f"{predicted}."
     return f"{predicted} ({format_duration(entry.predicted_low_ns)} to {format_duration(entry.predicted_high_ns)})."

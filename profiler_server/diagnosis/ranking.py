@@ -238,24 +238,24 @@ def write_suggestion(case: Case, claim: Claim) -> Suggestion:
         predicted_high_ns=claim.high_ns if claim.is_shown else None,
         settings=finding.settings,
         shortens=name_shortened(case, finding.what_if),
+        condition=finding.text.assumption if claim.is_shown else "",
     )
 
 
 def _say_basis(case: Case, claim: Claim) -> str:
     finding = claim.finding
-    assumption = finding.text.assumption
-    assumed = f"The prediction holds if {assumption}. " if assumption else ""
+    probed = ""
     if claim.is_probed and case.input_free is not None:
-        assumed += (
+        probed = (
             f"The step whose batch is ready was measured by the probe: {format_duration(case.input_free.step_ns)}. "
         )
     if finding.basis:
-        return assumed + finding.basis
+        return probed + finding.basis
     if not claim.feeds:
-        return f"{assumed}Computed from the measured times."
+        return f"{probed}Computed from the measured times."
     check = format_share(case.loading.loop.check)
     simulated = "Simulated with the recorded batch times. Simulating the run as it is gives"
-    return f"{assumed}{simulated} {check} of its measured step."
+    return f"{probed}{simulated} {check} of its measured step."
 
 
 def _say_order(claim: Claim) -> str:

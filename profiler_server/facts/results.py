@@ -37,7 +37,8 @@ class Suggestion:
     """A claim about a step time that a re-run can check. `rule` is a stable id.
 
     `measured` and `threshold` are sentences with figures. `change` is the code to copy. Predictions are step times,
-    None if the rule makes no claim. `settings` are the DataLoader arguments to set, with their values. `fix` is the
+    None if the rule makes no claim. They hold if `condition` does ("transforms took no time"), which is empty where the
+    change itself settles how much it saves. `settings` are the DataLoader arguments to set, with their values. `fix` is the
     change in a few words. `shortens` names the phases that get shorter, empty if any may. `saved_per_step_frac` is the
     saving of a change between the steps, as a share of the steps. `least_step_ns` is the step if a line that is worth a
     look cost nothing: a bound, no prediction.
@@ -59,11 +60,17 @@ class Suggestion:
     shortens: tuple[str, ...] = ()
     saved_per_step_frac: float = 0.0
     least_step_ns: float | None = None
+    condition: str = ""
 
     @property
     def is_look(self) -> bool:
         """Whether it is a line that is worth a look: no rule knows what to change there."""
         return self.least_step_ns is not None
+
+    @property
+    def states(self) -> str:
+        """What the predicted step is: "If transforms took no time", or "Predicted step" without a condition."""
+        return f"If {self.condition}" if self.condition else "Predicted step"
 
 
 @dataclass(frozen=True)

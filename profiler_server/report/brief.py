@@ -70,10 +70,10 @@ def _say_gain(rank: RankRun, entry: Suggestion) -> str:
     if step_ns is None or low_ns is None or high_ns is None:
         return f"Why: {entry.measured}"
     span = f"{format_duration(step_ns)} ({format_duration(low_ns)} – {format_duration(high_ns)})"
-    mean_ns = _measure_step(rank)
+    mean_ns, states = _measure_step(rank), f"If {entry.condition}" if entry.condition else "Predicted"
     if not mean_ns:
-        return f"Predicted: a step of {span}"
-    return f"Predicted: a step of {span} instead of {format_duration(mean_ns)}, {format_share(1.0 - step_ns / mean_ns)} less"
+        return f"{states}: a step of {span}"
+    return f"{states}: a step of {span} instead of {format_duration(mean_ns)}, {format_share(1.0 - step_ns / mean_ns)} less"
 
 
 def _measure_step(rank: RankRun) -> float | None:

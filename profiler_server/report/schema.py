@@ -33,7 +33,7 @@ PARTS: Mapping[str, str] = {
     # the diagnosis
     "BoundBy": "kind stage share_frac confidence_frac confidence",
     "Suggestion": "rule title severity measured threshold advice change predicted_step_ns predicted_low_ns "
-    "predicted_high_ns evidence settings fix shortens saved_per_step_frac least_step_ns",
+    "predicted_high_ns evidence settings fix shortens saved_per_step_frac least_step_ns condition",
     "Evidence": "page query text",
     "Trial": "sentence gain_frac low_frac high_frac runs",
     "Abstention": "rule missing how",

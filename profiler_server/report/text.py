@@ -342,7 +342,8 @@ def _render_entry(entry: dict[str, Any], tried: Mapping[str, str]) -> list[str]:
     predicted = []
     if entry["predicted_step_ns"] is not None:
         span = f"{format_duration(entry['predicted_low_ns'])} – {format_duration(entry['predicted_high_ns'])}"
-        predicted = [f"     Predicted step: {format_duration(entry['predicted_step_ns'])} ({span})"]
+        states = f"If {entry['condition']}" if entry["condition"] else "Predicted step"
+        predicted = [f"     {states}: {format_duration(entry['predicted_step_ns'])} ({span})"]
     elif entry["severity"] != "info":
         predicted = ["     No step time is predicted."]
     return [

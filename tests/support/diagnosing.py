@@ -62,7 +62,7 @@ def _write_suggestion(said: Suggestion) -> str:
         "advice": said.advice,
         "change": said.change.replace("\n", "\n    "),
         "fix": said.fix,
-        "step": f"{step}, {low} to {high}; {said.severity}",
+        "step": f"{step}, {low} to {high}{said.condition and f', if {said.condition}'}; {said.severity}",
         "shown": "; ".join(f"{seen.page}?{seen.query} {seen.text}" for seen in said.evidence),
     }
     return f"{said.rule}: {said.title}\n" + "".join(f"  {name}: {text}\n" for name, text in parts.items())

@@ -114,7 +114,9 @@ SHAPE: dict[str, Any] = {
     },
     "suggestions": [
         {
-            **dict.fromkeys(("rule", "title", "severity", "measured", "threshold", "advice", "change", "fix"), str),
+            **dict.fromkeys(
+                ("rule", "title", "severity", "measured", "threshold", "advice", "change", "fix", "condition"), str
+            ),
             **dict.fromkeys(("predicted_step_ns", "predicted_low_ns", "predicted_high_ns"), (int, type(None))),
             "least_step_ns": (int, type(None)),
             "evidence": [{"page": str, "query": str, "text": str}],

@@ -25,7 +25,8 @@ def test_a_run_gives_the_advice_of_its_pages(tmp_path: Path) -> None:
     assert len(advice) == len(shown.suggestions) > 0
     text = str(advice)
     assert text.startswith(shown.sentence)
-    assert f"1. {advice[0].title}. Predicted step: " in text
+    assert all(f"{at}. {entry.title}. {entry.states}: " in text for at, entry in enumerate(advice, 1))
+    assert {entry.states for entry in advice} > {"Predicted step"}
 
 
 def test_that_no_step_time_is_predicted_is_said_once(tmp_path: Path) -> None:
