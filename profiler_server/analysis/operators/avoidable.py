@@ -41,6 +41,8 @@ def _sum(rows: pa.Table, name: str) -> int:
 
 _PACKING = ("aten::_pack_padded_sequence", "aten::_nested_tensor_from_mask", "aten::_nested_tensor_from_tensor_list")
 """Operators that leave padding out of what follows."""
+_LEAST_WIDTH = 16
+"""Positions behind strides: fewer are also the sizes of other dimensions."""
 _NUMBER = re.compile(r"\d+", re.ASCII)
 
 
@@ -48,7 +50,8 @@ def find_wide_share(rank: RankRun, width: int, rows: int) -> float | None:
     """Return the share of operator time in forward and backward that grows with the width of a batch; None without a
     window.
 
-    Such operators have an input as wide as the batch, or are called once for each position. 0 if the script packs.
+    Such operators have an input as wide as the batch, or half or a quarter of that behind strides, or are called once for
+    each position. 0 if the script packs.
     """
     found = read_rows(rank, "operators", ("step", "phase", "name", "input_shapes", "count", "self_ns"))
     found = found.filter(pc.and_(pc.is_valid(found["step"]), pc.is_in(found["phase"], pa.array(IN_MODEL))))
@@ -56,7 +59,8 @@ def find_wide_share(rank: RankRun, width: int, rows: int) -> float | None:
         return None
     if choose(found, "name", *_PACKING).num_rows:
         return 0.0
-    wide = {width, width * rows} - {0}
+    strided = {-(-width // stride) for stride in (1, 2, 4) if width >= _LEAST_WIDTH * stride}
+    wide = {width, width * rows, *strided} - {0}
     scaled_ns = sum(
         row["self_ns"]
         for row in found.to_pylist()

@@ -1,6 +1,7 @@
 """The mean step by lines of the user's code: every sample of the training thread belongs to the user's innermost frame.
 
-A function with a small share is no hotspot: its samples go to the line that calls it. The functions of the training loop
+A function with a small share is no hotspot: its samples go to the line that calls it. The time that backward spends in
+what a function made counts for it there: a lookup of few rows is short, its gradient of all rows is not. The functions of the training loop
 are divided into their lines, because these lines do different things. Samples of a phase share the time of that phase,
 which is known exactly, so only the division within phases has an error of sampling.
 """
@@ -39,13 +40,15 @@ class _Level:
 
 @dataclass
 class _Entry:
-    """A stack in a phase. `at` is the level that its samples belong to, -1 for none; `weight` is its share of the step."""
+    """A stack in a phase. `at` is the level that its samples belong to, -1 for none; `weight` is its share of the step, and
+    `backward` the share of the step that backward spends in what it made."""
 
     phase: str
     levels: Sequence[_Level]
     samples: int
     weight: float
     at: int
+    backward: float = 0.0
 
 
 FindKey = Callable[[Sequence[Frame]], _Key | None]
@@ -73,6 +76,8 @@ def find_lines(
     for entry in entries:
         passed = {_name_level(level, texts) for level in entry.levels} - {""}
         through.update(dict.fromkeys(passed, entry.weight))
+    in_backward = shares.get("backward", 0.0)
+    _add_backward(entries, read_work(lambda stack: _find_innermost(stack, loop)), in_backward)
     _merge_small(entries)
     grouped: dict[_Key, list[_Entry]] = {}
     for entry in entries:
@@ -84,16 +89,15 @@ def find_lines(
         return _find_key(stack, loop, grouped)
 
     work, course = read_work(find_key), read_course(find_key)
-    in_backward = shares.get("backward", 0.0)
     found = [
         replace(_build(of_key, shares, totals, texts, work.get(key), in_backward), course=course.get(key))
         for key, of_key in grouped.items()
     ]
     hotspots = sorted(found, key=lambda spot: (-spot.share_frac, spot.file, spot.function, spot.lines[0].number))
-    large = tuple(spot for spot in hotspots if spot.share_frac >= HOTSPOT_FRAC)
+    large = tuple(spot for spot in hotspots if spot.whole_frac >= HOTSPOT_FRAC)
     foreign = sum(entry.weight for entry in entries if entry.at < 0)
     unseen = sum(share for phase, share in shares.items() if phase not in phases)
-    rest = sum(spot.share_frac for spot in hotspots[len(large) :])
+    rest = sum(spot.share_frac for spot in hotspots if spot.whole_frac < HOTSPOT_FRAC)
     return Lines(sum(entry.samples for entry in entries), large, rest, foreign, unseen, dict(through))
 
 
@@ -101,6 +105,22 @@ def _find_key(stack: Sequence[Frame], loop: frozenset[Function], keys: Container
     """Return the hotspot that a stack belongs to: the innermost of its functions that is one."""
     levels = list(_list_levels(stack, loop))
     return next((level.key for level in reversed(levels) if level.key in keys), None)
+
+
+def _find_innermost(stack: Sequence[Frame], loop: frozenset[Function]) -> _Key | None:
+    levels = list(_list_levels(stack, loop))
+    return levels[-1].key if levels else None
+
+
+def _add_backward(entries: Sequence[_Entry], work: Mapping[_Key, LineWork], in_backward: float) -> None:
+    """Divide the backward of each function among its stacks."""
+    own = [entry for entry in entries if entry.at >= 0 and entry.levels[-1].key in work]
+    weights: Counter[_Key] = Counter()
+    for entry in own:
+        weights[entry.levels[-1].key] += entry.weight  # type: ignore[assignment]
+    for entry in own:
+        key = entry.levels[-1].key
+        entry.backward = in_backward * work[key].backward_frac * entry.weight / (weights[key] or 1.0)
 
 
 def _list_levels(stack: Sequence[Frame], loop: frozenset[Function]) -> Iterator[_Level]:
@@ -129,7 +149,7 @@ def _merge_small(entries: Sequence[_Entry]) -> None:
         for entry in entries:
             if entry.at >= 0:
                 key = entry.levels[entry.at].key
-                weights[key] = weights.get(key, 0.0) + entry.weight
+                weights[key] = weights.get(key, 0.0) + entry.weight + entry.backward
                 depths[key] = max(depths.get(key, 0), entry.at)
         small = [key for key, weight in weights.items() if weight < HOTSPOT_FRAC and depths[key] and not key[2]]
         if not small:
