@@ -24,6 +24,8 @@ EMBED = call("aten::embedding", "[[900,16],[8,40]]", 30)
 PROJECT = call("aten::addmm", "[[4],[320,16],[16,4]]", 20, phase="backward")
 NORM = call("aten::linalg_vector_norm", "[[900,16]]", 50)
 CELL = call("aten::gru_cell", "[[8,16],[8,16]]", 100, count=40)
+STRIDED = call("aten::convolution", "[[8,4,20],[16,4,3]]", 50)
+NARROW = call("aten::convolution", "[[8,4,10],[16,4,3]]", 50)
 UPDATE = call("aten::_foreach_add_", "[[40,40]]", 500, phase="optimizer")
 PACK = call("aten::_pack_padded_sequence", "[[8,40,16],[8]]", 1)
 
@@ -35,10 +37,11 @@ PACK = call("aten::_pack_padded_sequence", "[[8,40,16],[8]]", 1)
         ([NORM], 0.0),
         ([CELL, UPDATE, call("aten::gru_cell", "[[8,16]]", 100, count=39)], 0.5),
         ([EMBED, PROJECT, NORM, PACK], 0.0),
+        ([STRIDED, NARROW], 0.5),
         ([UPDATE], None),
         ([], None),
     ],
-    ids=["wide", "none", "once for each position", "packed", "no model", "no window"],
+    ids=["wide", "none", "once for each position", "packed", "behind a stride", "no model", "no window"],
 )
 def test_operators_as_wide_as_the_batch_grow_with_it(rows: list[Row], share: float | None, tmp_path: Path) -> None:
     run = build_case_run(tmp_path / "run", Plant(tables={"operators": rows} if rows else {}))

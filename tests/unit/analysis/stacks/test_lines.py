@@ -152,8 +152,9 @@ BEGIN, STEP = 10**12 + 10**9, 20_000 * US
 """Two detailed steps: 4 ms of `loop` with 40 short operators, 4 ms of `dense` in one, then 8 ms of backward."""
 
 
-def _build_window(path: Path) -> RankRun:
-    usual = [in_phase("forward", 60, MODULE, NET, own(name, 1, "net.py")) for name in ("loop", "dense")]
+def _build_window(path: Path, of_dense: int = 60) -> RankRun:
+    forwards = (("loop", 120 - of_dense), ("dense", of_dense))
+    usual = [in_phase("forward", samples, MODULE, NET, own(name, 1, "net.py")) for name, samples in forwards]
     run = write_stacks(build_run(path / "run"), [*usual, *PHASES[1:], *_sample_window()])
     rows: list[dict[str, Any]] = []
 
@@ -220,6 +221,13 @@ def test_lines_have_the_operators_of_the_window_and_their_backward(tmp_path: Pat
     assert found["dense"].backward_frac == pytest.approx(0.4 * dense.backward_frac)
     assert found["dense"].whole_frac == found["dense"].share_frac + found["dense"].backward_frac
     assert must(found["main"].work).backward_frac == 0.0
+
+
+def test_a_short_function_with_a_long_backward_is_named(tmp_path: Path) -> None:
+    rank = _build_window(tmp_path, of_dense=1)
+    found = {spot.function: spot for spot in read_lines(rank, must(read_stacks(rank)), SHARES, {}).hotspots}
+    assert found["dense"].share_frac == pytest.approx(SHARES["forward"] / 120)
+    assert found["dense"].backward_frac == pytest.approx(0.76 * 0.4, abs=0.01)
 
 
 @pytest.mark.parametrize("kept", [0, 19])
