@@ -122,8 +122,8 @@ class _Trial:
         atexit.register(self._leave_at_end)
         if _is_first_rank():
             self._turns = _open_pipe(self._plan.folder, TURNS, os.O_RDONLY)
-            if sys.platform == "linux":
-                ctypes.CDLL(None).prctl(_SET_PDEATHSIG, signal.SIGKILL)
+        _end_with_parent()
+        os.register_at_fork(after_in_child=_end_with_parent)
 
     def lead_safetensors(self) -> None:
         files = sys.modules["safetensors.torch"]
@@ -197,6 +197,12 @@ def _open_pipe(folder: str, name: str, flags: int) -> int:
         os._exit(1)
     os.set_blocking(pipe, True)
     return pipe
+
+
+def _end_with_parent() -> None:
+    """Be killed when the parent is gone: a process that stands still cannot see that nobody wakes it any more."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _is_first_rank() -> bool:

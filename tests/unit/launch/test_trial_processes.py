@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -154,3 +157,49 @@ def test_a_trial_ends_with_all_that_it_started(how: str, folders: tuple[Path, Pa
         crew.end(member)
         assert not psutil.pid_exists(int(log.read_text().split()[0]))
         assert not psutil.pid_exists(member.pid)
+
+
+LOADING = """
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+if __name__ == "__main__":
+    loader = DataLoader(TensorDataset(torch.ones(4000, 2)), batch_size=2, num_workers=2)
+    net = torch.nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    for (rows,) in loader:
+        net(rows).sum().backward()
+        optimizer.step()
+"""
+TRYING = """
+import json, sys, time
+from pathlib import Path
+from collector.launch.trying.process import Crew
+
+words, environment, folder, is_forked = json.loads(sys.argv[1])
+with Crew() as crew:
+    if is_forked:
+        crew.warm_up(["torch"], environment, Path(folder, "warm.txt"))
+    member = crew.start(words, environment, Path(folder), Path(folder, "log.txt"))
+    member.wait(300.0)
+    print(json.dumps([each.pid for each in member.list_processes()]), flush=True)
+    time.sleep(600)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a process learns of its parent's end on Linux only")
+@pytest.mark.parametrize("is_forked", [False, True], ids=["fresh", "forked"])
+def test_nothing_stands_still_for_ever_when_the_search_is_killed(
+    is_forked: bool, folders: tuple[Path, Path, Path], tmp_path: Path
+) -> None:
+    _, scratch, folder = folders
+    (tmp_path / "train.py").write_text(LOADING)
+    words = [f"--output={folder}", str(tmp_path / "train.py")]
+    asked = json.dumps([words, _make_environment(scratch, folder, {}), str(folder), is_forked])
+    with subprocess.Popen([sys.executable, "-c", TRYING, asked], stdout=subprocess.PIPE) as searching:
+        assert searching.stdout is not None
+        pids = json.loads(searching.stdout.readline())
+        assert len(pids) >= 3, "the script and its workers"
+        searching.kill()
+    left = [psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)]
+    assert not psutil.wait_procs(left, timeout=20.0)[1]
