@@ -38,8 +38,7 @@ def rank_values(values: Floats) -> Floats:
     """Return the ranks of values from 1, with the mean rank for equal values."""
     _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
     ends = np.cumsum(counts)
-    ranks: Floats = ((ends - counts + ends + 1) / 2)[inverse.reshape(-1)]
-    return ranks
+    return ((ends - counts + ends + 1) / 2)[inverse.reshape(-1)]
 
 
 def part_ranks(ranks: Floats) -> tuple[int, float]:
@@ -83,8 +82,7 @@ def _score(ranks: Floats) -> Floats:
 def _permute(count: int) -> Floats:
     random = np.random.default_rng(_SEED)
     rows: Floats = np.argsort(random.random((_PERMUTATIONS, count)), axis=1).astype(np.float64) + 1.0
-    scores: Floats = np.sort(_score(rows).max(axis=1))
-    return scores
+    return np.sort(_score(rows).max(axis=1))
 
 
 def find_shift(durations_ns: Ints) -> Shift | None:

@@ -180,8 +180,7 @@ class ManyRanks(Generic[T]):
         look.prepared = known
 
     def _find(self, run: Run) -> _Look[T]:
-        look: _Look[T] = find_store().keep(self._key(run), None, _Look)
-        return look
+        return find_store().keep(self._key(run), None, _Look)
 
     def _key(self, run: Run) -> Hashable:
         return self._derived, run.key

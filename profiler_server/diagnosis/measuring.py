@@ -42,8 +42,7 @@ from profiler_server.analysis.recorded_facts import (
 )
 from profiler_server.analysis.replay.critical import find_critical_path
 from profiler_server.analysis.replay.reading import replay_rank
-from profiler_server.analysis.stacks.line_course import part_steps
-from profiler_server.analysis.stacks.line_work import read_unused_share
+from profiler_server.analysis.stacks.line_work import part_steps, read_unused_share
 from profiler_server.analysis.stacks.stacks import Stacks, read_lines, read_stacks
 from profiler_server.analysis.steps.interruptions import read_interruptions, summarize_compiles
 from profiler_server.analysis.steps.step_figures import count_micro_batches

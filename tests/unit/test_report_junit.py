@@ -20,7 +20,16 @@ def judge_change(factor: float) -> Verdict:
 
     def make(at: int, level: float) -> RunTimes:
         steps = np.full(20, 100 * MS * level * (1 + 0.001 * (at % 3)))
-        return RunTimes(f"run-{at}", at, "host", "train.py", 1, steps, {"Forward": float(steps[0])})
+        return RunTimes(
+            "train.py",
+            "host",
+            1,
+            0,
+            name=f"run-{at}",
+            started_unix_ns=at,
+            steps_ns=steps,
+            parts_ns={"Forward": float(steps[0])},
+        )
 
     return judge([make(2 * at, 1.0) for at in range(5)], [make(2 * at + 1, factor) for at in range(5)])
 

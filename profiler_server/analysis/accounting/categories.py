@@ -107,5 +107,4 @@ def _measure_before(intervals: Intervals, times: Ints) -> Ints:
     begun = np.searchsorted(intervals.starts, times, side="right")
     last = np.maximum(begun - 1, 0)
     over = np.maximum(intervals.ends[last] - times, 0) if len(intervals.ends) else np.zeros(len(times), np.int64)
-    measured: Ints = np.where(begun > 0, sums[begun] - over, 0)
-    return measured
+    return np.where(begun > 0, sums[begun] - over, 0)

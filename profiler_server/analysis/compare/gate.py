@@ -52,8 +52,8 @@ MOST_NAMED = 3
 """Busy runs above which one sentence covers all of them."""
 MEAN_ALPHA = 0.01
 """Significance level at which the mean step is named beside the median."""
-
-
+_ROUNDING = 0.0005
+"""Relative change below which a percentage reads as 0.0 %."""
 _PHASES = frozenset(phase.label for phase in PHASES)
 _STATES = {"crashed": "crashed", "recording": "is still being recorded"}
 
@@ -94,10 +94,6 @@ class Verdict:
     mean_change_ns: float = 0.0
     rank: str = ""
     compared_ns: float = 0.0
-
-
-_ROUNDING = 0.0005
-"""Relative change below which a percentage reads as 0.0 %."""
 
 
 def judge(
@@ -340,7 +336,7 @@ def find_cautions(base: Sequence[RunTimes], new: Sequence[RunTimes]) -> tuple[st
     """Return cautions on the comparison: busy hosts, other work, crashed or unfinished runs, runs given twice, their
     order, and a mean that changed against the median."""
     runs = (*base, *new)
-    found = _name_busy(runs) + find_unlike([run.likeness for run in runs])
+    found = _name_busy(runs) + find_unlike(runs)
     found += [f"{run.name} {_STATES[run.state]}" for run in runs if run.state in _STATES]
     twice = [name for name, count in Counter((run.name, run.started_unix_ns) for run in runs).items() if count > 1]
     found += [f"{name} was given twice" for name, _ in twice]

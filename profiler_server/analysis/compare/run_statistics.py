@@ -54,7 +54,7 @@ def compare_stretches(a: Floats, b: Floats) -> MeanDifference:
     change = (float(b.mean()) if len(b) else 0.0) - (float(a.mean()) if len(a) else 0.0)
     if min(len(of_a), len(of_b)) < 2:
         return MeanDifference(change, None, None)
-    return _judge_difference(change, *_measure_error(of_a, of_b, (count_independent(of_a), count_independent(of_b))))
+    return _judge_difference(change, *measure_error(of_a, of_b, (count_independent(of_a), count_independent(of_b))))
 
 
 def compare_means(a: Floats, b: Floats) -> MeanDifference:
@@ -74,12 +74,12 @@ def _judge_difference(change: float, error: float, freedom: float) -> MeanDiffer
     return MeanDifference(change, float(stdtrit(freedom, 1.0 - ALPHA / 2)) * error, p)
 
 
-def measure_error(a: Floats, b: Floats) -> tuple[float, float]:
-    """Return the standard error of the difference of two means, and its degrees of freedom (Welch, Satterthwaite)."""
-    return _measure_error(a, b, (len(a), len(b)))
+def measure_error(a: Floats, b: Floats, counts: tuple[float, float] | None = None) -> tuple[float, float]:
+    """Return the standard error of the difference of two means, and its degrees of freedom (Welch, Satterthwaite).
 
-
-def _measure_error(a: Floats, b: Floats, counts: tuple[float, float]) -> tuple[float, float]:
+    `counts` are the numbers of independent values, by default of all values.
+    """
+    counts = counts or (len(a), len(b))
     parts = a.var(ddof=1) / counts[0], b.var(ddof=1) / counts[1]
     error = math.sqrt(sum(parts))
     if error == 0.0:
@@ -265,7 +265,8 @@ def judge_pairs(base: Floats, new: Floats) -> Estimate:
     if len(base) < LEAST_PAIRS:
         return by_t
     ratios = np.log(new / base)
-    means = _average_subsets(ratios)
+    members = _list_subsets(len(ratios))
+    means = np.sort(members @ ratios / members.sum(axis=1))
     place = math.floor(ALPHA * (len(means) + 1)) - 1
     least, most = (math.expm1(float(means[at])) for at in (place, -1 - place))
     return replace(
@@ -304,12 +305,6 @@ def count_pairs(scatter: float, slowdown: float) -> int | None:
     return next((pairs for pairs in range(3, WORTH_PAIRS + 1) if find_detectable(pairs) <= told), None)
 
 
-def _average_subsets(values: Floats) -> Floats:
-    members = _list_subsets(len(values))
-    means: Floats = np.sort(members @ values / members.sum(axis=1))
-    return means
-
-
 @derived()
 def _list_subsets(count: int) -> Floats:
     """Return a row for each non-empty subset of `count` members: 1 for a member, 0 for the others. Of many members, the
@@ -319,5 +314,4 @@ def _list_subsets(count: int) -> Floats:
         members: Floats = (np.random.default_rng(count).random((2**MOST_WHOLE - 1, count)) < 0.5).astype(np.float64)
         return members[members.any(axis=1)]
     numbers = np.arange(1, 2**count)
-    whole: Floats = ((numbers[:, None] >> np.arange(count)) & 1).astype(np.float64)
-    return whole
+    return ((numbers[:, None] >> np.arange(count)) & 1).astype(np.float64)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
@@ -91,8 +91,8 @@ MOST_KERNELS = 10
 """The number of compared kernels: the longest over all runs."""
 
 
-@dataclass(frozen=True)
-class RunTimes:
+@dataclass(frozen=True, kw_only=True)
+class RunTimes(Likeness):
     """The times of one rank of a run in ns. `parts_ns` has the mean per step of each phase, and `kernels_ns` the mean
     per detailed step of each kernel. `kernels_ns` is empty without detailed steps.
 
@@ -102,9 +102,6 @@ class RunTimes:
 
     name: str
     started_unix_ns: int
-    host: str
-    script: str
-    world_size: int
     steps_ns: Floats
     parts_ns: Mapping[str, float]
     others_cores: float | None = None
@@ -113,13 +110,6 @@ class RunTimes:
     kernels_ns: Mapping[str, float] = field(default_factory=dict)
     state: RunState = "complete"
     main_thread_ns: float | None = None
-    rank: int = 0
-    batch_sizes: tuple[int, ...] = ()
-    parameters: int = 0
-
-    @property
-    def likeness(self) -> Likeness:
-        return Likeness(**{each.name: getattr(self, each.name) for each in fields(Likeness)})
 
 
 def read_times(run: Run, rank: int | None = None) -> RunTimes:

@@ -79,8 +79,7 @@ def list_queues(queues: pa.Table) -> tuple[QueueKey, ...]:
     """Return the queues that have samples: loaders in order, host before device side, then the user's own."""
     pairs = queues.group_by(["loader", "queue"], use_threads=False).aggregate([]).to_pylist()
     keys = [QueueKey(None if (row["loader"] or 0) < 0 else row["loader"], row["queue"]) for row in pairs]
-    order = {HOST_QUEUE: 0, DEVICE_QUEUE: 1}
-    return tuple(sorted(keys, key=lambda key: (key.loader is None, key.loader or 0, order.get(key.name, 2), key.name)))
+    return tuple(sorted(keys, key=lambda key: (key.loader is None, key.loader or 0, _rank_queue(key.name), key.name)))
 
 
 def trace_by_step(queues: pa.Table, key: QueueKey) -> DepthByStep:

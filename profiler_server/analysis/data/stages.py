@@ -40,7 +40,7 @@ def summarize_stages(rank: RankRun) -> tuple[StageSummary, ...]:
         mine = stages.filter(pc.equal(stages["loader"], loader))
         rows = sum_stages(mine) if steps is None else share_steps(sum_stages(mine), mine, steps)
         found += [replace(row, loader=loader) for row in rows]
-    return (*found, *sum_stages(stages.filter(pc.is_null(stages["loader"]))))
+    return (*found, *sum_stages(select_own(stages)))
 
 
 def read_counted_steps(rank: RankRun) -> pa.Table | None:

@@ -94,7 +94,7 @@ def summarize_work(work: DeviceWork, rank: RankRun, device: int | None = None) -
     return DeviceSummary(
         **vars(whole),
         linked_only=_add(DeviceTimes, linked),
-        utilization_frac=_mean_over_devices(work, spans, _measure_busy),
+        utilization_frac=_mean_over_devices(work, spans, lambda busy: float(unite(busy.starts, busy.ends).length_ns)),
         sm_efficiency_frac=_mean_over_devices(work, spans, _measure_sm),
         occupancy_frac=_measure_occupancy(work, spans),
         tensor_core_frac=_measure_tensor_core(rank, device),
@@ -135,8 +135,7 @@ def read_device_work(rank: RankRun) -> DeviceWork | None:
 def _find_work(data: pa.Table, streams: Sequence[int]) -> Ints:
     on_stream = np.isin(data["track"].to_numpy(), streams)
     rows = np.flatnonzero(on_stream & (Texts(data["category"]).number(_KINDS) >= 0))
-    order: Ints = rows[np.argsort(to_ints(data["start_ns"])[rows], kind="stable")]
-    return order
+    return rows[np.argsort(to_ints(data["start_ns"])[rows], kind="stable")]
 
 
 def account_times(work: DeviceWork) -> DeviceTimes:
@@ -213,10 +212,6 @@ def _clip(kernels: _Kernels, span: Span) -> _Kernels:
     return _Kernels(np.maximum(starts, span.start_ns), np.minimum(ends, span.end_ns), kernels.blocks_per_sm[inside])
 
 
-def _measure_busy(kernels: _Kernels) -> float | None:
-    return float(unite(kernels.starts, kernels.ends).length_ns)
-
-
 def _measure_sm(kernels: _Kernels) -> float | None:
     """Return the ns in which the multiprocessors were filled; partial filling counts in proportion.
 
@@ -254,8 +249,7 @@ def _find_launches(ids: Ints, wanted: Ints) -> Ints:
     order = np.argsort(ids, kind="stable")
     at = np.minimum(np.searchsorted(ids[order], wanted), len(ids) - 1)
     found = order[at]
-    launches: Ints = np.where((wanted >= 0) & (ids[found] == wanted), found, -1)
-    return launches
+    return np.where((wanted >= 0) & (ids[found] == wanted), found, -1)
 
 
 def _read_args(args: pa.DictionaryArray) -> tuple[Floats, Floats]:

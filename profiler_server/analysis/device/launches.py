@@ -11,7 +11,7 @@ import numpy as np
 
 from collector.format.intervals import Ints, unite
 from collector.format.steps import FEWEST_RANKED
-from profiler_server.analysis.device.device import COLLECTIVE, COPY, DeviceWork, find_idle_causes
+from profiler_server.analysis.device.device import COLLECTIVE, COPY, DeviceWork, find_idle_causes, unite_work
 from profiler_server.diagnosis.limits.traces import LONG_CALL_NS, LONG_DELAY_NS
 from profiler_server.facts.machine import IdleCauses
 
@@ -116,9 +116,7 @@ def trace_queue(work: DeviceWork) -> QueueLength:
 
 def measure_overlap(work: DeviceWork) -> float | None:
     """Return the share of communication that computation hides, or None without communication."""
-    on = work.kind == COLLECTIVE
-    communication = unite(work.start_ns[on], work.end_ns[on])
-    rest = ~on & (work.kind != COPY)
-    computation = unite(work.start_ns[rest], work.end_ns[rest])
+    communication = unite_work(work, work.kind == COLLECTIVE)
+    computation = unite_work(work, (work.kind != COLLECTIVE) & (work.kind != COPY))
     length = communication.length_ns
     return (communication & computation).length_ns / length if length else None

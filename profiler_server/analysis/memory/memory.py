@@ -138,8 +138,6 @@ def read_memory(rank: RankRun) -> tuple[MemoryTrace, ...]:
     if not table.num_rows:
         return ()
     operators = table["operator"].combine_chunks()
-    if isinstance(operators, pa.ChunkedArray):
-        operators = operators.chunk(0)
     names = tuple(operators.dictionary.to_pylist())
     codes = np.asarray(operators.indices.fill_null(-1).to_numpy(zero_copy_only=False), np.int64)
     device = read_integers(table, "device", absent=-1)

@@ -32,8 +32,7 @@ class StepScale:
 
     @classmethod
     def empty(cls) -> StepScale:
-        nothing = np.empty(0, np.int64)
-        return cls(nothing, nothing, nothing)
+        return cls(*(np.empty(0, np.int64),) * 3)
 
     @property
     def unit(self) -> str:
@@ -127,8 +126,6 @@ def _split(table: pa.Table, x: Floats, values: Floats, inside: Mask) -> tuple[Se
 
 def _number(table: pa.Table, name: str) -> tuple[Ints, list[str]]:
     column = table[name].combine_chunks()
-    if isinstance(column, pa.ChunkedArray):
-        column = column.chunk(0)
     return np.asarray(column.indices.to_numpy(zero_copy_only=False), np.int64), column.dictionary.to_pylist()
 
 

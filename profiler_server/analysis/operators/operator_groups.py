@@ -183,11 +183,9 @@ class ModuleNode:
 
 def build_module_tree(rank: RankRun, steps: StepRange | None = None) -> tuple[ModuleNode, ...]:
     """Return the modules in tree order, the longest first on every level. Raises as `RankRun.table` does."""
-    return list_nodes(tabulate_modules(rank, steps))
-
-
-def list_nodes(group: GroupTable) -> tuple[ModuleNode, ...]:
-    own = _read_own(group.rows)
+    group = tabulate_modules(rank, steps)
+    columns = (group.rows[name].to_pylist() for name in ("module", "device_self_ns", "self_ns"))
+    own = {str(module): (device or 0, host or 0) for module, device, host in zip(*columns, strict=True)}
     whole: dict[str, tuple[int, int]] = {}
     for path, (device, host) in own.items():
         for above in _list_ancestors(path):
@@ -209,11 +207,6 @@ def list_nodes(group: GroupTable) -> tuple[ModuleNode, ...]:
         )
         for path in ordered
     )
-
-
-def _read_own(rows: pa.Table) -> dict[str, tuple[int, int]]:
-    columns = (rows[name].to_pylist() for name in ("module", "device_self_ns", "self_ns"))
-    return {module: (device or 0, host or 0) for module, device, host in zip(*columns, strict=True)}
 
 
 def _list_ancestors(path: str) -> list[str]:

@@ -162,12 +162,9 @@ def _aggregate(data: pa.Table, by: Sequence[str], aggregations: Sequence[tuple[s
     become plain strings.
     """
     grouped = data.group_by(list(by), use_threads=False).aggregate([(name, how) for name, how, _ in aggregations])
-    columns = {key: _plain(grouped[key]) for key in by}
-    return pa.table(columns | {result: grouped[f"{name}_{how}"] for name, how, result in aggregations})
-
-
-def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    return column.cast(pa.string()) if pa.types.is_dictionary(column.type) else column
+    columns = {key: grouped[key] for key in by}
+    plain = {key: keys.cast(pa.string()) for key, keys in columns.items() if pa.types.is_dictionary(keys.type)}
+    return pa.table(columns | plain | {result: grouped[f"{name}_{how}"] for name, how, result in aggregations})
 
 
 def _sort(data: pa.Table, measures: Sequence[str], keys: Sequence[str]) -> pa.Table:

@@ -54,15 +54,13 @@ class Calls:
     def meets(self) -> Mask:
         """Return a mask of the calls that all ranks leave together."""
         kinds = np.array([is_meeting(name) for _, name in self.kinds], np.bool_)
-        found: Mask = kinds[self.kind]
-        return found
+        return kinds[self.kind]
 
 
 def number_groups(kinds: tuple[tuple[str, str], ...], kind: Ints) -> Ints:
     """Return the number of the group of each call, in order of first appearance."""
     names = {group: at for at, group in enumerate(dict.fromkeys(group for group, _ in kinds))}
-    found: Ints = np.array([names[group] for group, _ in kinds], np.int64)[kind]
-    return found
+    return np.array([names[group] for group, _ in kinds], np.int64)[kind]
 
 
 def is_meeting(name: str) -> bool:
@@ -132,5 +130,4 @@ def _is_counted_by_library(kinds: tuple[tuple[str, str], ...], kind: Ints, index
     group = number_groups(kinds, kind)
     least = np.full(len(kinds), np.iinfo(np.int64).max)
     np.minimum.at(least, group, index)
-    counted: Mask = least[group] > 0
-    return counted
+    return least[group] > 0

@@ -100,8 +100,7 @@ def _join(matched: Matched) -> _Joined:
 
 def count_members(matched: Matched) -> Ints:
     """Return for each row the number of ranks that made the call."""
-    found: Ints = np.bincount(matched.call, minlength=matched.count)[matched.call]
-    return found
+    return np.bincount(matched.call, minlength=matched.count)[matched.call]
 
 
 def find_attended(matched: Matched) -> Mask:
@@ -122,8 +121,7 @@ def find_attended(matched: Matched) -> Mask:
         mine = counted & (matched.kind == kind)
         begun = np.searchsorted(np.sort(first[kind]), matched.step[mine], "right")
         expected[mine] = begun - np.searchsorted(np.sort(last[kind][last[kind] >= 0]), matched.step[mine], "left")
-    found: Mask = count_members(matched) >= expected
-    return found
+    return count_members(matched) >= expected
 
 
 def measure_transfers(matched: Matched) -> Ints:
@@ -136,8 +134,7 @@ def measure_transfers(matched: Matched) -> Ints:
     shortest = _of_call(np.minimum, matched, matched.duration_ns)
     last_arrival = _of_call(np.maximum, matched, matched.arrival_ns)
     by_clock = np.clip(matched.left_ns - last_arrival, 0, matched.duration_ns)
-    found: Ints = np.where(_is_clocked(matched) & ~later, by_clock, shortest)
-    return found
+    return np.where(_is_clocked(matched) & ~later, by_clock, shortest)
 
 
 def _is_clocked(matched: Matched) -> Mask:
@@ -152,8 +149,7 @@ def _of_call(reduce: np.ufunc, matched: Matched, values: Ints) -> Ints:
     """Return for each row the reduction of `values` over all rows of its call."""
     order = np.argsort(matched.call, kind="stable")
     starts = np.searchsorted(matched.call[order], np.arange(matched.count))
-    found: Ints = reduce.reduceat(values[order], starts)[matched.call]
-    return found
+    return reduce.reduceat(values[order], starts)[matched.call]
 
 
 def _find_last(matched: Matched, lateness: Ints) -> Mask:
@@ -247,7 +243,10 @@ class _Place:
 
 @derived(reads=lambda ranks: tuple((rank.steps, rank.step_ns, rank.calls) for rank in ranks))
 def find_slow_call(ranks: Sequence[RankSummary]) -> SlowCall | None:
-    """Return the slowest collective of the ranks, or None if all are as fast as similar calls, or not comparable."""
+    """Return the collective with the largest excess over its expected time, without steps of a standstill.
+
+    None if no call is much slower than similar calls, or if the calls are not comparable.
+    """
     known = [rank for rank in ranks if rank.steps and rank.calls is not None]
     if len(known) < 2:
         return None
@@ -257,10 +256,6 @@ def find_slow_call(ranks: Sequence[RankSummary]) -> SlowCall | None:
 
 
 def find_slowest(matched: Matched, step_ns: float, stood: Sequence[int] = ()) -> SlowCall | None:
-    """Return the call with the largest excess over its expected time, without steps of a standstill.
-
-    None if no call is much slower than expected.
-    """
     wanted = (count_members(matched) > 1) & find_attended(matched) & (matched.bytes > 0) & (matched.step >= 0)
     wanted &= np.array([is_meeting(name) for _, name in matched.kinds], np.bool_)[matched.kind]
     wanted &= ~np.isin(matched.step, list(stood))

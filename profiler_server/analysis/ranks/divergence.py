@@ -207,8 +207,7 @@ def _number_kinds(table: pa.Table, kinds: dict[Collective, int]) -> Ints:
 def _fill_steps(step: Ints) -> Ints:
     """Return the step of each call. A call outside of finished steps gets the number of the next step."""
     before = np.maximum.accumulate(np.where(step == _NO_STEP, 0, step)) if len(step) else step
-    filled: Ints = np.where(step == _NO_STEP, before + 1, step)
-    return filled
+    return np.where(step == _NO_STEP, before + 1, step)
 
 
 def _compare(

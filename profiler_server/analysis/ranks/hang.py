@@ -231,7 +231,8 @@ def find_held(run: Run) -> Hang | None:
     communicator with the smallest share of ranks behind: its waiting ranks fall behind in other communicators.
     """
     groups = _read_groups(run)
-    found = [held for group in groups if (held := _judge(group)) is not None]
+    judged = (_find_lost(group) or _find_failed(group) or _find_behind(group) for group in groups)
+    found = [held for held in judged if held is not None]
     if not found:
         return None
     order = ("lost", "failed", "behind")
@@ -251,10 +252,6 @@ def describe_status(run: Run) -> str:
     communicators = format_number_of(len(groups), "communicator")
     ranks = format_number_of(len(run.ranks), "rank")
     return f"NCCL's status names {communicators} of {ranks}: all of them answer, and none is behind the others."
-
-
-def _judge(group: _Communicator) -> Hang | None:
-    return _find_lost(group) or _find_failed(group) or _find_behind(group)
 
 
 def _find_lost(group: _Communicator) -> Hang | None:

@@ -137,16 +137,14 @@ def match_calls(calls: Mapping[int, Calls], one_clock: bool) -> Matched:
 
 def _is_passed_by(own: Calls) -> Mask:
     """Return a mask of the calls that did not hold the training: hardly any wait at their end."""
-    passed: Mask = is_awaited_later(own.waiting_ns, own.duration_ns) & (own.waiting_ns < LEAST_HELD_NS)
-    return passed
+    return is_awaited_later(own.waiting_ns, own.duration_ns) & (own.waiting_ns < LEAST_HELD_NS)
 
 
 def is_awaited_later(waiting_ns: Ints, duration_ns: Ints) -> Mask:
     """Return a mask of asynchronous calls: the training went on after their start, and waited for a small part of
     them.
     """
-    later: Mask = waiting_ns < AT_ONCE_FRAC * duration_ns
-    return later
+    return waiting_ns < AT_ONCE_FRAC * duration_ns
 
 
 def _number_calls(kind: Ints, step: Ints, number: Ints) -> tuple[Ints, int]:

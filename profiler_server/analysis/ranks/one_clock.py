@@ -55,8 +55,7 @@ class RankClock:
         if not self.drift:
             return times_ns + self.shift_ns
         since = (times_ns - self.anchor_ns).astype(np.float64)
-        placed: Ints = times_ns + self.shift_ns + np.round(self.drift * since).astype(np.int64)
-        return placed
+        return times_ns + self.shift_ns + np.round(self.drift * since).astype(np.int64)
 
     def read_back(self, time_ns: int) -> int:
         """Return the time on the rank's clock at a time of the first rank's clock."""
@@ -103,14 +102,10 @@ def _align_pair(first: RankSummary, other: RankSummary) -> RankClock:
     if first.calls is None or other.calls is None:
         return RankClock(other.rank, known, lack="no calls" if other.is_read else "unread")
     matched = match_calls({first.rank: first.calls, other.rank: other.calls}, one_host)
-    meetings = max(matched.meetings, key=_weigh, default=None)
+    meetings = max(matched.meetings, key=lambda own: (own.alignment is not None, own.end_ns.shape[1]), default=None)
     if meetings is None:
         return RankClock(other.rank, known, lack="none shared")
     return _read_meetings(other.rank, meetings, known)
-
-
-def _weigh(meetings: Meetings) -> tuple[bool, int]:
-    return meetings.alignment is not None, meetings.end_ns.shape[1]
 
 
 def _read_meetings(rank: int, meetings: Meetings, known: Known) -> RankClock:

@@ -106,8 +106,7 @@ def weigh_garbage(together: StepsTogether) -> Garbage | None:
 
 def _take_off(values: Floats) -> Floats:
     found = values - np.median(values, axis=1, keepdims=True)
-    left: Floats = found - np.median(found, axis=0, keepdims=True)
-    return left
+    return found - np.median(found, axis=0, keepdims=True)
 
 
 def find_pause(lateness: Lateness, together: StepsTogether, step_ns: float) -> Pause | None:

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from collector.format.intervals import Ints
@@ -23,6 +22,7 @@ from collector.format.steps import measure_between, read_integers, select_steps,
 from profiler_server.analysis.device.device import summarize_device
 from profiler_server.analysis.ranks.calls import MOST_CALLS, Calls, read_calls
 from profiler_server.analysis.ranks.together import NO_STEPS, NO_TRACK, RankSteps, Track, read_steps, read_track
+from profiler_server.analysis.tables import choose
 from profiler_server.derive.derived import derived
 from profiler_server.derive.many import ManyRanks, Reading, SoFar, Task, Wanted
 from profiler_server.derive.stamps import FEW_RANKS
@@ -35,19 +35,8 @@ LEAST_CALLS = 512
 """The fewest collectives to read of each rank, even if all ranks together then exceed `MOST_CALLS_OF_ALL`."""
 OWN_PHASES = tuple(name for name in PHASE_NAMES if name != "communication")
 _COLUMNS = (
-    *(
-        "kind",
-        "step",
-        "start_ns",
-        "duration_ns",
-        "communication_end_ns",
-        "detailed",
-        "batch",
-        "loader_start_ns",
-        "gc_ns",
-        "samples",
-        "probed",
-    ),
+    *("kind", "step", "start_ns", "duration_ns", "communication_end_ns", "detailed"),
+    *("batch", "loader_start_ns", "gc_ns", "samples", "probed"),
     *(f"{p}_ns" for p in PHASE_NAMES),
 )
 
@@ -213,16 +202,11 @@ def _read_starved(rank: RankRun) -> float:
     try:
         if not find_files(rank.folder, "resources"):
             return 0.0
-        rows = rank.table("resources", ("source", "metric", "value"))
-        is_wanted = pc.and_(_equals(rows["source"], "process"), _equals(rows["metric"], "run_queue_frac"))
-        mean = pc.mean(rows["value"].filter(is_wanted)).as_py()
+        rows = choose(rank.table("resources", ("source", "metric", "value")), "source", "process")
+        mean = pc.mean(choose(rows, "metric", "run_queue_frac")["value"]).as_py()
     except RunError:
         return 0.0
     return float(mean) if mean is not None and math.isfinite(mean) else 0.0
-
-
-def _equals(texts: Any, text: str) -> Any:
-    return pc.equal(texts.cast(pa.string()), text)
 
 
 def read_task(task: Task) -> list[RankSummary]:
@@ -259,8 +243,6 @@ def make_many(
 
 
 _MANY = make_many()
-
-
 _MOST_TEXT = 100
 
 

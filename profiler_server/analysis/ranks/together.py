@@ -69,8 +69,7 @@ class StepsTogether:
 
     @property
     def own_ns(self) -> Floats:
-        own: Floats = self.step_ns - self.held_ns
-        return own
+        return self.step_ns - self.held_ns
 
     @property
     def step_ns(self) -> Floats:
@@ -85,8 +84,7 @@ class StepsTogether:
 
     def mark(self, rank: int) -> Mask:
         """Return a mask of all steps of one rank, as (ranks, steps)."""
-        chosen: Mask = np.broadcast_to(np.array(self.ranks)[:, None] == rank, self.own_ns.shape)
-        return chosen
+        return np.broadcast_to(np.array(self.ranks)[:, None] == rank, self.own_ns.shape)
 
     def mark_longest(self) -> Mask:
         """Return a mask of the rank with the most work in each step, as (ranks, steps)."""
@@ -116,8 +114,7 @@ def choose_steps(step: Ints, every: int) -> Mask:
     """
     if every <= 1:
         return np.ones(len(step), np.bool_)
-    chosen: Mask = step.astype(np.uint64) * _GOLDEN < np.uint64((1 << 64) // every)
-    return chosen
+    return step.astype(np.uint64) * _GOLDEN < np.uint64((1 << 64) // every)
 
 
 def _measure_meetings(train: pa.Table, selection: StepSelection, between_ns: Ints) -> Floats:

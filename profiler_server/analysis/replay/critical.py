@@ -55,7 +55,7 @@ class CriticalPath:
 
     def sum_kinds(self) -> dict[str, int]:
         """Return the time of each kind inside of the steps. The times sum to the time of the steps."""
-        lengths = self.measure_inside()
+        lengths = _count_inside(self, self.end_ns) - _count_inside(self, self.start_ns)
         return {name: int(lengths[self.kind == number].sum()) for number, name in enumerate(KINDS)}
 
     @property
@@ -65,18 +65,13 @@ class CriticalPath:
         names = tuple((name, spent_ns / self.steps) for name, spent_ns in self.waits_ns.items())
         return HostWaits(waits_ns, sum(sums.values()) / self.steps, names)
 
-    def measure_inside(self) -> Ints:
-        """Return the length of each piece inside of steps."""
-        return _count_inside(self, self.end_ns) - _count_inside(self, self.start_ns)
-
 
 def _count_inside(path: CriticalPath, times: Ints) -> Ints:
     """Return the time of steps before each of some times."""
     at = np.searchsorted(path.step_starts_ns, times, side="right")
     done = np.concatenate([[0], np.cumsum(path.step_ends_ns - path.step_starts_ns)])
     over = np.maximum(path.step_ends_ns[np.maximum(at - 1, 0)] - times, 0)
-    inside: Ints = np.where(at > 0, done[at] - over, 0)
-    return inside
+    return np.where(at > 0, done[at] - over, 0)
 
 
 @dataclass(frozen=True)
@@ -216,9 +211,8 @@ class _Walk:
 
     def _fill_host(self, node: int, begin: float, end: float) -> None:
         """Add the host time before a node, by the thread's activity."""
-        graph, window = self.graph, self.window
-        track = self._track_of(node)
-        number = self.number.get(track, -1)
+        graph = self.graph
+        number = self.number.get(int(graph.track[node]), -1)
         if number < 0 or end <= begin:
             self._add(begin, end, "unknown")
             return
@@ -230,19 +224,16 @@ class _Walk:
             start = max(float(starts[at]), begin)
             owner = int(graph.host.owner[rows[at]])
             if reached > start:
-                self._add(start, reached, self._name_kind(owner, window), owner)
+                self._add(start, reached, self._name_kind(owner), owner)
                 reached = start
         self._add(begin, reached, "python")
 
-    def _track_of(self, node: int) -> int:
-        return int(self.graph.track[node])
-
-    def _name_kind(self, owner: int, window: Window) -> str:
+    def _name_kind(self, owner: int) -> str:
         if owner < 0:
             return "python"
         if self.loading[owner]:
             return "loading"
-        return {OPERATOR: "operator", CALL: "launch"}.get(int(window.kind[owner]), "python")
+        return {OPERATOR: "operator", CALL: "launch"}.get(int(self.window.kind[owner]), "python")
 
     def _add(self, start: float, end: float, kind: str, row: int = -1) -> None:
         if end > start:

@@ -109,8 +109,7 @@ class Trial:
     def host_of(self, callers: Ints) -> Mask:
         """Return a mask of the host time inside of some outermost operators."""
         owner = self.graph.host.owner
-        found: Mask = (owner >= 0) & np.isin(self.top[owner], callers)
-        return found
+        return (owner >= 0) & np.isin(self.top[owner], callers)
 
     def host_between(self, spans: Intervals) -> Mask:
         """Return a mask of the host time that begins inside of some intervals."""
@@ -213,8 +212,7 @@ def lies_in(times: Ints, spans: Intervals) -> Mask:
     if not len(spans.starts):
         return np.zeros(len(times), bool)
     at = np.searchsorted(spans.starts, times, side="right") - 1
-    inside: Mask = (at >= 0) & (times < spans.ends[np.maximum(at, 0)])
-    return inside
+    return (at >= 0) & (times < spans.ends[np.maximum(at, 0)])
 
 
 def _read(text: str | None) -> dict[str, object]:

@@ -84,8 +84,7 @@ def _find_outermost(window: Window, rows: Ints) -> Mask:
     if not len(rows):
         return np.zeros(0, bool)
     reach = np.maximum.accumulate(window.end_ns[rows])
-    outer: Mask = np.concatenate([[True], window.start_ns[rows][1:] >= reach[:-1]])
-    return outer
+    return np.concatenate([[True], window.start_ns[rows][1:] >= reach[:-1]])
 
 
 def _find_blocking(window: Window, rows: Ints) -> Mask:
@@ -93,8 +92,7 @@ def _find_blocking(window: Window, rows: Ints) -> Mask:
     done = np.full(len(window.ids), np.iinfo(np.int64).max)
     copies = np.flatnonzero(window.on_device & (window.launch >= 0))
     done[window.launch[copies]] = window.end_ns[copies]
-    blocking: Mask = (done[rows] <= window.end_ns[rows] + TOLERANCE_NS) & window.match(_COPY)[rows]
-    return blocking
+    return (done[rows] <= window.end_ns[rows] + TOLERANCE_NS) & window.match(_COPY)[rows]
 
 
 def _find_queued(window: Window, rows: Ints) -> Mask:
@@ -104,8 +102,7 @@ def _find_queued(window: Window, rows: Ints) -> Mask:
     done = np.sort(window.end_ns[work])
     ends = window.end_ns[rows]
     waiting = np.searchsorted(launched, ends, side="right") - np.searchsorted(done, ends, side="right")
-    queued: Mask = (ends - window.start_ns[rows] >= LONG_LAUNCH_NS) & (waiting >= FULL_QUEUE)
-    return queued
+    return (ends - window.start_ns[rows] >= LONG_LAUNCH_NS) & (waiting >= FULL_QUEUE)
 
 
 def _list_marks(window: Window, track: int, handoffs: list[Handoff]) -> Ints:
@@ -126,22 +123,18 @@ def find_handoffs(window: Window) -> list[Handoff]:
     found: list[Handoff] = []
     for worker in workers:
         theirs = _unite_work(window, worker)
-        first = np.searchsorted(theirs.starts, busy.ends[:-1])
-        last = np.searchsorted(theirs.ends, busy.starts[1:], side="right") - 1
+        stop, go_on = busy.ends[:-1], busy.starts[1:]
+        first = np.searchsorted(theirs.starts, stop)
+        last = np.searchsorted(theirs.ends, go_on, side="right") - 1
         before = np.append(theirs.ends, 0)[first - 1]  # where nothing is before, it ended at 0
         after = np.append(theirs.starts, np.iinfo(np.int64).max)[last + 1]
-        stop, go_on = busy.ends[:-1], busy.starts[1:]
         lag = go_on - theirs.ends[np.maximum(last, 0)]
         alone = (after >= go_on) | ((go_on - stop >= LONG_TURN_NS) & (lag <= LAST_FRAC * (go_on - stop)))
         taken = (last >= first) & ((first == 0) | (before <= stop)) & alone
         found += [
             Handoff(waiter, worker, *(int(time) for time in times))
             for times in zip(
-                busy.ends[:-1][taken],
-                busy.starts[1:][taken],
-                theirs.starts[first[taken]],
-                theirs.ends[last[taken]],
-                strict=True,
+                stop[taken], go_on[taken], theirs.starts[first[taken]], theirs.ends[last[taken]], strict=True
             )
         ]
     return found
@@ -171,7 +164,7 @@ class StreamWork:
         A call waits for the last work launched before the call. If that work ended after the call, the call waited for
         the last work that ended during the call.
         """
-        last = int(np.searchsorted(self.launch_ns, begin_ns)) - 1
+        last = self.find_launched_before(begin_ns)
         if last < 0:
             return None
         if self.end_ns[last] <= end_ns + TOLERANCE_NS:
@@ -239,14 +232,13 @@ def _find_recorded(own: StreamWork, waits: Floats, records: Floats) -> Floats:
 
 def _find_source(own: StreamWork, at: int, recorded_ns: float, others: list[StreamWork]) -> tuple[int, float] | None:
     begin = float(own.begin_ns[at])
-    best: tuple[int, float] | None = None
+    found: list[tuple[int, float]] = []
     for other in others:
         last = other.find_launched_before(recorded_ns)
         if last >= 0 and other.end_ns[last] <= begin + TOLERANCE_NS:
-            lag = max(begin - float(other.end_ns[last]), 0.0)
-            best = min(best, (int(other.nodes[last]), lag), key=_get_lag) if best else (int(other.nodes[last]), lag)
+            found.append((int(other.nodes[last]), max(begin - float(other.end_ns[last]), 0.0)))
     near = _find_ended(begin, others, NEAR_NS)
-    return near if best is None or (near is not None and near[1] < best[1]) else best
+    return min(found if near is None else [*found, near], key=_get_lag, default=None)
 
 
 def _find_ended(begin_ns: float, others: list[StreamWork], within_ns: float) -> tuple[int, float] | None:

@@ -91,8 +91,7 @@ class Window:
     def match(self, pattern: re.Pattern[str]) -> Mask:
         """Return a mask of the rows whose name matches a pattern."""
         passed = [*(pattern.search(text) is not None for text in self.names), False]
-        found: Mask = np.array(passed, bool)[self.name]
-        return found
+        return np.array(passed, bool)[self.name]
 
     def list_launches(self) -> Mask:
         """Return a mask of the calls that launch device work."""
@@ -193,5 +192,4 @@ def _find_places(ids: Ints, column: pa.ChunkedArray) -> Ints:
     wanted = to_ints(column.fill_null(-1))
     order = np.argsort(ids, kind="stable")
     at = order[np.minimum(np.searchsorted(ids[order], wanted), len(ids) - 1)]
-    places: Ints = np.where((wanted >= 0) & (ids[at] == wanted), at, -1)
-    return places
+    return np.where((wanted >= 0) & (ids[at] == wanted), at, -1)

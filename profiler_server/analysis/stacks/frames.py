@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from typing import TypeVar
 
+import numpy as np
+import pyarrow as pa
+
+from collector.format.intervals import Ints
 from profiler_server.facts.steps import FlameNode
+
+K = TypeVar("K")
 
 _FRAME = re.compile(r"(?P<name>.*) \((?P<file>.*):(?P<line>\d+)\)", re.DOTALL)
 _PACKAGES = re.compile(r".*/(?:site|dist)-packages/(?P<rest>.+)")
@@ -22,7 +29,7 @@ _LONGEST_STACK, _LONGEST_LINE, _LONGEST_NAME, _LONGEST_FILE, _LONGEST_NUMBER = 2
 """Length limits. Our recordings stay below them, but a table may come from an untrusted source."""
 _COMPREHENSIONS = ("<genexpr>", "<listcomp>", "<dictcomp>", "<setcomp>")
 _WRAPPERS = frozenset(
-    (
+    [
         "wrapper",
         "_wrapper",
         "wrapped",
@@ -33,7 +40,7 @@ _WRAPPERS = frozenset(
         "decorate_context",
         "_fn",
         "wrapped_fn",
-    )
+    ]
 )
 """Usual names of the functions that decorators return. Their code does not have the name of the decorated function."""
 _UNKNOWN = "(unknown)"
@@ -67,11 +74,6 @@ class Frame:
         if name == "<module>":
             return f"{self.package} ({self.base})" if self.package else self.base
         return f"{self.package}.{name}" if self.package else name
-
-    @property
-    def is_unknown(self) -> bool:
-        """Return whether this is no real frame: an unreadable line, or the mark for omitted frames."""
-        return self.package == _NOBODY
 
     @property
     def is_comprehension(self) -> bool:
@@ -120,6 +122,15 @@ class StackParser:
     def parse(self, text: str) -> tuple[Frame, ...]:
         """Return the frames of a stack, outermost first."""
         return tuple(map(self._parse, text[:_LONGEST_STACK].splitlines()))
+
+
+def number_stacks(rows: pa.Table, find_key: Callable[[tuple[Frame, ...]], K | None]) -> tuple[list[K], Ints]:
+    """Return the keys of the stacks of some rows, and the index of each row's key; the number of keys without one."""
+    parser, texts = StackParser(), rows["stack"].cast(pa.string()).to_pylist()
+    known = {text: find_key(parser.parse(text)) for text in set(texts)}
+    keys = list(dict.fromkeys(key for key in known.values() if key is not None))
+    codes: dict[K | None, int] = {key: code for code, key in enumerate(keys)}
+    return keys, np.array([codes.get(known[text], len(keys)) for text in texts], np.int64)
 
 
 def _find_package(file: str) -> str:

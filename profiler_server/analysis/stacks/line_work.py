@@ -1,5 +1,6 @@
-"""The operators of the user's lines: samples of a detailed window, joined with its operators by time.
+"""The operators of the user's lines, and the time of these lines over the run.
 
+Samples of a detailed window are joined with its operators by time.
 Samples are taken about every millisecond there. An operator belongs to the line of the sample that is nearest to its
 middle. A backward node belongs to the line of the operator that made it: PyTorch numbers the nodes, and the operator that
 makes node n is the last one with the number n.
@@ -9,30 +10,29 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from collector.format.intervals import Floats, Ints, Mask
+from collector.format.phases import PHASE_NAMES
 from collector.format.run import RankRun
 from profiler_server.analysis.recorded_facts import read_unused_gradients
-from profiler_server.analysis.stacks.frames import Frame, StackParser
+from profiler_server.analysis.stacks.frames import Frame, K, number_stacks
 from profiler_server.diagnosis.limits.stacks import JOINED_NS, LEAST_DENSE, UNUSED_PART, UNUSED_STEPS
-from profiler_server.facts.case import LineOperator, LineWork
-from profiler_server.facts.steps import UnusedGradients
+from profiler_server.facts.case import LineCourse, LineOperator, LineWork
+from profiler_server.facts.steps import Steps, UnusedGradients, read_column
 
 _NODE = "autograd::engine::evaluate_function: "
 _COLUMNS = ("id", "track", "depth", "start_ns", "duration_ns", "name", "category", "sequence", "parent")
 _MOST_OPERATORS = 4
-K = TypeVar("K")
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 
 
 def read_line_work(
-    rank: RankRun, rows: pa.Table, parser: StackParser, find_key: Callable[[tuple[Frame, ...]], K | None]
+    rank: RankRun, rows: pa.Table, find_key: Callable[[tuple[Frame, ...]], K | None]
 ) -> dict[K, LineWork]:
     """Return the operators of each key. `rows` are the dense samples; `find_key` returns the key of a stack."""
     trainer = rows.filter(pc.less(rows["replica"], 0)).sort_by("start_ns")
@@ -43,11 +43,7 @@ def read_line_work(
     if not operators.num_rows:
         return {}
     steps = sum(window.last_step - window.first_step + 1 for window in rank.manifest.windows)
-    texts = trainer["stack"].cast(pa.string()).to_pylist()
-    known = {text: find_key(parser.parse(text)) for text in set(texts)}
-    names: list[K] = list(dict.fromkeys(key for key in known.values() if key is not None))
-    codes: dict[K | None, int] = {key: code for code, key in enumerate(names)}
-    of_sample = np.array([codes.get(known[text], -1) for text in texts], np.int64)
+    names, of_sample = number_stacks(trainer, find_key)
     unused = read_unused_gradients(rank.manifest.facts)
     weights = weigh_unused(operators, unused.nodes if unused is not None else ())
     return _join(operators, weights, trainer["start_ns"].to_numpy(), of_sample, names, max(steps, 1))
@@ -122,7 +118,7 @@ def _join(
     return found
 
 
-def _mark_inside(operators: pa.Table, is_node: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+def _mark_inside(operators: pa.Table, is_node: Mask) -> Mask:
     """Mark the operators that begin within a backward node of their track."""
     start, end = (
         operators["start_ns"].to_numpy(),
@@ -151,16 +147,14 @@ def _take_nearest(times: Ints, seen: Ints, of_sample: Ints) -> Ints:
     return np.where(np.abs(seen[nearest] - times) <= JOINED_NS, of_sample[nearest], -1)
 
 
-def _find_makers(
-    sequence: Ints, start: Ints, depth: Ints, of_operator: Ints, forward: npt.NDArray[np.bool_]
-) -> Mapping[int, int]:
+def _find_makers(sequence: Ints, start: Ints, depth: Ints, of_operator: Ints, forward: Mask) -> Mapping[int, int]:
     """Return the key of the operator that made each backward node: the last one with the node's number."""
     chosen = np.flatnonzero(forward & (sequence >= 0))
     order = chosen[np.lexsort((depth[chosen], start[chosen]))]
     return dict(zip(sequence[order].tolist(), of_operator[order].tolist(), strict=True))
 
 
-def _mark_covered(seen: Ints, start: Ints, length: Ints) -> npt.NDArray[np.bool_]:
+def _mark_covered(seen: Ints, start: Ints, length: Ints) -> Mask:
     if not len(start):
         return np.zeros(len(seen), np.bool_)
     order = np.argsort(start)
@@ -168,7 +162,7 @@ def _mark_covered(seen: Ints, start: Ints, length: Ints) -> npt.NDArray[np.bool_
     return (at >= 0) & (seen < (start + length)[order][np.maximum(at, 0)])
 
 
-def _list_operators(name: npt.NDArray[np.object_], length: Ints, steps: int) -> tuple[LineOperator, ...]:
+def _list_operators(name: np.ndarray[Any, np.dtype[np.object_]], length: Ints, steps: int) -> tuple[LineOperator, ...]:
     total: Counter[str] = Counter()
     count: Counter[str] = Counter()
     for each, time_ns in zip(name.tolist(), length.tolist(), strict=True):
@@ -178,3 +172,82 @@ def _list_operators(name: npt.NDArray[np.object_], length: Ints, steps: int) -> 
         LineOperator(each, count[each] / steps, total[each] / count[each])
         for each, _ in total.most_common(_MOST_OPERATORS)
     )
+
+
+_THIRDS = 3
+
+
+@dataclass(frozen=True)
+class Third:
+    """A third of the averaged steps: its start, the step in its middle, and the phases of its mean step."""
+
+    start_ns: int
+    step: int
+    phases_ns: Mapping[str, float]
+
+
+def part_steps(steps: Steps) -> tuple[Third, ...]:
+    kept = np.flatnonzero(steps.selection.kept)
+    starts = read_column(steps.rows, "start_ns")
+    phases = {name: read_column(steps.rows, f"{name}_ns") for name in PHASE_NAMES}
+    return tuple(
+        Third(
+            int(starts[part[0]]),
+            int(steps.selection.step[part[len(part) // 2]]),
+            {name: float(times[part].mean()) for name, times in phases.items()},
+        )
+        for part in np.array_split(kept, _THIRDS)
+        if len(part)
+    )
+
+
+def read_line_course(
+    rows: pa.Table, thirds: Sequence[Third], find_key: Callable[[tuple[Frame, ...]], K | None]
+) -> dict[K, LineCourse]:
+    """Return the course of each key. `rows` are the averaged samples of the training thread in known phases."""
+    if not rows.num_rows or len(thirds) < _THIRDS:
+        return {}
+    names, of_row = number_stacks(rows, find_key)
+    times, variance = _measure(rows, thirds, of_row, len(names) + 1)
+    steps_ns = [sum(third.phases_ns.values()) for third in thirds]
+    asleep, threads = _count_threads(rows, of_row, len(names) + 1)
+    return {
+        key: LineCourse(
+            times_ns=(float(times[0, code]), float(times[1, code]), float(times[2, code])),
+            error_ns=float(np.sqrt(variance[0, code] + variance[2, code])),
+            steps=(thirds[0].step, thirds[-1].step),
+            rest_ns=(float(steps_ns[0] - times[0, code]), float(steps_ns[-1] - times[2, code])),
+            asleep_frac=asleep[code],
+            threads=threads[code],
+        )
+        for code, key in enumerate(names)
+    }
+
+
+def _measure(rows: pa.Table, thirds: Sequence[Third], of_row: Ints, keys: int) -> tuple[Floats, Floats]:
+    """Return the time of each key in the mean step of each third, and its variance by the number of samples."""
+    middle = rows["start_ns"].to_numpy() + rows["duration_ns"].to_numpy() // 2
+    third = np.clip(np.searchsorted([part.start_ns for part in thirds], middle, side="right") - 1, 0, None)
+    places = {name: at for at, name in enumerate(PHASE_NAMES)}
+    phase = np.array([places.get(name, 0) for name in rows["phase"].cast(pa.string()).to_pylist()])
+    counts = np.zeros((_THIRDS, len(PHASE_NAMES), keys))
+    np.add.at(counts, (third, phase, of_row), rows["samples"].to_numpy())
+    totals = counts.sum(2, keepdims=True)
+    spent = np.array([[part.phases_ns[name] for name in PHASE_NAMES] for part in thirds])[:, :, None]
+    share = (counts + 1) / (totals + 2)  # so that a share of no sample is not sure
+    variance = share * (1 - share) / np.maximum(totals, 1) * spent**2
+    return (counts / np.maximum(totals, 1) * spent).sum(1), variance.sum(1)
+
+
+def _count_threads(rows: pa.Table, of_row: Ints, keys: int) -> tuple[list[float | None], list[float | None]]:
+    """Return for each key the share of samples in which the training thread slept, and how many threads of the process ran."""
+    seen = pc.is_valid(rows["running"]).to_numpy()
+    sums = [
+        np.bincount(of_row[seen], pc.fill_null(rows[name], 0).to_numpy()[seen], keys)
+        for name in ("samples", "asleep", "running")
+    ]
+    found = [
+        (slept / samples if samples else None, ran / samples if samples else None)
+        for samples, slept, ran in zip(*(each.tolist() for each in sums), strict=True)
+    ]
+    return [slept for slept, _ in found], [ran for _, ran in found]

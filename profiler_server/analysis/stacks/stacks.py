@@ -8,18 +8,17 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from collector.format.intervals import Ints, Mask
 from collector.format.phases import PHASE_NAMES
 from collector.format.run import RankRun
 from collector.format.schema.errors import read_or
 from collector.format.steps import SELECTED_COLUMNS, count_as_steps, select_steps, train_steps
 from collector.format.words import STACK_STAGES
 from profiler_server.analysis.stacks.frames import Frame, StackParser
-from profiler_server.analysis.stacks.line_course import Third, read_line_course
-from profiler_server.analysis.stacks.line_work import read_line_work
+from profiler_server.analysis.stacks.line_work import Third, read_line_course, read_line_work
 from profiler_server.analysis.stacks.lines import Texts, find_lines
 from profiler_server.analysis.stacks.naming import (
     Function,
@@ -34,7 +33,6 @@ from profiler_server.facts.case import WORKERS, Lines
 from profiler_server.facts.steps import Part
 
 _COLUMNS = ("replica", "loader", "kind", "phase", "stage", "start_ns", "duration_ns", "samples", "entry", "stack")
-Ints = npt.NDArray[np.int64]
 Stack = tuple[Frame, ...]
 OfStage = Mapping[tuple[Stack, int], int]
 """Stacks, with the number of frames outside of the stage -> samples."""
@@ -107,8 +105,8 @@ def read_lines(
         shares,
         stacks.loop,
         texts,
-        lambda find_key: read_or({}, read_line_work, rank, dense, StackParser(), find_key),
-        lambda find_key: read_line_course(steady, thirds, StackParser(), find_key),
+        lambda find_key: read_or({}, read_line_work, rank, dense, find_key),
+        lambda find_key: read_line_course(steady, thirds, find_key),
     )
 
 
@@ -167,7 +165,7 @@ def _mark_steady(rank: RankRun, rows: pa.Table) -> pa.Array:
     return pc.and_(late, pc.equal(pc.fill_null(rows["kind"].cast(pa.string()), kind), kind))
 
 
-def mark_dense(rank: RankRun, rows: pa.Table) -> npt.NDArray[np.bool_]:
+def mark_dense(rank: RankRun, rows: pa.Table) -> Mask:
     """Mark the samples that were taken in quick succession in a detailed window: each has a row of its own."""
     seen, lengths = rows["start_ns"].to_numpy(), rows["duration_ns"].to_numpy()
     inside = np.zeros(len(seen), np.bool_)

@@ -81,18 +81,12 @@ def build_job(table: pa.Table) -> Job | None:
     columns = ("step", "stage", "replica", "sequence", "rank", "start_ns", "duration_ns", "chunk", "depth")
     rows = {name: read_integers(table, name, -1) for name in columns}
     kinds = table.column("kind").cast(pa.string()).to_numpy(zero_copy_only=False)
-    keys = sorted(
-        {Operation(str(k), int(q), int(s)) for k, q, s in zip(kinds, rows["sequence"], rows["stage"], strict=True)}
-    )
-    if not keys or rows["stage"].min() < 0 or rows["replica"].min() < 0:
+    every = [Operation(str(k), int(q), int(s)) for k, q, s in zip(kinds, rows["sequence"], rows["stage"], strict=True)]
+    if not every or rows["stage"].min() < 0 or rows["replica"].min() < 0:
         return None
+    keys = sorted(set(every))
     number = {key: at for at, key in enumerate(keys)}
-    operation = np.array(
-        [
-            number[Operation(str(k), int(q), int(s))]
-            for k, q, s in zip(kinds, rows["sequence"], rows["stage"], strict=True)
-        ]
-    )
+    operation = np.array([number[key] for key in every])
     steps, step = np.unique(rows["step"], return_inverse=True)
     replicas = int(rows["replica"].max()) + 1
     count = np.zeros((len(keys), len(steps), replicas), dtype=np.int64)
@@ -259,10 +253,10 @@ class _Reader:
     def _end_step(self, stage: int, computed: np.ndarray) -> None:
         last = int(computed[int(np.argmax(self.end[computed]))])
         scatter = self.job.find((SCATTER,), stage).tolist()
-        rows = [*self._rows_of(COLLECT, stage)]
+        rows = self._rows_of(COLLECT, stage)
         self.schedule.chain(rows, (last,))
         before = [rows[-1] if rows else last]
-        chain = [*self._rows_of(NORM, stage)]
+        chain = self._rows_of(NORM, stage)
         if stage in (0, self.job.stages - 1):
             chain += self._rows_of(EMBEDDING, stage)
         if self.replicated and self.overlaps:

@@ -72,8 +72,7 @@ class Replay:
 
     def _start(self, row: int, ends: Floats) -> Floats:
         before = self._after[row]
-        found: Floats = np.maximum.reduce([ends[at] for at in before]) if before else np.zeros(ends.shape[1:])
-        return found
+        return np.maximum.reduce([ends[at] for at in before]) if before else np.zeros(ends.shape[1:])
 
 
 def _order(schedule: Schedule) -> list[_Node]:
@@ -150,9 +149,11 @@ class _Questions:
 
     def answer(self, discrepancy: float) -> JobSlowdown:
         job = self._job
-        kinds = sorted({_merge(operation.kind) for operation in job.operations})
+        merged = np.array([_merge(operation.kind) for operation in job.operations])
+        kinds = sorted(set(merged.tolist()))
         stage = np.array([operation.stage for operation in job.operations])
-        by_replica = [self._keep(self._of_replica(replica)) for replica in range(job.replicas)]
+        replicas = np.arange(job.replicas)[None, None, :]
+        by_replica = [self._keep(replicas == replica) for replica in range(job.replicas)]
         by_stage = [self._keep(self._of_rows(stage == number)) for number in range(job.stages)]
         bounds = {
             int(job.ranks[number, replica]): min(by_replica[replica], by_stage[number])
@@ -166,7 +167,7 @@ class _Questions:
             slowdown=slowdown,
             waste_frac=1.0 - 1.0 / slowdown,
             discrepancy_frac=discrepancy,
-            by_operation={kind: self._keep(self._of_rows(self._is_kind(kind))) for kind in kinds},
+            by_operation={kind: self._keep(self._of_rows(merged == kind)) for kind in kinds},
             by_rank={rank: self._keep(self._of_ranks({rank})) for rank in examined},
             by_stage=dict(enumerate(by_stage)),
             worker_share=self._mend_share(self._of_ranks(choose_worst(bounds))),
@@ -191,16 +192,8 @@ class _Questions:
     def _gain_frac(self, lengths: Floats) -> float:
         return 1.0 - float(self._replay.run(lengths).mean()) / self._base
 
-    def _is_kind(self, kind: str) -> Mask:
-        return np.array([_merge(operation.kind) == kind for operation in self._job.operations], dtype=np.bool_)
-
     def _of_rows(self, rows: Mask) -> Mask:
-        chosen: Mask = rows[:, None, None]
-        return chosen
-
-    def _of_replica(self, replica: int) -> Mask:
-        chosen: Mask = (np.arange(self._job.replicas) == replica)[None, None, :]
-        return chosen
+        return rows[:, None, None]
 
     def _of_ranks(self, ranks: set[int]) -> Mask:
         job = self._job

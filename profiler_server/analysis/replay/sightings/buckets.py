@@ -129,8 +129,7 @@ def _number_backwards(trial: Trial, callers: Ints) -> Ints:
     of_engine: Mask = window.match(_ENGINE)[outer]
     begins = of_engine & ~np.concatenate([[False], of_engine[:-1]])
     number = np.cumsum(begins)
-    found: Ints = number[np.searchsorted(outer, callers)]
-    return found
+    return number[np.searchsorted(outer, callers)]
 
 
 def fit_transfers(size_bytes: Ints, length_ns: Ints) -> TransferFit | None:

@@ -84,10 +84,6 @@ def test_operators_of_a_line_are_counted_once() -> None:
     assert parts["operators"] == pytest.approx(0.5 * case.steps.phases_ns["forward"])
 
 
-def test_a_phase_of_which_nothing_is_known_has_no_account() -> None:
-    assert account(base()).keys() <= {"data_wait"}
-
-
 def test_a_starved_thread_has_no_account() -> None:
     """Its phases show the host."""
     case = make.with_load(sampling(2.0), queued_frac=0.9)

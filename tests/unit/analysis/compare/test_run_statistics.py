@@ -24,7 +24,6 @@ from profiler_server.analysis.compare.run_statistics import (
     count_pairs,
     find_changed_parts,
     find_detectable,
-    has_interval,
     judge_pairs,
 )
 from tests.support.must import must
@@ -55,14 +54,13 @@ def test_holm_multiplies_the_smallest_chance_by_all_tests_and_the_next_by_one_le
     assert correct_chances([]) == []
 
 
-@pytest.mark.parametrize(("correlation", "count"), [(0.6, 40)])
-def test_short_runs_whose_steps_resemble_each_other_are_not_called_changed(correlation: float, count: int) -> None:
+def test_short_runs_whose_steps_resemble_each_other_are_not_called_changed() -> None:
     random = np.random.default_rng(2)
 
     def draw() -> Floats:
-        values = random.normal(size=count + 50)
+        values = random.normal(size=90)
         for place in range(1, len(values)):
-            values[place] += correlation * values[place - 1]
+            values[place] += 0.6 * values[place - 1]
         return np.array(10 + values[50:])
 
     chances = [[compare_stretches(draw(), draw()).p or 0.0 for _ in range(8)] for _ in range(100)]
@@ -105,13 +103,6 @@ def test_two_lists_are_compared_by_welchs_t_on_logarithms() -> None:
     assert found.p == pytest.approx(expected.pvalue, rel=1e-9)
     assert (found.low, found.high) == pytest.approx(tuple(np.expm1(interval)), rel=1e-9)
     assert found.change == pytest.approx(np.expm1(np.log(NEW).mean() - np.log(BASE).mean()))
-
-
-def test_lists_of_unequal_scatter_have_their_own_degrees_of_freedom() -> None:
-    wild = np.array([90.0, 120.0, 101.0])
-    for base, new in ((BASE, wild), (wild, BASE)):
-        expected = stats.ttest_ind(np.log(new), np.log(base), equal_var=False, alternative="greater")
-        assert compare_lists(base, new).p == pytest.approx(expected.pvalue, rel=1e-9)
 
 
 def test_pairs_are_compared_by_t_on_the_logarithms_of_their_ratios() -> None:
@@ -171,18 +162,6 @@ def test_what_a_change_lies_between_are_the_bounds_of_two_one_sided_tests() -> N
     )
     assert found.most == pytest.approx(np.expm1(below.high), rel=1e-9)
     assert found.least == pytest.approx(np.expm1(above.low), rel=1e-9)
-
-
-@pytest.mark.parametrize(
-    ("count", "follows", "tells"), [(200, 0.0, True), (15, 0.0, False), (30, 0.6, False), (600, 0.9, False)]
-)
-def test_steps_that_follow_each_other_closely_give_no_interval(count: int, follows: float, tells: bool) -> None:
-    random = np.random.default_rng(1)
-    steps = random.standard_normal(count)
-    for at in range(1, count):
-        steps[at] += follows * steps[at - 1]
-    assert has_interval(100 + steps) is tells
-    assert has_interval(np.full(count, 7.0)) is (count >= 20)
 
 
 def list_runs(**parts: Floats) -> list[dict[str, float]]:
@@ -299,12 +278,6 @@ def test_of_all_orders_of_runs_at_most_one_in_twenty_calls_a_program_slower_than
     assert np.mean([judge_changes(logs) for logs in ways]) <= 0.05
 
 
-@pytest.mark.parametrize("pairs", [3, 4])
-def test_three_or_four_pairs_are_judged_by_t(pairs: int) -> None:
-    new = np.exp(0.01 * np.random.default_rng(0).standard_normal(pairs))
-    assert judge_pairs(np.ones(pairs), new) == compare_pairs(np.ones(pairs), new)
-
-
 @pytest.mark.parametrize("pairs", [5, 7, MOST_WHOLE, MOST_WHOLE + 8])
 def test_the_bounds_of_a_slowdown_and_of_a_speedup_mirror_each_other(pairs: int) -> None:
     new = np.exp(0.01 * np.random.default_rng(1).standard_normal(pairs))
@@ -318,13 +291,6 @@ def test_what_is_called_detectable_is_found_four_times_in_five(pairs: int) -> No
     random = np.random.default_rng(0)
     logs = 0.01 * (random.standard_normal((600, pairs)) + find_detectable(pairs))
     assert np.mean([judge_changes(row) for row in logs]) == pytest.approx(0.8, abs=0.06)
-
-
-def test_of_many_pairs_the_bounds_are_near_those_of_t() -> None:
-    new = np.exp(0.02 + 0.01 * np.random.default_rng(5).standard_normal(30))
-    found, by_t = judge_pairs(np.ones(30), new), compare_pairs(np.ones(30), new)
-    assert (found.least, found.most) == pytest.approx((by_t.least, by_t.most), abs=0.0005)
-    assert found.p <= 1 / 2000
 
 
 def test_the_number_of_pairs_is_the_first_that_finds_the_slowdown() -> None:

@@ -110,11 +110,6 @@ def test_higher_categories_leave_nothing_to_lower_ones(tmp_path: Path) -> None:
     }
 
 
-def test_collector_runs_count_only_the_steps_of_their_window(tmp_path: Path) -> None:
-    found = must(list_categories(open_run(build_run(tmp_path / "run")).rank()))
-    assert len(found["other"]) == 3
-
-
 def detail(rank: RankRun, *steps: int) -> tuple[int, int]:
     """Let these steps alone be recorded in detail; return where they begin and end."""
     rows = rank.table("steps").to_pylist()
@@ -228,8 +223,7 @@ def rank_of(rank: RankRun) -> RankRun:
 @pytest.mark.parametrize(
     ("gap_ns", "launched_after_ns", "cause"),
     [
-        (29_999, -5, "kernel_wait"),
-        (30_000, -5, "other"),
+        (29_999, 0, "kernel_wait"),
         (30_000, 0, "other"),
         (30_000, 1, "host_wait"),
         (10, 1, "host_wait"),

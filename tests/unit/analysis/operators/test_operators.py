@@ -63,22 +63,6 @@ def test_device_self_time_ranks_before_host_self_time(run: Path) -> None:
     assert [row.name for row in summarize_operators(rank)] == ["device", "host", "small"]
 
 
-def test_operators_can_be_summed_by_shape_and_by_step(run: Path) -> None:
-    rank = _write(
-        run,
-        "operators",
-        [
-            operator("aten::mm", step=1, input_shapes="[[1]]", count=2, self_ns=10),
-            operator("aten::mm", step=2, input_shapes="[[1]]", count=3, self_ns=20),
-            operator("aten::mm", step=2, input_shapes=None, count=1, self_ns=5),
-        ],
-    )
-    data = read_operators(rank, ("input_shapes",))
-    shapes = sum_operators(data, ("input_shapes",)).to_pylist()
-    assert [(row["input_shapes"], row["count"]) for row in shapes] == [("[[1]]", 5), (None, 1)]
-    assert {row["step"]: row["self_ns"] for row in sum_operators(data, ("step",)).to_pylist()} == {1: 10, 2: 25}
-
-
 def test_flops_stay_unknown_where_no_row_knows_them(run: Path) -> None:
     rank = _write(run, "operators", [operator("a", flops=2.0), operator("a"), operator("b")])
     flops = {row["name"]: row["flops"] for row in sum_operators(read_operators(rank), ("name",)).to_pylist()}

@@ -84,12 +84,6 @@ def test_garbage_collection_by_turns_is_weighed_against_collecting_together() ->
     assert "collecting on all ranks at the same step" in describe_evidence(judge_ranks(ranks))
 
 
-def test_ranks_that_collect_at_the_same_steps_already_gain_nothing() -> None:
-    at_once = np.arange(60) % 20 == 0
-    ranks = [collect(rank, at_once, 0.3 * STEP_NS) for rank in summarize_job(make_job(replace(SLOW, ranks=16)))]
-    assert compare(ranks).garbage is None
-
-
 def test_one_rank_that_collects_often_gains_nothing_by_collecting_when_others_do() -> None:
     ranks = list(summarize_job(make_job(JobPlan(ranks=3, steps=60, slow=(2,), slow_frac=0.2))))
     ranks[2] = collect(ranks[2], np.arange(60) % 5 == 0, 0.3 * STEP_NS)

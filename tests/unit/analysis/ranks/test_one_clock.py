@@ -146,8 +146,3 @@ def test_the_slow_rank_and_two_that_wait_for_it_are_worth_seeing() -> None:
     assert example.step is not None
     assert 1 <= example.step <= PLAN.steps
     assert choose_example(summarize_job(make_job(PLAN))[:1]) is None
-
-
-def test_a_drift_that_no_clock_has_aligns_nothing() -> None:
-    job = make_job(replace(PLAN, ranks=2, slow=(1,), apart_ns=0.0, drift=0.4))
-    assert align_ranks(summarize_job(job))[1].known == "unknown"

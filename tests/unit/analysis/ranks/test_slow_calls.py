@@ -65,10 +65,6 @@ def test_a_call_that_was_begun_early_is_not_slow_for_its_time_in_the_queue() -> 
     assert find_slow_call(ranks) is None
 
 
-def test_two_collectives_alone_do_not_tell_which_of_them_is_unusual() -> None:
-    assert find_slow_call(summarize(replace(PLAN, calls=2, slow_call=1))) is None
-
-
 def test_one_rank_alone_tells_nothing() -> None:
     assert find_slow_call(summarize(replace(PLAN, slow_call=2))[:1]) is None
 

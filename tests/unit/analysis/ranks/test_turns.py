@@ -11,14 +11,14 @@ import pytest
 from collector.format.run import open_run
 from profiler_server.analysis.ranks.calls import Calls
 from profiler_server.analysis.ranks.patterns import find_stretch
-from profiler_server.analysis.ranks.ranks import RankSummary, summarize_ranks
+from profiler_server.analysis.ranks.ranks import summarize_ranks
 from profiler_server.analysis.ranks.stragglers import judge_ranks, measure_own
 from profiler_server.diagnosis.rank_sentences import describe_evidence, describe_straggler
 from profiler_server.facts.job import Alike, Handover, RankVerdict, Slow, Turns
 from profiler_server.report.brief import write_brief
 from tests.support.machines import build_edited
 from tests.support.row_edits import Row
-from tests.support.runs import MS, RunPlan, build_run
+from tests.support.runs import MS, RunPlan
 
 STEPS = 120
 Later = np.ndarray
@@ -167,37 +167,6 @@ def test_turns_of_ranks_that_lack_processors_are_put_down_to_that(tmp_path: Path
     assert isinstance(judged, Turns)
     assert [cause.name for cause in judged.causes] == ["no_processor"]
     assert "for the last one: no free processor." in describe_straggler(judged)
-
-
-def mesh_calls(rank: int, late_ms: float) -> Calls:
-    """Four ranks in a mesh: each meets its tensor partner and then its data partner, in every step."""
-    steps = np.repeat(np.arange(1, 41), 2)
-    kind = np.tile([0, 1], 40)
-    base = (steps * 200 + kind * 100) * MS
-    own = {0: 30.0, 1: 30.0, 2: 30.0, 3: 30.0 + late_ms}[rank]
-    partner = (30.0 + late_ms if rank in (2, 3) else 30.0, late_ms)
-    begin = base + np.where(kind == 0, own, late_ms if rank in (2, 3) else 0.0) * MS
-    end = base + np.where(kind == 0, partner[0], partner[1]) * MS + MS
-    kinds = ((f"tp{rank // 2}", "allreduce"), (f"dp{rank % 2}", "allreduce"))
-    size = np.full(len(kind), 2)
-    return Calls(
-        kinds, kind, steps, steps, 0 * kind, begin.astype(np.int64), (end - begin).astype(np.int64), -size, size, size
-    )
-
-
-def test_a_rank_that_is_late_in_two_groups_holds_the_job_up_once(tmp_path: Path) -> None:
-    build_run(tmp_path / "run", RunPlan(ranks=4, steps=40))
-    ranks: list[RankSummary] = [
-        replace(rank, calls=mesh_calls(rank.rank, 30.0), state="imported")
-        for rank in summarize_ranks(open_run(tmp_path / "run"))
-    ]
-    judged = judge_ranks(ranks)
-    assert isinstance(judged, Slow)
-    comparison = judged.comparison
-    assert (comparison.source, judged.culprits) == ("collectives", (3,))
-    assert judged.gain_ns == pytest.approx(30 * MS, rel=0.05)
-    assert comparison.blame_ns[3] == pytest.approx(30 * MS, rel=0.05)
-    assert comparison.latest.late_frac * comparison.step_ns == pytest.approx(30 * MS, rel=0.05)
 
 
 def test_collectives_in_which_nobody_waits_do_not_hide_who_is_waited_for(tmp_path: Path) -> None:

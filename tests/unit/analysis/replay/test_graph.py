@@ -12,14 +12,11 @@ from profiler_server.analysis.replay.building import build_graph
 from profiler_server.analysis.replay.critical import find_critical_path
 from profiler_server.analysis.replay.graph import Changes, Graph, measure_replay
 from profiler_server.analysis.replay.reading import replay_rank
-from profiler_server.analysis.replay.sightings.operators import _read_product
 from profiler_server.analysis.replay.window import read_window
-from profiler_server.diagnosis.limits.replay import LONG_TURN_NS
 from tests.support.row_edits import write_rows
 from tests.support.traces import Event
 from tests.support.window_cases import wait_each_layer
 from tests.support.windows import Machine, Step, build_window, compute
-from tests.unit.diagnosis.edges.replay import takes_turns
 
 
 def build(path: Path, body: Step, **options: bool) -> Graph:
@@ -116,25 +113,3 @@ def test_a_wait_that_outlasts_the_steps_is_passed_before_their_end(tmp_path: Pat
     graph = build_graph(window)
     assert graph is not None
     assert (graph.chain < np.arange(len(graph))).all()
-
-
-@pytest.mark.parametrize(("gap_ns", "is_turn"), [(LONG_TURN_NS - 1, False), (LONG_TURN_NS, True)])
-def test_another_thread_may_go_on_for_some_last_steps_after_a_wait_that_is_long_or_just_so(
-    gap_ns: int, is_turn: bool
-) -> None:
-    assert takes_turns(gap_ns, 0.01) == is_turn
-
-
-@pytest.mark.parametrize(
-    ("sizes", "found"),
-    [
-        ([[8, 63], [63, 30]], (63, 30)),
-        ([[30], [8, 63], [63, 30]], (63, 30)),
-        ([[8, 63], [62, 30]], None),
-        ([["8", "many"], ["many", "few"]], None),
-    ],
-)
-def test_a_product_is_of_matrices_whose_sizes_are_numbers_that_fit(
-    sizes: list[list[object]], found: tuple[int, int] | None
-) -> None:
-    assert _read_product({"Input Dims": sizes, "Input type": ["c10::Half"] * len(sizes)}) == found

@@ -9,7 +9,7 @@ import pytest
 
 from collector.format.phases import PHASE_NAMES
 from collector.format.run import Run
-from profiler_server.analysis.stacks.line_course import Third, part_steps
+from profiler_server.analysis.stacks.line_work import Third, part_steps
 from profiler_server.analysis.stacks.stacks import read_lines, read_stacks
 from profiler_server.facts.case import Hotspot
 from tests.support.must import must
