@@ -100,8 +100,7 @@ def compare_devices(accounts: Sequence[DeviceAccount]) -> Comparison:
     ]
     counts = [account.events for account in accounts]
     figures = tuple(Figure(format_count(count), "", count != counts[0]) for count in counts)
-    reason = " ".join(_blame(accounts, "events"))
-    rows.append(Compared("Pieces of work", figures, reason))
+    rows.append(Compared("Pieces of work", figures, _shorten(f"{_HTA_LAST} {_TRACELENS}", accounts, "events")))
     return Comparison(tuple(account.tool for account in accounts), tuple(rows))
 
 
@@ -119,29 +118,19 @@ def _shorten(reason: str, accounts: Sequence[DeviceAccount], field: str) -> str:
     return " ".join(kept)
 
 
-def _blame(accounts: Sequence[DeviceAccount], field: str) -> list[str]:
-    said = {"HTA": _HTA_LAST, "TraceLens": _TRACELENS}
-    return [said[a.tool] for a in accounts[1:] if getattr(a, field) != getattr(accounts[0], field)]
-
-
 def _show(value: int | None, ours: int | None) -> Figure:
     """Return a figure as text. If the text equals ours but the value differs, the difference in ns follows."""
     if value is None:
         return Figure(ABSENT, "", False)
     exact, text = f"{value:,} ns", format_duration(value)
-    hidden = value != ours and text == format_duration(ours)
-    return Figure(f"{text} ({_say_difference(value, ours or 0)})" if hidden else text, exact, value != ours)
-
-
-def _say_difference(value: int, ours: int) -> str:
-    return f"{abs(value - ours):,} ns {'less' if value < ours else 'more'}"
+    if ours is not None and value != ours and text == format_duration(ours):
+        text = f"{text} ({abs(value - ours):,} ns {'less' if value < ours else 'more'})"
+    return Figure(text, exact, value != ours)
 
 
 def _compare(label: str, values: Sequence[int | None], reason: str) -> Compared:
-    ours = values[0]
-    figures = tuple(_show(value, ours) for value in values)
-    agree = all(value == ours for value in values)
-    return Compared(label, figures, "" if agree else reason)
+    figures = tuple(_show(value, values[0]) for value in values)
+    return Compared(label, figures, "" if len({*values}) == 1 else reason)
 
 
 @dataclass(frozen=True)
@@ -171,10 +160,15 @@ def build(request: PageRequest) -> AccountingPage:
 
 def _describe_accounts(found: Accounts) -> AccountingPage:
     lost = [entry for entry in found.events if entry.must_be_zero and entry.count]
-    broken = [check for check in found.checks if not check.holds]
+    broken, number = sum(not check.holds for check in found.checks), len(found.checks)
+    sums = (
+        f"All {number} wholes equal the sum of their parts, to the nanosecond"
+        if not broken
+        else f"{broken} of {format_number_of(number, 'whole')} differ from the sum of their parts"
+    )
     return AccountingPage(
         notice=None,
-        sentence=_conclude(found.checks, len(broken), sum(entry.count for entry in lost)),
+        sentence=f"{sums}; {format_number_of(sum(entry.count for entry in lost), 'event')} lost.",
         holds=not broken and not lost,
         lines=found.checks,
         fates=found.events,
@@ -182,15 +176,6 @@ def _describe_accounts(found: Accounts) -> AccountingPage:
         device=compare_devices(found.devices) if found.devices else None,
         completeness=found.completeness,
     )
-
-
-def _conclude(checks: tuple[Conserved, ...], broken: int, lost: int) -> str:
-    sums = (
-        f"All {len(checks)} wholes equal the sum of their parts, to the nanosecond"
-        if not broken
-        else f"{broken} of {format_number_of(len(checks), 'whole')} differ from the sum of their parts"
-    )
-    return f"{sums}; {format_number_of(lost, 'event')} lost."
 
 
 PAGE = Page(slug="accounting", title="Accounting", order=70, key="a", template="accounting.html", build=build)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import csv
+import io
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from collector.format import parts
 from collector.format.lens import WHOLE
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     import pyarrow.dataset as ds
 
 
-FORMULA = r"^[=+@\t\r-]"
+BATCH_ROWS = 10_000
+_FORMULA = re.compile(r"^[=+@\t\r-]")
 """The beginning of a cell that a spreadsheet reads as a formula. frontend/static/js/csv.js has the same rule."""
-NUMBER = r"^[+-]?([0-9]+([.][0-9]*)?|[.][0-9]+)([eE][+-]?[0-9]+)?$"
-_FORMULA, _NUMBER = re.compile(FORMULA), re.compile(NUMBER)
+_NUMBER = re.compile(r"^[+-]?([0-9]+([.][0-9]*)?|[.][0-9]+)([eE][+-]?[0-9]+)?$")
 
 
 class _Sink(Protocol):
@@ -39,20 +39,18 @@ def guard_cell(value: Any) -> Any:
     return f"'{text}" if _FORMULA.match(text) and not _NUMBER.match(text) else value
 
 
-def guard_texts(rows: pa.Table) -> pa.Table:
-    """Return a table in which `guard_cell` was applied to every text."""
-    for index, field in enumerate(rows.schema):
-        if pa.types.is_string(field.type):
-            column = rows[field.name]
-            runs = pc.and_not(pc.match_substring_regex(column, FORMULA), pc.match_substring_regex(column, NUMBER))
-            guarded = pc.if_else(runs, pc.binary_join_element_wise("'", column, ""), column)
-            rows = rows.set_column(index, field.name, guarded)
-    return rows
-
-
 def write_rows(sink: _Sink, rows: Iterable[Sequence[Any]], line_end: str = "\r\n") -> None:
     """Write rows of values as CSV. Null becomes an empty field."""
     csv.writer(sink, lineterminator=line_end).writerows([guard_cell(value) for value in row] for row in rows)
+
+
+def write_csv(rows: pa.Table) -> Iterator[str]:
+    """Yield a table as CSV (RFC 4180), in batches of rows, with null as the empty field."""
+    yield ",".join(rows.column_names) + "\r\n"
+    for batch in rows.to_batches(BATCH_ROWS):
+        text = io.StringIO()
+        write_rows(text, zip(*(column.to_pylist() for column in batch.columns), strict=True))
+        yield text.getvalue()
 
 
 def connect(run: Run) -> duckdb.DuckDBPyConnection:

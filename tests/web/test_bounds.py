@@ -18,7 +18,6 @@ import uvicorn
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from profiler_server.settings import Settings
 from profiler_server.web import bounds, patience
 from profiler_server.web.bounds import Crowding
 from tests.support.asking import Asker
@@ -144,20 +143,6 @@ def test_a_body_that_does_not_end_is_refused_after_64_kib(asker: Asker, path: st
 def test_a_body_that_is_announced_too_long_is_not_read(asker: Asker) -> None:
     sender = _post(asker, ROUTES[0], Sender(2000), content_length=str(40 << 20))
     assert (sender.status, sender.taken) == (413, 0)
-
-
-def test_the_limit_holds_where_uploads_are_off(web_base: Path) -> None:
-    off = Asker(web_base, Settings(web_base, upload_limit_bytes=0))
-    sender = _post(off, ROUTES[2], Sender(2000))
-    assert sender.status == 413
-    assert sender.taken <= 5
-
-
-def test_the_form_of_a_page_is_limited_alike(asker: Asker) -> None:
-    form = {"content_type": "application/x-www-form-urlencoded"}
-    sender = _post(asker, "/runs/healthy/window", Sender(2000, piece=b"count=1&" * 2000), **form)
-    assert sender.status == 413
-    assert sender.taken <= 5
 
 
 def test_a_body_of_the_size_that_is_taken_is_read_whole(asker: Asker) -> None:

@@ -384,11 +384,6 @@ def test_without_the_extra_server_one_line_says_what_to_install() -> None:
     )
 
 
-def test_the_command_starts_where_a_missing_library_is_told() -> None:
-    scripts = (Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8")
-    assert 'profiler-server = "profiler_server.entry:run_server"' in scripts
-
-
 @pytest.mark.parametrize("how", [(), ("--csv",)])
 def test_texts_in_place_of_numbers_are_told_in_a_line(tmp_path: Path, how: tuple[str, ...]) -> None:
     """Even those that are no text at all, which DuckDB repeats in its message."""

@@ -64,35 +64,12 @@ def test_a_crashed_run_says_up_to_when_it_is_recorded_and_how_often_it_was_flush
     assert "written to the disk every 3 s." in text
 
 
-def test_overall_and_timeline_count_the_same_operators(client: Asker, tmp_path: Path) -> None:
-    operators = open_run(tmp_path / "run").frame("operators")
-    executions = (
-        f"{len(operators):,} execution" if "count" not in operators else f"{operators['count'].sum():,} execution"
-    )
-    assert executions in client.ask("/runs/run/timeline").text
-
-
 @pytest.mark.parametrize("page", ["", "steps", "data", "memory"])
 def test_pages_spell_the_command_in_full(client: Asker, tmp_path: Path, page: str) -> None:
     text = client.ask(f"/runs/hurt/{page}").text
     assert "recover RUN" not in text
     if page in ("", "steps"):
         assert f"profiler-server recover {tmp_path / 'hurt'}" in text
-
-
-@pytest.mark.parametrize(
-    ("address", "title", "cause"),
-    [
-        ("/runs/run/nope", "Not in this run", "There is no page"),
-        ("/runs/run/?rank=7", "Not in this run", "There is no rank 7"),
-        ("/runs/nope/", "No such run", "There is no run"),
-    ],
-)
-def test_an_unknown_run_page_or_rank_says_which_it_is(client: Asker, address: str, title: str, cause: str) -> None:
-    answer = client.ask(address)
-    assert answer.status_code == 404
-    assert title in answer.text
-    assert cause in answer.text
 
 
 def test_pages_answer_head(client: Asker) -> None:

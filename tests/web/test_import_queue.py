@@ -109,13 +109,6 @@ def test_an_import_of_a_listed_trace_can_be_cancelled_and_started_again(asker: A
     assert sorted(path.name for path in tmp_path.iterdir() if not path.name.startswith(".")) == ["a.json", "b.json"]
 
 
-def test_another_site_cannot_cancel(asker: Asker) -> None:
-    imports: Imports = asker.app.state.services.imports
-    job = _send(imports, "a")
-    foreign = {"origin": "https://evil.example"}
-    assert asker.ask(f"/api/v1/imports/{job.id}", "DELETE", foreign).status_code == 403
-
-
 def test_what_was_accepted_is_imported_by_the_next_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(module, "import_files", stand_still)

@@ -108,12 +108,6 @@ def test_an_order_that_names_no_files_is_refused(asker: Asker, body: bytes) -> N
     assert answer.json()["error"]["message"]
 
 
-def test_a_page_of_another_site_cannot_import(asker: Asker, tmp_path: Path) -> None:
-    write_trace(tmp_path / "base/plain.json", training_steps())
-    assert _order(asker, "plain.json", Origin="https://evil.example").status_code == 403
-    assert [path.name for path in (tmp_path / "base").iterdir() if path.is_dir()] == ["team"]
-
-
 def test_where_uploads_are_off_the_command_is_left(asker: Asker, tmp_path: Path) -> None:
     write_trace(tmp_path / "base/plain.json", training_steps())
     off = Asker(tmp_path / "base", Settings(tmp_path / "base", upload_limit_bytes=0))

@@ -70,15 +70,6 @@ def test_sort_search_and_paging_are_links_and_a_form(base: Path, fetch: Fetch) -
     assert "10 of 60 operators match" in found
 
 
-def test_a_type_opens_by_its_link(fetch: Fetch) -> None:
-    page = fetch("/runs/healthy/operators").text
-    opened = fetch(_links(page, "convolution")[0]).text
-    detail = fetch(_links(opened, "aten::mkldnn_convolution")[0]).text
-    assert "aten::convolution_backward" in opened
-    assert "By input shape" in detail
-    assert "[[32,16,28,28]]" in detail
-
-
 @pytest.mark.parametrize("path", ["operators", "operators?group=modules", "operators?group=operators", "data"])
 def test_names_are_text_wherever_they_come_from(base: Path, fetch: Fetch, path: str) -> None:
     run = base / "healthy"
@@ -117,13 +108,6 @@ def _write_hostile_pipeline(run: Path) -> None:
     own = [stage(name, loader=None, longest_ns=5) for name in names]
     write_rows(run, "stages", [*own, *(stage("transform", detail=name, longest_ns=5) for name in names)])
     edit_manifest(run, loaders=(Loader(0, SCRIPT, "map", num_workers=2), Loader(1, "x" * 10_000, "iterable")))
-
-
-def test_the_bottleneck_can_be_read_without_seeing_colours(fetch: Fetch) -> None:
-    page = fetch("/runs/slow/data", tab="processing").text
-    assert "Limited by transform" in page
-    assert "bottleneck" in page
-    assert "empty in 30 of 40 requests" in fetch("/runs/slow/data").text
 
 
 def test_the_pages_hold_nothing_inline(fetch: Fetch) -> None:
@@ -165,19 +149,6 @@ def test_csv_holds_every_row_and_no_formula(base: Path, fetch: Fetch) -> None:
     assert answer.headers["content-type"].startswith("text/csv")
     assert len(rows) == 301
     assert "'=1+1" in {row["name"] for row in rows}
-
-
-def test_csv_of_many_rows_comes_in_pieces_with_one_head(
-    base: Path, fetch: Fetch, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write_rows(base / "healthy", "operators", [operator(f"op{i}") for i in range(30)])
-    whole = fetch("/api/v1/runs/healthy/operators", format="csv")
-    monkeypatch.setattr("profiler_server.web.routes.operators.BATCH_ROWS", 7)
-    pieces = fetch("/api/v1/runs/healthy/operators", format="csv")
-    assert pieces.text == whole.text
-    assert "content-length" not in pieces.headers
-    none = fetch("/api/v1/runs/healthy/operators", format="csv", q="no such operator 0123456789")
-    assert none.text.splitlines() == whole.text.splitlines()[:1]
 
 
 def test_rest_gives_queues_samples_and_stages(fetch: Fetch) -> None:

@@ -91,11 +91,6 @@ def test_the_data_page_names_the_limit(own: Asker, query: str) -> None:
     assert "DataLoader" not in answer.text.partition("Your own stages")[2]
 
 
-def test_the_overall_page_and_the_timeline_open(own: Asker) -> None:
-    assert "waits for input" in own.ask("/runs/own/").text
-    assert own.ask("/runs/own/timeline").status_code == 200
-
-
 def test_the_report_lists_the_stages(own: Asker) -> None:
     report = own.ask("/api/v1/runs/own/report").json()
     stages = {stage["name"]: stage for stage in report["ranks"][0]["stages"]}

@@ -188,16 +188,6 @@ def ask(tmp_path: Path) -> Ask:
     return Asker(tmp_path).ask
 
 
-@pytest.mark.parametrize("page", ["", "steps"])
-def test_a_run_without_tables_explains_itself(tmp_path: Path, ask: Ask, page: str) -> None:
-    run = build_run(tmp_path / "run", RunPlan(steps=1))
-    for file in layout.rank_path(run, 0).glob("*.parquet"):
-        file.unlink()
-    answer = ask(f"/runs/run/{page}")
-    assert answer.status_code == 200
-    assert "with Profiler(" in answer.text
-
-
 def test_names_of_the_run_stay_text_and_bounded(tmp_path: Path, ask: Ask) -> None:
     run = build_run(tmp_path / "run")
     rank = open_run(run).rank(0).manifest
@@ -231,11 +221,6 @@ def test_a_chart_that_cannot_be_drawn_says_why(asker: Asker, path: str, status: 
     answer = asker.ask(f"/api/v1/runs/{path}")
     assert answer.status_code == status
     assert answer.json()["error"]["message"]
-
-
-def test_a_range_without_steps_is_an_empty_chart(asker: Asker) -> None:
-    figure = asker.ask("/api/v1/runs/healthy/charts/duration?from=9000&to=10").json()
-    assert all(trace["x"] == [] for trace in figure["data"] if trace["name"] == "step")
 
 
 def test_micro_batches_and_the_step_that_carries_a_mean_are_named(tmp_path: Path) -> None:

@@ -96,15 +96,6 @@ def test_batches_of_a_run_that_only_infers_are_chosen_as_steps_are(tmp_path: Pat
     assert "Show all batches" in text
 
 
-def test_figures_are_those_of_the_chosen_batches(tmp_path: Path) -> None:
-    asker = build_inference(tmp_path)
-    assert "10 batches recorded" in asker.ask("/runs/run/?steps=20-29").text
-    assert "The average covers all 10 batches." in asker.ask("/runs/run/steps?steps=20-29").text
-    data = asker.ask("/runs/run/data?steps=20-29").text
-    assert "of 10 requests" in data
-    assert "Means are over batches 20–29." in data
-
-
 def test_a_batch_keeps_its_number_in_a_chosen_range(tmp_path: Path) -> None:
     build_inference(tmp_path)
     rank = open_run(tmp_path / "run").rank()
@@ -116,13 +107,6 @@ def test_a_batch_keeps_its_number_in_a_chosen_range(tmp_path: Path) -> None:
     for table in ("phases", "fetches"):
         found = rank.through(StepRange(28, 33)).table(table)
         assert set(found["index"].to_pylist()) == set(whole["index"].to_pylist()), table
-
-
-@pytest.mark.parametrize(("steps", "why"), [("x", "no range of batches"), ("900", "there are batches 1 to 60")])
-def test_batches_that_are_not_there_are_told(tmp_path: Path, steps: str, why: str) -> None:
-    text = build_inference(tmp_path).ask(f"/runs/run/data?steps={steps}").text
-    assert why in text
-    assert "All batches are shown." in text
 
 
 def test_ranks_of_a_run_that_only_infers_are_compared_by_their_batches(tmp_path: Path) -> None:

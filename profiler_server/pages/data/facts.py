@@ -224,14 +224,11 @@ class PipelineFacts:
             limits.append(read_watched(self.loader, self.waits.wait_frac, self.noun))
         elif self.loader is not None or (self.queues and self.own_bottleneck is None):
             limits.append(read_bottleneck(self.bottleneck))
-        return (*read_queues_plainly(pipeline), *limits, *self._list_probe_readings())
-
-    def _list_probe_readings(self) -> tuple[Reading, ...]:
         free, waits = read_probe(self.rank.manifest.facts, self._steps), self.waits
-        if free is None or not len(waits.steps):
-            return ()
-        estimate_ns = waits.mean_ns(waits.duration_ns) - waits.mean_ns(waits.data_wait_ns)
-        return (read_input_free(free, estimate_ns, self.noun),)
+        if free is not None and len(waits.steps):
+            estimate_ns = waits.mean_ns(waits.duration_ns) - waits.mean_ns(waits.data_wait_ns)
+            limits.append(read_input_free(free, estimate_ns, self.noun))
+        return (*read_queues_plainly(pipeline), *limits)
 
     def _find_queue(self, name: str) -> QueueSummary | None:
         return next((row for key, row in self.queues.items() if key.name == name and key.loader is not None), None)

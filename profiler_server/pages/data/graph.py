@@ -12,24 +12,16 @@ from profiler_server.format import format_count, format_duration, format_share, 
 from profiler_server.pages.data.facts import PipelineFacts, label_queue
 
 WORKER_STAGES = ("read", "transform", "collate", "send")
-STAGE_LABELS: Mapping[str, str] = {
-    "read": "Read",
-    "transform": "Transform",
-    "collate": "Collate",
-    "send": "Send",
-    "pin": "Pin",
-    "h2d": "Host-to-device",
-    "step": "Step",
+_STAGES: Mapping[str, tuple[str, str]] = {
+    "read": ("Read", "dataset[i], without its transforms"),
+    "transform": ("Transform", "transforms of the dataset"),
+    "collate": ("Collate", "samples to one batch"),
+    "send": ("Send", "batch to the worker queue"),
+    "pin": ("Pin", "copy to pinned memory"),
+    "h2d": ("Host-to-device", "batch to the device, preparation"),
+    "step": ("Step", "forward, backward, update"),
 }
-STAGE_HINTS: Mapping[str, str] = {
-    "read": "dataset[i], without its transforms",
-    "transform": "transforms of the dataset",
-    "collate": "samples to one batch",
-    "send": "batch to the worker queue",
-    "pin": "copy to pinned memory",
-    "h2d": "batch to the device, preparation",
-    "step": "forward, backward, update",
-}
+"""Label and hint of each stage."""
 LOW_EMPTY_FRAC = 0.3
 OWN_LIMIT = 24
 """Most stages, and most queues, of the user's own in the graph. The totals list all."""
@@ -84,6 +76,10 @@ class QueueBox:
     is_open: bool
     query: Mapping[str, str]
     kind: Literal["queue"] = "queue"
+
+
+def label_stage(name: str) -> str:
+    return _STAGES[name][0] if name in _STAGES else name
 
 
 def build_graph(facts: PipelineFacts, open_queue: str) -> tuple[Lane | QueueBox, ...]:
@@ -142,7 +138,9 @@ def _build_stages(facts: PipelineFacts, names: Sequence[str]) -> tuple[StageBox,
         if row is not None:
             boxes.append(_build_stage(row, facts.bottleneck.stage == name, facts.noun))
         elif name in ("read", "transform", "collate", "pin") and facts.loader is not None:
-            boxes.append(_build_unmeasured(name, bool(facts.stages)))
+            is_found = not facts.stages or name != "transform"
+            note = "not measured" if is_found else "none found: what the dataset does counts as read"
+            boxes.append(StageBox(name, *_STAGES[name], "", "", (), False, note))
     return tuple(boxes)
 
 
@@ -175,20 +173,13 @@ def _build_stage(row: StageSummary, is_bottleneck: bool, noun: str) -> StageBox:
     )
     return StageBox(
         name=row.name,
-        label=noun.capitalize() if infers else STAGE_LABELS.get(row.name, row.name),
-        hint="forward" if infers else STAGE_HINTS.get(row.name, ""),
+        label=noun.capitalize() if infers else label_stage(row.name),
+        hint="forward" if infers else _STAGES.get(row.name, ("", ""))[1],
         work=format_duration(row.mean_ns),
         per=f"a {noun}" if row.name in ("h2d", "step") else "a batch",
         shares=shares,
         is_bottleneck=is_bottleneck,
     )
-
-
-def _build_unmeasured(name: str, others_measured: bool) -> StageBox:
-    note = "not measured"
-    if others_measured and name == "transform":
-        note = "none found: what the dataset does counts as read"
-    return StageBox(name, STAGE_LABELS[name], STAGE_HINTS[name], "", "", (), False, note)
 
 
 def _build_queue(key: QueueKey, row: QueueSummary, open_queue: str) -> QueueBox:

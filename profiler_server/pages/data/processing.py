@@ -34,7 +34,7 @@ from profiler_server.format import (
     shorten_middle,
 )
 from profiler_server.pages.data.facts import PipelineFacts, label_queue
-from profiler_server.pages.data.graph import STAGE_LABELS, Lane, QueueBox, build_graph, build_own_graph
+from profiler_server.pages.data.graph import Lane, QueueBox, build_graph, build_own_graph, label_stage
 from profiler_server.pages.data.interval import chart_depths
 from profiler_server.stack_panel import StackPanel, build_stage_panel
 from profiler_server.widgets import TextTable
@@ -66,7 +66,7 @@ def tabulate_transforms(facts: PipelineFacts) -> TextTable | None:
 def tabulate_stages(facts: PipelineFacts) -> TextTable | None:
     loading, own = summarize_totals(facts.chosen_rows), summarize_totals(facts.own_rows)
     rows = [
-        *(_format_totals(row, STAGE_LABELS.get(row.stage, row.stage)) for row in loading),
+        *(_format_totals(row, label_stage(row.stage)) for row in loading),
         *(_format_totals(row, row.stage) for row in own),
     ]
     if not rows:
@@ -127,7 +127,7 @@ def tabulate_slow_items(facts: PipelineFacts) -> TextTable | None:
         tuple(
             (
                 "n/a" if row.item is None else f"dataset[{row.item}]",
-                STAGE_LABELS.get(row.stage, shorten_middle(row.stage, 20))
+                shorten_middle(label_stage(row.stage), 20)
                 + (f": {shorten_middle(row.detail, 20)}" if row.detail else ""),
                 format_duration(row.longest_ns),
                 "training process" if row.replica < 0 else str(row.replica),
@@ -163,11 +163,6 @@ class WorkerBar:
     batches: str
     segments: tuple[Segment, ...]
     shares: tuple[str, ...]
-
-
-def build_workers(replicas: list[ReplicaTimes]) -> tuple[WorkerBar, ...]:
-    longest = max((row.wall_ns for row in replicas), default=0) or 1
-    return tuple(_build_worker(row, longest, f"Worker {row.replica}", row.replica) for row in replicas)
 
 
 def build_own_replicas(facts: PipelineFacts) -> tuple[WorkerBar, ...]:
@@ -243,11 +238,14 @@ class ProcessingView:
 def build_processing(facts: PipelineFacts, open_queue: str) -> ProcessingView:
     """Build the tab; `open_queue` is the queue that the URL opens. Raises as `RankRun.table` does."""
     replicas = [row for row in summarize_replicas(facts.chosen_rows) if row.replica >= 0]
-    bars = [*build_workers(replicas), *build_own_replicas(facts)]
+    longest = max((row.wall_ns for row in replicas), default=0) or 1
+    bars = [_build_worker(row, longest, f"Worker {row.replica}", row.replica) for row in replicas]
+    bars += build_own_replicas(facts)
     key = next((key for key in facts.queue_keys if key.name == open_queue), None)
     return ProcessingView(
         lead=_name_bottleneck(facts),
-        graph=build_graph(facts, open_queue) if has_loop(facts) else (),
+        # A run with own stages only has no loader and no step to draw.
+        graph=build_graph(facts, open_queue) if facts.loader or len(facts.waits.steps) or not facts.own_stages else (),
         own_graph=build_own_graph(facts, open_queue),
         panel=_build_panel(facts, key) if key else None,
         panel_missing=f"This loader has no queue {open_queue[:60]!r}." if open_queue and key is None else "",
@@ -289,9 +287,8 @@ def _name_bottleneck(facts: PipelineFacts) -> Reading:
 
 
 def _build_panel(facts: PipelineFacts, key: QueueKey) -> QueuePanel:
-    return QueuePanel(
-        label_queue(key), *_describe_sides(facts, key), chart_depths(facts.samples, key, "queue-over-time")
-    )
+    chart = chart_depths(facts.samples, key, "queue-over-time")
+    return QueuePanel(label_queue(key), *_describe_sides(facts, key), chart)
 
 
 def _describe_sides(facts: PipelineFacts, key: QueueKey) -> tuple[str, str]:
@@ -309,11 +306,6 @@ def _describe_sides(facts: PipelineFacts, key: QueueKey) -> tuple[str, str]:
 
 def _count_replicas(stage: OwnStage) -> str:
     return f"{format_count(stage.summary.replicas)} × {shorten_middle(stage.name, 32)}"
-
-
-def has_loop(facts: PipelineFacts) -> bool:
-    """Return whether to draw the graph of the loader and the steps: not for a run with own stages only."""
-    return facts.loader is not None or bool(len(facts.waits.steps)) or not facts.own_stages
 
 
 def list_arguments(loader: Loader) -> tuple[tuple[str, str], ...]:

@@ -18,26 +18,17 @@ from profiler_server.figures import Axes, Chart, Stack, build_stack
 from profiler_server.format import format_duration, format_number_of, shorten_middle
 from profiler_server.widgets import Part, build_parts
 
-COLORS: Mapping[str, str] = {
-    "kernel": "compute",
-    "memcpy": "copy",
-    "memset": "backward",
-    "communication": "communication",
-    "runtime": "overlap",
-    "dataloader": "data",
-    "cpu_exec": "host",
-    "other": "idle",
+_CATEGORIES: Mapping[str, tuple[str, str]] = {
+    "kernel": ("compute", "a kernel runs that belongs to no collective"),
+    "memcpy": ("copy", "a copy runs, and no kernel"),
+    "memset": ("backward", "memory is set, and nothing above runs"),
+    "communication": ("communication", "a collective runs, and nothing above"),
+    "runtime": ("overlap", "the host is in a call of the device's runtime or driver, and the device idles"),
+    "dataloader": ("data", "the host waits for the DataLoader, and nothing above"),
+    "cpu_exec": ("host", "the host is in another operator or annotation"),
+    "other": ("idle", "none of these"),
 }
-MEANING: Mapping[str, str] = {
-    "kernel": "a kernel runs that belongs to no collective",
-    "memcpy": "a copy runs, and no kernel",
-    "memset": "memory is set, and nothing above runs",
-    "communication": "a collective runs, and nothing above",
-    "runtime": "the host is in a call of the device's runtime or driver, and the device idles",
-    "dataloader": "the host waits for the DataLoader, and nothing above",
-    "cpu_exec": "the host is in another operator or annotation",
-    "other": "none of these",
-}
+"""Colour and meaning of each category."""
 ON_DEVICE = ("kernel", "memcpy", "memset", "communication", "runtime")
 TABLE_STEPS = 200
 
@@ -61,14 +52,17 @@ def build_breakdown(rank: RankRun) -> Breakdown | NotReady | None:
     categories = list_categories.peek(rank)
     if isinstance(categories, NotReady):
         return categories
-    numbers = _read_numbers(rank)
+    steps = rank.table("steps", columns=["step", "kind", "start_ns", "detailed"])
+    steps = steps.filter(pc.and_(pc.equal(steps["kind"].cast(pa.string()), "train"), steps["detailed"]))
+    numbers = np.asarray(steps["step"].to_numpy(), np.int64)
     if categories is None or not len(numbers):
         return None
     means = [float(categories[name].mean()) for name in CATEGORIES]
     total = sum(means)
-    parts = build_parts(((CATEGORY_LABELS[name], COLORS[name], MEANING[name]) for name in CATEGORIES), means, total)
+    parts = build_parts(((CATEGORY_LABELS[name], *_CATEGORIES[name]) for name in CATEGORIES), means, total)
     present = {name: categories[name] for name in CATEGORIES if categories[name].any()}
-    figure = build_stack(Stack(numbers, present, COLORS, CATEGORY_LABELS), Axes(x_range=_span(numbers)))
+    colors = {name: color for name, (color, _) in _CATEGORIES.items()}
+    span = (float(numbers[0]) - 0.5, float(numbers[-1]) + 0.5)
     rows = tuple(
         (str(number), *(format_duration(int(categories[name][at])) for name in CATEGORIES))
         for at, number in enumerate(numbers[:TABLE_STEPS].tolist())
@@ -77,7 +71,7 @@ def build_breakdown(rank: RankRun) -> Breakdown | NotReady | None:
         id="device-categories",
         title="Every step",
         caption="Each nanosecond of a step belongs to the first category of the list that was at work, so the parts sum to it.",
-        figure=figure,
+        figure=build_stack(Stack(numbers, present, colors, CATEGORY_LABELS), Axes(x_range=span)),
         columns=("Step", *CATEGORY_LABELS.values()),
         rows=rows,
     )
@@ -87,49 +81,19 @@ def build_breakdown(rank: RankRun) -> Breakdown | NotReady | None:
     )
 
 
-def _read_numbers(rank: RankRun) -> np.ndarray:
-    data = rank.table("steps", columns=["step", "kind", "start_ns", "detailed"])
-    data = data.filter(pc.and_(pc.equal(data["kind"].cast(pa.string()), "train"), data["detailed"]))
-    return np.asarray(data["step"].to_numpy(), np.int64)
-
-
-def _span(numbers: np.ndarray) -> tuple[float, float]:
-    return float(numbers[0]) - 0.5, float(numbers[-1]) + 0.5
-
-
-WAIT_LABELS: Mapping[str, str] = {
-    "compute": "Computing",
-    "communication": "Communication",
-    "copy": "Copies",
-    "launch": "Launching",
-    "sync": "Synchronising",
-    "operator": "Operators on the host",
-    "python": "Python",
-    "loading": "Loading data",
-    "unknown": "Not known",
+_LAUNCH = "calls of the device's runtime, and the way from them to the device and from kernel to kernel"
+_WAITS: Mapping[str, tuple[str, str, str]] = {
+    "compute": ("Computing", "compute", "kernels that the next work waits for"),
+    "communication": ("Communication", "communication", "collectives that the next work waits for"),
+    "copy": ("Copies", "copy", "copies that the next work waits for"),
+    "launch": ("Launching", "overlap", _LAUNCH),
+    "sync": ("Synchronising", "worse", "calls that return after the work that they waited for has ended"),
+    "operator": ("Operators on the host", "host", "operators on the host, outside of such calls"),
+    "python": ("Python", "optimizer", "the host outside of operators"),
+    "loading": ("Loading data", "data", "the host waits for the DataLoader"),
+    "unknown": ("Not known", "idle", "work that begins later than anything that is known explains"),
 }
-WAIT_COLORS: Mapping[str, str] = {
-    "compute": "compute",
-    "communication": "communication",
-    "copy": "copy",
-    "launch": "overlap",
-    "sync": "worse",
-    "operator": "host",
-    "python": "optimizer",
-    "loading": "data",
-    "unknown": "idle",
-}
-WAIT_MEANING: Mapping[str, str] = {
-    "compute": "kernels that the next work waits for",
-    "communication": "collectives that the next work waits for",
-    "copy": "copies that the next work waits for",
-    "launch": "calls of the device's runtime, and the way from them to the device and from kernel to kernel",
-    "sync": "calls that return after the work that they waited for has ended",
-    "operator": "operators on the host, outside of such calls",
-    "python": "the host outside of operators",
-    "loading": "the host waits for the DataLoader",
-    "unknown": "work that begins later than anything that is known explains",
-}
+"""Label, colour and meaning of each kind of work on the critical path."""
 _NAME_LENGTH = 60
 
 
@@ -152,13 +116,14 @@ def build_critical(rank: RankRun) -> CriticalTable | NotReady | None:
     if not total:
         return None
     present = {kind: length / path.steps for kind, length in sums.items() if length}
-    words = ((WAIT_LABELS[kind], WAIT_COLORS[kind], _describe(kind, path.examples.get(kind, ()))) for kind in present)
+    words = (_describe(kind, path.examples.get(kind, ())) for kind in present)
     parts = build_parts(words, present.values(), total / path.steps)
     last = f"the last {format_number_of(path.steps, 'step')}" if path.left_out else format_number_of(path.steps, "step")
     waits = say_host_waits(path.host_waits)
     return CriticalTable(f"{waits} Mean of {last}.".lstrip(), format_duration(total / path.steps), parts)
 
 
-def _describe(kind: str, examples: tuple[str, ...]) -> str:
+def _describe(kind: str, examples: tuple[str, ...]) -> tuple[str, str, str]:
+    label, color, meaning = _WAITS[kind]
     names = ", ".join(shorten_middle(name, _NAME_LENGTH) for name in examples)
-    return f"{WAIT_MEANING[kind]}: {names}" if names and kind != "unknown" else WAIT_MEANING[kind]
+    return label, color, f"{meaning}: {names}" if names and kind != "unknown" else meaning

@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass, replace
 
+from collector.format.lens import StepRange
 from collector.format.run import RankRun
 from collector.format.schema.errors import RunError
 from profiler_server.analysis.memory.resources import Resources, StepScale, read_resources, read_scale
-from profiler_server.page import Notice, Page, PageRequest, build_part, explain_absence, find_remedy
+from profiler_server.page import Notice, Page, PageRequest, build_part, explain_absence
 from profiler_server.pages.memory.samples import GpuView, HostView, view_gpus, view_host
 from profiler_server.pages.memory.tensors import TensorView, view_tensors
 
@@ -34,20 +35,8 @@ def build(request: PageRequest) -> MemoryPage:
     """Build the page. The step filter narrows the samples, `?device=` selects a device, `?at_ns=` a moment of its
     memory."""
     rank = request.rank_run
-    scale = _read_scale(rank)
-    chosen = (request.steps.first, request.steps.last) if request.steps else None
-    host, gpu, absence = None, None, None
-    try:
-        absence = explain_absence(rank, "resources", "Resources were not sampled", RESOURCES_REMEDY)
-        if absence and absence.state == "off" and rank.state == "imported":
-            reason = "An imported trace holds no samples of the machine; a recorded run does."
-            absence = replace(absence, reason=reason, remedy="")
-        if absence is None:
-            resources = read_resources(rank, scale, chosen)
-            absence = _explain_empty(resources)
-            host, gpu = view_host(rank.manifest, resources), view_gpus(rank.manifest, resources)
-    except RunError as error:
-        absence = _fail("The samples cannot be read", error)
+    resources, absence = build_part("The samples cannot be read", lambda: _read_samples(rank, request.steps))
+    gpu = view_gpus(rank.manifest, resources) if resources else None
     tensors, tensor_notice = build_part(
         "The allocations cannot be read",
         lambda: (
@@ -56,7 +45,7 @@ def build(request: PageRequest) -> MemoryPage:
         ),
     )
     return MemoryPage(
-        host=host if absence is None else None,
+        host=view_host(rank.manifest, resources) if resources else None,
         host_notice=absence,
         gpu=gpu,
         gpu_notice=None if gpu or absence else explain_no_gpu(rank),
@@ -65,17 +54,21 @@ def build(request: PageRequest) -> MemoryPage:
     )
 
 
-def _read_scale(rank: RankRun) -> StepScale:
+def _read_samples(rank: RankRun, steps: StepRange | None) -> Resources | Notice:
+    absence = explain_absence(rank, "resources", "Resources were not sampled", RESOURCES_REMEDY)
+    if absence and absence.state == "off" and rank.state == "imported":
+        reason = "An imported trace holds no samples of the machine; a recorded run does."
+        return replace(absence, reason=reason, remedy="")
+    if absence is not None:
+        return absence
     try:
-        return read_scale(rank)
+        scale = read_scale(rank)
     except RunError as error:
         log.warning("the steps of rank %d cannot be read: %s", rank.rank, error)
-        return StepScale.empty()
-
-
-def _explain_empty(resources: Resources) -> Notice | None:
+        scale = StepScale.empty()
+    resources = read_resources(rank, scale, (steps.first, steps.last) if steps else None)
     if resources.series:
-        return None
+        return resources
     reason = (
         "The sampler looks every half second, and no look fell into these steps. Choose a wider range."
         if resources.samples > resources.outside
@@ -95,11 +88,6 @@ def explain_no_gpu(rank: RankRun) -> Notice:
         )
         return Notice("empty", "The GPU was not sampled", reason)
     return Notice("empty", "No GPU", "PyTorch saw no CUDA device in this run: it trained on the processor.")
-
-
-def _fail(title: str, error: RunError) -> Notice:
-    log.warning("%s: %s", title, error)
-    return Notice("failed", title, str(error), find_remedy(error))
 
 
 PAGE = Page(

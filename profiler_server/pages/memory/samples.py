@@ -189,15 +189,13 @@ class HostView:
     coverage: str
 
 
-def view_host(manifest: RankManifest, resources: Resources) -> HostView | None:
-    """Lay out the host samples; None if the chosen steps have none."""
-    if not resources.series:
-        return None
+def view_host(manifest: RankManifest, resources: Resources) -> HostView:
+    """Lay out the host samples."""
     cores = _group(resources, "cpu_cores")
     memory = _group(resources, "memory_bytes")
     usable = manifest.usable_cores or float(manifest.cpu_count or 0)
     return HostView(
-        sentence=describe_cores(cores, usable, _count_workers(resources)),
+        sentence=describe_cores(cores, usable, len(resources.pick("memory_bytes", "worker "))),
         stats=_list_core_stats(cores, resources, usable),
         charts=_draw_cores(resources, cores, usable),
         memory_stats=_list_memory_stats(memory, resources),
@@ -214,10 +212,6 @@ def _group(resources: Resources, metric: str) -> Mapping[str, Series]:
         "system": resources.find("system", metric),
     }
     return {name: series for name, series in found.items() if series is not None}
-
-
-def _count_workers(resources: Resources) -> int:
-    return len(resources.pick("memory_bytes", "worker "))
 
 
 def describe_cores(cores: Mapping[str, Series], usable: float, workers: int) -> str:
@@ -305,16 +299,13 @@ def _list_memory_stats(memory: Mapping[str, Series], resources: Resources) -> tu
     process = memory.get("process")
     if process is not None and len(process.value) > 1:
         growth = float(process.value[-1] - process.value[0])
-        stats.append(Stat("Growth", _write_growth(growth), "of the process, first to last sample"))
+        text = f"{'+' if growth >= 0 else '−'}{format_bytes(abs(growth))}"
+        stats.append(Stat("Growth", text, "of the process, first to last sample"))
     reads = [*resources.pick("read_bytes_per_s", "process"), *resources.pick("read_bytes_per_s", "worker ")]
     if reads:
         rate = sum(entry.mean for entry in reads)
         stats.append(Stat("Read from disk", f"{format_bytes(rate)}/s" if rate else "nothing", "process and workers"))
     return tuple(stats)
-
-
-def _write_growth(growth_bytes: float) -> str:
-    return f"{'+' if growth_bytes >= 0 else '−'}{format_bytes(abs(growth_bytes))}"
 
 
 def _draw_memory(resources: Resources, memory: Mapping[str, Series]) -> tuple[Chart, ...]:

@@ -92,7 +92,7 @@ class OperatorsContext:
 
 def build(request: PageRequest) -> OperatorsContext:
     """Build the page; an unreadable section becomes a notice, and the other sections remain."""
-    state = parse_state(request.query, SORTABLE)
+    state = parse_state(request.query, SORTABLE, request.steps)
     try:
         return _build(request.rank_run, state)
     except (pa.ArrowException, OverflowError) as error:
@@ -112,9 +112,14 @@ def _build(rank: RankRun, state: PageState) -> OperatorsContext:
         tabs=_list_tabs(rank, state),
         notice=notice,
         coverage=_describe_coverage(rank, group) if group else "",
-        definition=_define(rank, group, state.group) if group else "",
+        definition=_define_share(rank, group, state.group) if group else "",
         chart=_draw(rank, group, state) if group else None,
-        chart_switch=_list_charts(state) if state.group != "roofline" else (),
+        chart_switch=tuple(
+            Link(label, state.query(chart=kind), state.chart == kind)
+            for kind, label in (("pie", "Pie"), ("bar", "Bars"))
+        )
+        if state.group != "roofline"
+        else (),
         grid=_build_grid(rank, group, state) if group else None,
         executions=_list_executions(rank, state) if group else (),
         modules=build_tree(rank, state) if group else None,
@@ -160,10 +165,6 @@ def _draw(rank: RankRun, group: GroupTable, state: PageState) -> Chart | None:
     )
 
 
-def _define(rank: RankRun, group: GroupTable, name: str) -> str:
-    return explain_roof(rank, group) if name == "roofline" else _define_share(group, name)
-
-
 def _list_tabs(rank: RankRun, state: PageState) -> tuple[Link, ...]:
     """Return a link for each group; the module view has a link only if the trace names modules."""
     try:
@@ -179,13 +180,6 @@ def _switch_group(state: PageState, group: str) -> dict[str, str]:
     return state.query(group=group, sort=sort, descending=descending, page=1, type="", operator="")
 
 
-def _list_charts(state: PageState) -> tuple[Link, ...]:
-    return (
-        Link("Pie", state.query(chart="pie"), state.chart == "pie"),
-        Link("Bars", state.query(chart="bar"), state.chart == "bar"),
-    )
-
-
 def _describe_coverage(rank: RankRun, group: GroupTable) -> str:
     covered = f"step{'s' if len(group.steps) > 1 else ''} {format_steps(group.steps)}" if group.steps else "no step"
     parts = [f"Sums over {covered}"]
@@ -197,7 +191,8 @@ def _describe_coverage(rank: RankRun, group: GroupTable) -> str:
     if windows:
         parts.append(f", recorded in {number}")
     parts.append(".")
-    if _lacks_operators(rank):
+    names = rank.table("operators", ["name"])["name"].unique().to_pylist()
+    if names and all(name.startswith(NO_OPERATOR) for name in names):  # only device work that no operator launched
         lack = explain_import(rank, "operators")
         parts.append(f" {lack.reason} {lack.remedy}" if lack else "")
     if stall:
@@ -207,13 +202,9 @@ def _describe_coverage(rank: RankRun, group: GroupTable) -> str:
     return "".join(parts)
 
 
-def _lacks_operators(rank: RankRun) -> bool:
-    """Return whether the operator table only has device work that no operator launched."""
-    names = rank.table("operators", ["name"])["name"].unique().to_pylist()
-    return bool(names) and all(name.startswith(NO_OPERATOR) for name in names)
-
-
-def _define_share(group: GroupTable, name: str) -> str:
+def _define_share(rank: RankRun, group: GroupTable, name: str) -> str:
+    if name == "roofline":
+        return explain_roof(rank, group)
     if name == "kernels":
         return "Share is of the time of all kernels and sums to 100 %. Copies and sets are no kernels: Operators holds them too."
     side = "device" if group.measure == "device" else "host"

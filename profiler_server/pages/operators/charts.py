@@ -55,11 +55,11 @@ def build_chart(group: GroupTable, state: PageState, nouns: str) -> Chart | None
         if state.chart == "pie"
         else build_bars(slices, Axes(x_title="", y_title=what.lower()))
     )
-    noun = nouns.removesuffix("s")
+    noun, known = nouns.removesuffix("s"), pc.count_distinct(group.rows[GROUPS[state.group].name]).as_py()
     return Chart(
         id="operators",
         title=f"{what} by {noun}",
-        caption=f"{what} {side} of {_describe_covered(_count_names(group, state.group), nouns)}. The parts sum to 100 %.",
+        caption=f"{what} {side} of {_describe_covered(int(known), nouns)}. The parts sum to 100 %.",
         figure=figure,
         columns=(noun.capitalize(), "Calls", what, "Share"),
         rows=tuple(
@@ -77,12 +77,9 @@ def build_chart(group: GroupTable, state: PageState, nouns: str) -> Chart | None
 
 def _build_slice(part: _Part, state: PageState) -> Slice:
     name = shorten_kernel(part.label) if state.group == "kernels" else part.label
-    return Slice(
-        shorten_middle(name, 40),
-        part.time_ns,
-        _describe(part, state.chart),
-        "" if part.label != "Other" else "idle",
-    )
+    # A slice of the pie shows its share already, and the axis of the bars shows times.
+    text = format_duration(part.time_ns) if state.chart == "pie" else format_share(part.share_frac)
+    return Slice(shorten_middle(name, 40), part.time_ns, text, "" if part.label != "Other" else "idle")
 
 
 def _describe_covered(known: int, nouns: str) -> str:
@@ -97,13 +94,14 @@ def _describe_covered(known: int, nouns: str) -> str:
 def _cut_modules(group: GroupTable) -> GroupTable:
     """Return the sums of modules down to the deepest level that fits the chart, so that few modules are in Other.
 
-    Modules of one class on the next level are merged if all then fit.
+    Modules of one class on the next level are merged if all then fit: `Linear_7` is then `Linear_*`.
     """
     paths = group.rows["module"].to_pylist()
     depth = 1
     while depth < _DEEPEST and len({_cut(path, depth + 1) for path in paths}) <= TOP:
         depth += 1
-    cut = [_join_class(_cut(path, depth + 1), depth) for path in paths]
+    deeper = [_cut(path, depth + 1) for path in paths]
+    cut = [_INSTANCE.sub("_*", path) if path.count(SEPARATOR) >= depth else path for path in deeper]
     if not len({*cut}) <= TOP:
         cut = [_cut(path, depth) for path in paths]
     at = group.rows.column_names.index("module")
@@ -112,13 +110,6 @@ def _cut_modules(group: GroupTable) -> GroupTable:
 
 def _cut(path: str, depth: int) -> str:
     return path if path == NO_MODULE else SEPARATOR.join(path.split(SEPARATOR)[:depth])
-
-
-def _join_class(path: str, depth: int) -> str:
-    """Return the path of a module, with `Linear_7` as `Linear_*` below a depth, so that modules of one class are
-    merged.
-    """
-    return _INSTANCE.sub("_*", path) if path.count(SEPARATOR) >= depth else path
 
 
 def time_column(group: GroupTable, name: str) -> str:
@@ -146,18 +137,6 @@ def _largest(group: GroupTable, key: str, time: str) -> list[_Part]:
 
 def _sum(table: pa.Table, column: str) -> int:
     return pc.sum(table[column]).as_py() or 0
-
-
-def _count_names(group: GroupTable, name: str) -> int:
-    return int(pc.count_distinct(group.rows[GROUPS[name].name]).as_py())
-
-
-def _describe(part: _Part, chart: str) -> str:
-    """Return the text at a slice of the pie or at a bar.
-
-    It is the time at a slice, which shows its share already, and the share at a bar, whose axis shows times.
-    """
-    return format_duration(part.time_ns) if chart == "pie" else format_share(part.share_frac)
 
 
 POINTS = 60
@@ -220,7 +199,7 @@ def _explain_part(roof: Roof | None, group: GroupTable) -> str:
     if roof.part is None:
         return f"No roof: “{shorten_middle(roof.device, 60)}” is not in the table of parts. What it achieved is shown."
     part = roof.part
-    peaks = ", ".join(f"{name} {format_rate(peak, 'FLOP/s')}" for name, peak in _list_peaks(part))
+    peaks = ", ".join(f"{name.upper()} {format_rate(peak, 'FLOP/s')}" for name, peak in _list_peaks(part))
     return (
         f"Roofs of {part.name}: {format_rate(part.bytes_per_s, 'B/s')}; dense peaks {peaks} ({part.source}). "
         "A peak holds at the maker's clock, so no kernel reaches it for long."
@@ -228,7 +207,7 @@ def _explain_part(roof: Roof | None, group: GroupTable) -> str:
 
 
 def _list_peaks(part: Part) -> list[tuple[str, float]]:
-    found = [(name.upper(), part.peak_flops_per_s(name)) for name in ("fp32", "tf32", "fp16", "bf16")]
+    found = [(name, part.peak_flops_per_s(name)) for name in ("fp32", "tf32", "fp16", "bf16")]
     return [(name, peak) for name, peak in found if peak is not None]
 
 
@@ -236,9 +215,8 @@ def _list_roofs(rows: pa.Table, part: Part) -> list[RoofLine]:
     """List a roof for each precision in use; roofs of equal height share a line."""
     used = set(rows["precision"].to_pylist())
     heights: dict[float, list[str]] = {}
-    for name in ("fp32", "tf32", "fp16", "bf16"):
-        peak = part.peak_flops_per_s(name)
-        if name in used and peak is not None:
+    for name, peak in _list_peaks(part):
+        if name in used:
             heights.setdefault(peak, []).append(name.upper())
     return [
         RoofLine(f"{part.name} {' and '.join(names)}: {format_rate(peak, 'FLOP/s')}", peak, part.bytes_per_s)

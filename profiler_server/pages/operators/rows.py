@@ -142,7 +142,12 @@ def build_cell(column: Column, value: Any, bar_whole: float = 1.0) -> Cell:
         return Cell(column.kind, ABSENT if column.kind != "name" else "(no name)")
     write = _WRITERS.get(column.kind)
     if write is None:
-        return _build_text(column, str(value))
+        text = str(value)
+        if column.is_kernel:
+            shown = shorten_middle(shorten_kernel(text) or "(no name)", 72)
+        else:
+            shown = shorten_middle(text or "(no name)", 56 if column.kind == "name" else 26)
+        return Cell(column.kind, shown, whole=text[:2000] if shown != text else "")
     bar = round(100.0 * value / (bar_whole or 1.0), 2) if column.kind == "share" else None
     return Cell(column.kind, write(value), bar=bar)
 
@@ -157,14 +162,6 @@ _WRITERS: Mapping[Kind, Callable[[Any], str]] = {
     "ratio": lambda value: f"{value:,.3g}" if value < 1000 else format_count(round(value)),
     "flag": lambda value: "yes" if value else "no",
 }
-
-
-def _build_text(column: Column, text: str) -> Cell:
-    if column.is_kernel:
-        shown = shorten_middle(shorten_kernel(text) or "(no name)", 72)
-    else:
-        shown = shorten_middle(text or "(no name)", 56 if column.kind == "name" else 26)
-    return Cell(column.kind, shown, whole=text[:2000] if shown != text else "")
 
 
 DETAIL_LIMIT = 30
@@ -200,13 +197,11 @@ def _tabulate_shapes(shapes: pa.Table, measure: Measure) -> TextTable:
     rows = []
     for row in shapes.slice(0, DETAIL_LIMIT).to_pylist():
         figures = (format_duration(row[total]), format_duration(row[total] / row["count"] if row["count"] else None))
-        flops = (_format_rate(row["flops"], row[own]),) if has_flops else ()
-        shape = row["input_shapes"] or "not recorded"
+        rate = row["flops"] / row[own] * 1e9 if row["flops"] and row[own] else None
+        flops = (format_rate(rate, "FLOP/s"),) if has_flops else ()
+        shape = shorten_middle(f"{row['input_shapes'] or 'not recorded'} {row['input_dtypes'] or ''}".strip(), 160)
         share = format_share(row[own] / whole)
-        dtype = row["input_dtypes"] or ""
-        rows.append(
-            (_join(shape, dtype), format_count(row["count"]), *figures, format_duration(row[own]), share, *flops)
-        )
+        rows.append((shape, format_count(row["count"]), *figures, format_duration(row[own]), share, *flops))
     columns = ("Input shapes", "Calls", "Total", "Average", "Self", "Share of it")
     left_out = max(0, len(shapes) - DETAIL_LIMIT)
     return TextTable("By input shape", (*columns, *(("FLOP/s",) if has_flops else ())), tuple(rows), left_out=left_out)
@@ -228,17 +223,6 @@ def _tabulate_steps(steps: pa.Table, measure: Measure) -> TextTable:
 
 def _name_times(measure: Measure) -> tuple[str, str]:
     return ("device_total_ns", "device_self_ns") if measure == "device" else ("total_ns", "self_ns")
-
-
-def _format_rate(flops: float | None, time_ns: int) -> str:
-    if not flops or not time_ns:
-        return "n/a"
-    rate = flops / time_ns  # operations per ns are 1e9 per second
-    return f"{rate / 1000:.2f} TFLOP/s" if rate >= 1000 else f"{rate:.2f} GFLOP/s"
-
-
-def _join(shape: Any, dtype: Any) -> str:
-    return shorten_middle(f"{shape} {dtype}".strip(), 160)
 
 
 CHILD_LIMIT = 50

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -19,8 +18,6 @@ NAME_LIMIT = 120
 
 DEFAULT_SORT = {"host": "order"}
 """Default sort column, in rising order, of groups that are not sorted by share."""
-
-_STEPS = re.compile(r"(\d{1,12})(?:-(\d{1,12}))?")
 
 
 @dataclass(frozen=True)
@@ -49,9 +46,10 @@ class PageState:
     def query(self, **changes: str | int | bool) -> dict[str, str]:
         """Return the query of a link to this state with changes, without default values."""
         target = replace(self, **changes)  # type: ignore[arg-type]
+        is_default = (target.sort, target.descending) == default_sort(target.group)
         query = {
             "group": target.group if target.group != "types" else "",
-            "sort": "" if target._has_default_sort() else f"{'-' if target.descending else ''}{target.sort}",
+            "sort": "" if is_default else f"{'-' if target.descending else ''}{target.sort}",
             "q": target.search,
             "page": str(target.page) if target.page > 1 else "",
             "size": str(target.size) if target.size != PAGE_SIZES[0] else "",
@@ -62,9 +60,6 @@ class PageState:
         }
         return {name: value for name, value in query.items() if value}
 
-    def _has_default_sort(self) -> bool:
-        return (self.sort, self.descending) == default_sort(self.group)
-
 
 def default_sort(group: str) -> tuple[str, bool]:
     """Return the default sort column of a group, and whether its order is descending."""
@@ -72,8 +67,11 @@ def default_sort(group: str) -> tuple[str, bool]:
     return (column, False) if column else ("share_frac", True)
 
 
-def parse_state(query: Mapping[str, str], sortable: Mapping[str, Iterable[str]]) -> PageState:
-    """Read the URL. Invalid arguments are reported, and replaced by defaults; `sortable` has columns per group."""
+def parse_state(
+    query: Mapping[str, str], sortable: Mapping[str, Iterable[str]], steps: StepRange | None = None
+) -> PageState:
+    """Read the URL, with the step filter that was read from it. Invalid arguments are reported, and replaced by
+    defaults; `sortable` has columns per group."""
     problems: list[str] = []
     group = _choose(query, "group", tuple(GROUPS), "types", problems)
     sort, descending = _parse_sort(query.get("sort", ""), group, tuple(sortable[group]), problems)
@@ -82,28 +80,14 @@ def parse_state(query: Mapping[str, str], sortable: Mapping[str, Iterable[str]])
         sort=sort,
         descending=descending,
         search=query.get("q", "")[:200],
-        page=_parse_number(query, "page", 1, problems),
+        page=_parse_page(query.get("page", ""), problems),
         size=int(_choose(query, "size", tuple(map(str, PAGE_SIZES)), str(PAGE_SIZES[0]), problems)),
         chart="bar" if _choose(query, "chart", ("pie", "bar"), "pie", problems) == "bar" else "pie",
         type=query.get("type", ""),
         operator=query.get("operator", ""),
-        steps=parse_steps(query.get("steps", ""), problems),
+        steps=steps,
         problems=tuple(problems),
     )
-
-
-def parse_steps(text: str, problems: list[str]) -> StepRange | None:
-    """Read `12` or `10-12`. Any other text is reported in `problems`. None covers every step."""
-    if not text:
-        return None
-    match = _STEPS.fullmatch(text.strip())
-    if match:
-        first = int(match[1])
-        last = int(match[2] or first)
-        if first <= last:
-            return StepRange(first, last)
-    problems.append(f"steps={_quote(text)} is no range such as 10-12; every step of the windows is shown.")
-    return None
 
 
 def shorten_key(name: str) -> str:
@@ -138,13 +122,12 @@ def _parse_sort(text: str, group: str, columns: tuple[str, ...], problems: list[
     return default_sort(group)
 
 
-def _parse_number(query: Mapping[str, str], name: str, default: int, problems: list[str]) -> int:
-    text = query.get(name, "")
+def _parse_page(text: str, problems: list[str]) -> int:
     if text.isascii() and text.isdigit() and int(text[:9]) > 0:
         return int(text[:9])
     if text:
-        problems.append(f"{name}={_quote(text)} is no number from 1; {default} is shown.")
-    return default
+        problems.append(f"page={_quote(text)} is no number from 1; 1 is shown.")
+    return 1
 
 
 def _quote(text: str) -> str:

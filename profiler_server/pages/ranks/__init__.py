@@ -17,7 +17,7 @@ from profiler_server.diagnosis.rank_sentences import (
     describe_unread,
 )
 from profiler_server.facts.job import NotJudged, RankVerdict, Turns, UnevenWork, Unsure
-from profiler_server.facts.ranks import MOST_RANKS, Compared, Example, JobFacts, RankFigures, find_noun
+from profiler_server.facts.ranks import MOST_RANKS, Compared, Example, JobFacts, find_noun
 from profiler_server.figures import Chart
 from profiler_server.format import format_number_of
 from profiler_server.notice import Notice, Page
@@ -112,12 +112,15 @@ def _show_so_far(job: JobFacts) -> RanksPage:
 def _lay_out(job: JobFacts, found: Compared, order: Order, figure: str) -> Comparison:
     """Lay out the content that does not need all ranks."""
     noun = find_noun(job.ranks)
+    # Ranks that fill several pages are drawn only in the order of their numbers.
+    is_drawn = order.pages == 1 or order.sort.removeprefix("-") == "rank"
+    drawn = sorted(order.shown, key=lambda rank: rank.rank) if is_drawn else []
     return Comparison(
         sentence=_LATER,
         tone="watch",
         stats=list_stats(job.world_size, job.ranks, found),
         table=list_rows(order, job.ranks, found),
-        charts=build_charts(_choose_drawn(order), found.devices),
+        charts=build_charts(drawn, found.devices),
         noun=noun,
         map=build_map(found.grid, figure, noun, len(order.shown), len(job.ranks)),
     )
@@ -166,12 +169,6 @@ def _compare(job: JobFacts, found: Compared) -> Comparison:
         notes=tuple(_list_notes(job, found)),
         example=found.example,
     )
-
-
-def _choose_drawn(order: Order) -> list[RankFigures]:
-    """Return the ranks to draw, by number; empty if they fill several pages and are not sorted by number."""
-    apart = order.pages > 1 and order.sort.removeprefix("-") != "rank"
-    return [] if apart else sorted(order.shown, key=lambda rank: rank.rank)
 
 
 def _choose_tone(verdict: RankVerdict) -> str:

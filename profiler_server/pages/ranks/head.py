@@ -227,9 +227,15 @@ def _list(
 
     Entries with equal text are in order of their keys.
     """
-    rows, rest = _choose_worst(figures or {})
+    figures = figures or {}
+    ordered = sorted(figures.items(), key=lambda entry: (-round(entry[1], DIGITS), entry[0]))
+    slow = sum(round(value, DIGITS) > 1.0 for value in figures.values())
+    count = min(slow or len(ordered), MOST_ROWS)
+    if len(ordered) == count + 1:
+        count += 1  # a line that sums up one other would be no shorter
+    rows, rest = ordered[:count], [value for _, value in ordered[count:]]
     largest = max((value - 1.0 for _, value in rows), default=0.0)
-    listed = tuple(
+    listed = [
         SlowdownRow(
             name=name(key),
             slowdown=f"{value:.{DIGITS}f}",
@@ -237,20 +243,9 @@ def _list(
             gain=_format_gain(gains.get(key)),
         )
         for key, value in rows
-    )
-    return listed + tuple(_sum_rest(rest))
-
-
-def _choose_worst(figures: Mapping[Key, float]) -> tuple[Sequence[tuple[Key, float]], Sequence[float]]:
-    ordered = sorted(figures.items(), key=lambda entry: (-round(entry[1], DIGITS), entry[0]))
-    slow = sum(round(value, DIGITS) > 1.0 for value in figures.values())
-    count = min(slow or len(ordered), MOST_ROWS)
-    if len(ordered) == count + 1:
-        count += 1  # a line that sums up one other would be no shorter
-    return ordered[:count], [value for _, value in ordered[count:]]
-
-
-def _sum_rest(values: Sequence[float]) -> Iterator[SlowdownRow]:
-    if values:
-        least, most = (f"{value:.{DIGITS}f}" for value in (min(values), max(values)))
-        yield SlowdownRow(format_number_of(len(values), "other"), most if least == most else f"at most {most}", 0.0, "")
+    ]
+    if rest:
+        least, most = (f"{value:.{DIGITS}f}" for value in (min(rest), max(rest)))
+        text = most if least == most else f"at most {most}"
+        listed.append(SlowdownRow(format_number_of(len(rest), "other"), text, 0.0, ""))
+    return tuple(listed)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import logging
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -12,11 +12,11 @@ from collector.format.schema.errors import RunError
 from collector.format.steps import sum_recorded, summarize_evaluation, summarize_phases, summarize_steps
 from profiler_server.analysis.steps.interruptions import WindowReason, explain_windows, read_interruptions
 from profiler_server.analysis.steps.step_figures import count_micro_batches, summarize_spread
-from profiler_server.analysis.steps.step_graph import StepGraph, average_graph, summarize_device_phases, trace_step
+from profiler_server.analysis.steps.step_graph import average_graph, summarize_device_phases, trace_step
 from profiler_server.facts.steps import HeldSum, sum_interruptions
 from profiler_server.figures import Chart
 from profiler_server.format import describe_micro_batches, format_count
-from profiler_server.page import Notice, Page, PageRequest, explain_absence, find_remedy
+from profiler_server.page import Notice, Page, PageRequest, build_part, explain_absence
 from profiler_server.pages.steps.charts import StepData, build_charts, read_step_data
 from profiler_server.pages.steps.graph import GraphView, view_graph
 from profiler_server.pages.steps.tables import (
@@ -39,8 +39,6 @@ from profiler_server.pages.steps.tables import (
 )
 from profiler_server.stack_panel import StackPanel, build_phase_panel
 from profiler_server.widgets import Stat
-
-log = logging.getLogger(__name__)
 
 NOTHING_TITLE = "No steps"
 RECORD_REMEDY = 'from collector import Profiler\n\nwith Profiler("runs/my-run"):\n    train()'
@@ -95,29 +93,30 @@ class StepsPage:
 
 def build(request: PageRequest) -> StepsPage:
     """Build the page. `?step=` selects one step; without it, or with an invalid number, the average is shown."""
-    try:
-        page = _build(request.chosen_steps, request.query.get("step", ""))
-        return replace(page, window_control=view_window_control(request.run, request.rank_run))
-    except RunError as error:
-        log.warning("steps of %s rank %d cannot be shown: %s", request.run_id, request.rank, error)
-        return StepsPage(Notice("failed", "The steps cannot be read", str(error), find_remedy(error)), None)
+    rank, wanted = request.chosen_steps, request.query.get("step", "")
+    trace, notice = build_part("The steps cannot be read", lambda: _build(rank, wanted))
+    with suppress(RunError):
+        return StepsPage(notice, trace, view_window_control(request.run, request.rank_run))
+    return StepsPage(notice, trace)
 
 
-def _build(rank: RankRun, wanted: str) -> StepsPage:
+def _build(rank: RankRun, wanted: str) -> Trace | Notice:
     absence = explain_absence(rank, "steps", NOTHING_TITLE, RECORD_REMEDY)
     if absence:
-        return StepsPage(absence, None)
+        return absence
     data = read_step_data(rank)
     if not len(data.selection.step):
         reason = "No training step and no evaluation batch was recorded: nothing called an optimizer or a model."
-        return StepsPage(Notice("empty", NOTHING_TITLE, reason, RECORD_REMEDY), None)
-    return StepsPage(None, _trace(rank, data, wanted))
+        return Notice("empty", NOTHING_TITLE, reason, RECORD_REMEDY)
+    return _trace(rank, data, wanted)
 
 
 def _trace(rank: RankRun, data: StepData, wanted: str) -> Trace:
     picker = pick_step(data, wanted)
     is_only = len(data.selection.step) == 1
-    graph = _find_graph(rank, data, picker.first if is_only else picker.step)
+    step = picker.first if is_only else picker.step
+    graph = trace_step(rank, data.steps, step) if step is not None else None
+    graph = graph or average_graph(summarize_phases(data.steps))
     interruptions, spread = read_interruptions(rank), summarize_steps(data.steps).duration_ns
     average = f"The only {data.noun}" if is_only else f"Average {data.noun}"
     title = average if picker.step is None else f"{data.noun.capitalize()} {picker.step:,}"
@@ -143,11 +142,6 @@ def _trace(rank: RankRun, data: StepData, wanted: str) -> Trace:
         points=describe_points(rank.manifest),
         stacks=build_phase_panel(rank),
     )
-
-
-def _find_graph(rank: RankRun, data: StepData, step: int | None) -> StepGraph:
-    found = trace_step(rank, data.steps, step) if step is not None else None
-    return found or average_graph(summarize_phases(data.steps))
 
 
 def pick_step(data: StepData, wanted: str) -> Picker:

@@ -132,17 +132,13 @@ def _view_stream(name: str, group: Sequence[CollectiveStretch], whole: float) ->
     return StreamRow(shorten_middle(name, 30), tuple(bar for lane in bars for bar in lane), text)
 
 
-def _explain_early_update(graph: StepGraph) -> str:
-    """Explain why a part of the parameter update comes before the backward; empty if no part does."""
-    first = {stretch.phase: stretch.start_ns for stretch in reversed(graph.stretches)}
-    if first.get("optimizer", 0.0) >= first.get("backward", 0.0):
-        return ""
-    return " The parameter update before the backward is zero_grad, which counts as parameter update."
-
-
 def _explain_order(graph: StepGraph) -> str:
     if graph.measured:
-        return f"The bars show when each phase ran on the training thread.{_explain_early_update(graph)}"
+        text = "The bars show when each phase ran on the training thread."
+        first = {stretch.phase: stretch.start_ns for stretch in reversed(graph.stretches)}
+        if first.get("optimizer", 0.0) >= first.get("backward", 0.0):
+            return text
+        return f"{text} The parameter update before the backward is zero_grad, which counts as parameter update."
     laid_out = "The bars are drawn in the usual order of the phases"
     if graph.step is None:
         return f"{laid_out}: an average has lengths, but no start times."

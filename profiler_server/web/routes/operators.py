@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import io
-from collections.abc import Iterator
 from typing import Annotated, Literal
 
-import pyarrow as pa
-import pyarrow.csv as pcsv
 from fastapi import APIRouter, Query
 from starlette.responses import Response, StreamingResponse
 
 from collector.format.lens import StepRange
 from profiler_server.analysis.operators.operator_groups import GROUPS, GroupTable
 from profiler_server.analysis.selection import Selection, select_rows
-from profiler_server.store.sql import guard_texts
+from profiler_server.store.sql import write_csv
 from profiler_server.web.answers import BadQueryError, send_json
 from profiler_server.web.parameters import PageNumber, RankOf, select_page
 
 ROUTER = APIRouter(prefix="/api/v1/runs/{run_id:path}", tags=["operators"])
 CSV_ROWS = 1_000_000
-BATCH_ROWS = 10_000
 
 GroupName = Annotated[
     Literal["types", "operators", "kernels", "host", "modules", "roofline"], Query(description="What a row stands for.")
@@ -75,11 +70,3 @@ def _parse_sort(text: str, group: str, table: GroupTable) -> tuple[str, bool]:
         there = ", ".join(table.rows.column_names)
         raise BadQueryError(f"sort={text!r} is no column of {group}; it has: {there}")
     return column, text.startswith("-")
-
-
-def write_csv(rows: pa.Table) -> Iterator[bytes]:
-    """Yield a table as CSV, in batches of rows."""
-    for at in range(0, max(rows.num_rows, 1), BATCH_ROWS):
-        sink = io.BytesIO()
-        pcsv.write_csv(guard_texts(rows.slice(at, BATCH_ROWS)), sink, pcsv.WriteOptions(include_header=not at))
-        yield sink.getvalue()

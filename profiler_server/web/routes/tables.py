@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
@@ -19,13 +18,12 @@ from collector.format.schema.tables import TABLES
 from collector.format.timeline_rows import keep_workers
 from profiler_server.analysis.selection import choose_workers
 from profiler_server.pages.steps.charts import CHART_NAMES, build_figure, narrow, read_step_data
-from profiler_server.store.sql import write_rows
+from profiler_server.store.sql import BATCH_ROWS, write_csv
 from profiler_server.web.answers import BadQueryError, send_json
 from profiler_server.web.parameters import LARGEST_STEP, RankOf, Workers, check_page
 
 ROUTER = APIRouter(prefix="/api/v1/runs/{run_id:path}")
 NAMES = ", ".join(sorted(TABLES))
-BATCH_ROWS = 10_000
 
 Page = Annotated[int, Query(ge=1, le=10**9, description="Page, from 1.")]
 PageSize = Annotated[int, Query(ge=1, le=1_000_000, description="Rows on a page.")]
@@ -103,15 +101,6 @@ def write_json(head: dict[str, Any], rows: pa.Table) -> Iterator[bytes]:
         yield opening + msgspec.json.encode(batch.to_pylist())[1:-1]
         opening = b","
     yield b"]}"
-
-
-def write_csv(rows: pa.Table) -> Iterator[str]:
-    """Yield a table as CSV (RFC 4180), with null as the empty field."""
-    yield ",".join(rows.column_names) + "\r\n"
-    for batch in rows.to_batches(BATCH_ROWS):
-        text = io.StringIO()
-        write_rows(text, zip(*(column.to_pylist() for column in batch.columns), strict=True))
-        yield text.getvalue()
 
 
 @ROUTER.get(

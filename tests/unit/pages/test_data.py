@@ -9,24 +9,10 @@ import pytest
 
 from collector.format.run import open_run
 from collector.format.schema.manifest import Loader, Signal
-from profiler_server.diagnosis.readings import judge_wait
 from profiler_server.report import build_report
 from tests.support.data_page import NO_WORKERS, label_queues, open_data_page, show_interval, show_processing
 from tests.support.runs import HEALTHY_STEP_MS, MS, RunPlan, build_run, slow_loader_plan
 from tests.support.tables import edit_manifest, make_inference, remove_tables, sample, stage, write_rows
-
-
-@pytest.mark.parametrize(
-    ("wait_frac", "title"),
-    [
-        (0.049, "Not input-bound"),
-        (0.05, "Moderately input-bound"),
-        (0.199, "Moderately input-bound"),
-        (0.2, "Highly input-bound"),
-    ],
-)
-def test_the_wait_is_worded_as_users_know_it(wait_frac: float, title: str) -> None:
-    assert judge_wait(wait_frac, True).title == title
 
 
 @pytest.mark.parametrize("slow", ["read", "transform", "collate"])
@@ -254,14 +240,6 @@ def test_a_pipeline_that_was_switched_off_names_the_option(tmp_path: Path) -> No
     assert page.notice is not None
     assert page.notice.state == "off"
     assert "data_pipeline=True" in page.notice.remedy
-
-
-def test_a_damaged_table_is_a_failure(tmp_path: Path) -> None:
-    run = build_run(tmp_path / "run", RunPlan())
-    (open_run(run).rank(0).folder / "stages.parquet").write_bytes(b"broken")
-    page = open_data_page(run, tab="processing")
-    assert page.notice is not None
-    assert page.notice.state == "failed"
 
 
 def test_a_wrong_tab_is_told(tmp_path: Path) -> None:

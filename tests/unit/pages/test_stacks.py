@@ -8,8 +8,6 @@ from typing import Any
 import pytest
 
 from collector.format.run import Run
-from profiler_server.page import PageRequest
-from profiler_server.pages.data import build as build_data
 from profiler_server.stack_panel import StackPanel, build_phase_panel, build_stage_panel
 from tests.support.asking import Asker
 from tests.support.runs import build_run
@@ -66,23 +64,6 @@ def test_without_stacks_the_panel_says_how_to_get_them(tmp_path: Path) -> None:
     assert panel.notice is not None
     assert "stacks=True" in panel.notice.remedy
     assert not panel.parts
-
-
-def test_a_damaged_table_leaves_the_page(tmp_path: Path) -> None:
-    run = write_stacks(build_run(tmp_path / "run"), ROWS)
-    (run / "profiler/rank_0/stacks.parquet").write_bytes(b"PAR1 not really")
-    panel = build_phase_panel(Run(run).rank(0))
-    assert panel is not None
-    assert panel.notice is not None
-    assert panel.notice.state == "failed"
-
-
-def test_the_data_page_shows_the_stages(tmp_path: Path) -> None:
-    run = Run(write_stacks(build_run(tmp_path / "run"), ROWS))
-    page = build_data(PageRequest(run, "run", 0, (0,), {"tab": "processing"}))
-    assert page.processing is not None
-    assert page.processing.stacks is not None
-    assert page.processing.stacks.parts
 
 
 @pytest.mark.parametrize("page", ["steps", "data?tab=processing"])
