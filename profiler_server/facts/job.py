@@ -127,7 +127,6 @@ class RankComparison:
         return len(self.blame_ns) - 1
 
     def share(self, time_ns: float) -> float:
-        """Return a time as a share of the step."""
         return time_ns / self.step_ns if self.step_ns else 0.0
 
 

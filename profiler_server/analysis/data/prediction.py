@@ -171,15 +171,13 @@ def predict_step(loop: MeasuredLoop, changed: LoopModel) -> float:
     If the model does not reproduce the run, or no batch was recorded, a change of the step only subtracts the time that
     it removes.
     """
-    if not (loop.trusted and loop.model.batches) and _keeps_loading(loop.model, changed):
-        own_ns, now_ns = (sum(step.wall_ns for step in model.steps) for model in (changed, loop.model))
+    now = loop.model
+    keeps_loading = replace(changed, steps=now.steps, left=now.left, extra_ns=now.extra_ns) == now
+    if not (loop.trusted and now.batches) and keeps_loading:
+        own_ns, now_ns = (sum(step.wall_ns for step in model.steps) for model in (changed, now))
         saved_frac = 1.0 - own_ns / now_ns if now_ns else 0.0
         return loop.regular_step_ns - loop.own_ns * saved_frac + changed.extra_ns
     measured = loop.regular_step_ns / loop.fetches
     before, after = loop.check * measured, simulate(changed).step_ns
     left = (measured - before) * min(1.0, after / before) if before > 0 else measured - before
     return loop.fetches * (after + left) + changed.extra_ns
-
-
-def _keeps_loading(model: LoopModel, changed: LoopModel) -> bool:
-    return replace(changed, steps=model.steps, left=model.left, extra_ns=model.extra_ns) == model

@@ -83,14 +83,12 @@ def list_queues(queues: pa.Table) -> tuple[QueueKey, ...]:
 
 
 def trace_by_step(queues: pa.Table, key: QueueKey) -> DepthByStep:
-    """Return the depth of one queue at each step."""
     samples = of_queue(queues, key)
     grouped = samples.group_by("step", use_threads=False).aggregate([("depth", "min")]).sort_by("step")
     return DepthByStep(key, _capacity(samples), grouped["step"].to_numpy(), grouped["depth_min"].to_numpy())
 
 
 def trace_over_time(queues: pa.Table, key: QueueKey) -> DepthOverTime:
-    """Return all samples of one queue in time order."""
     samples = of_queue(queues, key)
     ready = pc.fill_null(samples["next_ready"], True)
     blocked = pc.and_(pc.invert(ready), pc.greater(samples["depth"], 0))

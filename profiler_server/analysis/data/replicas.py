@@ -139,8 +139,8 @@ def summarize_totals(stages: pa.Table) -> tuple[StageTotals, ...]:
     for stage in order_stages(list(replicas)):
         done = work.get(stage, _Work())
         counts = replicas[stage], done.batches, items.get(stage, 0), done.bytes
-        kinds: tuple[int, int, int, int, int] = tuple(times[stage][kind] for kind in KINDS)  # type: ignore[assignment]
-        rows.append(StageTotals(stage, *counts, *kinds, done.cpu_frac, done.longest_ns))
+        kinds = {f"{kind}_ns": times[stage][kind] for kind in KINDS}
+        rows.append(StageTotals(stage, *counts, **kinds, cpu_frac=done.cpu_frac, longest_ns=done.longest_ns))
     return tuple(rows)
 
 

@@ -59,7 +59,6 @@ class QueueLength:
 
     @property
     def mean(self) -> float:
-        """Return the mean over time."""
         if len(self.times_ns) < 2:
             return 0.0
         spans = np.diff(self.times_ns)

@@ -62,11 +62,11 @@ def find_kinds(rank: RankRun) -> Kinds:
         return Kinds()
     groups = _read_groups(rows, "device_" if pc.any(pc.greater(rows["device_total_ns"], 0)).as_py() else "")
     images_ns = sum(each.total_ns for each in groups if each.name in _CONVOLUTIONS and len(_first(each)) > 3)
-    small = [each.count for each in groups if _is_pointwise(each) and each.self_ns <= SMALL_NS * each.count]
+    pointwise = [each for each in groups if each.type in _POINTWISE and each.phase == "backward"]
     found = Kinds(
         convolutions_frac=images_ns / whole_ns,
         has_channels_last=_read_layout(rank) if images_ns and _reads_quickly(rank) else None,
-        pointwise_calls=sum(small) / steps.num_rows,
+        pointwise_calls=sum(each.count for each in pointwise if each.self_ns <= SMALL_NS * each.count) / steps.num_rows,
         large_frac=sum(each.self_ns for each in groups if each.self_ns >= PARALLEL_NS * each.count) / whole_ns,
         differentiates_twice=any("BackwardBackward" in each.name for each in groups),
     )
@@ -99,10 +99,6 @@ def _read_shapes(text: str | None) -> tuple[Shape, ...]:
 
 def _first(group: _Group) -> Shape:
     return group.shapes[0] if group.shapes else ()
-
-
-def _is_pointwise(group: _Group) -> bool:
-    return group.type in _POINTWISE and group.phase == "backward"
 
 
 def _reads_quickly(rank: RankRun) -> bool:

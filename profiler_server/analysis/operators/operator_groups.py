@@ -7,7 +7,7 @@ time: on the device if the run has device time, else on the host. The shares of 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import pyarrow as pa
@@ -80,7 +80,7 @@ def tabulate_host(rank: RankRun, steps: StepRange | None = None) -> GroupTable:
         rows = group.rows.append_column("order", pa.nulls(group.rows.num_rows, pa.int64()))
     else:
         rows = group.rows.join(order, "name", join_type="left outer", use_threads=False)
-    return GroupTable(rows, group.measure, group.steps, group.outside)
+    return replace(group, rows=rows)
 
 
 def tabulate_modules(rank: RankRun, steps: StepRange | None = None) -> GroupTable:
@@ -129,7 +129,6 @@ def has_modules(rank: RankRun) -> bool:
 
 
 def within_steps(rows: pa.Table, steps: StepRange | None) -> pa.Table:
-    """Return the rows of the steps in a range, or all rows for None."""
     if steps is None:
         return rows
     inside = pc.and_(pc.greater_equal(rows["step"], steps.first), pc.less_equal(rows["step"], steps.last))

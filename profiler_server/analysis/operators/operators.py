@@ -14,9 +14,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from collector.format.intervals import Ints
+from collector.format.intervals import Ints, unite
 from collector.format.phases import PHASE_NAMES
 from collector.format.run import RankRun
+from profiler_server.analysis.device.slices import read_stream_tracks
 from profiler_server.analysis.tables import choose, read_rows
 from profiler_server.derive.derived import derived
 from profiler_server.facts.results import KernelRow, OperatorRow
@@ -184,11 +185,10 @@ class DeviceStep:
 
 def summarize_device_steps(rank: RankRun) -> tuple[DeviceStep, ...]:
     """Return one row per step with device work, in order. Raises as `RankRun.table` does."""
-    tracks = rank.table("tracks", ("track", "kind"))
-    streams = tracks.filter(pc.equal(tracks["kind"], "stream"))["track"]
-    if not len(streams):
+    streams = list(read_stream_tracks(rank))
+    if not streams:
         return ()
-    on_device = pc.field("track").isin(streams.combine_chunks()) & (pc.field("duration_ns") > 0)
+    on_device = pc.field("track").isin(streams) & (pc.field("duration_ns") > 0)
     slices = rank.table("slices", ("step", "start_ns", "duration_ns"), where=on_device & pc.field("step").is_valid())
     slices = slices.sort_by([("step", "ascending"), ("start_ns", "ascending")])
     steps, starts, lengths = (slices[name].to_numpy() for name in slices.column_names)
@@ -201,13 +201,7 @@ def summarize_device_steps(rank: RankRun) -> tuple[DeviceStep, ...]:
 
 
 def _summarize_step(step: int, starts: Ints, ends: Ints) -> DeviceStep:
-    """Return the figures of one step's device work, given as intervals sorted by start; busy time is the length of
-    their union.
-    """
-    reached = np.maximum.accumulate(ends)
-    before = np.concatenate((starts[:1], reached[:-1]))
-    busy = int(np.maximum(ends - np.maximum(starts, before), 0).sum())
-    total = int(reached[-1] - starts[0])
+    busy, total = unite(starts, ends).length_ns, int(ends.max() - starts[0])
     return DeviceStep(step, len(starts), total, busy, total - busy)
 
 

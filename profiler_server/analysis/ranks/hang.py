@@ -155,7 +155,9 @@ def _read_dumps(run: Run) -> _Dumps:
 
 def _note_call(dumps: _Dumps, rank: int, row: Mapping[str, Any]) -> None:
     group = dumps.groups.setdefault(str(row["group"]), _Group(str(row["group"])))
-    call, sequence = _read_call(row), int(row["sequence"])
+    shapes, dtype, place = (row[name] or "" for name in ("shapes", "dtype", "place"))
+    call = Call(row["name"], row["bytes"], shapes, dtype, place, row["is_completed"])
+    sequence = int(row["sequence"])
     if not row["is_p2p"]:
         group.calls.setdefault(rank, {})[sequence] = call
     elif not call.is_completed:
@@ -184,12 +186,6 @@ def _describe_group(group: _Group, facts: Mapping[str, Any]) -> None:
             group.members = tuple(told)
     if isinstance(labels, dict) and not group.label:
         group.label = str(labels.get(group.name, ""))[:100]
-
-
-def _read_call(row: Mapping[str, Any]) -> Call:
-    return Call(
-        row["name"], row["bytes"], row["shapes"] or "", row["dtype"] or "", row["place"] or "", row["is_completed"]
-    )
 
 
 MOST_LEVELS = 3

@@ -79,9 +79,7 @@ class Lateness:
         return replace(self, step=self.step[kept], late_ns=self.late_ns[:, kept], group=group)
 
     def drop(self, steps: Sequence[int]) -> Lateness:
-        """Return the meetings without those in `steps`."""
-        kept = ~np.isin(self.step, np.array(steps, np.int64))
-        return self._keep(kept)
+        return self._keep(~np.isin(self.step, np.array(steps, np.int64)))
 
     def drop_unusual(self, first: int, unusual: Ints) -> Lateness:
         """Return the meetings from step `first` on, without `unusual` steps, which a detailed window or a standstill
@@ -93,8 +91,7 @@ class Lateness:
         kept = (self.step >= first) if (self.step >= 0).any() else np.ones(len(self.step), np.bool_)
         kept &= ~np.isin(self.step, unusual)
         whole = kept & ~np.isin(self.step, self.partly)
-        kept = whole if whole.any() and (self.step >= 0).any() else kept
-        return self._keep(kept)
+        return self._keep(whole if whole.any() and (self.step >= 0).any() else kept)
 
     def sum_by_step(self) -> tuple[Ints, Floats]:
         """Return the steps, and the total lateness of each rank at the meetings of each step: (ranks, steps).

@@ -77,7 +77,6 @@ class StepsTogether:
         return whole
 
     def drop(self, steps: Sequence[int]) -> StepsTogether:
-        """Return the common steps without `steps`."""
         kept = ~np.isin(self.step, np.array(steps, np.int64))
         parts = (self.parts_ns, self.collecting_ns, self.between_ns, self.meeting_ns)
         return StepsTogether(self.ranks, self.step[kept], *(part[..., kept] for part in parts))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from collector.format.intervals import Ints
+from collector.format.intervals import Ints, Mask
 from collector.format.run import RankRun
 from profiler_server.analysis.replay.building import build_graph
 from profiler_server.analysis.replay.graph import Graph
@@ -99,7 +99,7 @@ def trace_path(graph: Graph) -> CriticalPath:
     ends = np.append(starts[1:], last)  # end to end, also where the path ends before the last step
     kept = ends > starts
     rows = np.array([piece.row for piece in pieces], np.int64)[kept]
-    known = rows >= 0
+    known, lengths = rows >= 0, ends[kept] - starts[kept]
     kinds = np.array([KINDS.index(piece.kind) for piece in pieces], np.int64)[kept]
     return CriticalPath(
         steps=window.steps,
@@ -107,8 +107,8 @@ def trace_path(graph: Graph) -> CriticalPath:
         steps_ns=window.steps_ns,
         step_starts_ns=window.step_starts_ns,
         step_ends_ns=window.step_ends_ns,
-        examples=_list_examples(window, rows, kinds, ends[kept] - starts[kept]),
-        waits_ns=_sum_waits(window, rows, kinds, ends[kept] - starts[kept]),
+        examples={kind: tuple(_sum_names(window, rows, lengths, kinds == at)) for at, kind in enumerate(KINDS)},
+        waits_ns=_sum_names(window, rows, lengths, np.isin(kinds, [KINDS.index(kind) for kind in ON_HOST])),
         start_ns=starts[kept],
         end_ns=ends[kept],
         kind=kinds,
@@ -118,18 +118,9 @@ def trace_path(graph: Graph) -> CriticalPath:
     )
 
 
-def _list_examples(window: Window, rows: Ints, kinds: Ints, lengths: Ints) -> dict[str, tuple[str, ...]]:
-    found: dict[str, tuple[str, ...]] = {}
-    for number, kind in enumerate(KINDS):
-        mine = (kinds == number) & (rows >= 0)
-        names, place = np.unique(window.name[rows[mine]], return_inverse=True)
-        order = np.argsort(-np.bincount(place, lengths[mine], len(names)))[:_MOST_EXAMPLES]
-        found[kind] = tuple(window.names[int(names[at])][:100] for at in order)
-    return found
-
-
-def _sum_waits(window: Window, rows: Ints, kinds: Ints, lengths: Ints) -> dict[str, int]:
-    mine = np.isin(kinds, [KINDS.index(kind) for kind in ON_HOST]) & (rows >= 0)
+def _sum_names(window: Window, rows: Ints, lengths: Ints, chosen: Mask) -> dict[str, int]:
+    """Return the names with the most time in the chosen pieces, and that time in ns."""
+    mine = chosen & (rows >= 0)
     names, place = np.unique(window.name[rows[mine]], return_inverse=True)
     spent = np.bincount(place, lengths[mine], len(names))
     return {window.names[int(names[at])][:100]: int(spent[at]) for at in np.argsort(-spent)[:_MOST_EXAMPLES]}

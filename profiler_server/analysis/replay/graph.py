@@ -94,11 +94,11 @@ class Changes:
 
 def replay(graph: Graph, changes: Changes | None = None) -> tuple[list[float], list[float]]:
     """Return begin and end of each node in ns since the start of the window."""
+    changes = Changes.none(graph) if changes is None else changes
     begins, ends = [0.0] * len(graph), [0.0] * len(graph)
     gaps, lengths = _weigh(graph, changes)
     chains, launches, lags = graph.chain.tolist(), graph.launch.tolist(), graph.lag_ns.tolist()
-    unwaited = set(np.flatnonzero(changes.unwaited).tolist()) if changes is not None else set()
-    aside = set(np.flatnonzero(changes.aside).tolist()) if changes is not None else set()
+    unwaited, aside = (set(np.flatnonzero(flags).tolist()) for flags in (changes.unwaited, changes.aside))
     after, awaits = graph.after, graph.awaits
     for node, (chain, gap, launch, length) in enumerate(zip(chains, gaps, launches, lengths, strict=True)):
         begin = ends[chain] + gap if chain >= 0 else gap
@@ -121,10 +121,8 @@ def replay(graph: Graph, changes: Changes | None = None) -> tuple[list[float], l
     return begins, ends
 
 
-def _weigh(graph: Graph, changes: Changes | None) -> tuple[list[float], list[float]]:
+def _weigh(graph: Graph, changes: Changes) -> tuple[list[float], list[float]]:
     """Return two values for each node, with the changes: the host time or gap before it, and its length."""
-    if changes is None:
-        return graph.gap_ns.tolist(), graph.length_ns.tolist()
     host, count = graph.host, len(graph)
     saved = host.length_ns * (1.0 - changes.host)
     before = np.bincount(host.node[~host.inside], saved[~host.inside], count)

@@ -168,7 +168,6 @@ class Trial:
         return window.names[int(window.name[found])][:100]
 
     def count_steps_with(self, rows: Ints) -> int:
-        """Return the number of steps that contain one of the rows."""
         window = self.window
         return len(np.unique(np.searchsorted(window.step_starts_ns, window.start_ns[rows], side="right")))
 
@@ -208,7 +207,6 @@ _WRAPPERS = re.compile(r"^(record_param_comms|autograd::engine|Optimizer\.|Distr
 
 
 def lies_in(times: Ints, spans: Intervals) -> Mask:
-    """Return a mask of the times inside of some intervals."""
     if not len(spans.starts):
         return np.zeros(len(times), bool)
     at = np.searchsorted(spans.starts, times, side="right") - 1

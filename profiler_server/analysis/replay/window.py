@@ -74,7 +74,6 @@ class Window:
 
     @property
     def steps_ns(self) -> int:
-        """Return the total time of all steps."""
         return int((self.step_ends_ns - self.step_starts_ns).sum())
 
     @property

@@ -77,7 +77,7 @@ def find_lines(
         passed = {_name_level(level, texts) for level in entry.levels} - {""}
         through.update(dict.fromkeys(passed, entry.weight))
     in_backward = shares.get("backward", 0.0)
-    _add_backward(entries, read_work(lambda stack: _find_innermost(stack, loop)), in_backward)
+    _add_backward(entries, read_work(lambda stack: _find_key(stack, loop)), in_backward)
     _merge_small(entries)
     grouped: dict[_Key, list[_Entry]] = {}
     for entry in entries:
@@ -101,15 +101,10 @@ def find_lines(
     return Lines(sum(entry.samples for entry in entries), large, rest, foreign, unseen, dict(through))
 
 
-def _find_key(stack: Sequence[Frame], loop: frozenset[Function], keys: Container[_Key]) -> _Key | None:
-    """Return the hotspot that a stack belongs to: the innermost of its functions that is one."""
+def _find_key(stack: Sequence[Frame], loop: frozenset[Function], keys: Container[_Key] | None = None) -> _Key | None:
+    """Return the innermost of the user's functions in a stack, or the innermost one among `keys`."""
     levels = list(_list_levels(stack, loop))
-    return next((level.key for level in reversed(levels) if level.key in keys), None)
-
-
-def _find_innermost(stack: Sequence[Frame], loop: frozenset[Function]) -> _Key | None:
-    levels = list(_list_levels(stack, loop))
-    return levels[-1].key if levels else None
+    return next((level.key for level in reversed(levels) if keys is None or level.key in keys), None)
 
 
 def _add_backward(entries: Sequence[_Entry], work: Mapping[_Key, LineWork], in_backward: float) -> None:

@@ -112,18 +112,14 @@ class _StepFacts:
         self._gc_ns = read_integers(train, "gc_ns")
         self._selection = selection
         ends_ns = self.start_ns + self.duration_ns
-        self._held = StepCauses(interruptions, self.start_ns, ends_ns, selection.kept)
-        no_grad = (
-            read_integers(train, "no_grad_forwards", absent=0) if "no_grad_forwards" in train.column_names else None
-        )
-        usual = float(np.median(no_grad[selection.kept])) if no_grad is not None else 0.0
-        self._validates: Mask = no_grad > usual if no_grad is not None else np.zeros(len(self.step), np.bool_)
+        self.held = StepCauses(interruptions, self.start_ns, ends_ns, selection.kept)
+        self._validates: Mask = np.zeros(len(self.step), np.bool_)
+        if "no_grad_forwards" in train.column_names:
+            no_grad = read_integers(train, "no_grad_forwards", absent=0)
+            self._validates = no_grad > float(np.median(no_grad[selection.kept]))
 
     def is_warm_up(self, at: int) -> bool:
         return bool(self._selection.warm_up[at] and not self._selection.kept[at])
-
-    def find_held(self, at: int, excess_ns: float) -> tuple[Held | None, int]:
-        return self._held.find(at, excess_ns) or (None, 0)
 
     def find_cause(self, at: int, excess_ns: float, forward_excess_ns: float, held: Held | None) -> Cause:
         """Return the first cause that applies to a step, or `phase` if none does."""
@@ -145,7 +141,7 @@ class _StepFacts:
 def _describe(at: int, excess_ns: Floats, facts: _StepFacts, median: float) -> Outlier:
     most = int(np.argmax(excess_ns))
     duration = int(facts.duration_ns[at])
-    held, held_ns = facts.find_held(at, duration - median)
+    held, held_ns = facts.held.find(at, duration - median) or (None, 0)
     return Outlier(
         step=int(facts.step[at]),
         start_ns=int(facts.start_ns[at]),

@@ -47,9 +47,8 @@ def find_unfused_pointwise(trial: Trial) -> Sighting | None:
     for track in np.unique(window.track[rows]):
         mine = np.flatnonzero(window.track[rows] == track)
         mine = mine[np.argsort(nodes[mine])]
-        edges = np.flatnonzero(np.diff(np.concatenate([[0], alike[mine].astype(np.int8), [0]])))
-        for begin, end in zip(edges[::2], edges[1::2], strict=True):
-            chained[mine[begin:end]] = end - begin >= LEAST_CHAIN
+        for run in _find_runs(mine, alike[mine], LEAST_CHAIN):
+            chained[run] = True
     if not chained.any():
         return None
     found, callers = nodes[chained], np.unique(trial.caller[rows[chained]])
@@ -122,7 +121,8 @@ def find_per_parameter_loops(trial: Trial) -> Sighting | None:
     calls = trial.list_calls(window.threads[0])
     calls = calls[~window.match(_NEUTRAL)[calls]]
     listed = window.match(_LISTED)[calls] & ~trial.is_updating(calls)
-    loops = [run for run in _find_runs(calls, listed) if len(np.unique(window.name[run])) <= MOST_KINDS]
+    loops = _find_runs(calls, listed, LEAST_IN_A_ROW)
+    loops = [run for run in loops if len(np.unique(window.name[run])) <= MOST_KINDS]
     if not loops:
         return None
     found = np.concatenate(loops)
@@ -139,9 +139,10 @@ def find_per_parameter_loops(trial: Trial) -> Sighting | None:
     return trial.sight(len(found), float(spans.length_ns), trial.rank_names(found, np.ones(len(found))), gain)
 
 
-def _find_runs(calls: Ints, wanted: Mask) -> list[Ints]:
+def _find_runs(rows: Ints, wanted: Mask, least: int) -> list[Ints]:
+    """Return each run of at least so many wanted rows."""
     edges = np.flatnonzero(np.diff(np.concatenate([[0], wanted.astype(np.int8), [0]])))
-    return [calls[a:b] for a, b in zip(edges[::2], edges[1::2], strict=True) if b - a >= LEAST_IN_A_ROW]
+    return [rows[a:b] for a, b in zip(edges[::2], edges[1::2], strict=True) if b - a >= least]
 
 
 def find_update_loops(trial: Trial) -> Sighting | None:

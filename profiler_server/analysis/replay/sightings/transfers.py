@@ -49,9 +49,8 @@ def find_large_d2h(trial: Trial) -> Sighting | None:
 def find_built_on_cpu(trial: Trial) -> Sighting | None:
     """Find tensors that the host makes and then copies, although the device could make them."""
     copies, before = _list_with_previous(trial, trial.find_copies(TO_DEVICE), _FILLER)
-    made = trial.window.match(_MADE)
-    kept = copies[(before >= 0) & made[before]]
-    return _describe_copies(trial, kept, low=0.5, near=before[(before >= 0) & made[before]]) if len(kept) else None
+    made = (before >= 0) & trial.window.match(_MADE)[before]
+    return _describe_copies(trial, copies[made], low=0.5, near=before[made])
 
 
 def find_cast_before_copy(trial: Trial) -> Sighting | None:

@@ -5,15 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from collector.format import parts
 from collector.format.lens import StepRange
 from collector.format.run import RankRun, open_run
-from profiler_server.analysis.operators import operators
 from profiler_server.analysis.operators.operator_groups import (
     GROUPS,
     NO_MODULE,
@@ -120,17 +116,6 @@ def test_overlapping_streams_are_busy_once(rank: RankRun) -> None:
     ]
     write_rows(rank.run_path, "slices", slices)
     assert summarize_device_steps(rank) == (DeviceStep(1, 4, 210, 130, 80), DeviceStep(2, 1, 7, 7, 0))
-
-
-@settings(max_examples=30)
-@given(st.lists(st.tuples(st.integers(0, 200), st.integers(1, 50)), min_size=1, max_size=40))
-def test_wait_is_never_negative_and_busy_is_the_union(intervals: list[tuple[int, int]]) -> None:
-    starts = np.array(sorted(start for start, _ in intervals), np.int64)
-    lengths = np.array([length for _, length in sorted(intervals)], np.int64)
-    step = operators._summarize_step(1, starts, starts + lengths)
-    covered = {t for start, length in zip(starts, lengths, strict=True) for t in range(start, start + length)}
-    assert step.busy_ns == len(covered)
-    assert step.wait_ns == step.total_ns - step.busy_ns >= 0
 
 
 def test_only_operators_of_that_step_are_numbered_and_each_once(rank: RankRun) -> None:
