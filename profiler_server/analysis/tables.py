@@ -19,9 +19,9 @@ def read_rows(rank: RankRun, table: str, columns: Sequence[str], where: pc.Expre
     return rank.table(table, columns, where)
 
 
-def find_rows(rank: RankRun, table: str, columns: Sequence[str], where: pc.Expression | None = None) -> pa.Table:
+def find_rows(rank: RankRun, table: str, columns: Sequence[str]) -> pa.Table:
     """Read columns of a table, or no rows if it is absent or unreadable. The page of the table shows the reason."""
-    found = read_or(None, read_rows, rank, table, columns, where)
+    found = read_or(None, read_rows, rank, table, columns)
     return read_files((), table, columns) if found is None else found
 
 

@@ -11,6 +11,7 @@ import pytest
 from profiler_server.analysis.compare.gate import Verdict, judge
 from profiler_server.analysis.compare.run_times import RunTimes
 from profiler_server.report.gate import build_undecided, render_junit
+from tests.support.run_times import make_times
 
 MS = 1e6
 
@@ -20,16 +21,7 @@ def judge_change(factor: float) -> Verdict:
 
     def make(at: int, level: float) -> RunTimes:
         steps = np.full(20, 100 * MS * level * (1 + 0.001 * (at % 3)))
-        return RunTimes(
-            "train.py",
-            "host",
-            1,
-            0,
-            name=f"run-{at}",
-            started_unix_ns=at,
-            steps_ns=steps,
-            parts_ns={"Forward": float(steps[0])},
-        )
+        return make_times(at, steps, {"Forward": float(steps[0])})
 
     return judge([make(2 * at, 1.0) for at in range(5)], [make(2 * at + 1, factor) for at in range(5)])
 

@@ -14,6 +14,7 @@ from collector.format.words import STAGES
 from profiler_server.analysis.tables import choose, read_rows
 
 KINDS = ("work", "input_wait", "output_wait", "setup", "cleanup")
+_MOST_SLOW = 10
 
 _COLUMNS = (
     *("stage", "replica", "kind", "detail", "loader", "epoch", "batch"),
@@ -168,14 +169,14 @@ def summarize_transforms(stages: pa.Table) -> tuple[TransformTimes, ...]:
     return tuple(sorted(rows, key=lambda row: (-row.work_ns, row.name)))
 
 
-def find_slow_items(stages: pa.Table, limit: int = 10) -> tuple[SlowItem, ...]:
+def find_slow_items(stages: pa.Table) -> tuple[SlowItem, ...]:
     """Return the slowest single items, the slowest first. An item that is slow in several stages is listed once.
 
     The time of an item in a `read` row includes its transforms. A transform with at least half of that time replaces
     `read` as the stage.
     """
     timed = stages.filter(pc.greater(stages["longest_ns"], 0)).sort_by([("longest_ns", "descending")])
-    slowest = timed.slice(0, 8 * limit)
+    slowest = timed.slice(0, 8 * _MOST_SLOW)
     transforms = _find_transforms(timed, slowest)
     found: dict[object, SlowItem] = {}
     for place, row in enumerate(slowest.to_pylist()):
@@ -195,7 +196,7 @@ def find_slow_items(stages: pa.Table, limit: int = 10) -> tuple[SlowItem, ...]:
             end_ns=blamed["start_ns"] + blamed["duration_ns"],
         )
         found.setdefault(known if item is not None else place, slow)
-    return tuple(found.values())[:limit]
+    return tuple(found.values())[:_MOST_SLOW]
 
 
 def _find_transforms(timed: pa.Table, slowest: pa.Table) -> dict[tuple[object, ...], dict[str, Any]]:

@@ -17,7 +17,7 @@ from profiler_server.analysis.data.feeding import find_feeding_loaders, find_mos
 from profiler_server.analysis.data.replicas import order_stages
 from profiler_server.analysis.tables import choose, find_rows, read_rows
 from profiler_server.facts.machine import HostLoad
-from profiler_server.facts.pipeline import Making, OwnStage, StageSummary, WorkerLoad
+from profiler_server.facts.pipeline import OwnStage, StageSummary, WorkerLoad
 
 _STAGE_COLUMNS = ("stage", "replica", "kind", "loader", "epoch", "batch", "start_ns", "duration_ns")
 
@@ -146,18 +146,16 @@ def count_batches(stages: pa.Table) -> dict[str, int]:
     return {row["stage"]: row["count_all"] for row in counts}
 
 
-def load_workers(
-    busy_frac: float, cpu_frac: float | None, host: HostLoad | None, making: Making | None = None
-) -> WorkerLoad:
+def load_workers(busy_frac: float, cpu_frac: float | None, host: HostLoad | None) -> WorkerLoad:
     """Return the load of workers that are on a processor for `cpu_frac` of their work.
 
     If the host was sampled, `cpu_frac` is raised by the time that the work waited for a processor.
     """
     queued_frac = host.queued_frac or 0.0 if host is not None else 0.0
     if cpu_frac is None or host is None or host.stretch is None:
-        return WorkerLoad(busy_frac, cpu_frac, queued_frac, making)
+        return WorkerLoad(busy_frac, cpu_frac, queued_frac)
     alone = max(cpu_frac, 1.0 - cpu_frac * (host.stretch - 1.0))
-    return WorkerLoad(busy_frac, cpu_frac / alone if alone else None, queued_frac, making)
+    return WorkerLoad(busy_frac, cpu_frac / alone if alone else None, queued_frac)
 
 
 def select_own(stages: pa.Table) -> pa.Table:

@@ -150,8 +150,8 @@ class Trial:
         spent = float(self.lengths(kernels).sum())
         return self.sight(count, spent, names, gain, share=spent / max(self.kernels_ns, 1.0), **figures)
 
-    def rank_names(self, rows: Ints, weights: Floats | Ints) -> list[str]:
-        """Return the distinct names of some rows, the largest total weight first."""
+    def rank_names(self, rows: Ints, weights: Floats | Ints | None = None) -> list[str]:
+        """Return the distinct names of some rows, the largest total weight first, by default the most frequent."""
         codes, place = np.unique(self.window.name[rows], return_inverse=True)
         sums = np.bincount(place, weights)
         return [self.window.names[codes[at]][:100] for at in np.argsort(-sums).tolist()]

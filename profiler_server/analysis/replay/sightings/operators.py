@@ -60,7 +60,7 @@ def find_unfused_pointwise(trial: Trial) -> Sighting | None:
         )
     )
     callers = callers[callers >= 0]
-    return trial.sight_kernels(len(found), rows[chained], trial.rank_names(callers, np.ones(len(callers))), gain)
+    return trial.sight_kernels(len(found), rows[chained], trial.rank_names(callers), gain)
 
 
 def find_attention_by_hand(trial: Trial) -> Sighting | None:
@@ -79,7 +79,7 @@ def find_attention_by_hand(trial: Trial) -> Sighting | None:
     gain = trial.try_change(
         *(scale(nodes, factor, host, host_factor) for factor, host_factor in ((0.6, 0.7), (0.25, 0.4), (0.05, 0.1)))
     )
-    return trial.sight_kernels(len(found), work, trial.rank_names(between, np.ones(len(between))), gain)
+    return trial.sight_kernels(len(found), work, trial.rank_names(between), gain)
 
 
 def _find_heads(trial: Trial, calls: Ints) -> list[Ints]:
@@ -136,7 +136,7 @@ def find_per_parameter_loops(trial: Trial) -> Sighting | None:
             for host_factor, factor in ((0.4, 1.0), (0.1, 0.9), (0.05, 0.5))
         )
     )
-    return trial.sight(len(found), float(spans.length_ns), trial.rank_names(found, np.ones(len(found))), gain)
+    return trial.sight(len(found), float(spans.length_ns), trial.rank_names(found), gain)
 
 
 def _find_runs(rows: Ints, wanted: Mask, least: int) -> list[Ints]:
@@ -245,7 +245,7 @@ def find_recorded_gradients(trial: Trial) -> Sighting | None:
     if len(recorded) < LEAST_RECORDED:
         return None
     share = len(recorded) / max(int(outermost.sum()), 1)
-    names = trial.rank_names(recorded, np.ones(len(recorded)))
+    names = trial.rank_names(recorded)
     return trial.sight(len(recorded), float(trial.lengths(recorded).sum()), names, None, share=share)
 
 
@@ -263,6 +263,4 @@ def find_checkpointing(trial: Trial) -> Sighting | None:
     again = np.flatnonzero(window.on_device & (launch >= 0) & inside[launch])
     nodes = trial.nodes(again)
     gain = trial.try_change(*(scale(nodes, factor) for factor in (0.7, 0.5, 0.4)))
-    return trial.sight(
-        len(spans), float(trial.lengths(spans).sum()), trial.rank_names(spans, np.ones(len(spans))), gain
-    )
+    return trial.sight(len(spans), float(trial.lengths(spans).sum()), trial.rank_names(spans), gain)

@@ -86,7 +86,7 @@ def _describe_copies(trial: Trial, copies: Ints, low: float, near: Ints | None =
     return trial.sight(
         len(copies),
         float(trial.lengths(copies).sum()),
-        trial.rank_names(named, np.ones(len(named))),
+        trial.rank_names(named),
         gain,
         size_bytes=total,
     )

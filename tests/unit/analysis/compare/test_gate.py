@@ -20,6 +20,7 @@ from profiler_server.analysis.compare.run_statistics import (
 from profiler_server.analysis.compare.run_times import MOST_KERNELS, RunTimes, are_interleaved, gather_parts, read_times
 from profiler_server.report.gate import build_undecided, render_junit, render_markdown, render_verdict
 from tests.support.must import must
+from tests.support.run_times import make_times
 from tests.support.runs import RunPlan, build_run
 
 MS = 1e6
@@ -32,18 +33,7 @@ def make_run(
     level = 100 * MS * factor * np.exp(scatter * random.standard_normal())
     steps = level * (1 + 0.02 * random.standard_normal(100) + 0.5 * (random.random(100) < 0.02))
     parts = {"Data wait": wait * MS * (1 + 0.01 * random.standard_normal()), "Forward": level * 0.9}
-    return RunTimes(
-        "train.py",
-        "host",
-        1,
-        0,
-        name=f"run-{at}",
-        started_unix_ns=at,
-        steps_ns=steps,
-        parts_ns=parts,
-        others_cores=0.1,
-        cores=2.0,
-    )
+    return make_times(at, steps, parts, others_cores=0.1, cores=2.0)
 
 
 def make_pairs(
@@ -289,17 +279,7 @@ def make_sides(longer_ms: float, gap_ms: float = 0.0, kernel: str = "") -> tuple
         parts = {"Gap": (1.0 + gap_more_ms + 1e-4 * (at % 3)) * MS, "Forward": forward * MS}
         steps = np.full(50, sum(parts.values()))
         kernels = {kernel: forward * MS} if kernel else {}
-        return RunTimes(
-            "train.py",
-            "host",
-            1,
-            0,
-            name=f"run-{at}",
-            started_unix_ns=at,
-            steps_ns=steps,
-            parts_ns=parts,
-            kernels_ns=kernels,
-        )
+        return make_times(at, steps, parts, kernels_ns=kernels)
 
     base = [make(2 * at, 0.0, 0.0) for at in range(5)]
     return base, [make(2 * at + 1, longer_ms, gap_ms) for at in range(5)]

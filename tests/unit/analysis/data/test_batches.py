@@ -120,8 +120,7 @@ def look_into_some(stages: list[Row]) -> None:
 
 
 def read(path: Path, plant: Plant) -> BatchTimes:
-    found = must(read_batches(build_case_run(path / "run", plant).rank(0), 0))
-    return found
+    return must(read_batches(build_case_run(path / "run", plant).rank(0), 0))
 
 
 def test_batches_that_were_not_looked_into_compute_as_those_that_were(tmp_path: Path) -> None:

@@ -44,8 +44,7 @@ def _import(tmp_path: Path, events: list[Event]) -> RankRun:
 
 
 def _summarize(tmp_path: Path, events: list[Event]) -> DeviceSummary:
-    found = must(summarize_device(_import(tmp_path, events)))
-    return found
+    return must(summarize_device(_import(tmp_path, events)))
 
 
 def test_hidden_communication_and_copies_are_not_exposed(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from profiler_server.analysis.ranks.calls import NO_STEP, Calls
+from profiler_server.analysis.ranks.calls import Calls
 from profiler_server.analysis.ranks.collectives import sum_collectives, summarize_collectives
 from profiler_server.analysis.ranks.lateness import Lateness, measure_calls
 from profiler_server.analysis.ranks.matching import match_calls
@@ -123,21 +123,6 @@ def test_steps_are_measured_from_where_the_ranks_left_their_last_collective_toge
     assert judged.comparison.residual_ns[1] < 10_000 < by_steps.comparison.residual_ns[1]
     assert judged.culprits == (1,)
     assert judged.gain_ns == pytest.approx(by_steps.gain_ns, rel=0.1)
-
-
-def test_calls_that_the_library_counted_are_matched_by_its_number() -> None:
-    job = make_job(SLOW)
-    counted = {}
-    for rank in range(8):
-        calls = make_calls(job, rank)
-        first = 3 if rank == 2 else 0  # this rank began to record later
-        number = 1 + np.arange(len(calls.step))
-        counted[rank] = take(
-            replace(calls, counted_in=np.full(len(number), NO_STEP), number=number), slice(first, None)
-        )
-    found = measure_calls(match_calls(counted, one_clock=False))
-    assert found is not None
-    assert set(found.last.tolist()) == {5}
 
 
 def test_waiting_in_another_group_is_not_held_against_a_rank() -> None:

@@ -24,8 +24,7 @@ FORWARD = in_phase("forward", 200, library("Module._call_impl", "torch/nn/module
 
 
 def _read(path: Path, *rows: dict[str, Any], **options: Any) -> Stacks:
-    stacks = must(read_stacks(Run(write_stacks(build_run(path / "run"), rows, **options)).rank(0)))
-    return stacks
+    return must(read_stacks(Run(write_stacks(build_run(path / "run"), rows, **options)).rank(0)))
 
 
 def _tell(part: Part) -> list[tuple[str, str, str, float]]:

@@ -135,12 +135,6 @@ def _steps_with(step: int, **extra: int) -> list[dict[str, Any]]:
     return rows
 
 
-def test_a_steady_run_has_no_outliers() -> None:
-    found = list_outliers(build_table_from_rows("steps", build_steps(RunPlan(steps=60))))
-    assert (found.count, found.shown) == (0, ())
-    assert found.limit_ns is not None
-
-
 def test_the_phase_that_grew_is_named_with_its_excess() -> None:
     found = list_outliers(build_table_from_rows("steps", _steps_with(30, backward_ns=80 * MS)))
     (slow,) = found.shown
