@@ -17,6 +17,7 @@ from profiler_server.diagnosis.rank_sentences import describe_evidence, describe
 from profiler_server.facts.job import RankComparison
 from tests.support.jobs import STEP_NS, JobPlan, make_job, summarize_job
 from tests.support.machines import build_ranks
+from tests.support.must import must
 from tests.support.row_edits import write_rows
 from tests.support.runs import MS
 
@@ -30,9 +31,7 @@ def collect(rank: RankSummary, chosen: np.ndarray, pause_ns: float) -> RankSumma
 
 
 def compare(ranks: Sequence[RankSummary]) -> RankComparison:
-    found = judge_ranks(ranks).comparison
-    assert found is not None
-    return found
+    return must(judge_ranks(ranks).comparison)
 
 
 @pytest.mark.parametrize("phase", ["data_wait", "backward", "optimizer"])
@@ -78,8 +77,7 @@ def test_garbage_collection_by_turns_is_weighed_against_collecting_together() ->
     ranks = [
         collect(rank, random.random(60) < 0.05, pause) for rank in summarize_job(make_job(replace(SLOW, ranks=16)))
     ]
-    found = compare(ranks).garbage
-    assert found is not None
+    found = must(compare(ranks).garbage)
     assert found.gain_ns == pytest.approx(pause * (1 - (1 - found.chance) ** 16 - found.chance))
     assert "collecting on all ranks at the same step" in describe_evidence(judge_ranks(ranks))
 

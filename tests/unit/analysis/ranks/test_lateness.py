@@ -15,6 +15,7 @@ from profiler_server.analysis.ranks.stragglers import judge_ranks
 from profiler_server.diagnosis.rank_sentences import describe_evidence, describe_straggler
 from profiler_server.facts.job import Apart, Slow
 from tests.support.jobs import STEP_NS, Job, JobPlan, make_calls, make_job, summarize_job, take
+from tests.support.must import must
 from tests.support.runs import MS
 
 HOUR_NS = 3_600_000_000_000
@@ -22,9 +23,7 @@ SLOW = JobPlan(ranks=8, steps=40, calls=2, slow=(5,), slow_frac=0.2, ranks_per_h
 
 
 def measure(job: Job, one_clock: bool = False) -> Lateness:
-    found = measure_calls(match_calls({rank: make_calls(job, rank) for rank in range(job.plan.ranks)}, one_clock))
-    assert found is not None
-    return found
+    return must(measure_calls(match_calls({rank: make_calls(job, rank) for rank in range(job.plan.ranks)}, one_clock)))
 
 
 @pytest.mark.parametrize(("apart_ns", "drift"), [(0.0, 0.0), (7 * HOUR_NS, 0.0), (HOUR_NS, 5e-5)])
@@ -150,8 +149,7 @@ def test_waiting_in_another_group_is_not_held_against_a_rank() -> None:
         1: build(("a", first[1], 31 * MS), ("b", second[1], 33 * MS)),
         2: build(("b", second[2], 33 * MS)),
     }
-    found = measure_calls(match_calls(calls, one_clock=True))
-    assert found is not None
+    found = must(measure_calls(match_calls(calls, one_clock=True)))
     _, late = found.sum_by_step()
     assert late[0].mean() == pytest.approx(20 * MS, rel=0.1)
     assert late[1].mean() == pytest.approx(MS, rel=0.1)  # what it does between the two
@@ -164,8 +162,7 @@ def test_calls_that_only_some_ranks_have_listed_change_nothing() -> None:
     listed = {rank: take(calls, (calls.step % 4 == 0) | (rank == 0)) for rank, calls in whole.items()}
     for rank, calls in listed.items():  # and each meets the others in a second group at first
         listed[rank] = replace(calls, kinds=(*calls.kinds, ("other", "barrier")), kind=np.where(calls.step == 4, 1, 0))
-    found = measure_calls(match_calls(listed, one_clock=True))
-    assert found is not None
+    found = must(measure_calls(match_calls(listed, one_clock=True)))
     _, late = found.sum_by_step()
     assert late[5, 1:].mean() == pytest.approx(0.2 * STEP_NS, rel=0.05)
     assert np.abs(late[0, 1:]).max() < 0.02 * STEP_NS

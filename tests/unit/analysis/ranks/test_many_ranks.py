@@ -35,6 +35,7 @@ from profiler_server.derive.store import find_store
 from profiler_server.diagnosis.rank_sentences import describe_straggler
 from profiler_server.facts.ranks import MOST_RANKS
 from tests.support.jobs import JobPlan, write_job
+from tests.support.must import must
 from tests.support.ranks_page import show_ranks
 
 RANKS, SLOW = 48, 37
@@ -221,8 +222,7 @@ def test_a_page_shows_the_ranks_that_are_read_and_names_nobody_before_all_are(
     monkeypatch.setattr(ranks_module, "_MANY", make_many(compute))
     try:
         wait_for(lambda: show_ranks(run).progress == f"40 of {RANKS} ranks are read.")
-        shown = show_ranks(run).comparison
-        assert shown is not None
+        shown = must(show_ranks(run).comparison)
         assert (shown.table.total, shown.picture, shown.what_if) == (40, None, None)
         assert str(SLOW) not in shown.sentence
         assert "holds 1" not in shown.sentence
@@ -247,8 +247,7 @@ def test_a_rank_that_stops_recording_is_seen_though_no_file_changes(run: Run, mo
 def test_more_ranks_than_are_looked_at_are_told(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     many = tuple(range(MOST_RANKS + 10))
     wait_for(lambda: not show_ranks(run).progress)
-    shown = show_ranks(run, ranks=many).comparison
-    assert shown is not None
+    shown = must(show_ranks(run, ranks=many).comparison)
     (note,) = [note for note in shown.notes if "are looked at" in note]
     assert note.startswith(f"Only the first {MOST_RANKS:,} of {len(many):,} ranks are looked at")
 

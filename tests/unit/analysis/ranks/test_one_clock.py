@@ -12,6 +12,7 @@ from profiler_server.analysis.ranks.calls import Calls
 from profiler_server.analysis.ranks.one_clock import RankClock, align_ranks, choose_example, find_meeting
 from profiler_server.analysis.ranks.ranks import RankSummary
 from tests.support.jobs import STEP_NS, Job, JobPlan, make_job, summarize_job, take
+from tests.support.must import must
 
 HOUR_NS = 3_600_000_000_000
 PLAN = JobPlan(ranks=4, steps=40, calls=2, slow=(2,), slow_frac=0.2, ranks_per_host=1, apart_ns=7 * HOUR_NS, drift=5e-5)
@@ -102,8 +103,7 @@ def test_ranks_of_one_host_share_its_clock_with_collectives_or_without() -> None
 def test_ranks_that_share_no_group_are_aligned_through_a_third() -> None:
     job = make_job(replace(PLAN, ranks=3))
     ranks = list(summarize_job(job))
-    both = ranks[1].calls
-    assert both is not None
+    both = must(ranks[1].calls)
     half = len(both.kind) // 2
     kind = np.concatenate([np.zeros(half, np.int64), np.ones(len(both.kind) - half, np.int64)])
     ranks[1] = replace(ranks[1], calls=replace(both, kinds=(("left", "allreduce"), ("right", "allreduce")), kind=kind))
@@ -120,8 +120,7 @@ def test_a_collective_knows_who_came_first_and_who_was_waited_for() -> None:
     job = make_job(PLAN)
     ranks = summarize_job(job)
     begin, end = (int(times[1].ravel()[21]) for times in (job.begin_ns, job.end_ns))
-    found = find_meeting(ranks, 1, begin, end - begin)
-    assert found is not None
+    found = must(find_meeting(ranks, 1, begin, end - begin))
     assert (found.name, found.by_clock, len(found.arrivals), found.arrivals[-1].rank) == ("allreduce", True, 4, 2)
     assert found.arrivals[-1].late_ns == pytest.approx(0.1 * STEP_NS, rel=0.2)
     for arrival in found.arrivals:
@@ -131,16 +130,13 @@ def test_a_collective_knows_who_came_first_and_who_was_waited_for() -> None:
 
 def test_without_a_common_clock_the_one_that_was_in_the_call_for_the_shortest_time_came_last() -> None:
     ranks = [cut(rank, slice(10, 12)) for rank in summarize_job(make_job(PLAN))]
-    calls = ranks[0].calls
-    assert calls is not None
-    found = find_meeting(ranks, 0, int(calls.start_ns[1]), int(calls.duration_ns[1]))
-    assert found is not None
+    calls = must(ranks[0].calls)
+    found = must(find_meeting(ranks, 0, int(calls.start_ns[1]), int(calls.duration_ns[1])))
     assert (found.by_clock, found.arrivals[-1].rank) == (False, 2)
 
 
 def test_the_slow_rank_and_two_that_wait_for_it_are_worth_seeing() -> None:
-    example = choose_example(summarize_job(make_job(replace(PLAN, ranks=6, ranks_per_host=6))))
-    assert example is not None
+    example = must(choose_example(summarize_job(make_job(replace(PLAN, ranks=6, ranks_per_host=6)))))
     assert example.ranks[0] == 2
     assert len(set(example.ranks)) == 3
     assert example.step is not None

@@ -23,6 +23,7 @@ from profiler_server.facts.ranks import Compared
 from profiler_server.format import format_duration
 from profiler_server.pages.ranks.head import list_stats
 from tests.support.jobs import JobPlan, make_job, summarize_job
+from tests.support.must import must
 from tests.support.row_edits import lay_end_to_end, write_rows
 from tests.support.runs import MS, RunPlan, build_run, build_steps
 
@@ -90,8 +91,7 @@ def test_checkpoints_are_named_where_they_are_what_the_rank_is_late_by(tmp_path:
     judge(tmp_path / "run", save)
     run = open_run(tmp_path / "run")
     said = {"id": 0, "name": "torch.save", "path": "torch.save", "thread_id": 1, "start_ns": 0, "failed": False}
-    found = judge_ranks(summarize_ranks(run)).comparison
-    assert found is not None
+    found = must(judge_ranks(summarize_ranks(run)).comparison)
     most_ns = MOST_FRAC * found.latest.causes[0].excess_ns * summarize_ranks(run)[0].steps / 8
     for took_ns, cause in ((0.999 * most_ns, "tail"), (1.001 * most_ns, "saving checkpoints")):
         write_rows(run.rank(0).folder, "ranges", [{**said, "id": n, "duration_ns": int(took_ns)} for n in range(8)])
@@ -112,8 +112,7 @@ def test_the_rank_that_evaluates_while_the_others_wait_is_named(tmp_path: Path, 
     shown = {stat.label: stat for stat in list_stats(2, ranks, Compared(judged, own, None))}
     assert shown["Slowest rank"].note.startswith(format_duration(own[0]))  # as the table has it
     run = open_run(tmp_path / "run")
-    found = recall_what_if(run, summarize_ranks(run))
-    assert found is not None
+    found = must(recall_what_if(run, summarize_ranks(run)))
     assert abs(found.discrepancy_frac or 1.0) < 0.02
     assert max(found.by_operation or {}, key=lambda name: (found.by_operation or {})[name]) == "between"
 

@@ -12,6 +12,7 @@ from profiler_server.analysis.ranks.ranks import RankSummary
 from profiler_server.analysis.ranks.stragglers import judge_ranks
 from profiler_server.diagnosis.rank_sentences import describe_ranks, describe_slow_call
 from tests.support.jobs import JobPlan, make_job, summarize_job
+from tests.support.must import must
 from tests.support.runs import MS
 
 PLAN = JobPlan(ranks=8, steps=20, calls=5, ranks_per_host=2)
@@ -24,8 +25,7 @@ def summarize(plan: JobPlan) -> tuple[RankSummary, ...]:
 @pytest.mark.parametrize("apart_ns", [0.0, 1e13])
 def test_a_slow_collective_is_found_beside_a_slow_rank_whatever_the_clocks(apart_ns: float) -> None:
     plan = replace(PLAN, slow_call=2, slow=(5,), slow_frac=0.2, apart_ns=apart_ns, drift=2e-5 if apart_ns else 0.0)
-    call = find_slow_call(summarize(plan))
-    assert call is not None
+    call = must(find_slow_call(summarize(plan)))
     assert (call.name, call.number, call.count, call.bytes, call.steps) == ("allreduce", 3, 5, 25 << 20, 20)
     assert call.transfer_ns == pytest.approx(20 * MS, rel=0.02)
     assert call.expected_ns == pytest.approx(2 * MS, rel=0.02)
@@ -56,8 +56,7 @@ def test_a_call_that_was_begun_early_is_not_slow_for_its_time_in_the_queue() -> 
     """Gradients that are ready while an earlier bucket is sent wait for it; all ranks wait as long."""
     ranks = []
     for rank in summarize(replace(PLAN, transfer_ms=50.0)):
-        calls = rank.calls
-        assert calls is not None
+        calls = must(rank.calls)
         early = np.where(
             calls.number == 3, calls.start_ns[np.maximum(np.arange(len(calls.number)) - 3, 0)], calls.start_ns
         )

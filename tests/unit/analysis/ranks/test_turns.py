@@ -17,6 +17,7 @@ from profiler_server.diagnosis.rank_sentences import describe_evidence, describe
 from profiler_server.facts.job import Alike, Handover, RankVerdict, Slow, Turns
 from profiler_server.report.brief import write_brief
 from tests.support.machines import build_edited
+from tests.support.must import must
 from tests.support.row_edits import Row
 from tests.support.runs import MS, RunPlan
 
@@ -109,8 +110,7 @@ def test_one_long_wait_is_told_by_itself_and_makes_nobody_slow(tmp_path: Path) -
     path = record(tmp_path / "run", later, "tail")
     judged = judge(path)
     assert isinstance(judged, Alike)
-    pause = judged.comparison.pause
-    assert pause is not None
+    pause = must(judged.comparison.pause)
     assert (pause.rank, pause.step, pause.count) == (1, 71, 1)
     assert pause.waited_ns == pytest.approx(7_000 * MS, rel=0.01)
     assert judged.comparison.step_ns < 100 * MS

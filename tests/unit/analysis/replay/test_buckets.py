@@ -13,6 +13,7 @@ from profiler_server.analysis.replay.sightings.buckets import Buckets, TransferF
 from profiler_server.diagnosis.judging import diagnose
 from profiler_server.facts.machine import Sighting
 from profiler_server.facts.results import Suggestion
+from tests.support.must import must
 from tests.support.windows import Machine, build_window
 
 LATENCY_US, US_PER_MIB = 80.0, 100.0
@@ -41,8 +42,7 @@ def train(machine: Machine, per_bucket: int, hook: bool = True, sizes_kib: tuple
 
 
 def see(run: Run) -> Sighting | None:
-    replayed = replay_rank(run.rank())
-    assert replayed is not None
+    replayed = must(replay_rank(run.rank()))
     assert replayed.is_valid
     return replayed.seen.get("larger_buckets")
 
@@ -57,13 +57,11 @@ def mean_step_ns(run: Run) -> float:
 
 def test_the_step_with_larger_buckets_is_the_one_that_was_predicted(tmp_path: Path) -> None:
     small = build_window(tmp_path / "small", lambda machine: train(machine, 1))
-    seen = see(small)
-    assert seen is not None
+    seen = must(see(small))
     assert seen.figures["latency_ns"] == pytest.approx(LATENCY_US * 1e3, rel=0.01)
     assert seen.figures["bytes_per_s"] == pytest.approx((1 << 20) / US_PER_MIB * 1e6, rel=0.01)
     assert (seen.count, seen.figures["backwards"]) == (4 * LAYERS, 4)
-    advice = find_advice(small)
-    assert advice is not None
+    advice = must(find_advice(small))
     assert advice.predicted_step_ns is not None
     wanted = round(seen.figures["cap_mib"])
     larger = build_window(tmp_path / "larger", lambda machine: train(machine, 2 * wanted))
@@ -90,8 +88,7 @@ def test_reductions_that_no_gradient_starts_are_no_buckets(tmp_path: Path) -> No
 
 def test_buckets_of_one_size_predict_nothing(tmp_path: Path) -> None:
     run = build_window(tmp_path, lambda machine: train(machine, 1, sizes_kib=(512,)))
-    seen = see(run)
-    assert seen is not None
+    seen = must(see(run))
     assert seen.gain is None
     assert find_advice(run) is None
     assert any(entry.rule == "bucket_size" and "two sizes" in entry.missing for entry in diagnose(run, 0).abstained)
@@ -113,8 +110,7 @@ def test_times_that_sizes_do_not_explain_are_not_fitted(sizes: list[int], length
 
 def test_waits_for_slower_ranks_do_not_count_as_transfer() -> None:
     sizes = np.array([1000, 4000] * 3, np.int64)
-    fit = fit_transfers(sizes, np.array([2000, 5000, 9000, 5000, 2000, 70000], np.int64))
-    assert fit is not None
+    fit = must(fit_transfers(sizes, np.array([2000, 5000, 9000, 5000, 2000, 70000], np.int64)))
     assert fit.latency_ns == pytest.approx(1000)
     assert fit.ns_per_byte == pytest.approx(1.0)
 

@@ -10,14 +10,13 @@ import pytest
 
 from profiler_server.analysis.replay.critical import CriticalPath, find_critical_path
 from profiler_server.diagnosis.readings import say_host_waits
+from tests.support.must import must
 from tests.support.window_cases import wait_each_layer
 from tests.support.windows import Machine, Step, build_window, compute
 
 
 def find_path(path: Path, body: Step) -> CriticalPath:
-    found = find_critical_path(build_window(path, body, steps=6).rank())
-    assert found is not None
-    return found
+    return must(find_critical_path(build_window(path, body, steps=6).rank()))
 
 
 def read_shares(path: CriticalPath) -> dict[str, float]:
@@ -72,8 +71,7 @@ def test_the_pieces_lie_end_to_end_and_sum_to_the_steps(body: Step, tmp_path: Pa
 
 def test_a_piece_names_the_slice_that_it_stands_on(tmp_path: Path) -> None:
     run = build_window(tmp_path, compute, steps=6)
-    path = find_critical_path(run.rank())
-    assert path is not None
+    path = must(find_critical_path(run.rank()))
     slices = run.rank().table("slices").to_pandas().set_index("id")
     named = path.slice_id >= 0
     found = slices.loc[path.slice_id[named]]

@@ -13,6 +13,7 @@ from profiler_server.analysis.replay.critical import find_critical_path
 from profiler_server.analysis.replay.graph import Changes, Graph, measure_replay
 from profiler_server.analysis.replay.reading import replay_rank
 from profiler_server.analysis.replay.window import read_window
+from tests.support.must import must
 from tests.support.row_edits import write_rows
 from tests.support.traces import Event
 from tests.support.window_cases import wait_each_layer
@@ -20,11 +21,8 @@ from tests.support.windows import Machine, Step, build_window, compute
 
 
 def build(path: Path, body: Step, **options: bool) -> Graph:
-    window = read_window(build_window(path, body, steps=6, **options).rank())
-    assert window is not None
-    graph = build_graph(window)
-    assert graph is not None
-    return graph
+    window = must(read_window(build_window(path, body, steps=6, **options).rank()))
+    return must(build_graph(window))
 
 
 def halve(graph: Graph, what: str) -> float:
@@ -108,8 +106,6 @@ def test_a_wait_that_outlasts_the_steps_is_passed_before_their_end(tmp_path: Pat
     last = max((row for row in rows if row["name"] == "cudaStreamSynchronize"), key=lambda row: row["start_ns"])
     last["duration_ns"] += 50_000_000
     write_rows(run.rank().folder, "slices", rows)
-    window = read_window(open_run(run.path).rank())
-    assert window is not None
-    graph = build_graph(window)
-    assert graph is not None
+    window = must(read_window(open_run(run.path).rank()))
+    graph = must(build_graph(window))
     assert (graph.chain < np.arange(len(graph))).all()
