@@ -49,7 +49,8 @@ def _raise_what_is_dropped() -> Iterator[None]:
 
     def keep(dropped: sys.UnraisableHookArgs) -> None:
         error = dropped.exc_value
-        if not isinstance(error, (SystemExit, KeyboardInterrupt)) or not _is_main():
+        is_main = threading.current_thread() is threading.main_thread()
+        if not isinstance(error, (SystemExit, KeyboardInterrupt)) or not is_main:
             hook(dropped)
             return
         again = type(error)(*error.args)  # the error itself holds the frames that it passed
@@ -68,7 +69,3 @@ def _raise_what_is_dropped() -> Iterator[None]:
         if signal.getsignal(signal.SIGALRM) is not alarm:
             signal.setitimer(signal.ITIMER_REAL, 0)
             signal.signal(signal.SIGALRM, alarm)
-
-
-def _is_main() -> bool:
-    return threading.current_thread() is threading.main_thread()

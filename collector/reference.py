@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -28,9 +28,15 @@ def build_reference() -> str:
     """Return the whole text of docs/api.md."""
     names = [name for name in collector.__all__ if not name.startswith("_")]
     values = {name: getattr(collector, name) for name in names}
-    kinds = {name: value for name, value in values.items() if inspect.isclass(value) and not _is_error(value)}
+    kinds = {
+        name: value for name, value in values.items() if inspect.isclass(value) and not issubclass(value, Exception)
+    }
     kinds |= {kind.__name__: kind for kind in _list_answers(kinds)}
-    functions = [_describe_function(name, value) for name, value in values.items() if inspect.isfunction(value)]
+    functions = [
+        f"## `{name}{_format_signature(value)}`\n\n{_read_text(value)}\n"
+        for name, value in values.items()
+        if inspect.isfunction(value)
+    ]
     order = sorted(kinds, key=lambda name: _ORDER.index(name) if name in _ORDER else len(_ORDER))
     sections = [_HEAD, *(_describe_class(name, kinds[name]) for name in order if name == "Profiler")]
     sections += functions
@@ -39,15 +45,10 @@ def build_reference() -> str:
 
 
 def _list_answers(kinds: dict[str, Any]) -> Iterator[Any]:
-    """Yield the classes that calls return and that users do not import."""
     from collector.estimating.estimation import Estimate
     from collector.format.run import RankRun
 
     yield from (kind for kind in (RankRun, Estimate) if kind.__name__ not in kinds)
-
-
-def _describe_function(name: str, function: Callable[..., Any]) -> str:
-    return "\n".join([f"## `{name}{_format_signature(function)}`", "", _read_text(function), ""])
 
 
 def _describe_class(name: str, kind: Any) -> str:
@@ -68,10 +69,6 @@ def _describe_class(name: str, kind: Any) -> str:
 def _describe_errors() -> str:
     tree = inspect.cleandoc(errors.__doc__ or "").partition("\n\n")
     return "\n".join(["## Errors", "", tree[0], "", "```", tree[2], "```", ""])
-
-
-def _is_error(value: Any) -> bool:
-    return issubclass(value, Exception)
 
 
 def _read_text(value: Any) -> str:
@@ -96,21 +93,12 @@ def _read_line(value: Any) -> str:
 
 def _format_signature(function: Any) -> str:
     signature = inspect.signature(function)
-    words = []
-    is_keyword_only = False
-    for parameter in signature.parameters.values():
-        if parameter.name == "self" or parameter.kind is parameter.VAR_KEYWORD:
-            continue
-        if parameter.kind is parameter.KEYWORD_ONLY and not is_keyword_only:
-            is_keyword_only = True
-            words.append("*")
-        words.append(_format_parameter(parameter))
-    return f"({', '.join(words)})"
-
-
-def _format_parameter(parameter: inspect.Parameter) -> str:
-    text = f"{'*' * (parameter.kind is parameter.VAR_POSITIONAL)}{parameter.name}"
-    return text if parameter.default is parameter.empty else f"{text}={parameter.default!r}"
+    shown = [
+        parameter.replace(annotation=parameter.empty)
+        for parameter in signature.parameters.values()
+        if parameter.name != "self" and parameter.kind is not parameter.VAR_KEYWORD
+    ]
+    return str(signature.replace(parameters=shown, return_annotation=signature.empty))
 
 
 if __name__ == "__main__":

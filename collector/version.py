@@ -2,12 +2,7 @@
 
 from importlib.metadata import PackageNotFoundError, version
 
-
-def read_version() -> str:
-    try:
-        return version("stepscope")
-    except PackageNotFoundError:
-        return "0+unknown"
-
-
-__version__ = read_version()
+try:
+    __version__ = version("stepscope")
+except PackageNotFoundError:
+    __version__ = "0+unknown"

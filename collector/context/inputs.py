@@ -198,7 +198,6 @@ class _Fetches:
 
 
 def _describe_source(number: int, name: str, iterable: Any) -> dict[str, Any]:
-    """Return the known fields of `schema.manifest.Loader` for an iterable."""
     length = None
     if hasattr(type(iterable), "__len__"):
         with log_failure("the length of watched input is unknown", level=logging.DEBUG):

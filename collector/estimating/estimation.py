@@ -175,7 +175,6 @@ def measure_batches(source: Any, batches: int, batch_size: int) -> Measured:
 
 
 def _read_batches(source: Any, batch_size: int) -> Iterator[tuple[list[Any], int, int]]:
-    """Yield the samples of whole batches, with the wall time and the processor time of reading them, in ns."""
     dataset = getattr(source, "dataset", source)
     fetch = _by_index(source, dataset, batch_size) if _has_index(dataset) else _in_turn(dataset, batch_size)
     while True:
@@ -306,7 +305,6 @@ def _range_batch_size(batch_size: int, ahead: int, inputs: Inputs) -> tuple[int,
 
 
 def _simulate_now(source: Any, model: LoopModel) -> int | None:
-    """Return the simulated step in ns with the loader's present arguments, None for a dataset."""
     workers = getattr(source, "num_workers", None)
     if workers is None:
         return None

@@ -98,7 +98,6 @@ def _share_busy(jobs: Sequence[Job]) -> float:
 
 
 def _find_step_customer(steps: Sequence[Job]) -> Customer:
-    """Return the step's threads and the share of time in which they are runnable."""
     wall = sum(job.wall_ns for job in steps)
     if not wall:
         return Customer(0.0)
@@ -106,7 +105,6 @@ def _find_step_customer(steps: Sequence[Job]) -> Customer:
 
 
 def _simulate_in_process(model: LoopModel, count: int, stretches: _Stretches) -> Simulated:
-    """Return the simulation of a loader without workers: each batch is made between two steps."""
     batch, step = stretches.find(1, False)[0], stretches.find(0, True)[1]
     waits = [_extend(model.batches[number % len(model.batches)], batch) for number in range(count)]
     owns = [_extend(model.steps[number % len(model.steps)], step) for number in range(count)]

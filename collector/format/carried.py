@@ -113,7 +113,6 @@ def _cut(table: pa.Table, window: Window | None) -> pa.Table:
 
 
 def _pack(epoch_unix_ns: int, world_size: int, ranks: Mapping[int, tuple[RankManifest, Mapping[str, pa.Table]]]) -> Any:
-    """Return the tables of ranks as JSON values, None if they are too large."""
     carried: dict[str, Any] = {}
     size = 0
     for rank, (manifest, tables) in ranks.items():

@@ -111,7 +111,6 @@ class _Folder:
 
 
 def _list_folder(folder: Path, room: int) -> _Folder:
-    """Return the content of a folder, with at most `room` trace files. OSError passes through."""
     with os.scandir(folder) as entries:
         listed = [entry for entry in entries if not entry.name.startswith(".")]
     shown = [entry for entry in listed if _is_text(entry.name)]

@@ -142,8 +142,6 @@ class LensReader:
         return (pc.field("step") >= steps.first) & (pc.field("step") <= steps.last)
 
     def _cut_steps(self, whole: pa.Table, steps: StepRange) -> pa.Table:
-        """Return the rows from the first selected step to the last, with evaluation between them, marked with their
-        warm-up."""
         begin, end = self.span_ns
         counted = count_as_steps(whole).steps
         warm = select_steps(counted).warm_up

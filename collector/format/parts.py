@@ -163,7 +163,6 @@ class _Part(NamedTuple):
 
 
 def _list_parts(folder: Path) -> list[_Part]:
-    """Return the parts in order, without the parts that a merged file replaces."""
     found = []
     for path in folder.glob("*.parquet"):
         first, _, last = path.stem.partition("-")
@@ -233,7 +232,6 @@ def remove_parts(rank_folder: Path, tables: Iterable[str]) -> None:
 
 
 def _join_files(files: Sequence[Path], table: str, target: Path) -> None:
-    """Join files into one, with only a few row groups in memory."""
     schema = arrow_schema(table)
     with (
         _replacing(target, durable=True) as file,

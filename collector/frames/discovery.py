@@ -117,7 +117,6 @@ def list_frames(frame: FrameType | None) -> list[FrameType]:
 
 
 def _locate(memory: int, frame: FrameType) -> int:
-    """Return the address of a frame: the frame object before Python 3.11, later the data that the object points to."""
     code = id(frame.f_code)
     if sys.version_info < (3, 11):
         return id(frame)
@@ -298,7 +297,6 @@ def _find_lists(memory: int) -> Lists:
 
 @contextmanager
 def _another_thread() -> Iterator[None]:
-    """Run another thread during the block, so that the newest thread is not this one."""
     enough, begun = threading.Event(), threading.Event()
 
     def wait() -> None:

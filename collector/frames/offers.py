@@ -85,7 +85,6 @@ class Offers:
             remove_file(path)
 
     def _read_post(self, path: Path) -> Post:
-        """Read an offer. Raise OSError unless it is a small plain file of the recording's owner."""
         number = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
         with os.fdopen(number, "rb") as file:
             found = os.fstat(number)

@@ -79,7 +79,7 @@ class _Machine:
         elif name in _EMPTY:
             self._stack.append(_EMPTY[name]())
         elif name in _TUPLES:
-            self._make_tuple(_TUPLES[name])
+            self._stack.append(tuple(self.pop() for _ in range(_TUPLES[name]))[::-1])
         elif name in ("BINGET", "LONG_BINGET"):
             self._stack.append(self._memo[argument])
         elif name in ("BINPUT", "LONG_BINPUT"):
@@ -90,10 +90,6 @@ class _Machine:
             self._stack.append(_MARK)
         elif name not in _NOTHING:
             self._collect(name, place)
-
-    def _make_tuple(self, count: int) -> None:
-        values = tuple(self.pop() for _ in range(count))[::-1]
-        self._stack.append(values)
 
     def _collect(self, name: str, place: int) -> None:
         if name == "TUPLE":
@@ -282,7 +278,6 @@ def _read_labels(entries: list[Any]) -> dict[str, str]:
 
 
 def _read_ranks(entry: Any) -> tuple[int, ...]:
-    """Return the ranks of a group, which a dump holds as text: "[0, 1]"."""
     told = entry.get("ranks", "") if isinstance(entry, dict) else ""
     numbers = [int(number) for number in _NUMBERS.findall(told)] if isinstance(told, str) else []
     if isinstance(told, list):

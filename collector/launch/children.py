@@ -33,5 +33,14 @@ def refuse_output(folder: Path, error: OSError) -> OutputError:
     return OutputError(f"{folder} cannot be written ({error.strerror or error}); choose another -o")
 
 
+def read_log_end(log: Path) -> list[str]:
+    """Return the last lines that a process printed, without empty lines."""
+    return [line for line in log.read_bytes()[-20_000:].decode("utf-8", "replace").splitlines() if line.strip()]
+
+
+def make_printable(line: str) -> str:
+    return "".join(letter if letter.isprintable() else "?" for letter in line)
+
+
 def say(text: str) -> None:
     print(f"profiler-run: {text}", file=sys.stderr, flush=True)

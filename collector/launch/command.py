@@ -155,7 +155,6 @@ def _add_pair_options(parser: argparse.ArgumentParser) -> tuple[argparse.Action,
 
 
 def _find_pair_problem(given: argparse.Namespace, has_program: bool) -> str:
-    """Return why the options for pairs conflict with the others; "" if they do not."""
     if given.against is None:
         extra = {"--pairs": given.pairs, "--max-slowdown": given.max_slowdown}
         extra |= {"--junit": given.junit, "--markdown": given.markdown}

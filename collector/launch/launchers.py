@@ -86,7 +86,6 @@ def read_workers(launcher: Launcher, program: Program) -> Workers:
 
 
 def _strip_first(launcher: Launcher, program: Program) -> tuple[str, ...]:
-    """Return the words after the sub-command that starts workers. UsageError for another sub-command."""
     first = () if program.is_module else launcher.first
     if program.arguments[: len(first)] != first:
         begin = " ".join((launcher.command, *first))

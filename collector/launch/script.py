@@ -90,7 +90,6 @@ def _load_module(program: Program) -> tuple[ModuleType, CodeType]:
 
 
 def _find_main_spec(name: str) -> ModuleSpec:
-    """Find the module to run; for a package, its `__main__`."""
     try:
         spec = importlib.util.find_spec(name)
     except (ImportError, ValueError) as error:

@@ -81,7 +81,6 @@ class _Open:
             device.close(self.mark, self.id)
 
     def leave_open(self) -> None:
-        """Write the range up to now, if it is still open when the recording ends."""
         self._write(perf_counter_ns() - self.start_ns, UNKNOWN, LEFT_OPEN | DEVICE_UNKNOWN)
 
     def _write(self, took_ns: int, items: int, flags: int) -> None:
@@ -240,7 +239,6 @@ def pop_range(total_items: int | None = None, delete_range: bool = False) -> Non
 
 
 def _open(outlet: Outlet, name: str, batch: int, otherwise: Entry) -> Entry:
-    """Return the opened range, or `otherwise` if nothing is recorded or the log fails. A failing log ends marking."""
     if not outlet.is_on:
         begun = outlets.begin(outlet)
         if begun is None:

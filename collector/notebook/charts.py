@@ -54,7 +54,6 @@ def build_figure(rank: RankRun, kind: str, title: str) -> Any:
 
 
 def _draw_steps(figure: Any, rank: RankRun) -> None:
-    """Draw every step as a column of its phases; for an inference run, every batch."""
     rows = read_step_rows(rank, ("kind", "step", *(phase.column for phase in PHASES)))
     steps = train_steps(rows.steps)
     for phase in PHASES:

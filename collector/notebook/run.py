@@ -212,7 +212,6 @@ class Run(files.Run):
         columns: Sequence[str],
         where: pc.Expression | None = None,
     ) -> None:
-        """Print a table, or a plain line if it is missing. Raises TableBrokenError, NewerSchemaError."""
         one = self.rank(rank)
         try:
             print(describe(one.table(table, columns, where)), end="")

@@ -99,7 +99,6 @@ def _read_frame(spans: Any) -> pa.Table:
 
 
 def _name_threads(writer: EventWriter, table: pa.Table) -> tuple[Int64s, Int64s]:
-    """Write the names of all processes and threads, and return process and thread number of each span."""
     lanes = _find_lanes(table)
     encoded = [_encode(table[name]) for name in _PLACE]
     # Numbers are joined, not texts: a name may hold any separator.

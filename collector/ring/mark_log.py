@@ -94,7 +94,6 @@ class MarkLog:
     """The writer of a mark log; any thread of the process may write."""
 
     def __init__(self, path: Path) -> None:
-        """Create the ring. Raise OSError without room."""
         self._ring = RecordWriter(path, FIELDS, CAPACITY)
         self._append = self._ring.append
         self._lock = threading.Lock()

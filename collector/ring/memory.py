@@ -47,7 +47,6 @@ class Mapping:
     """A file mapped into memory, read and written as `view`. It is unmapped when nothing holds a view any more."""
 
     def __init__(self, descriptor: int, size: int) -> None:
-        """Map the whole file. Raise OSError if that fails."""
         self._size = size
         self._address = _call_mmap(None, size, mmap.MAP_SHARED, descriptor)
         block = (ctypes.c_char * size).from_address(self._address)

@@ -180,7 +180,6 @@ class RecordReader:
         return kept
 
     def _read_slots(self, first: int, count: int) -> npt.NDArray[np.int64]:
-        """Return the records in `count` slots, up to the end of the ring, or of a truncated file."""
         import numpy as np
 
         size = min(count, self._capacity - first) * self._words * 8

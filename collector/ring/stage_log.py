@@ -106,7 +106,6 @@ class StageLog:
     """The writer of a stage log; any thread may write. `replica` is the worker number, -1 for the training process."""
 
     def __init__(self, path: Path, replica: int) -> None:
-        """Create the ring. Raise OSError without room."""
         self._ring = RecordWriter(path, FIELDS, CAPACITY, (replica,))
         self._append = self._ring.append
         self._names: dict[str, int] = {}

@@ -80,7 +80,6 @@ class WindowState:
     """The state of the detailed window of a running training, read from the memory of its log."""
 
     def __init__(self, log: Path) -> None:
-        """Map the header of the log. Raise OSError if there is no log."""
         descriptor = open_inside(log, os.O_RDONLY)
         try:
             self._memory = mmap.mmap(descriptor, HEADER_BYTES, prot=mmap.PROT_READ)

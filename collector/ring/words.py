@@ -242,7 +242,6 @@ class WordReader:
         return int(struct.unpack_from("<q", self._memory, _HEAD_SLOT * 8)[0])
 
     def _read_piece(self, size: int) -> npt.NDArray[np.int64]:
-        """Return at most `size` words, up to the first zero or the end of the file."""
         start = self.position % self.capacity
         room = self._released + self.capacity - self.position
         piece = self._words[start : start + min(room, size)].copy()

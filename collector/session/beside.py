@@ -111,7 +111,6 @@ class Beside:
         return ""
 
     def _measure_work(self) -> float:
-        """Return the processor time of the process in seconds; 0 if the process is gone."""
         assert self._process is not None
         try:
             times = psutil.Process(self._process.pid).cpu_times()

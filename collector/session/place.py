@@ -156,7 +156,6 @@ def _claim(run_path: Path, launch: Launch, is_new: bool) -> Place | None:
 
 @contextlib.contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Lock the folder against other processes of this host; go on without the lock if it is not available in time."""
     with contextlib.ExitStack() as opened:
         with contextlib.suppress(OSError, ImportError):
             import fcntl  # not everywhere
@@ -345,7 +344,6 @@ def _count_attempt(run_path: Path, launch: Launch) -> int:
 
 
 def _create_run(run_path: Path, launch: Launch) -> RunManifest | None:
-    """Write run.json and return its manifest; None if another rank has written it."""
     now = time.time_ns()
     script = sys.argv[0] if sys.argv else ""
     manifest = RunManifest(

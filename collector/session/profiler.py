@@ -191,7 +191,6 @@ class Profiler:
         return self._open_run()
 
     def _finish(self) -> None:
-        """Wait for the tables, and report their path or the reason why they are missing."""
         assert self._recording is not None
         problem = self._recording.finish()
         self._forget()

@@ -88,7 +88,6 @@ class Gpus:
         return nvml.nvmlDeviceGetHandleByUUID(name)
 
     def _keep_used(self, found: dict[int, Any], pid: int) -> dict[int, Any]:
-        """Return the GPUs that the process has opened; all GPUs if NVML lists the process on none."""
         used = {}
         for index, handle in found.items():
             try:

@@ -222,7 +222,6 @@ class Recorder:
         return self._try_replace(events_path(self.rank_folder) / CHECKPOINT_FILE, text)
 
     def _merge(self) -> None:
-        """Merge the table files that the checkpoint lists. Later files stay, because a new process makes them again."""
         for table, number in self._next_part.items():
             if number % parts.PARTS_PER_MERGE or self._merged.get(table) == number:
                 continue
@@ -268,7 +267,6 @@ class Recorder:
         self._try_replace(self.rank_folder / RANK_FILE, encode_manifest(manifest))
 
     def _try_replace(self, path: Path, text: str) -> bool:
-        """Write a small file to the disk. If the disk is full, keep the old file and return False."""
         try:
             replace_text(path, text, durable=True)
             return True

@@ -101,7 +101,10 @@ def repair_rank(rank_folder: Path) -> tuple[str, ...]:
 
 
 def _repair_rank(rank_folder: Path) -> tuple[str, ...]:
-    broken = {table: files for table in TABLES if (files := _find_broken(rank_folder, table))}
+    found = {
+        table: [file for file in parts.find_files(rank_folder, table) if _is_broken(file, table)] for table in TABLES
+    }
+    broken = {table: files for table, files in found.items() if files}
     # First of all: a recorder that makes rank.json again goes through the parts, too.
     for files in broken.values():
         for file in files:
@@ -119,7 +122,6 @@ def _repair_rank(rank_folder: Path) -> tuple[str, ...]:
 
 
 def _restore(rank_folder: Path, table: str) -> str:
-    """Make one table again if possible; return a sentence on the result."""
     if table == "steps" and not parts.find_files(rank_folder, table):
         manifest = read_manifest(rank_folder)
         rows = rebuild_steps(rank_folder, manifest.windows if manifest else ())
@@ -129,10 +131,6 @@ def _restore(rank_folder: Path, table: str) -> str:
             return f"{format_number_of(count, 'step')} made again from the phases, counts of calls and samples are lost"
     left = sum(parts.count_rows(file) for file in parts.find_files(rank_folder, table))
     return f"{format_number_of(left, 'row')} restored or kept" if left else "nothing is left to make it again from"
-
-
-def _find_broken(rank_folder: Path, table: str) -> list[Path]:
-    return [file for file in parts.find_files(rank_folder, table) if _is_broken(file, table)]
 
 
 def _is_broken(file: Path, table: str) -> bool:
@@ -274,7 +272,6 @@ def _name_kind(sums: Any, step: int) -> str:
 
 
 def _read_fetches(rank_folder: Path) -> dict[int, dict[str, int]]:
-    """Return loader, epoch, batch and samples of the first fetch of each row of `steps`."""
     try:
         fetches = parts.read_table(rank_folder, "fetches", ("index", "loader", "epoch", "batch", "samples")).to_pandas()
     except RunError:

@@ -134,7 +134,6 @@ def describe_stack(frames: Sequence[Frame]) -> Stack:
 
 
 def _find_stage(frame: Frame) -> str | None:
-    """Return the stage that a frame begins, None if it begins none."""
     if (frame.file.endswith(_FETCH[0])) and frame.name.endswith(_FETCH[1]):
         return "collate" if "collate_fn" in linecache.getline(frame.file, frame.line) else UNDIVIDED
     if not frame.is_ours:
@@ -251,7 +250,6 @@ class StackSampler:
                     self._sample_all()
 
     def _sleep(self, wait_s: float) -> bool:
-        """Sleep until the next sample, or until a window opens; return whether to end."""
         window = self._read_window()
         if window == NO_WINDOW:
             self._dense = 0
@@ -301,7 +299,6 @@ class StackSampler:
                 reader.forget()
 
     def _sample_all(self) -> None:
-        """Sample the training thread and one worker, another worker each time."""
         if self._trainer is not None and not self._sample(*self._trainer):
             self._trainer = None
         while self._workers:
@@ -311,7 +308,6 @@ class StackSampler:
             del self._workers[self._turn]  # it is gone: the next one takes its turn
 
     def _sample(self, post: Post, reader: StackReader, is_dense: bool = False) -> bool:
-        """Take one sample; return False if the process is gone."""
         at_ns = time.perf_counter_ns()
         is_watched = self._threads is not None and post.replica == TRAINER and not is_dense
         seen = self._threads.look() if self._threads is not None and is_watched else None

@@ -135,7 +135,6 @@ def _count_busy_s(times: Any) -> float:
 
 
 def _read_usable_s(trainer: int) -> float | None:
-    """Return the busy seconds of the processors that the training process may use, None if unknown."""
     try:
         usable = os.sched_getaffinity(trainer)
         return sum(
@@ -169,7 +168,6 @@ def _may_be_worker(command: str) -> bool:
 
 
 def _read_disk_bytes(process: psutil.Process) -> float | None:
-    """Return the bytes that a process has read from disks (not from the cache); None if the system does not give them."""
     try:
         return float(process.io_counters().read_bytes)
     except (AttributeError, psutil.Error):

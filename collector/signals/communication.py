@@ -160,7 +160,6 @@ def _describe_group(group: Any) -> dict[str, Any]:
 
 
 def _measure(sent: Any) -> tuple[int, Any]:
-    """Return the bytes of a tensor, or of all tensors in nested lists, and the dtype of the last tensor."""
     size, dtype = 0, None
     pending = [sent]
     for item in pending:
@@ -264,7 +263,6 @@ def _read_reduction(module: Any, backward_ns: int) -> _Reduction | None:
 
 
 def _next_power(count: int) -> int:
-    """Return the least power of two that is at least `count`."""
     return 1 << max(count - 1, 0).bit_length()
 
 

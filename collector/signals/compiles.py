@@ -63,7 +63,6 @@ class CompilesSignal(Signal):
 
 
 def _find_metrics() -> Any:
-    """Return Dynamo's metrics of its last 64 compilations, None if Dynamo was not imported."""
     return getattr(sys.modules.get("torch._dynamo.utils"), "_compilation_metrics", None)
 
 

@@ -83,7 +83,6 @@ def _has_gloo() -> bool:
 
 
 def _look_at_gloo() -> dict[str, tuple[str, str]]:
-    """Return the state and the scheduling counts of each gloo thread, by thread id; empty outside of Linux."""
     try:
         tasks = os.listdir(_TASKS)
     except OSError:
@@ -93,7 +92,6 @@ def _look_at_gloo() -> dict[str, tuple[str, str]]:
 
 
 def _look_at_task(task: str) -> tuple[str, str] | None:
-    """Return the state and the scheduling counts of one thread; None if it is no gloo thread, or has ended."""
     try:
         if _read_task(task, "comm").strip() != _GLOO:
             return None

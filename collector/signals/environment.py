@@ -87,7 +87,6 @@ def count_memory_nodes(folder: Path) -> int | None:
 
 
 def _read_processors(text: str) -> set[int]:
-    """Return the numbers in a list such as 0-3,8."""
     ends = [part.partition("-") for part in text.strip().split(",") if part]
     return {number for first, _, last in ends for number in range(int(first), int(last or first) + 1)}
 

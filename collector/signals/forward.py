@@ -50,7 +50,6 @@ class ForwardSignal(Signal):
         context.boundaries.append(self._on_step)
 
     def _watch_compiled(self) -> None:
-        """Time compiled modules, and end the discovery when a compilation begins."""
         from torch._dynamo.callback import callback_handler
 
         context, kind = self._context, find_compiled_kind()

@@ -201,7 +201,6 @@ def _number_batch(iterator: Any) -> int:
 
 
 def _describe_loader(number: int, loader: Any) -> dict[str, Any]:
-    """Return the fields of `schema.manifest.Loader`."""
     iterable = isinstance(loader.dataset, IterableDataset)
     workers = int(loader.num_workers)
     sampler = loader.sampler
@@ -224,7 +223,6 @@ def _describe_loader(number: int, loader: Any) -> dict[str, Any]:
 
 
 def _count_batches(loader: Any) -> int | None:
-    """Return the number of batches in an epoch; None if the batch sampler has no length, like a generator."""
     try:
         return len(loader)
     except (TypeError, NotImplementedError):

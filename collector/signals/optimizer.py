@@ -124,7 +124,6 @@ class OptimizerSignal(Signal):
         return step
 
     def _describe(self, optimizer: Any) -> None:
-        """Save the settings of an optimizer that advice refers to, at its first step."""
         fact: dict[str, Any] = {"name": type(optimizer).__name__}
         with Edge(lambda error: fact.update(error=repr(error))):
             group = optimizer.param_groups[0]

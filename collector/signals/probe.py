@@ -217,7 +217,6 @@ class Prober:
         now.is_measured = is_last
 
     def _close(self, now: Round) -> None:
-        """Stop marking steps, and keep the measurements of the round."""
         begun = time.perf_counter_ns()
         self._round = None
         self._log.write(PROBED, 0)

@@ -215,7 +215,6 @@ class WindowSignal(Signal):
             self._switching = None
 
     def _silence_kineto(self) -> None:
-        """Stop Kineto from printing lines when a window opens; a setting of the user stays."""
         if _KINETO_LEVEL not in os.environ:
             os.environ[_KINETO_LEVEL] = _SILENT
             self._undo.call(lambda: os.environ.pop(_KINETO_LEVEL, None))
@@ -307,7 +306,6 @@ class _Window:
         write_window(events, WindowNote(self.first_step, *times, self.plan.trigger))
 
     def drop(self) -> None:
-        """End the session, on its own thread."""
         self.is_open = False
         self._session.stop()
 

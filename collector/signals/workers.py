@@ -259,7 +259,6 @@ class WorkersSignal(Signal):
         self._fetches.add(fetch)
 
     def _open_log(self) -> StageLog:
-        """Return the log of this process, created at its first use. Raise OSError if there is no room for the file."""
         with self._lock:
             if self._log is None:
                 ring = self._context.events / f"stages-main-{os.getpid()}-{perf_counter_ns()}.ring"

@@ -188,7 +188,6 @@ class WorkerSession:
         self._write_sends()
 
     def _place(self, message: Any) -> tuple[int, int, int] | None:
-        """Return loader, epoch and batch of a message, None for a message without a batch."""
         batch, data = message
         if isinstance(data, tuple) and data:
             data = data[0]  # StatefulDataLoader sends the worker and its state along

@@ -78,7 +78,6 @@ def find_link(run_path: Path) -> Path | None:
 
 
 def _list_inner(folder: Path) -> tuple[Path | None, list[Path]]:
-    """Return the first link in a folder, and no folders; without a link, None and the subfolders."""
     inner = []
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:

@@ -299,7 +299,6 @@ def _read_written_numbers(raw: dict[str, Any]) -> None:
 
 
 def _check_counts(manifest: RunManifest | RankManifest) -> None:
-    """Raise ValueError for an impossible number of workers, cores or threads."""
     entries: list[tuple[str, Any]] = [("", manifest)]
     if isinstance(manifest, RankManifest):
         entries += [(f"loaders[{place}].", loader) for place, loader in enumerate(manifest.loaders)]

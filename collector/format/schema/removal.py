@@ -279,7 +279,6 @@ def _empty(folder: int, path: Path, depth: int = 0, last: tuple[str, ...] = ()) 
 
 
 def _remove_entry(parent: int, name: str, path: Path, depth: int) -> OSError | None:
-    """Remove a file, a link, or a folder with all its content; return the error if it stays."""
     try:
         if not stat.S_ISDIR(os.lstat(name, dir_fd=parent).st_mode):
             os.unlink(name, dir_fd=parent)
@@ -300,7 +299,6 @@ def _remove_entry(parent: int, name: str, path: Path, depth: int) -> OSError | N
 
 
 def _open_real(parent: int, name: str, path: Path) -> int:
-    """Open a folder that is no link and no mount."""
     try:
         folder = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
     except OSError as error:

@@ -92,7 +92,6 @@ def _compare(mean: Tree, baseline: Tree, place: Path | None) -> None:
 
 
 def _hold_clocks(benchmark: Benchmark, places: tuple[Place, ...], stack: ExitStack) -> str:
-    """Lock the GPU clocks if requested; return the outcome, for the metadata."""
     gpus = [place.visible for place in places if place.is_gpu]
     if not benchmark.maximize_clocks:
         return "not asked for"
@@ -151,7 +150,6 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _measure_all(benchmark: Benchmark, workers: list[Worker], since_unix_ns: int) -> tuple[list[Measured], list[Tree]]:
-    """Measure the processes that ended well; for each other process, report why it has no results."""
     measured: list[Measured] = []
     failed: list[Tree] = []
     for worker in workers:

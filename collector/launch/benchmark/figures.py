@@ -252,7 +252,6 @@ def _measure_batches(call: Call, kept: frozenset[Call]) -> Tree:
 
 
 def _walk_kept(calls: Iterable[Call], kept: frozenset[Call], items: int) -> Iterator[tuple[Call, int]]:
-    """Yield the calls without warm-up, each with its number of items."""
     for call in calls:
         if call.failed or (call.batch is not None and call not in kept):
             continue

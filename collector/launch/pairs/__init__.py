@@ -28,7 +28,7 @@ from collector.format.schema.errors import OutputError, RunError, UsageError
 from collector.format.schema.removal import Made, make_run_folder, remove_empty, remove_tree
 from collector.format.schema.wording import format_number_of
 from collector.launch.activation import DEFAULT_PATH
-from collector.launch.children import LOG_FILE, refuse_output, say, start_recording
+from collector.launch.children import LOG_FILE, make_printable, read_log_end, refuse_output, say, start_recording
 from collector.launch.pairs.checkout import (
     BASE,
     NEW,
@@ -163,7 +163,7 @@ def _record(pairs: Pairs, side: Side, folder: Path, base: Checkout) -> Measured:
             _end(process, signal.SIGINT if isinstance(error, KeyboardInterrupt) else signal.SIGTERM)
             raise
         if code:
-            tail = "\n".join(_read_tail(folder / LOG_FILE))
+            tail = "\n".join(f"  {make_printable(line)}" for line in read_log_end(folder / LOG_FILE)[-LOG_LINES:])
             how = f"exit code {code}" if code > 0 else f"ended by signal {-code}"
             raise Failed(f"the script failed as {side.name} ({how}); the end of what it printed:\n{tail}")
         measured = _measure(folder)
@@ -186,7 +186,6 @@ def _removed_at_failure(folder: Path) -> Iterator[None]:
 
 
 def _measure(folder: Path) -> Measured:
-    """Return the measurements of a run. Raises Failed if the run has no steps."""
     from collector.format.rank import read_step_rows
     from collector.format.run import open_run
     from collector.format.steps import summarize_steps
@@ -205,7 +204,6 @@ def _measure(folder: Path) -> Measured:
 
 
 def _end(process: subprocess.Popen[bytes], first: signal.Signals) -> None:
-    """Stop a process with the user's signal, then kill its process group."""
     process.send_signal(first)
     for number in (signal.SIGTERM, signal.SIGKILL):
         try:
@@ -226,12 +224,6 @@ def _remove(folder: Path, made: Made) -> None:
         with suppress(OSError):  # not empty again
             remove_tree(folder, made)
         time.sleep(0.05)
-
-
-def _read_tail(log: Path) -> list[str]:
-    text = log.read_bytes()[-20_000:].decode("utf-8", "replace")
-    lines = [line for line in text.splitlines() if line.strip()]
-    return ["  " + "".join(letter if letter.isprintable() else "?" for letter in line) for line in lines[-LOG_LINES:]]
 
 
 def _tell_progress(title: str, measured: Measured, left_s: float) -> None:

@@ -23,22 +23,22 @@ import psutil
 
 from collector import server
 from collector.ending import SIGNALLED, unwind_at_signals
-from collector.format.schema.errors import UsageError
+from collector.format.run import open_run
+from collector.format.schema.errors import RunError, UsageError
 from collector.format.schema.removal import scratch_folder
 from collector.format.schema.wording import format_number_of
 from collector.format.schema.writing import replace_text
 from collector.launch.activation import DEFAULT_PATH
-from collector.launch.children import LOG_FILE, refuse_output, say
+from collector.launch.children import LOG_FILE, make_printable, read_log_end, refuse_output, say
 from collector.launch.interpreter import read_interpreter
 from collector.launch.launchers import find_launcher
 from collector.launch.origin import PLAN_VARIABLE
 from collector.launch.script import Program
-from collector.launch.trying.applying import Change
+from collector.launch.trying.applying import Candidate, Change
 from collector.launch.trying.inside import TRIAL_VARIABLE, Plan, Span
 from collector.launch.trying.process import Crew, Neighbours, TurnFailed, TurnTaker
 from collector.launch.trying.report import describe, list_results
 from collector.launch.trying.search import TOGETHER, Life, OutOfTime, Search, TrialFailed, Turn
-from collector.launch.trying.seen import list_candidates
 
 USUAL_BUDGET_S = 300.0
 FIRST, FEW_STEPS = Span(70, 16, 20.0), 8
@@ -124,7 +124,6 @@ class _Trials:
         return code
 
     def _look(self, folder: Path) -> dict[str, Any]:
-        """Record a run as it is. Raises TrialFailed."""
         begun = time.monotonic()
         player = _Player(self, {}, folder, records=True)
         try:
@@ -172,7 +171,6 @@ class _Trials:
         return _format_time(max(self._count_left(), 0.0))
 
     def start(self, player: _Player, first: Span) -> TurnTaker:
-        """Start the process of a player with its first turn."""
         folder = player.folder
         folder.mkdir(exist_ok=True)
         own, cache = self._scratch / f"of-{folder.name}", self._scratch / "cache"
@@ -231,6 +229,23 @@ class _Player:
             self._member = None
 
 
+def list_candidates(folder: Path) -> list[Candidate]:
+    """Return the changes that may gain, the most that each can gain first; those whose trials take long come last.
+
+    Raises TrialFailed if the recorded run cannot be read.
+    """
+    try:
+        run = open_run(folder)
+        changes = [each for each in server.list_changes(run, run.rank().rank) if each.change]
+    except RunError as error:
+        raise TrialFailed(str(error)) from None
+    found = [
+        Candidate(each.knob, each.label, each.change, each.code, each.place, each.keywords, each.is_slow)
+        for each in changes
+    ]
+    return sorted(found, key=lambda each: each.is_slow)
+
+
 def _make_environment(plan: Plan | None, scratch: Path) -> dict[str, str]:
     cache = scratch / "cache"
     return {
@@ -260,10 +275,9 @@ def _explain_few() -> str:
 def _explain(code: int | None, limit_s: float, log: Path) -> str:
     if code is None:
         return f"it did not reach its end in {limit_s:.0f} s"
-    lines = [line for line in log.read_bytes()[-20_000:].decode("utf-8", "replace").splitlines() if line.strip()]
-    lines = [line for line in lines if not line.startswith(("profiler-run:", "stepscope:"))]
+    lines = [line for line in read_log_end(log) if not line.startswith(("profiler-run:", "stepscope:"))]
     errors = [found[1] for line in lines if (found := _ERROR.match(line)) and "ChildFailedError" not in line]
-    last = "".join(letter if letter.isprintable() else "?" for letter in ["", *lines[-1:], *errors[-1:]][-1])
+    last = make_printable(["", *lines[-1:], *errors[-1:]][-1])
     hint = f" ({_MAY_WRITE})" if "Permission denied" in last else ""
     return f"exit code {code}: {last[:_LONGEST_REASON]}{'…' if len(last) > _LONGEST_REASON else ''}{hint}"
 

@@ -11,11 +11,29 @@ import inspect
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import Any
 
 Change = Mapping[str, Any]
 """Knob -> value, as JSON."""
 _MOST_LOSSES = 1000
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A change to try. Of several with the same `knob` at most one is chosen. `code` is what the user would write.
+
+    `place` names the calls of the user's that the change rewrites: with these `keywords` (None takes one away), or
+    without any, by `code`. `is_slow` means that a trial takes much longer than others.
+    """
+
+    knob: str
+    label: str
+    change: Change
+    code: str
+    place: str = ""
+    keywords: Mapping[str, Any] | None = None
+    is_slow: bool = False
 
 
 def apply_change(change: Change) -> None:
@@ -32,7 +50,6 @@ def apply_change(change: Change) -> None:
 
 
 def _replace_arguments(kind: Any, change: Callable[[dict[str, Any]], None]) -> None:
-    """Let `change` edit the arguments with which objects of a class are made."""
     make = kind.__init__
     names = inspect.signature(make)
 

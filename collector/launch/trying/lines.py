@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from collector.launch.trying.knobs import Candidate
+from collector.launch.trying.applying import Candidate
 
 Places = Mapping[str, Sequence[tuple[str, int, str]]]
 """What is called -> file, line and name of the calls that the script makes."""
@@ -79,7 +79,6 @@ def list_edits(candidates: Sequence[Candidate], places: Places) -> list[str]:
 
 
 def _name_place(file: str, header: str) -> str:
-    """Return file:line for a header such as `@@ -62 +62 @@`."""
     return f"{file}:{header.split()[1][1:].partition(',')[0]}"
 
 

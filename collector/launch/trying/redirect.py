@@ -196,8 +196,6 @@ class Redirect:
 
 
 class _Entries:
-    """What `os.scandir` returns, of several folders."""
-
     def __init__(self, entries: list[os.DirEntry[str]]) -> None:
         self._entries = iter(entries)
 

@@ -14,9 +14,8 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from collector.format.noise import quantile_of_t
-from collector.launch.trying.applying import Change
+from collector.launch.trying.applying import Candidate, Change
 from collector.launch.trying.inside import Span
-from collector.launch.trying.knobs import Candidate
 
 TOGETHER = 4
 """So many changes have processes at the same time, beside the script as it is."""
@@ -265,8 +264,6 @@ class Search:
 
 
 class _Group:
-    """Rounds of a few changes and the script as it is."""
-
     def __init__(self, search: Search, entries: Sequence[Tried]) -> None:
         self._search = search
         self._end_s = search.left_s() * (1.0 - 1.0 / search.groups_left)

@@ -204,7 +204,6 @@ class _LogReader:
         return int(self._process << _PROCESS_SHIFT) + range_id
 
     def path(self, name: int) -> list[str]:
-        """Return the names of the ranges from the outermost to this range."""
         found: list[str] = []
         while name in self.names:
             name, text = self.names[name]

@@ -146,7 +146,6 @@ class StacksAssembler(Assembler):
         return found
 
     def _read_source(self) -> dict[str, dict[str, str]]:
-        """Return the text of the lines with most samples so far, by file and line number."""
         samples: Counter[tuple[str, int]] = Counter()
         for stack, count in self._in_training.most_common(_MOST_STACKS):
             place = self._find_own_place(stack)

@@ -188,7 +188,6 @@ class StandstillAssembler(Assembler):
         return float(times.user + times.system)
 
     def _find_stack(self, moment: Moment) -> str:
-        """Return the newest stack of the training thread, "" if none was read since the standstill began."""
         return "" if self._stacks is None else str(self._stacks.find_newest(moment.since))
 
     def _look(self) -> None:

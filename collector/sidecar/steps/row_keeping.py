@@ -154,7 +154,6 @@ class RowKeeper:
         self._finish_row(row, kind, cut.time, step, rest)
 
     def _close_at_update(self, step: int) -> None:
-        """Close the step's row at its last update; later time belongs to the next row."""
         row = self.row
         if row.updates:
             cut = row.updates[-1]

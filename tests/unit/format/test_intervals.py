@@ -41,12 +41,6 @@ def test_sets_combine_as_sets_of_moments(first: list[tuple[int, int]], second: l
     assert _list_moments(a - b) == _moments(first) - _moments(second)
 
 
-@given(pairs, pairs)
-def test_parts_sum_to_the_whole(first: list[tuple[int, int]], second: list[tuple[int, int]]) -> None:
-    a, b = _unite(first), _unite(second)
-    assert (a & b).length_ns + (a - b).length_ns == a.length_ns
-
-
 @given(pairs)
 def test_integral_caps_the_sum_of_what_is_open(rows: list[tuple[int, int]]) -> None:
     solid = [(start, length) for start, length in rows if length > 0]
@@ -63,11 +57,6 @@ def test_nothing_has_no_length_and_no_integral() -> None:
     nothing = np.empty(0, np.int64)
     assert (len(EMPTY.starts), len(EMPTY.ends), EMPTY.length_ns) == (0, 0, 0)
     assert integrate_capped(nothing, nothing, np.empty(0), 1.0) == 0.0
-
-
-def test_an_interval_that_ends_where_it_starts_is_none() -> None:
-    found = _unite([(5, 0), (7, 2), (8, -1)])
-    assert (found.starts.tolist(), found.ends.tolist()) == ([7], [9])
 
 
 def test_a_hole_is_cut_out_of_the_longest_time_there_is() -> None:

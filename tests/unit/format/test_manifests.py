@@ -5,13 +5,10 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from collector.format.run import open_run
-from collector.format.schema import layout
 from collector.format.schema.errors import TableBrokenError
 from collector.format.schema.manifest import (
     Device,
@@ -136,11 +133,3 @@ def test_a_number_that_an_older_version_wrote_as_text_is_read() -> None:
     raw["loaders"][0] |= {"batch_size": "32", "prefetch_factor": "[2, 3]"}
     (loader,) = decode_manifest(RankManifest, json.dumps(raw), "rank.json").loaders
     assert (loader.batch_size, loader.prefetch_factor) == (32, None)
-
-
-def test_the_file_is_named_when_a_run_is_opened(tmp_path: Path) -> None:
-    path = layout.run_file(tmp_path)
-    path.parent.mkdir()
-    path.write_text(put(json.loads(encode_manifest(RUN)), ("argv",), ["train.py", 5]), encoding="utf-8")
-    with pytest.raises(TableBrokenError, match=r"run\.json is damaged: argv\[1\]"):
-        open_run(tmp_path)

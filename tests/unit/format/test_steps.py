@@ -158,14 +158,6 @@ def test_throughput_is_that_of_the_steps_that_the_average_covers() -> None:
     assert measure_throughput(build([100.0] * 12, samples=[None] * 12)) is None
 
 
-def test_slow_steps_at_the_start_are_warm_up() -> None:
-    rows = build_steps(RunPlan(steps=60))
-    for row in (rows[0], rows[1], rows[3]):
-        row["forward_ns"] += 500 * MS
-        row["duration_ns"] += 500 * MS
-    assert summarize_steps(build_table_from_rows("steps", rows)).excluded == (1, 2, 3, 4, 10, 11, 12)
-
-
 def test_first_steps_of_an_epoch_count_in_the_mean_but_are_not_regular() -> None:
     rows = build_steps(RunPlan(steps=60))
     begin_epochs(20, wait_ms=300.0)(rows)
@@ -182,14 +174,6 @@ def test_phases_sum_to_the_mean_step_and_shares_to_one() -> None:
     assert summary.duration_ns is not None
     assert sum(phase.mean_ns for phase in phases) == pytest.approx(summary.duration_ns.mean, rel=1e-12)
     assert sum(phase.share_frac for phase in phases) == pytest.approx(1.0, abs=1e-12)
-
-
-def test_figures_of_known_times() -> None:
-    found = summarize_durations(np.arange(1, 1002, dtype=np.int64))
-    assert found is not None
-    assert (found.count, found.min, found.max, found.mean) == (1001, 1, 1001, 501)
-    expected = {"p50": 501, "p90": 901, "p95": 951, "p97": 971, "p99": 991, "p99.9": 1000}
-    assert dict(found.list_percentiles()) == pytest.approx(expected)
 
 
 def test_a_run_without_evaluation_has_no_summary() -> None:

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from collector.frames import discovery
-from collector.frames.discovery import find_layout, find_lists, find_shift, has_thread
+from collector.frames.discovery import find_layout, find_lists, find_shift
 from collector.frames.offers import Family, ForeignError, Offers
 from collector.frames.posting import TRAINER, Post, find_thread, post_thread
 from collector.frames.reading import MOST_FRAMES, LayoutError, StackReader
@@ -120,17 +120,6 @@ def test_a_wrong_address_is_no_stack_and_no_crash(tmp_path: Path) -> None:
             continue
         assert places is None or all(reader.describe(code) is None for code, _ in places)
 
-
-def test_an_offer_of_this_process_names_this_function(tmp_path: Path) -> None:
-    post_thread(tmp_path, TRAINER, -1, os.getpid())
-    reader = _open(tmp_path)
-    places = reader.read()
-    assert places is not None
-    names = [code.name for place in places if (code := reader.describe(place[0])) is not None]
-    assert any(name.endswith("test_an_offer_of_this_process_names_this_function") for name in names)
-
-
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="stacks are read on Linux only")
 
 _WAITS = "import sys; print(flush=True); sys.stdin.read()"
 
@@ -282,11 +271,3 @@ def test_a_worker_is_read_however_it_is_started(tmp_path: Path, way: str) -> Non
     assert "_wait" in names
     event.set()
     worker.join()
-
-
-def test_the_threads_of_this_process_are_found() -> None:
-    memory = os.open("/proc/self/mem", os.O_RDONLY)
-    assert has_thread(memory, 0, find_thread())
-    assert not has_thread(memory, 0, find_thread() + 8)
-    assert not has_thread(memory, 1 << 40, find_thread())
-    os.close(memory)

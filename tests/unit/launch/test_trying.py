@@ -14,14 +14,12 @@ import pytest
 from collector.format.schema.errors import UsageError
 from collector.launch.command import run_command
 from collector.launch.script import Program
-from collector.launch.trying import RESULTS_FILE, Trying, read_turn, try_changes
-from collector.launch.trying.applying import Change
+from collector.launch.trying import RESULTS_FILE, Trying, list_candidates, read_turn, try_changes
+from collector.launch.trying.applying import Candidate, Change
 from collector.launch.trying.inside import Span
-from collector.launch.trying.knobs import Candidate
 from collector.launch.trying.lines import list_edits
 from collector.launch.trying.report import describe, list_results
 from collector.launch.trying.search import OutOfTime, Search, TrialFailed, Turn, compare_turns, estimate
-from collector.launch.trying.seen import list_candidates
 from profiler_server.diagnosis.knobs import Change as Advised
 from tests.support.runs import RunPlan, build_run
 

@@ -51,11 +51,6 @@ def test_many_host_operators_keep_the_order_of_their_first_start() -> None:
     assert [line.split()[1] for line in describe_host_operators(slices).splitlines()[2:]] == names
 
 
-def test_summary_names_the_run_and_its_state(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    open_run(build_run(tmp_path / "trained")).print_summary()
-    assert capsys.readouterr().out.startswith("trained: complete, 1 rank, ")
-
-
 def test_summary_counts_the_ranks_that_are_here(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     traces = [
         write_trace(

@@ -24,7 +24,6 @@ from collector.sidecar.process import recover_run
 from tests.support import shapes
 from tests.support.forking import ROOT, Forked
 from tests.support.recording import assert_sound, record
-from tests.support.shapes import few_batches
 
 TRAINING = """
 import sys, torch
@@ -196,14 +195,6 @@ def test_a_signal_that_raises_is_switched_off_and_named(tmp_path: Path, monkeypa
     assert states["broken"].state == "failed"
     assert "no such thing" in states["broken"].reason
     assert states["optimizer"].state == "on"
-
-
-def test_a_second_launch_sets_the_first_run_aside(tmp_path: Path) -> None:
-    record(tmp_path, shapes.plain)
-    recorded = record(tmp_path, few_batches.without_loader)
-    assert len(recorded.train) == 10
-    (earlier,) = (tmp_path / "earlier").iterdir()
-    assert (open_run(earlier).frame("steps").kind == "train").sum() == 10
 
 
 def test_what_was_there_without_a_manifest_is_set_aside_too(tmp_path: Path) -> None:

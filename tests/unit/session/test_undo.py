@@ -70,21 +70,6 @@ def test_a_run_leaves_everything_as_it_was(tmp_path: Path) -> None:
     assert [name for name in changed if before.get(name) != after.get(name)] == []
 
 
-def test_an_inherited_attribute_is_inherited_again() -> None:
-    class Base:
-        def call(self) -> str:
-            return "base"
-
-    class Child(Base):
-        pass
-
-    undo = Undo()
-    undo.patch(Child, "call", lambda self: "patched")
-    assert Child().call() == "patched"
-    undo.restore()
-    assert "call" not in vars(Child)
-
-
 def test_what_somebody_else_patched_since_stays_theirs() -> None:
     class Owner:
         def call(self) -> str:

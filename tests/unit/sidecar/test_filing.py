@@ -75,11 +75,3 @@ def test_samples_of_a_step_that_the_job_may_have_stood_still_in_are_kept_apart(l
     assert {row for row in found.values() if row} == apart
     if apart:
         assert {at for at, row in found.items() if row} == {90, 1_500}
-
-
-def test_samples_outside_of_every_row_are_dropped(tmp_path: Path) -> None:
-    words = make_words(1)
-    end = _find_end(words)
-    samples = [Sample(-1_000, -1, -1, 0), Sample(end // 2, -1, -1, 0), Sample(end + 1_000, -1, -1, 0)]
-    filed, _ = _file(tmp_path / "run", words, samples)
-    assert [entry.sample.at_ns for entry in filed] == [end // 2]

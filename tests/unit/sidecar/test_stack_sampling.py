@@ -208,13 +208,6 @@ def test_a_training_that_the_system_does_not_show_is_named_in_the_run(tmp_path: 
 
 
 @on_linux
-def test_stopping_one_that_never_began_is_nothing(tmp_path: Path) -> None:
-    sampler = StackSampler(_offers(tmp_path), StackBook())
-    sampler.stop()
-    assert (sampler.take(), sampler.problem, sampler.refusal) == ([], "", "")
-
-
-@on_linux
 def test_an_open_window_is_sampled_every_millisecond_and_not_for_ever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

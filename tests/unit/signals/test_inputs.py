@@ -290,15 +290,6 @@ profiler.analyse()
 """
 
 
-def test_an_input_that_was_not_seen_is_told_when_the_run_ends(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    profiler = collector.Profiler(tmp_path / "run", window=None)
-    train(read_batches())
-    profiler.analyse()
-    assert "for batch in collector.watch(batches)" in capfd.readouterr().err
-
-
 def test_a_run_tells_who_makes_the_items_of_a_watched_input(tmp_path: Path) -> None:
     """In a process of its own: threads that other tests have left would be taken for those that make the items."""
     forking.run([sys.executable, "-c", WATCHING], cwd=tmp_path)

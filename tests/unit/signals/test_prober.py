@@ -194,17 +194,3 @@ def test_counters_that_cannot_be_read_end_the_probe_and_nothing_else(monkeypatch
     training.run(100)
     assert [type(error) for error in training.errors] == [TypeError]
     assert training.prober.has_left
-
-
-def test_what_a_signal_raises_while_training_is_held_back_reaches_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Preempted(Exception):
-        pass
-
-    def interrupt(seconds: float) -> None:
-        raise Preempted
-
-    training = Training(monkeypatch, Loader())
-    monkeypatch.setattr(time, "sleep", interrupt)
-    with pytest.raises(Preempted):
-        training.run(100)
-    assert not training.errors

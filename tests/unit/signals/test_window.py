@@ -166,12 +166,6 @@ def test_pause_ends_the_window(tmp_path: Path) -> None:
     assert "aten::cosh" not in names
 
 
-def test_training_that_ends_inside_the_window_still_has_it(tmp_path: Path) -> None:
-    run = record(tmp_path, lambda: train(4), window=(3, 100)).run
-    assert [first for first, *_ in list_windows(run)] == [3]
-    assert run.table("operators").num_rows > 0
-
-
 def test_no_window_leaves_nothing_and_one_leaves_torch_as_it_was(tmp_path: Path) -> None:
     names = ("_prepare_profiler", "_enable_profiler", "_disable_profiler")
     before = [vars(autograd_profiler)[name] for name in names]
@@ -379,11 +373,6 @@ def test_a_window_prints_no_line_about_memory_that_is_older_and_keeps_the_users(
     assert "unknown size" not in done.stderr
     assert "mine" in done.stderr
     assert (tmp_path / "profiler/rank_0/memory.parquet").exists()
-
-
-def test_a_window_without_memory_prints_no_such_line_either(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    assert len(list_windows(record(tmp_path, train, window=(3, 2), memory=False).run)) == 1
-    assert "Memory block of unknown size" not in capfd.readouterr().err
 
 
 def test_only_known_lines_are_left_out_of_stderr(capfd: pytest.CaptureFixture[str]) -> None:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader, Dataset, IterableDataset
+from torch.utils.data import DataLoader, Dataset
 
 from tests.support.recording import record
 
@@ -24,18 +23,7 @@ class Shadowed(Dataset[Any]):  # type: ignore[misc]
         return torch.full((2,), float(index))
 
 
-class Counting(IterableDataset[Any]):  # type: ignore[misc]
-    def __iter__(self) -> Iterator[int]:
-        return iter(range(8))
-
-
 def test_an_attribute_in_the_way_of_the_method_is_overlooked(tmp_path: Any) -> None:
     seen: list[float] = []
     record(tmp_path, lambda: seen.extend(float(batch.sum()) for batch in DataLoader(Shadowed(), 2)))
     assert seen == [2.0, 10.0, 18.0, 26.0]
-
-
-def test_an_iterable_dataset_gives_what_it_gives(tmp_path: Any) -> None:
-    seen: list[list[int]] = []
-    record(tmp_path, lambda: seen.extend(batch.tolist() for batch in DataLoader(Counting(), 3)))
-    assert seen == [[0, 1, 2], [3, 4, 5], [6, 7]]
