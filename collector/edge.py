@@ -6,7 +6,9 @@ import logging
 import os
 from collections.abc import Callable
 from types import TracebackType
+from typing import TypeVar
 
+T = TypeVar("T")
 _log = logging.getLogger("stepscope")
 
 
@@ -34,6 +36,13 @@ class Edge:
             return False
         self._tell(error)
         return True
+
+
+def attempt(make: Callable[[], T], tell: Callable[[Exception], object] = lambda error: None) -> T | None:
+    """Return what `make` returns; None, after a call of `tell`, if it raises an exception."""
+    with Edge(tell):
+        return make()
+    return None
 
 
 def log_failure(text: str, *args: object, level: int = logging.WARNING) -> Edge:

@@ -116,7 +116,9 @@ def serve_runs(
         context.with_resource(unwind_at_signals())
         return
     if version:
-        print_version()
+        from collector.version import __version__
+
+        typer.echo(f"stepscope {__version__}")
         return
     if base_dir is None:
         raise UsageError("give --summary-base-dir DIR, the folder that holds your runs, or a command (see --help)")
@@ -147,12 +149,6 @@ def choose_upload_limit(settings: Settings, limit_mib: int | None) -> int:
 def say(text: str) -> None:
     typer.echo(text)
     sys.stdout.flush()
-
-
-def print_version() -> None:
-    from collector.version import __version__
-
-    typer.echo(f"stepscope {__version__}")
 
 
 def register_commands() -> None:

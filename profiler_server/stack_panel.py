@@ -7,14 +7,13 @@ from dataclasses import dataclass
 
 from collector.format.phases import PHASES
 from collector.format.run import RankRun
-from collector.format.schema.errors import RunError
 from profiler_server.analysis.stacks.frames import Frame, lay_out
 from profiler_server.analysis.stacks.stacks import Stacks, read_stacks
 from profiler_server.diagnosis.limits.stacks import LEAST_SAMPLES
 from profiler_server.facts.steps import NamedFunction, Part
 from profiler_server.figures.flame import Flame, build_flame
 from profiler_server.format import format_count, format_number_of, shorten_middle
-from profiler_server.page import Notice, explain_absence, find_remedy
+from profiler_server.page import Notice, build_part, explain_absence
 from profiler_server.words.phrases import spell_call, spell_function, spell_share
 
 REMEDY = 'Profiler("runs/my-run", stacks=True)'
@@ -90,11 +89,9 @@ def build_stage_panel(rank: RankRun, loader: int | None) -> StackPanel | None:
 def _read(rank: RankRun) -> Stacks | StackPanel | None:
     if rank.manifest.is_trace and rank.status("stacks").state != "there":
         return None
-    try:
-        absence = explain_absence(rank, "stacks", _TITLE, REMEDY)
-        found = None if absence else read_stacks(rank)
-    except RunError as error:
-        return StackPanel(Notice("failed", "The stacks cannot be read", str(error), find_remedy(error)), (), "")
+    found, absence = build_part(
+        "The stacks cannot be read", lambda: explain_absence(rank, "stacks", _TITLE, REMEDY) or read_stacks(rank)
+    )
     if absence is None and found is None:
         absence = Notice("empty", "No stacks to show", "Their names are left out of this view.")
     return StackPanel(absence, (), "") if absence else found

@@ -60,14 +60,15 @@ def command(
             check_pair(runs)
             documents = print_pair(find_run(runs[0], base), find_run(runs[1], base), rank, is_quiet=as_json)
             if not (gate or junit or markdown or max_slowdown):
-                print_documents(documents, as_json)
+                if as_json:
+                    typer.echo(json.dumps(documents, indent=1))
                 return
         # Of two runs the second is judged; with --against what is named first.
         new, old = ([runs[1]], [runs[0]]) if against is None else (runs, against)
         verdict = judge_words(new, old, base, rank, limit)
     write_documents(verdict, junit, markdown)
     if as_json:
-        print_documents({**documents, "gate": describe_verdict(verdict)}, as_json)
+        typer.echo(json.dumps({**documents, "gate": describe_verdict(verdict)}, indent=1))
     else:
         typer.echo(("\n" if against is None else "") + render_verdict(verdict))
     if gate and (code := EXIT_CODES[verdict.kind]):
@@ -113,11 +114,6 @@ def print_pair(a: Run, b: Run, rank: int | None, *, is_quiet: bool) -> dict[str,
         for line in outcome["sentences"] if outcome is not None else ():
             typer.echo(f"Since A: {line}")
     return {**describe(found), "outcome": outcome}
-
-
-def print_documents(documents: dict[str, Any], as_json: bool) -> None:
-    if as_json:
-        typer.echo(json.dumps(documents, indent=1))
 
 
 def judge_words(new: list[str], old: list[str], base: Path | None, rank: int | None, limit: float) -> Verdict:

@@ -268,10 +268,10 @@ def build_bars(slices: Sequence[Slice], axes: Axes | None = None) -> Figure:
 def build_depths(x: Numbers, depths: Numbers, capacity: float, x_title: str = "step") -> Figure:
     """Build a queue's depth over the steps, with its capacity as a dashed line and a mark at every drawn zero."""
     drawn_x, drawn = decimate(x, depths)
-    zeros = drawn_x[drawn == 0]
+    zeros, ends = drawn_x[drawn == 0], x[[0, -1]] if len(x) else np.array([0, 1])
     lines = [
         Line("depth", "data", depths, "steps"),
-        Line("capacity", "idle", np.array([capacity, capacity]), "dash", x=_ends(x)),
+        Line("capacity", "idle", np.array([capacity, capacity]), "dash", x=ends),
         Line("empty", "worse", np.zeros(len(zeros)), "ticks", x=zeros),
     ]
     span = (float(x[0]) - 0.5, float(x[-1]) + 0.5) if len(x) else None
@@ -351,10 +351,6 @@ def _scale(axes: Axes, peak: float) -> tuple[float, str]:
 
 def _color(category: str) -> str:
     return (NEUTRALS.get(category) or PALETTE[category])[0]
-
-
-def _ends(x: Numbers) -> Numbers:
-    return x[[0, -1]] if len(x) else np.array([0, 1])
 
 
 def _list_for_json(values: Numbers, digits: int = 5) -> list[float | int | None]:

@@ -59,7 +59,7 @@ def build_waterfall(start_ns: float, end_ns: float, falls: Sequence[Fall], names
     levels = list_levels(start_ns, falls)
     tops = [high for _, high in _list_reaches(levels, falls)]
     scale, unit = choose_time_unit(max(*levels, end_ns))
-    base = find_base_ns(start_ns, falls) / scale
+    base, top = find_base_ns(start_ns, falls) / scale, max(*levels, *tops) / scale
     first, last, title = names
     totals = {
         "type": "bar",
@@ -86,18 +86,13 @@ def build_waterfall(start_ns: float, end_ns: float, falls: Sequence[Fall], names
         "yaxis": {
             "title": {"text": f"{title} ({unit})"},
             "fixedrange": True,
-            "range": [base, _find_top([*levels, *tops], base, scale)],
+            "range": [base, top + 0.16 * (top - base)],
         },
         "shapes": [_join(place, level / scale) for place, level in enumerate(levels)],
     }
     return complete_figure(
         [totals, _draw_falls(levels, falls, scale, unit), _draw_labels(falls, tops, scale, base)], layout
     )
-
-
-def _find_top(places: Sequence[float], base: float, scale: float) -> float:
-    top = max(places) / scale
-    return top + 0.16 * (top - base)
 
 
 def _draw_falls(levels: Sequence[float], falls: Sequence[Fall], scale: float, unit: str) -> Figure:

@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
@@ -27,7 +28,7 @@ from collector.hangs.live import find_standing
 from profiler_server.derive.background import Background
 from profiler_server.derive.derived import derived
 from profiler_server.store.catalog import Catalog
-from profiler_server.store.headline import RunEntry
+from profiler_server.store.headline import RunEntry, choose_state
 
 RECENT_STEPS = 50
 """Number of last steps of each rank in the means, without warm-up, detailed windows and standstills."""
@@ -204,15 +205,10 @@ def _may_be_live(entry: RunEntry, now_ns: int) -> bool:
         return False
     if entry.state == "recording":
         return True
-    first = layout.rank_file(entry.path, entry.headline.ranks[0])
-    return now_ns - _find_changed_ns(str(first)) < ENDED_WITHIN_S * 1e9
-
-
-def _find_changed_ns(path: str) -> int:
-    try:
-        return os.stat(path).st_mtime_ns
-    except OSError:
-        return 0
+    with suppress(OSError):
+        changed_ns = os.stat(layout.rank_file(entry.path, entry.headline.ranks[0])).st_mtime_ns
+        return now_ns - changed_ns < ENDED_WITHIN_S * 1e9
+    return False
 
 
 def _renew(rank: RankRun, known: RankGauges | None) -> RankGauges | None:
@@ -259,17 +255,7 @@ def _read_steps(rank: RankRun, manifest: RankManifest, state: RunState) -> RankG
     # Behind a detailed window and a standstill lies what these cost.
     usual = kept[~is_apart[np.maximum(kept - 1, 0)]]
     between = 0.0 if counted.infers else float(measure_between(counted.every)[usual].sum()) / len(kept)
-    return RankGauges(
-        known.rank,
-        state,
-        known.ended_unix_ns,
-        known.events_lost,
-        known.lost_steps,
-        step,
-        step - phases["communication"],
-        between,
-        phases,
-    )
+    return replace(known, step_ns=step, own_ns=step - phases["communication"], between_ns=between, phases_ns=phases)
 
 
 def _mark_warm_up(steps: pa.Table) -> Mask:
@@ -284,7 +270,7 @@ def _sum_up(entry: RunEntry, ranks: Sequence[RankGauges]) -> RunGauges:
     slowest, ratio = _find_slowest(timed)
     return RunGauges(
         label=make_label(entry.id),
-        state=_find_state([rank.state for rank in ranks]),
+        state=choose_state({rank.state for rank in ranks}),
         steps=entry.headline.steps,
         world_size=entry.manifest.world_size,
         ranks=len(entry.headline.ranks),
@@ -313,11 +299,6 @@ def _find_slowest(timed: Sequence[RankGauges]) -> tuple[int | None, float | None
     slowest = max(own, key=lambda number: own[number])
     others = float(np.median([value for number, value in own.items() if number != slowest]))
     return (slowest, own[slowest] / others) if others > 0 else (None, None)
-
-
-def _find_state(states: Sequence[RunState]) -> RunState:
-    worst_first: tuple[RunState, ...] = ("crashed", "recording", "imported", "complete")
-    return next((state for state in worst_first if state in states), "crashed")
 
 
 def make_label(run_id: str) -> str:

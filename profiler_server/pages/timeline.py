@@ -116,12 +116,11 @@ def build(request: PageRequest) -> TimelinePage:
     base = _open_step(base, rank, request.query.get("step", ""))
     if request.steps is not None and not {"step", "t0", "t1"} & set(request.query):
         base.data["span"] = rank.through(request.steps).span_ns
-    if not find_timelines().find_built(rank) and find_timelines().is_large(rank):
-        failure = find_timelines().take_failure(rank)
-        if failure is not None:
-            return _show_failure(base, rank, failure, "Reload the page to have it prepared again.")
-        find_timelines().start(rank)
-        return base
+    try:
+        if find_timelines().is_awaited(rank):
+            return base
+    except StepscopeError as failure:
+        return _show_failure(base, rank, failure, "Reload the page to have it prepared again.")
     try:
         return find_timelines().ask(rank, lambda timeline: _fill(base, request, timeline))
     except (TableBrokenError, OverflowError, pa.ArrowException) as error:

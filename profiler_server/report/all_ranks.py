@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from collector.edge import Edge
+from collector.edge import Edge, attempt
 from collector.format.run import Run
 from collector.hangs.blame import Stop
 from collector.hangs.live import Standing
@@ -120,16 +120,19 @@ def report_judgement(run: Run, warnings: list[str]) -> dict[str, Any] | None:
 
     It is null if the ranks cannot be judged, such as a single rank.
     """
-    found: list[dict[str, Any]] = []
-    with Edge(lambda error: warnings.append(f"the ranks cannot be compared: {type(error).__name__}: {error}"[:300])):
+
+    def judge() -> dict[str, Any] | None:
         ranks = summarize_ranks(run)
         verdict, noun = judge_run(run, ranks), find_noun(ranks)
-        if not isinstance(verdict, NotJudged):
-            words = {"sentence": describe_straggler(verdict, noun), "evidence": describe_evidence(verdict, noun)}
-            found.append({**words, "ranks_read": len(ranks), **spell_out(list_verdict(verdict))})
         if len(run.ranks) > len(ranks):
             warnings.append(describe_unread(len(run.ranks)))
-    return found[0] if found else None
+        if isinstance(verdict, NotJudged):
+            return None
+        words = {"sentence": describe_straggler(verdict, noun), "evidence": describe_evidence(verdict, noun)}
+        return {**words, "ranks_read": len(ranks), **spell_out(list_verdict(verdict))}
+
+    problem = "the ranks cannot be compared"
+    return attempt(judge, lambda error: warnings.append(f"{problem}: {type(error).__name__}: {error}"[:300]))
 
 
 def list_verdict(verdict: RankVerdict) -> dict[str, Any]:
@@ -185,13 +188,11 @@ def _list_latest(verdict: RankVerdict, comparison: RankComparison) -> dict[str, 
 
 def report_slow_call(run: Run) -> dict[str, Any] | None:
     """Return a collective that is slow beside the other collectives of its group; null if there is none."""
-    found: list[dict[str, Any]] = []
     with Edge(lambda error: None):  # the judgement reads the same, and warns
         ranks = summarize_ranks(run)
         if (call := find_slow_call(ranks)) is not None:
-            sentence = describe_slow_call(call, find_noun(ranks))
-            found.append({"sentence": sentence, **spell_out(call)})
-    return found[0] if found else None
+            return {"sentence": describe_slow_call(call, find_noun(ranks)), **spell_out(call)}
+    return None
 
 
 def report_what_if(run: Run, warnings: list[str]) -> dict[str, Any] | None:

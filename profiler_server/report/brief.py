@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 
-from collector.edge import Edge
+from collector.edge import attempt
 from collector.format.rank import read_step_rows
 from collector.format.run import RankRun, Run
 from collector.format.schema.errors import RunError, StepscopeError
@@ -42,17 +42,13 @@ def write_brief(run: Run, rank: int | None = None) -> list[str]:
 
 
 def _judge(run: Run, rank: int) -> Diagnosis:
-    judged: list[Diagnosis] = []
     failures: list[Exception] = []
-    with Edge(failures.append):
-        judged.append(diagnose(run, rank))
-    if failures:
-        raise RunError(f"{run.path} cannot be judged: {_explain(failures[0])}")
-    return judged[0]
-
-
-def _explain(error: Exception) -> str:
-    return str(error) if isinstance(error, StepscopeError) else f"{type(error).__name__}: {error}"
+    found = attempt(lambda: diagnose(run, rank), failures.append)
+    if found is None:
+        (error,) = failures
+        reason = str(error) if isinstance(error, StepscopeError) else f"{type(error).__name__}: {error}"
+        raise RunError(f"{run.path} cannot be judged: {reason}")
+    return found
 
 
 def _say(rank: RankRun, found: Diagnosis) -> list[str]:
@@ -70,13 +66,14 @@ def _say_gain(rank: RankRun, entry: Suggestion) -> str:
     if step_ns is None or low_ns is None or high_ns is None:
         return f"Why: {entry.measured}"
     span = f"{format_duration(step_ns)} ({format_duration(low_ns)} – {format_duration(high_ns)})"
-    mean_ns, states = _measure_step(rank), f"If {entry.condition}" if entry.condition else "Predicted"
+    mean_ns, states = measure_step(rank), f"If {entry.condition}" if entry.condition else "Predicted"
     if not mean_ns:
         return f"{states}: a step of {span}"
     return f"{states}: a step of {span} instead of {format_duration(mean_ns)}, {format_share(1.0 - step_ns / mean_ns)} less"
 
 
-def _measure_step(rank: RankRun) -> float | None:
+def measure_step(rank: RankRun) -> float | None:
+    """Return the mean step of a rank in ns; None if there is none, or if it cannot be read."""
     with contextlib.suppress(RunError):
         times = summarize_steps(read_step_rows(rank).steps).duration_ns
         return None if times is None else times.mean

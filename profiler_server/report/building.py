@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
-from collector.edge import Edge
+from collector.edge import attempt
 from collector.format.rank import read_step_rows
 from collector.format.run import RankRun, Run
 from collector.format.schema.errors import RunError, TableBrokenError
@@ -25,14 +26,13 @@ from profiler_server.analysis.data.stages import summarize_stages
 from profiler_server.analysis.device.device import summarize_device
 from profiler_server.analysis.operators.operators import summarize_kernels, summarize_operators
 from profiler_server.analysis.ranks.ending import find_end
-from profiler_server.analysis.ranks.ends import End
 from profiler_server.analysis.recorded_facts import read_probe
 from profiler_server.analysis.stacks.stacks import read_stacks
 from profiler_server.analysis.steps.interruptions import read_interruptions
 from profiler_server.analysis.steps.outliers import Outlier, explain_outlier, list_outliers
 from profiler_server.diagnosis.judging import diagnose
 from profiler_server.diagnosis.tried import find_trials
-from profiler_server.facts.results import BoundBy, Diagnosis
+from profiler_server.facts.results import BoundBy
 from profiler_server.facts.steps import sum_interruptions
 from profiler_server.format import format_number_of
 from profiler_server.report.all_ranks import (
@@ -81,7 +81,10 @@ def build_report(run: Run, rank: int | None = None, how: Reporting = ALONE) -> d
     warnings: list[str] = []
     chosen = run.ranks if rank is None else (run.rank(rank).rank,)
     ranks = _report_ranks(run, chosen if how.ranks is None else how.ranks, warnings, how)
-    end = _find_end(run, warnings)
+    problem = "how the job ended cannot be said"
+    end = attempt(
+        lambda: find_end(run), lambda error: warnings.append(f"{problem}: {type(error).__name__}: {error}"[:300])
+    )
     return {
         "schema_version": VERSION,
         "run": _report_run(run),
@@ -98,15 +101,6 @@ def build_report(run: Run, rank: int | None = None, how: Reporting = ALONE) -> d
         "overhead": spell_out(run.read_rank(run.ranks[0]).manifest.overhead if run.ranks else Overhead()),
         "warnings": list(dict.fromkeys([*_collect_warnings(run), *warnings])),
     }
-
-
-def _find_end(run: Run, warnings: list[str]) -> End | None:
-    found: list[End | None] = [None]
-    with Edge(
-        lambda error: warnings.append(f"how the job ended cannot be said: {type(error).__name__}: {error}"[:300])
-    ):
-        found.append(find_end(run))
-    return found[-1]
 
 
 def _report_run(run: Run) -> dict[str, Any]:
@@ -154,10 +148,7 @@ def report_alone(task: tuple[Path, int]) -> tuple[dict[str, Any], list[str]]:
 def _report_rank(rank: RankRun, warnings: list[str]) -> dict[str, Any]:
     def read(what: str, build: Callable[[], T]) -> T | None:
         """Build a section of the report. A section that cannot be read, or fails, is left out and named in a warning."""
-        made: list[T] = []
-        with Edge(lambda error: warnings.append(_spell_failure(rank.rank, what, error))):
-            made.append(build())
-        return made[0] if made else None
+        return attempt(build, lambda error: warnings.append(_spell_failure(rank.rank, what, error)))
 
     rows = read("its steps", lambda: read_step_rows(rank))
     steps, noun = (rows.steps, rows.noun) if rows is not None else (None, "step")
@@ -213,14 +204,10 @@ def _report_loaders(rank: RankRun) -> list[dict[str, Any]]:
 
 def _spell_failure(rank: int, what: str, error: Exception) -> str:
     if isinstance(error, RunError):
-        return _spell_warning(rank, error)
+        remedy = f"; run `{error.remedy}`" if isinstance(error, TableBrokenError) and error.remedy else ""
+        return f"rank {rank}: {error}{remedy}"
     first = (str(error).splitlines() or [""])[0]
     return f"rank {rank}: {what} cannot be reported: {type(error).__name__}: {first}"[:300]
-
-
-def _spell_warning(rank: int, error: RunError) -> str:
-    remedy = f"; run `{error.remedy}`" if isinstance(error, TableBrokenError) and error.remedy else ""
-    return f"rank {rank}: {error}{remedy}"
 
 
 def is_empty(report: dict[str, Any]) -> bool:
@@ -289,12 +276,10 @@ def _report_diagnosis(run: Run, ranks: Sequence[int], warnings: list[str]) -> di
     nothing = {"bound_by": unknown, "suggestions": [], "abstained": [], "tried": {}}
     if not ranks:
         return nothing
-    found: list[Diagnosis] = []
-    with Edge(lambda error: warnings.append(_spell_failure(ranks[0], "what it is bound by", error))):
-        found.append(diagnose(run, ranks[0]))
-    if not found:
+    tell = partial(_spell_failure, ranks[0], "what it is bound by")
+    diagnosis = attempt(lambda: diagnose(run, ranks[0]), lambda error: warnings.append(tell(error)))
+    if diagnosis is None:
         return nothing
-    diagnosis = found[0]
     warnings += [f"rank {ranks[0]}: {line}" for line in diagnosis.warnings]
     return {
         "bound_by": spell_out(diagnosis.bound_by),

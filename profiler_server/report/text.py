@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from collector.edge import Edge
+from collector.edge import Edge, attempt
 from collector.format.phases import PHASE_LABELS
 from collector.format.rank import read_step_rows
 from collector.format.run import RankRun, Run
@@ -96,10 +96,9 @@ def explain_silence(run: Run, rank: int | None = None) -> str:
 
 
 def _diagnose(run: Run, rank: int | None) -> Diagnosis | None:
-    found: list[Diagnosis] = []
-    with Edge(lambda error: None):  # said in the warnings already
-        found += [diagnose(run, each) for each in (run.ranks[:1] if rank is None else (rank,))]
-    return found[0] if found else None
+    if rank is None and not run.ranks:
+        return None
+    return attempt(lambda: diagnose(run, run.ranks[0] if rank is None else rank))  # a failure is among the warnings
 
 
 def render_history(history: dict[str, Any] | None) -> str:

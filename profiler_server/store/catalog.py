@@ -147,10 +147,6 @@ class Catalog:
         """Open a run by its id. Raises RunNotFoundError if no run below the base directory has this id."""
         return open_run(self.locate(run_id))
 
-    def find(self, name: str) -> Run:
-        """Open a run by its id or its name. Raises RunNotFoundError if no run or several runs have the name."""
-        return open_run(find_run(self.base_dir, name))
-
     def locate(self, run_id: str) -> Path:
         """Return the directory of a run id. Raises RunNotFoundError if no run below the base directory has this id."""
         return locate_run(self.base_dir, run_id)

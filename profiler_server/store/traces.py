@@ -96,7 +96,7 @@ def leave_imported(traces: Sequence[TraceFile], runs: Iterable[RunEntry]) -> tup
     imported = {source for entry in runs for source in _list_sources(entry)}
     if not imported:
         return tuple(traces)
-    named = ((_clean(trace.path.name), trace) for trace in traces)
+    named = ((clean_file_name(trace.path.name), trace) for trace in traces)
     return tuple(trace for name, trace in named if not imported & {(name, trace.size_bytes), (name, None)})
 
 
@@ -146,10 +146,11 @@ def _list_sources(entry: RunEntry) -> list[tuple[str, int | None]]:
     if not isinstance(sizes, list) or len(sizes) != len(files):
         sizes = [None] * len(files)
     return [
-        (_clean(str(name)), size if isinstance(size, int) else None) for name, size in zip(files, sizes, strict=True)
+        (clean_file_name(str(name)), size if isinstance(size, int) else None)
+        for name, size in zip(files, sizes, strict=True)
     ]
 
 
-def _clean(name: str) -> str:
+def clean_file_name(name: str) -> str:
     """Return a name in the form that an upload stores."""
     return UNSAFE.sub("-", name)[-150:].lstrip("-.")

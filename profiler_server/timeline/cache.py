@@ -189,26 +189,25 @@ class TimelineCache:
             return True
         return any((root / stamp / INDEX_FILE).is_file() for root in list_roots(rank, CACHE_FOLDER))
 
-    def is_large(self, rank: RankRun) -> bool:
-        """Return whether building takes too long for a page to wait."""
-        return count_slices(rank) > LARGE_SLICES
-
     def find_progress(self, rank: RankRun) -> float | None:
         """Return the progress of building, 0 to 1, or None if no build is running."""
         with self._lock:
             found = [share for (folder, _), share in self._progress.items() if folder == str(rank.folder)]
         return max(found) if found else None
 
-    def start(self, rank: RankRun) -> None:
-        """Build in the background, unless a build is running. If the build fails, `take_failure` returns its error."""
+    def is_awaited(self, rank: RankRun) -> bool:
+        """Return whether the timeline is built in the background, which takes too long for a page to wait.
+
+        The first call starts the build. The call after a failed build raises its error, and the next builds again.
+        """
+        if self.find_built(rank) or count_slices(rank) <= LARGE_SLICES:
+            return False
+        if (failure := self._background.take_failure(rank.whole.key)) is not None:
+            raise _explain_failure(rank, failure)
         note_provisional()
         if self.find_progress(rank) is None:
             self._background.start(rank.whole.key, lambda: self.open(rank))
-
-    def take_failure(self, rank: RankRun) -> StepscopeError | None:
-        """Return the error of a failed background build, and forget the error, so that the next request builds again."""
-        failure = self._background.take_failure(rank.whole.key)
-        return None if failure is None else _explain_failure(rank, failure)
+        return True
 
     def _open_or_rebuild(self, rank: RankRun, stamp: str) -> Timeline:
         folder = self._find_or_build(rank, stamp)

@@ -168,15 +168,3 @@ class CounterFile(ColumnFile):
 
     def _points(self, counter: int, first: int, last: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
         return self.read(counter, 0, first, last), self.read(counter, 1, first, last)
-
-
-def open_raw(path: Path) -> LaneFile:
-    return LaneFile(path, RAW_KINDS)
-
-
-def open_level(path: Path) -> LaneFile:
-    return LaneFile(path, BINS_KINDS)
-
-
-def open_counters(path: Path) -> CounterFile:
-    return CounterFile(path, POINT_KINDS)

@@ -22,7 +22,7 @@ from profiler_server.timeline.build import (
     Index,
     level_file,
 )
-from profiler_server.timeline.lane_file import ColumnFile, LaneFile, open_counters, open_level, open_raw
+from profiler_server.timeline.lane_file import BINS_KINDS, POINT_KINDS, RAW_KINDS, ColumnFile, CounterFile, LaneFile
 from profiler_server.timeline.pyramid import Bins, Names, join_bins, merge_bins, read_names
 
 
@@ -52,10 +52,10 @@ class Timeline:
         self.rank = rank
         self.stamp = stamp
         self.index = msgspec.json.decode((folder / INDEX_FILE).read_bytes(), type=Index)
-        self.raw = open_raw(folder / RAW_FILE)
-        self._levels = {level: open_level(folder / level_file(level)) for level in self.index.levels}
+        self.raw = LaneFile(folder / RAW_FILE, RAW_KINDS)
+        self._levels = {level: LaneFile(folder / level_file(level), BINS_KINDS) for level in self.index.levels}
         self._order = ColumnFile(folder / ORDER_FILE, (np.uint32,))
-        self.counters = open_counters(folder / COUNTERS_FILE)
+        self.counters = CounterFile(folder / COUNTERS_FILE, POINT_KINDS)
         counts = [lane.count for lane in self.index.lanes]
         self.lane_offsets: Ints = np.concatenate(([0], np.cumsum(counts))).astype(np.int64)
 
@@ -111,12 +111,9 @@ class Timeline:
         stored = [known for known in self.index.levels if known <= level]
         return self._levels[stored[-1]] if stored and level > self.index.raw_level else self.raw
 
-    def lane_of(self, position: int) -> int:
-        return int(np.searchsorted(self.lane_offsets, position, "right")) - 1
-
     def place(self, position: int) -> Place:
         """Return the slice at a position in lane order."""
-        lane = self.lane_of(position)
+        lane = int(np.searchsorted(self.lane_offsets, position, "right")) - 1
         at = position - int(self.lane_offsets[lane])
         bins = self.raw.cut(lane, at, at + 1)
         return Place(position, lane, *(int(column[0]) for column in (bins.start, bins.end, bins.name, bins.id)))

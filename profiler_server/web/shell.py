@@ -77,14 +77,6 @@ class NavItem:
 
 
 @dataclass(frozen=True)
-class KeptQuery:
-    """The query values that navigation keeps."""
-
-    rank: int | None
-    steps: str | None
-
-
-@dataclass(frozen=True)
 class StepFilter:
     """The step filter as typed, empty for all steps; `error` is why the typed text is not used.
 
@@ -212,14 +204,9 @@ def build_run_view(run: Run, run_id: str, rank: int) -> RunView:
         return RunView(run_id, path, run.manifest, "crashed", Overhead(), (), 0, damage=str(error))
 
 
-def build_nav(pages: PageSet, links: Links, run_id: str, current: str, kept: KeptQuery) -> tuple[NavItem, ...]:
+def build_nav(pages: PageSet, links: Links, run_id: str, current: str) -> tuple[NavItem, ...]:
     """List the pages of a run, with failed pages last."""
-    items = [
-        NavItem(page.title, links.page(run_id, page.slug, kept.rank, steps=kept.steps), page.key, page.slug == current)
-        for page in pages.pages
-    ]
-    items += [
-        NavItem(module.name.capitalize(), links.page(run_id, module.name, kept.rank), "", module.name == current, True)
-        for module in pages.broken
-    ]
-    return tuple(items)
+    return (
+        *(NavItem(p.title, links.page(run_id, p.slug), p.key, p.slug == current) for p in pages.pages),
+        *(NavItem(p.name.capitalize(), links.page(run_id, p.name), "", p.name == current, True) for p in pages.broken),
+    )

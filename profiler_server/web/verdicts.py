@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from collector.format.rank import read_step_rows
 from collector.format.run import Run
 from collector.format.schema.errors import RunError, StepscopeError
-from collector.format.steps import summarize_steps
 from profiler_server.derive import derived as limits
 from profiler_server.derive.background import Background, note_provisional
 from profiler_server.derive.derived import AT_ONCE_SLICES, count_slices, derived, explain_too_large
@@ -104,14 +101,6 @@ def _judge(run: Run, rank: int) -> Panel:
         return Panel(None, f"A rule failed: {type(error).__name__}: {error}")
 
 
-def read_step_ns(run: Run) -> float:
-    """Return the mean step of the first rank, 0 if it cannot be read."""
-    with contextlib.suppress(RunError):
-        if (found := summarize_steps(read_step_rows(run.rank()).steps).duration_ns) is not None:
-            return found.mean
-    return 0.0
-
-
 class Outcomes:
     """Outcomes of advice: each compares a run with the earlier run that it tries to improve."""
 
@@ -181,6 +170,7 @@ class Outcomes:
         if panel.diagnosis is None:
             return {}
         from profiler_server.diagnosis.tried import find_trials
+        from profiler_server.report.brief import measure_step
 
         trials = find_trials(run, panel.diagnosis.suggestions)
         told = [each for each in panel.diagnosis.suggestions if each.rule in trials]
@@ -188,7 +178,7 @@ class Outcomes:
             if each.predicted_step_ns and each.predicted_low_ns and each.predicted_high_ns:
                 times = (each.predicted_step_ns, each.predicted_low_ns, each.predicted_high_ns)
                 left_frac = 1.0 - trials[each.rule].gain_frac
-                measured_ns = left_frac * read_step_ns(run)
+                measured_ns = left_frac * (measure_step(run.rank()) or 0.0)
                 self._ledger.note(LedgerEntry(f"{run_id} tried {each.rule}", run_id, each.rule, *times, measured_ns))
         return {rule: trial.sentence for rule, trial in trials.items()}
 

@@ -71,14 +71,6 @@ def test_other_views_can_be_read(panorama: str, tab: Page, address: str, wanted:
     assert find_faults(tab) == []
 
 
-def test_a_missing_page_says_why_and_what_to_do(panorama: str, tab: Page) -> None:
-    answer = tab.goto(f"{panorama}/runs/nowhere/steps")
-    assert answer is not None
-    assert answer.status == 404
-    assert "Go back to the list of runs" in tab.inner_text("main")
-    assert find_faults(tab) == []
-
-
 def test_little_is_sent_the_first_time_and_less_after(panorama: str, browser: Browser) -> None:
     context = browser.new_context(viewport={"width": 1400, "height": 900})
     page = context.new_page()

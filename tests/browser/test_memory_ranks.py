@@ -70,13 +70,6 @@ def test_a_range_of_steps_is_typed_and_taken_back(page: Page, machines: str) -> 
     assert "All steps are shown" in page.inner_text("[role=alert]")
 
 
-def test_parts_that_were_not_collected_name_the_option(page: Page, machines: str) -> None:
-    page.goto(f"{machines}/runs/off/memory")
-    text = page.inner_text("main")
-    assert "resources=True" in text
-    assert "memory=True" in text
-
-
 def test_the_slow_rank_is_read_first_and_its_cells_speak(page: Page, machines: str) -> None:
     page.goto(f"{machines}/runs/slow/ranks")
     assert page.inner_text("main .verdict").startswith("Rank 3 holds 3 others up")

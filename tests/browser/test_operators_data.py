@@ -53,11 +53,6 @@ def test_pie_and_bars_change_places(page: Page, server: str) -> None:
     assert "chart=bar" in page.url
 
 
-def test_a_run_whose_window_never_opened_is_told_an_earlier_one(page: Page, server: str) -> None:
-    page.goto(f"{server}/runs/light/operators")
-    expect(page.get_by_text("window=(2, 3)")).to_be_visible()
-
-
 def test_the_starved_queue_is_told_and_opens(page: Page, server: str) -> None:
     page.goto(f"{server}/runs/slow-transform/data")
     expect(page.get_by_text("Highly input-bound")).to_be_visible()

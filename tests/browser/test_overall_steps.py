@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -52,12 +51,6 @@ def test_every_card_leads_to_its_page(page: Page, server: str) -> None:
         assert heading in page.inner_text(f"#card-{slug} h2")
 
 
-def test_a_light_run_says_how_to_collect_operators(page: Page, server: str) -> None:
-    page.goto(f"{server}/runs/light/")
-    assert "window=" in page.inner_text("#card-operators .notice")
-    assert "mean depth" in page.inner_text("#card-data").lower()
-
-
 def test_a_step_is_picked_by_number_by_button_and_by_key(page: Page, server: str) -> None:
     page.goto(f"{server}/runs/healthy/steps")
     assert page.inner_text("#graph-title").startswith("Average step")
@@ -70,12 +63,6 @@ def test_a_step_is_picked_by_number_by_button_and_by_key(page: Page, server: str
     page.locator("body").press("[")
     page.wait_for_url("**step=7*")
     assert page.input_value("#step-number") == "7"
-
-
-def test_a_bad_step_number_is_explained_and_the_average_shown(page: Page, server: str) -> None:
-    page.goto(f"{server}/runs/healthy/steps?step=999")
-    assert "There is no step 999" in page.inner_text("[role=alert]")
-    assert page.inner_text("#graph-title").startswith("Average step")
 
 
 def test_zooming_one_chart_zooms_all_and_asks_the_server(page: Page, server: str) -> None:
@@ -136,10 +123,3 @@ def measure(page: Page, server: str) -> Callable[[str], float]:
 def test_the_first_chart_is_there_soon(measure: Callable[[str], float]) -> None:
     measure("/runs/healthy/")
     assert min(measure("/runs/healthy/") for _ in range(3)) < 10.0
-
-
-def test_the_figure_of_the_api_is_the_one_of_the_page(page: Page, server: str) -> None:
-    page.goto(f"{server}/runs/healthy/steps")
-    shown = json.loads(page.inner_text("#figure-steps-phases") or page.text_content("#figure-steps-phases") or "")
-    address = page.get_attribute("[data-name=steps-phases]", "data-source") or ""
-    assert page.request.get(server + address).json() == shown

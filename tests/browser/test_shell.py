@@ -140,11 +140,3 @@ def test_a_deleted_run_is_said_to_be_gone(page: Page, server: str, base_dir: Pat
     shutil.rmtree(folder)
     expect(page.get_by_role("alert")).to_contain_text("This run is gone")
     expect(page.locator("#content")).to_contain_text("of 1 to 20")
-
-
-def test_error_pages_lead_back(page: Page, server: str) -> None:
-    answer = page.goto(f"{server}/runs/gone/")
-    assert answer is not None
-    assert answer.status == 404
-    page.get_by_role("link", name="List of runs").click()
-    expect(page.get_by_role("heading", name="Runs")).to_be_visible()

@@ -13,15 +13,16 @@ from collector.format.run import open_run
 from collector.format.schema import layout
 from profiler_server.diagnosis.judging import diagnose
 from profiler_server.report import Reporting
+from profiler_server.report.brief import measure_step
 from profiler_server.store.earlier import find_earlier_beside
 from profiler_server.store.ledger import NAME, Ledger, LedgerEntry
 from profiler_server.store.redaction import redact
 from profiler_server.web import verdicts
 from profiler_server.web.report_file import render_report
-from profiler_server.web.verdicts import read_step_ns
 from tests.support.asking import PATIENCE_S, Asker, read_words
 from tests.support.cases import Plant, build_case_run
 from tests.support.commands import run_command
+from tests.support.must import must
 from tests.support.report_shape import check_report
 from tests.support.runs import HEALTHY_STEP_MS, slow_loader_plan
 from tests.unit.diagnosis.test_tried import entry, write_trials
@@ -189,7 +190,7 @@ def test_a_run_in_which_more_was_changed_is_not_noted(base: Path) -> None:
 def test_a_trial_counts_in_how_often_predictions_are_right(base: Path) -> None:
     told = diagnose(open_run(base / "fit-1"), 0).suggestions[0]
     assert told.predicted_step_ns is not None
-    workers, step_ns = told.settings["num_workers"], read_step_ns(open_run(base / "fit-1"))
+    workers, step_ns = told.settings["num_workers"], must(measure_step(open_run(base / "fit-1").rank()))
     gain = 1.0 - told.predicted_step_ns / step_ns
     write_trials(base / "tried", entry({"loader.num_workers": workers}, gain), script="train.py")
     first = json.loads(layout.run_file(base / "fit-1").read_text())

@@ -24,7 +24,7 @@ from profiler_server.web.frontend import read_fields
 from profiler_server.web.links import KeptLinks, encode_query
 from profiler_server.web.parameters import RunId
 from profiler_server.web.services import Services, ServicesOf
-from profiler_server.web.shell import KeptQuery, Shell, StepFilter, build_nav, build_run_view
+from profiler_server.web.shell import Shell, StepFilter, build_nav, build_run_view
 
 ROUTER = APIRouter()
 log = logging.getLogger(__name__)
@@ -94,8 +94,8 @@ def _show(services: Services, run: Run, at: PageAddress) -> Response:
 
 
 def _build_shell(services: Services, run: Run, at: PageAddress, rank: int, page: Page | None) -> Shell:
-    chosen = rank if "rank" in at.query else None
-    kept, panel = KeptQuery(chosen, at.query.get("steps")), services.diagnoses.judge(run, rank)
+    links = KeptLinks(services.links, at.run_id, rank if "rank" in at.query else None, at.query.get("steps"))
+    panel = services.diagnoses.judge(run, rank)
     tried = services.outcomes.say_trials(at.run_id, run, panel) if not at.slug else {}
     return Shell(
         title=page.title if page else at.slug.capitalize(),
@@ -105,12 +105,12 @@ def _build_shell(services: Services, run: Run, at: PageAddress, rank: int, page:
         slug=at.slug,
         rank=rank,
         ranks=run.ranks,
-        nav=build_nav(services.pages, services.links, at.run_id, at.slug, kept),
+        nav=build_nav(services.pages, links, at.run_id, at.slug),
         panel=panel,
         outcome=services.outcomes.peek(at.run_id) if not at.slug else None,
         track_records=services.outcomes.say_track_records() if not at.slug else {},
         tried=tried,
-        links=KeptLinks(services.links, at.run_id, kept.rank, kept.steps),
+        links=links,
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -13,7 +12,6 @@ from fastapi import Path as InPath
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
-from collector.format.run import RankRun
 from collector.format.schema.tables import TABLES
 from collector.format.timeline_rows import keep_workers
 from profiler_server.analysis.selection import choose_workers
@@ -28,16 +26,6 @@ NAMES = ", ".join(sorted(TABLES))
 Page = Annotated[int, Query(ge=1, le=10**9, description="Page, from 1.")]
 PageSize = Annotated[int, Query(ge=1, le=1_000_000, description="Rows on a page.")]
 Format = Annotated[Literal["json", "csv"], Query(description="JSON tells columns and units; CSV has the rows only.")]
-
-
-@dataclass(frozen=True)
-class Cut:
-    """The requested rows, and their output format."""
-
-    page: int
-    page_size: int
-    format: Literal["json", "csv"] = "json"
-    workers: frozenset[int] | None = None
 
 
 @ROUTER.get("/tables/{name}", tags=["runs"], summary="Rows of a table, paged, as JSON or CSV")
@@ -57,29 +45,19 @@ def read_table(
         raise HTTPException(
             400, f"The table {name} has no rows of workers; ask for workers={workers!r} of the table stages"
         )
-    return send_rows(rank, name, Cut(page, page_size, format, choose_workers((rank,), workers)))
-
-
-@ROUTER.get("/steps", tags=["runs"], summary="The steps table, paged")
-def read_steps(rank: RankOf, page: Page = 1, page_size: PageSize = 1000) -> Response:
-    return send_rows(rank, "steps", Cut(page, page_size))
-
-
-def send_rows(rank: RankRun, name: str, cut: Cut) -> Response:
-    """Send the rows of a table. Raises TableMissingError, TableBrokenError, NewerSchemaError, or BadQueryError."""
-    table = rank.table(name)
-    if cut.workers is not None:
-        table = keep_workers(table, cut.workers)
-    pages = max(1, -(-table.num_rows // cut.page_size))
-    check_page(cut.page, pages)
-    rows = table.slice((cut.page - 1) * cut.page_size, cut.page_size)
-    if cut.format == "csv":
+    table, chosen = rank.table(name), choose_workers((rank,), workers)
+    if chosen is not None:
+        table = keep_workers(table, chosen)
+    pages = max(1, -(-table.num_rows // page_size))
+    check_page(page, pages)
+    rows = table.slice((page - 1) * page_size, page_size)
+    if format == "csv":
         headers = {"Content-Disposition": f'attachment; filename="{name}-rank{rank.rank}.csv"'}
         return StreamingResponse(write_csv(rows), media_type="text/csv; charset=utf-8", headers=headers)
     head = {
         "rank": rank.rank,
         "table": name,
-        "page": cut.page,
+        "page": page,
         "pages": pages,
         "total": table.num_rows,
         "columns": describe_columns(name),
@@ -87,6 +65,11 @@ def send_rows(rank: RankRun, name: str, cut: Cut) -> Response:
     if rows.num_rows <= BATCH_ROWS:
         return send_json({**head, "rows": rows.to_pylist()})
     return StreamingResponse(write_json(head, rows), media_type="application/json")
+
+
+@ROUTER.get("/steps", tags=["runs"], summary="The steps table, paged")
+def read_steps(rank: RankOf, page: Page = 1, page_size: PageSize = 1000) -> Response:
+    return read_table("steps", rank, page, page_size)
 
 
 def describe_columns(name: str) -> list[dict[str, Any]]:

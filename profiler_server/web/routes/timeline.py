@@ -83,11 +83,7 @@ TimelineOf = Annotated[Asked, Depends(find_asked)]
 def read_meta(rank: RankOf) -> Response:
     """Return the metadata. While a large timeline is prepared, 202 with `building`, the fraction done. After a failure,
     the next request gets the error, and then preparing starts again."""
-    if not find_timelines().find_built(rank) and find_timelines().is_large(rank):
-        failure = find_timelines().take_failure(rank)
-        if failure is not None:
-            raise failure
-        find_timelines().start(rank)
+    if find_timelines().is_awaited(rank):
         return JSONResponse({"building": find_timelines().find_progress(rank) or 0.0}, 202, _FRESH)
     return JSONResponse(find_timelines().ask(rank, view_meta))
 

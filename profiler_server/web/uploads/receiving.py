@@ -11,7 +11,7 @@ from python_multipart.multipart import MultipartParser, parse_options_header
 
 from collector.format.schema.errors import UsageError
 from collector.traces.reading import describe_suffixes, is_trace_name
-from profiler_server.store.traces import UNSAFE
+from profiler_server.store.traces import clean_file_name
 
 FILE_LIMIT = 10_000
 _HEADER_LIMIT = 8192
@@ -121,7 +121,7 @@ def clean_name(given: str) -> str:
     name = given.replace("\\", "/").rsplit("/", 1)[-1]
     if not is_trace_name(name):
         raise UsageError(f"{name[:80]!r} is not a trace's name; send {describe_suffixes()}")
-    return UNSAFE.sub("-", name)[-150:].lstrip("-.")
+    return clean_file_name(name)
 
 
 def find_boundary(content_type: str) -> bytes:

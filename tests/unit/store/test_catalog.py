@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from collector.format.finding import BASE_ID
+from collector.format.finding import BASE_ID, find_run
 from collector.format.run import Run, open_run
 from collector.format.schema import layout
 from collector.format.schema.errors import LinkedRunError, RunNotFoundError, TableMissingError
@@ -200,15 +200,14 @@ def test_finds_a_run_by_name_and_lists_those_that_share_one(tmp_path: Path) -> N
     for place in ("x/one", "y/one", "y/three"):
         build_run(tmp_path / place, SHORT)
     edit_manifest(tmp_path / "y/three", name="digits")
-    catalog = Catalog(tmp_path)
-    assert catalog.find("x/one").path == tmp_path / "x/one"
-    assert catalog.find("three").path == catalog.find("digits").path == tmp_path / "y/three"
+    assert find_run(tmp_path, "x/one") == tmp_path / "x/one"
+    assert find_run(tmp_path, "three") == find_run(tmp_path, "digits") == tmp_path / "y/three"
     with pytest.raises(
         RunNotFoundError, match=r"2 runs below .* are called 'one'; give the id of one of them: x/one, y/one"
     ):
-        catalog.find("one")
+        find_run(tmp_path, "one")
     with pytest.raises(RunNotFoundError, match="There is no run 'two'"):
-        catalog.find("two")
+        find_run(tmp_path, "two")
 
 
 def test_a_run_that_tells_no_sizes_is_matched_by_the_names_of_its_files(tmp_path: Path) -> None:

@@ -96,14 +96,6 @@ def test_what_the_run_does_not_have_is_refused(run: Run, tmp_path: Path, ranks: 
     assert not (tmp_path / "t.json").exists()
 
 
-def test_a_rank_that_is_not_there_is_an_error_that_names_those_there_are(tmp_path: Path) -> None:
-    run = open_run(build_run(tmp_path / "run", RunPlan(steps=3, ranks=3)))
-    for ranks in ("0,7", "1-7", [0, 7]):
-        with pytest.raises(OptionError, match=r"the run has no rank [37]; it has 0, 1, 2"):
-            export_timeline(run, tmp_path / "t.json", Part(ranks))
-    assert not (tmp_path / "t.json").exists()
-
-
 def test_a_packed_trace_names_itself(run: Run, tmp_path: Path) -> None:
     export_timeline(run, tmp_path / "mine.json.gz")
     run.write_trace(tmp_path / "plain.json.gz")
