@@ -116,9 +116,7 @@ def serve_runs(
         context.with_resource(unwind_at_signals())
         return
     if version:
-        from collector.version import __version__
-
-        typer.echo(f"stepscope {__version__}")
+        print_version()
         return
     if base_dir is None:
         raise UsageError("give --summary-base-dir DIR, the folder that holds your runs, or a command (see --help)")
@@ -149,6 +147,12 @@ def choose_upload_limit(settings: Settings, limit_mib: int | None) -> int:
 def say(text: str) -> None:
     typer.echo(text)
     sys.stdout.flush()
+
+
+def print_version() -> None:
+    from collector.version import __version__
+
+    typer.echo(f"stepscope {__version__}")
 
 
 def register_commands() -> None:

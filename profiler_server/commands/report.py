@@ -102,8 +102,7 @@ def find_others(run: Run, base_dir: Path | None) -> tuple[Run | None, dict[str, 
     """
     from profiler_server.analysis.change_points import find_last_change
     from profiler_server.report.building import report_history
-    from profiler_server.store.catalog import Catalog
-    from profiler_server.store.earlier import find_earlier_beside
+    from profiler_server.store.catalog import Catalog, find_earlier_beside
 
     if base_dir is None:
         return find_earlier_beside(run), None

@@ -74,11 +74,6 @@ def read_chosen(request: PageRequest) -> Chosen:
     return Chosen(told, ranks, tuple(view_clock(clock) for clock in clocks))
 
 
-def show_first(request: PageRequest, chosen: Chosen) -> PageRequest:
-    """Return the request for the first of the ranks shown together."""
-    return replace(request, rank=chosen.ranks[0]) if chosen.ranks else request
-
-
 MOST_NAMES_IN_PAGE = 5_000
 STEP_MARGIN_FRAC = 0.05
 DEVICE_WORK = ("kernel", "memcpy", "memset", "communication")
@@ -106,7 +101,8 @@ def build(request: PageRequest) -> TimelinePage:
     `?ranks=5,0,3` shows several ranks below each other on the clock of the first.
     """
     chosen = read_chosen(request)
-    request = show_first(request, chosen)
+    if chosen.ranks:
+        request = replace(request, rank=chosen.ranks[0])
     rank = request.rank_run
     data: dict[str, Any] = {"rank": request.rank, "ranks": list(chosen.ranks or request.ranks), "meta": None}
     data |= {"together": bool(chosen.ranks), "clocks": list(chosen.clocks)}
@@ -189,17 +185,12 @@ def _find_partial(rank: RankRun) -> Notice | None:
     status = rank.status("slices")
     if status.state == "there":
         return None
-    kind = "failed" if status.state in ("failed", "broken") else "off"
-    title = "Steps, phases and the data pipeline only"
-    reason = status.reason or "Operators and kernels are recorded in detailed windows; this run has none."
-    if status.state in ("missing", "empty"):
+    title, reason = "Steps, phases and the data pipeline only", status.reason
+    if status.state in ("missing", "empty") or not reason:
         reason = "Operators and kernels are recorded in detailed windows; this run has none."
-    return Notice(
-        "failed" if kind == "failed" else "off",
-        title,
-        reason,
-        "" if kind == "failed" else choose_remedy(rank, "slices", WINDOW_REMEDY),
-    )
+    if status.state in ("failed", "broken"):
+        return Notice("failed", title, reason)
+    return Notice("off", title, reason, choose_remedy(rank, "slices", WINDOW_REMEDY))
 
 
 def _explain_empty(rank: RankRun) -> Notice:

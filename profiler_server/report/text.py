@@ -18,7 +18,7 @@ from collector.format.steps import (
     summarize_phases,
 )
 from profiler_server.analysis.accounting.accounting import say_completeness
-from profiler_server.analysis.memory.memory import MemoryTrace, read_memory
+from profiler_server.analysis.memory.memory import read_memory
 from profiler_server.analysis.ranks.collectives import find_slow_call, summarize_collectives
 from profiler_server.analysis.ranks.ranks import summarize_ranks
 from profiler_server.analysis.replay.critical import find_critical_path
@@ -184,7 +184,10 @@ def _render_device(report: dict[str, Any], rank: RankRun) -> list[str]:
         waits = say_host_waits(path.host_waits) if path is not None else ""
         lines += [f"  {waits}"] if waits else []
     with Edge(lambda error: None):  # the Memory page says why
-        lines += [_describe_peak(trace) for trace in read_memory(rank) if trace.device >= 0]
+        for trace in (trace for trace in read_memory(rank) if trace.device >= 0):
+            held = trace.peak_reserved_bytes
+            peak = f"{format_bytes(trace.peak_bytes)} allocated{f', {format_bytes(held)} reserved' if held is not None else ''}"
+            lines.append(f"  memory    at most {peak} on device {trace.device}")
     return lines
 
 
@@ -194,12 +197,6 @@ _DOING = {
     "exposed_copy_ns": "only copies",
     "idle_ns": "is idle",
 }
-
-
-def _describe_peak(trace: MemoryTrace) -> str:
-    held = trace.peak_reserved_bytes
-    reserved = f", {format_bytes(held)} reserved" if held is not None else ""
-    return f"  memory    at most {format_bytes(trace.peak_bytes)} allocated{reserved} on device {trace.device}"
 
 
 def _render_stacks(report: Mapping[str, Any] | None, phase_shares: Mapping[str, str]) -> list[str]:

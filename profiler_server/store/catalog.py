@@ -8,16 +8,16 @@ import os
 import re
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 
-from collector.format.attempts import Attempt, group_attempts
+from collector.format.attempts import Attempt, find_home, group_attempts, list_jobs_of_place, read_run_manifest
 from collector.format.finding import Scan, find_run, locate_run, name_run, scan_base
 from collector.format.run import Run, open_run
 from collector.format.schema import layout
-from collector.format.schema.errors import RunNotFoundError, StepscopeError
+from collector.format.schema.errors import RunError, RunNotFoundError, StepscopeError
 from collector.format.schema.manifest import RunManifest
 from profiler_server.derive.background import Background
 from profiler_server.derive.records import Summaries, Summary
@@ -39,6 +39,10 @@ KNOWN_CHANGES = 4
 """Least number of earlier changes between runs with which the usual change on this machine counts as known."""
 CLEAR_RATIO = 3.0
 """Multiple of the median earlier change above which a change is clear: some two standard deviations."""
+_MOST_BESIDE = 1_000
+"""Folders beside a run of which run.json is read."""
+_MOST_READ = 10
+"""Runs whose steps are read to find one with steps."""
 _TRAILING_NUMBER = re.compile(r"[-_. ]*[0-9]+$")
 
 
@@ -337,3 +341,43 @@ def _find_opposite_mean(before: Headline, after: Headline, change_frac: float) -
     change_ns = after.step_mean_ns - before.step_mean_ns
     is_opposite = change_ns * change_frac < 0 and abs(change_ns) > _find_noise_ns(before, after)
     return change_ns / before.step_mean_ns if is_opposite else None
+
+
+def find_earlier_beside(run: Run) -> Run | None:
+    """Return the last run with steps before a run, of the same script, recorded at the same path or beside it; None
+    without one.
+
+    The option `baseline` of a run names another run beside it.
+    """
+    try:
+        named = run.manifest.options.get("baseline")
+        home = find_home(run.path.absolute())
+        if isinstance(named, str) and named:
+            paths = [home.parent / Path(named).name]
+        else:
+            found = sorted(_list_before(run.manifest, home), key=lambda entry: -entry[1].created_unix_ns)
+            paths = [path for path, _ in found[:_MOST_READ]]
+    except (RunError, OSError, ValueError):
+        return None
+    return next((each for path in paths if (each := _open_with_steps(path, run.path)) is not None), None)
+
+
+def _list_before(own: RunManifest, home: Path) -> Iterator[tuple[Path, RunManifest]]:
+    folders = [path for path in home.parent.iterdir() if path != home][:_MOST_BESIDE]
+    beside = [(path, manifest) for path in folders if (manifest := read_run_manifest(path)) is not None]
+    at_place = [(each.path, each.manifest) for job in list_jobs_of_place(home) for each in job]
+    for path, manifest in (*at_place, *beside):
+        is_alike = find_family(manifest.script, manifest.name) == find_family(own.script, own.name)
+        is_before = manifest.created_unix_ns < own.created_unix_ns and not is_same_job(manifest, own)
+        if is_alike and is_before and not manifest.is_imported:
+            yield path, manifest
+
+
+def _open_with_steps(path: Path, other_than: Path) -> Run | None:
+    if path.is_symlink() or path.absolute() == other_than.absolute():
+        return None
+    try:
+        run = open_run(path)
+        return run if read_headline(run).step_p50_ns else None
+    except RunError:
+        return None

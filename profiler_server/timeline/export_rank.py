@@ -140,7 +140,9 @@ class RankExport:
         for raw, first in self._read_slices():
             self._write_batch(writer, raw, first, launches)
         self._write_derived(writer)
-        self._outside = self._count_shown() - self.slices
+        shown = {track.id for track in self._tracks}
+        every = sum(lane.count for lane in self._timeline.index.lanes if lane.track in shown)
+        self._outside = every - self.slices
         if self._shown.has_counters:
             self._write_counters(writer)
         self._tell()
@@ -177,16 +179,14 @@ class RankExport:
     def _holds(self, first: int, rows: int) -> bool:
         return bool(self._threads.number[first : first + rows].any())
 
-    def _count_shown(self) -> int:
-        shown = {track.id for track in self._tracks}
-        return sum(lane.count for lane in self._timeline.index.lanes if lane.track in shown)
-
     def _write_batch(self, writer: EventWriter, raw: pa.RecordBatch, first: int, launches: _Launches) -> None:
         thread = self._threads.number[first : first + raw.num_rows]
         start = raw.column("start_ns").to_numpy()
         end = start + np.maximum(raw.column("duration_ns").to_numpy(), 0)
-        step = _fill(raw.column("step"), -1)
-        kept = self._choose(thread, start, end, step)
+        within = thread > 0
+        if self._steps is not None:
+            within &= self._steps.holds(start, end, _fill(raw.column("step"), -1))
+        kept = np.flatnonzero(within)
         if not kept.size:
             return
         # Of slices that start together the outer one comes first, or the reader nests them the wrong way round.
@@ -207,12 +207,6 @@ class RankExport:
         write_slices(writer, columns)
         self.slices += kept.size
         self._write_flows(writer, chosen, (pid, thread[kept], begins, first + kept), launches)
-
-    def _choose(self, thread: Int32s, start: Ints, end: Ints, step: Ints) -> npt.NDArray[np.intp]:
-        shown = thread > 0
-        if self._steps is None:
-            return np.flatnonzero(shown)
-        return np.flatnonzero(shown & self._steps.holds(start, end, step))
 
     def _write_flows(
         self,

@@ -203,8 +203,6 @@ def find_stamp(rank: RankRun, version: int) -> str:
 GROUP_QUEUES = "Queues"
 GROUP_MEMORY = "Memory"
 _QUEUE_LABELS = {WORKER_QUEUE: "worker queue", PIN_QUEUE: "pin-memory queue"}
-_ALLOCATED = (("allocated_bytes", "allocated"),)
-_RESERVED = (("reserved_bytes", "reserved"),)
 _FIRST_ORDER = 2_100_000_000
 
 
@@ -260,12 +258,11 @@ def _read_memory(rank: RankRun) -> list[_Named]:
     for device in sorted(pc.unique(data["device"]).to_pylist()):
         rows = data.filter(pc.equal(data["device"], device))
         # The host has no allocator that reserves: what a trace calls so there is one mapping at a time.
-        owner, told = ("host", _ALLOCATED) if device < 0 else (f"device {device}", _ALLOCATED + _RESERVED)
-        for column, what in told:
-            kept = rows.filter(pc.is_valid(rows[column]))
-            found.append(
-                (GROUP_MEMORY, "bytes", f"{owner}, {what}", kept["start_ns"].to_numpy(), _to_floats(kept[column]))
-            )
+        owner, told = ("host", ("allocated",)) if device < 0 else (f"device {device}", ("allocated", "reserved"))
+        for what in told:
+            kept = rows.filter(pc.is_valid(rows[f"{what}_bytes"]))
+            values = _to_floats(kept[f"{what}_bytes"])
+            found.append((GROUP_MEMORY, "bytes", f"{owner}, {what}", kept["start_ns"].to_numpy(), values))
     return found
 
 

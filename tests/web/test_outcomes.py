@@ -14,7 +14,7 @@ from collector.format.schema import layout
 from profiler_server.diagnosis.judging import diagnose
 from profiler_server.report import Reporting
 from profiler_server.report.brief import measure_step
-from profiler_server.store.earlier import find_earlier_beside
+from profiler_server.store.catalog import find_earlier_beside
 from profiler_server.store.ledger import NAME, Ledger, LedgerEntry
 from profiler_server.store.redaction import redact
 from profiler_server.web import verdicts

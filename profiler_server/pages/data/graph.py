@@ -99,8 +99,7 @@ def build_graph(facts: PipelineFacts, open_queue: str) -> tuple[Lane | QueueBox,
             note = f"waits for each item of “{shorten_middle(loader.dataset, 60)}”, then trains"
             return (Lane("Training process", note, training),)
         return (Lane(title, note, (*loading, *training)),)
-    plural = "s" if workers != 1 else ""
-    nodes.append(Lane(f"{workers} worker process{'es' if plural else ''}", "each makes whole batches", loading))
+    nodes.append(Lane(f"{workers} worker process{'es' if workers != 1 else ''}", "each makes whole batches", loading))
     nodes.append(boxes.get(HOST_QUEUE))
     if DEVICE_QUEUE in boxes or "pin" in facts.stages:
         nodes.append(Lane("Pin-memory thread", "of the training process", _build_stages(facts, ("pin",))))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from collector.format.run import RankRun
-from collector.format.schema.errors import RunError
 from profiler_server.format import shorten_middle
 from profiler_server.page import (
     WINDOW_REMEDY,
@@ -51,7 +50,9 @@ def build(request: PageRequest) -> DevicePage:
     """Build the page; an unreadable section becomes a notice, and the other sections remain."""
     rank = request.rank_run
     linked_only = request.query.get("linked") == "1"
-    absence = _explain(rank)
+    _, absence = build_part(
+        "This rank cannot be read", lambda: explain_absence(rank, "slices", "No detailed window", WINDOW_REMEDY)
+    )
     if absence is not None:
         return DevicePage(None, absence, (), None, linked_only)
     breakdown, breakdown_notice = build_part("The breakdown cannot be made", lambda: build_breakdown(rank))
@@ -86,13 +87,6 @@ def _explain_nothing(rank: RankRun) -> Notice:
     reason = NO_KERNEL.format(devices=shorten_middle(", ".join(names), 200))
     lack = explain_import(rank, "kernels")
     return Notice("empty", "No device work was recorded", reason, lack.remedy if lack else MOVE_REMEDY)
-
-
-def _explain(rank: RankRun) -> Notice | None:
-    try:
-        return explain_absence(rank, "slices", "No detailed window", WINDOW_REMEDY)
-    except RunError as error:
-        return Notice("failed", "This rank cannot be read", str(error))
 
 
 PAGE = Page(slug="device", title="Device", order=35, key="v", template="device.html", build=build)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -160,7 +160,11 @@ def build(request: PageRequest) -> OverallPage:
             *list_trace_facts(whole),
             *list_facts(request.run.manifest, rank.manifest, len(request.ranks), read_used_devices(whole)),
             *list_interruption_facts(whole),
-            *(_list_probe(rank, read.body) if read.body is not None else ()),
+            *(
+                list_probe_facts(rank, steps.table, steps.phases, steps.noun)
+                if (steps := read.body) is not None
+                else ()
+            ),
         ),
     )
 
@@ -176,10 +180,6 @@ def _name_attempt(request: PageRequest, path: Path) -> str:
     for _ in range(0 if request.run_id == BASE_ID else request.run_id.count("/") + 1):
         base = base.parent
     return name_run(base, path)
-
-
-def _list_probe(rank: RankRun, steps: Steps) -> Iterator[Fact]:
-    return list_probe_facts(rank, steps.table, steps.phases, steps.noun)
 
 
 def build_panel(title: str, make: Callable[[], T | Notice]) -> Panel[T]:
@@ -306,14 +306,10 @@ def _describe_modes(steps: Steps, manifest: RankManifest) -> str:
     if not windows:
         return f"{text}."
     text = f"{text}; operators and timeline come from the detailed {form_plural(noun)} {format_steps(windows)}."
-    return " ".join([text, *_describe_triggers(manifest, noun)])
-
-
-def _describe_triggers(manifest: RankManifest, noun: str) -> list[str]:
-    return [
-        f"The window at {noun} {format_count(window.first_step)} opened by itself{f': {text}' if text else ''}."
-        for window, text in find_reasons(manifest)[:_MOST_TRIGGERS]
-    ]
+    for window, reason in find_reasons(manifest)[:_MOST_TRIGGERS]:
+        why = f": {reason}" if reason else ""
+        text += f" The window at {noun} {format_count(window.first_step)} opened by itself{why}."
+    return text
 
 
 def _read_data(rank: RankRun, steps: Steps | None) -> DataCard | Notice:
