@@ -125,10 +125,6 @@ def test_uploads_can_be_switched_off(tmp_path: Path) -> None:
     assert 'id="drop"' in Asker(tmp_path).ask("/").text
 
 
-def test_an_unknown_import_is_not_found(asker: Asker) -> None:
-    assert asker.ask("/api/v1/imports/nope").status_code == 404
-
-
 def test_files_of_a_server_that_was_killed_are_no_run(tmp_path: Path) -> None:
     build_run(tmp_path / UPLOAD_FOLDER / "old")
     assert Asker(tmp_path).ask("/api/v1/runs").json()["total"] == 0

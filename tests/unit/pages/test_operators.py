@@ -212,12 +212,3 @@ def test_a_trace_without_shapes_says_how_to_record_them(run: Path) -> None:
     page = _open_roofline(run)
     assert page.notice is not None
     assert (page.notice.title, page.grid, page.chart_switch) == ("No shapes were recorded", None, ())
-
-
-def test_columns_of_the_roofline_sort(run: Path) -> None:
-    _use_device(run, "NVIDIA H100 80GB HBM3")
-    more = operator("aten::add", device_self_ns=9_000_000, **{**WORK, "flops": 1e9})
-    write_rows(run, "operators", [operator("aten::mm", device_self_ns=2_000_000, **WORK), more])
-    page = _open_roofline(run, sort="-efficiency_frac")
-    assert page.grid is not None
-    assert [row.cells[0].text for row in page.grid.rows] == ["aten::mm", "aten::add"]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from profiler_server.store.ledger import MOST_ENTRIES, NAME, Ledger, LedgerEntry, TrackRecord, say_track_record
+from profiler_server.store.ledger import MOST_ENTRIES, NAME, Ledger, LedgerEntry, TrackRecord
 
 
 def entry(run: str, predicted: float, rule: str = "no_workers", measured: float = 100.0) -> LedgerEntry:
@@ -56,7 +56,3 @@ def test_impossible_times_are_not_noted(tmp_path: Path) -> None:
     ledger.note(entry("b", 100.0, measured=0.0))
     ledger.note(entry("c", float("nan")))
     assert ledger.summarize() == {}
-
-
-def test_one_case_is_one_case() -> None:
-    assert "1 of 1 case;" in say_track_record(TrackRecord(1, 1, 0))
