@@ -14,8 +14,8 @@ MOST_HOT = 2
 MODEL_WEIGHT = 0.5
 """The forward of a module counts half in the order of lines without a pattern."""
 
-LEAST_LINE_SAMPLES = 60
-"""Samples of the training thread below which no line is listed: a tenth of 60 samples is 10 ± 8 %."""
+LEAST_LINE_SAMPLES = 30
+"""Samples of the training thread below which no line is listed. Above, a line's own interval says whether it is worth a look."""
 
 BUSY_FRAC = 0.7
 """A device that is busy for this share of the time sets the pace."""

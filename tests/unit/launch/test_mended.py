@@ -23,7 +23,7 @@ def main():
     model = torch.nn.Linear(64, 32)
     optimizer = torch.optim.Adam(model.parameters())
     rows = torch.randn(256, 64)
-    for _ in range(160):
+    for _ in range(320):
         optimizer.zero_grad()
         points = model(rows)
         loss = triplet_loss(points)
@@ -35,7 +35,7 @@ main()
 MENDED = SLOW.replace(
     "triplet_loss(points)\n        loss.b",
     "torch.relu(1.0 - torch.cdist(points[:120], points).square()).mean()\n        loss.b",
-).replace("range(160)", "range(600)")  # else hardly a sample is taken
+).replace("range(320)", "range(900)")  # else hardly a sample is taken
 
 
 def test_the_run_of_the_mended_script_names_what_is_gone(tmp_path: Path) -> None:

@@ -6,7 +6,9 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -57,12 +59,13 @@ for step in range(1000):
 
 
 @pytest.fixture
-def folders(tmp_path: Path) -> tuple[Path, Path, Path]:
-    """The home of a script, a scratch folder and the folder of a trial."""
-    home, scratch, folder = (tmp_path / name for name in ("home", "scratch", "folder"))
-    for path in (home, scratch, folder, scratch / "tmp"):
-        path.mkdir()
-    return home, scratch, folder
+def folders(tmp_path: Path) -> Iterator[tuple[Path, Path, Path]]:
+    """The home of a script, a scratch folder and the folder of a trial. A socket of a worker needs a short path."""
+    with tempfile.TemporaryDirectory() as short:
+        home, scratch, folder = tmp_path / "home", Path(short), tmp_path / "folder"
+        for path in (home, folder, scratch / "tmp"):
+            path.mkdir()
+        yield home, scratch, folder
 
 
 def _make_environment(scratch: Path, folder: Path, change: Change) -> dict[str, str]:

@@ -95,7 +95,7 @@ EDGES: Mapping[str, Edge] = {
     "EXPLAINED_FRAC": Edge(0.05, _explains),
     "HOT_FRAC": Edge(0.10, lambda x: bool(titles(spot(x)))),
     "PATTERN_FRAC": Edge(0.05, lambda x: bool(titles(spot(x, made_frac=x)))),
-    "LEAST_LINE_SAMPLES": Edge(60, lambda x: bool(titles(spot(), samples=whole(x)))),
+    "LEAST_LINE_SAMPLES": Edge(30, lambda x: bool(titles(spot(), samples=whole(x)))),
     "BUSY_FRAC": Edge(0.7, lambda x: not titles(spot(), case=make.with_device(base(), busy=x))),
     "MOSTLY_FRAC": Edge(0.5, _is_made),
     "MANY_CALLS": Edge(24, lambda x: _is_looped(calls=whole(x), mean_ns=1e3)),
