@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -145,15 +146,16 @@ def judge(case: Case) -> Diagnosis:
 
 
 def _choose_looks(known: Sequence[Suggestion], findings: Findings) -> list[Suggestion]:
-    """Return what is worth a look and named by nothing else: the first of each rule, then the second of each."""
+    """Return what is worth a look and named by nothing else: the first of each rule, then the second of each; of
+    these, what says a change comes before a mere place, and what can gain most first."""
     looks: list[Suggestion] = []
     nth: dict[str, int] = {}
     places = []
     for rule, found in findings:
         if found.subject and not _names((*known, *looks), found):
-            places.append(nth.setdefault(rule.id, 0))
+            places.append((nth.setdefault(rule.id, 0), found.severity == "info", found.least_step_ns or math.inf))
             nth[rule.id] += 1
-            looks.append(write_note(rule, found))
+            looks.append(write_note(rule, found, "info"))
     return [looks[at] for at in sorted(range(len(looks)), key=places.__getitem__)[:MOST_HOT]]
 
 

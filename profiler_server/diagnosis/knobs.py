@@ -13,6 +13,7 @@ from typing import Any
 
 from collector.format.phases import IN_MODEL
 from profiler_server.diagnosis.limits import knobs as limits
+from profiler_server.diagnosis.limits.facts import FEW_ROWS_FRAC
 from profiler_server.facts.case import Case
 
 
@@ -149,7 +150,7 @@ def _update_otherwise(case: Case, asked: Asked) -> Iterator[Change]:
     if kinds.lookups_frac:
         updated = sum(count for each in entries if isinstance(count := each.get("parameters"), int))
         bound = kinds.lookups_frac + share * min(kinds.table_parameters / max(updated, 1), 1.0)
-        look = "sparse" if kinds.rows_frac <= limits.FEW_ROWS_FRAC else ""
+        look = "sparse" if kinds.rows_frac <= FEW_ROWS_FRAC else ""
         found = _change_call("sparse", "embedding", "nn.Embedding", bound, look, sparse=True)
         yield found if names & _TAKE_SPARSE else replace(found, change={})
     if case.unused is not None and case.unused.parameters > case.unused.held:

@@ -117,5 +117,8 @@ MOST_FRAC = 0.5
 data, checkpoints or long waits, waiting in a few waits, calls and steps against the usual number, and messages of other
 sizes."""
 
+FEW_ROWS_FRAC = 0.10
+"""Sparse gradients are usually better if lookups read less than this share of the rows on average."""
+
 SURE_ERRORS = 3.0
 """A line grows if its growth is at least this many standard errors: one of 700 lines that do not grow has that."""

@@ -17,9 +17,6 @@ UNKNOWN_SMALL_FRAC = 0.25
 MANY_POINTWISE = 100
 """So many small elementwise operators in the backward of a step are worth a compiler. Fewer gained some 5 %."""
 
-FEW_ROWS_FRAC = 0.10
-"""Sparse gradients are usually better if lookups read less than this share of the rows on average."""
-
 TINY_WORK_FRAC = 0.5
 """Workers are needless if the training thread would make the batches of a step in this share of its wait."""
 

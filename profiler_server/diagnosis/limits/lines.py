@@ -32,10 +32,6 @@ SMALL_NS = 60_000.0
 AGAIN_FRAC = 0.2
 """A forward that spends this share of its time in backward is run again there."""
 
-DENSE_TIMES = 4.0
-"""A lookup whose backward takes this many times as long as its forward makes gradients of all rows; the backward of other
-operators takes about twice as long as their forward."""
-
 NO_GRADIENT_FRAC = 0.05
 """A line whose backward takes less than this share of its own time has none: an operator at the border of two lines may
 be given to the wrong one."""

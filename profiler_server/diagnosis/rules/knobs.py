@@ -26,7 +26,8 @@ def _describe(case: Case, change: Change) -> Finding:
         by=" (`profiler-run --try`)" if change.change and not case.is_imported else "",
     )
     least_ns = max(1.0 - change.bound_frac, 0.0) * case.steps.mean_ns
-    return Finding(text, evidence=(OPERATORS_PAGE,), subject=change.label.split("=")[0], least_step_ns=least_ns)
+    subject = change.label.split("=")[0]
+    return Finding(text, evidence=(OPERATORS_PAGE,), severity="low", subject=subject, least_step_ns=least_ns)
 
 
 RULES = (Rule("worth_trying", "trial", "flag", _judge_worth_trying),)

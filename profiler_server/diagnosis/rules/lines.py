@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from typing import Literal
 
 from collector.format.phases import OUTSIDE, PHASE_LABELS
 from profiler_server.diagnosis.limits import lines as limits
@@ -155,12 +156,6 @@ def _is_recomputed(spot: Hotspot) -> bool:
     return spot.function.endswith(".forward") and again >= limits.AGAIN_FRAC * spot.share_frac
 
 
-def _is_dense(spot: Hotspot) -> bool:
-    """A lookup of few rows whose backward makes a gradient of all rows."""
-    looks_up = spot.work is not None and any("embedding" in entry.name for entry in spot.work.operators)
-    return looks_up and spot.backward_frac >= limits.DENSE_TIMES * spot.share_frac
-
-
 def _needs_no_gradient(spot: Hotspot) -> bool:
     """Inside of the forward, nothing that a parameter is part of: it may be the same in each step."""
     forward = spot.phases.get("forward", 0.0)
@@ -192,7 +187,6 @@ PATTERNS: Mapping[str, Callable[[Hotspot], bool]] = {
     "serial": _is_serial,
     "converted": _is_converted,
     "looped": _is_looped,
-    "dense": _is_dense,
     "ungraded": _needs_no_gradient,
     "python": _is_python,
 }
@@ -228,13 +222,13 @@ def _describe(case: Case, spot: Hotspot, pattern: str) -> Finding:
         calls=most.calls if most is not None else 0.0,
         each_ns=most.mean_ns if most is not None else 0.0,
         again_ns=spot.phases.get("backward", 0.0) * case.steps.mean_ns,
-        backward_times=spot.backward_frac / spot.share_frac if spot.share_frac else 0.0,
         python_frac=1.0 - work.operator_frac if work is not None else 0.0,
         course=spot.course,
         free=free,
         torch_threads=case.manifest.torch_threads or 1,
     )
-    return Finding(text, evidence=(FUNCTIONS,), subject=spot.subject, least_step_ns=left_ns)
+    severity: Literal["low", "info"] = "low" if pattern else "info"
+    return Finding(text, evidence=(FUNCTIONS,), severity=severity, subject=spot.subject, least_step_ns=left_ns)
 
 
 def _name_phase(name: str) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 
 from collector.format.phases import OUTSIDE
 from profiler_server.diagnosis.limits import thread as limits
-from profiler_server.diagnosis.limits.facts import LARGE_PART_FRAC, MIN_GAIN_FRAC, MIN_GAIN_NS
+from profiler_server.diagnosis.limits.facts import FEW_ROWS_FRAC, LARGE_PART_FRAC, MIN_GAIN_FRAC, MIN_GAIN_NS
 from profiler_server.diagnosis.what_if import doubt_removal, measure_garbage_outside, predict_or, shorten_step
 from profiler_server.facts.case import Abstention, Case, Finding, Rule
 from profiler_server.facts.steps import NamedFunction, read_column
@@ -141,7 +141,7 @@ def _judge_optimizer_loop(case: Case) -> Finding | Abstention | None:
     name, tensors = str(slow[0].get("name")), slow[0].get("tensors")
     flag = "fused" if name in _FUSED else "foreach"
     update_ns = case.steps.phases_ns["optimizer"]
-    if _limit_saved(case, optimizers) * share < MIN_GAIN_FRAC:
+    if _limit_saved(case, optimizers) * share < MIN_GAIN_FRAC or _updates_unread(case, optimizers):
         return None
     saved, least, most = _find_saved(case, optimizers) if flag == "fused" else limits.LOOP_SAVED
     over = f" over {format_count(tensors)} tensors" if isinstance(tensors, int) else ""
@@ -152,6 +152,13 @@ def _judge_optimizer_loop(case: Case) -> Finding | Abstention | None:
         least_frac=least / saved,
     )
     return predict_or(case, finding, "optimizer", "update")
+
+
+def _updates_unread(case: Case, optimizers: Sequence[Any]) -> bool:
+    """Return whether most of the update is of rows that no step reads: sparse gradients leave it out."""
+    sizes, kinds = _read_sizes(case, optimizers), case.steps.kinds
+    is_few = bool(kinds.lookups_frac) and kinds.rows_frac <= FEW_ROWS_FRAC
+    return is_few and sizes is not None and kinds.table_parameters > sizes[1] - kinds.table_parameters
 
 
 def _find_saved(case: Case, optimizers: Sequence[Any]) -> tuple[float, float, float]:

@@ -12,7 +12,7 @@ import pytest
 from collector.launch.trying.applying import KNOBS, apply_change
 from profiler_server.diagnosis.judging import find_rules, judge
 from profiler_server.diagnosis.knobs import PROMISED, Change, list_changes
-from profiler_server.facts.case import Case
+from profiler_server.facts.case import Case, Hotspot
 from profiler_server.facts.steps import Kinds, UnusedGradients
 from tests.support import facts as make
 from tests.unit.diagnosis.edges.base import base
@@ -187,11 +187,40 @@ def test_a_setting_and_a_line_are_listed_and_no_more() -> None:
     case = with_lines(spot(function="mine"), spot(function="another"))
     case = make.with_steps(case, kinds=Kinds(0.61, has_channels_last=False))
     found = [entry for entry in judge(case).suggestions if entry.is_look]
-    assert [entry.rule for entry in found] == ["hot_line", "worth_trying"]
-    assert found[1].least_step_ns == pytest.approx(0.39 * case.steps.mean_ns)
+    assert [entry.rule for entry in found] == ["worth_trying", "hot_line"]
+    assert found[0].least_step_ns == pytest.approx(0.39 * case.steps.mean_ns)
 
 
 def test_a_setting_that_a_rule_predicts_is_not_worth_a_look_too() -> None:
     case = make.with_share(knows(optimizers=[{**ADAM, "tensors": 400}]), "optimizer", 0.3)
     assert looks(case)
     assert [entry.rule for entry in judge(case).suggestions] == ["optimizer_loop"]
+
+
+@pytest.mark.parametrize(
+    ("rows_frac", "in_tables", "rule"),
+    [(0.01, 501, "worth_trying"), (0.01, 499, "optimizer_loop"), (0.5, 900, "optimizer_loop")],
+)
+def test_an_update_of_rows_that_no_step_reads_is_no_fault_of_the_loop_over_tensors(
+    rows_frac: float, in_tables: int, rule: str
+) -> None:
+    kinds = Kinds(lookups_frac=0.2, rows_frac=rows_frac, table_parameters=in_tables)
+    case = make.with_share(knows(kinds=kinds, optimizers=[{**ADAM, "tensors": 400}]), "optimizer", 0.3)
+    assert judge(case).suggestions[0].rule == rule
+
+
+@pytest.mark.parametrize(
+    ("line", "taken_frac", "rules"),
+    [
+        (spot(0.5, work=work(calls=300)), 0.3, ["hot_line", "worth_trying"]),
+        (spot(0.5, work=work(calls=300)), 0.7, ["worth_trying", "hot_line"]),
+        (spot(0.5), 0.3, ["worth_trying", "hot_line"]),
+    ],
+    ids=["the line gains more", "the setting gains more", "the line says only where"],
+)
+def test_what_can_gain_most_is_looked_at_first_unless_it_says_no_change(
+    line: Hotspot, taken_frac: float, rules: list[str]
+) -> None:
+    case = with_lines(line)
+    case = make.with_steps(case, kinds=Kinds(taken_frac, has_channels_last=False))
+    assert [entry.rule for entry in judge(case).suggestions if entry.is_look] == rules

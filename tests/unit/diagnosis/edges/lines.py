@@ -34,9 +34,6 @@ def work(calls: float = 1.0, mean_ns: float = 1e6, operator_frac: float = 0.9, b
     return LineWork((LineOperator("aten::tanh", calls, mean_ns),), calls, mean_ns, operator_frac, backward_frac)
 
 
-EMBEDDING = LineWork((LineOperator("aten::embedding", 2.0, 1e6),), 2.0, 1e6, 0.9, 0.5)
-
-
 def course(
     times_ns: tuple[float, float, float] = (1e6, 2e6, 3e6),
     error_ns: float = 1e5,
@@ -101,7 +98,6 @@ EDGES: Mapping[str, Edge] = {
     "MANY_CALLS": Edge(24, lambda x: _is_looped(calls=whole(x), mean_ns=1e3)),
     "SMALL_NS": Edge(60_000.0, lambda x: not _is_looped(calls=100, mean_ns=x)),
     "AGAIN_FRAC": Edge(0.2, lambda x: "again" in titles(_again(x))[0]),
-    "DENSE_TIMES": Edge(4.0, lambda x: "rows" in titles(spot(0.1, work=EMBEDDING, backward_frac=0.1 * x))[0]),
     "NO_GRADIENT_FRAC": Edge(0.05, lambda x: "same" not in titles(spot(work=work(), backward_frac=0.4 * x))[0]),
     "GROWTH_FRAC": Edge(0.05, lambda x: grows((1e4, 2.5e5, 1e4 + x * 1e7), first_ns=1e6, last_ns=1e7 * (1 - x) - 1e4)),
     "STEADY_GROWTH_FRAC": Edge(0.2, lambda x: grows((1e6, 3e6 - x * 2e6, 3e6))),

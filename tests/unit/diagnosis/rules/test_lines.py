@@ -14,7 +14,7 @@ from tests.support import facts as make
 from tests.support.cases import PLANTED, build_case_run
 from tests.support.diagnosing import measure
 from tests.unit.diagnosis.edges.base import base
-from tests.unit.diagnosis.edges.lines import EMBEDDING, alone, course, spot, titles, with_lines, work
+from tests.unit.diagnosis.edges.lines import alone, course, spot, titles, with_lines, work
 from tests.unit.diagnosis.edges.noted import logging
 
 MOVES = LineWork((LineOperator("aten::_to_copy", 4, 1e6), LineOperator("aten::mul", 1, 1e5)), 5, 1e6, 0.9, 0.5)
@@ -33,7 +33,6 @@ MOVES = LineWork((LineOperator("aten::_to_copy", 4, 1e6), LineOperator("aten::mu
         (spot(lines=(Line(7, 0.4, "rows = scores.tolist()"),)), "mine() converts between tensors, numbers and arrays"),
         (spot(work=MOVES, backward_frac=0.1), "mine() converts between tensors, numbers and arrays"),
         (spot(work=work(calls=801, mean_ns=5e4), backward_frac=0.1), "mine() calls aten::tanh 801 times in each step"),
-        (spot(0.1, work=EMBEDDING, backward_frac=0.5), "mine() looks up few rows and gets a gradient of all"),
         (spot(work=work()), "mine() may compute the same in each step"),
         (spot(work=work(operator_frac=0.1)), "mine() is Python, not operators"),
         (spot(course=course()), "mine() takes longer with every step"),
