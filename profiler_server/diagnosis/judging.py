@@ -153,7 +153,8 @@ def _choose_looks(known: Sequence[Suggestion], findings: Findings) -> list[Sugge
     places = []
     for rule, found in findings:
         if found.subject and not _names((*known, *looks), found):
-            places.append((nth.setdefault(rule.id, 0), found.severity == "info", found.least_step_ns or math.inf))
+            place, least_ns = nth.setdefault(rule.id, 0), found.least_step_ns
+            places.append((place, found.severity == "info", math.inf if least_ns is None else least_ns))
             nth[rule.id] += 1
             looks.append(write_note(rule, found, "info"))
     return [looks[at] for at in sorted(range(len(looks)), key=places.__getitem__)[:MOST_HOT]]

@@ -149,7 +149,7 @@ def _update_otherwise(case: Case, asked: Asked) -> Iterator[Change]:
             yield _change_call("update", "optimizer", call, share, look, **{flag: True, other: None})
     if kinds.lookups_frac:
         updated = sum(count for each in entries if isinstance(count := each.get("parameters"), int))
-        bound = kinds.lookups_frac + share * min(kinds.table_parameters / max(updated, 1), 1.0)
+        bound = kinds.find_dense_frac(share, updated)
         look = "sparse" if kinds.rows_frac <= FEW_ROWS_FRAC else ""
         found = _change_call("sparse", "embedding", "nn.Embedding", bound, look, sparse=True)
         yield found if names & _TAKE_SPARSE else replace(found, change={})

@@ -306,6 +306,11 @@ class Kinds:
     large_frac: float | None = None
     differentiates_twice: bool = False
 
+    def find_dense_frac(self, update_frac: float, parameters: float) -> float:
+        """Return the share of the step in gradients of all rows of embeddings and in their update. `update_frac` is the
+        share of the update of so many `parameters`."""
+        return self.lookups_frac + update_frac * min(self.table_parameters / max(parameters, 1), 1.0)
+
 
 @dataclass(frozen=True)
 class SampledShare:

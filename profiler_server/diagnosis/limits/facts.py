@@ -79,7 +79,8 @@ CONTENTION_WEIGHT = 0.25
 """Increase of the least gain per share of the cores that other programs use."""
 
 LARGE_PART_FRAC = 0.20
-"""A change of uncertain gain is still suggested if it shortens something that takes at least this share of the step."""
+"""A change of uncertain gain is still suggested if it shortens something that takes at least this share of the step, and a
+setting that governs this share is worth a look."""
 
 MOST_ERROR_FRAC = 0.03
 """A replay of the unchanged window predicts nothing if it differs more than this from the measured time."""

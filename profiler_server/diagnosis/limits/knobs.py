@@ -5,9 +5,6 @@ from __future__ import annotations
 TRIED_FRAC = 0.03
 """A setting that governs less of the step cannot gain what a trial could measure."""
 
-UNTRIED_FRAC = 0.20
-"""A setting is worth a look if it governs this share of the step, and is not at the value that is usually best."""
-
 COMPUTED_FRAC = 0.10
 """Threads and compilation are tried from this share of computing."""
 

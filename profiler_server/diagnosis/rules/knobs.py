@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from profiler_server.diagnosis.knobs import Change, list_changes
-from profiler_server.diagnosis.limits import knobs as limits
+from profiler_server.diagnosis.limits.facts import LARGE_PART_FRAC
 from profiler_server.facts.case import Case, Finding, Rule
 from profiler_server.words.phrases import OPERATORS_PAGE, describe
 
 
 def _judge_worth_trying(case: Case) -> tuple[Finding, ...]:
     """Settings that govern much of the step and are not at the value that is usually best, and no rule predicts."""
-    found = [each for each in list_changes(case) if each.look and each.bound_frac >= limits.UNTRIED_FRAC]
+    found = [each for each in list_changes(case) if each.look and each.bound_frac >= LARGE_PART_FRAC]
     first = {each.knob: each for each in reversed(found)}
     return tuple(_describe(case, each) for each in found if first[each.knob] is each)
 

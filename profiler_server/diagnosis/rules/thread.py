@@ -141,7 +141,7 @@ def _judge_optimizer_loop(case: Case) -> Finding | Abstention | None:
     name, tensors = str(slow[0].get("name")), slow[0].get("tensors")
     flag = "fused" if name in _FUSED else "foreach"
     update_ns = case.steps.phases_ns["optimizer"]
-    if _limit_saved(case, optimizers) * share < MIN_GAIN_FRAC or _updates_unread(case, optimizers):
+    if _limit_saved(case, optimizers) * share < MIN_GAIN_FRAC or _is_unread(case, optimizers, share):
         return None
     saved, least, most = _find_saved(case, optimizers) if flag == "fused" else limits.LOOP_SAVED
     over = f" over {format_count(tensors)} tensors" if isinstance(tensors, int) else ""
@@ -154,11 +154,12 @@ def _judge_optimizer_loop(case: Case) -> Finding | Abstention | None:
     return predict_or(case, finding, "optimizer", "update")
 
 
-def _updates_unread(case: Case, optimizers: Sequence[Any]) -> bool:
-    """Return whether most of the update is of rows that no step reads: sparse gradients leave it out."""
+def _is_unread(case: Case, optimizers: Sequence[Any], share: float) -> bool:
+    """Return whether sparse gradients can gain more than the whole update takes, as no step reads most of its rows."""
     sizes, kinds = _read_sizes(case, optimizers), case.steps.kinds
-    is_few = bool(kinds.lookups_frac) and kinds.rows_frac <= FEW_ROWS_FRAC
-    return is_few and sizes is not None and kinds.table_parameters > sizes[1] - kinds.table_parameters
+    if sizes is None or not kinds.lookups_frac or kinds.rows_frac > FEW_ROWS_FRAC:
+        return False
+    return kinds.find_dense_frac(share, sizes[1]) >= max(share, LARGE_PART_FRAC)
 
 
 def _find_saved(case: Case, optimizers: Sequence[Any]) -> tuple[float, float, float]:

@@ -198,14 +198,20 @@ def test_a_setting_that_a_rule_predicts_is_not_worth_a_look_too() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rows_frac", "in_tables", "rule"),
-    [(0.01, 501, "worth_trying"), (0.01, 499, "optimizer_loop"), (0.5, 900, "optimizer_loop")],
+    ("kinds", "update_frac", "rule"),
+    [
+        (Kinds(lookups_frac=0.2, rows_frac=0.01, table_parameters=340), 0.3, "worth_trying"),
+        (Kinds(lookups_frac=0.2, rows_frac=0.01, table_parameters=320), 0.3, "optimizer_loop"),
+        (Kinds(lookups_frac=0.2, rows_frac=0.50, table_parameters=900), 0.3, "optimizer_loop"),
+        (Kinds(lookups_frac=0.05, rows_frac=0.01, table_parameters=900), 0.17, "worth_trying"),
+        (Kinds(lookups_frac=0.04, rows_frac=0.01, table_parameters=900), 0.17, "optimizer_loop"),
+    ],
+    ids=["rows unread", "mostly other parameters", "many rows read", "much of the step", "little of the step"],
 )
 def test_an_update_of_rows_that_no_step_reads_is_no_fault_of_the_loop_over_tensors(
-    rows_frac: float, in_tables: int, rule: str
+    kinds: Kinds, update_frac: float, rule: str
 ) -> None:
-    kinds = Kinds(lookups_frac=0.2, rows_frac=rows_frac, table_parameters=in_tables)
-    case = make.with_share(knows(kinds=kinds, optimizers=[{**ADAM, "tensors": 400}]), "optimizer", 0.3)
+    case = make.with_share(knows(kinds=kinds, optimizers=[{**ADAM, "tensors": 400}]), "optimizer", update_frac)
     assert judge(case).suggestions[0].rule == rule
 
 

@@ -45,7 +45,6 @@ def _making(share: float) -> Case:
 
 EDGES: Mapping[str, Edge] = {
     "TRIED_FRAC": Edge(0.03, lambda x: _is_tried(_convolving(x), "channels_last")),
-    "UNTRIED_FRAC": Edge(0.20, lambda x: _is_look(_convolving(x))),
     "COMPUTED_FRAC": Edge(0.10, lambda x: _is_tried(_computing(x), "compile")),
     "MANY_POINTWISE": Edge(100, lambda x: _is_look(_calling(x))),
     "FEW_ROWS_FRAC": Edge(0.10, lambda x: not _is_look(_looking_up(x))),
