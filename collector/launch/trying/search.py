@@ -127,6 +127,12 @@ class Tried:
         return {candidate.knob for candidate in self.candidates}
 
     @property
+    def settings(self) -> set[str]:
+        """The names of what is set, or taken away: two changes of the same setting cannot be made together."""
+        names = {name.rpartition(".")[2] for name in self.change}
+        return self.knobs.union(names, *(candidate.keywords or () for candidate in self.candidates))
+
+    @property
     def known(self) -> list[Life]:
         return [life for life in self.lives if life.logs]
 
@@ -241,12 +247,14 @@ class Search:
     def _list_beside(self, whole: Tried, been: Sequence[Tried]) -> list[Tried]:
         """Return another value of a knob that may be better, and combinations with one more change."""
         others = [entry for entry in self.rank() if len(entry.candidates) == 1]
-        rivals = [each for each in others if each.knobs & whole.knobs and each not in been and self._may_gain(each)]
+        rivals = [
+            each for each in others if each.settings & whole.settings and each not in been and self._may_gain(each)
+        ]
         rivals = [each for each in rivals if self.bound_gain(each)[1] >= whole.gain_frac]
         both = [
             Tried((*whole.candidates, *each.candidates))
             for each in others
-            if not each.knobs & whole.knobs and self.is_gain(each)
+            if not each.settings & whole.settings and self.is_gain(each)
         ]
         return [*rivals[:1], *both][: max(self.count() - 1, 1)]
 

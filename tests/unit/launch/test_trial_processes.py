@@ -206,3 +206,29 @@ def test_nothing_stands_still_for_ever_when_the_search_is_killed(
         searching.kill()
     left = [psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)]
     assert not psutil.wait_procs(left, timeout=20.0)[1]
+
+
+FORKING = """
+import os, sys, time, socket, torch
+from collector.launch.trying import warm
+
+def become(request):
+    before = os.getppid()
+    time.sleep(0.5)
+    print(before == os.getppid(), flush=True)
+    leave(0)
+
+leave, os._exit = os._exit, lambda code: (time.sleep(0.2), leave(code))
+warm._become = become
+ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+ours.send(b"{}")
+ours.shutdown(socket.SHUT_WR)
+warm.serve(theirs)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="trials are forks on Linux only")
+def test_a_forked_trial_begins_when_its_parent_is_the_one_that_stays() -> None:
+    """A trial ends with its parent: the process between the two forks must be gone before."""
+    found = subprocess.run([sys.executable, "-c", FORKING], stdout=subprocess.PIPE, text=True, timeout=60, check=True)
+    assert found.stdout == "True\n"

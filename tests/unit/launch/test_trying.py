@@ -6,6 +6,7 @@ import json
 import math
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +118,14 @@ def test_changes_of_different_knobs_are_combined_and_of_one_knob_not() -> None:
     assert search.best is not None
     assert search.best.label == "a + b"
     assert search.best.gain_frac == pytest.approx(0.44, abs=0.03)
+
+
+def test_changes_that_set_the_same_argument_are_not_combined() -> None:
+    search = World(lambda change, n: 100 * MS * _noise(n) * 0.7 ** len(change)).search()
+    none = replace(_candidate("workers"), keywords={"num_workers": 0, "persistent_workers": None})
+    search.run([none, _candidate("persistent", **{"loader.persistent_workers": 1})])
+    assert search.best is not None
+    assert len(search.best.candidates) == 1
 
 
 def test_two_changes_that_gain_the_same_time_are_not_combined() -> None:
