@@ -169,14 +169,15 @@ def _lay_out(case: Case, asked: Asked) -> Iterator[Change]:
     kinds = case.steps.kinds
     if not kinds.has_channels_last:
         code, look = (
-            "model = model.to(memory_format=torch.channels_last)",
+            "model = model.to(memory_format=torch.channels_last)  # of volumes: channels_last_3d",
             "" if kinds.has_channels_last is None else "layout",
         )
         share = kinds.convolutions_frac
         yield Change("channels_last", "channels_last", {"channels_last": True}, code, share, look=look)
     if case.device.is_used and not case.facts.get("cudnn_benchmark"):
         change, code = {"cudnn_benchmark": True, "deterministic": False}, "torch.backends.cudnn.benchmark = True"
-        yield Change("cudnn", "cudnn.benchmark", change, code, kinds.convolutions_frac)
+        look = "cudnn" if case.facts.get("cudnn_benchmark") is False else ""
+        yield Change("cudnn", "cudnn.benchmark", change, code, kinds.convolutions_frac, look=look)
 
 
 def _attend(case: Case, asked: Asked) -> Iterator[Change]:
@@ -238,7 +239,6 @@ PROMISED: Mapping[str, Mapping[str, Any]] = {
     "bucket_copies": {"gradient_as_bucket_view": True},
     "bucket_size": {},
     "channels_last": {"channels_last": True},
-    "cudnn_benchmark_off": {"cudnn_benchmark": True},
     "debug_modes": {"anomaly": False},
     "launch_bound": {"compile": True},
     "needless_grad": {"freeze_unused": True},
@@ -248,7 +248,6 @@ PROMISED: Mapping[str, Mapping[str, Any]] = {
     "shallow_prefetch": {},
     "tf32_off": {"matmul_precision": "high"},
     "threads_over_cores": {},
-    "threads_too_few": {},
     "too_few_workers": {},
     "unfused_pointwise": {"compile": True},
     "worker_restart": {},

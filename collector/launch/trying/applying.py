@@ -165,7 +165,10 @@ def _at_first_call(change: Callable[[Any, Any], None]) -> Callable[[Any, Any], N
 
 
 def _use_channels_last(torch: Any, module: Any) -> None:
-    module.to(memory_format=torch.channels_last)
+    layouts = {4: torch.channels_last, 5: torch.channels_last_3d}
+    for each in module.parameters():
+        if each.dim() in layouts:
+            each.data = each.data.contiguous(memory_format=layouts[each.dim()])
 
 
 def _compile(torch: Any, module: Any) -> None:
