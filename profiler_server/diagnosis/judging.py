@@ -132,10 +132,11 @@ def judge(case: Case) -> Diagnosis:
     leads = _find_leads(case, heard.findings, claims)
     notes = [note for note in notes if note.rule not in {lead.rule for lead in leads}]
     known = (*leads, *(write_suggestion(case, claim) for claim in claims), *notes)
-    suggestions = (*known, *_choose_looks(known, heard.findings))
+    looks = _choose_looks(known, heard.findings)
+    suggestions = (*known, *looks)
     return Diagnosis(
         bound_by=bound,
-        sentence=say_verdict(case, bound, claims, notes, leads),
+        sentence=say_verdict(case, bound, claims, notes, leads, looks),
         suggestions=suggestions,
         abstained=tuple(heard.abstained),
         silence="" if suggestions else _explain_silence(case, steady),

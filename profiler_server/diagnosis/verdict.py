@@ -175,8 +175,9 @@ def say_verdict(
     claims: Sequence[Claim],
     notes: Sequence[Suggestion],
     leads: Sequence[Suggestion] = (),
+    looks: Sequence[Suggestion] = (),
 ) -> str:
-    """Return the verdict in a few sentences with figures; `leads` come before the claims."""
+    """Return the verdict in a few sentences with figures; `leads` come before the claims, `looks` after all others."""
     # What the verdict is about already is not said twice.
     told = [note for note in notes if note.severity != "info" and (bound.kind, note.rule) != ("receive", "ipc_bound")]
     noted, steady = told[0].title if told else "", case.steps.steady
@@ -186,7 +187,8 @@ def say_verdict(
         return say("verdict", needs, steady=steady, least=MIN_STEPS, **figures)
     if not claims:
         least_frac = find_min_gain_ns(case) / case.steps.mean_ns
-        return say("verdict", "noted" if noted else _explain_none(case, least_frac), least_frac=least_frac, **figures)
+        entry = "noted" if noted else "look" if looks else _explain_none(case, least_frac)
+        return say("verdict", entry, least_frac=least_frac, look=looks[0].title if looks else "", **figures)
     best = claims[0]
     figures |= {"best": best, "leads": "".join(f" {lead.title}." for lead in leads)}
     if not best.is_shown:

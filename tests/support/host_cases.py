@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tests.support.plants import Plant, plan_of, slow
-from tests.support.row_edits import Row, begin_epochs, compute_all, cpu_cores
+from tests.support.row_edits import Row, begin_epochs, compute_all
 from tests.support.runs import MS
 
 _COUNT = 40
@@ -168,10 +168,6 @@ PLANTED: Mapping[str, Plant] = {
     "storage_bandwidth": Plant(slow("read"), edit_stages=share_storage, manifest=_READING),
     "repeated_decode": Plant(slow("read"), edit_stages=decode_twice, manifest=TWO_CORES, loader={"length_batches": 50}),
     "cold_cache": Plant(edit_stages=read_cold),
-    "threads_too_few": Plant(
-        manifest={"torch_threads": 1, "usable_cores": 8.0, "cpu_count": 8},
-        tables={"resources": cpu_cores(process=1.0, system=1.1)},
-    ),
     "threads_in_workers": Plant(
         manifest={"usable_cores": 4.0, "cpu_count": 4},
         tables={

@@ -201,7 +201,7 @@ HEALTHY_WINDOWS: Mapping[str, Step] = {
 
 
 OF_WINDOWS = (
-    *("cudnn_benchmark_off", "launch_thread_starved", "memory_unused", "needless_checkpointing", "needless_grad"),
+    *("launch_thread_starved", "memory_unused", "needless_checkpointing", "needless_grad"),
     "small_batch",
 )
 """Rules that need a window and something beside it, and claim no step time: `test_window_notes`."""

@@ -18,7 +18,6 @@ from profiler_server.analysis.replay.sightings.buckets import find_larger_bucket
 from profiler_server.analysis.replay.sightings.operators import (
     find_attention_by_hand,
     find_checkpointing,
-    find_convolutions,
     find_layout_copies,
     find_misaligned_shapes,
     find_per_parameter_loops,
@@ -139,7 +138,6 @@ SIGHTINGS: dict[str, Callable[[Trial], Sighting | None]] = {
     "update_loops": find_update_loops,
     "misaligned_shapes": find_misaligned_shapes,
     "layout_copies": find_layout_copies,
-    "convolutions": find_convolutions,
     "unfused_pointwise": find_unfused_pointwise,
     "attention_by_hand": find_attention_by_hand,
     "recorded_gradients": find_recorded_gradients,

@@ -14,9 +14,6 @@ FULL_PRECISION_FRAC = 0.3
 VOLTA, AMPERE = 7, 8
 """Compute capabilities with tensor cores: for 16-bit floats, and for 32-bit floats (TF32)."""
 
-CONVOLUTION_FRAC = 0.3
-"""Settings for convolutions matter from this share of the kernels' time."""
-
 SPARE_MEMORY_FRAC = 0.5
 """A device has memory to spare if at least this share of it was never used."""
 

@@ -5,16 +5,6 @@ from __future__ import annotations
 COMPUTE_FRAC = 0.60
 """Threads and their placement matter from this share of computing."""
 
-SPARE_THREADS = 4
-"""More threads are suggested from this many free cores per thread. Fewer would not surely be faster, and workers need
-cores."""
-
-BUSY_THREADS_FRAC = 0.8
-"""Threads that use less than this share of their cores do not compute, and more threads would not either."""
-
-PARALLEL_FRAC = 0.5
-"""Share of forward and backward that is assumed to run on all threads."""
-
 WORKER_CORES = 1.5
 """A worker that uses more cores than this computes with threads of its own."""
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from collector.format.phases import COMPUTING, IN_MODEL, WAITING
+from collector.format.phases import COMPUTING, WAITING
 from profiler_server.diagnosis.limits import host as limits
 from profiler_server.diagnosis.limits.facts import NOISY_FRAC
-from profiler_server.diagnosis.what_if import shorten_phases, shorten_step
+from profiler_server.diagnosis.what_if import shorten_step
 from profiler_server.facts.case import Abstention, Case, Evidence, Finding, Rule, WhatIf
 from profiler_server.words.phrases import STAGES_PAGE, describe
 
@@ -162,28 +162,6 @@ def _stop_queueing(case: Case, taken_frac: float) -> WhatIf | None:
     return replace(found, touches={"phases": computing_ns})
 
 
-def _judge_threads_too_few(case: Case) -> Finding | None:
-    """PyTorch computes with far fewer threads than there are free cores."""
-    threads, usable, load = case.manifest.torch_threads, case.manifest.usable_cores, case.host.load
-    if case.device.entries or not threads or not usable or load is None or load.process is None:
-        return None
-    wanted = int(usable - load.others - load.workers)
-    share = case.steps.share(*IN_MODEL)
-    computing = case.steps.share(*COMPUTING) * threads
-    if (
-        wanted < limits.SPARE_THREADS * threads
-        or share < limits.COMPUTE_FRAC
-        or load.process < limits.BUSY_THREADS_FRAC * computing
-    ):
-        return None
-    spent_ns = sum(case.steps.phases_ns[name] for name in IN_MODEL)
-    return Finding(
-        describe(case, "threads_too_few", threads=threads, wanted=wanted, spent_ns=spent_ns, share=share),
-        what_if=shorten_phases(case, IN_MODEL, limits.PARALLEL_FRAC * (1.0 - threads / wanted)),
-        least_frac=0.3,
-    )
-
-
 def _judge_numa(case: Case) -> Finding | None:
     """Threads that train on processors are spread over several memory nodes."""
     nodes, threads, usable = case.facts.get("numa_nodes"), case.manifest.torch_threads, case.manifest.usable_cores
@@ -210,6 +188,5 @@ RULES = (
         judge=_judge_threads_over_cores,
         muted_when_input_bound=True,
     ),
-    Rule("threads_too_few", knob="threads", effort="flag", judge=_judge_threads_too_few, muted_when_input_bound=True),
     Rule("numa", knob="numa", effort="flag", judge=_judge_numa),
 )

@@ -9,14 +9,12 @@ from collector.format.phases import COMPUTING, IN_MODEL
 from profiler_server.diagnosis.limits import device as limits
 from profiler_server.diagnosis.limits.facts import MIN_GAIN_FRAC, MIN_STEPS
 from profiler_server.diagnosis.what_if import (
-    look_for,
     predict_or,
-    say_examples,
     shorten_kernels,
     shorten_phases,
     shorten_step,
 )
-from profiler_server.facts.case import Abstention, Case, Finding, Rule
+from profiler_server.facts.case import Case, Finding, Rule
 from profiler_server.facts.machine import Subnormals
 from profiler_server.facts.steps import SampledShare
 from profiler_server.format import format_count, format_duration, format_number_of, format_share
@@ -97,23 +95,6 @@ def _bound(seen: SampledShare) -> tuple[float, float, float]:
     took 6 % of its time with them, while samples outside of tracebacks were 16 and 26 %.
     """
     return 0.8 * seen.low_frac, 1.0 - 0.4 * (1.0 - seen.share_frac), 1.0 - 0.15 * (1.0 - seen.high_frac)
-
-
-def _judge_cudnn_benchmark_off(case: Case) -> Finding | Abstention | None:
-    """cuDNN picks its convolution algorithms by rule of thumb, not by trying them."""
-    if all(entry.kind != "cuda" for entry in case.device.entries):
-        return None
-    seen = look_for(case, "cudnn_benchmark_off", "convolutions")
-    if seen is None or isinstance(seen, Abstention):
-        return seen
-    if seen.figures["share"] < limits.CONVOLUTION_FRAC:
-        return None
-    tries = case.facts.get("cudnn_benchmark")
-    if not isinstance(tries, bool):
-        missing = "whether torch.backends.cudnn.benchmark was on"
-        return Abstention("cudnn_benchmark_off", missing, "Record with Stepscope.")
-    text = describe(case, "cudnn_benchmark_off", seen=seen, examples=say_examples(seen))
-    return None if tries else Finding(text, evidence=(OPERATORS_PAGE,))
 
 
 def _judge_find_unused_parameters(case: Case) -> Finding | None:
@@ -256,13 +237,6 @@ def _is_slow(group: Subnormals) -> bool:
 
 RULES = (
     Rule("debug_modes", knob="debug", effort="flag", judge=_judge_debug_modes),
-    Rule(
-        "cudnn_benchmark_off",
-        knob="cudnn",
-        effort="flag",
-        judge=_judge_cudnn_benchmark_off,
-        muted_when_input_bound=True,
-    ),
     Rule("find_unused_parameters", knob="find_unused", effort="flag", judge=_judge_find_unused_parameters),
     Rule("data_parallel", knob="parallel", effort="code", judge=_judge_data_parallel),
     Rule("graph_breaks", knob="graph_breaks", effort="code", judge=_judge_graph_breaks),

@@ -124,6 +124,11 @@ def test_what_promises_a_step_is_a_rule_and_its_change_one_of_the_table() -> Non
             "save 46.9 % of the step. Worth trying: `torch.set_num_threads(4)` (`profiler-run --try`).",
         ),
         (
+            make.with_device(knows(kinds=Kinds(convolutions_frac=0.5), cudnn_benchmark=False)),
+            "Convolutions take 50.0 % of the step, and torch.backends.cudnn.benchmark is off. Worth trying: "
+            "`torch.backends.cudnn.benchmark = True` (`profiler-run --try`).",
+        ),
+        (
             knows(kinds=Kinds(scores_frac=0.4, is_fallback=True), flash_sdp=False),
             "Attention writes its matrix of scores, which takes 40.0 % of the step: enable_flash_sdp is off. Worth "
             "trying: `torch.backends.cuda.enable_flash_sdp(True)` (`profiler-run --try`).",

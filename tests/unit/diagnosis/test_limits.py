@@ -79,7 +79,6 @@ FIGURES: Mapping[str, object] = {
     "MOST_OF_DELAY": 1.25,
     "SHIFT_CHANCE": 0.001,
     "CERTAIN_LOSS": 0.5,
-    "PARALLEL_FRAC": 0.5,
     "TENSORS_SEND_NS": 1_000_000,
     "CACHED_BYTES_PER_S": 1000000000.0,
     "INDEXED_LEFT_FRAC": 0.06,

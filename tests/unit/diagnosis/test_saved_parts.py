@@ -145,13 +145,6 @@ def test_the_verdict_says_how_much_of_computing_is_compiling(stall: float, said:
     assert ("compiled again" in sentence) == bool(said)
 
 
-def test_half_of_the_computing_is_expected_to_run_on_all_threads() -> None:
-    case = noted.threads(free=8.0)
-    touched = make.find(case, "threads_too_few").what_if.touches
-    assert sum(touched.values()) == pytest.approx(case.steps.mean_ns)
-    assert make.find(case, "threads_too_few").text.fix == "8 threads"
-
-
 def test_decoded_samples_are_expected_at_one_gigabyte_per_second() -> None:
     case = noted.decoding(100 * 50e6)  # 50 ms for each batch, and a twentieth of what decoding takes
     changed = make.find(case, "repeated_decode").what_if.change(case.loading.loop.model)

@@ -162,7 +162,6 @@ _MATRICES = re.compile(r"^aten::(mm|addmm|bmm|baddbmm)$")
 _KERNEL = re.compile(r"gemm|Cijk|cutlass|nvjet", re.IGNORECASE)
 _HALF = ("c10::Half", "c10::BFloat16")
 _LAYOUT = re.compile(r"nchwToNhwc|nhwcToNchw|nchw2nhwc|nhwc2nchw|nchw_to_nhwc|nhwc_to_nchw", re.IGNORECASE)
-_CONVOLUTION = re.compile(r"conv(?!ert)|winograd|fprop|dgrad|wgrad", re.IGNORECASE)
 
 
 def find_misaligned_shapes(trial: Trial) -> Sighting | None:
@@ -219,15 +218,6 @@ def find_layout_copies(trial: Trial) -> Sighting | None:
     nodes = trial.nodes(kernels)
     gain = trial.try_change(*(scale(nodes, factor) for factor in (0.4, 0.1, 0.0)))
     return trial.sight_kernels(len(kernels), kernels, trial.rank_names(kernels, trial.lengths(kernels)), gain)
-
-
-def find_convolutions(trial: Trial) -> Sighting | None:
-    """Find kernels of convolutions, for advice on settings of convolutions."""
-    window = trial.window
-    kernels = np.flatnonzero((window.kind == KERNEL) & window.match(_CONVOLUTION))
-    if not len(kernels):
-        return None
-    return trial.sight_kernels(len(kernels), kernels, trial.rank_names(kernels, trial.lengths(kernels)), None)
 
 
 _BACKWARD = re.compile(r"Backward|autograd::engine")

@@ -109,12 +109,6 @@ def collecting(share: float) -> Case:
     return make.with_rows(case, gc_ns=share * case.steps.selection.duration_ns)
 
 
-def threads(free: float = 4.5, computing: float = 1.0, used: float = 1.0) -> Case:
-    case = make.with_manifest(base(), torch_threads=1, usable_cores=free + 0.5)
-    phases = dict.fromkeys(case.steps.phases_ns, 0.0) | {"forward": computing * case.steps.mean_ns}
-    return make.with_load(make.with_steps(case, phases_ns=phases), process=used, system=used + 0.5, others=0.5)
-
-
 def nodes(computing: float) -> Case:
     case = make.with_manifest(base(), torch_threads=4, usable_cores=4.0, facts={"numa_nodes": 2})
     phases = dict.fromkeys(case.steps.phases_ns, 0.0) | {"forward": computing * case.steps.mean_ns}
@@ -226,11 +220,7 @@ EDGES: Mapping[str, Edge] = {
     "LOGGING_FRAC": Edge(0.05, lambda x: make.speaks(logging(x, 0.08), "python_gap")),
     "LOGGED_FRAC": Edge(0.6, lambda x: names_logging(logging(0.5 * x))),
     "COLLECTED_FRAC": Edge(0.6, lambda x: not make.speaks(collecting(0.5 * x), "python_gap")),
-    "SPARE_THREADS": Edge(4, lambda x: make.speaks(threads(free=x + 0.003), "threads_too_few")),
-    "COMPUTE_FRAC": Edge(
-        0.6, lambda x: make.speaks(threads(computing=x), "threads_too_few") and make.speaks(nodes(x), "numa")
-    ),
-    "BUSY_THREADS_FRAC": Edge(0.8, lambda x: make.speaks(threads(used=x), "threads_too_few")),
+    "COMPUTE_FRAC": Edge(0.6, lambda x: make.speaks(nodes(x), "numa")),
     "WORKER_CORES": Edge(1.5, lambda x: make.speaks(crowd(x), "threads_in_workers")),
     "THROTTLED_FRAC": Edge(
         0.05,

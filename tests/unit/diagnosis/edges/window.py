@@ -33,7 +33,6 @@ EDGES: Mapping[str, Edge] = {
     "NAMED_FRAC": Edge(
         0.15, lambda x: say_functions(Part("gap", 100, (named(0.6), named(x))), "it").count("mine") == 2
     ),
-    "CONVOLUTION_FRAC": Edge(0.3, lambda x: make.speaks(seeing("convolutions", share=x), "cudnn_benchmark_off")),
     "RECORDED_FRAC": Edge(0.3, lambda x: make.speaks(seeing("recorded_gradients", share=x), "needless_grad")),
     "SPARE_MEMORY_FRAC": Edge(0.5, lambda x: make.speaks(holding(1.0 - x), "small_batch")),
     "UNFILLED_FRAC": Edge(0.5, lambda x: make.speaks(holding(0.1, x), "small_batch")),

@@ -155,10 +155,6 @@ def make_on_half_a_core(workers: int) -> Case:
     return replace(case, host=replace(case.host, cores=0.5))
 
 
-def convolve(setting: object) -> Case:
-    return make.with_manifest(seeing("convolutions", share=0.9), facts={"cudnn_benchmark": setting})
-
-
 def note(gradients: object) -> Case:
     return replace(untrained(0.75), unused=read_unused_gradients({"unused_gradients": gradients}))
 
@@ -197,7 +193,6 @@ CASES: Rows = {
         (lambda: seeing("recorded_gradients", share=0.9), True),
         (lambda: make.with_share(seeing("recorded_gradients", share=0.9), "backward", 0.3), False),
     ),
-    "cudnn_benchmark_off": ((lambda: convolve(False), True), (lambda: convolve(True), False)),
     "launch_thread_starved": ((lambda: queue_to_launch(0.5), True), (lambda: queue_to_launch(0.01), False)),
     "memory_unused": ((lambda: accumulate(0.3), True), (lambda: accumulate(0.8), False)),
     "needless_checkpointing": (
