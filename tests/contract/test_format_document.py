@@ -5,15 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 from collector.format.phases import PHASE_NAMES
-from collector.format.schema.document import build_document
 from collector.format.schema.tables import TABLES
+from tests.support.format_document import build_document
 
 ROOT = Path(__file__).parents[2]
 
 
 def test_format_document_is_fresh() -> None:
     stored = (ROOT / "docs/format.md").read_text(encoding="utf-8")
-    assert stored == build_document(), "stale: run `python -m collector.format.schema.document docs/format.md`"
+    assert stored == build_document(), "stale: run `python -m tests.support.format_document docs/format.md`"
 
 
 def test_every_column_has_a_sentence() -> None:

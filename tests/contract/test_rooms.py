@@ -128,7 +128,6 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "collector.demo": ("collector",),
     "collector.launch": ("collector",),
     "collector.auto": ("collector",),
-    "collector.reference": ("collector",),
     "profiler_server.format": ("collector.format",),
     "profiler_server.settings": (),
     "profiler_server.derive": ("collector.edge", "collector.format", "collector.traces.workers"),

@@ -6,14 +6,14 @@ import inspect
 from pathlib import Path
 
 import collector
-from collector.reference import build_reference
+from tests.support.api_document import build_reference
 
 ROOT = Path(__file__).parents[3]
 
 
 def test_the_reference_is_fresh() -> None:
     stored = (ROOT / "docs/api.md").read_text(encoding="utf-8")
-    assert stored == build_reference(), "stale: run `python -m collector.reference docs/api.md`"
+    assert stored == build_reference(), "stale: run `python -m tests.support.api_document docs/api.md`"
 
 
 def test_every_public_name_and_method_has_a_docstring() -> None:

@@ -1,4 +1,4 @@
-"""Make docs/format.md from the declarations: `python -m collector.format.schema.document docs/format.md`."""
+"""Make docs/format.md from the declarations: `python -m tests.support.format_document docs/format.md`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from collector.format.schema.tables import TABLES
 _HEAD = """# The format of a run
 
 Format version {version}. This page is made from the declarations in `collector/format/schema`
-(`python -m collector.format.schema.document docs/format.md`); a test fails when it is stale.
+(`python -m tests.support.format_document docs/format.md`); a test fails when it is stale.
 
 A run is a directory that holds `profiler/`:
 

@@ -1,4 +1,4 @@
-"""Make docs/api.md from the docstrings of the public names of `collector`: `python -m collector.reference docs/api.md`."""
+"""Make docs/api.md from the docstrings of `collector`: `python -m tests.support.api_document docs/api.md`."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from collector.format.schema import errors
 
 _HEAD = """# What scripts call
 
-`from collector import …`. This page is made from the docstrings (`python -m collector.reference docs/api.md`); a test
-fails when it is stale. Times are integers in nanoseconds unless a name says otherwise. A call raises what its entry
+`from collector import …`. This page is made from the docstrings (`python -m tests.support.api_document docs/api.md`); a
+test fails when it is stale. Times are integers in nanoseconds unless a name says otherwise. A call raises what its entry
 names and nothing else; what goes wrong while recording never reaches the training.
 """
 _PARAMETER = re.compile(r"^([a-z]\w*): ")
