@@ -19,23 +19,7 @@ from collector.format.schema.modes import spell_closed
 DEPTH_LIMIT = 8
 FOLDER_LIMIT = 50_000
 RUN_LIMIT = 10_000
-JSON_LIMIT = 1_000
-_JSON_SUFFIXES = (".json", ".json.gz")
-"""The suffixes of traces with steps. Dumps of hangs are not searched for: they are imported by their path."""
-_LIKELY_SUFFIXES = (".trace.json", ".trace.json.gz")
-_OWN_NAMES = frozenset(
-    {"benchmark.json", "benchmark_mean.json", layout.CONTROL_FILE, layout.RUN_FILE, layout.RANK_FILE}
-)
 SKIPPED_NAMES = frozenset({"node_modules", "__pycache__", "lost+found"})
-
-
-@dataclass(frozen=True)
-class JsonFile:
-    """A file whose name suggests a trace. A changed size or time means that the file must be read again."""
-
-    path: Path
-    size_bytes: int
-    modified_ns: int
 
 
 @dataclass(frozen=True)
@@ -43,23 +27,20 @@ class Scan:
     """The result of a scan: `paths` are folders that hold `profiler/run.json`, `refused` are folders that could not be
     read in full, with the reason.
 
-    `cut` is a sentence on where the scan stopped, empty if it was complete. `json_files` are at most JSON_LIMIT files
-    outside `profiler/` folders; in each folder, files with a typical trace name come first.
+    `cut` is a sentence on where the scan stopped, empty if it was complete.
     """
 
     paths: tuple[Path, ...]
     refused: tuple[tuple[Path, str], ...]
     cut: str
-    json_files: tuple[JsonFile, ...] = ()
 
 
 def scan_base(base_dir: Path) -> Scan:
     """Find every run in and below base_dir, nearest first. Links to folders are not followed."""
     paths: list[Path] = []
     refused: list[tuple[Path, str]] = []
-    files: list[JsonFile] = []
     queue = deque([(base_dir, 0)])
-    seen, too_deep, too_many = 0, False, False
+    seen, too_deep = 0, False
     while queue and seen < FOLDER_LIMIT and len(paths) < RUN_LIMIT:
         folder, depth = queue.popleft()
         seen += 1
@@ -67,7 +48,7 @@ def scan_base(base_dir: Path) -> Scan:
         if is_run:
             paths.append(folder)
         try:
-            listed = _list_folder(folder, JSON_LIMIT - len(files))
+            inner, is_odd = _list_folder(folder)
         except PermissionError:
             refused.append((folder, f"{spell_closed(folder)}."))
             continue
@@ -76,15 +57,13 @@ def scan_base(base_dir: Path) -> Scan:
             continue
         if is_run is None:
             refused.append((folder, f"{spell_closed(layout.profiler_path(folder))}."))
-        if listed.odd:
+        if is_odd:
             refused.append((folder, "What is in this folder under names that are not UTF-8 was left out."))
-        files += listed.files
-        too_many = too_many or listed.holds_more
         if depth < DEPTH_LIMIT:
-            queue.extend((path, depth + 1) for path in listed.inner)
+            queue.extend((path, depth + 1) for path in inner)
         else:
-            too_deep = too_deep or bool(listed.inner)
-    return Scan(tuple(paths), tuple(refused), _explain_cut(bool(queue), too_deep, too_many), tuple(files))
+            too_deep = too_deep or bool(inner)
+    return Scan(tuple(paths), tuple(refused), _explain_cut(bool(queue), too_deep))
 
 
 def _is_run(folder: Path) -> bool | None:
@@ -97,31 +76,17 @@ def _is_run(folder: Path) -> bool | None:
         return False
 
 
-@dataclass(frozen=True)
-class _Folder:
-    """The content of a folder, sorted: the folders to scan and the files that may be traces, both without links.
+def _list_folder(folder: Path) -> tuple[list[Path], bool]:
+    """Return the folders to scan, sorted and without links, and whether others were left out.
 
-    `odd` is true if some names cannot be shown on a page or written in an address.
+    Those are left out whose names cannot be shown on a page or written in an address.
     """
-
-    inner: list[Path]
-    files: list[JsonFile]
-    holds_more: bool
-    odd: bool
-
-
-def _list_folder(folder: Path, room: int) -> _Folder:
-    with os.scandir(folder) as entries:
-        listed = [entry for entry in entries if not entry.name.startswith(".")]
-    shown = [entry for entry in listed if _is_text(entry.name)]
     skipped = {layout.PROFILER_FOLDER, *SKIPPED_NAMES}
-    inner = sorted(
-        Path(entry.path) for entry in shown if entry.is_dir(follow_symlinks=False) and entry.name not in skipped
-    )
-    named = [entry for entry in shown if entry.name.endswith(_JSON_SUFFIXES) and entry.name not in _OWN_NAMES]
-    named.sort(key=lambda entry: (not entry.name.endswith(_LIKELY_SUFFIXES), entry.name))
-    files = [file for entry in named[:room] if (file := _describe_file(entry)) is not None]
-    return _Folder(inner, files, len(named) > room, len(shown) < len(listed))
+    with os.scandir(folder) as entries:
+        found = [entry for entry in entries if not entry.name.startswith(".") and entry.name not in skipped]
+        inner = [Path(entry.path) for entry in found if entry.is_dir(follow_symlinks=False)]
+    shown = sorted(path for path in inner if _is_text(path.name))
+    return shown, len(shown) < len(inner)
 
 
 def _is_text(name: str) -> bool:
@@ -132,22 +97,10 @@ def _is_text(name: str) -> bool:
     return True
 
 
-def _describe_file(entry: os.DirEntry[str]) -> JsonFile | None:
-    try:
-        if not entry.is_file(follow_symlinks=False):
-            return None
-        found = entry.stat(follow_symlinks=False)
-    except OSError:
-        return None  # it vanished
-    return JsonFile(Path(entry.path), found.st_size, found.st_mtime_ns)
-
-
-def _explain_cut(stopped: bool, too_deep: bool, too_many: bool) -> str:
+def _explain_cut(stopped: bool, too_deep: bool) -> str:
     if stopped:
         return f"The search stopped after {FOLDER_LIMIT:,} folders or {RUN_LIMIT:,} runs; serve a folder further down."
-    deep = f"Folders more than {DEPTH_LIMIT} levels down were not searched." if too_deep else ""
-    many = f"Only the nearest {JSON_LIMIT:,} .json files were searched for traces." if too_many else ""
-    return " ".join(filter(None, (deep, many)))
+    return f"Folders more than {DEPTH_LIMIT} levels down were not searched." if too_deep else ""
 
 
 BASE_ID = "@base"

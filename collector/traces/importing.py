@@ -263,7 +263,6 @@ def _write_run(listed: _Files, scratch: Path, name: str, options: ReadOptions, w
         cuda=facts.versions.get("cuda_runtime_version"),
         metadata={
             "files": [path.name for path in files[:_MOST_LISTED]],
-            "file_bytes": [path.stat().st_size for path in files[:_MOST_LISTED]],
             "versions": facts.versions,
         },
     )

@@ -24,7 +24,6 @@ from profiler_server.derive.records import Summaries, Summary
 from profiler_server.derive.stamps import Stamp, stamp_run
 from profiler_server.store.headline import Headline, RunEntry, read_headline
 from profiler_server.store.mirror import find_mirror
-from profiler_server.store.traces import TraceFile, TraceFinder, leave_imported
 
 SCAN_INTERVAL_S = 2.0
 SLICE_S = 0.1
@@ -58,14 +57,13 @@ class Unreadable:
 class Listing:
     """All runs, newest first. `cut` describes where the search for runs stopped early; it is empty for a full search.
 
-    `traces` are trace files that no run was imported from. `unread` is the number of runs whose files are still unread.
-    While runs are unread, no run is compared with its predecessor and no trace is listed.
+    `unread` is the number of runs whose files are still unread. While runs are unread, no run is compared with its
+    predecessor.
     """
 
     runs: tuple[RunEntry, ...]
     unreadable: tuple[Unreadable, ...]
     cut: str
-    traces: tuple[TraceFile, ...] = ()
     unread: int = 0
 
     def find(self, run_id: str) -> RunEntry | None:
@@ -89,8 +87,6 @@ class Catalog:
         self._lock = threading.Lock()
         self._scanned = float("-inf")
         self._scan = Scan((), (), "")
-        self._finder = TraceFinder()
-        self._traces: tuple[TraceFile, ...] = ()
         self._entries: dict[Path, tuple[Stamp, RunEntry | Unreadable]] = {}
         self._latest: tuple[float, Listing] | None = None
         self._summaries: Summaries[RunSummary] = Summaries(self.base_dir, RunSummary)
@@ -164,7 +160,6 @@ class Catalog:
             if self._mirror is not None:
                 self._mirror.refresh()
             self._scan = scan_base(self.base_dir)
-            self._traces = self._finder.find(self._scan.json_files)
             self._scanned = time.monotonic()
         there = set(self._scan.paths)
         self._entries = {path: entry for path, entry in self._entries.items() if path in there}
@@ -228,9 +223,8 @@ class Catalog:
         cut = (self._mirror.cut if self._mirror is not None else "") or self._scan.cut
         runs = _count_attempts(runs)
         if unread:
-            return Listing(tuple(runs), tuple(unreadable), cut, unread=len(unread))
-        traces = leave_imported(self._traces, runs)
-        return Listing(_compare_to_previous(runs), tuple(unreadable), cut, traces)
+            return Listing(tuple(runs), tuple(unreadable), cut, len(unread))
+        return Listing(_compare_to_previous(runs), tuple(unreadable), cut)
 
     def _read_entry(self, path: Path, stamp: Stamp) -> None:
         self._entries.pop(path, None)

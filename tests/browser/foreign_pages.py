@@ -22,17 +22,17 @@ def _script(code: str) -> str:
 
 _CHANGES = {
     "form to imports": _submit(f"{_API}/imports", "multipart/form-data"),
-    "form to listed traces": _submit(f"{_API}/traces/imports", "text/plain", """<input name='{"files":["' value='a.json"]}'>"""),
+    "form of JSON to a window": _submit(f"{_API}/runs/healthy/window", "text/plain", """<input name='{"first":0,"x":"' value='"}'>"""),
     "form to a window": _submit(f"{_API}/runs/healthy/window", "application/x-www-form-urlencoded"),
     "fetch without CORS": _script(
-        f'fetch("{_API}/traces/imports", {{method: "POST", mode: "no-cors", body: "{{}}"}}).then((a) => a.text()).{_STEAL}'
+        f'fetch("{_API}/imports", {{method: "POST", mode: "no-cors", body: "{{}}"}}).then((a) => a.text()).{_STEAL}'
     ),
     "fetch with a preflight": _script(
         f'fetch("{_API}/runs/healthy/window", {{method: "POST", headers: {{"Content-Type": "application/json"}}, body: "{{}}"}})'
         f".then((a) => a.text()).{_STEAL}"
     ),
     "fetch that deletes": _script(f'fetch("{_API}/imports/x", {{method: "DELETE"}}).then((a) => a.text()).{_STEAL}'),
-    "beacon": _script(f'navigator.sendBeacon("{_API}/traces/imports", "{{}}")'),
+    "beacon": _script(f'navigator.sendBeacon("{_API}/imports", "{{}}")'),
     "beacon with a form": _script(
         f'const d = new FormData(); d.append("f", new Blob(["{{}}"]), "t.json"); navigator.sendBeacon("{_API}/imports", d)'
     ),

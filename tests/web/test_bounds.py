@@ -88,7 +88,7 @@ def test_what_counts_as_heavy(path: str, is_heavy: bool) -> None:
 
 
 PIECE = b"[],[]," * 2730
-ROUTES = ("/api/v1/runs/healthy/window", "/api/v1/runs/nonexistent/window", "/api/v1/traces/imports")
+ROUTES = ("/api/v1/runs/healthy/window", "/api/v1/runs/nonexistent/window")
 
 
 class Sender:
@@ -146,14 +146,14 @@ def test_a_body_that_is_announced_too_long_is_not_read(asker: Asker) -> None:
 
 
 def test_a_body_of_the_size_that_is_taken_is_read_whole(asker: Asker) -> None:
-    body = json.dumps({"files": ["x" * (60 << 10)]}).encode()
-    sender = _post(asker, ROUTES[2], Sender(1, piece=body))
-    assert (sender.status, sender.error["kind"]) == (404, "not_found")
+    body = json.dumps({"first": 0, "more": "x" * (60 << 10)}).encode()
+    sender = _post(asker, ROUTES[1], Sender(1, piece=body))
+    assert (sender.status, sender.error["kind"]) == (404, "run_not_found")
 
 
 def test_the_worst_body_that_is_taken_is_answered_with_few_words(asker: Asker) -> None:
-    body = b'{"files": [' + b"[]," * 21_000 + b"[]]}"
-    sender = _post(asker, ROUTES[2], Sender(1, piece=body))
+    body = b'{"first": [' + b"[]," * 21_000 + b"[]]}"
+    sender = _post(asker, ROUTES[1], Sender(1, piece=body))
     assert sender.status == 422
     assert len(sender.error["message"]) < 1000
 

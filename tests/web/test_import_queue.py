@@ -87,28 +87,6 @@ def test_an_import_can_be_cancelled_while_it_runs_and_while_it_waits(asker: Aske
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_import_of_a_listed_trace_can_be_cancelled_and_started_again(asker: Asker, tmp_path: Path) -> None:
-    imports: Imports = asker.app.state.services.imports
-    for name in ("a.json", "b.json"):
-        (tmp_path / name).write_bytes(TRACE)
-    order = [json.dumps({"files": [name]}).encode() for name in ("a.json", "b.json")]
-    post = {"content-type": "application/json"}
-    running, waiting = (asker.ask("/api/v1/traces/imports", "POST", post, body).json() for body in order)
-    job = imports.find(running["id"])
-    assert job is not None
-    _wait(imports, job, "importing")
-    assert waiting["ahead"] == 1
-    assert asker.ask("/").text.count("data-cancel-import") == 2
-    for started in (waiting, running):
-        assert asker.ask(f"/api/v1/imports/{started['id']}", "DELETE").json()["state"] == "cancelled"
-    again = asker.ask("/api/v1/traces/imports", "POST", post, order[0]).json()
-    assert again["id"] != running["id"]
-    second = imports.find(again["id"])
-    assert second is not None
-    _wait(imports, second, "importing")
-    assert sorted(path.name for path in tmp_path.iterdir() if not path.name.startswith(".")) == ["a.json", "b.json"]
-
-
 def test_what_was_accepted_is_imported_by_the_next_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(module, "import_files", stand_still)

@@ -20,7 +20,7 @@ from tests.web.test_uploads import BOUNDARY, TRACE, _encode
 DESCRIPTORS = 128
 DRIBBLING = DESCRIPTORS + 22
 """Of each kind."""
-SENT = (b"", b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nX: ", b"POST /api/v1/traces/imports")
+SENT = (b"", b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nX: ", b"POST /api/v1/imports")
 
 
 @pytest.fixture

@@ -122,7 +122,7 @@ async def _dribble(writer: asyncio.StreamWriter) -> None:
     [
         [b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nX-A: "],
         [b"GET /favicon.ico HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", b"GET / HTTP/1.1\r\nX-B: "],
-        [b"POST /api/v1/traces/imports HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 99999999\r\n\r\n"],
+        [b"POST /api/v1/runs/none/window HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 99999999\r\n\r\n"],
     ],
     ids=["head", "second head", "refused body"],
 )

@@ -86,17 +86,6 @@ def test_verdicts_come_after_the_page(web_base: Path) -> None:
     assert "Input" in asker.ask("/").text
 
 
-def test_a_trace_that_lies_beside_the_runs_is_listed_with_its_import(tmp_path: Path) -> None:
-    (tmp_path / "worker <b>.pt.trace.json").write_bytes(b'{"traceEvents": []}')
-    (tmp_path / "plain.json").write_bytes(b'[{"ph": "X"}]')
-    (tmp_path / "notes.json").write_bytes(b"{}")
-    page = Asker(tmp_path).ask("/").text
-    assert "Traces that are not imported yet (2)" in page
-    assert "notes.json" not in page
-    assert "worker &lt;b&gt;.pt.trace.json" in page
-    assert "profiler-server import" in page
-
-
 def test_runs_that_were_never_read_do_not_hold_the_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     build_run(tmp_path / "a")
     build_run(tmp_path / "b")

@@ -31,7 +31,6 @@ function installCompare() {
   };
   form.addEventListener("change", show);
   addEventListener("pageshow", show);
-  document.addEventListener("stepscope:runs", show);
   show();
 }
 
@@ -86,6 +85,5 @@ async function askVerdicts() {
 if (typeof document !== "undefined") {
   installCompare();
   fillVerdicts();
-  document.addEventListener("stepscope:runs", fillVerdicts);
   followRows(fillVerdicts);
 }

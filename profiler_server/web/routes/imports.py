@@ -1,4 +1,4 @@
-"""Makes runs from trace files, uploaded by a browser or found below the base directory.
+"""Makes runs from trace files that a browser uploads.
 
 The guard in front of all routes refuses requests from pages of other sites.
 """
@@ -7,16 +7,13 @@ from __future__ import annotations
 
 import errno
 from dataclasses import dataclass
-from typing import Annotated
 
-from fastapi import APIRouter, Body, HTTPException, Request
+from fastapi import APIRouter, HTTPException, Request
 from starlette.requests import ClientDisconnect
 
-from collector.format.finding import JSON_LIMIT
 from profiler_server.web.links import Links
 from profiler_server.web.services import Services, ServicesOf
 from profiler_server.web.uploads.imports import Import
-from profiler_server.web.uploads.offers import TraceOffer, list_offers, start_offered
 from profiler_server.web.uploads.receiving import Receiver, TooLargeError, find_boundary, receive
 
 
@@ -97,28 +94,3 @@ def cancel_import(import_id: str, services: ServicesOf) -> ImportStatus:
         read_import(import_id, services)
         raise HTTPException(409, "This import has ended already.")
     return describe_import(job, services.links)
-
-
-@ROUTER.get("/traces", summary="Traces below the base directory that no run was made of")
-def list_traces(services: ServicesOf) -> tuple[TraceOffer, ...]:
-    """List what can be imported: one entry per run, with its files."""
-    catalog = services.catalog
-    return list_offers(catalog.list_runs(), catalog.base_dir, services.imports)
-
-
-@ROUTER.post("/traces/imports", summary="Import one of the listed traces", status_code=202)
-def import_listed(
-    services: ServicesOf,
-    files: Annotated[
-        list[str], Body(embed=True, min_length=1, max_length=JSON_LIMIT, description="The files of one listed entry.")
-    ],
-) -> ImportStatus:
-    """Start an import; `/api/v1/imports/{id}` returns its state. 403 if uploads are off, 404 for unlisted files."""
-    if not services.settings.upload_limit_bytes:
-        raise HTTPException(403, "This server imports nothing; start it with --upload-limit to allow it.")
-    catalog = services.catalog
-    catalog.look_again()
-    job = start_offered(files, catalog.list_runs(), catalog.base_dir, services.imports)
-    if job is None:
-        raise HTTPException(404, f"{files[0][:200]!r} is not among the traces to import; reload the list of runs.")
-    return describe_import(job, services.links, services.imports.count_before(job))

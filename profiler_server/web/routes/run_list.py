@@ -21,7 +21,6 @@ from profiler_server.web.answers import BadQueryError
 from profiler_server.web.frontend import read_fields
 from profiler_server.web.services import ServicesOf
 from profiler_server.web.shell import STATE_LABELS, Panel, Shell
-from profiler_server.web.uploads.offers import TraceOffer, list_offers
 
 ROUTER = APIRouter()
 FIRST_LOOK_S = 0.3
@@ -83,7 +82,6 @@ class RunList:
     unread: int
     unreadable: tuple[Unreadable, ...]
     cut: str
-    offers: tuple[TraceOffer, ...]
     base_dir: str
     quoted_dir: str
     snippet: str
@@ -110,7 +108,6 @@ def show_runs(request: Request, services: ServicesOf) -> HTMLResponse:
         unread=listing.unread,
         unreadable=listing.unreadable,
         cut=listing.cut,
-        offers=list_offers(listing, services.catalog.base_dir, services.imports),
         base_dir=base,
         quoted_dir=shlex.quote(base),
         snippet=SNIPPET.format(base=base),

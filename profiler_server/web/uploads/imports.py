@@ -7,7 +7,6 @@ import logging
 import multiprocessing
 import os
 import re
-import secrets
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -62,10 +61,7 @@ _DEADLY = f"{MOST_TRIES} servers ended while they imported this; try `profiler-s
 @dataclass(frozen=True)
 class Import:
     """One import. `run_id` is set once the import is done, `error` if it failed or was cancelled. `progress_frac` is
-    the fraction of the files that was read.
-
-    `paths` are files below the base directory, which stay in their folder; empty for an upload.
-    """
+    the fraction of the files that was read."""
 
     id: str
     state: State
@@ -73,7 +69,6 @@ class Import:
     progress_frac: float = 0.0
     run_id: str | None = None
     error: str | None = None
-    paths: tuple[Path, ...] = ()
 
     @property
     def is_under_way(self) -> bool:
@@ -139,21 +134,6 @@ class Imports:
             self._enqueue(job, name_run(job.files[0]), files, folder)
         return job
 
-    def start_below(self, files: Sequence[Path], name: str) -> Import:
-        """Import files below the base directory. If any of the files is being imported, return that import instead."""
-        with self._lock:
-            job = self._find_under_way(files)
-            if job is None:
-                names = tuple(path.name for path in files)
-                job = Import(secrets.token_hex(8), "waiting", names, paths=tuple(files))
-                self._enqueue(job, name, tuple(files), None)
-        return job
-
-    def list_below(self) -> dict[Path, Import]:
-        """Return the latest import, in any state, of each file below the base directory."""
-        with self._lock:
-            return {path: job for job in self._jobs.values() for path in job.paths}
-
     def find(self, job_id: str) -> Import | None:
         with self._lock:
             return self._jobs.get(job_id)
@@ -176,7 +156,7 @@ class Imports:
         return job
 
     def close(self) -> None:
-        """Stop the running import. The next server resumes unfinished uploads, but no other imports."""
+        """Stop the running import. The next server resumes unfinished uploads."""
         with self._lock:
             self._is_closing = True
             pool, running = self._pool, self._running
@@ -185,11 +165,7 @@ class Imports:
         if running is not None:
             running[1].kill()
 
-    def _find_under_way(self, files: Sequence[Path]) -> Import | None:
-        going = (job for job in self._jobs.values() if job.is_under_way)
-        return next((job for job in going if not set(files).isdisjoint(job.paths)), None)
-
-    def _enqueue(self, job: Import, name: str, files: tuple[Path, ...], folder: Path | None) -> None:
+    def _enqueue(self, job: Import, name: str, files: tuple[Path, ...], folder: Path) -> None:
         self._jobs[job.id] = job
         ended = [known.id for known in self._jobs.values() if not known.is_under_way]
         for known in ended[: max(len(self._jobs) - KEPT, 0)]:
@@ -197,11 +173,7 @@ class Imports:
         self._pool = self._pool or ThreadPoolExecutor(1, "imports")
         self._pool.submit(self._run, job, name, files, folder)
 
-    def _run(self, job: Import, name: str, files: tuple[Path, ...], folder: Path | None) -> None:
-        if folder is None:
-            if self._is_wanted(job):
-                self._note(self._make(job, name, files))
-            return
+    def _run(self, job: Import, name: str, files: tuple[Path, ...], folder: Path) -> None:
         with waiting.claim(folder) as is_mine:
             if not is_mine:
                 self._note(replace(job, state="failed", error=_TAKEN))
@@ -226,7 +198,7 @@ class Imports:
         self._note(replace(job, state="importing"))
         try:
             name = find_free_name(self._base_dir, name)
-            error = _name_linked(job.paths) or self._import(job, files, name)
+            error = self._import(job, files, name)
             if not error:
                 self._on_made()
         except Exception as fault:  # The thread of all imports must outlive one that fails in any way.
@@ -290,9 +262,3 @@ def _list_names(folder: Path) -> list[str]:
     with suppress(OSError):
         return os.listdir(folder)
     return []
-
-
-def _name_linked(paths: tuple[Path, ...]) -> str:
-    """Return an error message if a link leads to a file, else empty. The link may be newer than the list of files."""
-    linked = next((path for path in paths if path.resolve() != path), None)
-    return f"{linked.name} is reached by a link by now, and links are not followed" if linked else ""

@@ -24,7 +24,6 @@ from profiler_server.store.headline import Headline, read_headline
 from tests.support.must import must
 from tests.support.row_edits import lay_end_to_end, write_rows
 from tests.support.runs import RunPlan, build_run
-from tests.support.traces import training_steps, write_trace
 
 SHORT = RunPlan(steps=14, operators=False)
 
@@ -210,13 +209,12 @@ def test_finds_a_run_by_name_and_lists_those_that_share_one(tmp_path: Path) -> N
         find_run(tmp_path, "two")
 
 
-def test_a_run_that_tells_no_sizes_is_matched_by_the_names_of_its_files(tmp_path: Path) -> None:
-    (tmp_path / "job").mkdir()
-    for name in ("job/a.pt.trace.json", "job/b.json"):
-        (tmp_path / name).write_bytes(b'{"traceEvents": []}')
+def test_folders_whose_names_are_not_utf_8_are_left_out_and_the_list_says_so(tmp_path: Path) -> None:
     build_run(tmp_path / "a", SHORT)
-    edit_manifest(tmp_path / "a", source="kineto", metadata={"files": ["a.pt.trace.json"], "file_bytes": "odd"})
-    assert [trace.path for trace in Catalog(tmp_path).list_runs().traces] == [tmp_path / "job/b.json"]
+    os.rename(tmp_path / "a", os.fsencode(tmp_path) + b"/\xff")
+    listing = Catalog(tmp_path).list_runs()
+    assert listing.runs == ()
+    assert ["names that are not UTF-8" in entry.reason for entry in listing.unreadable] == [True]
 
 
 def test_a_pipe_in_place_of_a_manifest_does_not_hold_the_list(tmp_path: Path) -> None:
@@ -342,17 +340,15 @@ def test_runs_that_there_is_no_time_for_are_listed_without_figures_and_then_read
     for created_unix_ns, name in enumerate(("cnn-1", "cnn-2")):
         file = layout.run_file(build_run(tmp_path / name, SHORT))
         file.write_text(json.dumps(json.loads(file.read_text()) | {"created_unix_ns": created_unix_ns}))
-    write_trace(tmp_path / "plain.json", training_steps())
     catalog = Catalog(tmp_path)
     first = catalog.list_runs(within_s=-1.0)
-    assert (first.unread, len(first.runs), first.traces) == (2, 2, ())
+    assert (first.unread, len(first.runs)) == (2, 2)
     assert {run.is_read for run in first.runs} == {False}
     assert {run.delta_frac for run in first.runs} == {None}
     wait_until(lambda: not catalog.list_runs(within_s=-1.0).unread)
     full = catalog.list_runs(within_s=-1.0)
     assert [(run.id, run.headline.steps) for run in full.runs] == [("cnn-2", 14), ("cnn-1", 14)]
     assert full.runs[0].previous_id == "cnn-1"
-    assert len(full.traces) == 1
 
 
 def list_beside_good(tmp_path: Path, text: str) -> tuple[list[str], list[str]]:
