@@ -37,7 +37,7 @@ PAGES: tuple[str, ...] = (
     "data?tab=interval",
     "data?tab=processing",
 )
-PAGES += ("memory", "device", "ranks", "accounting", "timeline")
+PAGES += ("memory", "device", "ranks", "timeline")
 MARK_MS = 1000.0
 
 

@@ -1,4 +1,5 @@
-"""The facts in rank.json on probe, unused gradients, sampler, logging and arithmetic. A damaged fact counts as absent."""
+"""The facts in rank.json on probe, unused gradients, sampler, logging, arithmetic, sources and completeness. A damaged fact
+counts as absent."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ from profiler_server.facts.machine import Products, Subnormals
 from profiler_server.facts.steps import Logged, ModelCalls, UnusedGradients
 
 _MOST_ROUNDS, _MOST_STEPS, _MOST_SHAPES, _MOST_TEXT = 64, 4096, 8, 120
-_MOST_SUMS = 1 << 16
+_MOST_SUMS, _MOST_GAPS = 1 << 16, 1000
 _COVERED = 0.9
 """Upper quantile of the range: four of five repetitions should fall inside, as for predicted steps."""
 _GROUPS = ("parameters", "gradients", "states")
@@ -235,3 +236,10 @@ def read_source_sums(facts: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
         for file, sums in found.items()
         if sums is not None and len(sums) <= _MOST_SUMS
     }
+
+
+def read_completeness(facts: Mapping[str, Any]) -> str | None:
+    """Return what the check of a trace found: `complete`, or a text on gaps and impossible values, cut at 1,000
+    characters. None if the trace was not checked."""
+    found = facts.get("completeness")
+    return found[:_MOST_GAPS] if isinstance(found, str) and found else None

@@ -1,4 +1,4 @@
-"""Waits and queues in plain words: XProf's terms for the wait, MindInsight's rules for the queues.
+"""Waits, queues and the gaps of a trace in plain words: XProf's terms for the wait, MindInsight's rules for the queues.
 
 All readings of a pipeline come from the same bottleneck, so that they do not contradict each other.
 """
@@ -186,6 +186,13 @@ def read_input_free(free: InputFreeStep, estimate_ns: float, noun: str = "step")
         f"{format_duration(free.cost_ns)}). The mean {noun} less its data wait is {format_duration(estimate_ns)}."
     )
     return Reading("good", f"{noun.capitalize()} with its batch ready", text)
+
+
+def say_completeness(found: str) -> str:
+    """Return what `read_completeness` found as a sentence on the trace."""
+    if found == "complete":
+        return "complete: every launch has its work, every event is there once and has its length"
+    return f"not complete: {found}"
 
 
 def read_bottleneck(limit: Bottleneck) -> Reading:

@@ -201,10 +201,8 @@ def _explain_empty(rank: RankRun) -> Notice:
 
 
 def _count_slices(timeline: Timeline) -> Stat:
-    """Return the number of recorded slices, as on the Accounting page.
-
-    Slices drawn for steps, phases and busy time are not counted, because they were no events.
-    """
+    """Return the number of recorded slices. Those drawn for steps, phases and busy time are named apart, because they
+    were no events."""
     index, over = timeline.index, f"over {format_duration(timeline.span_ns)}"
     drawn = sum(index.derived_rows)
     if not index.table_rows or not drawn:

@@ -17,7 +17,6 @@ from collector.format.run import RankRun, Run
 from collector.format.schema.errors import RunError, TableBrokenError
 from collector.format.schema.manifest import Overhead
 from collector.format.steps import PhaseShare, sum_recorded, summarize_phases, summarize_steps
-from profiler_server.analysis.accounting.accounting import read_completeness
 from profiler_server.analysis.accounting.categories import summarize_categories
 from profiler_server.analysis.change_points import LevelChange
 from profiler_server.analysis.data.feeding import find_feeding_loaders
@@ -26,7 +25,7 @@ from profiler_server.analysis.data.stages import summarize_stages
 from profiler_server.analysis.device.device import summarize_device
 from profiler_server.analysis.operators.operators import summarize_kernels, summarize_operators
 from profiler_server.analysis.ranks.ending import find_end
-from profiler_server.analysis.recorded_facts import read_probe
+from profiler_server.analysis.recorded_facts import read_completeness, read_probe
 from profiler_server.analysis.stacks.stacks import read_stacks
 from profiler_server.analysis.steps.interruptions import read_interruptions
 from profiler_server.analysis.steps.outliers import Outlier, explain_outlier, list_outliers
@@ -156,7 +155,7 @@ def _report_rank(rank: RankRun, warnings: list[str]) -> dict[str, Any]:
     phases = read("its phases", lambda: summarize_phases(steps) if steps is not None else ())
     return {
         "rank": rank.rank,
-        "completeness": read("whether its trace is complete", lambda: read_completeness(rank)),
+        "completeness": read_completeness(rank.manifest.facts),
         "steps": read("the figures of its steps", lambda: _report_steps(steps, noun)) or _report_steps(None),
         **(slow or {"outliers": [], "interruptions": []}),
         "phases": _report_phases(phases or ()),

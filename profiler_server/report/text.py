@@ -17,7 +17,6 @@ from collector.format.steps import (
     summarize_evaluation,
     summarize_phases,
 )
-from profiler_server.analysis.accounting.accounting import say_completeness
 from profiler_server.analysis.memory.memory import read_memory
 from profiler_server.analysis.ranks.collectives import find_slow_call, summarize_collectives
 from profiler_server.analysis.ranks.ranks import summarize_ranks
@@ -26,7 +25,7 @@ from profiler_server.analysis.what_if.pipelines import judge_run
 from profiler_server.diagnosis.end_sentences import list_attempt_lines, say_attempts, spell_reports
 from profiler_server.diagnosis.judging import diagnose
 from profiler_server.diagnosis.rank_sentences import describe_ranks, describe_unread
-from profiler_server.diagnosis.readings import say_host_waits
+from profiler_server.diagnosis.readings import say_completeness, say_host_waits
 from profiler_server.facts.results import Diagnosis
 from profiler_server.facts.steps import Held, NamedFunction
 from profiler_server.format import (

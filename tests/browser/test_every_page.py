@@ -10,7 +10,7 @@ from playwright.sync_api import Browser, Page
 
 from tests.browser.looking import NONSENSE, find_faults, measure_shift, wait_for_charts, wait_for_text
 
-PAGES = ("", "steps", "operators", "device", "data", "memory", "ranks", "timeline", "accounting")
+PAGES = ("", "steps", "operators", "device", "data", "memory", "ranks", "timeline")
 LOOKED_AT = (
     *((kind, slug) for kind in ("rich", "imported", "hostile") for slug in PAGES),
     *(("empty", slug) for slug in ("", "data")),

@@ -57,7 +57,7 @@ def test_every_table_is_saved_with_its_head_and_all_rows(page: Page, address: st
 
 @pytest.mark.parametrize(
     "place",
-    ["ranks/", "ranks/steps", "trace/device", "ranks/data?tab=processing", "ranks/ranks", "ranks/accounting"],
+    ["ranks/", "ranks/steps", "trace/device", "ranks/data?tab=processing", "ranks/ranks"],
 )
 def test_no_table_lacks_its_button(page: Page, address: str, place: str) -> None:
     page.goto(f"{address}/runs/{place}")

@@ -25,7 +25,7 @@ _NAMELESS = re.compile(
 )
 _PAGES = (
     "", "steps", "operators", "operators?group=host", "operators?group=modules", "device", "data", "data?tab=processing",
-    "data?tab=queues", "memory", "ranks", "accounting", "timeline", "timeline?ranks=0,1", "?steps=2-9", "steps?steps=2-9&rank=0", "?rank=1",
+    "data?tab=queues", "memory", "ranks", "timeline", "timeline?ranks=0,1", "?steps=2-9", "steps?steps=2-9&rank=0", "?rank=1",
 )  # fmt: skip
 _API = (
     "", "/report", "/live", "/ranks", "/memory", "/operators", "/operators?group=modules&format=csv", "/queues", "/stages",

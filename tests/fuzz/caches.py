@@ -11,7 +11,6 @@ from typing import Any
 import msgspec
 
 from collector.format.run import RankRun, open_run
-from profiler_server.analysis.accounting.accounting import account_trace
 from profiler_server.analysis.accounting.categories import list_categories
 from profiler_server.analysis.device.device import summarize_device
 from profiler_server.derive import derived, records
@@ -27,7 +26,7 @@ from tests.support.panorama import PANORAMA
 
 _TIMELINE = "/api/v1/runs/rich/timeline"
 _ASKED = 3
-_RESULTS: tuple[Callable[[RankRun], Any], ...] = (account_trace, list_categories, summarize_device, measure_devices)
+_RESULTS: tuple[Callable[[RankRun], Any], ...] = (list_categories, summarize_device, measure_devices)
 
 
 class Caches:

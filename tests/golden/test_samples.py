@@ -53,6 +53,7 @@ def test_every_sample_makes_a_run_that_accounts_for_every_step(samples: Samples,
     assert categories is not None
     lengths = [row["duration_ns"] for row in steps if row["kind"] == "train"]
     assert sum(categories.values()).tolist() == lengths  # type: ignore[union-attr]
+    assert rank.manifest.facts["events"]["slices"] == rank.count_rows("slices")
     assert rank.manifest.events_lost == 0
 
 

@@ -82,7 +82,7 @@ def test_what_a_user_sees_is_in_it(taken: Path) -> None:
     assert len(run["reports"]["--json"]["ranks"]) == 2
     assert run["reports"]["--brief"][0].startswith("Compute-bound: ")
     assert run["tables"]["1"]["steps"]["rows"] == 14
-    for slug in ("", "steps", "operators", "device", "data", "memory", "ranks", "timeline", "accounting"):
+    for slug in ("", "steps", "operators", "device", "data", "memory", "ranks", "timeline"):
         assert {f"/runs/run/{slug}?rank={rank}" for rank in (0, 1)} <= run["pages"].keys()
     assert run["pages"]["/api/v1/runs/run/timeline/export?ranks=0"]["events"]["X operator"]["count"] == 21
     assert run["interface"]["/api/v1/runs/{run_id}/timeline/meta"]["slices"] > 0

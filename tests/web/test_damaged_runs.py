@@ -90,7 +90,7 @@ def test_numbers_out_of_range_are_damage_not_a_fault(error: Exception) -> None:
 
 PAGES = ("", "steps", "operators", "operators?group=host", "device", "data", "data?tab=processing", "memory", "ranks")
 ADDRESSES = (
-    *(f"/runs/run/{page}" for page in (*PAGES, "accounting", "timeline")),
+    *(f"/runs/run/{page}" for page in (*PAGES, "timeline")),
     *(f"/api/v1/runs/run/{name}" for name in ("timeline/meta", "queues", "stages", "steps")),
 )
 SEED = 20

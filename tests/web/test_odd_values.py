@@ -19,7 +19,7 @@ from tests.support.asking import Asker
 from tests.support.panorama import build_rich
 
 PAGES = ("", "steps", "operators", "operators?group=operators", "operators?group=host", "device", "data")
-MORE = ("data?tab=processing", "memory", "ranks", "accounting", "timeline")
+MORE = ("data?tab=processing", "memory", "ranks", "timeline")
 LEAST, GREATEST = -(2**63), 2**63 - 1
 
 

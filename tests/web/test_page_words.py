@@ -121,7 +121,7 @@ def asker(tmp_path_factory: pytest.TempPathFactory) -> Asker:
 
 @pytest.mark.parametrize(
     "slug",
-    ["", "steps", "operators", "operators?group=roofline", "device", "memory", "ranks", "timeline", "accounting"],
+    ["", "steps", "operators", "operators?group=roofline", "device", "memory", "ranks", "timeline"],
 )
 @pytest.mark.parametrize("run", ["usual", "one-step", "device-only", "job"])
 def test_no_page_tells_to_set_what_only_a_recorded_run_has(asker: Asker, run: str, slug: str) -> None:

@@ -35,7 +35,6 @@ QUERIES = {
 }
 NO_WINDOW = "No detailed window"
 ONE_RANK = "This run has one process"
-WHOLE = "wholes equal the sum of their parts"
 
 READ: dict[str, dict[str, str]] = {
     "rich": {
@@ -47,7 +46,6 @@ READ: dict[str, dict[str, str]] = {
         "memory": "The processors had room",
         "ranks": ONE_RANK,
         "timeline": "executions",
-        "accounting": WHOLE,
     },
     "empty": {
         "": "No steps were recorded",
@@ -58,7 +56,6 @@ READ: dict[str, dict[str, str]] = {
         "memory": "Resources were not sampled",
         "ranks": ONE_RANK,
         "timeline": "No timeline",
-        "accounting": NO_WINDOW,
     },
     "no-gpu": {
         "": "Highly input-bound",
@@ -69,7 +66,6 @@ READ: dict[str, dict[str, str]] = {
         "memory": "Resources were not sampled",
         "ranks": ONE_RANK,
         "timeline": "no device stream in this run",
-        "accounting": WHOLE,
     },
     "ranks": {
         "": "80.0 ms",
@@ -80,7 +76,6 @@ READ: dict[str, dict[str, str]] = {
         "memory": "Resources were not sampled",
         "ranks": "Rank 3 holds 7 others up",
         "timeline": "Ranks on one clock",
-        "accounting": WHOLE,
     },
     "crashed": dict.fromkeys(SLUGS, "This run ended before it was analysed."),
     "imported": {
@@ -92,7 +87,6 @@ READ: dict[str, dict[str, str]] = {
         "memory": "An imported trace holds no samples of the machine",
         "ranks": "This trace is of one process",
         "timeline": "Device time",
-        "accounting": WHOLE,
     },
     "hostile": dict.fromkeys(SLUGS, '<script>alert("x")</script> & "quoted"'),
 }

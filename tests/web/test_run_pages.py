@@ -16,14 +16,12 @@ import pytest
 from collector.format.run import open_run
 from collector.format.schema import layout
 from collector.format.schema.manifest import encode_manifest
-from collector.traces import import_trace
 from profiler_server.page import Page, PageRequest
 from profiler_server.web import services
 from profiler_server.web.shell import find_pages
 from tests.support.asking import Asker
 from tests.support.runs import MS, RunPlan, build_run, build_steps
 from tests.support.tables import write_rows
-from tests.support.traces import kernel, operator, step, write_trace
 
 SLUGS = ("", "steps", "operators", "data", "timeline")
 
@@ -166,17 +164,6 @@ def test_a_page_that_cannot_be_loaded_takes_nothing_down(web_base: Path) -> None
     assert "the page&#39;s own fault" in raising.text
     assert 'class="nav"' in raising.text
     assert asker.ask("/").status_code == 200
-
-
-def test_tools_that_agree_in_every_figure_have_no_column_of_reasons(tmp_path: Path) -> None:
-    events = [step(1, 0, 9000), operator("aten::mm", 100, 800)]
-    collective = kernel("ncclDevKernel_AllReduce", 2000, 300, 7)
-    for name, more, agrees in (("alike", [], True), ("apart", [collective], False)):
-        import_trace(write_trace(tmp_path / f"{name}.json", [*events, *more]), tmp_path / "runs" / name)
-        text = Asker(tmp_path / "runs").ask(f"/runs/{name}/accounting").text
-        part = text.partition("The steps, as each tool counts them")[2].partition("</table>")[0]
-        assert ("They agree in every figure." in part) == agrees
-        assert ("Why they differ" in part) != agrees
 
 
 Ask = Callable[[str], httpx.Response]

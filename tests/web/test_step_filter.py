@@ -20,7 +20,7 @@ from tests.support.runs import RunPlan, build_run
 from tests.support.tables import make_inference, stage, write_rows
 
 FOLLOWING = ("", "steps", "operators", "data", "data?tab=processing", "memory")
-WHOLE = ("device", "ranks", "accounting", "timeline")
+WHOLE = ("device", "ranks", "timeline")
 
 
 def with_steps(page: str, steps: str) -> str:

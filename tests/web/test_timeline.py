@@ -12,11 +12,13 @@ from typing import Any
 import pytest
 
 from collector.format.run import open_run
+from collector.traces import import_trace
 from profiler_server.page import PageRequest
 from profiler_server.pages.timeline import build
 from tests.support.asking import Asker
 from tests.support.runs import RunPlan, build_run
 from tests.support.tables import write_rows
+from tests.support.traces import training_steps, write_trace
 
 API = "/api/v1/runs/healthy/timeline"
 
@@ -50,6 +52,13 @@ def test_a_run_without_operators_says_what_is_missing(asker: Asker) -> None:
     text = asker.ask("/runs/crashed/timeline").text
     assert "Steps, phases and the data pipeline only" in text
     assert "window=(2, 3)" in text
+
+
+def test_slices_that_were_events_are_counted_apart_from_those_drawn(tmp_path: Path) -> None:
+    run = import_trace(write_trace(tmp_path / "t.json", training_steps()), tmp_path / "run")
+    slices = next(total for total in build(PageRequest(run, "run", 0, (0,), {})).totals if total.label == "Slices")
+    assert slices.value == f"{run.rank().count_rows('slices'):,}"
+    assert slices.note.endswith(" more drawn for steps, phases and busy time")
 
 
 def test_the_page_says_up_to_which_step_phases_are_drawn(tmp_path: Path) -> None:

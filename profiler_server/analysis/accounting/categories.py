@@ -36,8 +36,8 @@ CATEGORY_LABELS: Mapping[str, str] = {
 }
 """Categories in order of priority, with torch-tb-profiler's spelling."""
 CATEGORIES = tuple(CATEGORY_LABELS)
-LOADER = re.compile(r"enumerate\(DataLoader\)")
-STEP = re.compile(r"ProfilerStep\s*#")
+_LOADER = re.compile(r"enumerate\(DataLoader\)")
+_STEP = re.compile(r"ProfilerStep\s*#")
 _COLUMNS = ("track", "start_ns", "duration_ns", "name", "category")
 
 
@@ -61,7 +61,7 @@ def list_categories(rank: RankRun) -> dict[str, Ints] | None:
     if found is None:
         return None
     starts, ends = read_steps(rank)
-    return _walk(unite_each(*found), starts, ends) if len(starts) else None
+    return _walk(_unite_each(*found), starts, ends) if len(starts) else None
 
 
 def _find_categories(rank: RankRun) -> tuple[Ints, Ints, dict[str, Mask]] | None:
@@ -71,8 +71,8 @@ def _find_categories(rank: RankRun) -> tuple[Ints, Ints, dict[str, Mask]] | None
     if data is None:
         return None
     kinds, names = Texts(data["category"]), Texts(data["name"])
-    loader = names.match(LOADER.match)
-    host = kinds.match(("operator", "annotation").__contains__) & ~names.match(STEP.match)
+    loader = names.match(_LOADER.match)
+    host = kinds.match(("operator", "annotation").__contains__) & ~names.match(_STEP.match)
     host &= np.isin(data["track"].to_numpy(), read_thread_tracks(rank))
     masks = {name: kinds.match(name.__eq__) for name in ("kernel", "memcpy", "memset", "communication", "runtime")}
     masks |= {"dataloader": host & loader, "cpu_exec": host & ~loader}
@@ -80,7 +80,7 @@ def _find_categories(rank: RankRun) -> tuple[Ints, Ints, dict[str, Mask]] | None
     return starts, starts + to_ints(data["duration_ns"]), masks
 
 
-def unite_each(starts: Ints, ends: Ints, masks: Mapping[str, Mask]) -> dict[str, Intervals]:
+def _unite_each(starts: Ints, ends: Ints, masks: Mapping[str, Mask]) -> dict[str, Intervals]:
     """Return the union of the slices of each mask."""
     release_slices()
     return {name: unite(starts[mask], ends[mask]) for name, mask in masks.items()}

@@ -11,10 +11,9 @@ from collector.format.run import RankRun
 from collector.format.schema.errors import RunError
 from collector.format.schema.manifest import Device, Loader, RankManifest, RunManifest, Signal
 from collector.format.steps import PhaseShare, sum_recorded
-from profiler_server.analysis.accounting.accounting import read_completeness, say_completeness
-from profiler_server.analysis.recorded_facts import read_probe
+from profiler_server.analysis.recorded_facts import read_completeness, read_probe
 from profiler_server.analysis.steps.interruptions import read_between, read_interruptions, summarize_compiles
-from profiler_server.diagnosis.readings import read_input_free
+from profiler_server.diagnosis.readings import read_input_free, say_completeness
 from profiler_server.facts.steps import CompileEvents, HeldSum, sum_interruptions
 from profiler_server.format import (
     format_bytes,
@@ -80,7 +79,7 @@ def list_probe_facts(rank: RankRun, steps: pa.Table, phases: Sequence[PhaseShare
 
 def list_trace_facts(rank: RankRun) -> Iterator[Fact]:
     """Yield what an imported trace lacks, or that it is complete."""
-    found = read_completeness(rank)
+    found = read_completeness(rank.manifest.facts)
     if found is not None:
         yield Fact("Trace", say_completeness(found))
 
