@@ -35,7 +35,10 @@ INSIDE_FRAC = 0.05
 """A fill that also takes more than this share of the rows before their ends is a value like any other: zeros of sparse
 features, of borders of images, of random masks."""
 LEAST_VALUES = 8
-"""A result with fewer different values says nothing: two such results may be equal by chance."""
+"""Numbers with fewer different values say nothing: they may be equal by chance."""
+MOST_OF_ROW, MOST_KNOWN = 64, 4096
+_ROUNDED_BITS = 13
+"""Last bits of a result in float32 that the place of a row in its batch may alter."""
 _LEFT_OUT = tuple(
     os.path.dirname(os.path.abspath(name)) + os.sep for name in (torch.__file__, os.path.dirname(__file__))
 )
@@ -53,9 +56,10 @@ class Place:
     rows: int = 0
     again: int = 0
     again_ns: int = 0
-    same: int = 0
-    same_ns: int = 0
+    known: int = 0
+    known_ns: int = 0
     looks: set[int] = field(default_factory=set)
+    versions: set[int] = field(default_factory=set)
 
     def describe(self, model: str, place: str) -> dict[str, Any]:
         return {
@@ -70,8 +74,8 @@ class Place:
             "rows": self.rows,
             "again": self.again,
             "again_ns": self.again_ns,
-            "same": self.same,
-            "same_ns": self.same_ns,
+            "known": self.known,
+            "known_ns": self.known_ns,
         }
 
 
@@ -81,7 +85,7 @@ class CallLook:
     def __init__(self) -> None:
         self.places: dict[tuple[str, str], Place] = {}
         self._of_step: dict[Any, int] = {}
-        self._before: dict[tuple[str, str, int], Any] = {}
+        self._rows: dict[tuple[str, str], dict[int, int]] = {}
         self._calls = 0
         self.step = 0
 
@@ -107,27 +111,33 @@ class CallLook:
             is_first = place.padded == 1
             place.width = found.width if is_first or place.width == found.width else 0
             place.rows = found.rows if is_first or place.rows == found.rows else 0
-        self._compare(place, key, took_ns, (id(module), *map(_sample, arrays)), result)
+        self._compare(place, self._rows.setdefault(key, {}), took_ns, (module, arrays, list(_list_tensors(result))))
 
-    def _compare(self, place: Place, key: tuple[str, str], took_ns: int, given: Any, result: Any) -> None:
-        outputs = [array for tensor in _list_tensors(result) if (array := _view(tensor)) is not None]
-        if len(given) < 2 or not outputs or not _varies(outputs[0]):
+    def _compare(self, place: Place, rows: dict[int, int], took_ns: int, call: tuple[Any, Any, Any]) -> None:
+        """Compare a call with those before: all of it with those of its step, its rows with those of other steps.
+        `rows` holds where each was first."""
+        module, arrays, results = call
+        outputs = [array for tensor in results if (array := _view(tensor)) is not None]
+        if not arrays or not outputs or not _varies(outputs[0]):
             return
-        call = given, tuple(map(_sample, outputs))
-        if call in self._of_step:
+        whole = id(module), *map(_sample, arrays), *map(_sample, outputs)
+        if whole in self._of_step:
             place.again += 1
             place.again_ns += took_ns
-            return
-        self._of_step[call] = 1
-        number = *key, self._calls
-        if self._before.get(number) == call:
-            place.same += 1
-            place.same_ns += took_ns
-        self._before[number] = call
+        elif not any(each.requires_grad for each in results):
+            place.known_ns += took_ns
+            place.versions.add(sum(each._version for each in module.parameters()))
+            for row in hash_rows(arrays, outputs) if len(place.versions) == 1 else ():
+                place.known += rows.get(row, self.step) < self.step
+                if len(rows) < MOST_KNOWN:
+                    rows.setdefault(row, self.step)
+            if len(place.versions) > 1:  # a module that changes has nothing to keep
+                place.known = 0
+        self._of_step[whole] = 1
 
     def describe(self) -> list[dict[str, Any]]:
         """Return the fact: the places where something was seen."""
-        seen = [(key, place) for key, place in self.places.items() if place.padded or place.again or place.same]
+        seen = [(key, place) for key, place in self.places.items() if place.padded or place.again or place.known]
         return [place.describe(*key) for key, place in seen]
 
 
@@ -221,20 +231,41 @@ def _view(tensor: Any) -> npt.NDArray[Any] | None:
     return array
 
 
-def _take_some(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def _take_some(array: npt.NDArray[Any], most: int = MOST_SAMPLED) -> npt.NDArray[Any]:
     # A stride that shares no factor with usual sizes, so that the numbers lie in all rows and columns.
-    every = max(array.size // MOST_SAMPLED, 1) | 1
-    return array.flat[: MOST_SAMPLED * every : every]
+    every = max(array.size // most, 1) | 1
+    return array.flat[: most * every : every]
 
 
 def _sample(array: npt.NDArray[Any]) -> tuple[Any, ...]:
     return array.shape, str(array.dtype), hash(_take_some(array).tobytes())
 
 
-def _varies(array: npt.NDArray[Any]) -> bool:
+def hash_rows(arrays: Sequence[npt.NDArray[Any]], outputs: Sequence[npt.NDArray[Any]]) -> Iterator[int]:
+    """Yield a hash for each row of a batch with its result; one for the whole call where they have no rows in common.
+
+    Rows of few different values are left out.
+    """
+    sizes = {len(each) if each.ndim > 1 else 0 for each in (*arrays, *outputs)}
+    count = min(sizes.pop(), MOST_ROWS) if len(sizes) == 1 else 0
+    for number in range(max(count, 1)):
+        given, results = ([each[number] if count else each for each in several] for several in (arrays, outputs))
+        if any(_varies(each, MOST_OF_ROW) for each in given):
+            parts = [_take_some(each, MOST_OF_ROW) for each in given]
+            rounded = [_round(_take_some(each, MOST_OF_ROW)) for each in results]
+            yield hash(b"".join(each.tobytes() for each in (*parts, *rounded)))
+
+
+def _round(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     import numpy as np
 
-    return len(np.unique(_take_some(array))) >= LEAST_VALUES
+    return array.astype(np.float32).view(np.uint32) >> _ROUNDED_BITS if array.dtype.kind == "f" else array
+
+
+def _varies(array: npt.NDArray[Any], most: int = MOST_SAMPLED) -> bool:
+    import numpy as np
+
+    return len(np.unique(_take_some(array, most))) >= LEAST_VALUES
 
 
 def _find_place(frame: Any) -> str:
@@ -252,6 +283,7 @@ class CallsSignal(Signal):
         self._context = context
         self._look = CallLook()
         self._next = FIRST_LOOK
+        self._found: list[dict[str, Any]] = []
         self._watchers = context.call_watchers
         self._may_trace = find_tracer()
         skip_code(CallsSignal._see.__code__)
@@ -286,7 +318,8 @@ class CallsSignal(Signal):
         if self._watchers:
             self._watchers.clear()
             found = self._look.describe()
-            if found:
+            if found != self._found:
+                self._found = found
                 self._context.add_fact("calls", found)
 
 

@@ -124,8 +124,8 @@ class _Called(Struct):
     rows: Number
     again: Count
     again_ns: Time
-    same: Count
-    same_ns: Time
+    known: Count = 0
+    known_ns: Time = 0
     model: Any = ""
     place: Any = ""
 

@@ -243,8 +243,9 @@ class ModelCalls:
     """The calls of a module, or the batches of a loader, at one line, in some steps that were looked at.
 
     `padded` calls had rows that are filled up to `width`, 0 for several widths; of all calls `useful_frac` is the share that is
-    not filled up, `longest_frac` that of the longest row. `again` calls gave the result of an earlier call in their step,
-    `same` that of the call in the step looked at before; with the time of both. `scaled_frac` is the share of forward and
+    not filled up, `longest_frac` that of the longest row. `again` calls gave the result of an earlier call in their step;
+    `known` rows of calls without gradients had been there in a step looked at before, with the same result. The times are
+    those of the calls. `scaled_frac` is the share of forward and
     backward in operators whose inputs are that wide, None if unknown.
     """
 
@@ -259,8 +260,8 @@ class ModelCalls:
     rows: int = 0
     again: int = 0
     again_ns: int = 0
-    same: int = 0
-    same_ns: int = 0
+    known: int = 0
+    known_ns: int = 0
     scaled_frac: float | None = None
 
 

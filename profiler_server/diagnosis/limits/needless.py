@@ -32,5 +32,9 @@ LEAST_REPEATS = 3
 OFTEN_FRAC = 0.9
 """A call is repeated if its result was there before in this share of the steps looked at."""
 
+LEAST_KNOWN = 3
+"""So many rows of a call without gradients must have been there before, with the same result. In shuffled epochs few of the
+rows that are looked at meet again."""
+
 REPEATED_FRAC = 0.05
 """Repeated calls are reported if they take this share of the step."""

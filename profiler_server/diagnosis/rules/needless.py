@@ -103,31 +103,28 @@ def _name_call(case: Case, calls: ModelCalls) -> str:
 
 
 def _judge_repeated_call(case: Case) -> Finding | None:
-    """A module computes what it has computed before: in the same step, or in each step."""
+    """A module computes what it has computed before: in the same step, or in an earlier one."""
     found = [entry for calls in case.calls if (entry := _judge_calls(case, calls)) is not None]
     return max(found, key=lambda entry: entry[0], default=(0.0, None))[1]
 
 
 def _judge_calls(case: Case, calls: ModelCalls) -> tuple[float, Finding] | None:
-    first = calls.calls - calls.again
     is_again = calls.again >= limits.OFTEN_FRAC * calls.looks
-    # The first look has none before it.
-    is_same = calls.same >= limits.OFTEN_FRAC * first * (calls.looks - 1) / calls.looks
     forward_ns = case.steps.phases_ns["forward"]
-    if calls.looks < limits.LEAST_REPEATS or not (is_again or is_same) or not forward_ns:
+    if calls.looks < limits.LEAST_REPEATS or not (is_again or calls.known >= limits.LEAST_KNOWN) or not forward_ns:
         return None
-    each_ns = calls.again_ns / calls.looks if is_again else calls.same_ns / (calls.looks - 1)
-    spent_ns = min(each_ns, forward_ns)
+    spent_ns = min((calls.again_ns if is_again else calls.known_ns) / calls.looks, forward_ns)
     if spent_ns < limits.REPEATED_FRAC * case.steps.mean_ns:
         return None
     text = describe(
         case,
-        "repeated_call" if is_again else "repeated_call.same",
+        "repeated_call" if is_again else "repeated_call.known",
         model=calls.model,
         place=_name_call(case, calls),
         spent_ns=spent_ns,
         share=spent_ns / case.steps.mean_ns,
         looks=calls.looks,
+        known=calls.known,
     )
     what_if = shorten_phases(case, ("forward",), spent_ns / forward_ns)
     return spent_ns, Finding(text, what_if=what_if, doubt_frac=0.2, least_frac=0.6)

@@ -48,8 +48,13 @@ def precise(capability: str) -> Case:
     return replace(case, device=replace(case.device, entries=(entry,)))
 
 
+def computed_before() -> Case:
+    return noted.calls(known=12, known_ns=5 * 20 * MS)
+
+
 TOLD: Mapping[str, tuple[str, Callable[[], Case]]] = {
     "communication grew": ("shift", lambda: shift_phase("communication")),
+    "computed before": ("repeated_call", computed_before),
     "data wait grew": ("shift", lambda: shift_phase("data_wait")),
     "forward grew": ("shift", lambda: shift_phase("forward")),
     "turns for no reason": ("rotating_straggler", turning),

@@ -203,6 +203,7 @@ EDGES: Mapping[str, Edge] = {
     "LEAST_LOOKS": Edge(2, lambda x: make.speaks(padded(0.5, looks=whole(x)), "padding_waste")),
     "LEAST_REPEATS": Edge(3, lambda x: make.speaks(repeated(0.2, looks=whole(x)), "repeated_call")),
     "OFTEN_FRAC": Edge(0.9, lambda x: make.speaks(repeated(0.2, looks=100, again=whole(100 * x)), "repeated_call")),
+    "LEAST_KNOWN": Edge(3, lambda x: make.speaks(calls(known=whole(x), known_ns=round(MS * 64)), "repeated_call")),
     "REPEATED_FRAC": Edge(0.05, lambda x: make.speaks(repeated(x), "repeated_call")),
     "SUBNORMAL_FRAC": Edge(0.01, lambda x: make.speaks(subnormals(share=x), "subnormals")),
     "SUBNORMAL_SLOWER": Edge(1.5, lambda x: make.speaks(subnormals(slower=x), "subnormals")),
