@@ -251,11 +251,10 @@ class Search:
             each for each in others if each.settings & whole.settings and each not in been and self._may_gain(each)
         ]
         rivals = [each for each in rivals if self.bound_gain(each)[1] >= whole.gain_frac]
-        both = [
-            Tried((*whole.candidates, *each.candidates))
-            for each in others
-            if not each.settings & whole.settings and self.is_gain(each)
-        ]
+        beside = [each for each in others if not each.settings & whole.settings and self.is_gain(each)]
+        both = [Tried((*whole.candidates, *each.candidates)) for each in beside]
+        failed = {entry.label for entry in self.tried if entry.failure}
+        both = [each for each in both if each.label not in failed]
         return [*rivals[:1], *both][: max(self.count() - 1, 1)]
 
     def _may_gain(self, entry: Tried) -> bool:

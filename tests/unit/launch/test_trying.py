@@ -128,6 +128,22 @@ def test_changes_that_set_the_same_argument_are_not_combined() -> None:
     assert len(search.best.candidates) == 1
 
 
+def test_a_combination_that_fails_is_tried_once() -> None:
+    class Picky(Process):
+        def play(self, span: Span) -> Turn:
+            if len(self.change) > 1:
+                raise TrialFailed("RuntimeError: fused does not support sparse gradients")
+            return super().play(span)
+
+    left = {"a": 0.6, "b": 0.8, "c": 0.9}
+    world = World(lambda change, n: 100 * MS * _noise(n) * math.prod(left[name] for name in change))
+    search = Search(lambda change: Picky(world, change), lambda label, found: None)
+    search.run([_candidate("a"), _candidate("b"), replace(_candidate("c"), is_slow=True)])
+    assert search.best is not None
+    assert search.best.label == "a"
+    assert [entry.label for entry in search.tried if entry.failure] == ["a + b", "a + c"]
+
+
 def test_two_changes_that_gain_the_same_time_are_not_combined() -> None:
     search = World(lambda change, count: 100 * MS * _noise(count) * (0.7 if change else 1.0)).search()
     search.run([_candidate("a"), _candidate("b")])
