@@ -1,11 +1,11 @@
-"""Sentences for pages on how well the clocks of several ranks agree, and which rank a collective waited for."""
+"""Sentences for pages on how well the clocks of several ranks agree."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
 from collector.format.schema.wording import format_ranks_named
-from profiler_server.analysis.ranks.one_clock import Lack, Meeting, RankClock
+from profiler_server.analysis.ranks.one_clock import Lack, RankClock
 from profiler_server.format import format_duration
 
 MOST_SHIFTS = 6
@@ -75,23 +75,3 @@ def _describe_unknown(clocks: Sequence[RankClock]) -> list[str]:
             f"{shown}, and {their} times cannot be compared with those of rank {clocks[0].rank}."
         )
     return found
-
-
-def describe_meeting(meeting: Meeting, is_whole: bool) -> str:
-    """Describe which rank came last to a collective, and how certain that is. `is_whole` means that all ranks were
-    read."""
-    count, spread = len(meeting.arrivals), format_duration(meeting.spread_ns)
-    which = f"{count:,} ranks" if is_whole else f"the {count:,} ranks shown here"
-    last = [entry.rank for entry in meeting.arrivals if meeting.spread_ns - entry.late_ns <= meeting.sure_ns]
-    if len(last) == count:
-        sure = f" The clocks agree within {format_duration(meeting.sure_ns)}, so" if meeting.sure_ns else " So"
-        return f"Of {which} all came within {spread}.{sure} which came last is not known."
-    if count == 2:
-        text = f"Rank {meeting.arrivals[0].rank} came first and waited {spread} for rank {last[0]}."
-    elif len(last) == 1:
-        text = f"Of {which}, rank {last[0]} came last: the others waited up to {spread} for it."
-    else:
-        text = f"Of {which}, {format_ranks_named(last)} came last, too close to tell which: the others waited up to {spread}."
-    if not meeting.by_clock:
-        text += " The clocks are not known to agree: the rank that was in the call for the shortest time is taken for the last."
-    return text

@@ -182,7 +182,7 @@ class TimelineCache:
             self._open.pop((str(timeline.rank.folder), timeline.stamp), None)
         _remove_damaged(timeline.folder, error)
 
-    def find_built(self, rank: RankRun) -> bool:
+    def _find_built(self, rank: RankRun) -> bool:
         """Return whether the timeline opens without a build."""
         stamp = find_stamp(rank, FORMAT_VERSION)
         if self.find(rank, stamp):
@@ -200,7 +200,7 @@ class TimelineCache:
 
         The first call starts the build. The call after a failed build raises its error, and the next builds again.
         """
-        if self.find_built(rank) or count_slices(rank) <= LARGE_SLICES:
+        if self._find_built(rank) or count_slices(rank) <= LARGE_SLICES:
             return False
         if (failure := self._background.take_failure(rank.whole.key)) is not None:
             raise _explain_failure(rank, failure)

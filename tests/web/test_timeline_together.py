@@ -1,4 +1,4 @@
-"""Several ranks on one timeline over HTTP: their clocks, a collective on all of them, and the download."""
+"""Several ranks on one timeline over HTTP: their clocks, and the download."""
 
 from __future__ import annotations
 
@@ -97,31 +97,6 @@ def test_ranks_that_are_not_there_are_told_and_the_usual_page_shows(asker: Asker
     assert asker.ask(f"/api/v1/runs/job/timeline/clocks?ranks={ranks.replace('<', '%3C')}").status_code in (400, 422)
 
 
-def find_call(asker: Asker, rank: int, number: int) -> tuple[int, int]:
-    """Return start and length of a collective on the timeline of a rank."""
-    job = make_job(PLAN)
-    origin = read(asker, f"/api/v1/runs/job/timeline/meta?rank={rank}")["origin"]
-    begin, end = (int(times[rank].ravel()[number]) for times in (job.begin_ns, job.end_ns))
-    return begin - origin, end - begin
-
-
-def test_a_collective_is_found_on_the_other_ranks_with_who_was_waited_for(asker: Asker) -> None:
-    for rank in range(4):
-        read(asker, f"/api/v1/runs/job/timeline/meta?rank={rank}")
-    start, length = find_call(asker, 0, 7)
-    found = read(asker, f"/api/v1/runs/job/timeline/meeting?rank=0&start={start}&length={length}&ranks=0,2")
-    assert (found["name"], found["count"]) == ("allreduce", 4)
-    last = found["arrivals"][-1]
-    assert (last["rank"], last["waited"]) == (2, 0)
-    assert last["late"] == pytest.approx(0.3 * STEP_NS, rel=0.2)
-    assert found["sentence"].startswith("Of 4 ranks, rank 2 came last: the others waited up to ")
-    shown = {entry["rank"]: entry["place"] for entry in found["arrivals"]}
-    assert {rank for rank, place in shown.items() if place} == {0, 2}
-    assert (shown[2]["start"], shown[2]["length"]) == find_call(asker, 2, 7)
-    nothing = read(asker, f"/api/v1/runs/job/timeline/meeting?rank=0&start={start + 5}&length={length}&ranks=0,2")
-    assert (nothing["arrivals"], nothing["sentence"]) == ([], "")
-
-
 def test_the_download_of_a_window_has_one_process_per_rank_on_one_clock(asker: Asker) -> None:
     job = make_job(PLAN)
     begin, end = int(job.start_ns[2, 5]), int(job.start_ns[2, 8])
@@ -167,20 +142,9 @@ def test_the_ranks_page_links_to_the_slow_rank_and_those_that_wait_for_it(asker:
     assert data["span"][1] - data["span"][0] < 3 * STEP_NS
 
 
-def test_kernels_of_traces_whose_clocks_are_hours_apart_are_found_on_the_other_rank(tmp_path: Path) -> None:
+def test_traces_whose_clocks_are_hours_apart_are_aligned_by_their_kernels(tmp_path: Path) -> None:
     import_trace(write_ranks(tmp_path / "traces", ranks=3, apart_us=HOUR_US), tmp_path / "base" / "nccl")
-    own = Asker(tmp_path / "base")
-    base = "/api/v1/runs/nccl/timeline"
-    for rank in range(3):
-        read(own, f"{base}/meta?rank={rank}")
-    hit = read(own, f"{base}/search?rank=0&q=AllReduce")["hit"]
-    found = read(own, f"{base}/meeting?rank=0&start={hit['start']}&length={hit['length']}&ranks=0,2")
-    assert [entry["rank"] for entry in found["arrivals"]] == [0, 1, 2]
-    assert [entry["place"] is not None for entry in found["arrivals"]] == [True, False, True]
-    assert [entry["waited"] for entry in found["arrivals"]] == [150_000, 150_000, 0]
-    other = read(own, f"{base}/slice?rank=2&id={found['arrivals'][2]['place']['id']}")
-    assert other["whole"] == "ncclDevKernel_AllReduce_Sum_f32"
-    _, data = read_page(own, "/runs/nccl/timeline?ranks=0,2")
+    _, data = read_page(Asker(tmp_path / "base"), "/runs/nccl/timeline?ranks=0,2")
     assert (data["clocks"][1]["known"], data["clocks"][1]["calls"]) == ("aligned", 12)
 
 

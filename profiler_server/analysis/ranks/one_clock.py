@@ -1,5 +1,4 @@
-"""Several ranks on the clock of the first: shift and drift of each clock, the last rank at a collective, and which
-ranks are worth viewing together.
+"""Several ranks on the clock of the first: shift and drift of each clock, and which ranks are worth viewing together.
 
 Ranks of one host share a clock. Other ranks are aligned in pairs, by the collectives that both leave together, so that
 a rank with a short recording costs no other rank its calls. Two ranks without a common collective may be aligned
@@ -17,8 +16,7 @@ import numpy as np
 from collector.format.intervals import Ints
 from collector.format.run import RankRun, Run
 from collector.format.schema.errors import RunError
-from profiler_server.analysis.ranks.collectives import match_ranks
-from profiler_server.analysis.ranks.matching import Matched, Meetings, match_calls
+from profiler_server.analysis.ranks.matching import Meetings, match_calls
 from profiler_server.analysis.ranks.ranks import RankSummary
 from profiler_server.analysis.ranks.stragglers import judge_ranks, measure_waits
 from profiler_server.derive.derived import derived
@@ -120,66 +118,6 @@ def _read_meetings(rank: int, meetings: Meetings, known: Known) -> RankClock:
         return found
     apart = np.abs(found.place(ends[1]) - ends[0])
     return replace(found, apart_ns=float(np.percentile(apart, 95)))
-
-
-@dataclass(frozen=True)
-class Arrival:
-    """One rank's call, on its own clock. `late_ns` is the time since the arrival of the first rank."""
-
-    rank: int
-    start_ns: int
-    duration_ns: int
-    late_ns: int
-
-
-@dataclass(frozen=True)
-class Meeting:
-    """A collective that several ranks called, with the ranks in order of arrival.
-
-    With `by_clock` the order follows from the clocks. Any two clocks then agree within `sure_ns`. Otherwise it follows
-    from the call's duration on each rank: the last rank has the shortest.
-    """
-
-    name: str
-    arrivals: tuple[Arrival, ...]
-    by_clock: bool
-    sure_ns: float
-
-    @property
-    def spread_ns(self) -> int:
-        return self.arrivals[-1].late_ns
-
-
-def find_meeting(ranks: Sequence[RankSummary], rank: int, start_ns: int, duration_ns: int) -> Meeting | None:
-    """Return the collective of a rank's call with these times, or None for another call or a single caller."""
-    matched = match_ranks(ranks)
-    if rank not in matched.ranks:
-        return None
-    begins = matched.end_ns - matched.duration_ns
-    own = (matched.row_of == matched.ranks.index(rank)) & (begins == start_ns) & (matched.duration_ns == duration_ns)
-    rows = np.flatnonzero(own)
-    members = np.flatnonzero(matched.call == matched.call[rows[0]]) if len(rows) else rows
-    return _order(matched, members) if len(members) > 1 else None
-
-
-def _order(matched: Matched, members: Ints) -> Meeting:
-    by_clock = bool(matched.is_clocked[members].all())
-    came = matched.arrival_ns[members] if by_clock else -matched.waiting_ns[members]
-    late = came - came.min()
-    numbers = np.array(matched.ranks)[matched.row_of[members]]
-    order = np.lexsort((numbers, late))
-    arrivals = (
-        Arrival(
-            int(numbers[at]),
-            int((matched.end_ns - matched.duration_ns)[members[at]]),
-            int(matched.duration_ns[members[at]]),
-            int(late[at]),
-        )
-        for at in order.tolist()
-    )
-    name = matched.kinds[int(matched.kind[members[0]])][1]
-    # The residual is that of one rank against the median of all, which either of two may be away from.
-    return Meeting(name, tuple(arrivals), by_clock, 2 * matched.clock_residual_ns if by_clock else 0.0)
 
 
 WAITING = 2

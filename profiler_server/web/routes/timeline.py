@@ -21,12 +21,10 @@ from profiler_server.analysis.ranks.ranks import summarize_some
 from profiler_server.analysis.replay.critical import find_critical_path
 from profiler_server.analysis.selection import choose_ranks
 from profiler_server.derive.derived import NotReady
-from profiler_server.derive.stamps import FEW_RANKS
-from profiler_server.diagnosis.clock_sentences import describe_clocks, describe_meeting
+from profiler_server.diagnosis.clock_sentences import describe_clocks
 from profiler_server.timeline.cache import find_timelines
 from profiler_server.timeline.details import describe_slice
 from profiler_server.timeline.export import Detail, Part, count_export, export_timeline
-from profiler_server.timeline.meeting import find_meeting_at, view_meeting
 from profiler_server.timeline.search import Direction, search, summarize_area
 from profiler_server.timeline.store import Timeline
 from profiler_server.timeline.tiles import MEDIA_TYPE, pack_tile
@@ -159,28 +157,6 @@ def read_clocks(run_id: RunId, services: ServicesOf, ranks: Together) -> Respons
     run = services.catalog.open(run_id)
     clocks = align_ranks(summarize_some(run, choose_ranks(run.ranks, ranks, MOST_TOGETHER)))
     return JSONResponse({"clocks": [view_clock(clock) for clock in clocks], "sentence": describe_clocks(clocks)})
-
-
-@ROUTER.get(
-    "/meeting", summary="The collective that a slice is, on the other ranks: who came first, and who was waited for"
-)
-def read_meeting(
-    run_id: RunId,
-    services: ServicesOf,
-    timeline: TimelineOf,
-    start: Ns,
-    length: Annotated[int, Query(ge=0, le=_MOST_NS)],
-    ranks: Together,
-) -> Response:
-    """Return the arrivals at a collective, empty for any other slice. Times are since the origin of each rank."""
-    run = services.catalog.open(run_id)
-    shown = choose_ranks(run.ranks, ranks, MOST_TOGETHER)
-    found = timeline.answer(lambda opened: find_meeting_at(run, opened, start, length, shown))
-    if found is None:
-        return JSONResponse({"name": "", "sentence": "", "count": 0, "arrivals": []})
-    sentence = describe_meeting(found, len(run.ranks) <= FEW_RANKS)
-    arrivals = view_meeting(run, found, shown)
-    return JSONResponse({"name": found.name, "sentence": sentence, "count": len(found.arrivals), "arrivals": arrivals})
 
 
 @ROUTER.get("/export", summary="A trace for Perfetto or chrome://tracing", response_class=FileResponse)

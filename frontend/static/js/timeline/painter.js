@@ -3,7 +3,6 @@ import { ownSpan, toView } from "./clocks.js";
 import { drawCounter } from "./counters.js";
 import { drawPath } from "./critical.js";
 import { rowOfLane, rowsBetween } from "./layout.js";
-import { drawMeeting } from "./meeting.js";
 import { drawNames, drawVeiledNames } from "./slice_names.js";
 import { Strips } from "./strips.js";
 import { chooseLevel, tileSpan, tilesOf } from "./view.js";
@@ -66,7 +65,6 @@ export class Painter {
       g.fillStyle = state.palette.accent;
       g.fillRect(0, state.pinnedHeight - 2, this.width, 1);
     }
-    drawMeeting(g, state, (slice) => this.boxOf(state, slice, top));
     this.drawSelection(state, top);
     this.drawMarks(state, top);
   }

@@ -2,7 +2,6 @@
 import { toOwn, toView } from "./clocks.js";
 import { showArea, showNote, showSlice } from "./details.js";
 import { rowOfLane, rowsBetween, trackKey } from "./layout.js";
-import { askMeeting, mayMeet, showMeeting } from "./meeting.js";
 import { toggleMark } from "./state.js";
 import { duration } from "./text.js";
 import { fit, pan, zoom } from "./view.js";
@@ -49,7 +48,7 @@ export class Selection {
     this.viewer.canvas.focus({ preventScroll: true });
     const found = this.viewer.hit(x, y);
     if (!found) return this.clear();
-    Object.assign(this.viewer.state, { selected: found, meeting: null });
+    this.viewer.state.selected = found;
     this.viewer.dirty();
     this.select(found.id, found.rank, false, found.count);
   }
@@ -60,7 +59,7 @@ export class Selection {
     if (!found) return;
     const chosen = { ...found, rank, count: merged };
     this.viewer.state.selected = chosen;
-    Object.assign(this.viewer.state, { area: null, meeting: null });
+    this.viewer.state.area = null;
     if (move) this.reveal(found, rank);
     const source = this.viewer.state.sources.get(rank);
     const track = source?.meta.tracks.find((t) => t.firstLane <= found.lane && found.lane < t.firstLane + t.lanes);
@@ -68,19 +67,6 @@ export class Selection {
     showSlice(this.viewer.panel, chosen, at, (link) => this.select(link.id, rank, true), () => this.fit());
     this.viewer.keepAddress();
     this.viewer.dirty();
-    if (source && this.viewer.state.ranks.length > 1 && mayMeet(chosen, source)) await this.meet(chosen);
-  }
-
-  /** Show who came when to a collective, here and on the other ranks. @param {import("./state.js").Selected} chosen */
-  async meet(chosen) {
-    const { viewer } = this;
-    const found = await askMeeting(viewer, chosen);
-    if (!found || viewer.state.selected !== chosen) return;
-    viewer.state.meeting = found;
-    const [sentence, list] = showMeeting(found, (rank, place) => this.select(place.id, rank, true));
-    viewer.panel.querySelector("header")?.after(sentence);
-    viewer.panel.append(list);
-    viewer.dirty();
   }
 
   /** @param {Place} hit */
@@ -208,7 +194,7 @@ export class Selection {
     const times = { begin: String(Math.round(toOwn(source, area.t0))), end: String(Math.round(toOwn(source, area.t1))) };
     const found = await viewer.ask("area", { ...times, first: String(area.first), last: String(area.last) }, area.rank);
     if (!found || viewer.state.area !== area) return;
-    Object.assign(viewer.state, { selected: null, meeting: null });
+    viewer.state.selected = null;
     viewer.keepAddress();
     const search = (/** @type {string} */ name) => {
       viewer.search.field.value = name;
@@ -218,7 +204,7 @@ export class Selection {
   }
 
   clear() {
-    Object.assign(this.viewer.state, { selected: null, area: null, meeting: null });
+    Object.assign(this.viewer.state, { selected: null, area: null });
     showNote(this.viewer.panel, HINT);
     this.viewer.keepAddress();
     this.viewer.dirty();

@@ -28,7 +28,6 @@
  * @property {Area | null} area
  * @property {boolean} together whether the ranks of the page were chosen to be seen together
  * @property {Map<number, import("./clocks.js").Clock>} clocks of the ranks, as far as they were asked for
- * @property {import("./meeting.js").Meeting | null} meeting the collective that is selected, on all ranks
  * @property {import("./critical.js").Path | null} critical the critical path while it is shown
  * @property {import("./colors.js").Palette} palette
  */

@@ -42,7 +42,7 @@ export class Viewer {
     this.state = {
       ranks, sources: new Map(), main: meta.rank, origin: meta.origin, whole: Math.max(meta.span, 1), span: { t0: 0, t1: Math.max(meta.span, 1) },
       rows: [], pinned: [], pinnedHeight: 0, folded: new Set(), pins: new Set(), filter: "", selected: null, marks: [], cursor: null, area: null, critical: null, palette,
-      together, clocks: new Map(clocks.map((clock) => [clock.rank, clock])), meeting: null,
+      together, clocks: new Map(clocks.map((clock) => [clock.rank, clock])),
     };
     /** What is dragged over on the ruler. @type {{t0: number, t1: number} | null} */
     this.chosen = null;

@@ -9,9 +9,9 @@ import pytest
 
 from collector.format.intervals import Ints
 from profiler_server.analysis.ranks.calls import Calls
-from profiler_server.analysis.ranks.one_clock import RankClock, align_ranks, choose_example, find_meeting
+from profiler_server.analysis.ranks.one_clock import RankClock, align_ranks, choose_example
 from profiler_server.analysis.ranks.ranks import RankSummary
-from tests.support.jobs import STEP_NS, Job, JobPlan, make_job, summarize_job, take
+from tests.support.jobs import Job, JobPlan, make_job, summarize_job, take
 from tests.support.must import must
 
 HOUR_NS = 3_600_000_000_000
@@ -114,25 +114,6 @@ def test_ranks_that_share_no_group_are_aligned_through_a_third() -> None:
     ends = [place(clock, job.end_ns[clock.rank]) for clock in clocks]
     # The drift of each pair is fitted over half of the run only.
     assert max(np.abs(end - ends[0]).max() for end in ends) < 20 * LEFT_APART_NS
-
-
-def test_a_collective_knows_who_came_first_and_who_was_waited_for() -> None:
-    job = make_job(PLAN)
-    ranks = summarize_job(job)
-    begin, end = (int(times[1].ravel()[21]) for times in (job.begin_ns, job.end_ns))
-    found = must(find_meeting(ranks, 1, begin, end - begin))
-    assert (found.name, found.by_clock, len(found.arrivals), found.arrivals[-1].rank) == ("allreduce", True, 4, 2)
-    assert found.arrivals[-1].late_ns == pytest.approx(0.1 * STEP_NS, rel=0.2)
-    for arrival in found.arrivals:
-        assert arrival.start_ns == job.begin_ns[arrival.rank].ravel()[21]
-    assert find_meeting(ranks, 1, begin + 1, end - begin) is None
-
-
-def test_without_a_common_clock_the_one_that_was_in_the_call_for_the_shortest_time_came_last() -> None:
-    ranks = [cut(rank, slice(10, 12)) for rank in summarize_job(make_job(PLAN))]
-    calls = must(ranks[0].calls)
-    found = must(find_meeting(ranks, 0, int(calls.start_ns[1]), int(calls.duration_ns[1])))
-    assert (found.by_clock, found.arrivals[-1].rank) == (False, 2)
 
 
 def test_the_slow_rank_and_two_that_wait_for_it_are_worth_seeing() -> None:
