@@ -22,7 +22,7 @@ from profiler_server.facts.results import OperatorRow
 from profiler_server.format import format_count, format_duration, format_number_of
 from profiler_server.page import WINDOW_REMEDY, Notice, Page, PageRequest, choose_remedy, find_remedy
 from profiler_server.timeline.cache import find_timelines
-from profiler_server.timeline.search import AreaRow, list_longest
+from profiler_server.timeline.search import NameTotal, list_longest
 from profiler_server.timeline.sources import MEASURED_TABLES
 from profiler_server.timeline.store import Timeline
 from profiler_server.timeline.view import view_clock, view_meta
@@ -86,7 +86,7 @@ class TimelinePage:
     notice: Notice | None
     partial: Notice | None
     totals: tuple[Stat, ...]
-    longest: tuple[AreaRow, ...]
+    longest: tuple[NameTotal, ...]
     data: dict[str, Any]
     first_tile: dict[str, int | str] | None
     search: str

@@ -1,8 +1,7 @@
-"""Search for slices by name, and sums over an area. The search uses an index by name and start."""
+"""Search for slices by name, which uses an index by name and start, and the names with the most time."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -101,14 +100,9 @@ def _read_starts(timeline: Timeline, places: Ints) -> npt.NDArray[np.int64]:
     return starts
 
 
-MOST_ROWS = 200
-MOST_SLICES = 20_000_000
-_CHUNK = 1 << 20
-
-
 @dataclass(frozen=True)
-class AreaRow:
-    """One name in an area. `total_ns` is the time inside the area; `mean_ns` and `longest_ns` are of whole slices."""
+class NameTotal:
+    """One name with the number, the total and mean time and the longest of its slices."""
 
     name: str
     category: str
@@ -118,51 +112,7 @@ class AreaRow:
     longest_ns: int
 
 
-@dataclass(frozen=True)
-class AreaSummary:
-    """The names of an area, most time first, at most `MOST_ROWS`. `left_out` describes what is omitted, "" without any."""
-
-    slices: int
-    total_ns: int
-    names: int
-    rows: tuple[AreaRow, ...]
-    left_out: str = ""
-
-
-def summarize_area(timeline: Timeline, begin: int, end: int, lanes: Sequence[int]) -> AreaSummary:
-    """Sum up the slices on some lanes in [begin, end), relative to the origin."""
-    size = len(timeline.names.name)
-    count, inside, whole, longest = (np.zeros(size, np.int64) for _ in range(4))
-    read, left_out = 0, ""
-    for lane in lanes:
-        first, last = timeline.raw.find_window(lane, begin, end)
-        if read + last - first > MOST_SLICES:
-            left_out = f"The area holds more than {MOST_SLICES:,} slices; the lanes below are not counted."
-            break
-        read += last - first
-        for at in range(first, last, _CHUNK):
-            part = timeline.raw.cut(lane, at, min(at + _CHUNK, last))
-            length = part.end - part.start
-            clipped = np.minimum(part.end, end) - np.maximum(part.start, begin)
-            count += np.bincount(part.name, minlength=size)
-            np.add.at(inside, part.name, clipped)
-            np.add.at(whole, part.name, length)
-            np.maximum.at(longest, part.name, length)
-    present = np.flatnonzero(count)
-    ordered = present[np.argsort(-inside[present], kind="stable")]
-    if ordered.size > MOST_ROWS and not left_out:
-        left_out = f"{ordered.size - MOST_ROWS:,} more names with less time are not listed."
-    names = timeline.names
-    rows = tuple(
-        AreaRow(
-            names.name[i], names.category[i], int(count[i]), int(inside[i]), float(whole[i] / count[i]), int(longest[i])
-        )
-        for i in ordered[:MOST_ROWS].tolist()
-    )
-    return AreaSummary(int(count.sum()), int(inside.sum()), int(present.size), rows, left_out)
-
-
-def list_longest(timeline: Timeline, limit: int = 20) -> tuple[AreaRow, ...]:
+def list_longest(timeline: Timeline, limit: int = 20) -> tuple[NameTotal, ...]:
     """Return the names with the most time in the whole timeline, for the table beside the drawing."""
     ordered = np.argsort(-timeline.names.total_ns, kind="stable")[:limit].tolist()
-    return tuple(AreaRow(*timeline.names.describe(name)) for name in ordered)
+    return tuple(NameTotal(*timeline.names.describe(name)) for name in ordered)

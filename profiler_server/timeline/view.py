@@ -1,4 +1,4 @@
-"""Data for the viewer as plain JSON: metadata, search results, details and area summaries. Times are since the origin."""
+"""Data for the viewer as plain JSON: metadata, search results and details. Times are since the origin."""
 
 from __future__ import annotations
 

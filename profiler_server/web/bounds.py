@@ -119,7 +119,7 @@ class SteadyUpload:
         return message
 
 
-HEAVY = re.compile(rf"{API}/runs/.+/(timeline/(export|search|area)|tables/[^/]+|operators)")
+HEAVY = re.compile(rf"{API}/runs/.+/(timeline/(export|search)|tables/[^/]+|operators)")
 AT_ONCE = 4
 PATIENCE_S = 20.0
 _RETRY_AFTER_S = 5

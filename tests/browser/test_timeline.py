@@ -136,20 +136,6 @@ def test_the_address_holds_the_view(page: Page, server: str) -> None:
     assert read_span(page) == pytest.approx(span, abs=2)
 
 
-def test_shift_and_drag_sums_up_an_area(page: Page, server: str) -> None:
-    open_page(page, f"{server}/runs/healthy/timeline")
-    box = page.locator("#timeline-lanes").bounding_box()
-    assert box is not None
-    page.keyboard.down("Shift")
-    page.mouse.move(box["x"] + 200, box["y"] + 24)
-    page.mouse.down()
-    page.mouse.move(box["x"] + 600, box["y"] + 60, steps=4)
-    page.mouse.up()
-    page.keyboard.up("Shift")
-    expect(page.locator("#timeline-details table")).to_contain_text("Backward")
-    expect(page.locator("#timeline-details h3")).to_contain_text("selected")
-
-
 def test_tracks_fold_and_other_ranks_open(page: Page, server: str) -> None:
     open_page(page, f"{server}/runs/ranks/timeline")
     page.get_by_role("button", name="Rank 2").click()
@@ -257,15 +243,6 @@ def test_dragging_over_the_ruler_zooms_to_that_stretch(page: Page, server: str) 
     page.mouse.up()
     begin, end = read_span(page)
     assert end - begin == pytest.approx((whole[1] - whole[0]) / 4, rel=0.02)
-
-
-def test_the_address_holds_an_area(page: Page, server: str) -> None:
-    open_page(page, f"{server}/runs/healthy/timeline?area=1000000000,1200000000,0,0,1")
-    expect(page.locator("#timeline-details h3")).to_contain_text("200 ms selected")
-    page.keyboard.press("f")
-    time.sleep(0.1)
-    begin, end = read_span(page)
-    assert 200e6 < end - begin < 240e6
 
 
 def test_a_counter_tells_its_value_under_the_pointer(page: Page, server: str) -> None:

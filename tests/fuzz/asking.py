@@ -30,7 +30,7 @@ _PAGES = (
 _API = (
     "", "/report", "/live", "/ranks", "/memory", "/operators", "/operators?group=modules&format=csv", "/queues", "/stages",
     "/steps", "/charts/steps", "/timeline/meta", "/timeline/search?q=a", "/timeline/slice?id=1", "/timeline/tile?level=54&number=0",
-    "/timeline/area?begin=0&end=900000000000", "/timeline/critical", "/timeline/export?detail=full&packed=json", "/timeline/export?one_clock=true&packed=json",
+    "/timeline/critical", "/timeline/export?detail=full&packed=json", "/timeline/export?one_clock=true&packed=json",
     "/timeline/clocks?ranks=0,1",
 )  # fmt: skip
 _COMPARED = ("/compare?a={run}&b={other}", "/compare?a={other}&b={run}", "/api/v1/compare?a={run}&b={other}")

@@ -46,7 +46,7 @@ class Caches:
             "search?q=a",
             "slice?id=3",
         )
-        more = (f"slice?id={10**6}", "area?begin=0&end=900000000000000", "meta", "export?detail=full&packed=json")
+        more = (f"slice?id={10**6}", "meta", "export?detail=full&packed=json")
         self._asks = [*(f"{_TIMELINE}/{ask}" for ask in (*asks, *more)), "/runs/rich/timeline"]
         self._answers = {ask: self._server.ask(ask).content for ask in self._asks if "export" not in ask}
         self._answers.pop("/runs/rich/timeline")  # it says how long ago the run was

@@ -188,22 +188,22 @@ test("the filter counts the tracks that it lets through, folded ones too", () =>
 
 const VIEW = {
   span: { t0: 10, t1: 500 }, whole: 1000, origin: 7000, main: 3, selected: { rank: 3, id: 42 }, marks: [100, 200], filter: "stream",
-  pins: new Set(["r3tabc"]), folded: new Set(["r3", "r3gx1"]), sources: new Map([[3, {}], [5, {}]]), area: { t0: 1, t1: 2, rank: 5, first: 3, last: 4 },
+  pins: new Set(["r3tabc"]), folded: new Set(["r3", "r3gx1"]), sources: new Map([[3, {}], [5, {}]]),
 };
 
 test("a view survives the way through the address", () => {
   const query = writeQuery("?rank=3&step=9", VIEW, "a b");
-  assert.equal(query, "?rank=3&t0=7010&t1=7500&sel=42&q=a+b&m=7100,7200&tracks=stream&pin=r3tabc&fold=r3,r3gx1&open=5&area=7001,7002,5,3,4");
+  assert.equal(query, "?rank=3&t0=7010&t1=7500&sel=42&q=a+b&m=7100,7200&tracks=stream&pin=r3tabc&fold=r3,r3gx1&open=5");
   assert.deepEqual(readQuery(query), {
     t0: 7010, t1: 7500, selected: { rank: null, id: 42 }, text: "a b", marks: [7100, 7200], filter: "stream", pins: ["r3tabc"],
-    folded: ["r3", "r3gx1"], open: [5], area: { t0: 7001, t1: 7002, rank: 5, first: 3, last: 4 },
+    folded: ["r3", "r3gx1"], open: [5],
   });
   assert.match(writeQuery("", { ...VIEW, selected: { rank: 5, id: 1 } }, ""), /sel=5\.1&/);
 });
 
 test("what an address cannot mean is left out", () => {
-  const found = readQuery("?t0=x&t1=&sel=NaN&m=a,1&pin=<b>,r0tz&fold=,r&area=1,2&open=x");
-  assert.deepEqual(found, { t0: null, t1: null, selected: null, text: "", marks: [1], filter: "", pins: ["r0tz"], folded: [], open: [], area: null });
+  const found = readQuery("?t0=x&t1=&sel=NaN&m=a,1&pin=<b>,r0tz&fold=,r&open=x");
+  assert.deepEqual(found, { t0: null, t1: null, selected: null, text: "", marks: [1], filter: "", pins: ["r0tz"], folded: [], open: [] });
 });
 
 test("names that count up are unpacked", () => {
@@ -287,11 +287,11 @@ test("a rank without a common clock begins with the first, and one without a clo
 });
 
 test("the view reaches over all open ranks, and what is seen of it stays where it is", () => {
-  const state = { origin: 1000, whole: 100, span: { t0: 10, t1: 60 }, marks: [20], cursor: null, area: { t0: 1, t1: 2 }, sources: new Map() };
+  const state = { origin: 1000, whole: 100, span: { t0: 10, t1: 60 }, marks: [20], cursor: null, sources: new Map() };
   state.sources.set(0, { meta: { span: 100 }, shift: 0, rate: 1 });
   state.sources.set(1, { meta: { span: 300 }, shift: -50, rate: 1 });
   stretch(state);
-  assert.deepEqual([state.origin, state.whole, state.span, state.marks, state.area], [950, 300, { t0: 60, t1: 110 }, [70], { t0: 51, t1: 52 }]);
+  assert.deepEqual([state.origin, state.whole, state.span, state.marks], [950, 300, { t0: 60, t1: 110 }, [70]]);
   assert.deepEqual([...state.sources.values()].map(({ shift }) => shift), [50, 0]);
   state.span = { t0: 0, t1: 300 };
   state.sources.set(2, { meta: { span: 500 }, shift: 0, rate: 1 });

@@ -1,11 +1,11 @@
-"""The timeline's data: metadata, tiles, search, slices, areas, and the download as a trace."""
+"""The timeline's data: metadata, tiles, search, slices, and the download as a trace."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 import pyarrow as pa
 from fastapi import APIRouter, Depends, Query, Request
@@ -25,7 +25,7 @@ from profiler_server.diagnosis.clock_sentences import describe_clocks
 from profiler_server.timeline.cache import find_timelines
 from profiler_server.timeline.details import describe_slice
 from profiler_server.timeline.export import Detail, Part, count_export, export_timeline
-from profiler_server.timeline.search import Direction, search, summarize_area
+from profiler_server.timeline.search import Direction, search
 from profiler_server.timeline.store import Timeline
 from profiler_server.timeline.tiles import MEDIA_TYPE, pack_tile
 from profiler_server.timeline.view import view_clock, view_details, view_meta, view_path, view_record
@@ -36,7 +36,6 @@ from profiler_server.web.services import ServicesOf
 ROUTER = APIRouter(prefix="/api/v1/runs/{run_id:path}/timeline", tags=["timeline"])
 _FOREVER = {"Cache-Control": "private, max-age=31536000, immutable", "Vary": "Accept-Encoding"}
 _FRESH = {"Cache-Control": "no-store"}
-_MOST_LANES = 4096
 _MOST_NS = 2**62
 _MOST_EXPORTED = 5_000_000
 T = TypeVar("T")
@@ -122,22 +121,6 @@ def read_slice(timeline: TimelineOf, id: Annotated[int, Query(ge=0, le=2**32)]) 
     if found is None:
         raise HTTPException(404, f"There is no slice {id} in rank {timeline.rank.rank}")
     return JSONResponse(view_details(found))
-
-
-@ROUTER.get("/area", summary="What runs in a stretch of time on some lanes, by name")
-def read_area(
-    timeline: TimelineOf,
-    begin: Ns,
-    end: Ns,
-    first: Annotated[int, Query(ge=0, le=2**31, description="First lane.")] = 0,
-    last: Annotated[int, Query(ge=0, le=2**31, description="Last lane.")] = 2**31,
-) -> Response:
-
-    def sum_up(opened: Timeline) -> Any:
-        lanes = range(first, min(last + 1, len(opened.index.lanes), first + _MOST_LANES))
-        return view_record(summarize_area(opened, begin, max(end, begin), lanes))
-
-    return JSONResponse(timeline.answer(sum_up))
 
 
 @ROUTER.get("/critical", summary="The critical path of the recorded steps, piece by piece")

@@ -27,7 +27,7 @@ asker = Asker(base)
 timeline = "/api/v1/runs/rich/timeline"
 meta = asker.ask(f"{timeline}/meta").json()
 tiles = [f"tile?level={meta['rawLevel']}&number=0", f"tile?level={meta['topLevel']}&number=0"]
-asks = [*tiles, "search?q=a", "slice?id=3", f"slice?id={meta['slices'] - 1}", "area?begin=0&end=900000000000", "export"]
+asks = [*tiles, "search?q=a", "slice?id=3", f"slice?id={meta['slices'] - 1}", "export"]
 whole = {ask: asker.ask(f"{timeline}/{ask}") for ask in asks}
 names = sorted(path.name for path in base.rglob(f"{CACHE_FOLDER}/*/*"))
 for number, name in enumerate(names):

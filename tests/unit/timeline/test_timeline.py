@@ -20,7 +20,7 @@ from profiler_server.analysis.steps.step_graph import trace_step
 from profiler_server.timeline import cache
 from profiler_server.timeline.cache import CACHE_FOLDER, TimelineCache, find_timelines
 from profiler_server.timeline.derived import derive_slices
-from profiler_server.timeline.search import search, summarize_area
+from profiler_server.timeline.search import search
 from profiler_server.timeline.view import view_meta, view_path
 from tests.support.cases import Plant, build_case_run
 from tests.support.linked_slices import HOSTILE, linked_rows
@@ -91,15 +91,6 @@ def test_the_dictionary_shortens_names_of_any_length(tmp_path: Path) -> None:
     names = view_meta(timeline)["names"]
     assert max(map(len, names)) == 400
     assert HOSTILE in names
-
-
-def test_an_area_sums_only_what_lies_inside(tmp_path: Path) -> None:
-    rows = [make_slice(i, 100 * i, 80, name="a" if i % 2 else "b") for i in range(10)]
-    timeline = open_timeline(build_slices_run(tmp_path / "run", rows).rank(0))
-    lane = next(i for i, entry in enumerate(timeline.index.lanes) if entry.track == 1)
-    shift = timeline.index.origin_ns
-    found = summarize_area(timeline, 140 - shift, 300 - shift, [lane])
-    assert {row.name: (row.count, row.total_ns) for row in found.rows} == {"a": (1, 40), "b": (1, 80)}
 
 
 def test_the_cache_is_used_again_and_renewed_when_a_table_changes(tmp_path: Path) -> None:

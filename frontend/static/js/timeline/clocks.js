@@ -45,7 +45,7 @@ export function stretch(state) {
 function rebase(state, by) {
   state.origin += by;
   for (const source of state.sources.values()) source.shift -= by;
-  for (const span of [state.span, state.area]) if (span) Object.assign(span, { t0: span.t0 - by, t1: span.t1 - by });
+  Object.assign(state.span, { t0: state.span.t0 - by, t1: state.span.t1 - by });
   state.marks = state.marks.map((mark) => mark - by);
   if (state.cursor !== null) state.cursor -= by;
 }

@@ -1,5 +1,5 @@
-// The panel below the lanes: one slice in full, or an area by name.
-import { button, make, table } from "./dom.js";
+// The panel below the lanes: one slice in full.
+import { button, make } from "./dom.js";
 import { column, count, duration, moment, shorten } from "./text.js";
 
 /** @typedef {import("./state.js").Selected} Selected */
@@ -61,29 +61,6 @@ function showLinks(slice, follow) {
   if (more > 0) items.push(make("li", { class: "muted" }, `and ${count(more)} more`));
   const heading = make("p", { class: "muted" }, "Linked slices");
   return [make("div", {}, heading, make("ul", { class: "slice-links", "aria-label": "Linked slices" }, ...items))];
-}
-
-/**
- * @param {HTMLElement} panel
- * @param {{slices: number, total: number, names: number, leftOut: string, rows: {name: string, category: string,
- *   count: number, total: number, mean: number, longest: number}[]}} area
- * @param {number} length of the area in ns @param {(name: string) => void} search @param {() => void} fit
- */
-export function showArea(panel, area, length, search, fit) {
-  const [slices, names] = [area.slices, area.names].map((n, i) => `${count(n)} ${i ? "name" : "slice"}${n === 1 ? "" : "s"}`);
-  const title = make("h3", {}, `${duration(length)} selected: ${slices} of ${names}`);
-  const rows = area.rows.map((row) => [
-    button(shorten(row.name, 100), () => search(row.name), row.name),
-    row.category,
-    count(row.count),
-    duration(row.total),
-    duration(row.mean),
-    duration(row.longest),
-  ]);
-  const heads = ["Name", "Category", "Slices", "Time in the area", "Mean", "Longest"];
-  const found = table(heads, rows, [2, 3, 4, 5]);
-  const note = area.leftOut ? [make("p", { class: "banner banner-warn" }, area.leftOut)] : [];
-  panel.replaceChildren(make("header", {}, title, button("Zoom to it (F)", fit)), ...note, make("div", { class: "area-table" }, found));
 }
 
 /** @param {HTMLElement} panel @param {string} text */

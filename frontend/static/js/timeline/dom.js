@@ -31,15 +31,3 @@ export function button(label, act, title = "") {
   made.addEventListener("click", act);
   return made;
 }
-
-/**
- * @param {string[]} heads @param {(Node | string)[][]} rows @param {number[]} numeric columns of figures
- * @returns {HTMLTableElement}
- */
-export function table(heads, rows, numeric) {
-  /** @param {number} i @returns {Record<string, string>} */
-  const kind = (i) => (numeric.includes(i) ? { class: "num" } : {});
-  const head = make("tr", {}, ...heads.map((text, i) => make("th", { scope: "col", ...kind(i) }, text)));
-  const body = rows.map((cells) => make("tr", {}, ...cells.map((cell, i) => make("td", kind(i), cell))));
-  return make("table", { class: "table" }, make("thead", {}, head), make("tbody", {}, ...body));
-}

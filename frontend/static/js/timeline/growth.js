@@ -60,7 +60,6 @@ export class Growth {
     stretch(state);
     this.viewer.critical.offer();
     if (state.selected?.rank === after.meta.rank) this.carry(state.selected, before, after);
-    if (state.area?.rank === after.meta.rank) state.area = null;
     this.viewer.store.drop(before);
     this.viewer.tracks.lay();
     scroller.scrollTop = top;

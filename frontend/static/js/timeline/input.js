@@ -7,7 +7,6 @@ import { isTyping, keysAreOn } from "../keys.js";
  * @property {(pixels: number) => void} pan
  * @property {(pixels: number) => void} scroll
  * @property {(x: number, y: number) => void} select
- * @property {(box: {x: number, y: number, width: number, height: number}, done: boolean) => void} area
  * @property {(x: number, y: number) => void} point
  * @property {(lanes: number, slices: number) => boolean} step to a neighbour of the selection; false if there is none
  * @property {(x: number, y: number) => void} open zoom to the slice at a pixel
@@ -50,16 +49,9 @@ function installPointer(canvas, actions) {
     canvas.setPointerCapture(down.pointerId);
     let [x, y] = [down.offsetX, down.offsetY];
     let moved = false;
-    const box = (/** @type {PointerEvent} */ event) => ({
-      x: Math.min(down.offsetX, event.offsetX),
-      y: Math.min(down.offsetY, event.offsetY),
-      width: Math.abs(event.offsetX - down.offsetX),
-      height: Math.abs(event.offsetY - down.offsetY),
-    });
     const move = (/** @type {PointerEvent} */ event) => {
       moved ||= Math.hypot(event.offsetX - down.offsetX, event.offsetY - down.offsetY) >= CLICK_PIXELS;
       if (!moved) return;
-      if (down.shiftKey) return actions.area(box(event), false);
       actions.pan(x - event.offsetX);
       actions.scroll(y - event.offsetY);
       [x, y] = [event.offsetX, event.offsetY];
@@ -68,9 +60,7 @@ function installPointer(canvas, actions) {
       canvas.removeEventListener("pointermove", move);
       canvas.removeEventListener("pointercancel", up);
       canvas.removeEventListener("pointerup", up);
-      if (event.type === "pointercancel") return;
-      if (!moved) actions.select(event.offsetX, event.offsetY);
-      else if (down.shiftKey) actions.area(box(event), true);
+      if (event.type !== "pointercancel" && !moved) actions.select(event.offsetX, event.offsetY);
     };
     canvas.addEventListener("pointermove", move);
     canvas.addEventListener("pointerup", up);

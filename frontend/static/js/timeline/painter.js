@@ -66,7 +66,7 @@ export class Painter {
       g.fillRect(0, state.pinnedHeight - 2, this.width, 1);
     }
     this.drawSelection(state, top);
-    this.drawMarks(state, top);
+    this.drawMarks(state);
   }
 
   /** @param {State} state @param {number} top @returns {[Shown[], Shown[]]} the rows in view that scroll, and those that stay */
@@ -213,8 +213,8 @@ export class Painter {
     return { x: from, y: pinned ? row.y : row.y - top, width: Math.max(to - from, 1), height: row.height - 1, pinned: pinned !== null };
   }
 
-  /** @param {State} state @param {number} top */
-  drawMarks(state, top) {
+  /** @param {State} state */
+  drawMarks(state) {
     const { context: g, width, height } = this;
     const scale = width / (state.span.t1 - state.span.t0);
     const xOf = (/** @type {number} */ ns) => (ns - state.span.t0) * scale;
@@ -224,15 +224,6 @@ export class Painter {
       g.fillStyle = state.palette.muted;
       g.fillRect(Math.round(xOf(state.cursor)), 0, 1, height);
     }
-    if (!state.area) return;
-    const { t0, t1 } = state.area;
-    g.save();
-    clipBelow(g, state.pinnedHeight, width, height);
-    g.fillStyle = `${state.palette.accent}22`;
-    g.strokeStyle = state.palette.accent;
-    g.lineWidth = 1;
-    for (const draw of [g.fillRect, g.strokeRect]) draw.call(g, xOf(t0), state.area.y - top, (t1 - t0) * scale, state.area.height);
-    g.restore();
   }
 }
 

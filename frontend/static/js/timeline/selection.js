@@ -1,6 +1,6 @@
-// Selecting a slice or an area, marks, and going from one slice to another.
-import { toOwn, toView } from "./clocks.js";
-import { showArea, showNote, showSlice } from "./details.js";
+// Selecting a slice, marks, and going from one slice to another.
+import { toView } from "./clocks.js";
+import { showNote, showSlice } from "./details.js";
 import { rowOfLane, rowsBetween, trackKey } from "./layout.js";
 import { toggleMark } from "./state.js";
 import { duration } from "./text.js";
@@ -8,8 +8,7 @@ import { fit, pan, zoom } from "./view.js";
 
 /** @typedef {import("./state.js").Place} Place */
 
-const HINT = "Click a slice for its details, double-click to zoom to it. Shift and drag sums up an area. ? lists the keys.";
-const AREA_MARGIN = 0.05;
+const HINT = "Click a slice for its details, double-click to zoom to it. ? lists the keys.";
 
 export class Selection {
   /** @param {import("./viewer.js").Viewer} viewer */
@@ -59,7 +58,6 @@ export class Selection {
     if (!found) return;
     const chosen = { ...found, rank, count: merged };
     this.viewer.state.selected = chosen;
-    this.viewer.state.area = null;
     if (move) this.reveal(found, rank);
     const source = this.viewer.state.sources.get(rank);
     const track = source?.meta.tracks.find((t) => t.firstLane <= found.lane && found.lane < t.firstLane + t.lanes);
@@ -91,12 +89,11 @@ export class Selection {
     if (row.y < top + state.pinnedHeight || row.y + row.height > top + clientHeight) this.viewer.scroller.scrollTo(0, row.y - clientHeight / 2);
   }
 
-  /** Zoom to the selection, be it a slice or an area. */
+  /** Zoom to the selected slice. */
   fit() {
-    const { selected, sources, area } = this.viewer.state;
+    const { selected, sources } = this.viewer.state;
     const source = selected && sources.get(selected.rank);
     if (selected && source) this.viewer.show(fit(toView(source, selected.start), selected.length));
-    else if (area) this.viewer.show(zoom(area, 1 + 2 * AREA_MARGIN, (area.t0 + area.t1) / 2));
   }
 
   /** Pin the selection's track to the top, or let it go. */
@@ -162,49 +159,8 @@ export class Selection {
     this.viewer.dirty();
   }
 
-  /** @param {{x: number, y: number, width: number, height: number}} box @param {boolean} done */
-  selectArea(box, done) {
-    const { viewer } = this;
-    const top = box.y + viewer.scroller.scrollTop;
-    const inside = viewer.state.rows.filter((row) => row.kind === "lane" && row.y + row.height > top && row.y < top + box.height);
-    const rank = inside[0]?.rank ?? viewer.main;
-    const lanes = inside.filter((row) => row.rank === rank).map((row) => row.lane);
-    const times = { t0: viewer.timeAt(box.x), t1: viewer.timeAt(box.x + box.width) };
-    viewer.state.area = { ...times, y: top, height: box.height, rank, first: Math.min(...lanes), last: Math.max(...lanes) };
-    viewer.dirty();
-    if (!done) return;
-    if (!lanes.length) return this.clear();
-    this.sumUp(viewer.state.area);
-  }
-
-  /** Show an area that the address names. @param {{t0: number, t1: number, rank: number, first: number, last: number}} asked */
-  openArea(asked) {
-    const rows = this.viewer.state.rows.filter((row) => row.kind === "lane" && row.rank === asked.rank && row.lane >= asked.first && row.lane <= asked.last);
-    if (!rows.length || !(asked.t1 > asked.t0)) return;
-    const [y, end] = [rows[0].y, rows[rows.length - 1].y + rows[rows.length - 1].height];
-    this.viewer.state.area = { ...asked, y, height: end - y };
-    this.sumUp(this.viewer.state.area);
-  }
-
-  /** @param {import("./state.js").Area} area */
-  async sumUp(area) {
-    const { viewer } = this;
-    const source = viewer.state.sources.get(area.rank);
-    if (!source) return;
-    const times = { begin: String(Math.round(toOwn(source, area.t0))), end: String(Math.round(toOwn(source, area.t1))) };
-    const found = await viewer.ask("area", { ...times, first: String(area.first), last: String(area.last) }, area.rank);
-    if (!found || viewer.state.area !== area) return;
-    viewer.state.selected = null;
-    viewer.keepAddress();
-    const search = (/** @type {string} */ name) => {
-      viewer.search.field.value = name;
-      viewer.search.restart();
-    };
-    showArea(viewer.panel, found, area.t1 - area.t0, search, () => this.fit());
-  }
-
   clear() {
-    Object.assign(this.viewer.state, { selected: null, area: null });
+    this.viewer.state.selected = null;
     showNote(this.viewer.panel, HINT);
     this.viewer.keepAddress();
     this.viewer.dirty();

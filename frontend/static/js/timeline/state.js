@@ -7,8 +7,6 @@
  * @typedef {Place & {rank: number, whole?: string, category?: string, step?: number | null, count?: number,
  *   args?: Record<string, unknown>, kind?: {count: number, mean: number, longest: number}, links?: Link[],
  *   linksLeftOut?: number}} Selected times since the origin of its rank
- * @typedef {{t0: number, t1: number, y: number, height: number, rank: number, first: number, last: number}} Area a
- *   stretch of time on the lanes `first` to `last` of a rank; y on the sheet
  * @typedef {object} State
  * @property {number[]} ranks
  * @property {Map<number, Source>} sources
@@ -25,7 +23,6 @@
  * @property {Selected | null} selected
  * @property {number[]} marks
  * @property {number | null} cursor where the pointer is, in ns since the origin
- * @property {Area | null} area
  * @property {boolean} together whether the ranks of the page were chosen to be seen together
  * @property {Map<number, import("./clocks.js").Clock>} clocks of the ranks, as far as they were asked for
  * @property {import("./critical.js").Path | null} critical the critical path while it is shown
@@ -39,8 +36,7 @@ const KEY = /^r\d{1,7}([gt][a-z0-9]{1,8})?$/;
 /**
  * @param {string} query
  * @returns {{t0: number | null, t1: number | null, selected: {rank: number | null, id: number} | null, text: string,
- *   marks: number[], filter: string, pins: string[], folded: string[], open: number[],
- *   area: {t0: number, t1: number, rank: number, first: number, last: number} | null}}
+ *   marks: number[], filter: string, pins: string[], folded: string[], open: number[]}}
  */
 export function readQuery(query) {
   const fields = new URLSearchParams(query);
@@ -50,7 +46,6 @@ export function readQuery(query) {
   const numbers = (name) => list(name).map(Number).filter(Number.isFinite);
   const [t0 = null, t1 = null] = [numbers("t0")[0], numbers("t1")[0]];
   const [, rank, id] = /^(?:(\d{1,7})\.)?(\d{1,10})$/.exec(fields.get("sel") ?? "") ?? [];
-  const area = numbers("area");
   return {
     t0,
     t1,
@@ -61,7 +56,6 @@ export function readQuery(query) {
     pins: list("pin").filter((key) => KEY.test(key)).slice(0, MOST_KEYS),
     folded: list("fold").filter((key) => KEY.test(key)).slice(0, MOST_KEYS),
     open: numbers("open").slice(0, MOST_KEYS),
-    area: area.length === 5 ? { t0: area[0], t1: area[1], rank: area[2], first: area[3], last: area[4] } : null,
   };
 }
 
@@ -73,7 +67,7 @@ export function writeQuery(before, state, text) {
   const fields = new URLSearchParams(before);
   /** @param {string} name @param {string | null} value */
   const put = (name, value) => (value === null || value === "" ? fields.delete(name) : fields.set(name, value));
-  const { span, origin, selected, area } = state;
+  const { span, origin, selected } = state;
   const everything = span.t0 <= 0 && span.t1 >= state.whole;
   const ns = (/** @type {number} */ at) => String(Math.round(at + origin));
   put("t0", everything ? null : ns(span.t0));
@@ -85,7 +79,6 @@ export function writeQuery(before, state, text) {
   put("pin", [...state.pins].slice(0, MOST_KEYS).join(","));
   put("fold", [...state.folded].slice(0, MOST_KEYS).join(","));
   put("open", state.together ? null : [...state.sources.keys()].filter((rank) => rank !== state.main).join(","));
-  put("area", area ? [ns(area.t0), ns(area.t1), area.rank, area.first, area.last].join(",") : null);
   fields.delete("step");
   const query = fields.toString().replaceAll("%2C", ",");
   return query ? `?${query}` : "";

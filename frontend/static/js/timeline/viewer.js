@@ -41,7 +41,7 @@ export class Viewer {
     /** @type {State} */
     this.state = {
       ranks, sources: new Map(), main: meta.rank, origin: meta.origin, whole: Math.max(meta.span, 1), span: { t0: 0, t1: Math.max(meta.span, 1) },
-      rows: [], pinned: [], pinnedHeight: 0, folded: new Set(), pins: new Set(), filter: "", selected: null, marks: [], cursor: null, area: null, critical: null, palette,
+      rows: [], pinned: [], pinnedHeight: 0, folded: new Set(), pins: new Set(), filter: "", selected: null, marks: [], cursor: null, critical: null, palette,
       together, clocks: new Map(clocks.map((clock) => [clock.rank, clock])),
     };
     /** What is dragged over on the ruler. @type {{t0: number, t1: number} | null} */
@@ -97,7 +97,6 @@ export class Viewer {
     else for (const rank of asked.open) if (state.ranks.includes(rank)) await this.tracks.openRank(rank);
     // Loading the page again keeps its lanes where they are; a selection that is out of view is scrolled to after that.
     if (Number.isFinite(history.state?.timelineTop)) this.scroller.scrollTop = history.state.timelineTop;
-    if (asked.area) this.selection.openArea({ ...asked.area, t0: asked.area.t0 - state.origin, t1: asked.area.t1 - state.origin });
     const rank = asked.selected?.rank ?? this.main;
     if (asked.selected && state.sources.has(rank)) this.selection.select(asked.selected.id, rank, asked.t0 === null);
   }
@@ -128,7 +127,6 @@ export class Viewer {
       pan: (pixels) => this.show(pan(this.state.span, pixels * this.nsPerPixel)),
       scroll: (pixels) => this.scroller.scrollBy(0, pixels),
       select: (x, y) => this.selection.selectAt(x, y),
-      area: (box, done) => this.selection.selectArea(box, done),
       point: (x, y) => this.selection.point(x, y),
       open: (x, y) => this.hit(x, y) && this.selection.fit(),
       step: (lanes, slices) => this.selection.step(lanes, slices),
