@@ -22,7 +22,7 @@ from typing import Any
 import psutil
 
 from collector.environment import count_usable_cores
-from collector.estimating.model import BATCH_SIZE, Job, LoopModel, Measured, Observed
+from collector.estimating.model import Job, LoopModel
 from collector.estimating.simulation import MOST_WORKERS, MOST_WORKERS_PER_CORE, bound_workers, find_workers, simulate
 from collector.format.schema.errors import OptionError, UsageError
 
@@ -30,9 +30,30 @@ MAX_MEMORY_UTIL = 0.7
 MOST_PREFETCH = 16
 NEAR = 1.03
 """A result within 3 % of the best is considered as good as the best."""
+BATCH_SIZE = 32
+"""The number of samples in a batch if it is unknown."""
 _BATCHES = 8
 _LONGEST_S = 10.0
 _DEPTH = 4
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The cost of batches. `read_ns` and `collate_ns` are wall times per batch; the `_cpu_ns` fields are processor
+    time."""
+
+    read_ns: tuple[int, ...]
+    read_cpu_ns: tuple[int, ...]
+    collate_ns: tuple[int, ...]
+    collate_cpu_ns: tuple[int, ...]
+    batch_bytes: int
+
+    @property
+    def jobs(self) -> tuple[Job, ...]:
+        """Return each measured batch as a worker's job, without batches that took no time."""
+        walls = [read + collate for read, collate in zip(self.read_ns, self.collate_ns, strict=True)]
+        cpus = [read + collate for read, collate in zip(self.read_cpu_ns, self.collate_cpu_ns, strict=True)]
+        return tuple(Job(wall, min(cpu / wall, 1.0)) for wall, cpu in zip(walls, cpus, strict=True) if wall)
 
 
 @dataclass(frozen=True)
@@ -96,22 +117,22 @@ class Estimate:
 
 
 def estimate(source: Any, *, batches: int = _BATCHES, quiet: bool = False, **given: Any) -> Estimate:
-    """Propose workers, prefetch factor and a range of batch sizes for a DataLoader, a dataset or a run; print the
-    reasons.
+    """Propose workers, prefetch factor and a range of batch sizes for a DataLoader or a dataset; print the reasons.
 
-    For a DataLoader or dataset, `batches` batches are made, for 10 s at most; for a run (see `open_run`) the recorded
-    times are used. Every measured or computed value can be given instead: `step_ns` (step time without data wait; by
-    default the run's, else 0, which asks for the fastest loader), `batch_size`, `num_workers`, `prefetch_factor`,
-    `cores`, `free_bytes`, `max_memory_util` (default 0.7), `batch_ns`, `batch_cpu_frac`, `batch_bytes`. OptionError for
-    any other name; UsageError for a source of another kind, and if no batch can be made.
+    `batches` batches are made, for 10 s at most. Every measured or computed value can be given instead: `step_ns` (step
+    time without data wait; by default 0, which asks for the fastest loader), `batch_size`, `num_workers`,
+    `prefetch_factor`, `cores`, `free_bytes`, `max_memory_util` (default 0.7), `batch_ns`, `batch_cpu_frac`,
+    `batch_bytes`. OptionError for any other name; UsageError for a source of another kind, and if no batch can be made.
 
     >>> collector.estimate(loader, step_ns=40_000_000).num_workers
     6
     """
     manual = _check(given)
-    observed = _observe(source, manual, batches)
-    measured, inputs = observed.measured, _gather(manual, observed)
-    size = int(manual.get("batch_size") or observed.batch_size)
+    _check_source(source)
+    size = int(manual.get("batch_size") or getattr(source, "batch_size", None) or BATCH_SIZE)
+    needed = ("batch_ns", "batch_cpu_frac", "batch_bytes")
+    measured = None if all(name in manual for name in needed) else measure_batches(source, batches, size)
+    inputs = _gather(manual, measured)
     jobs = _list_jobs(inputs, measured, "batch_ns" in manual or "batch_cpu_frac" in manual)
     model = LoopModel(jobs, (Job(max(inputs.step_ns, 1), 1.0),), 1, cores=inputs.cores)
     most = bound_workers(inputs.cores, inputs.batch_cpu_frac)
@@ -125,45 +146,37 @@ def estimate(source: Any, *, batches: int = _BATCHES, quiet: bool = False, **giv
         batch_size_range=_range_batch_size(size, workers * prefetch or 1, inputs),
         predicted_step_ns=round(found.step_ns),
         predicted_wait_ns=round(found.wait_ns),
-        now_step_ns=_simulate_now(observed.loader, model),
+        now_step_ns=_simulate_now(source, model),
         inputs=inputs,
         overridden=tuple(sorted(manual)),
-        formulas=_explain(inputs, workers, prefetch, observed.origin),
+        formulas=_explain(inputs, workers, prefetch),
     )
     if not quiet:
         proposal.print()
     return proposal
 
 
-def _observe(source: Any, manual: Mapping[str, Any], batches: int) -> Observed:
-    """Return measurements of a DataLoader or a dataset, or the records of a run. UsageError for another source."""
-    runs = sys.modules.get("collector.format.run")
-    if runs is not None and isinstance(source, runs.Run):
-        from collector.estimating.recorded import read_loop
-
-        return read_loop(source)
-    if isinstance(source, (str, bytes, os.PathLike)):
-        raise UsageError(f"estimate() takes a run, not its path: estimate(collector.open_run({source!r}))")
-    if not any(hasattr(source, name) for name in ("dataset", "__getitem__", "__iter__")):
-        raise UsageError(f"estimate() takes a DataLoader, a dataset or a run, not {source!r}"[:200])
-    size = int(manual.get("batch_size") or getattr(source, "batch_size", None) or BATCH_SIZE)
-    needed = ("batch_ns", "batch_cpu_frac", "batch_bytes")
-    measured = None if all(name in manual for name in needed) else measure_batches(source, batches, size)
-    return Observed(measured, source, size)
+def _check_source(source: Any) -> None:
+    is_text = isinstance(source, (str, bytes, os.PathLike))
+    if is_text or not any(hasattr(source, name) for name in ("dataset", "__getitem__", "__iter__")):
+        raise UsageError(
+            f"estimate() takes a DataLoader or a dataset, not {source!r:.100}; what a recorded run could gain is said by "
+            "collector.open_run(path).suggestions()"
+        )
 
 
 def measure_batches(source: Any, batches: int, batch_size: int) -> Measured:
     """Make some batches of a DataLoader or a dataset in this process and time them. UsageError if the source is empty."""
     collate = _find_collate(source)
     times: list[tuple[int, int, int, int]] = []
-    size = items = 0
+    size = 0
     until = time.monotonic() + _LONGEST_S
     for samples, read_ns, cpu_ns in itertools.islice(_read_batches(source, batch_size), max(batches, 1) + 1):
         start_ns, start_cpu_ns = time.perf_counter_ns(), time.thread_time_ns()
         batch = collate(samples)
         took = (time.perf_counter_ns() - start_ns, time.thread_time_ns() - start_cpu_ns)
         times.append((read_ns, cpu_ns, *took))
-        size, items = max(size, count_bytes(batch)), max(items, len(samples))
+        size = max(size, count_bytes(batch))
         if time.monotonic() > until:
             break
     if not times:
@@ -171,7 +184,7 @@ def measure_batches(source: Any, batches: int, batch_size: int) -> Measured:
     # The first batch also pays for what happens once: imports, opening files.
     kept = times[1:] or times
     read, read_cpu, collated, collate_cpu = (tuple(column) for column in zip(*kept, strict=True))
-    return Measured(items, read, read_cpu, collated, collate_cpu, size)
+    return Measured(read, read_cpu, collated, collate_cpu, size)
 
 
 def _read_batches(source: Any, batch_size: int) -> Iterator[tuple[list[Any], int, int]]:
@@ -244,13 +257,12 @@ def _check(given: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in given.items() if value is not None}
 
 
-def _gather(manual: Mapping[str, Any], observed: Observed) -> Inputs:
-    measured = observed.measured
+def _gather(manual: Mapping[str, Any], measured: Measured | None) -> Inputs:
     jobs = measured.jobs if measured else ()
     wall = sum(job.wall_ns for job in jobs)
     found = {
-        "step_ns": observed.step_ns,
-        "cores": count_usable_cores() if observed.cores is None else observed.cores,
+        "step_ns": 0,
+        "cores": count_usable_cores(),
         "free_bytes": int(psutil.virtual_memory().available),
         "max_memory_util": MAX_MEMORY_UTIL,
         "batch_ns": round(wall / len(jobs)) if jobs else 0,
@@ -311,12 +323,12 @@ def _simulate_now(source: Any, model: LoopModel) -> int | None:
     return round(_simulate_loader(model, workers, getattr(source, "prefetch_factor", None) or 2))
 
 
-def _explain(inputs: Inputs, workers: int, prefetch: int, origin: str) -> tuple[str, ...]:
+def _explain(inputs: Inputs, workers: int, prefetch: int) -> tuple[str, ...]:
     most = bound_workers(inputs.cores, inputs.batch_cpu_frac)
     ahead = _format("_bytes", workers * prefetch * inputs.batch_bytes)
     room = _format("_bytes", int(inputs.free_bytes * inputs.max_memory_util))
     return (
-        f"batch_ns = mean of read (dataset and transforms) + collate, {origin}",
+        "batch_ns = mean of read (dataset and transforms) + collate, made in this process",
         "batch_cpu_frac = processor time / wall time of a batch; the rest waits and needs no core",
         "num_workers = the fewest whose simulated step is within 3 % of the best up to "
         f"{most}, sharing the cores; 0 if that is as good",

@@ -21,10 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
-BATCH_SIZE = 32
-"""The number of samples in a batch if it is unknown."""
 MOST_OTHERS = 64
 """The greatest number of threads of other programs in the model."""
 
@@ -177,35 +174,3 @@ class LoopModel:
     receive: Receive = field(default_factory=Receive)
     sharing: Sharing = field(default_factory=Sharing)
     left: float = 1.0
-
-
-@dataclass(frozen=True)
-class Measured:
-    """The cost of batches. `read_ns` and `collate_ns` are wall times per batch; the `_cpu_ns` fields are processor
-    time."""
-
-    batch_size: int
-    read_ns: tuple[int, ...]
-    read_cpu_ns: tuple[int, ...]
-    collate_ns: tuple[int, ...]
-    collate_cpu_ns: tuple[int, ...]
-    batch_bytes: int
-
-    @property
-    def jobs(self) -> tuple[Job, ...]:
-        """Return each measured batch as a worker's job, without batches that took no time."""
-        walls = [read + collate for read, collate in zip(self.read_ns, self.collate_ns, strict=True)]
-        cpus = [read + collate for read, collate in zip(self.read_cpu_ns, self.collate_cpu_ns, strict=True)]
-        return tuple(Job(wall, min(cpu / wall, 1.0)) for wall, cpu in zip(walls, cpus, strict=True) if wall)
-
-
-@dataclass(frozen=True)
-class Observed:
-    """The known facts of a source. `loader` has the known arguments of its DataLoader."""
-
-    measured: Measured | None
-    loader: Any
-    batch_size: int
-    step_ns: int = 0
-    cores: float | None = None
-    origin: str = "made in this process"

@@ -22,27 +22,6 @@ _LISTED = (
 )
 
 
-def fill_in_proportion(
-    part: npt.NDArray[Any],
-    whole: npt.NDArray[Any],
-    known: npt.NDArray[np.bool_],
-    groups: npt.NDArray[Any],
-    unknown_frac: float = 0.0,
-) -> npt.NDArray[np.float64]:
-    """Return `part` with its unknown values estimated as a fraction of `whole`.
-
-    The fraction of a group is sum(part) / sum(whole) over its known values, or `unknown_frac` if it has none.
-    """
-    filled = np.where(known, part, unknown_frac * whole).astype(np.float64)
-    for group in np.unique(groups[~known]):
-        of_group = groups == group
-        told = float(whole[of_group & known].sum())
-        if told > 0:
-            missing = of_group & ~known
-            filled[missing] = whole[missing] * (float(part[of_group & known].sum()) / told)
-    return filled
-
-
 def from_numbers(values: npt.NDArray[Any], absent: npt.NDArray[np.bool_] | None = None) -> pa.Array:
     """Return numbers or booleans as an Arrow array, null where `absent` is true."""
     if values.dtype.kind not in _PLAIN_KINDS or not values.dtype.isnative:

@@ -8,8 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from collector.format.arrays import fill_in_proportion
-from collector.format.intervals import Floats, Ints
+from collector.format.intervals import Floats, Ints, Mask
 from collector.format.run import RankRun
 from collector.format.schema.errors import read_or
 from collector.format.schema.manifest import Loader
@@ -55,6 +54,21 @@ def estimate_batches(feed: Feed, selection: StepSelection, watched: Loader) -> B
     took = feed.wait_ns[selection.regular][fed] / fetched[fed]
     cpu = None if watched.cpu_frac is None else took * min(max(watched.cpu_frac, 0.0), 1.0)
     return BatchTimes({"read": took}, took, cpu, 0.0)
+
+
+def fill_in_proportion(part: Ints, whole: Floats, known: Mask, groups: Ints) -> Floats:
+    """Return `part` with its unknown values estimated as a fraction of `whole`.
+
+    The fraction of a group is sum(part) / sum(whole) over its known values, or 0 if it has none.
+    """
+    filled = np.where(known, part, 0).astype(np.float64)
+    for group in np.unique(groups[~known]):
+        of_group = groups == group
+        told = float(whole[of_group & known].sum())
+        if told > 0:
+            missing = of_group & ~known
+            filled[missing] = whole[missing] * (float(part[of_group & known].sum()) / told)
+    return filled
 
 
 def _pivot(rows: pa.Table) -> BatchTimes | None:

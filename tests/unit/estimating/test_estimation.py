@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,8 +13,6 @@ import collector
 from collector.estimating.estimation import Estimate
 from collector.estimating.simulation import bound_workers
 from collector.format.schema.errors import OptionError, UsageError
-from tests.support.runs import RunPlan, build_run
-from tests.support.tables import stage, write_rows
 
 GIVEN: dict[str, Any] = {"batch_ns": 40_000_000, "batch_cpu_frac": 1.0, "batch_bytes": 1 << 20, "free_bytes": 1 << 30}
 
@@ -94,9 +91,9 @@ def test_an_unknown_option_is_rejected_by_name() -> None:
         estimate(Sleeping(8), cores="many")
 
 
-@pytest.mark.parametrize("source", [3, None, "runs/digits", 2.5])
+@pytest.mark.parametrize("source", [3, None, "runs/digits", 2.5, collector.open_run])
 def test_what_has_no_batches_is_a_plain_error(source: Any) -> None:
-    with pytest.raises(UsageError, match=r"estimate\(\) takes a"):
+    with pytest.raises(UsageError, match=r"estimate\(\) takes a DataLoader or a dataset, not .*suggestions\(\)"):
         estimate(source)
 
 
@@ -114,35 +111,6 @@ def test_an_estimate_is_explained_once_and_shown_in_one_line_after_that(capsys: 
     assert "\n" not in repr(found)
     assert "Proposal" not in found._repr_html_()
     assert not hasattr(found, "_repr_pretty_")
-
-
-def test_a_recorded_run_is_estimated_without_making_a_batch(tmp_path: Path) -> None:
-    plan = RunPlan(workers=1, read_ms=40.0, transform_ms=80.0, collate_ms=3.0)
-    run = collector.open_run(build_run(tmp_path / "digits", plan))
-    found = estimate(run, cores=8.0)
-    work_ns = sum(row["duration_ns"] for row in run.table("stages").to_pylist() if row["kind"] == "work")
-    assert found.inputs.batch_ns == pytest.approx(work_ns / plan.steps, rel=0.01)
-    assert found.inputs.step_ns == pytest.approx(63.6e6, rel=0.02)  # all phases but the wait for data
-    assert found.batch_size == 32
-    assert 2 <= found.num_workers <= 3
-    assert found.now_step_ns == pytest.approx(123e6, rel=0.02)
-    assert any("as recorded in digits" in text for text in found.formulas)
-
-
-def test_of_several_loaders_the_one_that_works_most_is_estimated_and_named(tmp_path: Path) -> None:
-    path = build_run(tmp_path / "run", RunPlan(steps=4))
-    rows = [stage("read", loader=n, batch=b, duration_ns=(1 + n) * 10**7) for n in (0, 1) for b in range(4)]
-    write_rows(path, "stages", rows)
-    found = estimate(collector.open_run(path))
-    assert found.inputs.batch_ns == 20_000_000
-    assert any("of DataLoader 1" in text for text in found.formulas)
-
-
-def test_a_run_without_a_loader_is_a_plain_error(tmp_path: Path) -> None:
-    path = build_run(tmp_path / "run", RunPlan(steps=3))
-    write_rows(path, "stages", [])
-    with pytest.raises(UsageError, match="recorded no batch of a DataLoader"):
-        estimate(collector.open_run(path))
 
 
 def test_an_empty_dataset_is_a_plain_error() -> None:
