@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import importlib.util
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collector.format.run import Run
+    from collector.format.run import RankRun, Run
     from profiler_server.diagnosis.knobs import Change
     from profiler_server.facts.results import Suggestion
 
@@ -40,6 +40,28 @@ def list_changes(run: Run, rank: int) -> list[Change]:
     case = measure_case(run, run.rank(rank))
     asked = [each.settings for each in diagnose(run, rank).suggestions]
     return list_changes(case, {name: value for each in reversed(asked) for name, value in each.items()}) if case else []
+
+
+def draw_figure(rank: RankRun, kind: str) -> dict[str, Any] | None:
+    """Return a chart of the pages as a Plotly dict: the time of the steps or their phases, the types of operators, or
+    the depth of the first queue. None if nothing of it was recorded. Raises the errors of `RankRun.table`.
+    """
+    from profiler_server.analysis.data.stages import find_loader
+    from profiler_server.analysis.operators.operator_groups import GROUPS
+    from profiler_server.pages.data.facts import PipelineFacts
+    from profiler_server.pages.data.interval import chart_depths
+    from profiler_server.pages.operators.charts import build_chart
+    from profiler_server.pages.operators.state import PageState
+    from profiler_server.pages.steps.charts import build_figure, read_step_data
+
+    if kind == "operators":
+        chart = build_chart(GROUPS["types"].tabulate(rank, None), PageState(), "types")
+        return chart.figure if chart else None
+    if kind == "queues":
+        facts = PipelineFacts(rank, find_loader(rank))
+        return next((chart_depths(facts.samples, key, "depth").figure for key in facts.queues), None)
+    steps = read_step_data(rank)
+    return build_figure("duration" if kind == "steps" else kind, steps) if len(steps.selection.step) else None
 
 
 def format_duration(value_ns: float) -> str:

@@ -121,9 +121,10 @@ class Run(files.Run):
         return self._sum_executions(rank).to_pandas()
 
     def figure(self, kind: str = "steps", rank: int | None = None) -> Any:
-        """Return a Plotly figure for a notebook: steps, phases, operators, queues or stages.
+        """Return a chart of the pages as a Plotly figure for a notebook: steps, phases, operators or queues.
 
-        OptionError for another kind, UsageError if plotly is not installed; else raises as `RankRun.table` does.
+        OptionError for another kind, UsageError if plotly or the server is not installed; else raises as
+        `RankRun.table` does.
         """
         from collector.notebook.charts import build_figure
 

@@ -177,13 +177,6 @@ def test_what_is_printed_agrees(truth: Truth, capsys: pytest.CaptureFixture[str]
     assert {name: cells[name] for name in wanted} == shown
 
 
-def test_the_figure_of_a_notebook_agrees(truth: Truth) -> None:
-    pytest.importorskip("plotly")
-    figure = truth.run.figure("phases")
-    assert sum(figure.data[0].x) == pytest.approx(truth.times.mean / 1e6, rel=1e-12)
-    assert (truth.left_out or f"every {truth.noun} counted") in figure.layout.xaxis.title.text
-
-
 def test_the_run_list_agrees(truth: Truth) -> None:
     headline = read_headline(truth.run)
     assert headline.step_p50_ns == truth.times.p50

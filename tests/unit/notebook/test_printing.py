@@ -3,24 +3,33 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
 
 import collector
-from collector.format.schema.errors import TableMissingError
+from collector.format.schema.errors import TableMissingError, UsageError
 from collector.notebook.run import Run, open_run
 from tests.support.recording import record as record_loop
 from tests.support.runs import RunPlan, build_run
 
 
-@pytest.mark.parametrize("kind", ["steps", "phases", "operators", "queues", "stages"])
+@pytest.mark.parametrize("kind", ["steps", "phases", "operators", "queues"])
 def test_figures_are_plotly_figures(run: Run, kind: str) -> None:
     objects = pytest.importorskip("plotly.graph_objects")
     figure = run.figure(kind)
     assert isinstance(figure, objects.Figure)
     assert figure.data
     assert json.loads(figure.to_json())["data"]
+
+
+@pytest.mark.parametrize("missing", ["plotly.graph_objects", "profiler_server.pages.steps.charts"])
+def test_a_package_that_figures_lack_is_named(run: Run, missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("plotly.graph_objects")
+    monkeypatch.setitem(sys.modules, missing, None)
+    with pytest.raises(UsageError, match=rf"figures need {missing.partition('.')[0]}.*'stepscope\[notebook\]'"):
+        run.figure()
 
 
 def test_a_figure_without_rows_says_so(tmp_path: Path) -> None:
