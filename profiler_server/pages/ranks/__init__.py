@@ -21,14 +21,12 @@ from profiler_server.facts.ranks import MOST_RANKS, Compared, Example, JobFacts,
 from profiler_server.figures import Chart
 from profiler_server.format import format_number_of
 from profiler_server.notice import Notice, Page
-from profiler_server.pages.ranks.head import HoldUp, Stat, WhatIfView, draw_hold_up, list_stats, view_what_if
+from profiler_server.pages.ranks.head import Stat, WhatIfView, list_stats, view_what_if
 from profiler_server.pages.ranks.pictures import StepMap, build_charts, build_map, choose_figure
 from profiler_server.pages.ranks.tables import (
     CollectiveTable,
-    HostRow,
     Order,
     RankTable,
-    list_hosts,
     list_rows,
     order_ranks,
     view_collectives,
@@ -55,9 +53,6 @@ class Comparison:
     map: StepMap
     noun: str
     detail: str = ""
-    picture: HoldUp | None = None
-    hosts: tuple[HostRow, ...] = ()
-    hosts_of_all: int = 0
     collectives: CollectiveTable | None = None
     what_if: WhatIfView | None = None
     notes: tuple[str, ...] = ()
@@ -79,7 +74,7 @@ class RanksPage:
 
 def build(job: JobFacts) -> RanksPage:
     """Build the page. `?sort=-own` sorts the ranks by a column, falling with a dash. `?map=wait` selects the figure of
-    the map, `?host=` the ranks of one host, `?page=` a page of very many ranks."""
+    the map, `?page=` a page of very many ranks."""
     end, ranks = job.end, job.ranks
     if end is not None and (end.is_hang or (job.is_whole and job.compared is None)):
         return RanksPage(Notice("failed", end.title, end.sentence), None)
@@ -161,9 +156,6 @@ def _compare(job: JobFacts, found: Compared) -> Comparison:
         sentence=describe_straggler(verdict, noun),
         detail=" ".join(filter(None, details)),
         tone=_choose_tone(verdict),
-        picture=draw_hold_up(verdict),
-        hosts=list_hosts(ranks, verdict),
-        hosts_of_all=len({rank.host for rank in ranks if rank.steps}),
         collectives=view_collectives(job.collectives),
         what_if=view_what_if(found.slowdown),
         notes=tuple(_list_notes(job, found)),

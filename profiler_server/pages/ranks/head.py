@@ -1,4 +1,4 @@
-"""The head of the page: its figures, the picture of who holds whom up, and what equal ranks would save."""
+"""The head of the page: its figures, and what equal ranks would save."""
 
 from __future__ import annotations
 
@@ -11,11 +11,9 @@ import numpy as np
 from collector.format.phases import PHASE_LABELS
 from profiler_server.diagnosis.limits.facts import MOST_FRAC
 from profiler_server.diagnosis.limits.stragglers import LEAST_LOSS_FRAC
-from profiler_server.diagnosis.rank_sentences import name_causes
-from profiler_server.facts.job import BETWEEN, LateRank, RankVerdict, Slow
+from profiler_server.facts.job import BETWEEN, LateRank
 from profiler_server.facts.ranks import Compared, JobSlowdown, RankFigures, find_noun
-from profiler_server.figures.strips import percent
-from profiler_server.format import ABSENT, format_count, format_duration, format_number_of, format_others, format_share
+from profiler_server.format import ABSENT, format_count, format_duration, format_number_of, format_share
 
 MOST_ROWS = 8
 """The most ranks and operations listed, the worst first."""
@@ -87,39 +85,6 @@ def _list_own(latest: LateRank, own_ns: Mapping[int, float], is_of_stage: bool) 
 def _span(values: np.ndarray) -> str:
     least, most = format_duration(float(values.min())), format_duration(float(values.max()))
     return "the same on all ranks" if least == most else f"{least} to {most} over the ranks"
-
-
-@dataclass(frozen=True)
-class HoldUp:
-    """The picture of a late rank and the others. `work` is the width of the others' work, `wait` the width of their
-    wait for the late rank, in SVG percentages."""
-
-    rank: int
-    others: str
-    late: str
-    cause: str
-    work: str
-    wait: str
-
-
-def draw_hold_up(verdict: RankVerdict) -> HoldUp | None:
-    """Return the picture of the slowest rank and the others. None unless the verdict is `Slow`, with waiting known
-    apart from working.
-    """
-    if not isinstance(verdict, Slow) or verdict.comparison.is_hidden:
-        return None
-    found = verdict.comparison.latest
-    if found.own_ns <= 0:
-        return None
-    late_ns = found.own_ns - found.others_ns
-    return HoldUp(
-        rank=found.rank,
-        others=format_others(verdict.comparison.others),
-        late=format_duration(late_ns),
-        cause=name_causes(found.causes),
-        work=percent(found.others_ns, found.own_ns),
-        wait=percent(late_ns, found.own_ns),
-    )
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The tables of ranks, hosts and collectives: sorted by any column, filtered by host, and paged."""
+"""The tables of ranks and collectives: sorted by any column, and paged."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ from profiler_server.format import (
 )
 
 ROWS_PER_PAGE = 128
-MOST_HOSTS = 32
 MOST_ROWS = 400
 MOST_NAMES = 50
 _CLOCKS = {
@@ -85,10 +84,7 @@ class RankRow:
 @dataclass(frozen=True)
 class RankTable:
     """`sort` is the current sort column, with a dash for falling. Columns of hosts, data waits and devices are shown
-    only if useful.
-
-    `host` is the single host shown, "" for all. Page `page` of `pages` is shown, of `total` ranks.
-    """
+    only if useful. Page `page` of `pages` is shown, of `total` ranks."""
 
     rows: tuple[RankRow, ...]
     sort: str
@@ -96,7 +92,6 @@ class RankTable:
     has_device: bool
     has_waits: bool
     problem: str
-    host: str
     page: int
     pages: int
     total: int
@@ -109,7 +104,6 @@ class Order:
     shown: tuple[RankFigures, ...]
     sort: str
     problem: str
-    host: str
     page: int
     pages: int
     total: int
@@ -118,7 +112,7 @@ class Order:
 def order_ranks(
     ranks: Sequence[RankFigures], verdict: RankVerdict, devices: Mapping[int, DeviceTimes], query: Mapping[str, str]
 ) -> Order:
-    """Choose the ranks of the requested host and page, and sort them.
+    """Choose the ranks of the requested page, and sort them.
 
     If the ranks fill several pages, ranks that hold the others up come first by default. An unknown column is reported,
     and the default order is used.
@@ -130,29 +124,21 @@ def order_ranks(
         problem = f"There is no column “{name[:40]}” to sort by; there are: {', '.join(known)}."
     if name not in known:
         sort = "-blame" if len(ranks) > ROWS_PER_PAGE else "rank"
-    host = query.get("host", "")
-    of_host = [rank for rank in ranks if rank.host == host] if host else list(ranks)
-    if not of_host:
-        problem, host, of_host = f"No rank is on a host of the name “{host[:40]}”.", "", list(ranks)
     key = _find_key(sort.removeprefix("-"), verdict, devices)
-    ordered = sorted(sorted(of_host, key=lambda rank: rank.rank), key=key, reverse=sort.startswith("-"))
+    ordered = sorted(sorted(ranks, key=lambda rank: rank.rank), key=key, reverse=sort.startswith("-"))
     pages = max(-(-len(ordered) // ROWS_PER_PAGE), 1)
     page = min(_read_page(query.get("page", "")), pages)
     shown = ordered[(page - 1) * ROWS_PER_PAGE : page * ROWS_PER_PAGE]
-    return Order(tuple(shown), sort, problem, host, page, pages, len(ordered))
+    return Order(tuple(shown), sort, problem, page, pages, len(ordered))
 
 
 def sorts_by_device(query: Mapping[str, str]) -> bool:
     return query.get("sort", "").removeprefix("-") in DEVICE_KEYS
 
 
-def list_blame(verdict: RankVerdict) -> Mapping[int, float]:
-    return {} if verdict.comparison is None else verdict.comparison.blame_ns
-
-
 def _find_key(name: str, verdict: RankVerdict, devices: Mapping[int, DeviceTimes]) -> Key:
     if name == "blame":
-        blame = list_blame(verdict)
+        blame = {} if verdict.comparison is None else verdict.comparison.blame_ns
         return lambda rank: (blame.get(rank.rank, 0.0), rank.own_ns)
     return KEYS.get(name) or (lambda rank: _measure_share(devices.get(rank.rank), name) or 0.0)
 
@@ -176,53 +162,9 @@ def list_rows(order: Order, ranks: Sequence[RankFigures], found: Compared) -> Ra
         has_device=bool(devices),
         has_waits=any(rank.phases_ns.get("data_wait") for rank in ranks),
         problem=order.problem,
-        host=order.host,
         page=order.page,
         pages=order.pages,
         total=order.total,
-    )
-
-
-@dataclass(frozen=True)
-class HostRow:
-    """The ranks of one host together. `blame_frac` is relative to the host with the most blame, for the bar."""
-
-    host: str
-    ranks: str
-    step: str
-    own: str
-    blame: str
-    blame_frac: float
-    worst: int
-
-
-def list_hosts(ranks: Sequence[RankFigures], verdict: RankVerdict) -> tuple[HostRow, ...]:
-    """List the MOST_HOSTS hosts whose ranks cost the others the most time, most first; empty for fewer than two hosts."""
-    by_host: dict[str, list[RankFigures]] = {}
-    for rank in ranks:
-        if rank.steps:
-            by_host.setdefault(rank.host, []).append(rank)
-    if len(by_host) < 2:
-        return ()
-    blame = list_blame(verdict)
-    totals = {host: sum(blame.get(rank.rank, 0.0) for rank in members) for host, members in by_host.items()}
-    most = max(totals.values())
-    chosen = sorted(by_host, key=lambda host: (-totals[host], host))[:MOST_HOSTS]
-    return tuple(_view_host(host, by_host[host], totals[host], most, blame) for host in chosen)
-
-
-def _view_host(
-    host: str, members: Sequence[RankFigures], total: float, most: float, blame: Mapping[int, float]
-) -> HostRow:
-    worst = max(members, key=lambda rank: (blame.get(rank.rank, 0.0), rank.own_ns))
-    return HostRow(
-        host=host,
-        ranks=format_count(len(members)),
-        step=format_duration(sum(rank.step_ns for rank in members) / len(members)),
-        own=format_duration(sum(rank.own_ns for rank in members) / len(members)),
-        blame=format_duration(total),
-        blame_frac=total / most if most else 0.0,
-        worst=worst.rank,
     )
 
 

@@ -223,7 +223,7 @@ def test_a_page_shows_the_ranks_that_are_read_and_names_nobody_before_all_are(
     try:
         wait_for(lambda: show_ranks(run).progress == f"40 of {RANKS} ranks are read.")
         shown = must(show_ranks(run).comparison)
-        assert (shown.table.total, shown.picture, shown.what_if) == (40, None, None)
+        assert (shown.table.total, shown.what_if) == (40, None)
         assert str(SLOW) not in shown.sentence
         assert "holds 1" not in shown.sentence
     finally:
