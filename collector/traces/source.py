@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import codecs
 import importlib.util
-import itertools
 import re
 import zlib
 from collections.abc import Callable, Generator, Iterator
@@ -32,15 +30,6 @@ _SMALL_BYTES = 256 << 20
 _UNPACK_ERRORS: tuple[type[Exception], ...] = (zlib.error, *([_fast.error] if _fast else []))
 _GZIP_MAGIC = b"\x1f\x8b"
 _PADDING = re.compile(rb"\0*")
-_ENCODINGS = {
-    b"\xff\xfe": "utf-16",
-    b"\xfe\xff": "utf-16",
-    b"{\0": "utf-16-le",
-    b"[\0": "utf-16-le",
-    b"\0{": "utf-16-be",
-    b"\0[": "utf-16-be",
-}
-"""The first bytes of traces that are not UTF-8. Tools for Windows write such files."""
 
 
 class Source:
@@ -73,7 +62,7 @@ class Source:
                 raw.seek(0)
                 plain = iter(lambda: raw.read(BLOCK_BYTES), b"")
                 read_bytes = 0
-                for block in _recode(_read_beside(self._read_packed(raw)) if packed else plain):
+                for block in _read_beside(self._read_packed(raw)) if packed else plain:
                     read_bytes += len(block)
                     self._limits.check(self.path, read_bytes)
                     self._on_progress(min(raw.tell() / size, 1.0))
@@ -169,16 +158,3 @@ def _read_beside(blocks: Iterator[bytes]) -> Generator[bytes, None, None]:
             yield block
     finally:
         thread.shutdown(wait=False)  # Python drops a Ctrl-C that comes while a generator waits at its own end
-
-
-def _recode(blocks: Iterator[bytes]) -> Iterator[bytes]:
-    """Yield blocks with UTF-16 converted to UTF-8; other content stays unchanged."""
-    first = next(blocks, b"")
-    encoding = next((name for mark, name in _ENCODINGS.items() if first.startswith(mark)), "")
-    if not encoding:
-        yield first
-        yield from blocks
-        return
-    decoder = codecs.getincrementaldecoder(encoding)("replace")
-    for block in itertools.chain([first], blocks):
-        yield decoder.decode(block).encode("utf-8", "replace")
