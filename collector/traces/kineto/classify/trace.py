@@ -70,6 +70,9 @@ class Trace:
     def names(self) -> list[str]:
         return [str(name if name is not None else "") for name in self.log.names]
 
+    def find_name(self, code: int) -> str:
+        return self.names[code]
+
     def is_any(self, *kinds: Kind) -> Mask:
         return is_any(self.kind, *kinds)
 

@@ -27,6 +27,10 @@ class Tree:
     modules: tuple[tuple[int, str], ...]
     frames: tuple[tuple[int, str], ...]
 
+    def find_module(self, rows: Ints) -> Ints:
+        """Return the number of the module path of some slices, -1 for none; -1 for a row that is no slice."""
+        return np.where(rows >= 0, self.module[rows], -1) if len(self.modules) else np.full(len(rows), -1)
+
     def module_path(self, number: int) -> str:
         """Return the modules from the outermost inwards, joined by dots."""
         return ".".join(reversed(_climb(self.modules, number)))

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -54,29 +53,17 @@ class Reading:
 BATCH_ROWS = 1 << 17
 
 
-class Texts(Protocol):
-    """A mapping from a number to a text or None."""
-
-    def __getitem__(self, number: int, /) -> str | None: ...
-
-
-def encode(codes: Ints, texts: Texts) -> pa.DictionaryArray:
-    """Return a dictionary column for numbers into `texts`; a negative number and a None text are null.
+def encode(codes: Ints, find_text: Callable[[int], str | None]) -> pa.DictionaryArray:
+    """Return a dictionary column for numbers of texts; a negative number and a None text are null.
 
     The dictionary contains only texts that occur.
     """
     used, compact = compress(codes)
-    picked = [texts[code] if code >= 0 else None for code in used.tolist()]
     place: dict[str, int] = {}
+    picked = (find_text(code) if code >= 0 else None for code in used.tolist())
     target = [-1 if text is None else place.setdefault(text, len(place)) for text in picked]
-    indices = np.array(target, np.int32)[compact] if len(used) else np.empty(0, np.int32)
-    values = from_texts([clean(text) for text in place])
-    return pa.DictionaryArray.from_arrays(from_numbers(indices, indices < 0), values)
-
-
-def clean(text: str) -> str:
-    """Return the text with "?" in place of characters that UTF-8 cannot hold."""
-    return text.encode("utf-8", "replace").decode("utf-8")
+    indices = np.array(target, np.int32)[compact]
+    return pa.DictionaryArray.from_arrays(from_numbers(indices, indices < 0), from_texts(list(place)))
 
 
 def nullable(values: Ints, absent: Mask | None = None) -> pa.Array:

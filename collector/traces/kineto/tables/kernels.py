@@ -54,8 +54,8 @@ def _build_kernels(reading: Reading, launches: _Launches, rows: Ints) -> pa.Tabl
         "kernels",
         {
             "step": reading.number_steps(step_row[first]),
-            "name": encode(name[first], trace.names),
-            "operator": encode(operator[first], trace.names),
+            "name": encode(name[first], trace.find_name),
+            "operator": encode(operator[first], trace.find_name),
             "device": device[first],
             "stream": stream[first],
             **launches.describe(args[first]),
@@ -89,8 +89,8 @@ class _Launches:
     def describe(self, args: Ints) -> dict[str, object]:
         occupancy_frac, blocks = self._occupancy_frac[args], self._blocks[args]
         return {
-            "grid": encode(args, self._grid),
-            "block": encode(args, self._block),
+            "grid": encode(args, self._grid.__getitem__),
+            "block": encode(args, self._block.__getitem__),
             "registers": nullable(self._registers[args]),
             "shared_bytes": nullable(self._shared_bytes[args]),
             "occupancy_frac": from_numbers(occupancy_frac, np.isnan(occupancy_frac)),

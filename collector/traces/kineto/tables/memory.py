@@ -72,7 +72,7 @@ def _build_memory(reading: Reading, memory: Memory, among: tuple[_Moments, _Tens
     found = {name: values[rows] for name, values in memory.fields.items()}
     times, reserved, address = found["time_ns"], found["reserved"], found["address"]
     operator = moments.find(times, found["thread"])
-    names = reading.trace.columns.name
+    names, tree = reading.trace.columns.name, reading.tree
     change = np.where(found["change"] == ABSENT, NO_ID, found["change"])
     held = [tensor or (None, None) for tensor in tensors.describe(operator, change)]
     return parts.build_table(
@@ -85,22 +85,12 @@ def _build_memory(reading: Reading, memory: Memory, among: tuple[_Moments, _Tens
             "reserved_bytes": nullable(np.maximum(reserved, 0), reserved == ABSENT),
             "change_bytes": change,
             "address": nullable(address, address == ABSENT),
-            "operator": encode(np.where(operator >= 0, names[operator], -1), reading.trace.names),
+            "operator": encode(np.where(operator >= 0, names[operator], -1), reading.trace.find_name),
             "shape": [shape for shape, _ in held],
             "dtype": [dtype for _, dtype in held],
-            "module": _name_owners(reading, np.where(change > 0, operator, -1)),
+            "module": encode(tree.find_module(np.where(change > 0, operator, -1)), tree.module_path),
         },
     )
-
-
-def _name_owners(reading: Reading, rows: Ints) -> list[str | None]:
-    """Return the path of the module around each slice, None for none."""
-    tree = reading.tree
-    if not len(tree.modules):
-        return [None] * len(rows)
-    modules = np.where(rows >= 0, tree.module[rows], -1)
-    paths = {code: tree.module_path(code) for code in np.unique(modules).tolist() if code >= 0}
-    return [paths.get(code) for code in modules.tolist()]
 
 
 def find_devices(memory: dict[str, Ints]) -> Ints:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Any
 
@@ -17,7 +17,7 @@ from collector.traces.kineto.classify.kinds import SLICE_CATEGORIES
 from collector.traces.kineto.classify.lanes import Lane
 from collector.traces.kineto.classify.trace import Trace
 from collector.traces.kineto.steps.phases import sum_communication
-from collector.traces.kineto.tables.context import BATCH_ROWS, Reading, clean, encode, nullable
+from collector.traces.kineto.tables.context import BATCH_ROWS, Reading, encode, nullable
 from collector.traces.kineto.tables.memory import find_devices, read_memory
 
 _NOT_IN_TRACES = ("fetches", "forwards", "backwards", "optimizer_steps", "skipped_updates", "loader_start_ns", "gc_ns")
@@ -108,7 +108,7 @@ def stream_slices(reading: Reading) -> Iterator[pa.RecordBatch]:
     """Build the table `slices` batch by batch, sorted by start; the id of a slice is its row."""
     trace = reading.trace
     order, place = trace.order, _find_places(trace)
-    shown = _Shown(trace)
+    shown = lru_cache(_SHOWN_KEPT)(trace.arguments.show)
     tracks = _number_tracks(reading)
     for block in trace.log.scratch.blocks(len(order), BATCH_ROWS):
         rows = order[block]
@@ -123,17 +123,9 @@ def _find_places(trace: Trace) -> Ints:
     return place
 
 
-class _Shown:
-    """A sequence of arguments as JSON. Texts are made on request, and the latest are cached."""
-
-    def __init__(self, trace: Trace) -> None:
-        self._make = lru_cache(_SHOWN_KEPT)(trace.arguments.show)
-
-    def __getitem__(self, number: int) -> str | None:
-        return self._make(number)
-
-
-def _build_batch(reading: Reading, rows: Ints, found: tuple[Ints, Ints, _Shown], first: int) -> pa.RecordBatch:
+def _build_batch(
+    reading: Reading, rows: Ints, found: tuple[Ints, Ints, Callable[[int], str | None]], first: int
+) -> pa.RecordBatch:
     trace = reading.trace
     tracks, place, shown = found
     operator = trace.links.operator[rows]
@@ -146,13 +138,13 @@ def _build_batch(reading: Reading, rows: Ints, found: tuple[Ints, Ints, _Shown],
             "depth": trace.nesting.depth[rows].astype(np.int32),
             "start_ns": reading.to_run(trace.start_ns[rows]),
             "duration_ns": trace.columns.duration_ns[rows],
-            "name": encode(trace.columns.name[rows], trace.names),
-            "category": encode(trace.kind[rows].astype(np.int64), SLICE_CATEGORIES),
+            "name": encode(trace.columns.name[rows], trace.find_name),
+            "category": encode(trace.kind[rows].astype(np.int64), SLICE_CATEGORIES.__getitem__),
             "step": reading.number_steps(reading.step_row[rows]),
             "correlation": nullable(correlation, correlation <= 0),
             "parent": _refer(trace.nesting.parent[rows], place),
             "launched_by": _refer(trace.links.launch[rows], place),
-            "operator": encode(np.where(operator >= 0, trace.columns.name[operator], -1), trace.names),
+            "operator": encode(np.where(operator >= 0, trace.columns.name[operator], -1), trace.find_name),
             "sequence": nullable(trace.columns.sequence[rows]),
             "args": encode(trace.columns.args[rows], shown),
         },
@@ -165,9 +157,7 @@ def build_tracks(reading: Reading) -> pa.Table:
     rows: list[dict[str, Any]] = []
     lanes = reading.trace.lanes.lanes
     for order, lane in enumerate(_order_lanes(reading)):
-        entry = dataclasses.asdict(lanes[lane])
-        entry["name"], entry["process"] = clean(entry["name"]), clean(entry["process"])
-        rows.append({**entry, "track": order, "order": order, "unit": ""})
+        rows.append({**dataclasses.asdict(lanes[lane]), "track": order, "order": order, "unit": ""})
     for name, (process, unit) in _list_counters(reading).items():
         track = len(rows)
         rows.append({"track": track, "kind": "counter", "name": name, "process": process, "order": track, "unit": unit})
@@ -223,12 +213,12 @@ def _list_counters(reading: Reading) -> dict[str, tuple[str, str]]:
     devices = np.unique(find_devices(log.memory)).tolist()
     found = {_label_memory(device): ("Memory", "bytes") for device in devices}
     for process, name in log.counter_names:
-        found[_label_counter(process, name)] = (clean(process), "")
+        found[_label_counter(process, name)] = (process, "")
     return found
 
 
 def _label_counter(process: str, name: str) -> str:
-    return clean(f"{process}: {name}")
+    return f"{process}: {name}"
 
 
 def _label_memory(device: int) -> str:
