@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import re
-import zlib
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,7 +12,7 @@ from collector.format.schema.errors import TraceError
 from collector.traces.format import Progress, ignore
 from collector.traces.limits import ReadLimits
 
-_fast: Any = importlib.import_module("isal.isal_zlib") if importlib.util.find_spec("isal") else None
+_zlib: Any = importlib.import_module("isal.isal_zlib" if importlib.util.find_spec("isal") else "zlib")
 
 BLOCK_BYTES = 4 << 20
 # A trace packs to about a twentieth. What unpacks to far more than that, and is large, is no trace but a trap.
@@ -27,9 +25,7 @@ _FIRST_BYTES = 1 << 9
 _GZIP_BITS = 31
 _HEAD_BYTES = 65_536
 _SMALL_BYTES = 256 << 20
-_UNPACK_ERRORS: tuple[type[Exception], ...] = (zlib.error, *([_fast.error] if _fast else []))
 _GZIP_MAGIC = b"\x1f\x8b"
-_PADDING = re.compile(rb"\0*")
 
 
 class Source:
@@ -71,25 +67,31 @@ class Source:
             raise TraceError(f"{self.path} cannot be read: {error.strerror or error}") from None
 
     def _read_packed(self, raw: BinaryIO) -> Iterator[bytes]:
-        """Yield the content of a gzip file, one member after the other; content unpacked before a fault is kept."""
-        members, unpacked = _Members(), 0
-        waiting: list[bytes] = []
-        waiting_bytes = 0
+        """Yield the content of a gzip file, one member after the other; content unpacked before a fault is kept.
+
+        An unpacker copies the data that follows its member. A file may have 100,000 members, so an unpacker gets little
+        data at first.
+        """
+        engine, size, unpacked, waiting = None, _FIRST_BYTES, 0, bytearray()
         try:
-            while data := raw.read(_PACKED_BYTES):
-                for block in members.unpack(data):
+            while data := raw.read(size):
+                size = min(4 * size, _PACKED_BYTES)
+                while data := data if engine else data.lstrip(b"\0"):  # zeros may stand between members
+                    engine = engine or _zlib.decompressobj(_GZIP_BITS)
+                    block = engine.decompress(data, BLOCK_BYTES)
+                    data = engine.unused_data if engine.eof else engine.unconsumed_tail
+                    engine, size = (None, _FIRST_BYTES) if engine.eof else (engine, size)
                     unpacked += len(block)
                     self._check_bomb(unpacked, raw.tell())
-                    waiting.append(block)
-                    waiting_bytes += len(block)
-                    if waiting_bytes >= _LEAST_BYTES:
-                        yield b"".join(waiting)
-                        waiting, waiting_bytes = [], 0
-        except _UNPACK_ERRORS as error:
+                    waiting += block
+                    if len(waiting) >= _LEAST_BYTES:
+                        yield bytes(waiting)
+                        waiting.clear()
+        except _zlib.error as error:
             self.truncated = f"the gzip data is damaged: {error}"
         if waiting:
-            yield b"".join(waiting)
-        if members.inside and not self.truncated:
+            yield bytes(waiting)
+        if engine and not self.truncated:
             self.truncated = "the gzip data ends early"
 
     def _check_bomb(self, unpacked: int, packed: int) -> None:
@@ -107,42 +109,6 @@ def read_small(path: Path, is_mine: Callable[[bytes], bool], what: str) -> bytes
     if len(data) > _SMALL_BYTES:
         raise TraceError(f"{path} is larger than {_SMALL_BYTES >> 20} MiB, which no {what} is")
     return data
-
-
-class _Members:
-    """The members of a gzip file, unpacked one after the other. `inside` is true while a member has not ended.
-
-    An unpacker copies the data that follows its member. A file may have 100,000 members, so an unpacker gets little
-    data at first.
-    """
-
-    def __init__(self) -> None:
-        self._engine: Any = None
-
-    @property
-    def inside(self) -> bool:
-        return self._engine is not None
-
-    def unpack(self, data: bytes) -> Iterator[bytes]:
-        """Yield the unpacked content of some compressed bytes, in blocks."""
-        at, step = 0, _FIRST_BYTES if self._engine is None else len(data)
-        while at < len(data):
-            if self._engine is None:
-                padding = _PADDING.match(data, at)
-                at, step = padding.end() if padding else at, _FIRST_BYTES
-                if at == len(data):
-                    return
-                self._engine = (_fast or zlib).decompressobj(_GZIP_BITS)
-            piece = data[at : at + step]
-            at += len(piece)
-            while piece:
-                yield self._engine.decompress(piece, BLOCK_BYTES)
-                if self._engine.eof:
-                    at -= len(self._engine.unused_data)
-                    self._engine = None
-                    break
-                piece = self._engine.unconsumed_tail
-            step *= 4
 
 
 def _read_beside(blocks: Iterator[bytes]) -> Generator[bytes, None, None]:

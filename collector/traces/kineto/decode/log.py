@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
 from collector.format.intervals import Floats, Ints, Mask
 from collector.traces.kineto.decode.arguments import Arguments
@@ -19,12 +18,6 @@ from collector.traces.kineto.scratch import Scratch
 REACH_NS = 365 * 86_400 * 10**9
 """No trace is a year long: a time further from the middle comes from a broken clock or none."""
 _SAMPLED_ROWS = 1 << 16
-_ROWS_AT_ONCE = 1 << 21
-# Odd factors with many bits, as hash functions take them.
-_SPREAD, _STEP = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9)
-_HALF = np.uint64(32)
-
-Hashes = npt.NDArray[np.uint64]
 
 
 @dataclass
@@ -155,14 +148,10 @@ def is_within(scratch: Scratch, reach: tuple[int, int], start_ns: Ints, duration
 
 
 def find_repeated(columns: Sequence[Ints], scratch: Scratch) -> Mask:
-    """Return a mask of the rows that equal an earlier row in every column.
-
-    Equal rows have the same hash, and few other rows do, so only rows with a shared hash are sorted.
-    """
+    """Return a mask of the rows that equal an earlier row in every column. Few rows are equal in the first column."""
     first, *others = columns
     again = np.zeros(len(first), bool)
-    rows = _find_suspects(columns, scratch)
-    order = scratch.sort(first, rows, lambda rows: [column[rows] for column in others])
+    order = scratch.sort(first, scratch.numbers(len(first)), lambda rows: [column[rows] for column in others])
     for block in scratch.blocks(len(order)):
         rows = order[max(block.start - 1, 0) : block.stop]
         pairs = np.flatnonzero(first[rows[1:]] == first[rows[:-1]])
@@ -170,38 +159,3 @@ def find_repeated(columns: Sequence[Ints], scratch: Scratch) -> Mask:
             pairs = pairs[column[rows[pairs + 1]] == column[rows[pairs]]]
         again[rows[pairs + 1]] = True
     return again
-
-
-def _find_suspects(columns: Sequence[Ints], scratch: Scratch) -> Ints:
-    """Return the rows that share their hash with another row."""
-    hashes = scratch.compute(len(columns[0]), lambda rows: _hash(columns, rows).view(np.int64)).view(np.uint64)
-    repeated = np.concatenate([np.empty(0, np.uint64), *_list_repeated(hashes, scratch)])
-
-    def pick(rows: slice) -> Ints:
-        at = np.minimum(np.searchsorted(repeated, hashes[rows]), len(repeated) - 1)
-        found: Ints = np.flatnonzero(repeated[at] == hashes[rows]) + rows.start
-        return found
-
-    return scratch.compute(len(hashes) if len(repeated) else 0, pick)
-
-
-def _hash(columns: Sequence[Ints], rows: slice) -> Hashes:
-    found = np.zeros(rows.stop - rows.start, np.uint64)
-    for column in columns:
-        found = (found ^ column[rows].view(np.uint64)) * _SPREAD
-        found = (found ^ (found >> _HALF)) * _STEP
-    return found
-
-
-def _list_repeated(hashes: Hashes, scratch: Scratch) -> Iterator[Hashes]:
-    """Yield the hashes that occur more than once, ascending, one range of values at a time."""
-    bits = (len(hashes) // _ROWS_AT_ONCE).bit_length()
-    for number in range(1 << bits):
-        mine = hashes
-        if bits:
-            top = np.uint64(64 - bits)
-            mine = np.concatenate(
-                [hashes[rows][hashes[rows] >> top == number] for rows in scratch.blocks(len(hashes))] or [hashes]
-            )
-        ordered = np.sort(mine)
-        yield np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
