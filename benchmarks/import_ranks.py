@@ -27,11 +27,12 @@ from typing import NamedTuple
 LATE_NS = 1_000_000
 IMPORT = """
 import sys
-from collector.traces.importing import Importing, import_traces
+from collector.traces.format import ReadOptions
+from collector.traces.importing import import_traces
 from collector.traces.workers import Here, Processes
 if __name__ == "__main__":
     source, target, jobs = sys.argv[1], sys.argv[2], int(sys.argv[3])
-    run = import_traces([source], target, Importing(workers=Processes(jobs) if jobs > 1 else Here()))
+    run = import_traces([source], target, ReadOptions(), Processes(jobs) if jobs > 1 else Here())
     assert len(run.ranks) == int(sys.argv[4]), run.ranks
 """
 

@@ -73,18 +73,21 @@ class Call:
         return tuple(value) if whole else None
 
     def flag(self, index: int) -> bool | None:
-        text = self.values[index] if index < len(self.values) else ""
-        return {"True": True, "true": True, "1": True, "False": False, "false": False, "0": False}.get(text)
+        return {"True": True, "true": True, "1": True, "False": False, "false": False, "0": False}.get(
+            self._text(index)
+        )
 
     def flags(self, index: int) -> tuple[bool, ...] | None:
         value = self._parse(index)
         whole = isinstance(value, list) and all(entry in (0, 1) for entry in value)
         return tuple(map(bool, value)) if whole else None
 
+    def _text(self, index: int) -> str:
+        return self.values[index] if index < len(self.values) else ""
+
     def _parse(self, index: int) -> Any:
-        text = self.values[index] if index < len(self.values) else ""
         try:
-            return json.loads(text.replace("True", "true").replace("False", "false")) if text else None
+            return json.loads(self._text(index).replace("True", "true").replace("False", "false"))
         except ValueError:
             return None
 
@@ -98,12 +101,9 @@ def read_call(shapes: str | None, dtypes: str | None, values: str | None) -> Cal
     if not isinstance(dims, list) or len(dims) > _MOST_TENSORS:
         return None
     types = tuple(str(entry) for entry in _load(dtypes) or ())
-    tensors, lists = [], []
-    for index, entry in enumerate(dims):
-        kind = types[index] if index < len(types) else ""
-        tensors.append(_read_shape(entry, kind))
-        lists.append(_read_list(entry))
-    return Call(tuple(tensors), tuple(lists), types, tuple(_to_text(entry) for entry in _load(values) or ()))
+    kinds = (*types, *("",) * len(dims))
+    tensors = tuple(_read_shape(entry, kind) for entry, kind in zip(dims, kinds, strict=False))
+    return Call(tensors, tuple(map(_read_list, dims)), types, tuple(map(_to_text, _load(values) or ())))
 
 
 def broadcast(shapes: Sequence[Shape]) -> Shape | None:
@@ -164,7 +164,7 @@ def estimate_work(name: str, shapes: str | None, dtypes: str | None, values: str
     if call is None:
         return None
     work = formula(call)
-    return work if work is not None and math.isfinite(work.flops) and math.isfinite(work.moved_bytes) else None
+    return work if work is not None and math.isfinite(work.flops + work.moved_bytes) else None
 
 
 def find_formula(name: str) -> Formula | None:
@@ -173,7 +173,4 @@ def find_formula(name: str) -> Formula | None:
 
 @cache
 def _list_formulas() -> dict[str, Formula]:
-    found: dict[str, Formula] = {}
-    for family in find_plugins(formulas, "FORMULAS"):
-        found.update(family)
-    return found
+    return {name: formula for family in find_plugins(formulas, "FORMULAS") for name, formula in family.items()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,7 +17,7 @@ from collector.format.schema.manifest import RunManifest, Warn, encode_manifest
 from collector.format.schema.modes import align_all, find_run_mode
 from collector.format.schema.removal import Marked, make_folder, move, remove_tree, scratch_folder
 from collector.format.schema.writing import sync_parents, sync_tree
-from collector.traces.format import Progress, ReadOptions, TraceFacts, ignore
+from collector.traces.format import Progress, ReadOptions, ignore
 from collector.traces.limits import ReadLimits
 from collector.traces.reading import FORMATS, describe_suffixes, is_trace_name
 from collector.traces.staging import (
@@ -39,74 +39,59 @@ CLOCKS_APART_NS = 10**9
 _OF_PROCESS = re.compile(r"(?P<process>.+_\d+)\.\d+\.pt\.trace\.json(\.gz)?$")
 
 
-@dataclass(frozen=True)
-class Placed:
-    rank: int
-    path: Path
-    facts: TraceFacts
-
-    @property
-    def start_ns(self) -> int:
-        return self.facts.epoch_unix_ns
-
-    @property
-    def end_ns(self) -> int:
-        return self.facts.epoch_unix_ns + self.facts.end_ns
-
-
 @dataclass
 class Placing:
     """The assignment of a rank to each trace of a run. `files` is the number of the run's files."""
 
     files: int
-    ranks: dict[int, Placed] = field(default_factory=dict)
-    _processes: dict[str, Placed] = field(default_factory=dict)
-    _first_to_end: Placed | None = None
-    _last_to_start: Placed | None = None
-    _untold: Placed | None = None
+    ranks: dict[int, StagedRank] = field(default_factory=dict)
+    _processes: dict[str, StagedRank] = field(default_factory=dict)
+    _first_to_end: StagedRank | None = None
+    _last_to_start: StagedRank | None = None
+    _is_untold: bool = False
 
-    def add(self, path: Path, facts: TraceFacts) -> Placed:
-        """Return a trace with its rank: the rank in its facts, or the next number in the order of files.
+    def add(self, staged: StagedRank) -> int:
+        """Return the rank of a trace: the rank in its facts, or the next number in the order of files.
 
         Raises TraceError if the rank is taken, or if a trace without a rank cannot belong to one job with another
         trace: both are of the same process, or were taken at different times.
         """
-        rank = facts.rank
+        rank = staged.facts.rank
         if rank is None:
-            rank = 0 if self.files == 1 else len(self.ranks)
-        placed = Placed(rank, path, facts)
-        if facts.rank is None or self._untold is not None:
-            self._untold = self._untold or placed
-            self._check_process(placed)
-            self._check_time(placed)
+            self._is_untold, rank = True, 0 if self.files == 1 else len(self.ranks)
+        if self._is_untold:
+            self._check_process(staged)
+            self._check_time(staged)
         if rank in self.ranks:
-            raise TraceError(f"{path} and {self.ranks[rank].path} are both of rank {rank}; import them as two runs")
-        self._remember(placed)
-        return placed
+            raise TraceError(
+                f"{staged.path} and {self.ranks[rank].path} are both of rank {rank}; import them as two runs"
+            )
+        self._remember(rank, staged)
+        return rank
 
-    def _check_process(self, placed: Placed) -> None:
-        same = self._processes.get(name_process(placed.path) or "")
-        if same is not None and same.path != placed.path:
-            raise TraceError(_explain(same, placed, "were recorded by one process one after the other"))
+    def _check_process(self, staged: StagedRank) -> None:
+        same = self._processes.get(name_process(staged.path) or "")
+        if same is not None and same.path != staged.path:
+            raise TraceError(_explain(same, staged, "were recorded by one process one after the other"))
 
-    def _check_time(self, placed: Placed) -> None:
-        if not placed.facts.absolute:
+    def _check_time(self, staged: StagedRank) -> None:
+        if not staged.facts.absolute:
             return
         for other in (self._first_to_end, self._last_to_start):
             if other is None:
                 continue
-            earlier, later = sorted((other, placed), key=lambda one: one.start_ns)
+            earlier, later = sorted((other, staged), key=lambda one: one.start_ns)
             if later.start_ns > earlier.end_ns + CLOCKS_APART_NS:
                 raise TraceError(_explain(earlier, later, "were not recorded at the same time"))
 
-    def _remember(self, placed: Placed) -> None:
-        self.ranks[placed.rank] = placed
-        process = name_process(placed.path)
+    def _remember(self, rank: int, staged: StagedRank) -> None:
+        self.ranks[rank] = staged
+        process = name_process(staged.path)
         if process is not None:
-            self._processes.setdefault(process, placed)
-        if placed.facts.absolute:
-            self._first_to_end = min(self._first_to_end or placed, placed, key=lambda one: one.end_ns)
-            self._last_to_start = max(self._last_to_start or placed, placed, key=lambda one: one.start_ns)
+            self._processes.setdefault(process, staged)
+        if staged.facts.absolute:
+            self._first_to_end = min(self._first_to_end or staged, staged, key=lambda one: one.end_ns)
+            self._last_to_start = max(self._last_to_start or staged, staged, key=lambda one: one.start_ns)
 
 
 def name_process(path: Path) -> str | None:
@@ -115,7 +100,7 @@ def name_process(path: Path) -> str | None:
     return match["process"] if match else None
 
 
-def _explain(one: Placed, other: Placed, why: str) -> str:
+def _explain(one: StagedRank, other: StagedRank, why: str) -> str:
     both = f"{one.path} and {other.path}"
     return f"{both} {why} and do not both say a rank, so they are no ranks of one job; import them one by one"
 
@@ -146,45 +131,38 @@ def import_trace(
     that cannot be read, for two files of the same rank and for files that cannot be ranks of one job; OutputError if
     the run cannot be written.
     """
-    how = Importing(name, steps_from, on_progress, limits or ReadLimits())
-    return import_traces([paths] if isinstance(paths, (str, Path)) else list(paths), run_path, how)
+    options = ReadOptions(steps_from=steps_from, on_progress=on_progress or ignore, limits=limits or ReadLimits())
+    return import_traces([paths] if isinstance(paths, (str, Path)) else list(paths), run_path, options, name=name)
 
 
-@dataclass(frozen=True)
-class Importing:
-    """Settings of an import. `workers` read files at the same time; by default, this process reads them one by one.
+def import_traces(
+    paths: Sequence[str | Path],
+    run_path: str | Path,
+    options: ReadOptions,
+    workers: Workers | None = None,
+    name: str | None = None,
+) -> Run:
+    """Make a run from traces, as `import_trace`.
 
-    `scratch` is an empty folder on the run's disk, removed by its maker; by default a folder beside the run.
+    `workers` read files at the same time; by default, this process reads them one by one. `options.scratch` is an empty
+    folder on the run's disk, removed by its maker; by default a folder beside the run.
     """
-
-    name: str | None = None
-    steps_from: str | None = None
-    on_progress: Progress | None = None
-    limits: ReadLimits = field(default_factory=ReadLimits)
-    workers: Workers = field(default_factory=Here)
-    scratch: Path | None = None
-
-
-def import_traces(paths: Sequence[str | Path], run_path: str | Path, how: Importing) -> Run:
-    """Make a run from traces, as `import_trace`."""
-    files = list_files(paths)
+    files, workers, started = list_files(paths), workers or Here(), time.time_ns()
     target = Path(run_path).expanduser().absolute()
     if layout.profiler_path(target).exists():
         raise OutputError(f"{target} holds a run already; choose another name")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         own = scratch_folder(f".{target.name[:_LONGEST_NAME]}.", target.parent)
-        with nullcontext(how.scratch) if how.scratch is not None else own as scratch:
-            options = ReadOptions(
-                steps_from=how.steps_from,
-                scratch=scratch,
-                on_progress=how.on_progress or ignore,
-                limits=how.limits.begin(),
-                helpers=how.workers.helpers,
-            )
+        with nullcontext(options.scratch) if options.scratch is not None else own as scratch:
+            options = replace(options, scratch=scratch, limits=options.limits.begin(), helpers=workers.helpers)
             make_folder(scratch / _RUN, mode=find_run_mode(target))
             sure = frozenset(Path(path).expanduser() for path in paths)
-            _write_run(_Files(tuple(files), sure), scratch, how.name or target.name, options, how.workers)
+            tasks = [
+                StagingTask(path, scratch / _STAGED / str(index), options, started, path in sure)
+                for index, path in enumerate(files)
+            ]
+            _write_run(scratch / _RUN, tasks, workers, name or target.name)
             _move(scratch / _RUN, target)
     except OSError as error:
         raise OutputError(f"{target} cannot be written: {error.strerror or error}") from None
@@ -221,40 +199,31 @@ def _order_name(name: str) -> list[tuple[int, str]]:
     return [(int(piece), "") if piece.isdecimal() else (-1, piece) for piece in re.split(r"(\d{1,18})", name)]
 
 
-@dataclass(frozen=True)
-class _Files:
-    """The files of an import: files in `sure` were given by name and must be traces, the others lie in a given folder."""
-
-    paths: tuple[Path, ...]
-    sure: frozenset[Path]
-
-
-def _write_run(listed: _Files, scratch: Path, name: str, options: ReadOptions, workers: Workers) -> None:
-    started, run_path, source = time.time_ns(), scratch / _RUN, ""
-    placing, files = Placing(len(listed.paths)), list[Path]()
-    read_frac = _READ_FRAC if len(listed.paths) > 1 else 1.0
-    reading = replace(options, on_progress=_part(options.on_progress, 0.0, read_frac))
-    for path, staged in zip(listed.paths, _stage(listed, scratch / _STAGED, reading, started, workers), strict=True):
-        options.limits.check(path)
+def _write_run(run_path: Path, tasks: Sequence[StagingTask], workers: Workers, name: str) -> None:
+    options, source = tasks[0].options, ""
+    placing, files = Placing(len(tasks)), list[Path]()
+    read_frac = _READ_FRAC if len(tasks) > 1 else 1.0
+    for task, staged in zip(tasks, _stage(tasks, workers, _part(options.on_progress, 0.0, read_frac)), strict=True):
+        options.limits.check(task.path)
         if not staged:
             continue
-        files.append(path)
+        files.append(task.path)
         for one in staged:
-            place_rank(one, run_path, placing.add(one.path, one.facts).rank)
+            place_rank(one, run_path, placing.add(one))
         source = source or staged[0].source
-    remove_tree(scratch / _STAGED, _IS_STAGED)
+    remove_tree(tasks[0].folder.parent, _IS_STAGED)
     if not files:
         names = ", ".join(kind.name for kind in FORMATS)
-        raise TraceError(f"none of the {len(listed.paths)} files is a trace that Stepscope knows ({names})")
-    ranks = list(placing.ranks.values())
-    _warn_of_skipped(run_path, ranks[0].rank, len(listed.paths) - len(files))
+        raise TraceError(f"none of the {len(tasks)} files is a trace that Stepscope knows ({names})")
+    ranks = placing.ranks
+    _warn_of_skipped(run_path, next(iter(ranks)), len(tasks) - len(files))
     epoch_ns = _align(run_path, ranks, workers, _part(options.on_progress, read_frac, 1.0))
-    facts = ranks[0].facts
+    facts = next(iter(ranks.values())).facts
     world_size = _agree_on_size(run_path, ranks)
     manifest = RunManifest(
         id=name,
         name=name,
-        created_unix_ns=epoch_ns if all(rank.facts.absolute for rank in ranks) else started,
+        created_unix_ns=epoch_ns if all(rank.facts.absolute for rank in ranks.values()) else tasks[0].started_unix_ns,
         epoch_unix_ns=epoch_ns,
         source=source,
         world_size=max(len(ranks), world_size),
@@ -278,60 +247,49 @@ def _warn_of_skipped(run_path: Path, rank: int, count: int) -> None:
         warn_of_rank(run_path, rank, Warn("passed_over", text))
 
 
-def _agree_on_size(run_path: Path, ranks: Sequence[Placed]) -> int:
+def _agree_on_size(run_path: Path, ranks: Mapping[int, StagedRank]) -> int:
     """Return the most frequent world size of the traces, 1 if none has it. Traces with another size get a warning."""
-    said = Counter(size for rank in ranks if (size := rank.facts.world_size))
+    said = {number: size for number, rank in ranks.items() if (size := rank.facts.world_size)}
     if not said:
         return 1
-    most = said.most_common(1)[0][0]
-    for rank in ranks:
-        if rank.facts.world_size not in (None, 0, most):
-            text = (
-                f"This trace says that its job has {rank.facts.world_size:,} ranks; the others mostly say {most:,}: it may "
-                "be of another job."
-            )
-            warn_of_rank(run_path, rank.rank, Warn("other_world_size", text))
+    most = Counter(said.values()).most_common(1)[0][0]
+    for number, size in said.items():
+        if size != most:
+            text = f"This trace says that its job has {size:,} ranks; the others mostly say {most:,}: it may be of another job."
+            warn_of_rank(run_path, number, Warn("other_world_size", text))
     return most
 
 
-def _stage(
-    listed: _Files, folder: Path, options: ReadOptions, started: int, workers: Workers
-) -> Iterator[tuple[StagedRank, ...]]:
+def _stage(tasks: Sequence[StagingTask], workers: Workers, on_progress: Progress) -> Iterator[tuple[StagedRank, ...]]:
     """Yield the ranks of each file, in the order of the files; an empty tuple for a skipped file."""
-    files = listed.paths
     if workers.are_here:
-        for index, path in enumerate(files):
-            shared = replace(
-                options, on_progress=_part(options.on_progress, index / len(files), (index + 1) / len(files))
-            )
-            yield stage_trace(StagingTask(path, folder / str(index), shared, started, path in listed.sure))
+        for index, task in enumerate(tasks):
+            share = _part(on_progress, index / len(tasks), (index + 1) / len(tasks))
+            yield stage_trace(replace(task, options=replace(task.options, on_progress=share)))
         return
-    # A clock of one machine says nothing on another.
-    apart = replace(options, on_progress=ignore, limits=replace(options.limits, deadline_s=None))
-    # Others may run in another folder.
-    tasks = [
-        StagingTask(path.absolute(), folder / str(index), apart, started, path in listed.sure)
-        for index, path in enumerate(files)
-    ]
+    limits = tasks[0].options.limits
+    # A clock of one machine says nothing on another, and others may run in another folder.
+    apart = replace(tasks[0].options, on_progress=ignore, limits=replace(limits, deadline_s=None))
+    elsewhere = [replace(task, path=task.path.absolute(), options=apart) for task in tasks]
 
     def tell(done: int) -> None:
-        options.limits.check(files[done - 1])
-        options.on_progress(done / len(files))
+        limits.check(tasks[done - 1].path)
+        on_progress(done / len(tasks))
 
-    yield from workers.run(stage_trace, tasks, tell)
+    yield from workers.run(stage_trace, elsewhere, tell)
 
 
-def _align(run_path: Path, ranks: Sequence[Placed], workers: Workers, on_progress: Progress) -> int:
+def _align(run_path: Path, ranks: Mapping[int, StagedRank], workers: Workers, on_progress: Progress) -> int:
     """Shift the times of all ranks to the earliest epoch, and return that epoch in unix ns.
 
     If a rank has no wall clock, nothing is shifted.
     """
-    epoch_ns = min(rank.facts.epoch_unix_ns for rank in ranks)
-    known = all(rank.facts.absolute for rank in ranks)
+    epoch_ns = min(rank.start_ns for rank in ranks.values())
+    known = all(rank.facts.absolute for rank in ranks.values())
     shifts = [
-        ShiftTask(layout.rank_path(run_path, rank.rank), rank.facts.epoch_unix_ns - epoch_ns)
-        for rank in ranks
-        if known and rank.facts.epoch_unix_ns != epoch_ns
+        ShiftTask(layout.rank_path(run_path, number), rank.start_ns - epoch_ns)
+        for number, rank in ranks.items()
+        if known and rank.start_ns != epoch_ns
     ]
 
     for _ in workers.run(shift_rank, shifts, lambda done: on_progress(done / len(shifts))):

@@ -26,6 +26,9 @@ _SHIFTED = tuple(name for name, table in TABLES.items() if any(column.name == "s
 _NOT_IN_TRACES = ("fetches", "queues", "stages", "resources", "ranges", "compiles")
 _MOVED, _READY = ".moved", "ready"
 _OF_TRY = Marked(re.compile(r"\.moved"))
+_OF_IMPORT = (
+    *("rank", "host", "pid", "pid_started", "state", "started_unix_ns", "heartbeat_unix_ns", "ended_unix_ns"),
+)
 _IN_TABLES = ("steps", "phases", "window", "memory")
 
 
@@ -49,6 +52,14 @@ class StagedRank:
     folder: Path
     facts: TraceFacts
     source: str
+
+    @property
+    def start_ns(self) -> int:
+        return self.facts.epoch_unix_ns
+
+    @property
+    def end_ns(self) -> int:
+        return self.facts.epoch_unix_ns + self.facts.end_ns
 
 
 @dataclass(frozen=True)
@@ -161,8 +172,10 @@ def _write_rank(folder: Path, trace: TraceTables, task: StagingTask) -> None:
         events_lost=trace.events_lost,
         facts=dict(trace.facts.facts),
     )
-    if trace.recorded is not None:
-        manifest = _take_over(trace.recorded, manifest)
+    if trace.recorded is not None:  # what it says of the recording process and its files is no longer so
+        windows = tuple(replace(window, trace_file=None) for window in trace.recorded.windows)
+        own = {name: getattr(manifest, name) for name in _OF_IMPORT}
+        manifest = replace(trace.recorded, **own, windows=windows)
     (folder / layout.RANK_FILE).write_text(encode_manifest(manifest), encoding="utf-8")
 
 
@@ -189,21 +202,3 @@ def _limit(batches: Iterator[pa.RecordBatch], path: Path, limits: ReadLimits) ->
     for batch in batches:
         limits.check(path)
         yield batch
-
-
-def _take_over(recorded: RankManifest, manifest: RankManifest) -> RankManifest:
-    """Return the manifest `recorded` with fields of the import's `manifest` in place of the recording process and its
-    files.
-    """
-    return replace(
-        recorded,
-        rank=manifest.rank,
-        host="",
-        pid=0,
-        pid_started=None,
-        state=manifest.state,
-        started_unix_ns=manifest.started_unix_ns,
-        heartbeat_unix_ns=manifest.heartbeat_unix_ns,
-        ended_unix_ns=manifest.ended_unix_ns,
-        windows=tuple(replace(window, trace_file=None) for window in recorded.windows),
-    )

@@ -7,6 +7,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
@@ -21,7 +22,6 @@ from collector.format.schema.errors import OutputError
 from collector.format.timeline_rows import WAIT_COLOUR
 
 Int64s: TypeAlias = "npt.NDArray[np.int64]"
-Piece: TypeAlias = "str | pa.Array"
 
 
 class Sink(Protocol):
@@ -87,14 +87,15 @@ class EventWriter:
         self.write_event({**common, "name": f"{kind}_name", "args": {"name": name}})
         self.write_event({**common, "name": f"{kind}_sort_index", "args": {"sort_index": place}})
 
-    def write_columns(self, pieces: list[Piece]) -> None:
-        """Write one event per row: the pieces in sequence, each a constant or a column of text."""
-        rows = next((len(piece) for piece in pieces if not isinstance(piece, str)), 0)
+    def write_columns(self, template: str, *values: pa.Array) -> None:
+        """Write one event per row: the template, with the values of columns of text in place of its zero characters."""
+        rows = len(values[0])
         if not rows:
             return
         lead = ",\n" if self.events else ""
-        columns = [pa.scalar(piece) if isinstance(piece, str) else piece for piece in (",\n", *pieces)]
-        text = pc.binary_join_element_wise(*columns, "")
+        first, *others = template.split("\0")
+        columns = chain.from_iterable(zip(values, map(pa.scalar, others), strict=True))
+        text = pc.binary_join_element_wise(pa.scalar(f",\n{first}"), *columns, "")
         # The text of all rows lies in one buffer: it is written as it is, but for the comma before the very first.
         offsets = np.frombuffer(text.buffers()[1], np.int32)[text.offset : text.offset + rows + 1]
         skipped = 0 if lead else len(",\n")
@@ -143,23 +144,14 @@ def _has_room(open_ends: list[int], start: int, end: int) -> bool:
 def write_slices(writer: EventWriter, columns: SliceColumns) -> None:
     """Write complete events (`ph` X)."""
     writer.write_columns(
-        [
-            '{"ph":"X","pid":',
-            to_text(columns.pid),
-            ',"tid":',
-            to_text(columns.tid),
-            ',"ts":',
-            to_microseconds(columns.start),
-            ',"dur":',
-            to_microseconds(columns.duration),
-            ',"name":',
-            quote(columns.name),
-            ',"cat":',
-            _colour(columns.category),
-            ',"args":{',
-            columns.args,
-            "}}",
-        ]
+        '{"ph":"X","pid":\0,"tid":\0,"ts":\0,"dur":\0,"name":\0,"cat":\0,"args":{\0}}',
+        to_text(columns.pid),
+        to_text(columns.tid),
+        to_microseconds(columns.start),
+        to_microseconds(columns.duration),
+        quote(columns.name),
+        _colour(columns.category),
+        columns.args,
     )
 
 
@@ -181,25 +173,18 @@ def write_flows(writer: EventWriter, phase: str, place: dict[str, npt.NDArray[An
     """
     end = ',"bp":"e"' if phase == "f" else ""
     writer.write_columns(
-        [
-            f'{{"ph":"{phase}","cat":"launch","name":"launch"{end},"pid":',
-            to_text(place["pid"]),
-            ',"tid":',
-            to_text(place["tid"]),
-            ',"ts":',
-            to_microseconds(place["start"]),
-            ',"id":',
-            to_text(place["id"]),
-            "}",
-        ]
+        f'{{"ph":"{phase}","cat":"launch","name":"launch"{end},"pid":\0,"tid":\0,"ts":\0,"id":\0}}',
+        to_text(place["pid"]),
+        to_text(place["tid"]),
+        to_microseconds(place["start"]),
+        to_text(place["id"]),
     )
 
 
 def write_counter(writer: EventWriter, pid: int, name: str, unit: str, points: tuple[Int64s, pa.Array]) -> None:
     """Write a counter's points (`ph` C)."""
-    lead = f'{{"ph":"C","pid":{pid},"tid":0,"name":{_dump(name)},"ts":'
-    value = points[1].cast(pa.string())
-    writer.write_columns([lead, to_microseconds(points[0]), f',"args":{{{_dump(unit or "value")}:', value, "}}"])
+    template = f'{{"ph":"C","pid":{pid},"tid":0,"name":{_dump(name)},"ts":\0,"args":{{{_dump(unit or "value")}:\0}}}}'
+    writer.write_columns(template, to_microseconds(points[0]), points[1].cast(pa.string()))
 
 
 def to_text(values: npt.NDArray[np.integer]) -> pa.Array:

@@ -62,7 +62,8 @@ def command(
     dask: Dask = None,
 ) -> None:
     """Make a run of traces of torch.profiler, operations of a job, Flight Recorder dumps or NCCL's status."""
-    from collector.traces.importing import Importing, import_traces
+    from collector.traces.format import ReadOptions
+    from collector.traces.importing import import_traces
     from profiler_server.store.mirror import find_mirror
 
     base = find_base_dir(base_dir, context)
@@ -74,8 +75,10 @@ def command(
     workers = choose_workers(traces, jobs, dask)
     with unwind_at_signals(tell_ended), show_progress(f"Importing {chosen}") as on_progress:
         limits = ReadLimits(int(limit_gib * (1 << 30)), limit_minutes * 60)
-        how = Importing(chosen, steps_from, lambda share: on_progress(_IMPORT_FRAC * share), limits, workers)
-        run = import_traces(traces, base / chosen, how)
+        options = ReadOptions(
+            steps_from=steps_from, on_progress=lambda share: on_progress(_IMPORT_FRAC * share), limits=limits
+        )
+        run = import_traces(traces, base / chosen, options, workers)
         keep_ranks(run, workers)
     tell_result(run)
 

@@ -26,7 +26,7 @@ from __future__ import annotations
 import math
 from functools import partial
 
-from collector.traces.call import Call, Formula, Shape, Work, broadcast
+from collector.traces.call import Call, Formula, Work, broadcast
 
 OPERATIONS = (
     (0, 1, "clone logical_not bitwise_not isnan isinf isfinite"),
@@ -62,8 +62,8 @@ def _per_element(name: str, operations: int, taken: int) -> Formula:
     def estimate(call: Call) -> Work | None:
         places = [place for place, shape in enumerate(call.tensors[:taken]) if shape is not None]
         shapes = [call.tensors[place] or () for place in places]
-        result = _find_result(shapes, in_place)
-        if result is None or not any(shapes):
+        result = (shapes[0] if in_place else broadcast(shapes)) if any(shapes) else None
+        if result is None:
             return None
         elements = math.prod(result)
         read = sum(call.tensor_bytes(place) for place in (places[1:] if is_copy else places))
@@ -73,18 +73,6 @@ def _per_element(name: str, operations: int, taken: int) -> Formula:
     return estimate
 
 
-def _find_result(shapes: list[Shape], in_place: bool) -> Shape | None:
-    if not shapes:
-        return None
-    return shapes[0] if in_place else broadcast(shapes)
-
-
-def _concatenate(call: Call) -> Work | None:
-    """Return the work of aten::cat and stack: every tensor read once and written once."""
-    elements = sum(math.prod(shape) for shape in call.list_of(0))
-    return Work(0.0, 2.0 * elements * call.element_bytes(0)) if elements else None
-
-
 def _drop_out(call: Call) -> Work | None:
     """Return the work of native_dropout: mask and scale are two operations, the comparison none; input read, output and
     mask written."""
@@ -92,11 +80,6 @@ def _drop_out(call: Call) -> Work | None:
     if not data:
         return None
     return Work(2.0 * math.prod(data), 2 * call.tensor_bytes(0) + math.prod(data))
-
-
-def _fill(call: Call) -> Work | None:
-    """Return the work of zero_ and fill_: the tensor written once."""
-    return Work(0.0, call.tensor_bytes(0)) if call.shape(0) else None
 
 
 def _per_input(operations: int, reads_all: bool = True, writes: bool = True) -> Formula:
@@ -175,34 +158,28 @@ def _for_each(operations: int, in_place: bool) -> Formula:
     return estimate
 
 
-def _norm(call: Call) -> Work | None:
-    """Return the work of _foreach_norm: the lists are read; the norms are too small to matter."""
-    size = sum(math.prod(shape) for shape in call.list_of(0))
-    return Work(2.0 * size, size * call.element_bytes(0)) if size else None
+def _per_list(operations: int, moved: int, states: int = 0) -> Formula:
+    """Return a formula that counts `operations` per element of the first list of tensors, which is moved `moved` times.
 
-
-def _fused(operations: int, states: int) -> Formula:
-    """Return the formula of a fused optimizer with (parameters, gradients, states …): `operations` per parameter.
-
-    `states` is the number of lists of states. Parameters and states are read and written, gradients only read.
+    `states` is the number of a fused optimizer's lists of states, which are read and written.
     """
 
     def estimate(call: Call) -> Work | None:
         size = sum(math.prod(shape) for shape in call.list_of(0))
         held = sum(1 for place in range(2, 2 + states) if call.list_of(place))
-        lists = 2 * (1 + held) + 1
-        return Work(float(operations * size), float(lists * size * call.element_bytes(0))) if size else None
+        return (
+            Work(float(operations * size), float((moved + 2 * held) * size * call.element_bytes(0))) if size else None
+        )
 
     return estimate
 
 
 FORMULAS: dict[str, Formula] = {
     **{name: _per_element(name, count, taken) for count, taken, names in OPERATIONS for name in names.split()},
-    "cat": _concatenate,
-    "stack": _concatenate,
+    **dict.fromkeys(("cat", "stack"), _per_list(0, 2)),
     "native_dropout": _drop_out,
-    "zero_": _fill,
-    "fill_": _fill,
+    # A tensor that is only written counts like one that is only read.
+    **dict.fromkeys(("zero_", "fill_"), _reduce(0)),
     **dict.fromkeys(_FORWARD, _per_input(7)),
     "_native_batch_norm_legit_no_training": _per_input(5),
     **dict.fromkeys(_BACKWARD, _per_input(10)),
@@ -220,7 +197,9 @@ FORMULAS: dict[str, Formula] = {
         for name in names.split()
         for end in ("", "_")
     },
-    "_foreach_norm": _norm,
-    **dict.fromkeys(("_fused_adam_", "_fused_adamw_"), _fused(13, 3)),
-    "_fused_sgd_": _fused(6, 1),
+    # The norms are too small to matter.
+    "_foreach_norm": _per_list(2, 1),
+    # Parameters are read and written, gradients only read.
+    **dict.fromkeys(("_fused_adam_", "_fused_adamw_"), _per_list(13, 3, 3)),
+    "_fused_sgd_": _per_list(6, 3, 1),
 }

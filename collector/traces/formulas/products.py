@@ -18,17 +18,16 @@ before PyTorch 2.0 lack strides and paddings, so their forwards have no estimate
 from __future__ import annotations
 
 import math
+from functools import partial
 
 from collector.traces.call import Call, Formula, Shape, Work, broadcast
 
 
-def _multiply(call: Call, first: int, second: int, added: int | None = None) -> Work | None:
+def _multiply(call: Call, first: int, second: int, added: int | None = None, transposed: bool = False) -> Work | None:
     """Return the work of torch.matmul of two arguments, with any batch dimensions; the tensor `added` is read once."""
     a, b = call.shape(first), call.shape(second)
-    if a is None or b is None or not a or not b:
-        return None
-    result = _find_product(a, b)
-    if result is None:
+    result = _find_product(a, b[::-1] if transposed else b) if a and b else None
+    if not a or result is None:
         return None
     read = call.tensor_bytes(first) + call.tensor_bytes(second) + (0 if added is None else call.tensor_bytes(added))
     return Work(2.0 * math.prod(result) * a[-1], read + math.prod(result) * call.element_bytes(first))
@@ -41,16 +40,6 @@ def _find_product(a: Shape, b: Shape) -> Shape | None:
     if a[-1] != inner or batch is None:
         return None
     return (*batch, *a[-2:-1], *(b[-1:] if len(b) > 1 else ()))
-
-
-def _linear(call: Call) -> Work | None:
-    """Return the work of x·Wᵀ for x (…, in) and W (out, in)."""
-    x, weight = call.shape(0), call.shape(1)
-    if x is None or weight is None or len(weight) != 2 or not x or x[-1] != weight[1]:
-        return None
-    written = math.prod(x[:-1]) * weight[0]
-    read = call.tensor_bytes(0) + call.tensor_bytes(1) + call.tensor_bytes(2)
-    return Work(2.0 * written * weight[1], read + written * call.element_bytes(0))
 
 
 def _einsum(call: Call) -> Work | None:
@@ -88,20 +77,13 @@ def _attend(first: int, causal: int, heads_before_length: bool, backward: bool) 
         length, head = (2, 1) if heads_before_length else (1, 2)
         products = 3 * query[3] + 2 * value[3] if backward else query[3] + value[3]
         scores = query[0] * query[head] * query[length] * key[length]
-        part = (
-            (key[length] + 1) / (2 * key[length])
-            if _is_square_causal(call, causal, query[length], key[length])
-            else 1.0
-        )
+        is_causal = call.flag(causal) and query[length] == key[length] > 0
+        part = (key[length] + 1) / (2 * key[length]) if is_causal else 1.0
         given = sum(call.tensor_bytes(first + place) for place in range(3))
         result = math.prod(query[:3]) * value[3] * call.element_bytes(first)
         return Work(2.0 * scores * products * part, 2 * given + 2 * result if backward else given + result)
 
     return estimate
-
-
-def _is_square_causal(call: Call, causal: int, queries: int, keys: int) -> bool:
-    return bool(call.flag(causal)) and queries == keys > 0
 
 
 def _convolve(call: Call, stride: int, padding: int, dilation: int | None) -> Work | None:
@@ -189,16 +171,19 @@ def _backward_input(call: Call) -> Work | None:
 
 
 def _at(stride: int, padding: int, dilation: int | None) -> Formula:
-    return lambda call: _convolve(call, stride, padding, dilation)
+    return partial(_convolve, stride=stride, padding=padding, dilation=dilation)
 
 
 FORMULAS: dict[str, Formula] = {
     **dict.fromkeys(
-        ("mm", "bmm", "mv", "dot", "vdot", "matmul", "_scaled_mm", "_int_mm"), lambda c: _multiply(c, 0, 1)
+        ("mm", "bmm", "mv", "dot", "vdot", "matmul", "_scaled_mm", "_int_mm"), partial(_multiply, first=0, second=1)
     ),
-    **dict.fromkeys(("addmm", "addmm_", "addmv", "addmv_", "baddbmm", "baddbmm_"), lambda c: _multiply(c, 1, 2, 0)),
-    "_addmm_activation": lambda call: _multiply(call, 1, 2, 0),
-    "linear": _linear,
+    **dict.fromkeys(
+        ("addmm", "addmm_", "addmv", "addmv_", "baddbmm", "baddbmm_", "_addmm_activation"),
+        partial(_multiply, first=1, second=2, added=0),
+    ),
+    # x·Wᵀ for x (…, in) and W (out, in)
+    "linear": partial(_multiply, first=0, second=1, added=2, transposed=True),
     "einsum": _einsum,
     "scaled_dot_product_attention": _attend(0, 5, True, False),
     "_scaled_dot_product_flash_attention": _attend(0, 4, True, False),

@@ -179,47 +179,38 @@ def explain_empty(path: Path, damage: Damage, untimed: int) -> str:
     return f"{path} is a trace without a single event"
 
 
-def list_losses(damage: Damage, log: Log) -> list[str]:
-    """Return a clause for each loss in the file. Each loss also has a warning of its own."""
-    lost = count_lost(damage, log)
-    cut = [f"the file was cut off ({damage.cut_short})"] if damage.cut_short else []
-    return [*cut, *([f"{format_number_of(lost, 'event')} could not be read or cannot be true"] if lost else [])]
+def list_losses(damage: Damage, log: Log) -> Iterator[str]:
+    """Yield a clause for each loss in the file. Each loss also has a warning of its own."""
+    if damage.cut_short:
+        yield f"the file was cut off ({damage.cut_short})"
+    if lost := count_lost(damage, log):
+        yield f"{format_number_of(lost, 'event')} could not be read or cannot be true"
 
 
-def describe_damage(damage: Damage, log: Log) -> list[Warn]:
-    untimed, unread = log.counts.untimed, log.counts.lost + log.count_unclosed()
+def describe_damage(damage: Damage, log: Log) -> Iterator[Warn]:
+    """Yield a warning for each kind of damage."""
     first = f"first fault at {damage.first_fault}"
-    warnings = (
-        (
-            damage.cut_short,
-            "trace_cut_off",
-            f"The trace file was cut off ({damage.cut_short}); everything before the cut is here.",
-        ),
-        (
-            damage.repaired,
-            "trace_repaired",
-            f"The trace file is not valid JSON and was mended while reading; {first}.",
-        ),
-        (
-            damage.lost,
-            "trace_events_unreadable",
-            f"Left out: {format_number_of(damage.lost, 'event')} that could not be read; {first}.",
-        ),
-        (
-            untimed,
-            "trace_events_untimed",
-            f"Left out: {format_number_of(untimed, 'event')} whose time or length cannot be true: there is none, it is no "
-            "number, or it lies a year or more from the rest of the trace.",
-        ),
-        (
-            unread,
-            "trace_events_unknown",
-            f"Not shown: {format_number_of(unread, 'event')} of kinds that make no slice, or that begin without an end.",
-        ),
-        (
-            log.args.dropped,
-            "trace_args_dropped",
-            f"The arguments of {format_number_of(log.args.dropped, 'event')} are not kept: together they are too large.",
-        ),
-    )
-    return [Warn(code, text) for is_so, code, text in warnings if is_so]
+    if damage.cut_short:
+        text = f"The trace file was cut off ({damage.cut_short}); everything before the cut is here."
+        yield Warn("trace_cut_off", text)
+    if damage.repaired:
+        yield Warn("trace_repaired", f"The trace file is not valid JSON and was mended while reading; {first}.")
+    if damage.lost:
+        text = f"Left out: {format_number_of(damage.lost, 'event')} that could not be read; {first}."
+        yield Warn("trace_events_unreadable", text)
+    if log.counts.untimed:
+        text = (
+            f"Left out: {format_number_of(log.counts.untimed, 'event')} whose time or length cannot be true: there is "
+            "none, it is no number, or it lies a year or more from the rest of the trace."
+        )
+        yield Warn("trace_events_untimed", text)
+    if unread := log.counts.lost + log.count_unclosed():
+        text = (
+            f"Not shown: {format_number_of(unread, 'event')} of kinds that make no slice, or that begin without an end."
+        )
+        yield Warn("trace_events_unknown", text)
+    if log.args.dropped:
+        text = (
+            f"The arguments of {format_number_of(log.args.dropped, 'event')} are not kept: together they are too large."
+        )
+        yield Warn("trace_args_dropped", text)

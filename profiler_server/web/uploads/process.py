@@ -79,7 +79,8 @@ def import_files(work: Work, sender: Connection) -> None:
 
     # If the server ends, the next one imports the upload.
     threading.Thread(target=end_with_parent, daemon=True).start()
-    from collector.traces.importing import Importing, import_traces
+    from collector.traces.format import ReadOptions
+    from collector.traces.importing import import_traces
 
     told = 0.0
 
@@ -90,8 +91,8 @@ def import_files(work: Work, sender: Connection) -> None:
             sender.send(("progress", share))
 
     try:
-        how = Importing(work.target.name, on_progress=tell, workers=Here(processes=1), scratch=work.scratch)
-        import_traces(list(work.files), work.target, how)
+        options = ReadOptions(on_progress=tell, scratch=work.scratch)
+        import_traces(work.files, work.target, options, Here(processes=1))
         sender.send(("end", ""))
     except StepscopeError as error:
         sender.send(("end", _hide_folder(str(error), work.files)))

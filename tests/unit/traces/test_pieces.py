@@ -17,7 +17,7 @@ from collector.format import parts
 from collector.format.schema.errors import OutputError
 from collector.traces import import_trace, read_trace, source
 from collector.traces.format import ReadOptions
-from collector.traces.importing import Importing, import_traces
+from collector.traces.importing import import_traces
 from collector.traces.kineto import reader
 from collector.traces.kineto.parallel import pool as pools
 from collector.traces.kineto.parallel.pool import Piece, Pool, Worker
@@ -184,7 +184,6 @@ def test_a_disk_that_fills_up_while_tables_are_written_together_ends_the_import(
 
     monkeypatch.setattr(parts, "write_batches", fill)
     monkeypatch.setattr(reader, "HELPED_BYTES", 1)
-    how = Importing(workers=Here(2))
     with pytest.raises(OutputError, match="No space left"):
-        import_traces([write_long(tmp_path / "t.json", 20)], tmp_path / "run", how)
+        import_traces([write_long(tmp_path / "t.json", 20)], tmp_path / "run", ReadOptions(), Here(2))
     assert [path.name for path in tmp_path.iterdir()] == ["t.json"]

@@ -20,7 +20,8 @@ from collector.format.run import Run
 from collector.format.schema import layout
 from collector.format.schema.errors import TraceError, UsageError
 from collector.traces import import_trace
-from collector.traces.importing import Importing, import_traces
+from collector.traces.format import ReadOptions
+from collector.traces.importing import import_traces
 from collector.traces.limits import ReadLimits
 from collector.traces.staging import ShiftTask, shift_rank
 from collector.traces.workers import MOST_DEATHS, WORKER_BYTES, Cluster, Here, Processes, choose_jobs
@@ -100,7 +101,7 @@ def test_several_processes_make_the_run_that_one_makes(tmp_path: Path) -> None:
     job = write_job(tmp_path / "job")
     shares: list[float] = []
     alone = import_trace(job, tmp_path / "alone")
-    together = import_traces([job], tmp_path / "together", Importing(on_progress=shares.append, workers=Processes(2)))
+    together = import_traces([job], tmp_path / "together", ReadOptions(on_progress=shares.append), Processes(2))
     assert read_all(together) == read_all(alone)
     assert together.ranks == (0, 1, 2)
     assert len({together.rank(rank).table("steps")["start_ns"][0].as_py() for rank in together.ranks}) == 3
@@ -127,7 +128,7 @@ def test_what_a_file_lacks_is_said_as_by_one_process(tmp_path: Path) -> None:
     said = []
     for workers in (Here(), Processes(2)):
         with pytest.raises(TraceError) as caught:
-            import_traces(sorted(job.iterdir()), tmp_path / "run", Importing(workers=workers))
+            import_traces(sorted(job.iterdir()), tmp_path / "run", ReadOptions(), workers)
         said.append(str(caught.value))
     assert said[0] == said[1]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["job"]
@@ -136,7 +137,7 @@ def test_what_a_file_lacks_is_said_as_by_one_process(tmp_path: Path) -> None:
 def test_the_time_limit_is_that_of_the_whole_import(tmp_path: Path) -> None:
     job = write_job(tmp_path / "job", 2)
     with pytest.raises(TraceError, match="--limit-minutes"):
-        import_traces([job], tmp_path / "run", Importing(workers=Processes(2), limits=ReadLimits(seconds=1e-3)))
+        import_traces([job], tmp_path / "run", ReadOptions(limits=ReadLimits(seconds=1e-3)), Processes(2))
 
 
 def test_times_are_moved_once_however_often_a_worker_dies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,7 +186,7 @@ def test_a_cluster_makes_the_run_that_one_process_makes(
     write_job(tmp_path / "job")
     monkeypatch.chdir(tmp_path)
     with asked(cluster) as workers:
-        there = import_traces(["job"], "there", Importing(workers=workers))
+        there = import_traces(["job"], "there", ReadOptions(), workers)
         with pytest.raises(TraceError, match="is no trace"):
             list(workers.run(refuse, [tmp_path], lambda done: None))
     assert read_all(there) == read_all(import_trace("job", "here"))

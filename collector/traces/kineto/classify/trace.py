@@ -29,6 +29,8 @@ from collector.traces.kineto.scratch import Scratch
 _ROUNDING_NS = 1000
 """Files in whole microseconds round every start and every length, so a child may extend beyond its parent by 1 µs."""
 
+NEVER_NS = -(1 << 63)
+"""Before every slice."""
 # Rows that are picked may lie far apart, each on a page of its own.
 _TAKEN_ROWS = 1 << 14
 
@@ -111,6 +113,11 @@ class Trace:
     def take(self, column: Ints, rows: Ints) -> Ints:
         """Return the values of some rows; large results are kept on disk."""
         return self.log.scratch.compute(len(rows), lambda block: column[rows[block]], _TAKEN_ROWS)
+
+    def find_launch_ns(self, rows: Ints | slice, else_ns: Ints | int | None = None) -> Ints:
+        """Return the start of the launch of each slice; `else_ns`, by default its own start, if no launch is linked."""
+        launch = self.links.launch[rows]
+        return np.where(launch >= 0, self.start_ns[launch], self.start_ns[rows] if else_ns is None else else_ns)
 
     def find_named(self, is_wanted: Callable[[str], object]) -> Mask:
         return np.array([bool(is_wanted(name)) for name in self.names], bool)[self.columns.name]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
+from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -12,7 +13,7 @@ import numpy as np
 
 from collector.format.intervals import Floats, Ints
 from collector.traces.kineto.decode.events import DETAILS, NO_ARGS, NO_ID, UNREADABLE, read_id
-from collector.traces.kineto.decode.numbering import count_places
+from collector.traces.kineto.decode.numbering import BoundedNumbers
 
 LIMIT_BYTES = 96 << 20
 """The total size of distinct arguments; later ones are dropped and counted."""
@@ -21,38 +22,20 @@ _LAST_COMMA = re.compile(rb",\s*\}\s*$")
 _SHOWN_ELSEWHERE = frozenset({"Call stack", "Module Hierarchy", "Trace name"})
 
 
-class Arguments:
+class Arguments(BoundedNumbers):
     """The distinct arguments by number. Number 0 means "no arguments".
 
     Arguments stay text and are decoded on each request: decoded, they take ten times the memory.
     """
 
     def __init__(self) -> None:
-        self._numbers: dict[bytes, int] = {b"": 0, b"{}": 0}
-        self._texts: list[bytes] = [b""]
-        self._bytes = 0
-        self.dropped = 0
+        super().__init__(b"", LIMIT_BYTES)
+        self[b""]
 
-    def __len__(self) -> int:
-        return len(self._texts)
-
-    def take(self, texts: Sequence[bytes], places: Ints) -> Ints:
-        """Return the number of each text. `places` has each event's index in `texts`, to count dropped arguments."""
-        numbers = [self._find(text) for text in texts]
-        if self._bytes > LIMIT_BYTES:
-            self.dropped += count_places(places, [at for at, text in enumerate(texts) if text not in self._numbers])
-        return np.array(numbers, np.int64)
-
-    def _find(self, text: bytes) -> int:
-        known = self._numbers.get(text)
-        if known is not None:
-            return known
-        if self._bytes > LIMIT_BYTES:
-            return 0
-        self._bytes += len(text)
-        number = self._numbers[text] = len(self._texts)
-        self._texts.append(_LAST_COMMA.sub(b"}", text))
-        return number
+    @cached_property
+    def _texts(self) -> list[bytes]:
+        """The texts in order; no text may be added afterwards."""
+        return [_LAST_COMMA.sub(b"}", text) for text in self]
 
     def pick(self, keys: tuple[str, ...]) -> Iterator[tuple[msgspec.Raw, ...]]:
         """Yield the values of some keys for each entry, as text; NO_ARGS for a missing key."""

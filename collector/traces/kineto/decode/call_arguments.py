@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from collector.format.intervals import Ints, Mask
-from collector.traces.kineto.decode.events import IDENTITIES, IDENTITY, NO_ID, Identity, decode_each, read_ids
+from collector.traces.kineto.decode.events import IDENTITIES, NO_ID, Identity, decode_each, read_ids
 from collector.traces.kineto.decode.numbering import Numbers
 
 Bytes = npt.NDArray[np.uint8]
@@ -302,7 +302,7 @@ def read_each(raws: Sequence[bytes]) -> tuple[list[bytes], Ints]:
 
     Its rows are correlation, external id and sequence number.
     """
-    known = decode_each([raw or b"{}" for raw in raws], IDENTITY, IDENTITIES)
+    known = decode_each([raw or b"{}" for raw in raws], IDENTITIES)
     entries = [Identity() if entry is None else entry for entry in known]
     external = [entry.external if entry.external is not None else entry.external_old for entry in entries]
     columns = ([entry.correlation for entry in entries], external, [entry.sequence for entry in entries])

@@ -19,7 +19,6 @@ from collector.traces.kineto.decode.call_arguments import read_call_arguments
 from collector.traces.kineto.decode.clock import NO_TIME, InexactTimesError, convert_numbers, convert_one, convert_texts
 from collector.traces.kineto.decode.events import (
     MEMORIES,
-    MEMORY,
     NO_ARGS,
     UNREADABLE,
     Chunk,
@@ -269,7 +268,7 @@ class _Digesting:
 
     def _read_memory(self, indices: Sequence[int]) -> tuple[Ints, ...]:
         events = [self._chunk.events[index] for index in indices]
-        values = decode_each([event.args for event in events], MEMORY, MEMORIES)
+        values = decode_each([event.args for event in events], MEMORIES)
         if None in values:
             known = [value is not None for value in values]
             self._counts.lost += known.count(False)

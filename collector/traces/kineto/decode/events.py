@@ -80,9 +80,7 @@ class MemoryArgs(
 
 EVENTS = Decoder(list[Event])
 TIMES = Decoder(list[Times])
-IDENTITY = Decoder(Identity)
 IDENTITIES = Decoder(list[Identity])
-MEMORY = Decoder(MemoryArgs)
 MEMORIES = Decoder(list[MemoryArgs])
 DETAILS = Decoder(dict[str, msgspec.Raw])
 
@@ -100,20 +98,15 @@ class Chunk:
         return TIMES.decode(self.text)
 
 
-def decode_each(raws: Sequence[bytes], one: Decoder[T], many: Decoder[list[T]]) -> Sequence[T | None]:
+def decode_each(raws: Sequence[bytes], decoder: Decoder[list[T]]) -> Sequence[T | None]:
     """Return the decoded texts, None for an unreadable text. All are decoded at once, or each alone if that fails."""
     with suppress(*UNREADABLE):
-        found = many.decode(b"[" + b",".join(raws) + b"]")
+        found = decoder.decode(b"[" + b",".join(raws) + b"]")
         if len(found) == len(raws):
             return found
-    return [_decode_one(raw, one) for raw in raws]
-
-
-def _decode_one(raw: bytes, decoder: Decoder[T]) -> T | None:
-    try:
-        return decoder.decode(raw)
-    except UNREADABLE:
-        return None
+    if len(raws) == 1:
+        return [None]
+    return [decode_each([raw], decoder)[0] for raw in raws]
 
 
 def read_ids(values: Iterable[Loose], absent: int = NO_ID) -> Ints:

@@ -59,7 +59,7 @@ class Log:
             "name": self.names.take(found.names, columns.name),
             "category": self.categories.take(found.categories, columns.category),
             "thread": threads,
-            "args": self.args.take(found.args, columns.args),
+            "args": self.args.take([b"" if text == b"{}" else text for text in found.args], columns.args),
         }
         for name, column in self._columns.items():
             values = getattr(columns, name)

@@ -27,31 +27,26 @@ class Numbers(dict[Any, int]):
 
 
 class BoundedNumbers(Numbers):
-    """Numbers for keys, up to KEYS_LIMIT_BYTES of keys. Later keys get the number of `rest`, and `dropped` counts
-    them.
+    """Numbers for keys, up to `limit_bytes` of keys, by default KEYS_LIMIT_BYTES. Later keys get the number of `rest`,
+    and `dropped` counts them.
     """
 
-    def __init__(self, rest: Any) -> None:
+    def __init__(self, rest: Any, limit_bytes: int | None = None) -> None:
         super().__init__()
         self._rest = rest
-        self._left_bytes = KEYS_LIMIT_BYTES
+        self._left_bytes = limit_bytes or KEYS_LIMIT_BYTES
         self.dropped = 0
 
     def __missing__(self, key: Any) -> int:
-        self._left_bytes -= len(str(key)) + _KEY_BYTES
+        self._left_bytes -= len(key if isinstance(key, bytes) else str(key)) + _KEY_BYTES
         return super().__missing__(key) if self._left_bytes > 0 or key == self._rest else self[self._rest]
 
     def take(self, keys: Sequence[Any], places: Ints) -> Ints:
         """Return the number of each key. `places` has each event's index in `keys`, to count dropped keys."""
         numbers = np.array([self[key] for key in keys], np.int64)
         if self._left_bytes <= 0:
-            self.dropped += count_places(places, [at for at, key in enumerate(keys) if key not in self])
+            self.dropped += int(np.isin(places, [at for at, key in enumerate(keys) if key not in self]).sum())
         return numbers
-
-
-def count_places(places: Ints, wanted: list[int]) -> int:
-    """Return how many of the indices in `places` are in `wanted`."""
-    return int(np.isin(places, wanted).sum()) if wanted else 0
 
 
 def small(values: Ints) -> Ints:

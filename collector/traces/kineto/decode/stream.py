@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
 from typing import Any, TypeVar
 
@@ -126,7 +127,7 @@ class EventStream:
             text, blocks = yield from self.ahead(text, blocks, self._advance)
         while (block := next(blocks, None)) is not None or text.strip():
             text += block or b""
-            chunk, used, ended = descend(self._decode if block is not None else self._decode_last, text)
+            chunk, used, ended = descend(partial(self._decode, is_last=block is None), text)
             if chunk is not None:
                 yield chunk
             text = text[used:]
@@ -147,7 +148,10 @@ class EventStream:
         self.offset += used
 
     def _decode(self, text: bytes, is_last: bool = False) -> _Decoded:
-        """Return the whole events in the text, the number of bytes used, and whether the list of events has ended."""
+        """Return the whole events in the text, the number of bytes used, and whether the list of events has ended.
+
+        The last text of a file may be cut.
+        """
         tries = 0
         cuts = ((match.start() + 1, match.end(), b"]") for match in find_boundaries(text))
         for cut, end, close in chain([(len(text), len(text), b"")] if is_last else [], cuts):
@@ -164,10 +168,6 @@ class EventStream:
                     continue
                 return self._salvage(text[:cut], end)
         return self._decode_rest(text) if is_last else (None, 0, False)
-
-    def _decode_last(self, text: bytes) -> _Decoded:
-        """Return the last events of the file, as `_decode` does; the file may be cut."""
-        return self._decode(text, is_last=True)
 
     def _decode_until(self, text: bytes, end: int) -> _Decoded:
         body = b"[" + text[:end]

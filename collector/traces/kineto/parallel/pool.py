@@ -21,7 +21,6 @@ from itertools import chain
 from traceback import walk_stack
 
 from collector.expendable import build_environment
-from collector.format.schema.errors import TraceError
 from collector.traces.kineto.decode.digest import Digest, NeedsHistoryError, digest
 from collector.traces.kineto.decode.events import EVENTS, UNREADABLE, Chunk
 from collector.traces.kineto.decode.stream import SPARE_FRAMES, Advance, Digests, descend, find_boundaries
@@ -223,7 +222,7 @@ def _read(pool: Pool, text: bytes, blocks: Iterator[bytes], how: tuple[Advance, 
     left = len(text)
     sizes: list[int] = []
     while True:
-        block, blocks = _take(blocks)
+        block = next(blocks, None)
         if block is not None:
             text += block
             sizes.append(len(block))
@@ -264,18 +263,3 @@ def _digest(piece: Piece) -> Digest | None:
         return digest(Chunk(descend(EVENTS.decode, text), text))
     except (*UNREADABLE, NeedsHistoryError):
         return None
-
-
-def _take(blocks: Iterator[bytes]) -> tuple[bytes | None, Iterator[bytes]]:
-    """Return the next block, None if there is none, and the remaining blocks.
-
-    An error is raised only when the remaining blocks are read.
-    """
-    try:
-        return next(blocks, None), blocks
-    except TraceError as error:
-        return None, map(_raise, (error,))
-
-
-def _raise(error: TraceError) -> bytes:
-    raise error

@@ -8,7 +8,7 @@ a warning. A user can choose the steps of an optimizer, the whole trace, or a pa
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from collector.format.intervals import Ints, Mask
 from collector.format.schema.errors import TraceError
 from collector.traces.format import StepBounds
 from collector.traces.kineto.classify.kinds import Kind, read_step
-from collector.traces.kineto.classify.trace import Trace
+from collector.traces.kineto.classify.trace import NEVER_NS, Trace
 from collector.traces.kineto.steps.model import BACKWARD, CUT_OFF_SHARE, LOADER, MANY_PER_STEP, OPTIMIZER_STEP, Steps
 
 PATTERN_CONFIDENCE = 0.5
@@ -26,20 +26,15 @@ _LEAST_SHARE = 0.8
 _LONGEST = 1 << 20
 
 
-@dataclass(frozen=True)
-class Pattern:
-    """Work that repeats. `starts_ns` are the starts of the repeats on the host.
-
-    `equal_frac` is the fraction of repeats with exactly the same work.
-    """
-
-    starts_ns: Ints
-    first_name: str
-    equal_frac: float
+_Told = tuple[str, float]
+"""The mark by which steps are found, and how sure that is."""
+_MARKERS: _Told = ("step markers", 1.0)
+_OPTIMIZER_STEPS: _Told = ("optimizer steps", 0.9)
+_WHOLE: _Told = ("whole", 0.0)
 
 
-def find_pattern(trace: Trace) -> Pattern | None:
-    """Return work that repeats: kernels of the busiest stream, or top-level operators if there is no device.
+def _from_pattern(trace: Trace) -> Steps | None:
+    """Return work that repeats as steps: kernels of the busiest stream, or top-level operators if there is no device.
 
     The layers of a single pass repeat too. But a loop repeats all of its work, so nearly every name must occur once per
     repeat, or a multiple of that.
@@ -58,8 +53,10 @@ def find_pattern(trace: Trace) -> Pattern | None:
             continue
         equal_frac = _compare(sequence, at)
         if equal_frac >= _LEAST_SHARE:
-            starts = _find_launches(trace, rows[at])
-            return Pattern(starts, trace.names[int(names[anchor])], equal_frac) if _rise(starts) else None
+            starts, name = trace.find_launch_ns(rows[at]), trace.names[int(names[anchor])]
+            how = f"launches that repeat, each time from {name[:80]!r} on"
+            told = how, round(PATTERN_CONFIDENCE * equal_frac, 2)
+            return _between(trace, starts, told, -1) if (np.diff(starts) > 0).all() else None
     return None
 
 
@@ -81,29 +78,11 @@ def _compare(sequence: Ints, at: Ints) -> float:
     return min(most / max(len(stretches) - 1, 1), 1.0) if len(stretches) > _LEAST_REPEATS - 1 else 0.0
 
 
-def _find_launches(trace: Trace, rows: Ints) -> Ints:
-    launch = trace.links.launch[rows]
-    return np.where(launch >= 0, trace.start_ns[launch], trace.start_ns[rows])
-
-
-def _rise(starts: Ints) -> bool:
-    return bool((np.diff(starts) > 0).all())
-
-
 LOADER_CONFIDENCE = 0.8
 ANNOTATION_CONFIDENCE = 0.6
 _COVERED_SHARE = 0.5
 
 
-@dataclass(frozen=True)
-class _Told:
-    by: str
-    confidence_frac: float
-
-
-_MARKERS = _Told("step markers", 1.0)
-_OPTIMIZER_STEPS = _Told("optimizer steps", 0.9)
-_WHOLE = _Told("whole", 0.0)
 _COUNTER = re.compile(r"\d+")
 
 
@@ -131,7 +110,7 @@ def find_steps(trace: Trace, base_ns: int, given: StepBounds | None = None, chos
 def _take_given(given: StepBounds, base_ns: int) -> Steps:
     starts = np.array(given.starts_unix_ns, np.int64) - base_ns
     ends = np.array(given.ends_unix_ns, np.int64) - base_ns
-    return _make(starts, ends, _Told("the run", 1.0), number=np.array(given.numbers))
+    return _make(starts, ends, ("the run", 1.0), number=np.array(given.numbers))
 
 
 def _from_markers(trace: Trace) -> Steps | None:
@@ -195,7 +174,7 @@ def _from_loader(trace: Trace) -> Steps | None:
     is_batch = computes & (sure | np.isin(follows, follows[sure]))
     if is_batch.sum() < 2:
         return None
-    return _make(starts[is_batch], until[is_batch], _Told("the batches of a loader", LOADER_CONFIDENCE), track)
+    return _make(starts[is_batch], until[is_batch], ("the batches of a loader", LOADER_CONFIDENCE), track)
 
 
 def _pick_busiest(trace: Trace, mask: Mask) -> tuple[Ints, int]:
@@ -233,17 +212,8 @@ def _from_annotation(trace: Trace) -> Steps | None:
     if best is None:
         return None
     name, thread = trace.names[int(trace.columns.name[best[0]])], int(trace.lanes.track[best[0]])
-    told = _Told(f"the annotation {name[:80]!r}, which repeats", ANNOTATION_CONFIDENCE)
+    told = f"the annotation {name[:80]!r}, which repeats", ANNOTATION_CONFIDENCE
     return _make(trace.start_ns[best], trace.end_ns[best], told, thread)
-
-
-def _from_pattern(trace: Trace) -> Steps | None:
-    pattern = find_pattern(trace)
-    if pattern is None:
-        return None
-    confidence_frac = round(PATTERN_CONFIDENCE * pattern.equal_frac, 2)
-    told = _Told(f"launches that repeat, each time from {pattern.first_name[:80]!r} on", confidence_frac)
-    return _between(trace, pattern.starts_ns, told, -1)
 
 
 def _from_choice(trace: Trace, chosen: str) -> Steps:
@@ -260,7 +230,7 @@ def _from_choice(trace: Trace, chosen: str) -> Steps:
     if not is_chosen.any():
         raise TraceError(f"--steps-from {chosen[:80]!r} fits the name of no slice on the host")
     rows, thread = _pick_busiest(trace, is_chosen)
-    told = _Told(f"hand (names that fit {chosen[:80]!r})", 1.0)
+    told = f"hand (names that fit {chosen[:80]!r})", 1.0
     starts, ends = trace.start_ns[rows], trace.end_ns[rows]
     begins = trace.find_named(LOADER.match)[rows].all()
     if not begins and (ends - starts).sum() >= _COVERED_SHARE * (ends[-1] - starts[0]):
@@ -284,7 +254,7 @@ def _whole(trace: Trace) -> Steps:
 def _make(start: Ints, end: Ints, told: _Told, thread: int = -1, number: Ints | None = None) -> Steps:
     """Return steps with these bounds. Without `number`, they are numbered from 1 and count as steps without markers."""
     numbers = (np.arange(1, len(start) + 1) if number is None else number).astype(np.int64)
-    return Steps(numbers, start, end, start, end, told.by, told.confidence_frac, number is not None, thread)
+    return Steps(numbers, start, end, start, end, *told, number is not None, thread)
 
 
 def _add_device_work(trace: Trace, steps: Steps) -> Steps:
@@ -292,8 +262,7 @@ def _add_device_work(trace: Trace, steps: Steps) -> Steps:
     last = np.full(len(steps), np.iinfo(np.int64).min)
     launched = np.zeros(len(steps), np.int64)
     for device in trace.find(trace.is_device_work):
-        launch = trace.links.launch[device]
-        row = np.where(launch >= 0, steps.locate(trace.start_ns[launch]), -1)
+        row = steps.locate(trace.find_launch_ns(device, NEVER_NS))
         inside = row >= 0
         np.maximum.at(last, row[inside], trace.end_ns[device[inside]])
         launched += np.bincount(row[inside], minlength=len(steps))

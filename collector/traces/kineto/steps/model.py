@@ -64,6 +64,10 @@ class Phases:
     start_ns: Ints
     end_ns: Ints
 
+    @classmethod
+    def of(cls, rows: list[tuple[int, int, int, int]]) -> Phases:
+        return cls(*np.array(rows, np.int64).reshape(-1, 4).T)
+
     def sums(self, steps: int) -> dict[str, Ints]:
         total = np.zeros((len(PHASE_NAMES), steps), np.int64)
         np.add.at(total, (self.phase, self.step), self.end_ns - self.start_ns)

@@ -20,7 +20,7 @@ from collector.format.intervals import EMPTY, Intervals, Ints, Mask, unite
 from collector.format.phases import COMMUNICATION, COMPUTING, DATA_WAIT, H2D, PHASE_PLACES, TAIL
 from collector.traces.families import find_family
 from collector.traces.kineto.classify.kinds import OPERATORS, Kind
-from collector.traces.kineto.classify.trace import Trace
+from collector.traces.kineto.classify.trace import NEVER_NS, Trace
 from collector.traces.kineto.steps.model import BACKWARD, LOADER, OPTIMIZER, Phases, Steps, locate
 
 LONGEST_PAUSE_NS = 1_000_000
@@ -36,6 +36,11 @@ class _Times(NamedTuple):
     starts: Ints
     ends: Ints
     reached: Ints
+
+    def find(self, start: int, end: int) -> slice:
+        """Return the rows from the first range that reaches beyond `start` to the last that begins before `end`."""
+        first = np.searchsorted(self.reached, start, side="right")
+        return slice(int(first), int(np.searchsorted(self.starts, end)))
 
 
 @dataclass(frozen=True)
@@ -70,8 +75,7 @@ def _derive_phases(marks: _Marks, starts: Ints, ends: Ints) -> Phases:
         known = sorted(_clip_marks(marks, start, end))
         spans = [*_fill(known, start, end, marks)]
         rows.extend((row, PHASE_PLACES[phase], first, last) for first, last, phase in spans if last > first)
-    columns = np.array(rows, np.int64).reshape(-1, 4)
-    return Phases(columns[:, 0], columns[:, 1], columns[:, 2], columns[:, 3])
+    return Phases.of(rows)
 
 
 def _find_marks(trace: Trace, steps: Steps) -> _Marks:
@@ -143,8 +147,7 @@ def _clip(times: _Times, start: int, end: int) -> list[tuple[int, int]]:
 
     A step starts when the device has finished the previous step, and the host may be ahead of that.
     """
-    first = int(np.searchsorted(times.reached, start, side="right"))
-    chosen = slice(first, int(np.searchsorted(times.starts, end)))
+    chosen = times.find(start, end)
     pairs = zip(times.starts[chosen].tolist(), times.ends[chosen].tolist(), strict=True)
     return [(max(low, start), min(high, end)) for low, high in pairs if high > max(low, start)]
 
@@ -170,8 +173,7 @@ def _name_hole(start: int, end: int, before: str, after: str, marks: _Marks) -> 
         yield start, end, "tail" if before == "optimizer" else "gap"
     elif before == "data_wait" or (not before and after == "optimizer" and len(marks.backward.starts)):
         # A batch is there: preparation lasts until the first operator that is more than a copy.
-        at = int(np.searchsorted(marks.work, start))
-        begin = int(marks.work[at]) if at < len(marks.work) and marks.work[at] < end else end
+        begin = _find_work(marks, start, end)
         yield start, begin, "h2d"
         yield begin, end, "forward"
     elif before not in ("backward", "optimizer"):
@@ -182,11 +184,16 @@ def _name_hole(start: int, end: int, before: str, after: str, marks: _Marks) -> 
         yield start, end, "forward" if after == "backward" else "tail"
 
 
+def _find_work(marks: _Marks, start: int, end: int) -> int:
+    """Return the first start of work in a time range, the end of the range without work."""
+    at = int(np.searchsorted(marks.work, start))
+    return min(int(marks.work[at]), end) if at < len(marks.work) else end
+
+
 def _part_inference(start: int, end: int, before: str, marks: _Marks) -> Iterator[Span]:
     """Yield the phases between two batches of an inference trace: preparation, work of host or device, and pauses."""
     busy = marks.busy or marks.calls
-    at = int(np.searchsorted(marks.work, start))
-    begin = int(marks.work[at]) if at < len(marks.work) and marks.work[at] < end else end
+    begin = _find_work(marks, start, end)
     yield start, begin, "h2d" if before == "data_wait" and begin < end else "gap"
     ends = busy.ends[slice(*np.searchsorted(busy.starts, (begin, end)))]
     last = min(max(int(ends.max(initial=begin)), begin), end)
@@ -196,7 +203,7 @@ def _part_inference(start: int, end: int, before: str, marks: _Marks) -> Iterato
 
 def _part_idle(start: int, end: int, calls: _Times, phase: str) -> Iterator[Span]:
     """Yield a time range as `phase`, with each pause of more than LONGEST_PAUSE_NS as `gap`."""
-    inside = slice(int(np.searchsorted(calls.reached, start, side="right")), int(np.searchsorted(calls.starts, end)))
+    inside = calls.find(start, end)
     lows = np.append(start, calls.reached[inside])
     highs = np.append(calls.starts[inside], end)
     at = start
@@ -217,7 +224,7 @@ def follow_device(trace: Trace, steps: Steps, phases: Phases, host: Phases) -> P
     The replaced part begins at the end of the step's host span, and `host` are the phases of the host spans. Device
     work has the phase in which it was launched, and so does the device's idle time before it.
     """
-    work = _list_work(trace, steps, host)
+    step_of, work_end_ns, launched_in = _list_work(trace, steps, host)
     rows: list[tuple[int, int, int, int]] = []
     columns = (getattr(phases, name).tolist() for name in ("step", "phase", "start_ns", "end_ns"))
     for step, phase, start, end in zip(*columns, strict=True):
@@ -226,46 +233,34 @@ def follow_device(trace: Trace, steps: Steps, phases: Phases, host: Phases) -> P
             rows.append((step, phase, start, end))
             continue
         rows += [(step, phase, start, left_ns)] if left_ns > start else []
-        rows += [(step, code, low, high) for low, high, code in _follow(work.pick(step), left_ns, end)]
-    found = np.array(rows, np.int64).reshape(-1, 4)
-    return Phases(found[:, 0], found[:, 1], found[:, 2], found[:, 3])
+        mine = slice(*np.searchsorted(step_of, (step, step + 1)))
+        spans = _follow(work_end_ns[mine], launched_in[mine], left_ns, end)
+        rows += [(step, code, low, high) for low, high, code in spans]
+    return Phases.of(rows)
 
 
-@dataclass(frozen=True)
-class _Work:
-    """Device work sorted by step and start: its step, its end, and the phase in which it was launched."""
-
-    step: Ints
-    end_ns: Ints
-    phase: Ints
-
-    def pick(self, step: int) -> _Work:
-        low, high = np.searchsorted(self.step, (step, step + 1))
-        return _Work(self.step[low:high], self.end_ns[low:high], self.phase[low:high])
-
-
-def _list_work(trace: Trace, steps: Steps, host: Phases) -> _Work:
-    scratch = trace.log.scratch
-    rows, step, phase = scratch.column(), scratch.column(), scratch.column()
+def _list_work(trace: Trace, steps: Steps, host: Phases) -> tuple[Ints, Ints, Ints]:
+    """Return device work that outlasts its step on the host, by step and start: its step, its end, and the phase in
+    which it was launched.
+    """
+    columns = [trace.log.scratch.column() for _ in range(4)]
     for device in trace.find(trace.is_device_work):
-        launch = trace.links.launch[device]
-        launched_ns = trace.start_ns[launch]
-        row = np.where(launch >= 0, steps.locate(launched_ns), -1)
+        launched_ns = trace.find_launch_ns(device, NEVER_NS)
+        row = steps.locate(launched_ns)
         inside = (row >= 0) & (trace.end_ns[device] > steps.host_end_ns[row])
-        rows.append(device[inside])
-        step.append(row[inside])
-        phase.append(host.locate(launched_ns[inside]))
-    found, steps_of, phases_of = rows.finish(), step.finish(), phase.finish()
-    order = np.lexsort((trace.start_ns[found], steps_of))
-    phases_of = np.where(np.isin(phases_of, _BY_DEVICE), phases_of, TAIL)
-    return _Work(steps_of[order], trace.end_ns[found[order]], phases_of[order])
+        values = row, trace.start_ns[device], trace.end_ns[device], host.locate(launched_ns)
+        for column, found in zip(columns, values, strict=True):
+            column.append(found[inside])
+    step, start_ns, end_ns, phase = (column.finish() for column in columns)
+    order = np.lexsort((start_ns, step))
+    return step[order], end_ns[order], np.where(np.isin(phase, _BY_DEVICE), phase, TAIL)[order]
 
 
-def _follow(work: _Work, start: int, end: int) -> Iterator[tuple[int, int, int]]:
+def _follow(ends_ns: Ints, phase: Ints, start: int, end: int) -> Iterator[tuple[int, int, int]]:
     """Yield start, end and phase of consecutive ranges that fill the time from `start` to `end`."""
-    reached = np.clip(np.maximum.accumulate(work.end_ns), start, end) if len(work.end_ns) else work.end_ns
+    reached = np.clip(np.maximum.accumulate(ends_ns), start, end)
     adds = np.flatnonzero(np.diff(reached, prepend=start) > 0)
-    codes = np.append(work.phase[adds], TAIL)
+    codes = np.append(phase[adds], TAIL)
     highs = np.append(reached[adds], end)
     last = np.append(codes[1:] != codes[:-1], True)
     at = start

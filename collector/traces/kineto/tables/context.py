@@ -35,9 +35,8 @@ class Reading:
         trace, steps = self.trace, self.steps
 
         def find(rows: slice) -> Ints:
-            launch = trace.links.launch[rows]
-            times = np.where(launch >= 0, trace.start_ns[launch], trace.start_ns[rows])
-            on_device = ~trace.is_host[rows] & (launch < 0)
+            times = trace.find_launch_ns(rows)
+            on_device = ~trace.is_host[rows] & (trace.links.launch[rows] < 0)
             return np.where(on_device, steps.locate(times, host=False), steps.locate(times))
 
         return trace.log.scratch.compute(len(trace.columns), find)

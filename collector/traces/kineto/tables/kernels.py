@@ -77,34 +77,26 @@ class _Launches:
     """
 
     def __init__(self, reading: Reading) -> None:
-        arguments = reading.trace.arguments
+        arguments, numbers = reading.trace.arguments, Numbers()
         self.tensor = np.array([uses_tensor_cores(text) for text in reading.trace.names], bool)
-        self.shape = _number_shapes(reading)
-        self._grid, self._block = arguments.texts("grid"), arguments.texts("block")
-        self._registers = arguments.integers("registers per thread")
-        self._shared_bytes = arguments.integers("shared memory")
-        self._occupancy_frac = arguments.floats("est. achieved occupancy %") / 100.0
-        self._blocks = arguments.floats("blocks per SM")
+        self.shape = np.array([numbers[tuple(map(bytes, entry))] for entry in arguments.pick(_LAUNCH_KEYS)], np.int64)
+        grid, block, registers, shared, occupancy, blocks = _LAUNCH_KEYS
+        self._texts = {"grid": arguments.texts(grid), "block": arguments.texts(block)}
+        self._integers = {"registers": arguments.integers(registers), "shared_bytes": arguments.integers(shared)}
+        self._floats = {
+            "occupancy_frac": arguments.floats(occupancy) / 100.0,
+            "blocks_per_sm": arguments.floats(blocks),
+        }
 
     def describe(self, args: Ints) -> dict[str, object]:
-        occupancy_frac, blocks = self._occupancy_frac[args], self._blocks[args]
         return {
-            "grid": encode(args, self._grid.__getitem__),
-            "block": encode(args, self._block.__getitem__),
-            "registers": nullable(self._registers[args]),
-            "shared_bytes": nullable(self._shared_bytes[args]),
-            "occupancy_frac": from_numbers(occupancy_frac, np.isnan(occupancy_frac)),
-            "blocks_per_sm": from_numbers(blocks, np.isnan(blocks)),
+            **{column: encode(args, texts.__getitem__) for column, texts in self._texts.items()},
+            **{column: nullable(values[args]) for column, values in self._integers.items()},
+            **{column: from_numbers(values[args], np.isnan(values[args])) for column, values in self._floats.items()},
         }
 
 
-def _number_shapes(reading: Reading) -> Ints:
-    keys = ("grid", "block", "registers per thread", "shared memory", "est. achieved occupancy %", "blocks per SM")
-    numbers = Numbers()
-    entries = reading.trace.arguments.pick(keys)
-    return np.array([numbers[tuple(map(bytes, entry))] for entry in entries], np.int64)
-
-
+_LAUNCH_KEYS = ("grid", "block", "registers per thread", "shared memory", "est. achieved occupancy %", "blocks per SM")
 _SPAN_PREFIXES = ("nccl:", "gloo:", "rccl:", "xccl:", "mpi:", "ucc:")
 _ALL_RANKS = "0"
 """torch's name for the group of all ranks."""

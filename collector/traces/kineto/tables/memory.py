@@ -124,9 +124,7 @@ class _Moments:
 
     def __init__(self, trace: Trace, threads: Ints) -> None:
         self._trace = trace
-        self._rows: dict[int, Ints] = {}
-        for thread in np.unique(threads).tolist():
-            self._rows[thread] = self._sort(thread)
+        self._rows = {thread: self._sort(thread) for thread in np.unique(threads).tolist()}
 
     def _sort(self, thread: int) -> Ints:
         """Return the host work of a thread sorted by start, longer slices first."""
@@ -160,11 +158,9 @@ class _Moments:
         rows = rows[max(first - 1, 0) : end]
         at = np.searchsorted(trace.start_ns[rows], times_ns, side="right") - 1
         found: Ints = np.where(at >= 0, rows[np.maximum(at, 0)], -1) if len(rows) else np.full(len(times_ns), -1)
-        while True:
-            over = (found >= 0) & (trace.end_ns[found] < times_ns)
-            if not over.any():
-                return found
+        while (over := (found >= 0) & (trace.end_ns[found] < times_ns)).any():
             found = np.where(over, trace.owner[found], found)
+        return found
 
 
 class _Tensors:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import pyarrow as pa
@@ -96,35 +97,23 @@ def _estimate_calls(trace: Trace) -> tuple[Mask, tuple[Floats, Floats]]:
     """Return which calls have an estimate, and their operations and least bytes, estimated once per distinct name and
     arguments.
     """
+    arguments, width = trace.arguments, len(trace.arguments)
+    shapes, values = arguments.texts("Input Dims", "Input dims"), arguments.texts("Concrete Inputs")
+    dtypes = arguments.texts("Input type")
+
+    @cache
+    def estimate(key: int) -> tuple[float, float]:
+        name, code = divmod(key, width)
+        work = estimate_work(trace.names[name], shapes[code], dtypes[code], values[code])
+        return (np.nan, np.nan) if work is None else (work.flops, work.moved_bytes)
+
     flops, moved = (trace.log.scratch.floats(len(trace.columns), np.nan) for _ in range(2))
-    known, estimates = np.zeros(len(trace.columns), bool), _Estimates(trace)
+    known = np.zeros(len(trace.columns), bool)
     for rows in trace.find(trace.find_named(find_formula) & (trace.kind == Kind.OPERATOR)):
-        pairs = trace.columns.name[rows] * estimates.width + trace.columns.args[rows]
-        keys, place = np.unique(pairs, return_inverse=True)
-        found = np.array([estimates[key] for key in keys.tolist()]).reshape(-1, 2)
-        flops[rows], moved[rows] = found[place].T
+        keys, place = np.unique(trace.columns.name[rows] * width + trace.columns.args[rows], return_inverse=True)
+        flops[rows], moved[rows] = np.array([estimate(key) for key in keys.tolist()]).reshape(-1, 2)[place].T
         known[rows] = ~np.isnan(flops[rows])
     return known, (flops, moved)
-
-
-class _Estimates(dict[int, tuple[float, float]]):
-    """A mapping from name and arguments to operations and least bytes.
-
-    A key is the name's number times `width`, plus the number of the arguments.
-    """
-
-    def __init__(self, trace: Trace) -> None:
-        super().__init__()
-        self.width = len(trace.arguments)
-        self._names = trace.names
-        self._shapes = trace.arguments.texts("Input Dims", "Input dims")
-        self._dtypes, self._values = trace.arguments.texts("Input type"), trace.arguments.texts("Concrete Inputs")
-
-    def __missing__(self, key: int) -> tuple[float, float]:
-        name, code = divmod(key, self.width)
-        work = estimate_work(self._names[name], self._shapes[code], self._dtypes[code], self._values[code])
-        found = self[key] = (np.nan, np.nan) if work is None else (work.flops, work.moved_bytes)
-        return found
 
 
 LAUNCHED_BY_NONE = f"{NO_OPERATOR}: launched outside of all)"
@@ -222,7 +211,7 @@ def _build_unowned(reading: Reading) -> pa.Table:
     )
 
 
-def _number_texts(texts: list[str | None]) -> tuple[Ints, Callable[[int], str]]:
+def _number_texts(texts: list[str | None]) -> tuple[Ints, Callable[[int], str | None]]:
     """Return the number of each text, -1 for None, and a function from a number to its text."""
     numbers = Numbers()
     codes = np.array([-1 if text is None else numbers[text] for text in texts], np.int64)
