@@ -96,7 +96,7 @@ def _number_paths(trace: Trace, member: Mask, prefix: int) -> tuple[Ints, tuple[
             chosen = np.flatnonzero(member[rows])
             rows = rows[chosen]
             keys, places = list_different((above[chosen] + 1) * width + trace.columns.name[rows])
-            number[rows] = np.array([paths[key] for key in keys.tolist()], np.int64)[places]
+            number[rows] = paths.number(keys.tolist())[places]
     pairs = (divmod(key, width) for key in paths)
     return number, tuple((above - 1, trace.names[name][prefix:]) for above, name in pairs)
 

@@ -90,23 +90,17 @@ _BLANKS = np.uint64(0x2020202020202020)
 _BLANK_LAST = np.uint32(33 << 24)
 """Four bytes are less than this if the last of them is a blank."""
 _TAIL_BYTES = 4
-_HASH_BITS = np.uint32(20)
 _ENDS_NUMBER = np.zeros(256, bool)
 _ENDS_NUMBER[list(b" \t\r\n,}")] = True
 
 
-@dataclass(frozen=True)
-class Templates:
-    """JSON texts without their removed values: `texts` are the distinct texts (templates) in order of first occurrence.
-
-    `number` is each event's template. `values` are the removed values by key and event; `told` marks the values that
-    exist.
-    """
-
-    texts: list[bytes]
-    number: Ints
-    values: npt.NDArray[np.int64]
-    told: npt.NDArray[np.bool_]
+CALL_IDS = ("correlation", "External id", "external id", "Sequence number")
+CALL_NAMES = (
+    *CALL_IDS,
+    *("Ev Idx", "external ts", "Record function id", "Python id", "Python parent id"),
+    *("Profiler Event Index", "Trace iteration"),
+)
+"""Keys that have columns of their own, or that only number events within the file."""
 
 
 class _Part(NamedTuple):
@@ -115,24 +109,6 @@ class _Part(NamedTuple):
     offset: int
     word: np.uint64
     mask: np.uint64
-
-
-class Keys:
-    """The keys to search for in JSON texts. Only the values of the first `kept` keys are returned."""
-
-    def __init__(self, names: Sequence[str], kept: int) -> None:
-        self.parts = [_list_parts(name) for name in names]
-        self.lengths = [len(name) + 2 for name in names]
-        self.kept = kept
-        # Almost all that is no key is told by the last four bytes.
-        tails = np.array(sorted({_read_tail(name) for name in names}), np.uint32)
-        self._factor = _choose_factor(tails)
-        self._tail_of_hash = np.zeros(1 << 32 - int(_HASH_BITS), np.uint32)
-        self._tail_of_hash[(tails * self._factor) >> _HASH_BITS] = tails
-
-    def match_tails(self, tails: npt.NDArray[np.uint32]) -> Mask:
-        found: Mask = self._tail_of_hash[(tails * self._factor) >> _HASH_BITS] == tails
-        return found
 
 
 def _list_parts(name: str) -> tuple[_Part, ...]:
@@ -149,54 +125,43 @@ def _list_parts(name: str) -> tuple[_Part, ...]:
     return tuple(_Part(at, np.uint64(int.from_bytes(piece, "little")), _HEADS[-1]) for at, piece in pieces)
 
 
-def _read_tail(name: str) -> int:
-    return int.from_bytes(f'"{name}"'.encode()[-_TAIL_BYTES:], "little")
+_PARTS = tuple(map(_list_parts, CALL_NAMES))
+# Almost all that is no key is told by the last four bytes.
+_TAILS = np.unique([int.from_bytes(f'"{name}"'.encode()[-_TAIL_BYTES:], "little") for name in CALL_NAMES])
+_TAILS = _TAILS.astype(np.uint32)
 
 
-def _choose_factor(tails: npt.NDArray[np.uint32]) -> np.uint32:
-    """Return a hash factor that maps the tails to different table entries."""
-    factors = np.arange(1, 1 << 16, 2, dtype=np.uint32) * np.uint32(0x9E3779B1) | np.uint32(1)
-    return next(one for one in factors if len(set(((tails * one) >> _HASH_BITS).tolist())) == len(tails))
-
-
-def find_templates(raws: Sequence[bytes], keys: Keys) -> Templates:
-    """Return the JSON texts without the integers after some keys.
+class _Search:
+    """A search for the integers after the keys of CALL_NAMES in JSON texts.
 
     A text stays unchanged if it is no object, holds another object or an escape, has a value other than an integer
     after one of the keys, or has a key twice.
     """
-    return _Search(raws, keys).run()
 
-
-class _Numbers(NamedTuple):
-    row: Ints
-    start: Ints
-    end: Ints
-    value: Ints
-
-
-class _Search:
-    def __init__(self, raws: Sequence[bytes], keys: Keys) -> None:
+    def __init__(self, raws: Sequence[bytes]) -> None:
         joined = bytearray(b"\0").join([_LEAD, *raws, _LEAD])
-        self._keys, self._rows = keys, len(raws)
+        self._rows = len(raws)
         self._text: Bytes = np.frombuffer(joined, np.uint8)
         self._words: Words = view_words(self._text)
         self._edges: Ints = np.flatnonzero(self._text[: -len(_LEAD)] == 0)[len(_LEAD) :] + 1
         self._is_plain = self._find_plain(joined)
+        self.values = np.zeros((len(CALL_IDS), self._rows), np.int64)
+        """The removed values by key of CALL_IDS and text."""
+        self.told = np.zeros(self.values.shape, bool)
+        """Which values exist."""
 
-    def run(self) -> Templates:
-        values = np.zeros((self._keys.kept, self._rows), np.int64)
-        told = np.zeros((self._keys.kept, self._rows), bool)
+    def run(self) -> tuple[list[bytes], Ints]:
+        """Return the distinct texts without the integers, in order of first occurrence, and the number of each text."""
         for key, found in [(key, self._read_integers(*places)) for key, *places in self._find_keys()]:
-            mine = self._is_plain[found.row]
-            numbers = found if mine.all() else _Numbers(*(column[mine] for column in found))
-            if key < self._keys.kept:
-                values[key, numbers.row], told[key, numbers.row] = numbers.value, True
-            self._blank(numbers.start, numbers.end)
+            mine = self._is_plain[found[0]]
+            row, start, end, value = found if mine.all() else (column[mine] for column in found)
+            if key < len(CALL_IDS):
+                self.values[key, row], self.told[key, row] = value, True
+            self._blank(start, end)
         buffers = [None, pa.py_buffer(self._edges.astype(np.int32)), pa.py_buffer(self._text)]
         numbered = pa.Array.from_buffers(pa.binary(), self._rows, buffers).dictionary_encode()
         number = np.frombuffer(numbered.indices.buffers()[1], np.int32, self._rows).astype(np.int64)
-        return Templates([text[:-1] for text in numbered.dictionary.to_pylist()], number, values, told)
+        return [text[:-1] for text in numbered.dictionary.to_pylist()], number
 
     def _find_plain(self, joined: bytearray) -> Mask:
         """Return a mask of the texts that are one object without nested objects, and without escapes, which may hide a
@@ -221,11 +186,11 @@ class _Search:
         apart = tails < _BLANK_LAST
         if apart.any():
             self._is_plain[self._find_rows(colons[apart])] = False
-        colons = colons[self._keys.match_tails(tails)]
+        colons = colons[np.isin(tails, _TAILS)]
         row = np.repeat(np.arange(self._rows), np.diff(np.searchsorted(colons, self._edges)))
         last = self._words[colons - WORD_BYTES]
         found = []
-        for key, (ending, *parts) in enumerate(self._keys.parts):
+        for key, (ending, *parts) in enumerate(_PARTS):
             mine = np.flatnonzero((last & ending.mask) == ending.word)
             for part in parts:
                 mine = mine[self._words[colons[mine] - part.offset] == part.word]
@@ -233,8 +198,8 @@ class _Search:
                 found.append((key, colons[mine], row[mine]))
         return found
 
-    def _read_integers(self, colons: Ints, row: Ints) -> _Numbers:
-        """Return the integer after each colon. A row without an integer there, or with two, is marked as not plain."""
+    def _read_integers(self, colons: Ints, row: Ints) -> tuple[Ints, Ints, Ints, Ints]:
+        """Return the integer after each colon: its row, start, end and value. A row without an integer there, or with two, is marked as not plain."""
         text = self._text
         start = skip_blanks(text, colons + 1)
         below = text[start] == _MINUS
@@ -244,7 +209,7 @@ class _Search:
         plain = (count > 0) & (count < 2 * WORD_BYTES) & _ENDS_NUMBER[text[end]]
         plain[1:] &= row[1:] != row[:-1]
         self._is_plain[row[~plain]] = False
-        return _Numbers(row, start, end, np.where(below, -value, value))
+        return row, start, end, np.where(below, -value, value)
 
     def _blank(self, start: Ints, end: Ints) -> None:
         """Replace each number in the text by a 0 and blanks. No two numbers may lie within eight bytes."""
@@ -257,14 +222,6 @@ class _Search:
         self._text[start] = _ZERO
 
 
-CALL_IDS = ("correlation", "External id", "external id", "Sequence number")
-CALL_NAMES = (
-    *CALL_IDS,
-    *("Ev Idx", "external ts", "Record function id", "Python id", "Python parent id"),
-    *("Profiler Event Index", "Trace iteration"),
-)
-"""Keys that have columns of their own, or that only number events within the file."""
-_KEYS = Keys(CALL_NAMES, len(CALL_IDS))
 _COLUMN_OF_ID = ((0, 0), (2, 1), (1, 1), (3, 2))
 """Pairs of an index in CALL_IDS and its column; of two keys for one column, the last wins."""
 _PATTERN = re.compile(
@@ -285,16 +242,16 @@ class CallArguments:
 
 def read_call_arguments(raws: Sequence[msgspec.Raw], linked: Mask) -> CallArguments:
     """Read the arguments of events. Ids of events that are not `linked` are ignored."""
-    found = find_templates(raws, _KEYS)
-    pieces, ids = read_each(found.texts)
-    ids = ids[:, found.number]
+    search = _Search(raws)
+    texts, number = search.run()
+    pieces, ids = read_each(texts)
+    ids = ids[:, number]
     for key, column in _COLUMN_OF_ID:
-        ids[column] = np.where(found.told[key], found.values[key], ids[column])
+        ids[column] = np.where(search.told[key], search.values[key], ids[column])
     if not linked.all():
         ids = np.where(linked, ids, NO_ID)
     numbers = Numbers()
-    number = np.array([numbers[piece] for piece in pieces], np.int64)[found.number]
-    return CallArguments(number, tuple(numbers), *ids)
+    return CallArguments(numbers.number(pieces)[number], tuple(numbers), *ids)
 
 
 def read_each(raws: Sequence[bytes]) -> tuple[list[bytes], Ints]:

@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import compress
 from operator import attrgetter
-from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
@@ -38,7 +37,6 @@ _PROFILER_PROCESSES = frozenset({"Spans", "Traces", "Tracks", ""})
 _UNLINKED = frozenset({"python_function", "Trace", "overhead"})
 _FLOWS, _INSTANTS = frozenset("sft"), frozenset("iI")
 
-T = TypeVar("T")
 Opened = dict[tuple[Loose, Loose], list[Event]]
 """Slices that have begun and not ended, by process and thread."""
 
@@ -119,15 +117,6 @@ def digest(chunk: Chunk, opened: Opened | None = None) -> Digest:
     return _Digesting(chunk, opened).run()
 
 
-@dataclass(frozen=True)
-class _Sorted:
-    """Slices with their indices in the chunk (-1 for a slice made from two events), and the indices of memory events."""
-
-    complete: Sequence[Event]
-    indices: Sequence[int]
-    memory: Sequence[int] = ()
-
-
 class _Digesting:
     def __init__(self, chunk: Chunk, opened: Opened | None) -> None:
         self._chunk, self._opened = chunk, opened
@@ -137,10 +126,10 @@ class _Digesting:
         self._labels: dict[tuple[Loose, Loose, str], str] = {}
 
     def run(self) -> Digest:
-        events = self._sort()
+        slices, indices, memory = self._sort()
         return Digest(
-            self._read_slices(events) if events.complete else None,
-            self._read_memory(events.memory) if events.memory else (),
+            self._read_slices(slices, indices) if slices else None,
+            self._read_memory(memory) if memory else (),
             tuple(self._counters),
             tuple(self._threads),
             tuple(self._counter_names),
@@ -148,11 +137,14 @@ class _Digesting:
             self._counts,
         )
 
-    def _sort(self) -> _Sorted:
+    def _sort(self) -> tuple[Sequence[Event], Sequence[int], Sequence[int]]:
+        """Return the slices, their indices in the chunk (-1 for one made from two events), and the indices of memory
+        events.
+        """
         events = self._chunk.events
         phases = [event.ph for event in events]
         if set(phases) == {"X"}:
-            return _Sorted(events, range(len(events)))
+            return events, range(len(events)), ()
         chosen = [phase == "X" for phase in phases]
         memory: list[int] = []
         made: dict[int, Event] = {}
@@ -169,9 +161,9 @@ class _Digesting:
                 chosen[at] = True
         indices = list(compress(range(len(events)), chosen))
         if not made:
-            return _Sorted(list(compress(events, chosen)), indices, memory)
+            return list(compress(events, chosen)), indices, memory
         slices = [made.get(at) or events[at] for at in indices]
-        return _Sorted(slices, [-1 if at in made else at for at in indices], memory)
+        return slices, [-1 if at in made else at for at in indices], memory
 
     def _read_other(self, event: Event) -> Event | None:
         """Read an event that is no complete slice. Return the slice that it ends, if any."""
@@ -227,28 +219,32 @@ class _Digesting:
                 number = self._counter_names[(str(event.pid), f"{event.name} {key}")]
                 self._counters.append((number, time_ns, value))
 
-    def _read_slices(self, found: _Sorted) -> Slices:
-        events = found.complete
+    def _read_slices(self, events: Sequence[Event], indices: Sequence[int]) -> Slices:
         rounded = np.zeros(len(events), bool)
-        start_ns = _convert([event.ts for event in events], found.indices, (self._chunk, "ts"), rounded)
-        duration_ns = self._read_lengths(found, rounded)
+        start_ns, thread = self._read_places(events, indices, rounded)
+        duration_ns = self._read_lengths(events, indices, rounded)
         self._counts.rounded += int(rounded.sum())
         start_ns[duration_ns == NO_TIME] = NO_TIME
-        name, names = _number([event.name for event in events])
-        category, categories = _number([event.cat for event in events])
-        thread = _number_into(self._threads, zip([e.pid for e in events], [e.tid for e in events], strict=True))
+        names, categories = Numbers(), Numbers()
+        name, category = names.number(event.name for event in events), categories.number(event.cat for event in events)
         linked = np.array([entry not in _UNLINKED for entry in categories], bool)[category]
         args = read_call_arguments([event.args for event in events], linked)
         times = start_ns, np.maximum(duration_ns, 0)
         columns = Columns(*times, name, category, thread, args.number, args.correlation, args.external, args.sequence)
-        return Slices(self._keep(columns, categories), names, categories, args.texts)
+        return Slices(self._keep(columns, tuple(categories)), tuple(names), tuple(categories), args.texts)
 
-    def _read_lengths(self, found: _Sorted, rounded: Mask) -> Ints:
-        lengths = [event.dur for event in found.complete]
+    def _read_places(self, events: Sequence[Event], indices: Sequence[int], rounded: Mask) -> tuple[Ints, Ints]:
+        """Return the time and the thread of each event."""
+        threads = zip([event.pid for event in events], [event.tid for event in events], strict=True)
+        times_ns = _convert([event.ts for event in events], indices, (self._chunk, "ts"), rounded)
+        return times_ns, self._threads.number(threads)
+
+    def _read_lengths(self, events: Sequence[Event], indices: Sequence[int], rounded: Mask) -> Ints:
+        lengths = [event.dur for event in events]
         if not set(map(type, lengths)) <= {int, float}:
-            self._counts.unmeasured += sum(event.dur is None and event.ph == "X" for event in found.complete)
+            self._counts.unmeasured += sum(event.dur is None and event.ph == "X" for event in events)
             lengths = [length or 0 for length in lengths]
-        duration_ns = _convert(lengths, found.indices, (self._chunk, "dur"), rounded)
+        duration_ns = _convert(lengths, indices, (self._chunk, "dur"), rounded)
         self._counts.unmeasured += int(((duration_ns < 0) & (duration_ns != NO_TIME)).sum())
         return duration_ns
 
@@ -275,26 +271,12 @@ class _Digesting:
             events, indices = list(compress(events, known)), list(compress(indices, known))
         told = [value for value in values if value is not None]
         rounded = np.zeros(len(events), bool)
-        time_ns = _convert([event.ts for event in events], indices, (self._chunk, "ts"), rounded)
-        columns = (
-            time_ns,
-            _number_into(self._threads, zip([e.pid for e in events], [e.tid for e in events], strict=True)),
-            *(read_ids(list(map(attrgetter(name), told)), ABSENT) for name in MemoryArgs.__struct_fields__),
-        )
+        time_ns, thread = self._read_places(events, indices, rounded)
+        ids = (read_ids(list(map(attrgetter(name), told)), ABSENT) for name in MemoryArgs.__struct_fields__)
         self._counts.rounded += int(rounded.sum())
         timed = time_ns != NO_TIME
         self._counts.untimed += len(timed) - int(timed.sum())
-        return tuple(found[timed] for found in columns)
-
-
-def _number(values: Sequence[T]) -> tuple[Ints, tuple[T, ...]]:
-    """Number repeated values. Return each value's number, and the distinct values."""
-    numbers = Numbers()
-    return _number_into(numbers, values), tuple(numbers)
-
-
-def _number_into(numbers: Numbers, values: Any) -> Ints:
-    return np.array(list(map(numbers.__getitem__, values)), np.int64)
+        return tuple(found[timed] for found in (time_ns, thread, *ids))
 
 
 def _convert(values: Sequence[Loose], indices: Sequence[int], origin: tuple[Chunk, str], rounded: Mask) -> Ints:

@@ -66,9 +66,9 @@ class Log:
             column.append(numbers[name][values] if name in numbers else values)
 
     def _add_counters(self, found: Digest) -> None:
-        numbers = [self.counter_names[name] for name in found.counter_names]
+        numbers = self.counter_names.number(found.counter_names)
         number, time_ns, value = zip(*found.counters, strict=True) if found.counters else ((), (), ())
-        self._counters[0].append(np.array([numbers[own] for own in number], np.int64))
+        self._counters[0].append(numbers[np.array(number, np.int64)])
         self._counters[1].append(np.array(time_ns, np.int64))
         self._counters[2].append(np.array(value, np.float64).view(np.int64))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,10 @@ class Numbers(dict[Any, int]):
         number = self[key] = len(self)
         return number
 
+    def number(self, keys: Iterable[Any]) -> Ints:
+        """Return the number of each key."""
+        return np.array(list(map(self.__getitem__, keys)), np.int64)
+
 
 class BoundedNumbers(Numbers):
     """Numbers for keys, up to `limit_bytes` of keys, by default KEYS_LIMIT_BYTES. Later keys get the number of `rest`,
@@ -43,7 +47,7 @@ class BoundedNumbers(Numbers):
 
     def take(self, keys: Sequence[Any], places: Ints) -> Ints:
         """Return the number of each key. `places` has each event's index in `keys`, to count dropped keys."""
-        numbers = np.array([self[key] for key in keys], np.int64)
+        numbers = self.number(keys)
         if self._left_bytes <= 0:
             self.dropped += int(np.isin(places, [at for at, key in enumerate(keys) if key not in self]).sum())
         return numbers

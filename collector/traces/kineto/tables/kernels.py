@@ -79,7 +79,7 @@ class _Launches:
     def __init__(self, reading: Reading) -> None:
         arguments, numbers = reading.trace.arguments, Numbers()
         self.tensor = np.array([uses_tensor_cores(text) for text in reading.trace.names], bool)
-        self.shape = np.array([numbers[tuple(map(bytes, entry))] for entry in arguments.pick(_LAUNCH_KEYS)], np.int64)
+        self.shape = numbers.number(tuple(map(bytes, entry)) for entry in arguments.pick(_LAUNCH_KEYS))
         grid, block, registers, shared, occupancy, blocks = _LAUNCH_KEYS
         self._texts = {"grid": arguments.texts(grid), "block": arguments.texts(block)}
         self._integers = {"registers": arguments.integers(registers), "shared_bytes": arguments.integers(shared)}
