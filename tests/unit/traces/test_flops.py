@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from collector.traces import import_trace
-from collector.traces.call import broadcast, estimate_work
+from collector.traces.call import estimate_work
 from tests.support.traces import operator, step, write_trace
 
 FLOAT, HALF, SCALAR, LIST = "float", "c10::Half", "Scalar", "TensorList"
@@ -131,11 +131,6 @@ def test_a_convolution_counts_its_taps_over_the_output(name: str, stride: int, p
     assert estimate(name, [[2, 5, 7, 7], [6, 5, 3, 3]]) is None
 
 
-def test_groups_show_in_the_weight() -> None:
-    values = {3: "[1, 1]", 4: "[1, 1]", 5: "[1, 1]", 6: "16"}
-    assert estimate("conv2d", [[1, 16, 8, 8], [16, 1, 3, 3], []], [FLOAT, FLOAT, ""], values)[0] == 2 * 16 * 64 * 9
-
-
 @pytest.mark.parametrize(
     ("data", "weight", "written"),
     [
@@ -187,12 +182,6 @@ def test_a_causal_attention_takes_the_scores_below_the_diagonal(name: str, causa
     factor = 2 if "backward" in name else 1
     expected = (flops, factor * 4 * 4 * 120)
     assert estimate(name, [[2, 3, 4, 5]] * (3 + factor - 1), values={causal: "True"}) == expected
-
-
-def test_shapes_broadcast_as_in_torch() -> None:
-    assert broadcast([(5, 1, 3), (4, 1)]) == (5, 4, 3)
-    assert broadcast([(2,), (3,)]) is None
-    assert broadcast([]) == ()
 
 
 def test_work_is_counted_once_where_operators_call_each_other(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import gzip
 from pathlib import Path
 
@@ -32,12 +31,6 @@ def test_run_holds_what_the_reader_read(tmp_path: Path) -> None:
     expected = read_trace(path).tables
     for name in ("steps", "operators", "kernels", "slices", "tracks"):
         assert run.table(name).to_pylist() == expected[name].to_pylist()
-
-
-def test_a_run_says_the_format_that_it_was_made_of(tmp_path: Path) -> None:
-    job = Path(__file__).parents[2] / "golden/traces/pipeline_job.parquet"
-    run = import_trace(job, tmp_path / "job")
-    assert (run.manifest.source, run.manifest.is_imported) == ("job_operations", True)
 
 
 def test_each_format_has_a_source_of_its_own_that_a_redacted_run_shows() -> None:
@@ -97,18 +90,6 @@ def test_a_rank_that_says_another_size_of_its_job_than_most_is_told(tmp_path: Pa
         [],
         [],
     ]
-
-
-def test_full_disk_half_way_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = write_trace(tmp_path / "t.json", training_steps())
-
-    def refuse(*args: object, **kwargs: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr("collector.format.parts.write_batches", refuse)
-    with pytest.raises(OutputError, match="No space left"):
-        import_trace(path, tmp_path / "runs/run")
-    assert list((tmp_path / "runs").iterdir()) == []
 
 
 @pytest.mark.parametrize(

@@ -5,32 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.support.reading import read_events, slices_named
-from tests.support.traces import Event, annotation, call, copy, kernel, operator, training_steps
-
-
-def test_kernel_belongs_to_the_operator_around_its_launch(tmp_path: Path) -> None:
-    rows = read_events(tmp_path, training_steps(1)).tables["slices"].to_pylist()
-    by_id = {row["id"]: row for row in rows}
-    kernels = [row for row in rows if row["category"] == "kernel"]
-    assert [row["operator"] for row in kernels] == ["aten::addmm", "aten::mm"]
-    assert {by_id[row["launched_by"]]["name"] for row in kernels} == {"cudaLaunchKernel"}
+from tests.support.traces import Event, annotation, call, copy, kernel, operator
 
 
 def test_external_id_links_what_has_no_launch(tmp_path: Path) -> None:
     events = [operator("aten::mm", 0, 5, **{"External id": 4}), kernel("k", 9, 2, 0, **{"External id": 4})]
     (row,) = slices_named(read_events(tmp_path, events), "k")
     assert (row["operator"], row["launched_by"]) == ("aten::mm", None)
-
-
-def test_operator_times_split_into_self_and_device(tmp_path: Path) -> None:
-    rows = read_events(tmp_path, training_steps(1)).tables["operators"].to_pylist()
-    found = {row["name"]: row for row in rows}
-    assert found["aten::linear"]["self_ns"] == 20_000
-    assert found["aten::linear"]["device_total_ns"] == 100_000
-    assert found["aten::linear"]["device_self_ns"] == 0
-    assert found["aten::addmm"]["self_ns"] == 70_000
-    assert found["aten::addmm"]["device_self_ns"] == 100_000
-    assert found["aten::addmm"]["input_shapes"] == "[[8,4],[4,2]]"
 
 
 def test_call_of_itself_does_not_count_device_time_twice(tmp_path: Path) -> None:

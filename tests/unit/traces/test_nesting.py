@@ -47,15 +47,3 @@ def _nest_singly(rows: list[tuple[int, int, int]], tolerance: int) -> list[tuple
         found[row] = len(stack), around[-1] if around else -1
         stack.append(row)
     return found
-
-
-def test_equal_slices_nest_by_their_tie() -> None:
-    found = nest(np.zeros(2, np.int64), Spans(np.zeros(2, np.int64), np.array([5, 5]), (np.array([1, 0]),)), Scratch())
-    assert (found.depth.tolist(), found.parent.tolist()) == ([1, 0], [1, -1])
-
-
-def test_parent_may_end_a_rounded_microsecond_early() -> None:
-    track, start, length = np.zeros(2, np.int64), np.array([0, 5000]), np.array([10_000, 6000])
-    strict = nest(track, Spans(start, length, ()), Scratch()).parent.tolist()
-    assert strict == [-1, -1]
-    assert nest(track, Spans(start, length, (), 1000), Scratch()).parent.tolist() == [-1, 0]

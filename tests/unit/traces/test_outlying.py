@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -10,12 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from collector.traces import read_trace
 from collector.traces.format import TraceTables
 from collector.traces.kineto.decode.log import REACH_NS, find_reach, is_within
 from collector.traces.kineto.scratch import Scratch
 from tests.support.reading import read_events
-from tests.support.traces import Event, build_trace, operator, training_steps
+from tests.support.traces import Event, operator, training_steps
 
 NOW_US = 1_700_000_000_000_000
 DAY_US = 86_400 * 10**6
@@ -93,15 +91,6 @@ def test_times_spread_over_months_are_all_kept(tmp_path: Path) -> None:
     assert (read.tables["slices"].num_rows, read.events_lost) == (3, 0)
 
 
-def test_length_that_is_absent_or_no_number_in_json_is_none_at_all(tmp_path: Path) -> None:
-    events = _move(training_steps(), NOW_US)
-    for event, length in zip(events, (None, float("nan"), -5), strict=False):
-        event["dur"] = length
-    del events[3]["dur"]
-    read = read_events(tmp_path, events)
-    assert (read.tables["slices"].num_rows, read.events_lost) == (len(events), 0)
-
-
 def _allocate(time_us: Any) -> Event:
     args = {"Bytes": 8, "Total Allocated": 8, "Device Type": 1, "Device Id": 0}
     return {"ph": "i", "name": "[memory]", "pid": 100, "tid": 100, "ts": time_us, "args": args}
@@ -124,22 +113,6 @@ def test_begin_and_end_without_a_true_length_make_no_slice(tmp_path: Path, times
     pair = [{"ph": ph, "name": "a", "ts": time, **where} for ph, time in zip("BE", times, strict=True)]
     good = read_events(tmp_path, training_steps())
     _check_same(read_events(tmp_path, [*pair, *training_steps()]), good)
-
-
-def test_spans_of_the_profiler_are_counted_as_such_whatever_their_times(tmp_path: Path) -> None:
-    span = {"ph": "X", "cat": "Trace", "name": "PyTorch Profiler (0)", "pid": "Spans", "tid": "PyTorch Profiler"}
-    read = read_events(tmp_path, [*training_steps(), {**span, "ts": 0, "dur": 1e18}])
-    assert (_count(read)["profiler_spans"], read.events_lost) == (1, 0)
-
-
-def test_conservation_holds_with_every_kind_of_odd_time(tmp_path: Path) -> None:
-    odd = [{**event, "ts": None} for event in training_steps()]
-    trace = build_trace([*training_steps(), *odd, _allocate("x"), _allocate(1500)])
-    path = tmp_path / "t.json"
-    path.write_text(json.dumps(trace))
-    counts = _count(read_trace(path))
-    kinds = ("slices", "counters", "memory", "flows", "metadata", "profiler_spans", "lost")
-    assert sum(counts[kind] for kind in kinds) == len(trace["traceEvents"])
 
 
 def test_reach_is_a_year_around_where_most_events_are() -> None:

@@ -9,7 +9,7 @@ import pytest
 from collector.format.schema.manifest import Device
 from collector.traces import read_trace
 from tests.support.reading import read_events
-from tests.support.traces import annotation, call, kernel, operator, step, write_trace
+from tests.support.traces import call, kernel, operator, write_trace
 
 
 def test_rank_comes_from_the_file_or_its_name(tmp_path: Path) -> None:
@@ -17,13 +17,6 @@ def test_rank_comes_from_the_file_or_its_name(tmp_path: Path) -> None:
     named = write_trace(tmp_path / "host_rank12.json", [operator("a", 0, 1)])
     assert (read_trace(said).facts.rank, read_trace(said).facts.world_size) == (3, 8)
     assert read_trace(named).facts.rank == 12
-
-
-def test_host_collective_is_exposed_where_no_operator_runs_beside_it(tmp_path: Path) -> None:
-    gloo = {**annotation("gloo:all_reduce", 20, 60), "tid": 101}
-    events = [step(1, 0, 100), operator("aten::mm", 30, 20), operator("c10d::wait_tensor", 60, 20), gloo]
-    (row,) = read_events(tmp_path, events).tables["steps"].to_pylist()
-    assert row["communication_ns"] == 40_000
 
 
 @pytest.mark.parametrize(("name", "kind"), [("hipLaunchKernel", "rocm"), ("cudaLaunchKernel", "cuda")])

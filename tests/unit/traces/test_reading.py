@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 import threading
 import time
 from collections.abc import Iterator
@@ -18,28 +16,6 @@ from collector.traces.format import ReadOptions, StepBounds
 from collector.traces.source import _read_beside
 from tests.support.reading import read_events, slices_named
 from tests.support.traces import operator, training_steps, write_trace
-
-
-def test_slices_keep_every_event_with_exact_times(tmp_path: Path) -> None:
-    events = training_steps(2)
-    read = read_events(tmp_path, events)
-    rows = read.tables["slices"].to_pylist()
-    assert len(rows) == len(events)
-    assert sorted(row["duration_ns"] for row in rows) == sorted(int(event["dur"] * 1000) for event in events)
-
-
-def test_gzip_and_plain_read_the_same(tmp_path: Path) -> None:
-    plain = write_trace(tmp_path / "t.json", training_steps())
-    packed = tmp_path / "other.json.gz"
-    packed.write_bytes(gzip.compress(plain.read_bytes()))
-    assert read_trace(packed).tables == read_trace(plain).tables
-
-
-def test_gzip_of_several_members_reads_whole(tmp_path: Path) -> None:
-    content = write_trace(tmp_path / "t.json", training_steps()).read_bytes()
-    packed = tmp_path / "t.json.gz"
-    packed.write_bytes(gzip.compress(content[:700]) + gzip.compress(content[700:]))
-    assert read_trace(packed).tables["slices"].num_rows == len(training_steps())
 
 
 def test_name_of_the_file_does_not_matter(tmp_path: Path) -> None:
@@ -85,12 +61,6 @@ def test_steps_that_the_run_knows_replace_those_of_the_trace(tmp_path: Path) -> 
     read = read_trace(path, ReadOptions(epoch_unix_ns=start - 1000, steps=bounds))
     rows = slices_named(read, "a")
     assert [(row["step"], row["start_ns"]) for row in rows] == [(41, 11_000), (42, 31_000)]
-
-
-def test_list_without_an_object_around_it_is_read(tmp_path: Path) -> None:
-    path = tmp_path / "t.json"
-    path.write_text(json.dumps([operator("a", 0, 1), operator("b", 2, 1)]), encoding="utf-8")
-    assert read_trace(path).tables["slices"].num_rows == 2
 
 
 def test_words_that_look_like_boundaries_do_not_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -162,6 +162,16 @@ def test_file_that_is_cut_inside_an_event_keeps_those_before(tmp_path: Path) -> 
     assert (read.tables["slices"].num_rows, _codes(read)) == (len(EVENTS) - 1, ["trace_cut_off"])
 
 
+def test_truncated_gzip_keeps_what_is_before_the_cut(tmp_path: Path) -> None:
+    content = json.dumps(build_trace(training_steps(400))).encode()
+    path = tmp_path / "t.json.gz"
+    packed = gzip.compress(content)
+    path.write_bytes(packed[: len(packed) // 2])
+    read = read_trace(path)
+    assert 1000 < read.tables["slices"].num_rows < len(training_steps(400))
+    assert _codes(read) == ["trace_cut_off"]
+
+
 def test_end_of_a_string_that_is_missing_takes_no_time(tmp_path: Path) -> None:
     rest = b'{"ph": "X", "name": "' + b'\\"' * 300_000
     read = _read(tmp_path / "t.json", b'{"traceEvents": [' + b",\n".join([*_spell(), rest]))

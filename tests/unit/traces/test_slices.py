@@ -5,21 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.support.reading import read_events, slices_named
-from tests.support.traces import Event, annotation, call, kernel, operator
+from tests.support.traces import operator
 
 
 def test_process_and_thread_may_be_words(tmp_path: Path) -> None:
     events = [operator("a", 0, 1), {**operator("span", 0, 9), "pid": "Notes", "tid": "main"}]
     tracks = read_events(tmp_path, events).tables["tracks"].to_pylist()
     assert {track["process"] for track in tracks} == {"100", "Notes"}
-
-
-def test_slices_that_overlap_without_nesting_get_depths_of_their_own(tmp_path: Path) -> None:
-    events = [operator("a", 0, 10), operator("b", 5, 10), operator("c", 12, 2)]
-    rows = {row["name"]: row for row in read_events(tmp_path, events).tables["slices"].to_pylist()}
-    assert {name: row["depth"] for name, row in rows.items()} == {"a": 0, "b": 1, "c": 2}
-    assert rows["c"]["parent"] == rows["b"]["id"]
-    assert rows["b"]["parent"] is None
 
 
 def test_begin_and_end_make_one_slice(tmp_path: Path) -> None:
@@ -29,30 +21,12 @@ def test_begin_and_end_make_one_slice(tmp_path: Path) -> None:
     assert row["duration_ns"] == 2750
 
 
-def test_memory_events_make_a_curve(tmp_path: Path) -> None:
-    def allocate(at: float, change: int, held: int) -> Event:
-        args = {"Addr": 7, "Bytes": change, "Device Type": 1, "Device Id": 0, "Total Allocated": held}
-        return {"ph": "i", "cat": "cpu_instant_event", "name": "[memory]", "pid": 1, "tid": 1, "ts": at, "args": args}
-
-    read = read_events(tmp_path, [operator("a", 0, 1), allocate(5, 64, 64), allocate(6, -64, 0)])
-    assert read.tables["memory"]["allocated_bytes"].to_pylist() == [64, 0]
-    assert read.tables["counters"]["value"].to_pylist() == [64.0, 0.0]
-    assert read.tables["slices"].num_rows == 1
-
-
 def test_stack_and_module_come_from_python_frames(tmp_path: Path) -> None:
     frames = [("train.py(3): main", 0, 100), ("nn.Module: Net_0", 10, 80), ("nn.Module: Linear_0", 20, 60)]
     events = [{**operator(name, at, length), "cat": "python_function"} for name, at, length in frames]
     (row,) = read_events(tmp_path, [*events, operator("aten::mm", 30, 10)]).tables["operators"].to_pylist()
     assert row["module"] == "Net_0.Linear_0"
     assert row["call_stack"].splitlines() == ["nn.Module: Linear_0", "nn.Module: Net_0", "train.py(3): main"]
-
-
-def test_annotations_are_slices_but_no_operators(tmp_path: Path) -> None:
-    events = [annotation("forward", 0, 50), operator("aten::mm", 10, 20), call(12, 1, 5), kernel("k", 20, 7, 5)]
-    read = read_events(tmp_path, [*events, annotation("Optimizer.step#SGD.step", 60, 9)])
-    assert read.tables["operators"]["name"].to_pylist() == ["aten::mm"]
-    assert {"forward", "Optimizer.step#SGD.step"} <= set(read.tables["slices"]["name"].to_pylist())
 
 
 def test_spans_of_the_profiler_itself_are_counted_and_not_shown(tmp_path: Path) -> None:

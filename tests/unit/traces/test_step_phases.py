@@ -6,41 +6,7 @@ from pathlib import Path
 
 from collector.traces import read_trace
 from tests.support.reading import read_events
-from tests.support.traces import Event, annotation, call, kernel, operator, step, training_steps, write_trace
-
-
-def test_phases_of_a_step_sum_to_it(tmp_path: Path) -> None:
-    rows = read_events(tmp_path, training_steps()).tables["steps"].to_pylist()
-    first = next(row for row in rows if row["kind"] == "train")
-    phases = {name.removesuffix("_ns"): value for name, value in first.items() if name.endswith("_ns") and value}
-    assert phases["data_wait"] == 190_000
-    assert phases["h2d"] == 100_000
-    assert phases["forward"] == 200_000
-    assert phases["backward"] == 100_000
-    assert phases["optimizer"] == 200_000
-    assert phases["gap"] + phases["tail"] == first["duration_ns"] - 790_000
-
-
-def test_all_time_in_the_loader_is_data_wait_also_while_the_device_works(tmp_path: Path) -> None:
-    loader = "enumerate(DataLoader)#_Iter.__next__"
-    first = [step(1, 0, 100), call(10, 1, 1), kernel("k", 50, 100, 1)]
-    second = [step(2, 100, 100), annotation(loader, 110, 80), call(195, 1, 2), kernel("k", 210, 90, 2)]
-    rows = read_events(tmp_path, [*first, *second]).tables["steps"].to_pylist()
-    assert [(row["start_ns"], row["data_wait_ns"]) for row in rows] == [(0, 40_000), (150_000, 40_000)]
-
-
-def test_time_in_which_nothing_runs_before_the_update_is_a_gap(tmp_path: Path) -> None:
-    backward = "autograd::engine::evaluate_function: AddmmBackward0"
-    events = [
-        step(1, 0, 9000),
-        operator("aten::mm", 0, 100),
-        operator(backward, 100, 900),
-        operator("aten::_foreach_norm", 1500, 100),
-        call(2500, 400, 1, "cudaDeviceSynchronize"),
-        annotation("Optimizer.step#SGD.step", 8500, 500),
-    ]
-    (row,) = read_events(tmp_path, events).tables["steps"].to_pylist()
-    assert (row["gap_ns"], row["optimizer_ns"], row["backward_ns"]) == (5_600_000, 2_400_000, 900_000)
+from tests.support.traces import Event, annotation, call, kernel, operator, step, write_trace
 
 
 def _sum_phases(events: list[Event], path: Path) -> list[dict[str, int]]:
@@ -113,35 +79,3 @@ def test_work_between_the_batches_of_an_inference_is_forward(tmp_path: Path) -> 
     assert phases["forward"] == 2 * (4_100 - 600 - 2_300)
     assert phases["h2d"] == 2 * 200
     assert phases["data_wait"] == 900
-
-
-def test_a_mark_without_a_length_parts_no_step(tmp_path: Path) -> None:
-    optimizer = "Optimizer.step#SGD.step"
-    events = [step(1, 0, 1_000), operator("aten::mm", 0, 900), annotation(optimizer, 950, 50)]
-    empty = annotation(optimizer, 100, 0)
-    assert _sum_phases([*events, empty], tmp_path / "t.json") == [{"forward": 950, "optimizer": 50}]
-
-
-def test_a_batch_is_prepared_until_the_training_thread_computes(tmp_path: Path) -> None:
-    loader, optimizer = "enumerate(DataLoader)#_Iter.__next__", "Optimizer.step#SGD.step"
-    events = [
-        step(1, 0, 1_000),
-        annotation(loader, 0, 100),
-        operator("aten::mm", 400, 100),
-    ]
-    events += [{**operator("aten::mm", 250, 50), "tid": 999}, annotation(optimizer, 900, 100)]
-    assert _sum_phases(events, tmp_path / "t.json") == [
-        {"data_wait": 100, "h2d": 300, "forward": 500, "optimizer": 100}
-    ]
-
-
-def test_updates_one_after_another_stay_apart_where_nothing_communicates(tmp_path: Path) -> None:
-    optimizer = "Optimizer.step#SGD.step"
-    events = [
-        step(1, 0, 1_000),
-        operator("aten::mm", 0, 400),
-        annotation(optimizer, 500, 100),
-        annotation(optimizer, 700, 200),
-    ]
-    rows = read_trace(write_trace(tmp_path / "t.json", events)).tables["phases"].to_pylist()
-    assert [row["duration_ns"] // 1000 for row in rows if row["phase"] == "optimizer"] == [100, 100, 200]

@@ -13,12 +13,6 @@ from tests.support.traces import BASE_US, Event, annotation, call, kernel, opera
 FETCH = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 
 
-def test_step_ends_with_the_device_work_that_it_launched(tmp_path: Path) -> None:
-    events = [step(5, 0, 10), call(8, 1, 1), kernel("k", 12, 4, 1), step(6, 11, 13)]
-    rows = read_events(tmp_path, events).tables["steps"].to_pylist()
-    assert [(row["step"], row["kind"], row["duration_ns"]) for row in rows] == [(5, "train", 16_000)]
-
-
 def _launching(number: int, at_us: float, length_us: float, kernels: int) -> list[Event]:
     """A step that launches so many kernels of 1 µs."""
     ids = [number * 100 + index for index in range(kernels)]
@@ -53,14 +47,6 @@ def test_a_short_last_step_that_is_whole_is_kept_behind_an_outlier(tmp_path: Pat
     assert not codes_of(read)
 
 
-def test_steps_are_told_from_the_optimizer_without_markers(tmp_path: Path) -> None:
-    events = [event for event in training_steps(4) if not event["name"].startswith("ProfilerStep")]
-    read = read_events(tmp_path, events)
-    assert [row["step"] for row in train_steps(read)] == [1, 2, 3, 4]
-    assert read.facts.facts["steps_told_by"] == "optimizer steps"
-    assert "steps_inferred" in codes_of(read)
-
-
 @pytest.mark.parametrize("has_loader", [True, False])
 def test_short_first_steps_without_markers_are_steps_too(has_loader: bool, tmp_path: Path) -> None:
     """Two optimizers step at the end of each; the first steps take a hundredth of the others."""
@@ -77,13 +63,6 @@ def later(begins: list[int], at_us: float) -> float:
     """Return by how much an event of `training_steps` moves, where each step begins at its time."""
     number = int(at_us // 1_000)
     return begins[number - 1] - 1_000.0 * number
-
-
-def test_steps_are_told_from_an_annotation_that_repeats(tmp_path: Path) -> None:
-    events = [annotation(f"iteration {i}", i * 100, 90) for i in range(5)]
-    read = read_events(tmp_path, events)
-    assert len(train_steps(read)) == 5
-    assert 0 < read.facts.facts["steps_confidence_frac"] < 1
 
 
 def infer(batches: int, fetch_us: float, made_by_workers: bool = False, asks_again: bool = True) -> list[Event]:
@@ -116,24 +95,6 @@ def test_batches_of_workers_are_steps_too(tmp_path: Path, taken_out: list[Event]
     """A batch that is there already is taken out of a list, mostly without an operator."""
     rows = train_steps(read_events(tmp_path, [*infer(5, 600.0, made_by_workers=True), *taken_out]))
     assert [row["duration_ns"] for row in rows] == [1_000_000] * 5
-
-
-def test_the_last_batch_of_a_loop_that_breaks_ends_with_the_trace(tmp_path: Path) -> None:
-    read = read_events(tmp_path, infer(5, 600.0, asks_again=False))
-    rows = train_steps(read)
-    assert [row["duration_ns"] for row in rows] == [*[1_000_000] * 4, 1_090_000]
-
-
-def test_batches_of_one_update_are_no_steps(tmp_path: Path) -> None:
-    events = [*infer(4, 880.0), annotation("Optimizer.step#SGD.step", 3960, 20)]
-    read = read_events(tmp_path, events)
-    assert "trace_without_steps" in codes_of(read)
-
-
-def test_trace_without_any_sign_of_steps_is_one_step_and_says_so(tmp_path: Path) -> None:
-    read = read_events(tmp_path, [operator("aten::mm", 0, 5), operator("aten::mm", 9, 5)])
-    assert [row["duration_ns"] for row in read.tables["steps"].to_pylist()] == [14_000]
-    assert "trace_without_steps" in codes_of(read)
 
 
 def test_a_trace_without_marks_is_forward_where_anything_runs(tmp_path: Path) -> None:
