@@ -16,6 +16,7 @@ from collector.format.schema.errors import OutputError, TraceError
 from collector.format.schema.manifest import RunManifest, Warn, encode_manifest
 from collector.format.schema.modes import align_all, find_run_mode
 from collector.format.schema.removal import Marked, make_folder, move, remove_tree, scratch_folder
+from collector.format.schema.wording import format_number_of
 from collector.format.schema.writing import sync_parents, sync_tree
 from collector.traces.format import Progress, ReadOptions, ignore
 from collector.traces.limits import ReadLimits
@@ -216,7 +217,10 @@ def _write_run(run_path: Path, tasks: Sequence[StagingTask], workers: Workers, n
         names = ", ".join(kind.name for kind in FORMATS)
         raise TraceError(f"none of the {len(tasks)} files is a trace that Stepscope knows ({names})")
     ranks = placing.ranks
-    _warn_of_skipped(run_path, next(iter(ranks)), len(tasks) - len(files))
+    if skipped := len(tasks) - len(files):
+        which = f"{format_number_of(skipped, 'file')} of the folder {'is' if skipped == 1 else 'are'}"
+        text = f"{which} no trace that Stepscope knows and left out of this run."
+        warn_of_rank(run_path, next(iter(ranks)), Warn("passed_over", text))
     epoch_ns = _align(run_path, ranks, workers, _part(options.on_progress, read_frac, 1.0))
     facts = next(iter(ranks.values())).facts
     world_size = _agree_on_size(run_path, ranks)
@@ -236,15 +240,6 @@ def _write_run(run_path: Path, tasks: Sequence[StagingTask], workers: Workers, n
         },
     )
     layout.run_file(run_path).write_text(encode_manifest(manifest), encoding="utf-8")
-
-
-def _warn_of_skipped(run_path: Path, rank: int, count: int) -> None:
-    if count:
-        text = (
-            f"{count:,} {'file' if count == 1 else 'files'} of the folder {'is' if count == 1 else 'are'} no trace that "
-            "Stepscope knows and left out of this run."
-        )
-        warn_of_rank(run_path, rank, Warn("passed_over", text))
 
 
 def _agree_on_size(run_path: Path, ranks: Mapping[int, StagedRank]) -> int:

@@ -21,7 +21,8 @@ class ReadLimits:
     deadline_s: float | None = None
 
     def begin(self) -> ReadLimits:
-        return replace(self, deadline_s=time.monotonic() + self.seconds)
+        """Return the limits with a deadline, from now on if they have none."""
+        return self if self.deadline_s is not None else replace(self, deadline_s=time.monotonic() + self.seconds)
 
     def check(self, path: Path, read_bytes: int = 0) -> None:
         """Raise TraceError if `read_bytes` or the time exceed the limits. `path` is the file in the message."""

@@ -29,8 +29,7 @@ _GZIP_MAGIC = b"\x1f\x8b"
 
 
 class Source:
-    """A trace file. `read_blocks` opens it and yields its content. Afterwards `truncated` is the reason for an early
-    end, or ""."""
+    """A trace file. `read_blocks` yields its content. Afterwards `truncated` is the reason for an early end, or ""."""
 
     def __init__(self, path: Path, on_progress: Progress = ignore, limits: ReadLimits | None = None) -> None:
         self.path = path

@@ -76,8 +76,7 @@ def stage_trace(task: StagingTask) -> tuple[StagedRank, ...]:
     task.folder.parent.mkdir(parents=True, exist_ok=True)
     place = task.folder.with_name(f"{task.folder.name}-{os.urandom(4).hex()}")
     make_folder(place)
-    limits = task.options.limits
-    options = replace(task.options, limits=limits if limits.deadline_s is not None else limits.begin())
+    options = replace(task.options, limits=task.options.limits.begin())
     staged: list[StagedRank] = []
     with explain_failure(task.path, lambda: "after its events had been read"):
         try:

@@ -168,9 +168,7 @@ class SliceColumns(msgspec.Struct, frozen=True):
 
 
 def write_flows(writer: EventWriter, phase: str, place: dict[str, npt.NDArray[Any]]) -> None:
-    """Write one end of arrows between slices (flows): phase `s` for starts, `f` for ends. `place` has pid, tid, start
-    and id.
-    """
+    """Write one end of arrows between slices, `s` for starts, `f` for ends. `place` has pid, tid, start and id."""
     end = ',"bp":"e"' if phase == "f" else ""
     writer.write_columns(
         f'{{"ph":"{phase}","cat":"launch","name":"launch"{end},"pid":\0,"tid":\0,"ts":\0,"id":\0}}',

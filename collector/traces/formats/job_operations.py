@@ -43,9 +43,7 @@ def read(path: Path, options: ReadOptions) -> TraceTables | None:
 
 
 def _read_columns(path: Path) -> pa.Table:
-    """Return the columns of the file. TraceError if the file is damaged, lacks a column, or is far longer than such
-    traces are.
-    """
+    """Return the columns of the file. TraceError if it is damaged, lacks a column, or is far longer than usual."""
     try:
         with pq.ParquetFile(path) as file:
             missing = [name for name in _COLUMNS if name not in file.schema_arrow.names]
@@ -95,9 +93,7 @@ def _read_ns(table: pa.Table, name: str, path: Path) -> Ints:
 
 
 class _Job:
-    """The rows of the file, with the steps laid one after the other: in the file, times are relative to the start of
-    their step.
-    """
+    """The rows of the file, with the steps laid one after the other: its times count from the start of their step."""
 
     def __init__(self, table: pa.Table, path: Path) -> None:
         if not table.num_rows:
@@ -131,8 +127,7 @@ class _Job:
         return kinds
 
     def _describe(self, rank: int) -> TraceFacts:
-        """Return the facts of a rank. Rank numbers have gaps: the file has one tensor-parallel rank per stage and
-        replica."""
+        """Return the facts of a rank. Ranks have gaps: the file has one tensor-parallel rank per stage and replica."""
         ranks = np.unique(self.numbers["rank"])
         apart = int(np.gcd.reduce(ranks)) if len(ranks) > 1 else 1
         return TraceFacts(

@@ -74,8 +74,7 @@ def _per_element(name: str, operations: int, taken: int) -> Formula:
 
 
 def _drop_out(call: Call) -> Work | None:
-    """Return the work of native_dropout: mask and scale are two operations, the comparison none; input read, output and
-    mask written."""
+    """Return the work of native_dropout: two operations for mask and scale; input read, output and mask written."""
     data = call.shape(0)
     if not data:
         return None

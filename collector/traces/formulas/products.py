@@ -98,16 +98,10 @@ def _convolve(call: Call, stride: int, padding: int, dilation: int | None) -> Wo
     space = len(weight) - 2
     if space < 1 or len(data) not in (space + 1, space + 2):
         return None
-    edges = zip(
-        data[-space:], weight[2:], _repeat(steps, space), _repeat(pads, space), _repeat(spread, space), strict=True
-    )
-    sizes = [_find_size(*edge) for edge in edges]
+    edges = zip(data[-space:], weight[2:], *(_repeat(given, space) for given in (steps, pads, spread)), strict=True)
+    sizes = [max((size + 2 * p - d * (kernel - 1) - 1) // max(s, 1) + 1, 0) for size, kernel, s, p, d in edges]
     written = math.prod(data[:-space][:-1]) * weight[0] * math.prod(sizes)
     return _finish(call, written, written, weight)
-
-
-def _find_size(size: int, kernel: int, stride: int, padding: int, dilation: int) -> int:
-    return max((size + 2 * padding - dilation * (kernel - 1) - 1) // max(stride, 1) + 1, 0)
 
 
 def _convolve_transposed(call: Call) -> Work | None:

@@ -49,12 +49,6 @@ def describe_completeness(findings: list[str]) -> str:
     return "; ".join(findings) or COMPLETE
 
 
-def warn_of(findings: list[str]) -> list[Warn]:
-    if not findings:
-        return []
-    return [Warn("trace_incomplete", f"This trace is not complete: {describe_completeness(findings)}.")]
-
-
 def _find_launches(trace: Trace) -> tuple[Ints, Mask]:
     """Return the starts of kernel launch calls in time order, and a mask of the launches whose work is in the trace."""
     is_call = (trace.kind == Kind.RUNTIME) & (trace.columns.correlation > 0)
@@ -80,9 +74,7 @@ def _check_launches(start_ns: Ints, has_work: Mask) -> Iterator[str]:
 
 
 def _check_work(trace: Trace) -> Iterator[str]:
-    """Yield clauses on device work: without a launch, started before its launch, or lasting far beyond all other
-    work.
-    """
+    """Yield clauses on device work: without a launch, started before its launch, or lasting far beyond the rest."""
     unlinked = early = total = 0
     earliest_ns = 0
     starts_ns: list[int] = []

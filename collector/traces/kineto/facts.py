@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import numpy as np
 
 from collector.format.schema.manifest import Device
 from collector.format.schema.reading import read_count
@@ -63,23 +62,11 @@ def read_devices(metadata: dict[str, Any]) -> tuple[Device, ...]:
 
 
 def name_devices(trace: Trace) -> tuple[Device, ...]:
-    """Return the devices of the device work, for a file that does not describe devices. Only number and kind are
-    known.
-    """
-    found: set[int] = set()
-    for rows in trace.find(trace.is_device_work):
-        found.update(np.unique(trace.lanes.device[rows]).tolist())
-    if not found:
-        return ()
-    kind = "rocm" if any(name.startswith("hip") for name in _list_calls(trace)) else "cuda"
-    return tuple(Device(number, "", kind) for number in sorted(found)[:_MOST_DEVICES] if number >= 0)
-
-
-def _list_calls(trace: Trace) -> set[str]:
-    codes: set[int] = set()
-    for rows in trace.find(trace.kind == Kind.RUNTIME):
-        codes.update(np.unique(trace.columns.name[rows]).tolist())
-    return {trace.names[code] for code in codes}
+    """Return the devices of the device work, for a file that describes none. Only number and kind are known."""
+    found = trace.list_distinct(trace.lanes.device, trace.is_device_work)
+    calls = trace.list_distinct(trace.columns.name, trace.kind == Kind.RUNTIME) if found else []
+    kind = "rocm" if any(trace.names[code].startswith("hip") for code in calls) else "cuda"
+    return tuple(Device(number, "", kind) for number in found[:_MOST_DEVICES] if number >= 0)
 
 
 def read_versions(metadata: dict[str, Any]) -> dict[str, str]:
@@ -87,9 +74,7 @@ def read_versions(metadata: dict[str, Any]) -> dict[str, str]:
 
 
 def read_loader(names: Iterable[object]) -> str | None:
-    """Return "single_process" or "workers", by the names of the loader's iterators in a trace; None for no loader, or
-    for both.
-    """
+    """Return "single_process" or "workers", by the names of a trace's loader iterators; None for none, or for both."""
     kinds = {match.group(1) for name in names if (match := _LOADER.search(str(name)))}
     return _LOADERS[kinds.pop()] if len(kinds) == 1 else None
 

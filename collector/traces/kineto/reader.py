@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from collector.format.schema.errors import TraceError
+from collector.format.schema.manifest import Warn
 from collector.traces.format import (
     Batches,
     ReadOptions,
@@ -106,13 +107,13 @@ def _build_tables(path: Path, stream: EventStream, trace: Trace, options: ReadOp
             ),
         },
     )
-    warnings = (
-        *completeness.describe_damage(stream.damage, trace.log),
-        *completeness.warn_of(findings),
-        *describe_steps(steps),
-    )
+    warnings = [*completeness.describe_damage(stream.damage, trace.log)]
+    if findings:
+        text = f"This trace is not complete: {completeness.describe_completeness(findings)}."
+        warnings.append(Warn("trace_incomplete", text))
+    warnings += describe_steps(steps)
     tables = StreamedTables(_list_tables(reading), _TABLES_AT_ONCE if options.helpers else 1)
-    return TraceTables(tables, told, warnings, completeness.count_lost(stream.damage, trace.log))
+    return TraceTables(tables, told, tuple(warnings), completeness.count_lost(stream.damage, trace.log))
 
 
 def _list_tables(reading: Reading) -> dict[str, Batches]:

@@ -42,7 +42,7 @@ class Scratch:
         with self.open() as file:
             # A page that the disk has no room for would end the process, so the room is taken first.
             os.posix_fallocate(file.fileno(), 0, length * 8)
-            made: Ints = np.frombuffer(self._map(file, mmap.ACCESS_WRITE), np.int64)
+            made = self.map(file, mmap.ACCESS_WRITE)
         for rows in self.blocks(length):
             made[rows] = fill
         return made
@@ -130,20 +130,16 @@ class Scratch:
     def open(self) -> Any:
         return tempfile.TemporaryFile(dir=self._folder, buffering=0)
 
-    def map_file(self, file: Any) -> Ints:
-        """Return the content of a file as a read-only array."""
-        return np.frombuffer(self._map(file, mmap.ACCESS_READ), np.int64)
+    def map(self, file: Any, access: int) -> Ints:
+        """Return the content of a file as an array."""
+        self._maps.append(mmap.mmap(file.fileno(), 0, access=access))
+        return np.frombuffer(self._maps[-1], np.int64)
 
     def release(self) -> None:
         """Drop the pages of every array if this process holds many; the system's cache keeps their content."""
         if self._maps and read_resident_bytes() > MOST_RESIDENT_BYTES:
             for mapped in self._maps:
                 mapped.madvise(mmap.MADV_DONTNEED)
-
-    def _map(self, file: Any, access: int) -> mmap.mmap:
-        mapped = mmap.mmap(file.fileno(), 0, access=access)
-        self._maps.append(mapped)
-        return mapped
 
 
 def read_resident_bytes() -> int:
@@ -177,7 +173,7 @@ class Column:
             return np.concatenate(self._waiting) if self._waiting else np.empty(0, np.int64)
         self._flush()
         with self._file as file:
-            return self._scratch.map_file(file)
+            return self._scratch.map(file, mmap.ACCESS_READ)
 
     def _flush(self) -> None:
         self._file = self._file or self._scratch.open()

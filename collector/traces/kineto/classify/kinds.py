@@ -54,9 +54,7 @@ def is_collective_kernel(name: str) -> bool:
 
 
 def find_collective(name: str) -> str:
-    """Return the collective named in the name of a kernel or host span, such as allreduce; else the shortened name
-    itself.
-    """
+    """Return the collective in the name of a kernel or host span, such as allreduce; else the shortened name itself."""
     # What a template is made of may hold other names.
     lowered = name.split("<")[0].lower().replace("_", "")
     return next((known for known in _NAMES if known in lowered), name.split("(")[0][:80])
@@ -127,9 +125,7 @@ def is_any(kind: KindColumn, *wanted: Kind) -> Mask:
 
 
 def classify(columns: Columns, log: Log) -> KindColumn:
-    """Return the kind of each event. Collectives on the host are annotations if the trace has kernels of
-    collectives.
-    """
+    """Return the kind of each event. Collectives on the host are annotations if the trace has kernels of them."""
     names, categories = [str(name) for name in log.names], [str(name or "") for name in log.categories]
     width = max(len(names), 1)
     seen = [np.unique(columns.category[rows] * width + columns.name[rows]) for rows in log.scratch.blocks(len(columns))]

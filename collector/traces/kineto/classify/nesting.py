@@ -54,11 +54,11 @@ def nest(track: Ints, spans: Spans, scratch: Scratch) -> Nesting:
     found = Nesting(scratch.array(len(track), 0), scratch.array(len(track), NONE))
     for rows in split_rows(track, scratch):
         rows = spans.sort(rows, scratch)
-        walk = _TrackWalk(spans, found)
+        stack: list[int] = []
         for block in scratch.blocks(len(rows)):
             near = rows[block]
             for start in range(0, len(near), _WALKED_ROWS):
-                walk.take(near[start : start + _WALKED_ROWS])
+                stack = _walk(near[start : start + _WALKED_ROWS], stack, spans, found)
     return found
 
 
@@ -68,28 +68,22 @@ def split_rows(numbers: Ints, scratch: Scratch) -> list[Ints]:
     return scratch.partition(len(numbers), lambda rows: numbers[rows], largest + 1)
 
 
-class _TrackWalk:
-    """A walk through the slices of one track, sorted by start.
+def _walk(rows: Ints, stack: list[int], spans: Spans, found: Nesting) -> list[int]:
+    """Nest the next slices of a track, sorted by start.
 
-    `_stack` holds the open slices at the last slice, the outermost first and the last slice on top.
+    `stack` holds the slices that are open before them, the outermost first and the last slice on top. Return the stack
+    at the last slice.
     """
-
-    def __init__(self, spans: Spans, found: Nesting) -> None:
-        self._spans = spans
-        self._found = found
-        self._stack: list[int] = []
-
-    def take(self, rows: Ints) -> None:
-        spans, count = self._spans, len(self._stack)
-        local = np.concatenate([np.array(self._stack, np.int64), rows])
-        starts = spans.start_ns[local]
-        ends = starts + spans.duration_ns[local]
-        below = _find_below(starts, ends)
-        below[:count] = np.arange(-1, count - 1)
-        parent = _find_enclosing(below, ends, spans.tolerance_ns)[count:]
-        self._found.depth[rows] = _measure_depth(below)[count:]
-        self._found.parent[rows] = np.where(parent >= 0, local[parent], NONE)
-        self._stack = [int(local[row]) for row in reversed(list(_climb(below, len(local) - 1)))]
+    count = len(stack)
+    local = np.concatenate([np.array(stack, np.int64), rows])
+    starts = spans.start_ns[local]
+    ends = starts + spans.duration_ns[local]
+    below = _find_below(starts, ends)
+    below[:count] = np.arange(-1, count - 1)
+    parent = _find_enclosing(below, ends, spans.tolerance_ns)[count:]
+    found.depth[rows] = _measure_depth(below)[count:]
+    found.parent[rows] = np.where(parent >= 0, local[parent], NONE)
+    return [int(local[row]) for row in reversed(list(_climb(below, len(local) - 1)))]
 
 
 def _find_below(starts: Ints, ends: Ints) -> Ints:

@@ -119,6 +119,14 @@ class Trace:
         launch = self.links.launch[rows]
         return np.where(launch >= 0, self.start_ns[launch], self.start_ns[rows] if else_ns is None else else_ns)
 
+    def list_distinct(self, column: Ints, mask: Mask) -> list[int]:
+        """Return the values of a column for which the mask holds, ascending, each once."""
+        return sorted({value for rows in self.find(mask) for value in np.unique(column[rows]).tolist()})
+
+    def find_busiest(self, rows: Ints) -> int:
+        """Return the track with the most of these slices, -1 without any."""
+        return int(np.bincount(self.lanes.track[rows]).argmax()) if len(rows) else -1
+
     def find_named(self, is_wanted: Callable[[str], object]) -> Mask:
         return np.array([bool(is_wanted(name)) for name in self.names], bool)[self.columns.name]
 

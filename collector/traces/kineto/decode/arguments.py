@@ -62,8 +62,7 @@ class Arguments(BoundedNumbers):
         return np.fromiter(self._read(keys, _to_float, float("nan")), np.float64)
 
     def texts(self, *keys: str) -> list[str | None]:
-        """Return for each entry the value of its first existing key: a string unchanged, others as compact JSON, or
-        None."""
+        """Return for each entry the value of its first existing key: a string as it is, others as JSON, or None."""
         same: dict[str | None, str | None] = {}
         return [same.setdefault(text, text) for text in self._read(keys, _to_text, None)]
 

@@ -39,12 +39,6 @@ _ADDITIONS = tuple(
 )
 
 
-def view_words(text: Bytes) -> Words:
-    """Return one eight-byte word for each byte: the eight bytes that begin there."""
-    words: Words = np.ndarray(len(text) - 7, "<u8", text, strides=(1,))
-    return words
-
-
 def skip_blanks(text: Bytes, at: Ints) -> Ints:
     # Of the bytes up to a blank only blanks stand outside of strings; a zero, which becomes 255, ends the text.
     while (blank := (text[at] - _ONE_BYTE) < _ZERO_BEFORE).any():
@@ -83,7 +77,7 @@ def read_long_digits(words: Words, at: Ints) -> tuple[Ints, Ints]:
 
 _LEAD = bytes(32)
 """Zero bytes around all texts save a bounds check. A zero byte also separates texts: no JSON holds it."""
-_COLON, _COMMA, _MINUS, _ZERO, _OPEN, _CLOSE, _ESCAPE = b":,-0{}\\"
+_COLON, _MINUS, _ZERO, _OPEN, _ESCAPE = b":-0{\\"
 _HEADS = np.array([(1 << 8 * count) - 1 for count in range(WORD_BYTES + 1)], np.uint64)
 """Masks for the first 0 to 8 bytes of a word."""
 _BLANKS = np.uint64(0x2020202020202020)
@@ -112,9 +106,7 @@ class _Part(NamedTuple):
 
 
 def _list_parts(name: str) -> tuple[_Part, ...]:
-    """Return the bytes of a quoted key, before its colon, in pieces of at most eight bytes; the last bytes come
-    first.
-    """
+    """Return the bytes of a quoted key, before its colon, in pieces of at most eight bytes, the last bytes first."""
     text = f'"{name}"'.encode()
     if len(text) <= WORD_BYTES:
         spare = WORD_BYTES - len(text)
@@ -142,7 +134,8 @@ class _Search:
         joined = bytearray(b"\0").join([_LEAD, *raws, _LEAD])
         self._rows = len(raws)
         self._text: Bytes = np.frombuffer(joined, np.uint8)
-        self._words: Words = view_words(self._text)
+        # One eight-byte word for each byte: the eight bytes that begin there.
+        self._words: Words = np.ndarray(len(joined) - 7, "<u8", self._text, strides=(1,))
         self._edges: Ints = np.flatnonzero(self._text[: -len(_LEAD)] == 0)[len(_LEAD) :] + 1
         self._is_plain = self._find_plain(joined)
         self.values = np.zeros((len(CALL_IDS), self._rows), np.int64)
@@ -164,9 +157,7 @@ class _Search:
         return [text[:-1] for text in numbered.dictionary.to_pylist()], number
 
     def _find_plain(self, joined: bytearray) -> Mask:
-        """Return a mask of the texts that are one object without nested objects, and without escapes, which may hide a
-        key.
-        """
+        """Return a mask of the texts that are one object, without nested ones and escapes, which may hide a key."""
         starts = self._edges[:-1]
         plain: Mask = self._text[starts] == _OPEN
         if joined.count(b"{") != int(plain.sum()):

@@ -38,14 +38,14 @@ def convert_numbers(values: Sequence[Loose], rounded: Mask | None = None) -> Int
 
     `rounded` is set to true for times finer than a ns.
     """
-    if not set(map(type, values)) <= _NUMBERS:
-        return _convert_mixed(values, rounded)
-    array = np.array(values)
+    array = np.array(values) if set(map(type, values)) <= _NUMBERS else np.array(None)
     if array.dtype.kind == "i" and (not len(array) or np.abs(array).max() <= MOST_NS // 1000):
         exact: Ints = array.astype(np.int64) * 1000
         return exact
     if array.dtype.kind != "f":
-        return _convert_mixed(values, rounded)
+        if any(isinstance(value, float) and abs(value) >= EXACT_DOUBLE_US for value in values):
+            raise InexactTimesError
+        return _convert_all(["" if value is None else str(value) for value in values], rounded)
     if not (np.abs(array) < EXACT_DOUBLE_US).all():
         raise InexactTimesError
     whole = np.floor(array)
@@ -77,12 +77,6 @@ def convert_texts(values: Sequence[msgspec.Raw], rounded: Mask | None = None, ab
 
 def convert_one(value: Loose) -> int:
     return _convert_text(str(value))[0] if value is not None else NO_TIME
-
-
-def _convert_mixed(values: Sequence[Loose], rounded: Mask | None) -> Ints:
-    if any(isinstance(value, float) and abs(value) >= EXACT_DOUBLE_US for value in values):
-        raise InexactTimesError
-    return _convert_all([str(value) if value is not None else "" for value in values], rounded)
 
 
 def _convert_all(texts: Sequence[str], rounded: Mask | None) -> Ints:

@@ -138,9 +138,7 @@ class _Digesting:
         )
 
     def _sort(self) -> tuple[Sequence[Event], Sequence[int], Sequence[int]]:
-        """Return the slices, their indices in the chunk (-1 for one made from two events), and the indices of memory
-        events.
-        """
+        """Return the slices, their indices in the chunk (-1 for one of two events), and those of memory events."""
         events = self._chunk.events
         phases = [event.ph for event in events]
         if set(phases) == {"X"}:

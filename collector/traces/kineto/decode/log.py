@@ -89,9 +89,7 @@ class Log:
         return name, time_ns, bits.view(np.float64)
 
     def _drop_implausible(self, columns: Columns) -> Columns:
-        """Return the slices without impossible times. Drop such allocations and counter values as well, and count all
-        of them.
-        """
+        """Return the slices without impossible times. Drop such allocations and counter values too, and count all."""
         reach = find_reach(columns.start_ns)
         number, time_ns, values = self.counters
         spans = (columns.start_ns, columns.duration_ns), (self.memory["time_ns"], None), (time_ns, None)

@@ -47,9 +47,7 @@ class Items:
 
 
 def split_pieces(text: bytes) -> Iterator[tuple[int, int]]:
-    """Yield the positions of pieces between likely ends of events. This is fast, and a fault affects only its own
-    piece.
-    """
+    """Yield the positions of pieces between likely ends of events. It is fast, and a fault affects one piece only."""
     start = 0
     for match in BOUNDARY.finditer(text):
         yield start, match.start() + 1
@@ -100,12 +98,8 @@ def _mend_token(match: re.Match[bytes]) -> bytes:
     token = match[0]
     if b"\\" not in token:
         return token
-    token = _BAD_ESCAPE.sub(_mend_escape, token)
+    token = _BAD_ESCAPE.sub(lambda found: b"\\\\" if found["bad"] is not None else found[0], token)
     return _SURROGATE.sub(b"\\\\ufffd", token)
-
-
-def _mend_escape(match: re.Match[bytes]) -> bytes:
-    return b"\\\\" if match["bad"] is not None else match[0]
 
 
 @dataclass(frozen=True)
@@ -161,9 +155,7 @@ class Salvage:
 
 
 def salvage(text: bytes) -> Salvage:
-    """Return the readable items of a text that lies inside a list, up to the end of the list if the text contains
-    it.
-    """
+    """Return the readable items of a text that lies inside a list, up to the end of the list if the text has it."""
     found = Salvage()
     for start, end in split_pieces(text):
         piece = text[start:end]

@@ -21,10 +21,9 @@ from itertools import chain
 from traceback import walk_stack
 
 from collector.expendable import build_environment
-from collector.traces.kineto.decode.digest import Digest, NeedsHistoryError, digest
-from collector.traces.kineto.decode.events import EVENTS, UNREADABLE, Chunk
-from collector.traces.kineto.decode.stream import SPARE_FRAMES, Advance, Digests, descend, find_boundaries
-from collector.traces.kineto.parallel.worker import ANSWER, ORDER, READY, write_all
+from collector.traces.kineto.decode.digest import Digest
+from collector.traces.kineto.decode.stream import SPARE_FRAMES, Advance, Digests, find_boundaries
+from collector.traces.kineto.parallel.worker import ANSWER, ORDER, READY, read_piece, write_all
 
 ANSWER_S = 60.0
 """A worker without an answer for this long is considered lost."""
@@ -101,7 +100,7 @@ class Worker:
         with suppress(OSError):
             answer = os.read(self.answers, ANSWER.size)
             if len(answer) == ANSWER.size:
-                self._take(ANSWER.unpack(answer)[0])
+                self._take(*ANSWER.unpack(answer))
                 return True
         return False
 
@@ -234,11 +233,11 @@ def _read(pool: Pool, text: bytes, blocks: Iterator[bytes], how: tuple[Advance, 
                 left, sizes = len(text), []
                 waiting.append(piece)
                 if not pool.hand_out(piece, frames):
-                    piece.digest = _digest(piece)
+                    piece.digest = read_piece(b"".join(piece.spell()), SPARE_FRAMES)
         is_last = block is None or sum(sizes) > _LONGEST_BYTES
         while waiting and (is_last or not waiting[0].is_out or len(waiting) > 2 * pool.size + 2):
             pool.wait_for(waiting[0])
-            found = waiting[0].digest or _digest(waiting[0])
+            found = waiting[0].digest or read_piece(b"".join(waiting[0].spell()), SPARE_FRAMES)
             if found is None:
                 read = [_split(piece.text, piece.left, piece.sizes) for piece in waiting]
                 first = waiting[0]
@@ -254,12 +253,3 @@ def _split(text: bytes, start: int, sizes: Sequence[int]) -> Iterator[bytes]:
     for size in sizes:
         yield text[start : start + size]
         start += size
-
-
-def _digest(piece: Piece) -> Digest | None:
-    """Return the parsed events of a piece, None if the piece is damaged or needs earlier events."""
-    text = b"".join(piece.spell())
-    try:
-        return digest(Chunk(descend(EVENTS.decode, text), text))
-    except (*UNREADABLE, NeedsHistoryError):
-        return None

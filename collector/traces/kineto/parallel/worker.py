@@ -13,7 +13,7 @@ import pickle
 import struct
 import sys
 
-from collector.traces.kineto.decode.digest import NeedsHistoryError, digest
+from collector.traces.kineto.decode.digest import Digest, NeedsHistoryError, digest
 from collector.traces.kineto.decode.events import EVENTS, UNREADABLE, Chunk
 from collector.traces.kineto.decode.stream import descend
 
@@ -32,7 +32,8 @@ def main(files: list[int]) -> None:
     while len(order := orders.read(ORDER.size)) == ORDER.size:
         number, size, frames, limit = ORDER.unpack(order)
         sys.setrecursionlimit(min(limit, own_limit))
-        data = _digest(os.pread(files[number], size, 0), frames)
+        found = read_piece(os.pread(files[number], size, 0), frames)
+        data = b"" if found is None else pickle.dumps(found, protocol=5)
         write_all(files[number], [data])
         _answer(len(data) or CANNOT)
 
@@ -44,16 +45,16 @@ def write_all(file: int, pieces: list[bytes | memoryview]) -> None:
         raise OSError("no room for a piece")
 
 
-def _digest(text: bytes, frames: int) -> bytes:
-    """Return the digest of a piece, empty if it cannot be made here.
+def read_piece(text: bytes, frames: int) -> Digest | None:
+    """Return the parsed events of a JSON list, None if it is damaged or needs earlier events.
 
-    The piece is decoded further down the stack than in the reader, so the reader can decode every event accepted here.
+    The text is decoded `frames` stack frames further down. A worker goes deeper than the reader, so the reader can decode
+    every event that a worker accepts.
     """
     try:
-        events = descend(EVENTS.decode, text, frames)
-        return pickle.dumps(digest(Chunk(events, text)), protocol=5)
+        return digest(Chunk(descend(EVENTS.decode, text, frames), text))
     except (*UNREADABLE, NeedsHistoryError):
-        return b""
+        return None
 
 
 def _answer(value: int) -> None:

@@ -65,8 +65,7 @@ def _list_work(trace: Trace) -> Ints:
     rows = trace.sort(trace.is_any(Kind.KERNEL, Kind.COLLECTIVE))
     if not len(rows):
         rows = trace.sort(trace.is_operator & (trace.caller < 0))
-    track = trace.lanes.track[rows]
-    found: Ints = rows[track == np.bincount(track).argmax()] if len(rows) else rows
+    found: Ints = rows[trace.lanes.track[rows] == trace.find_busiest(rows)]
     return found
 
 
@@ -180,7 +179,7 @@ def _from_loader(trace: Trace) -> Steps | None:
 def _pick_busiest(trace: Trace, mask: Mask) -> tuple[Ints, int]:
     """Return non-overlapping slices of the track with the most slices in the mask, and the number of that track."""
     rows = trace.sort(mask)
-    track = int(np.bincount(trace.lanes.track[rows]).argmax())
+    track = trace.find_busiest(rows)
     return _take_apart(trace, rows[trace.lanes.track[rows] == track]), track
 
 

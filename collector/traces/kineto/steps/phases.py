@@ -107,8 +107,7 @@ def find_thread(trace: Trace, steps: Steps) -> int:
     """Return the track of the training thread: the steps' track, or else the busiest; -1 for none."""
     if steps.thread >= 0:
         return steps.thread
-    rows = np.flatnonzero(trace.is_any(Kind.OPERATOR, Kind.ANNOTATION))
-    return int(np.bincount(trace.lanes.track[rows]).argmax()) if len(rows) else -1
+    return trace.find_busiest(np.flatnonzero(trace.is_any(Kind.OPERATOR, Kind.ANNOTATION)))
 
 
 def _times(trace: Trace, mask: Mask) -> _Times:
@@ -123,9 +122,7 @@ def _times(trace: Trace, mask: Mask) -> _Times:
 
 
 def _clip_marks(marks: _Marks, start: int, end: int) -> list[Span]:
-    """Return the time ranges of a step that have marks, without overlap: loader, optimizer, and backwards in
-    between.
-    """
+    """Return the time ranges of a step that have marks, without overlap: loader, optimizer, and backwards between."""
     known: list[Span] = []
     for phase, times in (("data_wait", marks.loader), ("optimizer", marks.optimizer)):
         for first, last in _clip(times, start, end):
@@ -240,9 +237,7 @@ def follow_device(trace: Trace, steps: Steps, phases: Phases, host: Phases) -> P
 
 
 def _list_work(trace: Trace, steps: Steps, host: Phases) -> tuple[Ints, Ints, Ints]:
-    """Return device work that outlasts its step on the host, by step and start: its step, its end, and the phase in
-    which it was launched.
-    """
+    """Return step, end and phase of launch of the device work that outlasts its step on the host, by step and start."""
     columns = [trace.log.scratch.column() for _ in range(4)]
     for device in trace.find(trace.is_device_work):
         launched_ns = trace.find_launch_ns(device, NEVER_NS)

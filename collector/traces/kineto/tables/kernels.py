@@ -196,9 +196,7 @@ class _Messages:
         return np.array(found, np.int64)
 
     def _first(self, values: Ints) -> Ints:
-        """Return for each row the first known value, of the row itself and then of the host calls around it; -1 for
-        none.
-        """
+        """Return for each row the first known value, of itself, then of the host calls around it; -1 for none."""
         found = np.full(len(self._rows), -1, np.int64)
         for rows in reversed(self._around):
             own = np.where(rows >= 0, values[self._trace.columns.args[rows]], -1)
@@ -209,9 +207,7 @@ class _Messages:
         return (int(rows[row]) for rows in self._around if rows[row] >= 0)
 
     def _name(self, row: int) -> str:
-        """Return the collective's name from the host span, because the kernel of an all-to-all is named send and
-        receive.
-        """
+        """Return the collective's name from the host span: the kernel of an all-to-all is named send and receive."""
         names = [self._trace.names[self._trace.columns.name[around]] for around in self._list_around(row)]
         for name in names:
             found = find_collective(name)

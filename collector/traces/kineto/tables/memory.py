@@ -43,9 +43,7 @@ Tensor = tuple[str, str]
 
 @dataclass(frozen=True)
 class Memory:
-    """The allocator's events in time order: `fields` are the fields of the log; `device` and `allocated` (bytes) are
-    derived.
-    """
+    """The allocator's events in time order: `fields` are the log's; `device` and `allocated` (bytes) are derived."""
 
     fields: dict[str, Ints]
     device: Ints

@@ -48,9 +48,7 @@ def sum_calls(trace: Trace) -> CallSums:
 
 
 def _sum_device(trace: Trace) -> tuple[Ints, Ints]:
-    """Return the ns of device work for each call: of work that it launched itself, and of work including nested
-    calls.
-    """
+    """Return the ns of device work for each call: of what it launched itself, and of that and nested calls' work."""
     own, whole = (trace.log.scratch.array(len(trace.columns), 0) for _ in range(2))
     for device in trace.find(trace.is_device_work):
         call = trace.links.operator[device]
@@ -94,9 +92,7 @@ def _sum_work(trace: Trace) -> tuple[Floats, Floats]:
 
 
 def _estimate_calls(trace: Trace) -> tuple[Mask, tuple[Floats, Floats]]:
-    """Return which calls have an estimate, and their operations and least bytes, estimated once per distinct name and
-    arguments.
-    """
+    """Return which calls have an estimate, and their operations and least bytes, found once per name and arguments."""
     arguments, width = trace.arguments, len(trace.arguments)
     shapes, values = arguments.texts("Input Dims", "Input dims"), arguments.texts("Concrete Inputs")
     dtypes = arguments.texts("Input type")

@@ -76,17 +76,14 @@ def _list_spans(reading: Reading) -> tuple[Ints, Ints, Ints]:
 
     The row number is the row in `reading.steps`, -1 outside of steps.
     """
-    steps = reading.steps
-    at, last = _find_extent(reading)
-    found: list[tuple[int, int, int]] = []
-    bounds = reading.to_run(steps.start_ns).tolist(), reading.to_run(steps.end_ns).tolist()
-    for row, (start, end) in enumerate(zip(*bounds, strict=True)):
-        found += [(-1, at, start)] if start > at else []
-        found.append((row, start, end))
-        at = end
-    found += [(-1, at, last)] if last > at else []
-    spans = np.array(found, np.int64).reshape(-1, 3)
-    return spans[:, 0], spans[:, 1], spans[:, 2]
+    begin, end = _find_extent(reading)
+    bounds = np.stack([reading.to_run(reading.steps.start_ns), reading.to_run(reading.steps.end_ns)], axis=1)
+    # Every second span is a step, the others lie around them and may be empty.
+    edges = np.concatenate([[begin], bounds.ravel(), [end]])
+    row = np.full(len(edges) - 1, -1)
+    row[1::2] = np.arange(len(bounds))
+    kept = (row >= 0) | (edges[1:] > edges[:-1])
+    return row[kept], edges[:-1][kept], edges[1:][kept]
 
 
 def _find_extent(reading: Reading) -> tuple[int, int]:
