@@ -137,12 +137,9 @@ def _write_moved(task: ShiftTask, moved: Path) -> None:
         parts.write_table(data.set_column(index, data.schema.field(index), starts), layout.table_file(moved, table))
 
     def shift(manifest: RankManifest) -> RankManifest:
-        moved_ns = (
-            (window, window.start_ns + task.shift_ns, window.end_ns + task.shift_ns) for window in manifest.windows
-        )
-        return replace(
-            manifest, windows=tuple(replace(window, start_ns=start, end_ns=end) for window, start, end in moved_ns)
-        )
+        by = task.shift_ns
+        moved_windows = (replace(one, start_ns=one.start_ns + by, end_ns=one.end_ns + by) for one in manifest.windows)
+        return replace(manifest, windows=tuple(moved_windows))
 
     _revise(task.folder, shift, moved)
 

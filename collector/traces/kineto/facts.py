@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,8 @@ def read_ranks(metadata: dict[str, Any], path: Path) -> tuple[int | None, int | 
     """Return rank and world size from `distributedInfo`; the rank from the file's name if it is missing there."""
     info = metadata.get("distributedInfo")
     if isinstance(info, str):
-        info = _parse(info)
+        with suppress(msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+            info = msgspec.json.decode(info)
     info = info if isinstance(info, dict) else {}
     rank = _to_count(info.get("rank"))
     if rank is None:
@@ -97,10 +99,3 @@ def _to_count(value: Any) -> int | None:
     if isinstance(value, str) and value.isdecimal() and len(value) < 19:
         value = int(value)
     return read_count(value)
-
-
-def _parse(text: str) -> Any:
-    try:
-        return msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
-        return None

@@ -123,10 +123,6 @@ class Scratch:
                 first += size
         return np.split(ordered, edges[:-1]) if count else []
 
-    def keep(self, values: Ints) -> Ints:
-        """Return the values, moved to disk if they are many."""
-        return self.compute(len(values), lambda rows: values[rows])
-
     def open(self) -> Any:
         return tempfile.TemporaryFile(dir=self._folder, buffering=0)
 

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 
 from collector.format.intervals import Floats, Ints
-from collector.traces.kineto.decode.events import DETAILS, NO_ARGS, NO_ID, UNREADABLE, read_id
+from collector.traces.kineto.decode.events import DETAILS, NO_ARGS, NO_ID, UNREADABLE, decode_each, read_id
 from collector.traces.kineto.decode.numbering import BoundedNumbers
 
 LIMIT_BYTES = 96 << 20
@@ -42,16 +42,8 @@ class Arguments(BoundedNumbers):
         decoder = _make_decoder(keys)
         for first in range(0, len(self._texts), _PICKED_AT_ONCE):
             texts = self._texts[first : first + _PICKED_AT_ONCE]
-            try:
-                entries = decoder.decode(b"[" + b",".join(text or b"{}" for text in texts) + b"]")
-            except UNREADABLE:
-                entries = []
-            if len(entries) == len(texts):
-                yield from map(msgspec.structs.astuple, entries)
-            else:
-                for text in texts:
-                    entry = _decode(text)
-                    yield tuple(entry.get(key, NO_ARGS) for key in keys)
+            for entry in decode_each([text or b"{}" for text in texts], decoder):
+                yield (NO_ARGS,) * len(keys) if entry is None else msgspec.structs.astuple(entry)
 
     def integers(self, *keys: str) -> Ints:
         """Return for each entry the value of its first existing key as an integer; -1 for none."""
@@ -68,7 +60,10 @@ class Arguments(BoundedNumbers):
 
     def show(self, number: int) -> str | None:
         """Return the arguments shown on the timeline as JSON, None for nothing."""
-        entry = _decode(self._texts[number])
+        try:
+            entry = DETAILS.decode(self._texts[number] or b"{}")
+        except UNREADABLE:
+            return None
         kept = {key: _to_value(raw) for key, raw in entry.items() if key not in _SHOWN_ELSEWHERE}
         return _to_json(kept) if kept else None
 
@@ -77,13 +72,6 @@ class Arguments(BoundedNumbers):
             raw = next((raw for raw in entry if raw is not NO_ARGS), None)
             value = None if raw is None else read(_to_value(raw))
             yield absent if value is None else value
-
-
-def _decode(text: bytes) -> dict[str, msgspec.Raw]:
-    try:
-        return DETAILS.decode(text or b"{}")
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return {}
 
 
 def _make_decoder(keys: tuple[str, ...]) -> msgspec.json.Decoder[Any]:

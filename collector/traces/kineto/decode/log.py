@@ -49,7 +49,10 @@ class Log:
             self._add_slices(slices, threads)
         for column, (name, values) in zip(self._memory, zip(MEMORY_FIELDS, found.memory, strict=False), strict=False):
             column.append(threads[values] if name == "thread" else values)
-        self._add_counters(found)
+        number, time_ns, value = zip(*found.counters, strict=True) if found.counters else ((), (), ())
+        self._counters[0].append(self.counter_names.number(found.counter_names)[np.array(number, np.int64)])
+        self._counters[1].append(np.array(time_ns, np.int64))
+        self._counters[2].append(np.array(value, np.float64).view(np.int64))
         self.labels.update(found.labels)
         self.counts.add(found.counts)
 
@@ -64,13 +67,6 @@ class Log:
         for name, column in self._columns.items():
             values = getattr(columns, name)
             column.append(numbers[name][values] if name in numbers else values)
-
-    def _add_counters(self, found: Digest) -> None:
-        numbers = self.counter_names.number(found.counter_names)
-        number, time_ns, value = zip(*found.counters, strict=True) if found.counters else ((), (), ())
-        self._counters[0].append(numbers[np.array(number, np.int64)])
-        self._counters[1].append(np.array(time_ns, np.int64))
-        self._counters[2].append(np.array(value, np.float64).view(np.int64))
 
     def columns(self) -> Columns:
         """Return the columns of all chunks. May be called only once."""

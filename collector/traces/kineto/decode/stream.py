@@ -160,9 +160,9 @@ class EventStream:
                 events = EVENTS.decode(body)
                 return (Chunk(events, body) if events else None), end, not close
             except UNREADABLE as error:
-                list_end = _find_list_end(error)
-                if list_end is not None:
-                    return self._decode_until(text, list_end)
+                if match := _BYTE_OF_ERROR.search(str(error)):
+                    # The place of text after the list counts from 1, and includes a bracket that was put before it.
+                    return self._decode_until(text, int(match[1]) - 2)
                 tries += bool(close)
                 if not close or (tries < 8 and _is_cut_fault(error, len(body))):
                     continue
@@ -251,15 +251,6 @@ def find_boundaries(text: bytes) -> Iterator[re.Match[bytes]]:
         if window >= len(text):
             return
         below = found[0].start() if found else below
-
-
-def _find_list_end(error: Exception) -> int | None:
-    """Return the list's length in bytes, if the decoder's error is about text after the list; else None.
-
-    The error's position counts from 1 and includes a bracket that was put before the list.
-    """
-    match = _BYTE_OF_ERROR.search(str(error))
-    return int(match.group(1)) - 2 if match else None
 
 
 def _is_cut_fault(error: Exception, length: int) -> bool:

@@ -48,8 +48,8 @@ def write_all(file: int, pieces: list[bytes | memoryview]) -> None:
 def read_piece(text: bytes, frames: int) -> Digest | None:
     """Return the parsed events of a JSON list, None if it is damaged or needs earlier events.
 
-    The text is decoded `frames` stack frames further down. A worker goes deeper than the reader, so the reader can decode
-    every event that a worker accepts.
+    The text is decoded `frames` stack frames further down. A worker goes deeper than the reader, which can therefore
+    decode every event that a worker accepts.
     """
     try:
         return digest(Chunk(descend(EVENTS.decode, text, frames), text))

@@ -93,7 +93,10 @@ def find_steps(trace: Trace, base_ns: int, given: StepBounds | None = None, chos
     no such steps.
     """
     if given is not None:
-        return _take_given(given, base_ns)
+        starts, ends = (
+            np.array(times_ns, np.int64) - base_ns for times_ns in (given.starts_unix_ns, given.ends_unix_ns)
+        )
+        return _make(starts, ends, ("the run", 1.0), number=np.array(given.numbers))
     if chosen == "whole":
         return replace(_whole(trace), how="hand (the whole trace)", confidence_frac=1.0, own=0)
     if chosen is not None:
@@ -104,12 +107,6 @@ def find_steps(trace: Trace, base_ns: int, given: StepBounds | None = None, chos
     if found is not None:
         return _add_device_work(trace, found)
     return _whole(trace)
-
-
-def _take_given(given: StepBounds, base_ns: int) -> Steps:
-    starts = np.array(given.starts_unix_ns, np.int64) - base_ns
-    ends = np.array(given.ends_unix_ns, np.int64) - base_ns
-    return _make(starts, ends, ("the run", 1.0), number=np.array(given.numbers))
 
 
 def _from_markers(trace: Trace) -> Steps | None:

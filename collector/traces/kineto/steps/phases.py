@@ -272,7 +272,8 @@ def expose_communication(trace: Trace, steps: Steps, phases: Phases) -> Phases:
     blocks the training thread, or runs while no other operator and no device work runs. The time is taken from the
     thread's phase, so the phases still sum to the step; data wait stays data wait.
     """
-    exposed = _find_on_device(trace) | _find_on_host(trace, steps)
+    on_device = _unite(trace, trace.is_any(Kind.COLLECTIVE)) - _unite(trace, trace.is_any(Kind.KERNEL, Kind.MEMSET))
+    exposed = on_device | _find_on_host(trace, steps)
     if not len(exposed.starts) or not len(phases.start_ns):
         return phases
     cuts = np.unique(np.concatenate([phases.start_ns, phases.end_ns, exposed.starts, exposed.ends]))
@@ -297,11 +298,6 @@ def sum_communication(trace: Trace, steps: Steps) -> Ints | None:
     total_ns = np.zeros(len(steps), np.int64)
     np.add.at(total_ns, locate(steps.start_ns, steps.end_ns, inside.starts), inside.ends - inside.starts)
     return total_ns
-
-
-def _find_on_device(trace: Trace) -> Intervals:
-    busy = _unite(trace, trace.is_any(Kind.KERNEL, Kind.MEMSET))
-    return _unite(trace, trace.is_any(Kind.COLLECTIVE)) - busy
 
 
 def _find_on_host(trace: Trace, steps: Steps) -> Intervals:

@@ -51,7 +51,10 @@ class Memory:
 
 
 def read_memory(trace: Trace) -> Memory:
-    keep, order = trace.log.scratch.keep, np.argsort(trace.log.memory["time_ns"], kind="stable")
+    def keep(values: Ints) -> Ints:
+        return trace.log.scratch.compute(len(values), lambda rows: values[rows])
+
+    order = np.argsort(trace.log.memory["time_ns"], kind="stable")
     fields = {name: keep(values[order]) for name, values in trace.log.memory.items()}
     device = keep(find_devices(fields))
     return Memory(fields, device, keep(_sum_allocated(fields, device)))
@@ -106,15 +109,12 @@ def _sum_allocated(memory: dict[str, Ints], device: Ints) -> Ints:
         told = allocated[mine] != ABSENT
         # From each event that tells the total, the changes after it are added to that total.
         last = np.maximum.accumulate(np.where(told, np.arange(len(mine)), -1))
-        sums = np.cumsum(change[mine].astype(np.float64)) if _overflows(change[mine]) else np.cumsum(change[mine])
+        exact, rough = change[mine], change[mine].astype(np.float64)
+        # Sums may exceed 64 bits in broken files only.
+        sums = np.cumsum(rough if np.abs(rough).sum() > _MOST_BYTES else exact)
         base = np.where(last >= 0, np.where(told, allocated[mine], 0)[last] - sums[last], 0)
         allocated[mine] = np.where(told, allocated[mine], np.clip(base + sums, -_MOST_BYTES, _MOST_BYTES))
     return np.clip(allocated, -_MOST_BYTES, _MOST_BYTES)
-
-
-def _overflows(values: Ints) -> bool:
-    """Return whether sums of the values may exceed 64 bits, which happens in broken files only."""
-    return bool(np.abs(values.astype(np.float64)).sum() > _MOST_BYTES)
 
 
 class _Moments:
