@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 
 from collector.traces import read_trace
@@ -84,16 +83,6 @@ def test_progress_reaches_the_end(tmp_path: Path) -> None:
     seen: list[float] = []
     read_trace(write_trace(tmp_path / "t.json", training_steps()), ReadOptions(on_progress=seen.append))
     assert seen[-1] == 1.0
-
-
-def test_every_table_is_of_its_declared_schema(tmp_path: Path) -> None:
-    from collector.format.stored_files import arrow_schema
-
-    read = read_events(tmp_path, training_steps())
-    assert {name: table.schema for name, table in read.tables.items()} == {
-        name: arrow_schema(name) for name in read.tables
-    }
-    assert all(isinstance(table, pa.Table) for table in read.tables.values())
 
 
 def test_who_stops_to_read_waits_for_no_block() -> None:

@@ -33,10 +33,6 @@ from tests.support.traces import training_steps, write_trace
 SECOND_NS = 1_000_000_000
 
 
-def double(number: int) -> int:
-    return 2 * number
-
-
 def die_once(mark: Path) -> str:
     """Die at the first try, as if the system had killed this process; a mark that is there already is no try."""
     if not mark.exists():
