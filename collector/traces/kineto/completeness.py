@@ -55,7 +55,7 @@ def _find_launches(trace: Trace) -> tuple[Ints, Mask]:
     rows = trace.sort(is_call & trace.find_named(_LAUNCH.match))
     used = np.zeros(len(trace.columns), bool)
     for work in trace.find(trace.is_device_work):
-        launch = trace.links.launch[work]
+        launch = trace.launch[work]
         used[launch[launch >= 0]] = True
     return trace.start_ns[rows], used[rows]
 
@@ -81,7 +81,7 @@ def _check_work(trace: Trace) -> Iterator[str]:
     for rows in trace.find(trace.is_device_work):
         if not len(rows):
             continue
-        launch, start_ns = trace.links.launch[rows], trace.start_ns[rows]
+        launch, start_ns = trace.launch[rows], trace.start_ns[rows]
         ahead_ns = np.where(launch >= 0, trace.start_ns[launch] - start_ns, 0)
         total += len(rows)
         unlinked += int((launch < 0).sum())

@@ -36,18 +36,11 @@ _TAKEN_ROWS = 1 << 14
 
 
 @dataclass(frozen=True)
-class Links:
-    """Row numbers, -1 for none. `launch` is set for device work only, `operator` for device work and runtime calls."""
-
-    launch: Ints
-    operator: Ints
-
-
-@dataclass(frozen=True)
 class Trace:
     """The slices of a trace as columns of equal length. Times are relative to the file's own base.
 
-    `owner` is the nearest host work around a slice, `caller` the nearest operator, without annotations.
+    `owner` is the nearest host work around a slice, `caller` the nearest operator, without annotations. `launch` is set
+    for device work only, `operator` for device work and runtime calls. All are row numbers, -1 for none.
     """
 
     log: Log
@@ -57,7 +50,8 @@ class Trace:
     nesting: Nesting
     owner: Ints
     caller: Ints
-    links: Links
+    launch: Ints
+    operator: Ints
     end_ns: Ints
 
     @property
@@ -116,7 +110,7 @@ class Trace:
 
     def find_launch_ns(self, rows: Ints | slice, else_ns: Ints | int | None = None) -> Ints:
         """Return the start of the launch of each slice; `else_ns`, by default its own start, if no launch is linked."""
-        launch = self.links.launch[rows]
+        launch = self.launch[rows]
         return np.where(launch >= 0, self.start_ns[launch], self.start_ns[rows] if else_ns is None else else_ns)
 
     def list_distinct(self, column: Ints, mask: Mask) -> list[int]:
@@ -141,8 +135,8 @@ def build_trace(log: Log) -> Trace:
     nesting = nest(lanes.track, spans, log.scratch)
     owner = find_owners(nesting.parent, is_any(kind, *HOST_WORK), log.scratch)
     caller = find_owners(owner, is_any(kind, *OPERATORS), log.scratch)
-    links = _link(columns, kind, (caller, owner), log.scratch)
-    return Trace(log, columns, kind, lanes, nesting, owner, caller, links, end_ns)
+    launch, operator = _link(columns, kind, (caller, owner), log.scratch)
+    return Trace(log, columns, kind, lanes, nesting, owner, caller, launch, operator, end_ns)
 
 
 def _find_ends(columns: Columns, log: Log) -> tuple[Ints, bool]:
@@ -154,12 +148,11 @@ def _find_ends(columns: Columns, log: Log) -> tuple[Ints, bool]:
     return ends, whole
 
 
-def _link(columns: Columns, kind: KindColumn, around: tuple[Ints, Ints], scratch: Scratch) -> Links:
-    """Return the links of slices by correlation. A launch outside of every operator is linked by the external id that
-    operators pass down.
+def _link(columns: Columns, kind: KindColumn, around: tuple[Ints, Ints], scratch: Scratch) -> tuple[Ints, Ints]:
+    """Return the launch and the operator of slices, linked by correlation.
 
-    `around` are the operator and the host work around each slice; work that no operator launched belongs to the
-    annotation around its launch.
+    A launch outside of every operator is linked by the external id that operators pass down. `around` are the operator
+    and the host work around each slice; work that no operator launched belongs to the annotation around its launch.
 
     The file's flows (`ac2g`) hold the same data as the correlation, but old files and CUDA graphs have no flows.
     """
@@ -175,7 +168,7 @@ def _link(columns: Columns, kind: KindColumn, around: tuple[Ints, Ints], scratch
         around_call = np.where(around[0][call] >= 0, around[0][call], around[1][call])
         found = np.where(call >= 0, around_call, -1)
         operator[rows] = np.where(found >= 0, found, work.find(columns.external[rows]))
-    return Links(launch, operator)
+    return launch, operator
 
 
 class _Index:

@@ -36,7 +36,7 @@ class Reading:
 
         def find(rows: slice) -> Ints:
             times = trace.find_launch_ns(rows)
-            on_device = ~trace.is_host[rows] & (trace.links.launch[rows] < 0)
+            on_device = ~trace.is_host[rows] & (trace.launch[rows] < 0)
             return np.where(on_device, steps.locate(times, host=False), steps.locate(times))
 
         return trace.log.scratch.compute(len(trace.columns), find)

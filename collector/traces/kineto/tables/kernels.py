@@ -37,7 +37,7 @@ def stream_kernels(reading: Reading) -> Iterator[pa.RecordBatch]:
 
 def _build_kernels(reading: Reading, launches: _Launches, rows: Ints) -> pa.Table:
     trace = reading.trace
-    launch = trace.take(trace.links.operator, rows)
+    launch = trace.take(trace.operator, rows)
     operator = np.where(launch >= 0, trace.take(trace.columns.name, launch), -1)
     columns = trace.columns.name, trace.columns.args, trace.columns.duration_ns
     name, args, length = (trace.take(column, rows) for column in columns)
@@ -171,7 +171,7 @@ class _Messages:
     def __init__(self, trace: Trace, rows: Ints) -> None:
         arguments = trace.arguments
         self._trace, self._rows = trace, rows
-        at = np.where(trace.links.launch[rows] >= 0, trace.links.launch[rows], rows)
+        at = np.where(trace.launch[rows] >= 0, trace.launch[rows], rows)
         self._around = [rows, trace.owner[at], trace.caller[at]]
         args = trace.columns.args[rows].tolist()
         given, dtypes = arguments.texts("Collective name"), arguments.texts("dtype")

@@ -51,7 +51,7 @@ def _sum_device(trace: Trace) -> tuple[Ints, Ints]:
     """Return the ns of device work for each call: of what it launched itself, and of that and nested calls' work."""
     own, whole = (trace.log.scratch.array(len(trace.columns), 0) for _ in range(2))
     for device in trace.find(trace.is_device_work):
-        call = trace.links.operator[device]
+        call = trace.operator[device]
         called = (call >= 0) & trace.is_operator[call]
         call, length = call[called], trace.columns.duration_ns[device[called]]
         np.add.at(own, call, length)
@@ -188,9 +188,9 @@ def _build_unowned(reading: Reading) -> pa.Table:
     sums = np.zeros((len(reading.steps) + 1, len(names)), np.int64)
     found = np.zeros(sums.shape, bool)
     for device in trace.find(trace.is_device_work):
-        operator = trace.links.operator[device]
+        operator = trace.operator[device]
         device = device[(operator < 0) | ~trace.is_operator[operator]]
-        cell = reading.step_row[device] + 1, (trace.links.launch[device] >= 0).astype(np.int64)
+        cell = reading.step_row[device] + 1, (trace.launch[device] >= 0).astype(np.int64)
         np.add.at(sums, cell, trace.columns.duration_ns[device])
         found[cell] = True
     row, code = np.nonzero(found)

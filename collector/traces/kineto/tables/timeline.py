@@ -125,7 +125,7 @@ def _build_batch(
 ) -> pa.RecordBatch:
     trace = reading.trace
     tracks, place, shown = found
-    operator = trace.links.operator[rows]
+    operator = trace.operator[rows]
     correlation = trace.columns.correlation[rows]
     table = parts.build_table(
         "slices",
@@ -140,7 +140,7 @@ def _build_batch(
             "step": reading.number_steps(reading.step_row[rows]),
             "correlation": nullable(correlation, correlation <= 0),
             "parent": _refer(trace.nesting.parent[rows], place),
-            "launched_by": _refer(trace.links.launch[rows], place),
+            "launched_by": _refer(trace.launch[rows], place),
             "operator": encode(np.where(operator >= 0, trace.columns.name[operator], -1), trace.find_name),
             "sequence": nullable(trace.columns.sequence[rows]),
             "args": encode(trace.columns.args[rows], shown),
