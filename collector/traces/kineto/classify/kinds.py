@@ -14,7 +14,6 @@ from enum import IntEnum
 import numpy as np
 import numpy.typing as npt
 
-from collector.format.intervals import Mask
 from collector.traces.kineto.decode.digest import Columns
 from collector.traces.kineto.decode.log import Log
 
@@ -117,11 +116,6 @@ _HOST_COLLECTIVE = re.compile(r"(gloo|mpi|ucc|nccl|xccl|hccl|rccl):")
 
 
 KindColumn = npt.NDArray[np.int8]
-
-
-def is_any(kind: KindColumn, *wanted: Kind) -> Mask:
-    """Return a mask of the events whose kind is one of `wanted`."""
-    return np.isin(kind, wanted)
 
 
 def classify(columns: Columns, log: Log) -> KindColumn:

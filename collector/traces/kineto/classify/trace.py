@@ -17,7 +17,6 @@ from collector.traces.kineto.classify.kinds import (
     Kind,
     KindColumn,
     classify,
-    is_any,
 )
 from collector.traces.kineto.classify.lanes import Lanes, assign_lanes
 from collector.traces.kineto.classify.nesting import Nesting, Spans, find_owners, nest
@@ -70,7 +69,7 @@ class Trace:
         return self.names[code]
 
     def is_any(self, *kinds: Kind) -> Mask:
-        return is_any(self.kind, *kinds)
+        return np.isin(self.kind, kinds)
 
     @cached_property
     def is_host_work(self) -> Mask:
@@ -133,8 +132,8 @@ def build_trace(log: Log) -> Trace:
     end_ns, whole = _find_ends(columns, log)
     spans = Spans(columns.start_ns, columns.duration_ns, (kind, columns.external), _ROUNDING_NS if whole else 0)
     nesting = nest(lanes.track, spans, log.scratch)
-    owner = find_owners(nesting.parent, is_any(kind, *HOST_WORK), log.scratch)
-    caller = find_owners(owner, is_any(kind, *OPERATORS), log.scratch)
+    owner = find_owners(nesting.parent, np.isin(kind, HOST_WORK), log.scratch)
+    caller = find_owners(owner, np.isin(kind, OPERATORS), log.scratch)
     launch, operator = _link(columns, kind, (caller, owner), log.scratch)
     return Trace(log, columns, kind, lanes, nesting, owner, caller, launch, operator, end_ns)
 
@@ -156,10 +155,10 @@ def _link(columns: Columns, kind: KindColumn, around: tuple[Ints, Ints], scratch
 
     The file's flows (`ac2g`) hold the same data as the correlation, but old files and CUDA graphs have no flows.
     """
-    is_device, is_call = is_any(kind, *DEVICE_WORK, Kind.SYNC), kind == Kind.RUNTIME
+    is_device, is_call = np.isin(kind, (*DEVICE_WORK, Kind.SYNC)), kind == Kind.RUNTIME
     launch, operator = scratch.array(len(columns), -1), scratch.array(len(columns), -1)
     calls = _Index(columns.correlation, is_call, scratch)
-    work = _Index(columns.external, is_any(kind, *HOST_WORK), scratch)
+    work = _Index(columns.external, np.isin(kind, HOST_WORK), scratch)
     for block in scratch.blocks(len(columns)):
         rows = np.flatnonzero(is_device[block] | is_call[block]) + block.start
         launched = calls.find(columns.correlation[rows])
