@@ -250,8 +250,8 @@ def _agree_on_size(run_path: Path, ranks: Mapping[int, StagedRank]) -> int:
     most = Counter(said.values()).most_common(1)[0][0]
     for number, size in said.items():
         if size != most:
-            text = f"This trace says that its job has {size:,} ranks; the others mostly say {most:,}: it may be of another job."
-            warn_of_rank(run_path, number, Warn("other_world_size", text))
+            told = f"This trace says that its job has {size:,} ranks; the others mostly say {most:,}"
+            warn_of_rank(run_path, number, Warn("other_world_size", f"{told}: it may be of another job."))
     return most
 
 

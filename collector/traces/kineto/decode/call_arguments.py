@@ -119,8 +119,7 @@ def _list_parts(name: str) -> tuple[_Part, ...]:
 
 _PARTS = tuple(map(_list_parts, CALL_NAMES))
 # Almost all that is no key is told by the last four bytes.
-_TAILS = np.unique([int.from_bytes(f'"{name}"'.encode()[-_TAIL_BYTES:], "little") for name in CALL_NAMES])
-_TAILS = _TAILS.astype(np.uint32)
+_TAILS = np.array([int.from_bytes(f'{name}"'.encode()[-_TAIL_BYTES:], "little") for name in CALL_NAMES], np.uint32)
 
 
 class _Search:
@@ -190,7 +189,10 @@ class _Search:
         return found
 
     def _read_integers(self, colons: Ints, row: Ints) -> tuple[Ints, Ints, Ints, Ints]:
-        """Return the integer after each colon: its row, start, end and value. A row without an integer there, or with two, is marked as not plain."""
+        """Return row, start, end and value of the integer after each colon.
+
+        A row without an integer there, or with two, is marked as not plain.
+        """
         text = self._text
         start = skip_blanks(text, colons + 1)
         below = text[start] == _MINUS
