@@ -169,7 +169,7 @@ def test_truncated_gzip_keeps_what_is_before_the_cut(tmp_path: Path) -> None:
     path.write_bytes(packed[: len(packed) // 2])
     read = read_trace(path)
     assert 1000 < read.tables["slices"].num_rows < len(training_steps(400))
-    assert _codes(read) == ["trace_cut_off"]
+    assert "trace_cut_off" in _codes(read)
 
 
 def test_end_of_a_string_that_is_missing_takes_no_time(tmp_path: Path) -> None:

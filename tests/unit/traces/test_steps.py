@@ -65,6 +65,13 @@ def later(begins: list[int], at_us: float) -> float:
     return begins[number - 1] - 1_000.0 * number
 
 
+def test_steps_are_told_from_an_annotation_that_repeats(tmp_path: Path) -> None:
+    events = [annotation(f"iteration {i}", i * 100, 90) for i in range(5)]
+    read = read_events(tmp_path, events)
+    assert len(train_steps(read)) == 5
+    assert 0 < read.facts.facts["steps_confidence_frac"] < 1
+
+
 def infer(batches: int, fetch_us: float, made_by_workers: bool = False, asks_again: bool = True) -> list[Event]:
     """A loop without an update: each batch is fetched and goes through a model; then the loader is asked once more."""
     events: list[Event] = []
@@ -95,6 +102,12 @@ def test_batches_of_workers_are_steps_too(tmp_path: Path, taken_out: list[Event]
     """A batch that is there already is taken out of a list, mostly without an operator."""
     rows = train_steps(read_events(tmp_path, [*infer(5, 600.0, made_by_workers=True), *taken_out]))
     assert [row["duration_ns"] for row in rows] == [1_000_000] * 5
+
+
+def test_batches_of_one_update_are_no_steps(tmp_path: Path) -> None:
+    events = [*infer(4, 880.0), annotation("Optimizer.step#SGD.step", 3960, 20)]
+    read = read_events(tmp_path, events)
+    assert "trace_without_steps" in codes_of(read)
 
 
 def test_a_trace_without_marks_is_forward_where_anything_runs(tmp_path: Path) -> None:
