@@ -52,7 +52,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "collector.traces.kineto.scratch",
         "collector.traces.source",
     ),
-    "collector.traces.kineto.parallel": ("collector.expendable", "collector.format", "collector.traces.kineto.decode"),
+    "collector.traces.kineto.parallel": ("collector.expendable", "collector.traces.kineto.decode"),
     "collector.traces.kineto.classify": (
         *("collector.format", "collector.traces.kineto.decode", "collector.traces.kineto.scratch"),
     ),
