@@ -22,19 +22,6 @@ def read_step(path: Path, *more: Event) -> dict[str, Any]:
     return row
 
 
-def test_waiting_for_data_stays_waiting_for_data(tmp_path: Path) -> None:
-    row = read_step(tmp_path, kernel("ncclDevKernel_AllReduce", 1100, 150, 99, stream=20))
-    assert row["data_wait_ns"] == 190 * US
-    assert row["communication_ns"] == 50 * US
-    assert row["communication_total_ns"] == 150 * US
-
-
-def test_what_runs_beside_a_kernel_is_hidden_on_both_sides_of_it(tmp_path: Path) -> None:
-    row = read_step(tmp_path, kernel("ncclDevKernel_AllReduce", 1300, 200, 99, stream=20))
-    assert row["communication_ns"] == 100 * US
-    assert row["communication_total_ns"] == 200 * US
-
-
 def test_two_collectives_at_once_count_once(tmp_path: Path) -> None:
     both = [kernel("ncclDevKernel_AllReduce", at, 40, 99, stream=stream) for at, stream in ((1460, 20), (1480, 21))]
     row = read_step(tmp_path, *both)

@@ -115,6 +115,12 @@ def test_begin_and_end_without_a_true_length_make_no_slice(tmp_path: Path, times
     _check_same(read_events(tmp_path, [*pair, *training_steps()]), good)
 
 
+def test_spans_of_the_profiler_are_counted_as_such_whatever_their_times(tmp_path: Path) -> None:
+    span = {"ph": "X", "cat": "Trace", "name": "PyTorch Profiler (0)", "pid": "Spans", "tid": "PyTorch Profiler"}
+    read = read_events(tmp_path, [*training_steps(), {**span, "ts": 0, "dur": 1e18}])
+    assert (_count(read)["profiler_spans"], read.events_lost) == (1, 0)
+
+
 def test_reach_is_a_year_around_where_most_events_are() -> None:
     now_ns = NOW_US * 1000
     starts = np.array([0, 0, 5, *range(now_ns, now_ns + 50)])

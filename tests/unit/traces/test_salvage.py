@@ -104,6 +104,32 @@ def test_rank_in_metadata_that_is_nested_too_deeply_is_not_known(tmp_path: Path)
     assert read_trace(path).facts.rank is None
 
 
+@pytest.mark.parametrize(
+    ("good", "bad"),
+    [
+        ('"dur": 100.0', '"dur": NaN'),
+        ('"name": "aten::linear"', '"name": "aten::\tli\nnear"'),
+        ('"dur": 80\n  }', '"dur": 80,\n  }'),
+        ('"name": "aten::linear"', '"name": "C:\\Users"'),
+        ('"name": "aten::linear"', '"name": "half \\ud800 pair"'),
+    ],
+)
+def test_faults_that_are_known_are_mended_and_said(tmp_path: Path, good: str, bad: str) -> None:
+    text = json.dumps(build_trace(EVENTS), indent=1)
+    path = tmp_path / "t.json"
+    path.write_text(text.replace(good, bad) if good in text else text.replace("}\n ]", "},\n ]"), encoding="utf-8")
+    read = read_trace(path)
+    assert read.tables["slices"].num_rows == len(EVENTS)
+    assert "trace_repaired" in _codes(read)
+    assert read.events_lost == 0
+
+
+def test_bytes_that_are_no_text_are_replaced(tmp_path: Path) -> None:
+    path = write_trace(tmp_path / "t.json", EVENTS)
+    path.write_bytes(path.read_bytes().replace(b"aten::linear", b"aten::\xff\xfe"))
+    assert read_trace(path).tables["slices"].num_rows == len(EVENTS)
+
+
 FAULTS = [
     (b'"dur": NaN', b"NaN"),
     (b'"cat": "cpu\n_op"', b"\n_op"),

@@ -91,12 +91,6 @@ def test_batches_of_a_loader_are_steps_where_nothing_is_updated(tmp_path: Path, 
     assert read.facts.facts["steps_told_by"] == "the batches of a loader"
 
 
-@pytest.mark.parametrize(("batches", "told_by"), [(1, "whole"), (2, "the batches of a loader")])
-def test_two_batches_of_a_loader_are_steps_and_one_is_not(tmp_path: Path, batches: int, told_by: str) -> None:
-    read = read_events(tmp_path, infer(batches, 100.0))
-    assert (len(train_steps(read)), read.facts.facts["steps_told_by"]) == (batches, told_by)
-
-
 @pytest.mark.parametrize("taken_out", [[], [operator("aten::set_", 1, 5), operator("aten::set_", 2001, 5)]])
 def test_batches_of_workers_are_steps_too(tmp_path: Path, taken_out: list[Event]) -> None:
     """A batch that is there already is taken out of a list, mostly without an operator."""
