@@ -69,10 +69,10 @@ class TraceFacts:
 
     rank: int | None
     world_size: int | None
-    devices: tuple[Device, ...]
-    epoch_unix_ns: int
-    absolute: bool
-    end_ns: int
+    devices: tuple[Device, ...] = ()
+    epoch_unix_ns: int = 0
+    absolute: bool = False
+    end_ns: int = 0
     versions: dict[str, str] = field(default_factory=dict)
     facts: dict[str, Any] = field(default_factory=dict)
 

@@ -56,7 +56,6 @@ def _build(dump: Dump) -> TraceTables:
     facts = TraceFacts(
         rank=dump.rank,
         world_size=world or None,
-        devices=(),
         epoch_unix_ns=epoch,
         absolute=bool(epoch),
         end_ns=max(ends, default=epoch) - epoch,

@@ -133,9 +133,6 @@ class _Job:
         return TraceFacts(
             rank=rank,
             world_size=len(ranks) * max(apart, 1),
-            devices=(),
-            epoch_unix_ns=0,
-            absolute=False,
             end_ns=int(self._lengths.sum()),
             facts={"job_operations": "pipeline"},
         )

@@ -60,16 +60,7 @@ def _build(status: Status) -> TraceTables:
 
 def _build_rank(status: Status, rank: int, world: int, rows: list[dict[str, Any]]) -> TraceTables:
     asked = {"timestamp": status.timestamp, "timeouts": status.timeouts}
-    facts = TraceFacts(
-        rank=rank,
-        world_size=world,
-        devices=(),
-        epoch_unix_ns=0,
-        absolute=False,
-        end_ns=0,
-        versions={"nccl": status.version},
-        facts={"nccl_status": asked},
-    )
+    facts = TraceFacts(rank, world, versions={"nccl": status.version}, facts={"nccl_status": asked})
     table = parts.build_table_from_rows("communicators", rows)
     return TraceTables(StreamedTables.of({"communicators": table}), facts)
 
