@@ -71,7 +71,7 @@ class Source:
         An unpacker copies the data that follows its member. A file may have 100,000 members, so an unpacker gets little
         data at first.
         """
-        engine, size, unpacked, waiting = None, _FIRST_BYTES, 0, bytearray()
+        engine, size, unpacked, yielded, waiting = None, _FIRST_BYTES, 0, 0, list[bytes]()
         try:
             while data := raw.read(size):
                 size = min(4 * size, _PACKED_BYTES)
@@ -82,14 +82,14 @@ class Source:
                     engine, size = (None, _FIRST_BYTES) if engine.eof else (engine, size)
                     unpacked += len(block)
                     self._check_bomb(unpacked, raw.tell())
-                    waiting += block
-                    if len(waiting) >= _LEAST_BYTES:
-                        yield bytes(waiting)
-                        waiting.clear()
+                    waiting.append(block)
+                    if unpacked - yielded >= _LEAST_BYTES:
+                        yield b"".join(waiting)
+                        yielded, waiting = unpacked, []
         except _zlib.error as error:
             self.truncated = f"the gzip data is damaged: {error}"
         if waiting:
-            yield bytes(waiting)
+            yield b"".join(waiting)
         if engine and not self.truncated:
             self.truncated = "the gzip data ends early"
 
