@@ -149,7 +149,6 @@ def _compare(job: JobFacts, found: Compared) -> Comparison:
         describe_evidence(verdict, noun),
         describe_slow_call(found.slow_call, noun),
         describe_communication(ranks, job.collectives.rows, verdict),
-        found.standstills,
     )
     return replace(
         _lay_out(job, found, order_ranks(ranks, verdict, found.devices, job.query), choose_figure(job.query)),
