@@ -5,6 +5,7 @@ pandas is imported only when a DataFrame is requested.
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import socket
 import time
@@ -22,12 +23,13 @@ from collector.format.alive import is_alive
 from collector.format.keeping import keep
 from collector.format.lens import WHOLE, Lens, LensReader, StepRange
 from collector.format.schema import layout
-from collector.format.schema.errors import OptionError, StepscopeError, TableMissingError
+from collector.format.schema.errors import OptionError, RunError, StepscopeError, TableMissingError
 from collector.format.schema.layout import BROKEN_SUFFIX, spell_recovery
 from collector.format.schema.manifest import RankManifest, RunState, decode_manifest
 from collector.format.schema.reading import read_small_text
 from collector.format.schema.tables import TABLES
 from collector.format.schema.wording import format_number_of
+from collector.format.standstills import Standstill, mark_standstills, read_standstills
 from collector.format.steps import StepRows, count_as_steps
 from collector.format.stored_files import arrow_schema
 
@@ -116,7 +118,14 @@ class RankRun:
     def table(self, name: str, columns: Sequence[str] | None = None, where: pc.Expression | None = None) -> pa.Table:
         """Read a table. Raises TableMissingError, TableBrokenError, NewerSchemaError; OptionError for an unknown name."""
         _check_table(name)
-        return self._reader.read(name, columns, where)
+        table = self._reader.read(name, columns, where)
+        return self._mark_standstills(table) if name == "steps" else table
+
+    def _mark_standstills(self, steps: pa.Table) -> pa.Table:
+        found: tuple[Standstill, ...] = ()
+        with contextlib.suppress(RunError):  # whoever needs the manifest says what is wrong with it
+            found = read_standstills(self.rank, self.whole.manifest.facts)
+        return mark_standstills(steps, self.run_path, self.rank, found)
 
     def frame(self, name: str, columns: Sequence[str] | None = None) -> pd.DataFrame:
         """Read a table as a pandas DataFrame; nullable integer columns are Int64. Raises as `table` does."""

@@ -5,7 +5,8 @@ Evaluation batches are summed separately, and replace steps in an inference run.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -24,8 +25,9 @@ WARM_UP_RATIO = 1.25
 """An early step is warm-up if the step, or either of the next two, takes this many times the median and longer than 95
 % of the later steps. So alternating short and long steps are no warm-up."""
 
-Reason = Literal["warm-up", "detailed windows", "probe"]
+Reason = Literal["warm-up", "standstill", "detailed windows", "probe"]
 _JUDGED = b"stepscope.warm_up_steps"
+_STOOD = b"stepscope.standstills"
 
 SELECTED_COLUMNS = ("kind", "step", "duration_ns", "batch", "loader_start_ns", "detailed", "probed")
 """The columns of `steps` that `select_steps` reads."""
@@ -107,8 +109,9 @@ class LeftOut:
 class StepSelection:
     """Training steps in time order, as arrays of equal length: number, duration, and masks that label steps.
 
-    `kept` are the steps in an average: not warm-up, not in a detailed window and not in the probe. `regular` also leaves
-    out the first steps of epochs, whose cost is amortised; the noise and the loader model use `regular`.
+    `kept` are the steps in an average: not warm-up, not in a detailed window, not in the probe, and without a
+    standstill (`stood`). `regular` also leaves out the first steps of epochs, whose cost is amortised; the noise and
+    the loader model use `regular`.
     """
 
     step: Ints
@@ -119,14 +122,16 @@ class StepSelection:
     kept: Mask
     regular: Mask
     probed: Mask
+    stood: Mask
 
     @property
     def left_out(self) -> tuple[LeftOut, ...]:
         """The steps outside the average, grouped by reason."""
         kinds: tuple[tuple[Reason, Mask], ...] = (
             ("warm-up", self.warm_up & ~self.kept),
-            ("detailed windows", self.detailed & ~self.warm_up & ~self.kept),
-            ("probe", self.probed & ~self.detailed & ~self.warm_up & ~self.kept),
+            ("standstill", self.stood & ~self.warm_up & ~self.kept),
+            ("detailed windows", self.detailed & ~self.stood & ~self.warm_up & ~self.kept),
+            ("probe", self.probed & ~self.detailed & ~self.stood & ~self.warm_up & ~self.kept),
         )
         return tuple(LeftOut(reason, self.step[steps]) for reason, steps in kinds if steps.any())
 
@@ -143,15 +148,16 @@ def select_steps(steps: pa.Table) -> StepSelection:
     warm_up = _find_warm_up(duration) if judged is None else np.arange(len(duration)) < int(judged)
     first = _find_first_of_epoch(train)
     probed = _find_probed(train)
-    kept = ~warm_up & ~detailed & ~probed
+    stood = find_stood(train)
+    kept = ~warm_up & ~detailed & ~probed & ~stood
     if kept.sum() < min(WARM_UP_MIN_STEPS, int((detailed & ~probed).sum())):
-        kept = ~warm_up & ~probed
+        kept = ~warm_up & ~probed & ~stood
     if not kept.any():  # a choice of probed steps only
         kept = ~warm_up
     regular = kept & ~first
     if 2 * regular.sum() < kept.sum():  # epochs of one or two steps: what comes at each start is the usual step
         regular = kept
-    return StepSelection(read_integers(train, "step"), duration, warm_up, detailed, first, kept, regular, probed)
+    return StepSelection(read_integers(train, "step"), duration, warm_up, detailed, first, kept, regular, probed, stood)
 
 
 def explain_left_out(left_out: Iterable[LeftOut], noun: str = "step") -> str:
@@ -174,6 +180,15 @@ def mark_judged(steps: pa.Table, warm_up: int) -> pa.Table:
     The section alone does not show this: its first steps may be slow without being the first of the run.
     """
     return steps.replace_schema_metadata({**(steps.schema.metadata or {}), _JUDGED: str(warm_up).encode()})
+
+
+def mark_stood(steps: pa.Table, for_ns: Mapping[int, int]) -> pa.Table:
+    """Return the steps with metadata on standstills.
+
+    `for_ns` maps the number of a step to a duration in ns: only a step at least that long counts as a standstill.
+    """
+    told = json.dumps({str(number): length for number, length in for_ns.items()})
+    return steps.replace_schema_metadata({**(steps.schema.metadata or {}), _STOOD: told.encode()})
 
 
 def train_steps(steps: pa.Table) -> pa.Table:
@@ -232,6 +247,16 @@ def _find_probed(train: pa.Table) -> Mask:
     if "probed" not in train.column_names:
         return np.zeros(train.num_rows, np.bool_)
     return read_integers(train, "probed", absent=0) > 0
+
+
+def find_stood(train: pa.Table) -> Mask:
+    """Return for each training step whether `mark_stood` marked a standstill in it."""
+    told = json.loads((train.schema.metadata or {}).get(_STOOD, b"{}"))
+    step, duration = read_integers(train, "step"), read_integers(train, "duration_ns")
+    found = np.zeros(train.num_rows, np.bool_)
+    for number, for_ns in told.items():
+        found |= (step == int(number)) & (duration >= for_ns)
+    return found
 
 
 def _find_first_of_epoch(train: pa.Table) -> Mask:

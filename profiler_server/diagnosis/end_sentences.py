@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import re
 import shlex
 import signal
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from collector.format.attempts import list_attempts
+from collector.format.rank import RankRun
 from collector.format.run import Run
 from collector.format.schema.errors import RunError
 from collector.format.schema.wording import format_ranks_named
+from collector.format.standstills import Standstill, read_standstills
 from collector.hangs.blame import Stop, name_group
 from collector.hangs.live import Standing, describe_live_hang
 from collector.hangs.positions import describe_position, describe_stack
+from collector.hangs.recorded import describe_standstills
 from profiler_server.analysis.ranks.ending import count_ended, find_end
 from profiler_server.analysis.ranks.ends import (
     Collective,
@@ -29,6 +33,7 @@ from profiler_server.analysis.ranks.ends import (
     Raised,
     Severed,
 )
+from profiler_server.facts.ranks import MOST_RANKS
 from profiler_server.format import format_bytes, name_kind, say, shorten_middle
 
 _LONGEST = 120
@@ -161,6 +166,15 @@ def say_first(run: Run, has_steps: bool) -> str:
     told = describe_end(end) if end is not None else ""
     attempts = "" if has_steps else say_attempts(list_attempt_lines(run))
     return f"{attempts} In this attempt: {told}" if attempts and told else attempts or told
+
+
+def recall_standstills(ranks: Iterable[RankRun]) -> str:
+    """Describe when and where a job stood still before it went on; "" if it never did."""
+    found: list[Standstill] = []
+    for rank in itertools.islice(ranks, MOST_RANKS):
+        with contextlib.suppress(RunError):
+            found += read_standstills(rank.rank, rank.manifest.facts)
+    return describe_standstills(found)
 
 
 def _tell_end(end: End | None, steps: int) -> str:

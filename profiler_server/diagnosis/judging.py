@@ -20,7 +20,7 @@ from profiler_server.analysis.ranks.ends import Hang
 from profiler_server.analysis.ranks.hang import describe_status
 from profiler_server.derive.derived import derived
 from profiler_server.diagnosis.bottleneck import find_own_bottleneck
-from profiler_server.diagnosis.end_sentences import say_first
+from profiler_server.diagnosis.end_sentences import recall_standstills, say_first
 from profiler_server.diagnosis.limits.facts import MIN_STEPS
 from profiler_server.diagnosis.limits.lines import MOST_HOT
 from profiler_server.diagnosis.measuring import measure_case
@@ -60,8 +60,10 @@ def _judge_run(run: Run, rank: int) -> Diagnosis:
     """Judge a rank. The sentence begins with how the job ended or stands still, if it did."""
     found = _judge_steps(run, rank)
     end = say_first(run, has_steps=count_ended(run) > 0)
-    until_then = f" Until then: {found.limit}" if end and found.limit else ""
-    return replace(found, sentence=f"{end}{until_then}" if end else found.sentence, end=end)
+    stood = recall_standstills(run.read_rank(number) for number in run.ranks)
+    until_then = f"Until then: {found.limit}" if end and found.limit else ""
+    told = (end, until_then, stood) if end else (found.sentence, stood)
+    return replace(found, sentence=" ".join(filter(None, told)), end=end)
 
 
 def _judge_steps(run: Run, rank: int) -> Diagnosis:

@@ -164,7 +164,8 @@ class Ended:
 @dataclass(frozen=True)
 class Compared:
     """Results that need at least two ranks. `own_ns` is the own work of each rank in the mean step. `devices` are the
-    devices read so far; `pending` is the number not yet read."""
+    devices read so far; `pending` is the number not yet read. `standstills` describes when the job stood still and went
+    on."""
 
     verdict: RankVerdict
     own_ns: Mapping[int, float]
@@ -173,6 +174,7 @@ class Compared:
     pending: int = 0
     slow_call: SlowCall | None = None
     slowdown: JobSlowdown | None = None
+    standstills: str = ""
     example: Example | None = None
 
 

@@ -22,7 +22,8 @@ from collector.format.run import Run
 from collector.format.schema import layout
 from collector.format.schema.errors import RunError
 from collector.format.schema.manifest import RankManifest, RunState
-from collector.format.steps import count_as_steps, measure_between, read_integers, select_steps, train_steps
+from collector.format.standstills import mark_standstills, read_standstills
+from collector.format.steps import count_as_steps, find_stood, measure_between, read_integers, select_steps, train_steps
 from collector.hangs.live import find_standing
 from profiler_server.derive.background import Background
 from profiler_server.derive.derived import derived
@@ -30,7 +31,7 @@ from profiler_server.store.catalog import Catalog
 from profiler_server.store.headline import RunEntry, choose_state
 
 RECENT_STEPS = 50
-"""Number of last steps of each rank in the means, without warm-up and detailed windows."""
+"""Number of last steps of each rank in the means, without warm-up, detailed windows and standstills."""
 MOST_RUNS = 100
 MOST_RANKS = 16_384
 """The most ranks of a run that are read: the first ones."""
@@ -238,9 +239,12 @@ def _describe(rank: RankRun, manifest: RankManifest, state: RunState) -> RankGau
 def _read_steps(rank: RankRun, manifest: RankManifest, state: RunState) -> RankGauges:
     # Rows between steps, and those in detailed windows, come in between.
     rows = read_last_rows(rank.folder, "steps", _COLUMNS, 4 * RECENT_STEPS)
-    counted = count_as_steps(rows)
+    own = read_standstills(rank.rank, manifest.facts)
+    counted = count_as_steps(mark_standstills(rows, rank.run_path, rank.rank, own))
     train = train_steps(counted.steps)
-    is_apart = (read_integers(train, "detailed") > 0) | (read_integers(train, "probed", absent=0) > 0)
+    is_apart = (
+        (read_integers(train, "detailed") > 0) | (read_integers(train, "probed", absent=0) > 0) | find_stood(train)
+    )
     is_apart |= _mark_warm_up(counted.steps)
     kept = np.flatnonzero(~is_apart)[-RECENT_STEPS:]
     known = _describe(rank, manifest, state)
@@ -248,7 +252,7 @@ def _read_steps(rank: RankRun, manifest: RankManifest, state: RunState) -> RankG
         return known
     phases = {name: float(read_integers(train, f"{name}_ns")[kept].mean()) for name in PHASE_NAMES}
     step = float(read_integers(train, "duration_ns")[kept].mean())
-    # Behind a detailed window lies what it costs.
+    # Behind a detailed window and a standstill lies what these cost.
     usual = kept[~is_apart[np.maximum(kept - 1, 0)]]
     between = 0.0 if counted.infers else float(measure_between(counted.every)[usual].sum()) / len(kept)
     return replace(known, step_ns=step, own_ns=step - phases["communication"], between_ns=between, phases_ns=phases)

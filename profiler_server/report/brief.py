@@ -12,7 +12,7 @@ from collector.format.steps import summarize_steps
 from collector.hangs.live import Standing
 from profiler_server.analysis.ranks.ending import find_end
 from profiler_server.analysis.ranks.ends import Hang
-from profiler_server.diagnosis.end_sentences import list_attempt_lines, say_attempts, spell_reports
+from profiler_server.diagnosis.end_sentences import list_attempt_lines, recall_standstills, say_attempts, spell_reports
 from profiler_server.diagnosis.judging import diagnose
 from profiler_server.facts.results import Diagnosis, Suggestion
 from profiler_server.format import format_duration, format_share
@@ -31,8 +31,9 @@ def write_brief(run: Run, rank: int | None = None) -> list[str]:
     found = _judge(run, chosen.rank)
     if isinstance(find_end(run), (Hang, Standing)):
         return [found.sentence]
+    stood = recall_standstills(run.read_rank(each) for each in run.ranks)
     attempts = list_attempt_lines(run)
-    lines = _say(chosen, found)
+    lines = [*_say(chosen, found), stood]
     if found.end and found.limit:
         lines.insert(0, found.end)
     if say_attempts(attempts) not in lines[0]:

@@ -240,6 +240,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     ),
     "profiler_server.pages": (
         "collector.format",
+        "collector.hangs",
         "profiler_server.derive",
         "profiler_server.analysis",
         "profiler_server.facts",

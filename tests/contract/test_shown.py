@@ -17,6 +17,7 @@ from collector.format.schema import manifest
 from collector.format.schema.columns import read_shown
 from collector.format.schema.manifest import RankManifest, RunManifest
 from collector.format.schema.tables import TABLES
+from collector.format.standstills import Standstill
 from collector.format.words import SIGNALS, WARNINGS
 from collector.options import ACTIVITIES, LEVELS, Options, WindowOption
 from collector.plugins import find_plugins
@@ -167,6 +168,7 @@ def test_facts_that_recordings_seldom_give_keep_their_keys() -> None:
     facts: dict[str, Any] = {
         "moment": moment,
         "standing": {**moment, **still},
+        "standstills": [Standstill(0, 1, 2, 3, "forward", missing=(1,)).write()],
         "samplers": [workers.SamplerSums("RandomSampler").describe(0)],
         "ddp": {**ddp, "hook": "", "backwards": 1, "synced_backwards": 1},
         "logging": {"steps": 3, "libraries": logs},

@@ -132,6 +132,7 @@ FACTS: tuple[Fact, ...] = (
     Fact("source_lines", "The text of the user's lines with most samples of stacks, by file and line."),
     Fact("source_sums", "A checksum of each line of those files, four hexadecimal digits each."),
     Fact("standing", "For how long the rank has stood still while it records, and after how long that counts.", _PLACE),
+    Fact("standstills", "The longest standstills that the job got over.", _PLACE),
     Fact(
         "subnormals",
         "Subnormal numbers among parameters, gradients and states, and what they cost (probe).",

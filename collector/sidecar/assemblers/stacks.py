@@ -17,6 +17,7 @@ from collector.format.phases import PHASE_NAMES
 from collector.format.schema.layout import events_path
 from collector.frames.offers import Family, ForeignError, Offers
 from collector.frames.posting import TRAINER
+from collector.hangs.live import read_threshold_ns
 from collector.notes import WORDS_FILE, read_notes
 from collector.ring.clock import Clock
 from collector.ring.windows import NO_WINDOW, WindowState
@@ -41,6 +42,8 @@ class _Key(NamedTuple):
     kind: str | None
     phase: str | None
     stack: int
+    long_row: int = 0
+    """Start of a row of `steps` in which the job may have stood still, else 0. No average covers such a row."""
     dense_ns: int = 0
     """Time of a sample in a detailed window, which has a row of its own; else 0."""
 
@@ -71,7 +74,7 @@ class StacksAssembler(Assembler):
         self._refusal = ""
         self._has_begun = self._is_over = False
         self._workers: list[Sample] = []
-        self._filer = PhaseFiler(self._take_new)
+        self._filer = PhaseFiler(self._take_new, read_threshold_ns())
         self._sums: dict[_Key, _Sum] = {}
         self._begun = self._written = time.monotonic()
 
@@ -193,7 +196,7 @@ class StacksAssembler(Assembler):
 
     def _add(self, filed: Filed) -> None:
         sample = filed.sample
-        key = _Key(sample.replica, sample.loader, filed.kind, filed.phase, sample.stack)
+        key = _Key(sample.replica, sample.loader, filed.kind, filed.phase, sample.stack, filed.long_row)
         at = sample.at_ns
         if sample.is_dense:
             key = key._replace(dense_ns=at)
@@ -226,16 +229,22 @@ class StacksAssembler(Assembler):
         }
 
 
+LONG_TIMES = 4
+"""A row in which the job may have stood still is at least this many times as long as the row before."""
 MOST_WAITING = 20_000
 """Most samples held for a row that is not complete yet; the oldest samples are dropped first."""
 
 
 class Filed(NamedTuple):
-    """A sample with the kind of its row of `steps`, and its phase (None if unknown)."""
+    """A sample with the kind of its row of `steps`, and its phase (None if unknown).
+
+    `long_row` is the start of that row in perf_counter_ns if the job may have stood still in it, else 0.
+    """
 
     sample: Sample
     kind: str | None
     phase: str | None
+    long_row: int = 0
 
 
 class PhaseFiler:
@@ -244,8 +253,11 @@ class PhaseFiler:
     `see_row` and `see_steady` take rows of `steps` in time order, and `more` returns new samples.
     """
 
-    def __init__(self, more: Callable[[], Iterable[Sample]]) -> None:
+    def __init__(self, more: Callable[[], Iterable[Sample]], least_ns: int = 0) -> None:
+        """`least_ns` is the shortest standstill; 0 or less switches standstills off."""
         self._more = more
+        self._least_ns = least_ns
+        self._usual_ns = 0
         self._waiting: deque[Sample] = deque(maxlen=MOST_WAITING)
         self._filed: list[Filed] = []
 
@@ -264,20 +276,32 @@ class PhaseFiler:
     def see_row(self, done: Done) -> None:
         stretches = done.row.stretches
         starts = [stretch.start for stretch in stretches]
+        long_row = self._find_long(done.row.start, done.end)
         for sample in self._take_between(done.row.start, done.end):
             at = bisect_right(starts, sample.at_ns) - 1
             is_inside = at >= 0 and sample.at_ns < stretches[at].end
-            self._filed.append(Filed(sample, done.kind, PHASE_NAMES[stretches[at].phase] if is_inside else None))
+            self._filed.append(
+                Filed(sample, done.kind, PHASE_NAMES[stretches[at].phase] if is_inside else None, long_row)
+            )
 
     def see_steady(self, steady: Steady) -> None:
         samples = self._take_between(int(steady.starts[0]), int(steady.ends[-1]))
         if not samples:
             return
+        long_rows = [self._find_long(*row) for row in zip(steady.starts.tolist(), steady.ends.tolist(), strict=True)]
         times = np.array([sample.at_ns for sample in samples], np.int64)
         rows = np.searchsorted(steady.starts, times, "right") - 1
         stretches = (steady.edges[rows] <= times[:, None]).sum(1) - 1
-        for sample, stretch in zip(samples, stretches.tolist(), strict=True):
-            self._filed.append(Filed(sample, "train", PHASE_NAMES[steady.labels[stretch]]))
+        for sample, stretch, row in zip(samples, stretches.tolist(), rows.tolist(), strict=True):
+            self._filed.append(Filed(sample, "train", PHASE_NAMES[steady.labels[stretch]], long_rows[row]))
+
+    def _find_long(self, start: int, end: int) -> int:
+        """Return the start of the row if the job may have stood still in the row, else 0."""
+        length, usual = end - start, self._usual_ns
+        if 0 < self._least_ns <= length and length >= LONG_TIMES * usual:
+            return start
+        self._usual_ns = length
+        return 0
 
     def _take_between(self, start_ns: int, end_ns: int) -> list[Sample]:
         """Return the samples within a row, and drop earlier samples, which are in no row."""

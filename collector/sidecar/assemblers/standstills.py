@@ -5,8 +5,8 @@ minutes), twice the longest silence that was no standstill, and half a minute. T
 their position. If they do not differ, a hang looks like long work, and the limit is twice as long. It is ten times as
 long if the process is at work, or outside of every known call, where a script may evaluate, save or download.
 
-A silence that ended leaves nothing. It raises the limit if it was no standstill, or comes again and again: then it is
-regular work.
+A standstill that ended stays in rank.json, so that averages leave its step out. A regular silence belongs to the normal
+run, and is forgotten.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import statistics
 import time
 from collections import deque
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,9 @@ import pyarrow.compute as pc
 from collector.format.phases import PHASE_NAMES
 from collector.format.rank import RankRun
 from collector.format.schema.layout import find_ranks
+from collector.format.standstills import FACT, MOST_KEPT, REGULAR_TIMES, Standstill
 from collector.hangs.live import (
+    Standing,
     describe_innermost,
     describe_live_hang,
     find_standing,
@@ -34,6 +37,7 @@ from collector.hangs.live import (
     read_threshold_ns,
     waits_for_ranks,
 )
+from collector.hangs.positions import list_ranks
 from collector.notes import read_notes
 from collector.ring.clock import Clock
 from collector.sidecar.assembler import Assembler
@@ -50,8 +54,6 @@ HELD_NS = 5 * 10**9
 """Gap between two reads of the log, normally 0.2 s, from which the whole machine counts as held up."""
 BUSY_FRAC = 0.5
 """Share of a processor above which the process is at work."""
-REGULAR_TIMES = 3
-"""If this many silences of a run last at least half as long as a standstill, it is regular work."""
 _NOTED_NS = 10 * 10**9
 _LOOK_S = 3.0
 _RECENT = 200
@@ -75,9 +77,9 @@ class StandstillAssembler(Assembler):
         self._cpu: tuple[int, float] | None = None
         self._looked_s = 0.0
         self._has_spoken = False
-        self._has_found = False
+        self._found: Standstill | None = None
         self._silences_ns: deque[int] = deque(maxlen=_RECENT)
-        self._standstills_ns: deque[int] = deque(maxlen=_RECENT)
+        self._kept: list[Standstill] = []
 
     def listen(self, others: Mapping[str, Assembler]) -> None:
         self._steps, self._stacks = others.get("steps"), others.get("stacks")
@@ -97,12 +99,16 @@ class StandstillAssembler(Assembler):
 
     def finish(self) -> dict[str, pa.Table]:
         if read_notes(self.rank_folder).finished:  # it got on, and has ended by itself
+            self._end_silence()
             self._still_ns = 0
         return {}
 
     def describe(self) -> dict[str, Any]:
         standing = self._describe_standing()
-        return {"facts": {"standing": standing}} if standing else {}
+        facts: dict[str, Any] = {"standing": standing} if standing else {}
+        if kept := self._choose_kept():
+            facts[FACT] = [one.write() for one in kept]
+        return {"facts": facts} if facts else {}
 
     def _describe_standing(self) -> dict[str, Any] | None:
         moment = self._moment
@@ -123,8 +129,13 @@ class StandstillAssembler(Assembler):
             "waits": waits_for_ranks(stack),
         }
 
-    def _is_regular(self, for_ns: int) -> bool:
-        return sum(2 * silence_ns >= for_ns for silence_ns in self._silences_ns) >= REGULAR_TIMES
+    def _choose_kept(self) -> list[Standstill]:
+        """Return the longest standstills from which the job recovered, without regular silences."""
+        rare = [one for one in self._kept if not self._is_regular(one)]
+        return sorted(rare, key=lambda one: -one.for_ns)[:MOST_KEPT]
+
+    def _is_regular(self, one: Standstill) -> bool:
+        return sum(2 * silence_ns >= one.for_ns for silence_ns in self._silences_ns) >= REGULAR_TIMES
 
     def _see(self, moment: Moment | None, now_ns: int) -> None:
         """Update the length of the silence. `moment` is the training thread's state, None while nothing is recorded."""
@@ -147,16 +158,18 @@ class StandstillAssembler(Assembler):
         return max(self._least_ns, min(usual_ns, MOST_STEPS_NS), SILENCES * self._longest_ns)
 
     def _end_silence(self) -> None:
-        """End a silence. It raises the limit for silences, but for a standstill that is not regular."""
+        """End a silence. A standstill is kept; any other silence, and a regular standstill, raises the limit for
+        silences.
+        """
         if self._still_ns >= self._least_ns:
             self._silences_ns.append(self._still_ns)
-        if self._has_found:
-            self._standstills_ns.append(self._still_ns)
-        else:
+        if self._found is None:
             self._longest_ns = max(self._longest_ns, self._still_ns)
-        regular = filter(self._is_regular, self._standstills_ns)
+        else:
+            self._kept.append(replace(self._found, for_ns=self._still_ns, ended_unix_ns=time.time_ns()))
+        regular = [one.for_ns for one in self._kept if self._is_regular(one)]
         self._longest_ns = max(self._longest_ns, *regular, 0)
-        self._has_found, self._looked_s = False, 0.0
+        self._found, self._looked_s = None, 0.0
 
     def _works(self, stack: str) -> bool:
         if is_long_work(stack):
@@ -180,7 +193,7 @@ class StandstillAssembler(Assembler):
     def _look(self) -> None:
         """Check all ranks for a standstill of the job. Only one rank writes the line to the terminal."""
         now_s = time.monotonic()
-        if (self._has_spoken and self._has_found) or now_s - self._looked_s < _LOOK_S:
+        if (self._has_spoken and self._found is not None) or now_s - self._looked_s < _LOOK_S:
             return
         self._looked_s = now_s
         run_path = self.rank_folder.parents[1]
@@ -188,10 +201,26 @@ class StandstillAssembler(Assembler):
         found = find_standing(ranks)
         if found is None:
             return
-        self._has_found = is_standstill(found)
+        self._found = self._note(found)
         if not self._has_spoken and found.speaker == self._rank:
             say_on_terminal(self._pid, self._terminal, f"stepscope: {describe_live_hang(found)} ({run_path})")
         self._has_spoken = True
+
+    def _note(self, found: Standing) -> Standstill | None:
+        """Return the record of a standstill, None if one of the ranks that hold up the job is at work."""
+        moment = self._moment
+        if moment is None or not is_standstill(found):
+            return None
+        return Standstill(
+            rank=self._rank,
+            step=moment.step + 1,
+            for_ns=self._still_ns,
+            ended_unix_ns=time.time_ns(),
+            phase=_name_phase(moment.phase),
+            after=_name_phase(moment.previous),
+            stack=describe_innermost(self._find_stack(moment)),
+            missing=list_ranks(found.stop.missing) if found.stop is not None else found.gone,
+        )
 
 
 def _name_phase(phase: int) -> str:

@@ -44,7 +44,7 @@ def match_ranks(ranks: Sequence[RankSummary]) -> Matched:
 @derived(reads=_list_calls)
 def summarize_collectives(ranks: Sequence[RankSummary]) -> tuple[CollectiveRow, ...]:
     """Sum the collectives of the ranks by rank and name; empty without recorded collectives."""
-    return sum_collectives(match_ranks(ranks))
+    return sum_collectives(match_ranks(ranks), [one.step for rank in ranks for one in rank.standstills])
 
 
 def list_collectives(ranks: Sequence[RankSummary]) -> Collectives:
@@ -62,15 +62,16 @@ def _has_one_host(ranks: Sequence[RankSummary]) -> bool:
     return len(hosts) == 1 and "" not in hosts
 
 
-def sum_collectives(matched: Matched) -> tuple[CollectiveRow, ...]:
-    """Sum matched calls by rank and name, sorted by both."""
-    if not len(matched.step):
+def sum_collectives(matched: Matched, stood: Sequence[int] = ()) -> tuple[CollectiveRow, ...]:
+    """Sum matched calls by rank and name, sorted by both, without steps in which the job stood still."""
+    wanted = np.flatnonzero(~np.isin(matched.step, list(stood)))
+    if not len(wanted):
         return ()
     rows = _join(matched)
     named = np.array([name for _, name in matched.kinds])
     names, name_of = np.unique(named, return_inverse=True)
     place = matched.row_of * len(names) + name_of[matched.kind]
-    order = np.argsort(place, kind="stable")
+    order = wanted[np.argsort(place[wanted], kind="stable")]
     bounds = np.flatnonzero(np.diff(place[order])) + 1
     return tuple(
         _sum_rows(
@@ -242,20 +243,22 @@ class _Place:
 
 @derived(reads=lambda ranks: tuple((rank.steps, rank.step_ns, rank.calls) for rank in ranks))
 def find_slow_call(ranks: Sequence[RankSummary]) -> SlowCall | None:
-    """Return the collective with the largest excess over its expected time.
+    """Return the collective with the largest excess over its expected time, without steps of a standstill.
 
     None if no call is much slower than similar calls, or if the calls are not comparable.
     """
     known = [rank for rank in ranks if rank.steps and rank.calls is not None]
     if len(known) < 2:
         return None
+    stood = [one.step for rank in ranks for one in rank.standstills]
     step_ns = float(np.mean([rank.step_ns for rank in known]))
-    return find_slowest(match_ranks(ranks), step_ns)
+    return find_slowest(match_ranks(ranks), step_ns, stood)
 
 
-def find_slowest(matched: Matched, step_ns: float) -> SlowCall | None:
+def find_slowest(matched: Matched, step_ns: float, stood: Sequence[int] = ()) -> SlowCall | None:
     wanted = (count_members(matched) > 1) & find_attended(matched) & (matched.bytes > 0) & (matched.step >= 0)
     wanted &= np.array([is_meeting(name) for _, name in matched.kinds], np.bool_)[matched.kind]
+    wanted &= ~np.isin(matched.step, list(stood))
     rows = np.flatnonzero(wanted)
     if not len(rows):
         return None

@@ -82,7 +82,8 @@ class Lateness:
         return self._keep(~np.isin(self.step, np.array(steps, np.int64)))
 
     def drop_unusual(self, first: int, unusual: Ints) -> Lateness:
-        """Return the meetings from step `first` on, without `unusual` steps, which a detailed window slowed.
+        """Return the meetings from step `first` on, without `unusual` steps, which a detailed window or a standstill
+        slowed.
 
         Steps in which some work is unknown are dropped, too, if other steps remain. Meetings outside of steps stay only
         if no meeting is in a step.

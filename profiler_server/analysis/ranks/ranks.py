@@ -17,6 +17,7 @@ from collector.format.rank import read_step_rows
 from collector.format.run import RankRun, Run
 from collector.format.schema.errors import RunError, TableMissingError
 from collector.format.schema.manifest import RunState
+from collector.format.standstills import Standstill, read_standstills
 from collector.format.steps import measure_between, read_integers, select_steps, train_steps
 from profiler_server.analysis.device.device import summarize_device
 from profiler_server.analysis.ranks.calls import MOST_CALLS, Calls, read_calls
@@ -46,7 +47,8 @@ class RankSummary(RankFigures):
 
     `track` has every training step, for the map. `together` has the averaged steps, for the comparison with other
     ranks. `moment` and `standing` are its last position, from the manifest. `unusual` are the steps that the average
-    omits for a detailed window. `is_read` is False if its manifest is damaged.
+    omits for a detailed window or a standstill; `standstills` are standstills that the rank recovered from. `is_read`
+    is False if its manifest is damaged.
     """
 
     state: RunState
@@ -56,6 +58,7 @@ class RankSummary(RankFigures):
     moment: Any = None
     standing: Any = None
     unusual: Ints = field(default_factory=lambda: NO_STEPS.step)
+    standstills: tuple[Standstill, ...] = ()
     is_read: bool = True
 
 
@@ -136,7 +139,8 @@ def _read_summary(rank: RankRun, most_calls: int) -> RankSummary:
     except RunError as error:
         summary = RankSummary(rank.rank, manifest.host, state, 0, 0.0, 0.0, 0.0, {}, reason=str(error))
     facts = manifest.facts
-    return replace(summary, moment=facts.get("moment"), standing=facts.get("standing"))
+    stood = read_standstills(rank.rank, facts)
+    return replace(summary, moment=facts.get("moment"), standing=facts.get("standing"), standstills=stood)
 
 
 def _explain(rank: RankRun, reason: str) -> RankSummary:
@@ -167,7 +171,7 @@ def _read_steps(rank: RankRun, state: RunState, most_calls: int) -> RankSummary:
         noun=rows.noun,
         has_device=bool(rank.manifest.devices),
         starved_frac=_read_starved(rank),
-        unusual=selection.step[selection.detailed & ~selection.kept],
+        unusual=selection.step[(selection.detailed | selection.stood) & ~selection.kept],
     )
 
 

@@ -98,8 +98,8 @@ def read_steps(train: pa.Table, selection: StepSelection, between_ns: Ints) -> R
     chosen = chosen[choose_steps(selection.step[chosen], every)]
     parts = np.stack([read_integers(train, f"{name}_ns")[chosen] for name in PHASE_NAMES])
     collecting = read_integers(train, "gc_ns")[chosen]
-    # Behind a detailed window lies what it costs.
-    is_usual = ~np.concatenate([[False], selection.detailed[:-1]])[: len(selection.step)]
+    # Behind a detailed window and a standstill lies what these cost.
+    is_usual = ~np.concatenate([[False], (selection.detailed | selection.stood)[:-1]])[: len(selection.step)]
     between = np.where(is_usual, between_ns, 0)[chosen]
     meeting = _measure_meetings(train, selection, between_ns)[chosen]
     found = (part.astype(np.float32) for part in (parts, collecting, between, meeting))

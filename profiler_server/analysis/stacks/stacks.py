@@ -155,8 +155,12 @@ def _mark_steady(rank: RankRun, rows: pa.Table) -> pa.Array:
     selection = select_steps(steps.steps)
     starts = train_steps(steps.steps)["start_ns"].to_numpy()
     begin = int(starts[selection.kept][0]) if selection.kept.any() else 0
+    stood = selection.stood & ~selection.kept
     seen = rows["start_ns"].to_numpy()
-    late = pa.array((seen >= begin) & ~mark_dense(rank, rows))
+    at = np.searchsorted(starts[stood], seen, side="right") - 1
+    ends = (starts + selection.duration_ns)[stood]
+    within = (at >= 0) & (seen < ends[at]) if len(ends) else np.zeros(len(seen), np.bool_)
+    late = pa.array((seen >= begin) & ~within & ~mark_dense(rank, rows))
     kind = "eval" if steps.infers else "train"
     return pc.and_(late, pc.equal(pc.fill_null(rows["kind"].cast(pa.string()), kind), kind))
 

@@ -17,7 +17,7 @@ from profiler_server.diagnosis.limits.steps import BULK_RATIO, DEVIATIONS, EXCES
 from profiler_server.facts.steps import NOTHING, Held, Interruptions
 from profiler_server.format import format_duration
 
-Cause = Literal["held", "validation", "warm_up", "window", "loader_start", "epoch_start", "gc", "phase"]
+Cause = Literal["stood", "held", "validation", "warm_up", "window", "loader_start", "epoch_start", "gc", "phase"]
 
 
 @dataclass(frozen=True)
@@ -82,6 +82,7 @@ def list_outliers(steps: pa.Table, limit: int = 20, interruptions: Interruptions
 
 
 _WORDS: Mapping[Cause, str] = {
+    "stood": "the job stood still, not in the figures",
     "warm_up": "warm-up, not in the figures",
     "window": "inside a detailed window, whose cost it carries",
     "loader_start": "starting the loader and its workers",
@@ -124,6 +125,7 @@ class _StepFacts:
         """Return the first cause that applies to a step, or `phase` if none does."""
         selection = self._selection
         known: tuple[tuple[Cause, bool], ...] = (
+            ("stood", bool(selection.stood[at])),
             ("held", held is not None and held.kind != "range"),
             ("validation", bool(self._validates[at]) and forward_excess_ns >= excess_ns / 2),
             ("loader_start", self._loader_start_ns[at] >= excess_ns / 2),

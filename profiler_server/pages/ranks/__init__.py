@@ -149,6 +149,7 @@ def _compare(job: JobFacts, found: Compared) -> Comparison:
         describe_evidence(verdict, noun),
         describe_slow_call(found.slow_call, noun),
         describe_communication(ranks, job.collectives.rows, verdict),
+        found.standstills,
     )
     return replace(
         _lay_out(job, found, order_ranks(ranks, verdict, found.devices, job.query), choose_figure(job.query)),

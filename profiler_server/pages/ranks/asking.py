@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import partial
 
 from collector.format.run import Run
+from collector.hangs.recorded import describe_standstills
 from profiler_server.analysis.ranks.collectives import find_slow_call, list_collectives, summarize_collectives
 from profiler_server.analysis.ranks.ending import find_end
 from profiler_server.analysis.ranks.ends import Hang
@@ -85,6 +86,7 @@ def _compare(run: Run, ranks: Sequence[RankSummary], query: Mapping[str, str]) -
         pending=pending,
         slow_call=find_slow_call(ranks),
         slowdown=recall_what_if(run, ranks),
+        standstills=describe_standstills(one for rank in ranks for one in rank.standstills),
         example=prefer_detailed(choose_example(ranks), run),
     )
 

@@ -92,6 +92,7 @@ def _name_steps(request: WindowRequest) -> str:
 
 _REASONS: dict[Reason, str] = {
     "warm-up": "warm-up: the first steps are still slower than the typical one",
+    "standstill": "the job stood still in them",
     "detailed windows": "inside a detailed window, whose cost they carry",
     "probe": "part of the probe, which made their batches ready",
 }

@@ -91,6 +91,17 @@ def test_a_job_whose_waiting_was_not_seen_has_no_slowest_rank(tmp_path: Path) ->
     assert read(tmp_path)["now"].slowest_rank is None
 
 
+def test_a_standstill_that_the_job_got_over_is_in_no_mean(tmp_path: Path) -> None:
+    run = build_live_run(tmp_path / "now")
+    rows = build_steps(RunPlan())
+    rows[30]["duration_ns"] += 20_000 * MS
+    write_steps(run, 0, rows)
+    stood = {"step": rows[30]["step"], "for_ns": 20_000 * MS, "ended_unix_ns": 1}
+    edit_rank(run, 0, facts={"standstills": [stood]})
+    gauges = read(tmp_path)["now"]
+    assert gauges.step_ns == pytest.approx(sum(HEALTHY_STEP_MS.values()) * MS, rel=0.02)
+
+
 def test_what_was_lost_is_summed_over_the_ranks(tmp_path: Path) -> None:
     run = build_live_run(tmp_path / "now", ranks=2)
     edit_rank(run, 0, events_lost=5)

@@ -7,10 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from collector.format.phases import PHASE_PLACES
 from collector.ring.words import PAYLOAD_MASK
 from collector.sidecar.assemblers import steps as room
 from collector.sidecar.assemblers.stacks import Filed, PhaseFiler
 from collector.sidecar.stack_sampling import Sample
+from collector.sidecar.steps.row_keeping import Done
+from collector.sidecar.steps.rows import Row
 from tests.unit.sidecar.test_steady import Assembly, make_words
 
 _LAST_TIMED = 63
@@ -56,3 +59,19 @@ def test_a_sample_belongs_to_the_phase_in_which_it_was_taken(
     monkeypatch.setattr(room, "STEPS_WITH_PHASES", 0)
     fast, _ = _file(tmp_path / "fast", words, samples)
     assert fast == slow
+
+
+@pytest.mark.parametrize(("least_ns", "apart"), [(1_000, {80}), (3_000, set()), (0, set())])
+def test_samples_of_a_step_that_the_job_may_have_stood_still_in_are_kept_apart(least_ns: int, apart: set[int]) -> None:
+    samples = [Sample(at, -1, -1, 0) for at in (10, 50, 90, 1_500, 2_050, 2_090)]
+    new = iter([samples])
+    filer = PhaseFiler(lambda: next(new, []), least_ns)
+    ends = (40, 80, 2_000, 2_080, 2_200)
+    for start, end in zip((0, *ends), ends, strict=False):
+        row = Row(start, 0)
+        row.add(PHASE_PLACES["forward"], start, end)
+        filer.see_row(Done(row, "train", 1, end, False))
+    found = {filed.sample.at_ns: filed.long_row for filed in filer.take()}
+    assert {row for row in found.values() if row} == apart
+    if apart:
+        assert {at for at, row in found.items() if row} == {90, 1_500}

@@ -176,35 +176,43 @@ def join_job(folder: Path, **still: Any) -> Thread:
     return thread
 
 
-def stand_and_go_on(thread: Thread, for_s: float) -> float:
-    """Stand still, train on, and return the limit that is left, in s."""
+def stand_and_go_on(thread: Thread, for_s: float) -> list[dict[str, Any]]:
     thread.stand(for_s)
     thread.stand(0, step=60)
-    return limit_s(thread.stand(11))
+    found: list[dict[str, Any]] = thread.watch.describe().get("facts", {}).get("standstills", [])
+    return found
 
 
-def test_a_standstill_that_the_job_got_over_leaves_nothing(tmp_path: Path) -> None:
+def test_a_standstill_that_the_job_got_over_is_kept_with_its_place(tmp_path: Path) -> None:
     thread = join_job(tmp_path / "job")
-    assert stand_and_go_on(thread, 90) == 30
-    thread.stand(0, step=61)
-    assert thread.watch.describe() == {}
+    (kept,) = stand_and_go_on(thread, 90)
+    assert kept["for_ns"] == pytest.approx(90 * S, abs=S)
+    assert (kept["step"], kept["phase"], kept["missing"]) == (42, "forward", [1])
+    assert kept["stack"] == "recv (connection.py:250), called from fetch (data.py:7)"
+    thread.notes.finished = "complete"
+    write_notes(thread.notes, thread.folder)
+    thread.watch.finish()
+    assert thread.watch.describe()["facts"] == {"standstills": [kept]}
 
 
 def test_waiting_for_a_rank_that_computes_or_saves_is_no_standstill(tmp_path: Path) -> None:
     thread = join_job(tmp_path / "job", works=True)
-    assert stand_and_go_on(thread, 90) == pytest.approx(180, abs=1)
+    assert stand_and_go_on(thread, 90) == []
 
 
 def test_a_silence_that_comes_again_and_again_is_no_standstill(tmp_path: Path) -> None:
     thread = join_job(tmp_path / "job")
-    assert [stand_and_go_on(thread, for_s) for for_s in (90, 60)] == [30, 30]
-    assert stand_and_go_on(thread, 50) == pytest.approx(180, abs=1)
+    assert len(stand_and_go_on(thread, 90)) == 1
+    assert len(stand_and_go_on(thread, 60)) == 2
+    assert limit_s(thread.stand(11)) == 30
+    assert stand_and_go_on(thread, 50) == []
+    assert limit_s(thread.stand(11)) == pytest.approx(180, abs=1)
 
 
 def test_long_regular_steps_are_no_standstill(tmp_path: Path) -> None:
     thread = join_job(tmp_path / "job")
     thread.train(40)
-    assert stand_and_go_on(thread, 200) == pytest.approx(400, abs=1)
+    assert stand_and_go_on(thread, 200) == []
 
 
 def test_steps_alone_tell_how_long_a_silence_is_usual(tmp_path: Path) -> None:

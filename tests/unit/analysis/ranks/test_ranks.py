@@ -34,6 +34,13 @@ def match_collectives(calls: dict[int, Calls], one_clock: bool = True) -> tuple[
     return sum_collectives(match_calls(calls, one_clock))
 
 
+def test_collectives_of_a_step_in_which_the_job_stood_still_are_not_summed() -> None:
+    calls = {0: make_calls([0, 100], [90, 10]), 1: make_calls([80, 100], [10, 10])}
+    rows = sum_collectives(match_calls(calls, True), stood=[1])
+    assert [(row.count, row.total_ns, row.wait_ns) for row in rows] == [(1, 10, 0), (1, 10, 0)]
+    assert sum_collectives(match_calls(calls, True), stood=[1, 2]) == ()
+
+
 def test_a_call_that_the_late_rank_did_not_wait_in_is_not_pinned_on_another_rank() -> None:
     waits = {rank: make_calls([0, 100, 200, 300], [90, 90, 90, 90]) for rank in (0, 1)}
     last = make_calls([80, 380], [10, 10])
