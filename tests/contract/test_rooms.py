@@ -79,7 +79,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "collector.estimating.model",
         "collector.format.keeping",
     ),
-    "collector.estimating": ("collector.format", "collector.environment"),
+    "collector.estimating": ("collector.format.schema", "collector.environment"),
     "collector.signals": (
         "collector.format",
         "collector.frames",
