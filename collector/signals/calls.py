@@ -6,10 +6,12 @@ steps that are looked at become rarer as the run goes on.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
@@ -37,6 +39,8 @@ features, of borders of images, of random masks."""
 LEAST_VALUES = 8
 """Numbers with fewer different values say nothing: they may be equal by chance."""
 MOST_OF_ROW, MOST_KNOWN = 64, 4096
+"""Numbers of a row that are compared, and rows that are remembered for each line."""
+MOST_PARAMETERS, MOST_OF_PARAMETER = 256, 4
 _ROUNDED_BITS = 13
 """Last bits of a result in float32 that the place of a row in its batch may alter."""
 _LEFT_OUT = tuple(
@@ -56,10 +60,20 @@ class Place:
     rows: int = 0
     again: int = 0
     again_ns: int = 0
+    compared: int = 0
     known: int = 0
     known_ns: int = 0
     looks: set[int] = field(default_factory=set)
-    versions: set[int] = field(default_factory=set)
+    first_seen: dict[int, int] = field(default_factory=dict)
+    counted: set[int] = field(default_factory=set)
+    module: Callable[[], Any] | None = None
+    state: int = 0
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether the module is another, or has changed: it then has nothing to keep."""
+        module = self.module() if self.module is not None else None
+        return module is not None and hash_parameters(module) != self.state
 
     def describe(self, model: str, place: str) -> dict[str, Any]:
         return {
@@ -74,6 +88,7 @@ class Place:
             "rows": self.rows,
             "again": self.again,
             "again_ns": self.again_ns,
+            "compared": self.compared,
             "known": self.known,
             "known_ns": self.known_ns,
         }
@@ -85,7 +100,6 @@ class CallLook:
     def __init__(self) -> None:
         self.places: dict[tuple[str, str], Place] = {}
         self._of_step: dict[Any, int] = {}
-        self._rows: dict[tuple[str, str], dict[int, int]] = {}
         self._calls = 0
         self.step = 0
 
@@ -111,12 +125,10 @@ class CallLook:
             is_first = place.padded == 1
             place.width = found.width if is_first or place.width == found.width else 0
             place.rows = found.rows if is_first or place.rows == found.rows else 0
-        self._compare(place, self._rows.setdefault(key, {}), took_ns, (module, arrays, list(_list_tensors(result))))
+        self._compare(place, took_ns, module, arrays, list(_list_tensors(result)))
 
-    def _compare(self, place: Place, rows: dict[int, int], took_ns: int, call: tuple[Any, Any, Any]) -> None:
-        """Compare a call with those before: all of it with those of its step, its rows with those of other steps.
-        `rows` holds where each was first."""
-        module, arrays, results = call
+    def _compare(self, place: Place, took_ns: int, module: Any, arrays: Sequence[Any], results: Sequence[Any]) -> None:
+        """Compare a whole call with the calls of its step, and its rows with the rows of other steps."""
         outputs = [array for tensor in results if (array := _view(tensor)) is not None]
         if not arrays or not outputs or not _varies(outputs[0]):
             return
@@ -126,17 +138,28 @@ class CallLook:
             place.again_ns += took_ns
         elif not any(each.requires_grad for each in results):
             place.known_ns += took_ns
-            place.versions.add(sum(each._version for each in module.parameters()))
-            for row in hash_rows(arrays, outputs) if len(place.versions) == 1 else ():
-                place.known += rows.get(row, self.step) < self.step
-                if len(rows) < MOST_KNOWN:
-                    rows.setdefault(row, self.step)
-            if len(place.versions) > 1:  # a module that changes has nothing to keep
-                place.known = 0
+            self._compare_rows(place, module, set(hash_rows(arrays, outputs)))
         self._of_step[whole] = 1
+
+    def _compare_rows(self, place: Place, module: Any, found: set[int]) -> None:
+        if place.module is None:
+            place.module, place.state = weakref.ref(module), hash_parameters(module)
+        if place.is_changed:
+            place.first_seen.clear()
+            place.known = 0
+            return
+        place.compared += len(found) if place.first_seen else 0
+        known = {row for row in found if place.first_seen.get(row, self.step) < self.step}
+        # One constant row in each batch says nothing of the others.
+        place.known += len(known if known == found else known - place.counted)
+        place.counted |= known
+        if len(place.first_seen) < MOST_KNOWN:
+            place.first_seen.update(dict.fromkeys(found - place.first_seen.keys(), self.step))
 
     def describe(self) -> list[dict[str, Any]]:
         """Return the fact: the places where something was seen."""
+        for place in self.places.values():
+            place.known *= not place.is_changed
         seen = [(key, place) for key, place in self.places.items() if place.padded or place.again or place.known]
         return [place.describe(*key) for key, place in seen]
 
@@ -244,16 +267,38 @@ def _sample(array: npt.NDArray[Any]) -> tuple[Any, ...]:
 def hash_rows(arrays: Sequence[npt.NDArray[Any]], outputs: Sequence[npt.NDArray[Any]]) -> Iterator[int]:
     """Yield a hash for each row of a batch with its result; one for the whole call where they have no rows in common.
 
-    Rows of few different values are left out.
+    Rows of few different values are left out. Results in float16 are compared bit by bit.
     """
+    import numpy as np
+
     sizes = {len(each) if each.ndim > 1 else 0 for each in (*arrays, *outputs)}
     count = min(sizes.pop(), MOST_ROWS) if len(sizes) == 1 else 0
-    for number in range(max(count, 1)):
-        given, results = ([each[number] if count else each for each in several] for several in (arrays, outputs))
-        if any(_varies(each, MOST_OF_ROW) for each in given):
-            parts = [_take_some(each, MOST_OF_ROW) for each in given]
-            rounded = [_round(_take_some(each, MOST_OF_ROW)) for each in results]
-            yield hash(b"".join(each.tobytes() for each in (*parts, *rounded)))
+    given = [_take_rows(each, count) for each in arrays]
+    ordered = [np.sort(each, axis=1) for each in given]
+    varies = np.any([(np.diff(each, axis=1) != 0).sum(axis=1) >= LEAST_VALUES - 1 for each in ordered], axis=0)
+    parts = [*given, *(_round(_take_rows(each, count)) for each in outputs)]
+    for number in np.flatnonzero(varies):
+        yield hash(b"".join(each[number].tobytes() for each in parts))
+
+
+def _take_rows(array: npt.NDArray[Any], count: int) -> npt.NDArray[Any]:
+    """Return some numbers of each of the first rows, or of all of it as one row."""
+    if not count:
+        return _take_some(array, MOST_OF_ROW)[None]
+    size = array[0].size
+    every = max(size // MOST_OF_ROW, 1) | 1
+    if array.flags.c_contiguous:
+        return array[:count].reshape(count, -1)[:, : MOST_OF_ROW * every : every]
+    return array[:count].reshape(count, -1)[:, ::every] if count * size <= MOST_NUMBERS else array.flat[:count][:, None]
+
+
+def hash_parameters(module: Any) -> int:
+    """Return a number that differs when the parameters of a module do: some numbers of each are looked at.
+
+    Their versions say less: fused updates and assignments to `.data` leave them as they are.
+    """
+    views = map(_view, itertools.islice(module.parameters(), MOST_PARAMETERS))
+    return hash(b"".join(_take_some(view, MOST_OF_PARAMETER).tobytes() for view in views if view is not None))
 
 
 def _round(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -292,6 +337,7 @@ class CallsSignal(Signal):
     def remove(self) -> None:
         stop_calling(self._on_occasion, self._context.occasions)
         self._close()
+        self._publish()  # a module may have changed since the last look
 
     def _on_occasion(self, ended: int) -> None:
         if ended >= self._next:
@@ -317,10 +363,13 @@ class CallsSignal(Signal):
     def _close(self) -> None:
         if self._watchers:
             self._watchers.clear()
-            found = self._look.describe()
-            if found != self._found:
-                self._found = found
-                self._context.add_fact("calls", found)
+            self._publish()
+
+    def _publish(self) -> None:
+        found = self._look.describe()
+        if found != self._found:
+            self._found = found
+            self._context.add_fact("calls", found)
 
 
 SIGNAL = CallsSignal

@@ -46,7 +46,7 @@ class Source:
             return 0
 
     def read_blocks(self) -> Iterator[bytes]:
-        """Yield the content in blocks, as UTF-8.
+        """Yield the content in blocks.
 
         Raises TraceError if the file cannot be opened or read, is a gzip bomb, or exceeds the limits.
         """

@@ -124,6 +124,7 @@ class _Called(Struct):
     rows: Number
     again: Count
     again_ns: Time
+    compared: Count = 0
     known: Count = 0
     known_ns: Time = 0
     model: Any = ""

@@ -174,7 +174,7 @@ def _lay_out(case: Case, asked: Asked) -> Iterator[Change]:
         )
         share = kinds.convolutions_frac
         yield Change("channels_last", "channels_last", {"channels_last": True}, code, share, look=look)
-    if case.device.is_used and not case.facts.get("cudnn_benchmark"):
+    if any(entry.kind == "cuda" for entry in case.device.entries) and not case.facts.get("cudnn_benchmark"):
         change, code = {"cudnn_benchmark": True, "deterministic": False}, "torch.backends.cudnn.benchmark = True"
         look = "cudnn" if case.facts.get("cudnn_benchmark") is False else ""
         yield Change("cudnn", "cudnn.benchmark", change, code, kinds.convolutions_frac, look=look)

@@ -187,8 +187,10 @@ def say_verdict(
         return say("verdict", needs, steady=steady, least=MIN_STEPS, **figures)
     if not claims:
         least_frac = find_min_gain_ns(case) / case.steps.mean_ns
-        entry = "noted" if noted else "look" if looks else _explain_none(case, least_frac)
-        return say("verdict", entry, least_frac=least_frac, look=looks[0].title if looks else "", **figures)
+        entry, look = "noted" if noted else _explain_none(case, least_frac), looks[0].title if looks else ""
+        return say(
+            "verdict", "look" if look and entry == "nothing" else entry, least_frac=least_frac, look=look, **figures
+        )
     best = claims[0]
     figures |= {"best": best, "leads": "".join(f" {lead.title}." for lead in leads)}
     if not best.is_shown:

@@ -244,9 +244,9 @@ class ModelCalls:
 
     `padded` calls had rows that are filled up to `width`, 0 for several widths; of all calls `useful_frac` is the share that is
     not filled up, `longest_frac` that of the longest row. `again` calls gave the result of an earlier call in their step;
-    `known` rows of calls without gradients had been there in a step looked at before, with the same result. The times are
-    those of the calls. `scaled_frac` is the share of forward and
-    backward in operators whose inputs are that wide, None if unknown.
+    of the `compared` rows of calls without gradients, `known` ones had been there in a step looked at before, with the
+    same result. The times are those of the calls. `scaled_frac` is the share of forward and backward in operators whose
+    inputs are that wide, None if unknown.
     """
 
     model: str
@@ -260,6 +260,7 @@ class ModelCalls:
     rows: int = 0
     again: int = 0
     again_ns: int = 0
+    compared: int = 0
     known: int = 0
     known_ns: int = 0
     scaled_frac: float | None = None

@@ -36,7 +36,15 @@ def logged(step_ns: int) -> dict[str, Any]:
 def called(**changes: Any) -> dict[str, Any]:
     """Return the facts of a model that was called once in each of five steps that were looked at."""
     plain = {"looks": 5, "calls": 5, "padded": 0, "useful_frac": 1.0, "longest_frac": 1.0, "width": 0, "rows": 0}
-    times = {"again": 0, "again_ns": 0, "known": 0, "known_ns": 0, "model": "Tagger", "place": "train.py:31"}
+    times = {
+        "again": 0,
+        "again_ns": 0,
+        "compared": 0,
+        "known": 0,
+        "known_ns": 0,
+        "model": "Tagger",
+        "place": "train.py:31",
+    }
     return {"calls": [{**plain, **times, **changes}]}
 
 

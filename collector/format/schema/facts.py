@@ -59,7 +59,7 @@ _CALLS = (
         "again",
         "again_ns",
     ),
-    *("known", "known_ns"),
+    *("compared", "known", "known_ns"),
 )
 _SUBNORMALS = ("parameters", "gradients", "states", "count", "subnormal", "plain_ns", "flushed_ns")
 _PRODUCTS = ("rows", "shapes", "float32_ns", "bfloat16_ns", "linear_frac", "autocast", "instructions")

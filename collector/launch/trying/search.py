@@ -119,6 +119,10 @@ class Tried:
         return " + ".join(candidate.label for candidate in self.candidates)
 
     @property
+    def labels(self) -> set[str]:
+        return {candidate.label for candidate in self.candidates}
+
+    @property
     def change(self) -> Change:
         return {name: value for candidate in self.candidates for name, value in candidate.change.items()}
 
@@ -245,7 +249,7 @@ class Search:
             whole = max(better, key=lambda entry: entry.gain_frac, default=None)
 
     def _list_beside(self, whole: Tried, been: Sequence[Tried]) -> list[Tried]:
-        """Return another value of a knob that may be better, and combinations with one more change."""
+        """Return another change of the same settings that may be better, and combinations with one more change."""
         others = [entry for entry in self.rank() if len(entry.candidates) == 1]
         rivals = [
             each for each in others if each.settings & whole.settings and each not in been and self._may_gain(each)
@@ -253,8 +257,8 @@ class Search:
         rivals = [each for each in rivals if self.bound_gain(each)[1] >= whole.gain_frac]
         beside = [each for each in others if not each.settings & whole.settings and self.is_gain(each)]
         both = [Tried((*whole.candidates, *each.candidates)) for each in beside]
-        failed = {entry.label for entry in self.tried if entry.failure}
-        both = [each for each in both if each.label not in failed]
+        failed = [entry.labels for entry in self.tried if entry.failure]
+        both = [each for each in both if not any(labels <= each.labels for labels in failed)]
         return [*rivals[:1], *both][: max(self.count() - 1, 1)]
 
     def _may_gain(self, entry: Tried) -> bool:

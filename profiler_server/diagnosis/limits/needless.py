@@ -34,7 +34,7 @@ OFTEN_FRAC = 0.9
 
 LEAST_KNOWN = 3
 """So many rows of a call without gradients must have been there before, with the same result. In shuffled epochs few of the
-rows that are looked at meet again."""
+rows that are looked at meet again; how many come back in all is not known, so the promise has a condition."""
 
 REPEATED_FRAC = 0.05
 """Repeated calls are reported if they take this share of the step."""

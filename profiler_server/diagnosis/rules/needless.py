@@ -125,6 +125,7 @@ def _judge_calls(case: Case, calls: ModelCalls) -> tuple[float, Finding] | None:
         share=spent_ns / case.steps.mean_ns,
         looks=calls.looks,
         known=calls.known,
+        compared=calls.compared,
     )
     what_if = shorten_phases(case, ("forward",), spent_ns / forward_ns)
     return spent_ns, Finding(text, what_if=what_if, doubt_frac=0.2, least_frac=0.6)

@@ -1,4 +1,4 @@
-"""Trace files from a browser or below the base directory, imported by a separate process.
+"""Trace files that a browser uploads, imported by a separate process.
 
 Must not import a route.
 """

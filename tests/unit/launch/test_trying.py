@@ -131,7 +131,7 @@ def test_changes_that_set_the_same_argument_are_not_combined() -> None:
 def test_a_combination_that_fails_is_tried_once() -> None:
     class Picky(Process):
         def play(self, span: Span) -> Turn:
-            if len(self.change) > 1:
+            if {"a", "b"} <= self.change.keys():
                 raise TrialFailed("RuntimeError: fused does not support sparse gradients")
             return super().play(span)
 
@@ -140,8 +140,8 @@ def test_a_combination_that_fails_is_tried_once() -> None:
     search = Search(lambda change: Picky(world, change), lambda label, found: None)
     search.run([_candidate("a"), _candidate("b"), replace(_candidate("c"), is_slow=True)])
     assert search.best is not None
-    assert search.best.label == "a"
-    assert [entry.label for entry in search.tried if entry.failure] == ["a + b", "a + c"]
+    assert search.best.label == "a + c"
+    assert [entry.label for entry in search.tried if entry.failure] == ["a + b"]
 
 
 def test_two_changes_that_gain_the_same_time_are_not_combined() -> None:

@@ -180,7 +180,9 @@ def distil(kind: str) -> Callable[[int], None]:
     all_rows = torch.randn(16, 32)
 
     def step(at: int) -> None:
-        rows = all_rows if kind in ("same", "moved") else torch.randn(16, 32)
+        rows = all_rows if kind in ("same", "moved", "synced") else torch.randn(16, 32)
+        if kind == "constant":
+            rows[0] = all_rows[0]
         if kind == "epochs":
             rows = all_rows[torch.randperm(16)[:8]]
         with torch.no_grad():
@@ -188,7 +190,9 @@ def distil(kind: str) -> Callable[[int], None]:
             if kind == "again":
                 teacher(rows)
             if kind == "moved" and at % 50 == 49:
-                teacher[0].weight.add_(1.0)
+                teacher[0].weight.data = teacher[0].weight + 1e-6
+            if kind == "synced" and at == STEPS - 1:
+                teacher[0].load_state_dict(student.state_dict())
             if kind == "random":
                 drop(rows)
                 drop(rows)
@@ -218,7 +222,11 @@ def test_rows_that_come_back_in_later_epochs_are_noted(tmp_path: Path) -> None:
     assert calls.known_ns > 0
 
 
-@pytest.mark.parametrize("kind", ["", "random", "moved"])
+def test_one_constant_row_among_others_counts_once(tmp_path: Path) -> None:
+    assert see(tmp_path, distil("constant"))["Sequential"].known == 1
+
+
+@pytest.mark.parametrize("kind", ["", "random", "moved", "synced"])
 def test_calls_with_results_of_their_own_are_not_noted(kind: str, tmp_path: Path) -> None:
     assert see(tmp_path, distil(kind)) == {}
 
