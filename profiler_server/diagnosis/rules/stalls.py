@@ -28,7 +28,15 @@ from profiler_server.facts.steps import (
     read_column,
     sum_interruptions,
 )
-from profiler_server.words.phrases import FUNCTIONS, describe, find_dominant, find_in_phases, name_parts, say_functions
+from profiler_server.words.phrases import (
+    FUNCTIONS,
+    describe,
+    find_dominant,
+    find_in_phases,
+    name_parts,
+    say_functions,
+    spell_call,
+)
 
 
 def _judge_checkpoint_stall(case: Case) -> Finding | None:
@@ -184,16 +192,18 @@ def _judge_gc_pauses(case: Case) -> Finding | None:
         return None
     outside_ns = min(measure_garbage_outside(case), mean)
     place = find_in_phases(case, *OUTSIDE) if outside_ns >= mean / 2 else None
+    culprit = find_dominant(place)
     return Finding(
         describe(
             case,
-            "gc_pauses",
+            "gc_pauses" if culprit is None else "gc_pauses.named",
             mean=mean,
             share=mean / case.steps.mean_ns,
             steps=int((gc_ns > 0).sum()),
             all_steps=len(gc_ns),
             longest_ns=int(gc_ns.max()),
             functions=say_functions(place, "the time outside of training"),
+            culprit="" if culprit is None else spell_call(culprit),
         ),
         what_if=_stop_collecting(case, every, outside_ns),
         doubt_frac=0.1,

@@ -78,7 +78,8 @@ def test_the_line_that_collects_outside_of_training_is_named(tmp_path: Path) -> 
     rows = in_phase("forward", 100, own("Net.forward", 7)), in_phase("tail", 300)
     _, claim = claim_of(tmp_path / "run", Plant(plan_of(), edit=collect("tail")), *rows)
     assert "of the time outside of training (300 samples)" in claim.finding.text.measured
-    assert "gc.collect()" in claim.finding.text.advice
+    assert claim.finding.text.title == "Garbage collection interrupts the steps in main()"
+    assert "gc.collect() in main()" in claim.finding.text.advice
 
 
 def collecting(phase: str) -> Case:

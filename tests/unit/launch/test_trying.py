@@ -123,7 +123,7 @@ def test_changes_of_different_knobs_are_combined_and_of_one_knob_not() -> None:
 def test_changes_that_set_the_same_argument_are_not_combined() -> None:
     search = World(lambda change, n: 100 * MS * _noise(n) * 0.7 ** len(change)).search()
     none = replace(_candidate("workers"), keywords={"num_workers": 0, "persistent_workers": None})
-    search.run([none, _candidate("persistent", **{"loader.persistent_workers": 1})])
+    search.run([none, replace(_candidate("persistent"), change={"loader.persistent_workers": 1})])
     assert search.best is not None
     assert len(search.best.candidates) == 1
 
