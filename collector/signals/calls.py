@@ -71,7 +71,7 @@ class Place:
 
     @property
     def is_changed(self) -> bool:
-        """Whether the module is another, or has changed: it then has nothing to keep."""
+        """Whether the parameters of the module changed after its first look: it then has nothing to keep."""
         module = self.module() if self.module is not None else None
         return module is not None and hash_parameters(module) != self.state
 
@@ -144,7 +144,7 @@ class CallLook:
     def _compare_rows(self, place: Place, module: Any, found: set[int]) -> None:
         if place.module is None:
             place.module, place.state = weakref.ref(module), hash_parameters(module)
-        if place.is_changed:
+        if place.module() is not module or place.is_changed:  # a copy takes the place of what it was made of
             place.first_seen.clear()
             place.known = 0
             return

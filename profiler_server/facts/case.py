@@ -369,7 +369,8 @@ class Finding:
     `evidence` is where the user can see the fact: the average step by default. `what_if` None claims no step time.
     `doubt_frac` is the doubt about the gain of the stated extent, as a share of it, beside the errors of simulation and
     chance. It is None if how much the change saves is not known beforehand: no step time is shown then. `least_frac` is
-    the share of the gain that a poor version saves. `severity` is set by rules that claim no step time; of what is worth a look, info says a place and no change. `settings` are
+    the share of the gain that a poor version saves. `severity` is set by rules that claim no step time; of what is worth
+    a look, info says a place and no change. `settings` are
     the DataLoader arguments to set, empty for other code. `saved_per_step_frac` is the saving between the steps, as a
     share of the steps: step changes that save less are listed after this finding. `otherwise` is the fact to state if the
     change gains too little. `basis` is how the prediction was made, if it was not simulated or computed as usual.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import deepcopy
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -175,22 +176,24 @@ def test_a_loader_of_padded_batches_is_noted(tmp_path: Path) -> None:
 def distil(kind: str) -> Callable[[int], None]:
     """A student learns from a teacher. `kind` says what of it is computed again."""
     teacher, student = nn.Sequential(nn.Linear(32, 64), nn.Tanh()), nn.Linear(32, 64)
-    drop = nn.Dropout(0.5)
+    drop, models = nn.Dropout(0.5), [teacher]
     optimizer = torch.optim.SGD(student.parameters(), 0.1)
     all_rows = torch.randn(16, 32)
 
     def step(at: int) -> None:
-        rows = all_rows if kind in ("same", "moved", "synced") else torch.randn(16, 32)
+        rows = all_rows if kind in ("same", "moved", "synced", "copied") else torch.randn(16, 32)
         if kind == "constant":
             rows[0] = all_rows[0]
         if kind == "epochs":
             rows = all_rows[torch.randperm(16)[:8]]
         with torch.no_grad():
-            target = teacher(rows)
+            target = models[0](rows)
             if kind == "again":
                 teacher(rows)
             if kind == "moved" and at % 50 == 49:
                 teacher[0].weight.data = teacher[0].weight + 1e-6
+            if kind == "copied" and at % 10 == 9:
+                models[0] = deepcopy(teacher)
             if kind == "synced" and at == STEPS - 1:
                 teacher[0].load_state_dict(student.state_dict())
             if kind == "random":
@@ -226,7 +229,7 @@ def test_one_constant_row_among_others_counts_once(tmp_path: Path) -> None:
     assert see(tmp_path, distil("constant"))["Sequential"].known == 1
 
 
-@pytest.mark.parametrize("kind", ["", "random", "moved", "synced"])
+@pytest.mark.parametrize("kind", ["", "random", "moved", "synced", "copied"])
 def test_calls_with_results_of_their_own_are_not_noted(kind: str, tmp_path: Path) -> None:
     assert see(tmp_path, distil(kind)) == {}
 
