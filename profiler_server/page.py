@@ -11,8 +11,7 @@ from typing import TypeVar
 from collector.format.lens import StepRange
 from collector.format.rank import read_step_rows
 from collector.format.run import RankRun, Run
-from collector.format.schema.errors import RunError, TableBrokenError
-from collector.format.schema.layout import spell_recovery
+from collector.format.schema.errors import RunError
 from profiler_server.derive.derived import NotReady
 from profiler_server.notice import Notice as Notice
 from profiler_server.notice import Page as Page
@@ -53,7 +52,7 @@ def explain_absence(rank: RankRun, table: str, title: str, remedy: str = "") -> 
     if status.state == "there":
         return None
     if status.state in ("failed", "broken"):
-        return Notice("failed", f"The {table} cannot be read", status.reason, spell_recovery(rank.folder))
+        return Notice("failed", f"The {table} cannot be read", status.reason)
     lack = explain_import(rank, table)
     if lack is not None:
         return lack
@@ -167,15 +166,10 @@ def build_part(title: str, make: Callable[[], T | Notice | NotReady]) -> tuple[T
     try:
         made = make()
     except RunError as error:
-        return None, Notice("failed", title, str(error), find_remedy(error))
+        return None, Notice("failed", title, str(error))
     except Exception as error:  # One part that fails in any way must leave the others readable.
         log.exception("%s", title)
         return None, Notice("failed", title, f"{type(error).__name__}: {error}")
     if isinstance(made, NotReady):
         return None, explain_delay(made)
     return (None, made) if isinstance(made, Notice) else (made, None)
-
-
-def find_remedy(error: RunError) -> str:
-    """Return the command that repairs the cause of an error, empty if there is none."""
-    return error.remedy if isinstance(error, TableBrokenError) else ""

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from collector.format.arrays import encode_texts, from_values
 from collector.format.schema.errors import TableBrokenError, TableMissingError
 from collector.format.schema.inside import is_plain_file, is_plain_folder, open_inside
-from collector.format.schema.layout import spell_recovery, table_file, table_parts_folder
+from collector.format.schema.layout import table_file, table_parts_folder
 from collector.format.schema.removal import ensure_folder, remove_empty, remove_file
 from collector.format.schema.writing import replacing, sync_folder, sync_tree
 from collector.format.stored_files import (
@@ -329,7 +329,7 @@ def _opened(path: Path) -> Iterator[pq.ParquetFile]:
     except FileNotFoundError:
         raise TableMissingError(f"{path} vanished while it was read; reload the run") from None
     except (pa.ArrowException, OSError, ValueError) as error:
-        raise TableBrokenError(name_damage(path, str(error).splitlines()[0]), spell_recovery(path)) from None
+        raise TableBrokenError(name_damage(path, str(error).splitlines()[0])) from None
 
 
 def _read_file(path: Path, table: str, wanted: pa.Schema, where: pc.Expression | None) -> pa.Table:
@@ -363,7 +363,7 @@ def _complete(data: pa.Table, path: Path, wanted: pa.Schema, later: Sequence[str
         values = data[field.name] if field.name in known else pa.nulls(len(data), field.type)
         values = pc.fill_null(values, 0) if field.name in later else values
         if not field.nullable and values.null_count:
-            raise TableBrokenError(name_damage(path, f"the column {field.name} lacks values"), spell_recovery(path))
+            raise TableBrokenError(name_damage(path, f"the column {field.name} lacks values"))
         arrays.append(values if values.type == field.type else values.cast(field.type))
     return pa.Table.from_arrays(arrays, schema=wanted)
 

@@ -24,14 +24,14 @@ from collector.format.keeping import keep
 from collector.format.lens import WHOLE, Lens, LensReader, StepRange
 from collector.format.schema import layout
 from collector.format.schema.errors import OptionError, RunError, StepscopeError, TableMissingError
-from collector.format.schema.layout import BROKEN_SUFFIX, spell_recovery
+from collector.format.schema.layout import advise_on_manifest
 from collector.format.schema.manifest import RankManifest, RunState, decode_manifest
 from collector.format.schema.reading import read_small_text
 from collector.format.schema.tables import TABLES
 from collector.format.schema.wording import format_number_of
 from collector.format.standstills import Standstill, mark_standstills, read_standstills
 from collector.format.steps import StepRows, count_as_steps
-from collector.format.stored_files import arrow_schema
+from collector.format.stored_files import arrow_schema, name_damage
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -96,7 +96,7 @@ class RankRun:
             text = read_small_text(self._file)
         except (OSError, UnicodeDecodeError) as error:
             raise TableMissingError(
-                f"{self._file} cannot be read ({error}); run `{spell_recovery(self._file)}`"
+                f"{self._file} cannot be read ({error}); {advise_on_manifest(self._file)}"
             ) from None
         redactor = self.lens.redactor
         manifest = decode_manifest(RankManifest, text, str(self._file), redactor is None)
@@ -155,11 +155,6 @@ class RankRun:
         signal = next((s for s in self.manifest.signals if s.name in (option, name) and s.state != "on"), None)
         files = parts.find_files(self.folder, name)
         if not files:
-            if any(self.folder.glob(f"{name}.*{BROKEN_SUFFIX}")):
-                reason = (
-                    f"The {name} table was damaged; the recovery set it aside and had nothing to make it again from."
-                )
-                return TableStatus("missing", reason)
             if signal is None:
                 return TableStatus("missing", f"This run has no {name} table.")
             return TableStatus("failed" if signal.state == "failed" else "off", signal.reason)
@@ -167,7 +162,7 @@ class RankRun:
             rows = self.count_rows(name)
         except (OSError, pa.ArrowException) as error:
             file = files[0] if len(files) == 1 else self.folder / name
-            return TableStatus("broken", f"{file} is damaged: {str(error).splitlines()[0]}")
+            return TableStatus("broken", name_damage(file, str(error).splitlines()[0]))
         if not rows:
             return TableStatus("empty", f"The {name} table is empty.")
         if self._reader.cuts(name) and not self.table(name, (arrow_schema(name).names[0],)).num_rows:

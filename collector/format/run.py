@@ -20,7 +20,6 @@ from collector.format.rank import RankRun, TableState, TableStatus
 from collector.format.schema import layout
 from collector.format.schema.errors import ClosedRunError, RunNotFoundError, TableBrokenError
 from collector.format.schema.inside import refuse_links
-from collector.format.schema.layout import spell_recovery
 from collector.format.schema.manifest import RunManifest, RunState, decode_manifest
 from collector.format.schema.modes import spell_closed
 from collector.format.schema.reading import read_small_text
@@ -52,7 +51,7 @@ class Run:
         except FileNotFoundError:
             raise RunNotFoundError(f"{self.path} is no run: {path} does not exist") from None
         except (OSError, UnicodeDecodeError) as error:
-            raise TableBrokenError(f"{path} cannot be read ({error}); run `{spell_recovery(path)}`") from None
+            raise TableBrokenError(f"{path} cannot be read ({error}); {layout.advise_on_manifest(path)}") from None
         manifest = decode_manifest(RunManifest, text, str(path), self.redactor is None)
         return manifest if self.redactor is None else self.redactor.redact_run(manifest)
 

@@ -12,7 +12,6 @@ import pyarrow.parquet as pq
 from collector.format.schema.columns import SCHEMA_VERSION, Dtype
 from collector.format.schema.errors import NewerSchemaError, TableBrokenError
 from collector.format.schema.inside import is_plain_file, open_inside
-from collector.format.schema.layout import spell_recovery
 from collector.format.schema.tables import TABLES
 
 _ARROW_TYPES: dict[Dtype, pa.DataType] = {
@@ -99,7 +98,7 @@ def check_ranges(data: pa.Table | pa.RecordBatch, path: Path) -> None:
         least, most = pc.min_max(column).as_py().values()
         if least is not None and not low <= least <= most <= high:
             odd = most if most > high else least
-            raise TableBrokenError(name_damage(path, f"the column {name} holds {odd}"), spell_recovery(path))
+            raise TableBrokenError(name_damage(path, f"the column {name} holds {odd}"))
 
 
 def check_schema(stored: pa.Schema, table: str, path: Path, columns: Iterable[str]) -> list[str]:
@@ -112,15 +111,15 @@ def check_schema(stored: pa.Schema, table: str, path: Path, columns: Iterable[st
     for field in map(arrow_schema(table).field, columns):
         if field.name in names:
             if names.count(field.name) > 1:
-                raise TableBrokenError(name_damage(path, f"it has two columns {field.name}"), spell_recovery(path))
+                raise TableBrokenError(name_damage(path, f"it has two columns {field.name}"))
             found = stored.field(field.name).type
             if not _holds(found, field.type):
                 what = f"the column {field.name} holds {found} in the place of {TABLES[table].column(field.name).dtype}"
-                raise TableBrokenError(name_damage(path, what), spell_recovery(path))
+                raise TableBrokenError(name_damage(path, what))
         elif TABLES[table].column(field.name).since > version:
             later += [] if field.nullable else [field.name]
         elif not field.nullable:
-            raise TableBrokenError(name_damage(path, f"the column {field.name} is missing"), spell_recovery(path))
+            raise TableBrokenError(name_damage(path, f"the column {field.name} is missing"))
     return later
 
 
@@ -138,7 +137,7 @@ def _holds(found: pa.DataType, declared: pa.DataType) -> bool:
 
 
 def name_damage(path: Path, what: str) -> str:
-    return f"{path} is damaged ({what}); the other tables of the run are not affected"
+    return f"{path} is damaged ({what}) and cannot be made again; the other tables of the run are not affected"
 
 
 def check_version(stored: pa.Schema, path: Path) -> int:

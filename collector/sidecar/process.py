@@ -257,6 +257,8 @@ def recover_rank(rank_folder: Path) -> str:
     """Make tables from the files of one rank of a killed run; return a word as `recover_run` does."""
     if has_ended(rank_folder):
         return "complete"
+    if not events_path(rank_folder).is_dir():
+        return "lost"
     try:
         return "recovered" if finish_rank(rank_folder, timeout_s=1.0) else "recording"
     except (OSError, ValueError) as error:

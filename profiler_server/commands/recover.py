@@ -1,4 +1,4 @@
-"""`profiler-server recover`: make tables of what a killed run left, and mend what is damaged."""
+"""`profiler-server recover`: make tables of what a killed run left, and name the damaged ones."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from collector.format.schema.errors import RunError
+from collector.format.schema.errors import RunError, read_or
 from profiler_server.commands import BaseDir, Dask, RunName, find_base_dir, find_run_path, find_workers, show_progress
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ _OUTCOMES = {
     "recovered": "its tables are made of what it left",
     "complete": "its tables were complete already",
     "recording": "still recording, left alone",
-    "lost": "its tables cannot be made, nothing readable is left",
+    "lost": "nothing is left to make tables of",
 }
 
 
@@ -27,33 +27,41 @@ def command(
     run: RunName,
     base_dir: BaseDir = None,
     jobs: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="Processes that mend ranks at the same time; by default one.")
+        int | None,
+        typer.Option(metavar="N", min=1, help="Processes that recover ranks at the same time; by default one."),
     ] = None,
     dask: Dask = None,
 ) -> None:
-    """Make the tables that analyse() would have made of a killed run; set damaged files aside and make them again."""
+    """Make the tables that analyse() would have made of a killed run. A damaged table of an ended rank stays lost."""
     from collector.format.run import open_run
     from collector.format.schema.layout import rank_path
-    from collector.sidecar.repair import mend_rank, repair_manifest
+    from collector.sidecar.process import recover_rank
 
     path = find_run_path(run, find_base_dir(base_dir, context))
-    said = repair_manifest(path)
-    if said:
-        typer.echo(said)
     opened = open_run(path)
     if not opened.ranks:
         raise RunError(f"{path} has no rank folder, so there is nothing to recover")
     workers = find_workers(jobs, dask, lambda: 1, len(opened.ranks))
     folders = [rank_path(path, rank) for rank in opened.ranks]
     with show_progress(f"Recovering {path.name}") as on_progress:
-        mended = list(workers.run(mend_rank, folders, lambda done: on_progress(done / len(folders))))
-    for rank, (lines, word) in zip(opened.ranks, mended, strict=True):
-        for line in lines:
-            typer.echo(f"rank {rank}: {line}")
-        outcome = "repaired" if lines else _OUTCOMES.get(word, word)
-        typer.echo(f"rank {rank}: {outcome}, {_count_steps(opened.rank(rank))}")
-    if open_run(path).is_recovered:
+        words = list(workers.run(recover_rank, folders, lambda done: on_progress(done / len(folders))))
+    for rank, word in zip(opened.ranks, words, strict=True):
+        for damage in _list_damage(opened.rank(rank)):
+            typer.echo(f"rank {rank}: {damage}")
+        typer.echo(f"rank {rank}: {_OUTCOMES.get(word, word)}, {_count_steps(opened.rank(rank))}")
+    if read_or(False, lambda: open_run(path).is_recovered):
         typer.echo("The run itself was cut off, so it stays listed as crashed, recovered: it has all that it left.")
+
+
+def _list_damage(rank: RankRun) -> list[str]:
+    """Describe a damaged rank.json, or each damaged table."""
+    from collector.format.schema.tables import TABLES
+
+    try:
+        found = [rank.status(table) for table in TABLES]
+    except RunError as error:
+        return [str(error)]
+    return [status.reason for status in found if status.state == "broken"]
 
 
 def _count_steps(rank: RankRun) -> str:

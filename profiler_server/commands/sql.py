@@ -12,9 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from collector.format.schema import layout
 from collector.format.schema.errors import OptionError, TableBrokenError
-from collector.format.schema.layout import spell_recovery
 from profiler_server.commands import BaseDir, RunName, find_base_dir, find_run
 
 if TYPE_CHECKING:
@@ -74,7 +72,7 @@ def command(
         raise OptionError(explain(error, connection)) from None
     except UnicodeDecodeError:
         raise TableBrokenError(
-            f"a table that the query reads is damaged: a text in it is no UTF-8; run `{spell_recovery(layout.run_file(found.path))}`"
+            "a table that the query reads is damaged: a text in it is no UTF-8; it cannot be made again"
         ) from None
     if is_cut:
         more = "--rows N prints more" if as_csv else "--csv prints all"

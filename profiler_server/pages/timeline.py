@@ -10,8 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from collector.format.run import RankRun
-from collector.format.schema.errors import OptionError, RunError, StepscopeError, TableBrokenError, TableMissingError
-from collector.format.schema.layout import spell_recovery
+from collector.format.schema.errors import OptionError, StepscopeError, TableBrokenError, TableMissingError
 from collector.format.steps import read_integers
 from profiler_server.analysis.operators.operators import summarize_operators
 from profiler_server.analysis.ranks.one_clock import MOST_TOGETHER, align_ranks
@@ -20,7 +19,7 @@ from profiler_server.analysis.selection import choose_ranks, spell_numbers
 from profiler_server.diagnosis.clock_sentences import describe_clocks
 from profiler_server.facts.results import OperatorRow
 from profiler_server.format import format_count, format_duration, format_number_of
-from profiler_server.page import WINDOW_REMEDY, Notice, Page, PageRequest, choose_remedy, find_remedy
+from profiler_server.page import WINDOW_REMEDY, Notice, Page, PageRequest, choose_remedy
 from profiler_server.timeline.cache import find_timelines
 from profiler_server.timeline.search import NameTotal, list_longest
 from profiler_server.timeline.sources import MEASURED_TABLES
@@ -141,11 +140,8 @@ def _fill(base: TimelinePage, request: PageRequest, timeline: Timeline) -> Timel
 
 
 def _show_failure(page: TimelinePage, rank: RankRun, error: Exception, advice: str = "") -> TimelinePage:
-    remedy = find_remedy(error) if isinstance(error, RunError) else ""
-    if not isinstance(error, StepscopeError):
-        remedy = spell_recovery(rank.folder)
     reason = " ".join(filter(None, (f"{str(error).rstrip('.')}.", advice)))
-    notice = Notice("failed", "The timeline cannot be prepared", reason, remedy)
+    notice = Notice("failed", "The timeline cannot be prepared", reason)
     return replace(page, notice=notice, partial=None, search="")
 
 
@@ -181,7 +177,7 @@ def _find_partial(rank: RankRun) -> Notice | None:
     broken = [table for table in MEASURED_TABLES if rank.status(table).state == "broken"]
     if broken:
         reason = f"Damaged: {', '.join(broken)}. The other tables of the run are shown."
-        return Notice("failed", "A part of the timeline is missing", reason, spell_recovery(rank.folder))
+        return Notice("failed", "A part of the timeline is missing", reason)
     status = rank.status("slices")
     if status.state == "there":
         return None

@@ -14,7 +14,7 @@ import pyarrow as pa
 from collector.edge import attempt
 from collector.format.rank import read_step_rows
 from collector.format.run import RankRun, Run
-from collector.format.schema.errors import RunError, TableBrokenError
+from collector.format.schema.errors import RunError
 from collector.format.schema.manifest import Overhead
 from collector.format.steps import PhaseShare, sum_recorded, summarize_phases, summarize_steps
 from profiler_server.analysis.accounting.categories import summarize_categories
@@ -203,8 +203,7 @@ def _report_loaders(rank: RankRun) -> list[dict[str, Any]]:
 
 def _spell_failure(rank: int, what: str, error: Exception) -> str:
     if isinstance(error, RunError):
-        remedy = f"; run `{error.remedy}`" if isinstance(error, TableBrokenError) and error.remedy else ""
-        return f"rank {rank}: {error}{remedy}"
+        return f"rank {rank}: {error}"
     first = (str(error).splitlines() or [""])[0]
     return f"rank {rank}: {what} cannot be reported: {type(error).__name__}: {first}"[:300]
 

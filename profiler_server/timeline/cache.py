@@ -26,7 +26,6 @@ import pyarrow as pa
 from collector.format.run import RankRun
 from collector.format.schema.errors import OutputError, StepscopeError, TableBrokenError
 from collector.format.schema.inside import is_plain_folder
-from collector.format.schema.layout import spell_recovery
 from collector.format.schema.modes import align_all
 from collector.format.schema.removal import (
     Abandoned,
@@ -279,9 +278,8 @@ def _explain_failure(rank: RankRun, error: Exception) -> StepscopeError:
         return error
     if isinstance(error, OSError):
         return OutputError(f"the timeline cannot be prepared: {error}; make room, or see who may write there")
-    remedy = spell_recovery(rank.folder)
     kind = f"{type(error).__name__}: {error}"
-    return TableBrokenError(f"the timeline cannot be prepared ({kind[:300]}); run `{remedy}`", remedy)
+    return TableBrokenError(f"the timeline of {rank.folder} cannot be prepared ({kind[:300]})")
 
 
 def _remove(path: Path) -> None:

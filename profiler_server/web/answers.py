@@ -56,7 +56,7 @@ _OUT_OF_RANGE = (
     409,
     "table_broken",
     "A file of this run holds values out of range",
-    "`profiler-server recover` with the path of the run checks its files.",
+    "What it held is lost. If the run was copied to this place, copy that file again.",
 )
 # The nearest class in the error's ancestry decides: status, kind, title, remedy.
 _DOMAIN: dict[type[Exception], tuple[int, str, str, str]] = {
@@ -85,7 +85,7 @@ _DOMAIN: dict[type[Exception], tuple[int, str, str, str]] = {
         409,
         "table_broken",
         "A file of this run is damaged",
-        "`profiler-server recover` with the path of the run sets the file aside and makes it again where it can.",
+        "What it held is lost. If the run was copied to this place, copy that file again.",
     ),
     pa.ArrowException: _OUT_OF_RANGE,
     OverflowError: _OUT_OF_RANGE,
@@ -118,19 +118,15 @@ _STATUS: dict[int, tuple[str, str, str]] = {
 }
 _PLAIN = {"Not Found": "There is nothing at this address", "Method Not Allowed": "The method is not allowed here"}
 """Sentences for messages of the framework."""
-_UNEXPECTED = (
-    "This is a fault in Stepscope, or a damaged file of the run: `profiler-server recover` with the path of the run "
-    "checks its files. The log of the server has the details."
-)
+_UNEXPECTED = "This is a fault in Stepscope, or a damaged file of the run. The log of the server has the details."
 
 
 def describe_error(error: BaseException) -> ErrorView:
     """Describe any error, with status 500 for an unexpected error. The traceback is never part of the description."""
     for kind in type(error).__mro__:
         if kind in _DOMAIN:
-            command = getattr(error, "remedy", "")
-            remedy = f"Run `{command}`." if command else _DOMAIN[kind][3]
-            return ErrorView(*_DOMAIN[kind][:3], cause=_sentence(str(error)), remedy=remedy)
+            status, name, title, remedy = _DOMAIN[kind]
+            return ErrorView(status, name, title, _sentence(str(error)), remedy)
     if isinstance(error, HTTPException):
         return describe_status(error.status_code, str(error.detail))
     cause = _sentence(f"{type(error).__name__}: {error}")

@@ -17,9 +17,7 @@ from pathlib import Path
 
 from collector import open_run
 from collector.format.schema.errors import StepscopeError
-from collector.format.schema.layout import rank_path
 from collector.sidecar.process import recover_run
-from collector.sidecar.repair import repair_manifest, repair_rank
 from profiler_server.report import build_report
 from tests.attacks.attempts import Attempt
 from tests.attacks.training import EXIT_CODE, build_script
@@ -134,13 +132,10 @@ def _read(folder: Path) -> tuple[int, str]:
 
 
 def _recover(path: Path) -> tuple[int, str]:
-    said = [repair_manifest(path)]
+    said: list[str] = []
     deadline = time.monotonic() + MOST_LEFT_S
     while "recording" in recover_run(path).values() and time.monotonic() < deadline:
         time.sleep(0.5)
-    run = open_run(path)
-    for rank in run.ranks:
-        said += repair_rank(rank_path(path, rank))
     said += recover_run(path).values()
     build_report(open_run(path))
     first = open_run(path).rank(0)

@@ -11,9 +11,7 @@ from pathlib import Path
 
 from collector.format.run import open_run
 from collector.format.schema.errors import StepscopeError
-from collector.format.schema.layout import rank_path
 from collector.sidecar.process import recover_run
-from collector.sidecar.repair import repair_manifest, repair_rank
 from profiler_server.report import build_report
 from tests.disk.forgetting import Disk, Loss, Operation, read_operations
 from tests.disk.watching import build_watch, run_watched
@@ -50,9 +48,6 @@ def find_fault(path: Path, least: int) -> str:
     """Open, recover and report what is left, as a user would; return what is wrong with it, "" if nothing."""
     try:
         open_run(path)
-        repair_manifest(path)
-        for rank in open_run(path).ranks:
-            repair_rank(rank_path(path, rank))
         recover_run(path)
         build_report(open_run(path))
         first = open_run(path).rank(0)

@@ -16,7 +16,6 @@ from collector.ring.clock import Clock
 from collector.ring.words import WordLog
 from collector.session.place import Launch, claim_place
 from collector.sidecar.process import recover_run
-from collector.sidecar.repair import repair_manifest, repair_rank
 from tests.fuzz.asking import LISTS, Bystander, Server, list_addresses
 from tests.fuzz.files import choose_form, replaced
 from tests.fuzz.frame import Case
@@ -83,9 +82,7 @@ class Manifests:
         )
         try:
             open_run(path).print_summary()
-            repair_manifest(copy)
-            for rank in layout.find_ranks(copy):
-                repair_rank(layout.rank_path(copy, rank))
+            recover_run(copy)
         except (StepscopeError, OSError):
             return
 

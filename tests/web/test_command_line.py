@@ -26,6 +26,7 @@ from collector.format.schema import layout
 from collector.format.schema.errors import RunNotFoundError
 from profiler_server import cli
 from profiler_server.commands import find_runs
+from tests.fuzz.manifests import build_killed
 from tests.support import forking
 from tests.support.runs import HEALTHY_STEP_MS, RunPlan, build_run, slow_loader_plan
 
@@ -155,7 +156,9 @@ def test_a_run_that_is_not_there(base: Path, command: str) -> None:
 
 @pytest.mark.parametrize("command", ["report", "export"])
 def test_a_run_that_cannot_be_read(base: Path, command: str) -> None:
-    assert_refused(run(command, "broken", "--summary-base-dir", base), "run.json", "is not a manifest", "recover /")
+    assert_refused(
+        run(command, "broken", "--summary-base-dir", base), "run.json", "is not a manifest", "cannot be made again"
+    )
 
 
 def test_a_report_says_damage_once_and_shows_what_is_left(tmp_path: Path) -> None:
@@ -166,21 +169,41 @@ def test_a_report_says_damage_once_and_shows_what_is_left(tmp_path: Path) -> Non
     assert "its steps cannot be read" in done.stdout
     assert "stage read" in done.stdout
     assert done.stdout.count("is damaged") == 1
-    assert f"profiler-server recover {tmp_path / 'hurt'}" in done.stdout
+    assert "cannot be made again; the other tables of the run are not affected" in done.stdout
     for table in ("operators", "kernels", "queues", "stages"):
         layout.table_file(steps.parent, table).unlink(missing_ok=True)
-    assert_refused(run("report", "hurt", "--summary-base-dir", tmp_path), "steps.parquet is damaged", "recover")
+    assert_refused(
+        run("report", "hurt", "--summary-base-dir", tmp_path), "steps.parquet is damaged", "cannot be made again"
+    )
 
 
-def test_recover_makes_damaged_manifests_and_steps_again(tmp_path: Path) -> None:
+def test_recover_says_that_damage_of_an_ended_run_stays(tmp_path: Path) -> None:
     path = build_run(tmp_path / "hurt", RunPlan(steps=12))
-    layout.run_file(path).write_text("{}")
-    steps = layout.table_file(layout.rank_path(path, 0), "steps")
+    folder = layout.rank_path(path, 0)
+    steps, before = layout.table_file(folder, "steps"), layout.rank_file(path, 0).read_text()
     steps.write_bytes(steps.read_bytes()[:500])
     done = run("recover", "hurt", "--summary-base-dir", tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
-    assert "run.json was damaged and is made again" in done.stdout
-    assert "12 training steps" in done.stdout
+    assert f"rank 0: {steps} is damaged" in done.stdout
+    assert "cannot be made again; the other tables of the run are not affected" in done.stdout
+    layout.rank_file(path, 0).write_text("{")
+    done = run("recover", "hurt", "--summary-base-dir", tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "rank.json is not a manifest" in done.stdout
+    assert "it cannot be made again, the tables" in done.stdout
+    layout.rank_file(path, 0).write_text(before)
+    layout.run_file(path).write_text("{}")
+    assert_refused(run("recover", "hurt", "--summary-base-dir", tmp_path), "run.json lacks", "cannot be made again")
+
+
+def test_recover_makes_the_damaged_manifest_of_a_killed_rank_again(tmp_path: Path) -> None:
+    build_killed(tmp_path / "killed")
+    layout.rank_file(tmp_path / "killed", 0).write_text("{")
+    assert_refused(
+        run("report", "killed", "--summary-base-dir", tmp_path), "not a manifest", "profiler-server recover /"
+    )
+    assert "its tables are made of what it left" in run("recover", "killed", "--summary-base-dir", tmp_path).stdout
+    assert run("report", "killed", "--summary-base-dir", tmp_path).returncode == 0
 
 
 def test_recover_by_several_processes_says_what_one_says(tmp_path: Path) -> None:
@@ -191,8 +214,8 @@ def test_recover_by_several_processes_says_what_one_says(tmp_path: Path) -> None
     alone = run("recover", "one", "--summary-base-dir", tmp_path)
     together = start("recover", "several", "--jobs", "2", "--summary-base-dir", tmp_path)
     assert (together.returncode, together.stderr) == (0, "")
-    assert together.stdout == alone.stdout
-    assert "rank 1: repaired" in together.stdout
+    assert together.stdout == alone.stdout.replace("/one/", "/several/")
+    assert "rank_1/steps.parquet is damaged" in together.stdout
 
 
 def test_compare_names_what_changed_and_does_not_judge_a_single_pair(base: Path) -> None:
@@ -394,5 +417,5 @@ def test_texts_in_place_of_numbers_are_told_in_a_line(tmp_path: Path, how: tuple
     pq.write_table(rows.set_column(rows.schema.get_field_index("depth"), "depth", texts), file)
     done = run("sql", tmp_path / "run", "select * from queues", *how)
     assert (done.returncode, done.stdout) == (2, "")
-    assert "is damaged: a text in it is no UTF-8; run `profiler-server recover" in done.stderr
+    assert "is damaged: a text in it is no UTF-8; it cannot be made again" in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1

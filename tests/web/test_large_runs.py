@@ -85,15 +85,15 @@ def test_a_damaged_table_is_told_where_its_figures_would_be(large: Asker, tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("failure", "words", "remedy"),
+    ("failure", "words"),
     [
-        (OSError(errno.ENOSPC, "No space left on device"), ("No space left on device", "make room"), ""),
-        (ValueError("odd level"), ("ValueError: odd level",), "profiler-server recover"),
-        (MemoryError(), ("MemoryError",), "profiler-server recover"),
+        (OSError(errno.ENOSPC, "No space left on device"), ("No space left on device", "make room")),
+        (ValueError("odd level"), ("ValueError: odd level", "profiler/rank_0")),
+        (MemoryError(), ("MemoryError", "profiler/rank_0")),
     ],
 )
 def test_a_timeline_that_cannot_be_prepared_says_why_and_what_to_do(
-    large: Asker, monkeypatch: pytest.MonkeyPatch, failure: Exception, words: tuple[str, ...], remedy: str
+    large: Asker, monkeypatch: pytest.MonkeyPatch, failure: Exception, words: tuple[str, ...]
 ) -> None:
     def fail(*_: object) -> None:
         raise failure
@@ -103,7 +103,7 @@ def test_a_timeline_that_cannot_be_prepared_says_why_and_what_to_do(
         failing.setattr(timeline_cache, "build_timeline", fail)
         assert "Preparing the timeline" in large.ask("/runs/large/timeline").text
         text = ask_until_failed(large, "/runs/large/timeline", "The timeline cannot be prepared")
-        assert all(word in text for word in (*words, "Reload the page", remedy))
+        assert all(word in text for word in (*words, "Reload the page"))
         data = ask_until_failed(large, "/api/v1/runs/large/timeline/meta", "error")
         assert all(word in data for word in words)
         assert "Traceback" not in text + data

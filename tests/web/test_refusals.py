@@ -39,7 +39,7 @@ def test_a_fault_is_told_without_its_traceback(web_base: Path, monkeypatch: pyte
     for path in ("/", "/api/v1/runs"):
         text = asker.ask(path).text
         assert "ZeroDivisionError" in text
-        assert "profiler-server recover" in text
+        assert "or a damaged file of the run" in text
         assert "Traceback" not in text
         assert ".py" not in text
 

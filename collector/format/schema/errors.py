@@ -67,11 +67,7 @@ class TableMissingError(RunError):
 
 
 class TableBrokenError(RunError):
-    """`remedy` is a shell command that repairs the run, ready to paste; empty if none can."""
-
-    def __init__(self, message: str, remedy: str = "") -> None:
-        super().__init__(message)
-        self.remedy = remedy
+    pass
 
 
 class TraceError(StepscopeError):

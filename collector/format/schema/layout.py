@@ -8,7 +8,7 @@
 <output_path>/profiler/rank_<r>/events/                 event rings and window traces that are not yet in tables
 <output_path>/earlier/<created>/profiler/               a run that a later one in the same place set aside
 
-And the command that mends a damaged run, for messages.
+And the command that completes a killed run, for messages.
 """
 
 from __future__ import annotations
@@ -84,11 +84,17 @@ def is_rank_name(name: str) -> bool:
     return _RANK_NAME.fullmatch(name) is not None
 
 
-BROKEN_SUFFIX = ".broken"
-"""The suffix that recovery appends to a damaged file's name."""
-
-
 def spell_recovery(file: Path) -> str:
     """Return the recovery command for a file's run, ready to paste into a shell."""
     folders = [folder for folder in file.parents if folder.name == PROFILER_FOLDER]
     return f"profiler-server recover {shlex.quote(str(folders[0].parent if folders else file.parent))}"
+
+
+def advise_on_manifest(file: Path) -> str:
+    """Return what can be done about a damaged run.json or rank.json.
+
+    Only the rank.json of a killed rank can be made again, from what its recorder left in `events/`.
+    """
+    if file.name == RANK_FILE and events_path(file.parent).is_dir():
+        return f"run `{spell_recovery(file)}`"
+    return "it cannot be made again, the tables beside it are not affected"

@@ -13,7 +13,7 @@ import msgspec
 
 from collector.format.schema.columns import DEVICE, LEFT_OUT, SCHEMA_VERSION, VERSION, Shown, shown
 from collector.format.schema.errors import NewerSchemaError, TableBrokenError
-from collector.format.schema.layout import spell_recovery
+from collector.format.schema.layout import advise_on_manifest
 from collector.format.words import SIGNALS, SOURCES, TRIGGERS, WARNINGS
 
 RunState = Literal["recording", "complete", "crashed", "imported"]
@@ -237,7 +237,7 @@ def decode_manifest(kind: type[M], text: str, where: str, is_quoted: bool = True
         version = raw.get("schema_version", SCHEMA_VERSION)
     except (ValueError, AttributeError, RecursionError) as error:
         raise TableBrokenError(
-            f"{where} is not a manifest ({_explain(error)}); run `{spell_recovery(Path(where))}`"
+            f"{where} is not a manifest ({_explain(error)}); {advise_on_manifest(Path(where))}"
         ) from None
     if isinstance(version, int) and version > SCHEMA_VERSION:
         raise NewerSchemaError(
@@ -246,7 +246,7 @@ def decode_manifest(kind: type[M], text: str, where: str, is_quoted: bool = True
         )
     missing = [name for name in _required_names(kind) if name not in raw]
     if missing:
-        raise TableBrokenError(f"{where} lacks {', '.join(missing)}; run `{spell_recovery(Path(where))}`")
+        raise TableBrokenError(f"{where} lacks {', '.join(missing)}; {advise_on_manifest(Path(where))}")
     try:
         check_values(raw, "")
         _read_written_numbers(raw)
@@ -254,7 +254,7 @@ def decode_manifest(kind: type[M], text: str, where: str, is_quoted: bool = True
         _check_counts(manifest)
     except (ValueError, RecursionError) as error:
         damage = f"damaged: {_name_field(error)}" if is_quoted else "damaged"
-        raise TableBrokenError(f"{where} is {damage}; run `{spell_recovery(Path(where))}`") from None
+        raise TableBrokenError(f"{where} is {damage}; {advise_on_manifest(Path(where))}") from None
     return manifest
 
 

@@ -10,7 +10,7 @@ from collector.format.schema.errors import OptionError, RunError
 from profiler_server.analysis.data.stages import find_loader
 from profiler_server.analysis.selection import choose_workers, spell_numbers
 from profiler_server.format import shorten_middle
-from profiler_server.page import Notice, Page, PageRequest, choose_remedy, find_remedy
+from profiler_server.page import Notice, Page, PageRequest, choose_remedy
 from profiler_server.pages.data.facts import PipelineFacts
 from profiler_server.pages.data.interval import IntervalView, build_interval
 from profiler_server.pages.data.processing import ProcessingView, build_processing
@@ -68,7 +68,7 @@ def build(request: PageRequest) -> DataContext:
             kept=kept,
         )
     except RunError as error:
-        notice = Notice("failed", "The data pipeline cannot be read", str(error), find_remedy(error))
+        notice = Notice("failed", "The data pipeline cannot be read", str(error))
         return DataContext(_list_tabs(tab, {}), (), tuple(problems), notice, None, None, {})
 
 

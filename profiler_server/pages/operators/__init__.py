@@ -10,14 +10,13 @@ import pyarrow as pa
 
 from collector.format.run import RankRun, TableStatus
 from collector.format.schema.errors import RunError
-from collector.format.schema.layout import spell_recovery
 from collector.format.words import NO_OPERATOR
 from profiler_server.analysis.operators.operator_groups import GROUPS, GroupTable, has_modules
 from profiler_server.analysis.operators.operators import DeviceStep, summarize_device_steps
 from profiler_server.analysis.selection import SelectedRows, select_rows
 from profiler_server.figures import Chart
 from profiler_server.format import format_count, format_duration, format_number_of, format_steps
-from profiler_server.page import WINDOW_REMEDY, Notice, Page, PageRequest, choose_remedy, explain_import, find_remedy
+from profiler_server.page import WINDOW_REMEDY, Notice, Page, PageRequest, choose_remedy, explain_import
 from profiler_server.pages.operators.charts import (
     ModuleTree,
     build_chart,
@@ -98,9 +97,7 @@ def build(request: PageRequest) -> OperatorsContext:
     except (pa.ArrowException, OverflowError) as error:
         log.warning("the operators of %s cannot be summed: %s", request.run_id, error)
         reason = f"They hold values that no sum can hold: {error}."
-        notice = Notice(
-            "failed", f"The {NOUNS[state.group]} cannot be shown", reason, spell_recovery(request.rank_run.folder)
-        )
+        notice = Notice("failed", f"The {NOUNS[state.group]} cannot be shown", reason)
         tabs = _list_tabs(request.rank_run, state)
         return OperatorsContext(state, tabs, notice, "", "", None, (), None, (), None)
 
@@ -137,7 +134,7 @@ def _tabulate(rank: RankRun, state: PageState) -> tuple[GroupTable | None, Notic
             if state.group == "roofline" and status.state == "there" and not state.steps:
                 return None, explain_nothing(rank)
     except RunError as error:
-        return None, Notice("failed", f"The {NOUNS[state.group]} cannot be read", str(error), find_remedy(error))
+        return None, Notice("failed", f"The {NOUNS[state.group]} cannot be read", str(error))
     return None, (explain_import(rank, name) if status.state == "empty" else None) or _explain_absence(
         rank, name, status, state
     )

@@ -86,7 +86,7 @@ def test_a_hostile_value_is_taken_as_what_it_is_or_named(manifest: RunManifest |
     for path, message in refused.items():
         assert message.startswith("/runs/a/rank.json is damaged: ")
         assert f"damaged: {spell(path)}" in message
-        assert "profiler-server recover" in message
+        assert "it cannot be made again" in message
 
 
 @pytest.mark.parametrize(
@@ -109,6 +109,15 @@ def test_a_nested_field_of_the_wrong_kind_is_damage(path: tuple[Any, ...], value
     raw = json.loads(encode_manifest(RANK))
     with pytest.raises(TableBrokenError, match="damaged: "):
         decode_manifest(RankManifest, put(raw, path, value), "rank.json")
+
+
+def test_missing_fields_are_all_named_and_what_is_left() -> None:
+    with pytest.raises(TableBrokenError) as caught:
+        decode_manifest(RunManifest, '{"id": "x", "name": "x"}', "run.json")
+    assert str(caught.value) == (
+        "run.json lacks created_unix_ns, epoch_unix_ns, source, world_size, host; it cannot be made again, the tables "
+        "beside it are not affected"
+    )
 
 
 def test_a_missing_field_is_named() -> None:

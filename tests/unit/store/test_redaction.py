@@ -216,7 +216,7 @@ def test_damage_is_reported_without_what_is_damaged(tmp_path: Path) -> None:
     file.write_text(file.read_text("utf-8").replace('"state": "complete"', '"state": "secret"'), "utf-8")
     with pytest.raises(TableBrokenError, match="secret"):
         _ = open_run(path).rank().manifest
-    with pytest.raises(TableBrokenError, match=r"is damaged; run `profiler-server recover") as found:
+    with pytest.raises(TableBrokenError, match="is damaged; it cannot be made again") as found:
         _ = redact(open_run(path)).rank().manifest
     assert "secret" not in str(found.value)
 
