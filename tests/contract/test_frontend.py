@@ -5,7 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import shutil
+import subprocess
 from pathlib import Path
+
+import pytest
 
 FRONTEND = Path(__file__).parents[2] / "frontend"
 TEMPLATES = sorted((FRONTEND / "templates").rglob("*.html"))
@@ -51,3 +55,15 @@ def test_vendored_files_are_those_that_were_vendored() -> None:
             assert hashlib.sha256((folder / name).read_bytes()).hexdigest() == checksum, name
     present = {p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file()} - {"vendor.json"}
     assert present == named
+
+
+CHECKS = Path(__file__).parents[1] / "js"
+COMPILER = CHECKS / "node_modules/typescript/bin/tsc"
+NODE = shutil.which("node")
+
+
+@pytest.mark.skipif(NODE is None or not COMPILER.is_file(), reason="no TypeScript: npm ci --prefix tests/js")
+def test_every_module_keeps_to_its_declared_types() -> None:
+    command = [NODE or "node", str(COMPILER), "--project", str(CHECKS)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout[-6000:]

@@ -6,10 +6,13 @@ import csv
 import io
 import os
 import re
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 from typer.main import get_command
 
@@ -18,6 +21,7 @@ from collector.format.schema.errors import OutputError
 from collector.traces.importing import import_trace
 from profiler_server import cli
 from profiler_server.commands.import_traces import choose_name
+from profiler_server.commands.sql import _time_limit
 from tests.support.runs import RunPlan, build_run
 from tests.support.traces import training_steps, write_trace
 from tests.web.test_command_line import run
@@ -166,3 +170,19 @@ def test_a_file_that_cannot_be_written_is_named_as_it_was_given(ask: Ask, tmp_pa
     said = ask(command, path, option, tmp_path / "none/there.json")
     assert f"{tmp_path / 'none/there.json'} cannot be written ({os.strerror(2)}); choose a path" in said
     assert "partial" not in said
+
+
+class SlowToEnd(threading.Timer):
+    """A timer whose thread gets no processor for a while after it was cancelled."""
+
+    def run(self) -> None:
+        super().run()
+        time.sleep(0.2)
+
+
+def test_nothing_holds_the_connection_when_a_query_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threading, "Timer", SlowToEnd)
+    before = threading.enumerate()
+    with duckdb.connect(":memory:") as connection, _time_limit(connection, 60.0):
+        connection.execute("SELECT 1")
+    assert [thread for thread in threading.enumerate() if thread not in before] == []

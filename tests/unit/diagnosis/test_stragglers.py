@@ -3,24 +3,35 @@
 from __future__ import annotations
 
 import dataclasses
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from collector.format.run import Run, open_run
 from profiler_server.analysis.ranks.ranks import summarize_ranks
 from profiler_server.analysis.ranks.stragglers import judge_ranks
 from profiler_server.diagnosis.judging import diagnose
+from profiler_server.diagnosis.limits.facts import NOISY_FRAC
 from profiler_server.diagnosis.rank_sentences import describe_straggler
-from profiler_server.facts.job import Slow
+from profiler_server.diagnosis.ranking import Fixed, make_claim
+from profiler_server.diagnosis.rules.ranks import RULES
+from profiler_server.diagnosis.what_if import feed, shorten_phases
+from profiler_server.facts.case import Case, Finding, Rule, Text, WhatIf
+from profiler_server.facts.job import Alike, Peer, RankVerdict, Slow, Turns
 from profiler_server.format import format_duration
 from profiler_server.report.brief import write_brief
+from tests.support import facts as make
 from tests.support.cases import PLANTED, build_case_run, plan_of
-from tests.support.machines import build_edited
+from tests.support.diagnosing import measure
+from tests.support.machines import build_collectives, build_edited
 from tests.support.row_edits import Row, lay_end_to_end, write_rows
 from tests.support.runs import MS, build_steps
 from tests.support.stacks import in_phase, own
+from tests.unit.diagnosis.edges.base import base
+from tests.unit.diagnosis.edges.noted import compared, judged
 
 WORKS = ("communication", "backward")
 """What two ranks do longer of which the second is slow."""
@@ -159,3 +170,143 @@ def test_what_the_slow_rank_alone_does_is_named_and_what_all_do_is_not(tmp_path:
     found = next(entry for entry in diagnose(open_run(run.path), 0).suggestions if entry.rule == "fixed_straggler")
     assert found.title == (title if everywhere else f"{title}: mine_pairs()")
     assert ("mine_pairs() at train.py:7" in found.advice) is not everywhere
+
+
+RULE = next(rule for rule in RULES if rule.id == "rotating_straggler")
+
+
+def turning(*, others: float = 0.0, correlation: float | None = None) -> Case:
+    case = judged(Turns(compared(uneven_correlation=correlation), 0.3 * base().steps.mean_ns, (), 1.0))
+    return make.with_load(case, others=others * case.host.cores)
+
+
+def hear(case: Case) -> Finding:
+    found = RULE.judge(case)
+    assert isinstance(found, Finding)
+    return found
+
+
+def test_turns_on_a_host_that_others_use_are_no_finding() -> None:
+    busy = NOISY_FRAC + 0.1
+    assert RULE.judge(turning(others=busy)) is None
+    assert "share with others are another one" in hear(turning(others=busy, correlation=0.9)).text.advice
+
+
+def test_the_sampler_that_is_advised_gives_all_ranks_like_lengths_in_a_step() -> None:
+    lengths = torch.randint(1, 500, (103,), generator=torch.Generator().manual_seed(3)).tolist()
+    code = hear(turning()).text.change
+    room: dict[str, object] = {
+        "torch": torch,
+        "DataLoader": torch.utils.data.DataLoader,
+        "dataset": list(range(103)),
+        "lengths": lengths,
+        "batch_size": 5,
+        "world_size": 4,
+    }
+    ranks = []
+    for rank in range(4):
+        own = {**room, "rank": rank}
+        exec(code, own)
+        loader = own["loader"]
+        assert isinstance(loader, torch.utils.data.DataLoader)
+        first, second = ([batch.tolist() for batch in loader] for _ in range(2))
+        assert first != second
+        ranks.append(first)
+    seen = [sample for rank in ranks for batch in rank for sample in batch]
+    assert len(seen) == len(set(seen)) == 100
+    for step in zip(*ranks, strict=True):
+        sizes = [lengths[sample] for batch in step for sample in batch]
+        assert len(sizes) == 20
+        assert max(sizes) - min(sizes) < 200
+
+
+BEHIND, SPENT = 12 * MS, 20 * MS
+SLOW = Slow(compared(BEHIND))
+
+
+def seen_from(rank: int, verdict: RankVerdict, peer_ms: float) -> Case:
+    """Return one of two ranks whose tail takes 20 ms, and that of the other so much."""
+    case = make.with_share(base(), "tail", SPENT / base().steps.mean_ns)
+    peer = Peer(1 - rank, dict.fromkeys(case.steps.phases_ns, 0.0) | {"tail": peer_ms * MS})
+    ranks = replace(case.ranks, world_size=2, peers=(peer,), verdict=verdict)
+    return make.with_manifest(replace(case, ranks=ranks), rank=rank)
+
+
+def promise(case: Case, what_if: WhatIf) -> float:
+    """Return the step that is promised, as what is gained."""
+    rule = Rule("x", knob="x", effort="code", judge=lambda case: None)
+    finding = Finding(Text(*"tmtacf"), (), what_if=what_if, doubt_frac=0.0)
+    claim = make_claim(case, rule, finding, Fixed(case.loading.loop.model, case.steps.mean_ns, {}))
+    return case.steps.mean_ns - claim.step_ns
+
+
+def halve_tail(case: Case) -> float:
+    return promise(case, shorten_phases(case, ("tail",), 0.9))
+
+
+def test_what_only_a_waiting_rank_does_gains_the_job_nothing() -> None:
+    alone = halve_tail(seen_from(0, Alike(compared()), 0.0))
+    assert alone == pytest.approx(0.9 * SPENT, rel=0.02)
+    assert halve_tail(seen_from(0, SLOW, 0.0)) == 0.0
+    assert halve_tail(seen_from(0, SLOW, 10.0)) == pytest.approx(alone / 2)
+
+
+def test_what_all_ranks_do_gains_the_job_all_of_it() -> None:
+    alone = halve_tail(seen_from(0, Alike(compared()), 20.0))
+    assert halve_tail(seen_from(0, SLOW, 20.0)) == pytest.approx(alone)
+    assert halve_tail(seen_from(1, SLOW, 20.0)) == pytest.approx(alone)
+
+
+def test_a_slow_rank_alone_gains_no_more_than_what_it_is_late_by() -> None:
+    assert halve_tail(seen_from(1, SLOW, 0.0)) == pytest.approx(BEHIND)
+    assert halve_tail(seen_from(1, SLOW, 4.0)) == pytest.approx(BEHIND)
+
+
+def test_where_waiting_was_not_seen_nothing_bounds_a_promise() -> None:
+    hidden = Slow(compared(BEHIND, is_hidden=True))
+    assert halve_tail(seen_from(0, hidden, 0.0)) == pytest.approx(0.9 * SPENT, rel=0.02)
+
+
+def test_a_loader_is_bound_as_any_other_work() -> None:
+    case = make.with_wait(seen_from(1, SLOW, 0.0), 0.5)
+    case = make.with_jobs(make.with_model(case, workers=1), 64.0 * MS, 1.0)
+    gain = promise(case, feed(case, lambda model: replace(model, workers=4)))
+    assert gain <= BEHIND
+
+
+@pytest.mark.parametrize(
+    ("names", "change"),
+    [
+        (("allreduce",), "DistributedDataParallel("),
+        (("all_gather_single", "reduce_scatter_single"), "fully_shard("),
+        (("_allgather_base", "_reduce_scatter_base"), "fully_shard("),
+    ],
+)
+def test_sharded_models_are_not_told_of_the_buckets_of_copies(
+    tmp_path: Path, names: tuple[str, ...], change: str
+) -> None:
+    run = build_case_run(tmp_path / "run", PLANTED["exposed_all_reduce"])
+    for rank in (0, 1):
+        rows = build_collectives(build_steps(PLANTED["exposed_all_reduce"].plan), late=False)
+        rows = [{**row, "name": name, "index": 0} for row in rows for name in names]
+        write_rows(run.rank(rank).folder, "collectives", rows)
+    said = {entry.rule: entry for entry in diagnose(open_run(run.path), 0).suggestions}
+    assert change in said["exposed_all_reduce"].change
+
+
+def test_waiting_for_ranks_that_take_turns_is_no_communication_to_hide(tmp_path: Path) -> None:
+    plant = PLANTED["rotating_straggler"]
+    run = build_case_run(tmp_path / "run", plant)
+    for rank in (0, 1):
+        rows = build_steps(plant.plan)
+        for row in rows:
+            row["backward_ns" if row["step"] % 2 == rank else "communication_ns"] += 60 * MS
+        lay_end_to_end(rows)
+        write_rows(run.rank(rank).folder, "steps", rows)
+    again = open_run(run.path)
+    said = {entry.rule for entry in diagnose(again, 0).suggestions}
+    assert "rotating_straggler" in said
+    assert "exposed_all_reduce" not in said
+    case = measure(again)
+    assert case.steps.phases_ns["communication"] > 25 * MS
+    assert case.transfer_ns < MS

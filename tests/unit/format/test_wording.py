@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from collector.format.schema.wording import format_number_of, format_ranks
 from profiler_server.format import format_cores
+from tests.support.runs import build_run
 
 
 @pytest.mark.parametrize(
@@ -30,3 +36,24 @@ def test_a_quota_may_be_a_part_of_a_core() -> None:
         "1.5 usable cores",
         "16 usable cores",
     ]
+
+
+# A thread of Arrow's that drops memory of Python's while Python ends is stopped inside a destructor: the process aborts.
+COUNT = """
+import os, pathlib, sys
+import pyarrow.parquet
+from collector.format import parts
+threads = os.listdir("/proc/self/task")
+assert parts.count_equal(pathlib.Path(sys.argv[1]), "steps", "kind", "train") > 0
+assert os.listdir("/proc/self/task") == threads
+"""
+
+
+@pytest.mark.parametrize("name", [b"run", b"no-utf-8-\xff"])
+def test_counting_the_steps_leaves_no_thread_behind(tmp_path: Path, name: bytes) -> None:
+    folder = build_run(tmp_path / "run") / "profiler" / "rank_0"
+    moved = tmp_path / os.fsdecode(name)
+    (tmp_path / "run").rename(moved)
+    command = [sys.executable, "-c", COUNT, str(moved / folder.relative_to(tmp_path / "run"))]
+    done = subprocess.run(command, cwd=Path(__file__).parents[3], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr

@@ -6,10 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
-from collector import Profiler
+from collector import Profiler, active_profiler
 from collector.format.schema.errors import OptionError, SessionError
+from collector.options import Options, parse_options
 from tests.support import shapes
+from tests.support.recording import record
 
 pytestmark = pytest.mark.usefixtures("alone")
 
@@ -130,3 +133,49 @@ def test_no_steps_at_all_is_an_empty_run_that_opens(tmp_path: Path) -> None:
     run = Profiler(tmp_path, window=None).analyse()
     assert run.state == "complete"
     assert run.rank(0).manifest.overhead.training_thread_ns_per_step is None
+
+
+def test_a_second_live_profiler_is_refused_by_name_of_the_first(profiler: Profiler, tmp_path: Path) -> None:
+    with pytest.raises(SessionError, match=r"already recording to .*run; call its analyse\(\)") as refused:
+        Profiler(tmp_path / "other")
+    assert "if you no longer hold it: collector.active_profiler().analyse()" in str(refused.value)
+
+
+def test_a_profiler_that_could_not_record_is_in_nobodys_way(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    Profiler(tmp_path / "file", window=None)
+    assert active_profiler() is None
+    Profiler(tmp_path / "run", window=None).analyse()
+
+
+def test_a_profiler_that_was_lost_is_found_again(profiler: Profiler) -> None:
+    assert active_profiler() is profiler
+    profiler.analyse()
+    assert active_profiler() is None
+
+
+def loop() -> None:
+    model = torch.nn.Linear(8, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for (batch,) in torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.randn(32, 8)), 4):
+        optimizer.zero_grad()
+        model(batch).sum().backward()
+        optimizer.step()
+
+
+def test_the_level_important_records_steps_and_nothing_beside_them(tmp_path: Path) -> None:
+    recorded = record(tmp_path, loop, level="important", window=None)
+    assert len(recorded.train) == 8
+    status = recorded.run.rank().status("stages")
+    assert status.state == "off"
+    assert 'level="important" without data_pipeline' in status.reason
+
+
+def test_what_is_switched_on_by_name_is_recorded_at_any_level() -> None:
+    options = parse_options({"level": "important", "resources": True, "window": (5, 2)})
+    assert (options.resources, options.window.first, options.is_on("window")) == (True, 5, True)
+    assert not options.data_pipeline
+
+
+def test_the_level_info_is_the_default_and_leaves_everything_on() -> None:
+    assert parse_options({"level": "info"}) == parse_options({}) == Options()

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from collector import open_run
+from collector.environment import find_rank
 from collector.format.phases import PHASE_NAMES
 from tests.support.ranks import launch
 
@@ -40,3 +43,34 @@ def test_ranks_of_a_launch_share_a_run_and_the_next_launch_sets_it_aside(tmp_pat
         assert len(train) == 10
         assert (steps[[f"{name}_ns" for name in PHASE_NAMES]].sum(axis=1) == steps.duration_ns).all()
         assert (train.communication_ns > 0).all()
+
+
+NAMES = (
+    "RANK",
+    "WORLD_SIZE",
+    "OMPI_COMM_WORLD_RANK",
+    "OMPI_COMM_WORLD_SIZE",
+    "SLURM_PROCID",
+    "SLURM_NTASKS",
+    "LOCAL_RANK",
+)
+
+
+@pytest.mark.parametrize(
+    ("variables", "expected"),
+    [
+        ({}, (0, 1)),
+        ({"RANK": "3", "WORLD_SIZE": "8", "LOCAL_RANK": "1"}, (3, 8)),
+        ({"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2"}, (1, 2)),
+        ({"SLURM_PROCID": "5", "SLURM_NTASKS": "16"}, (5, 16)),
+        ({"LOCAL_RANK": "1", "WORLD_SIZE": "2"}, (1, 2)),
+        ({"WORLD_SIZE": "4"}, (0, 4)),
+        ({"RANK": "no number"}, (0, 1)),
+    ],
+)
+def test_rank_is_found(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], expected: tuple[int, int]) -> None:
+    for name in NAMES:
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert find_rank() == expected

@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from collector.format.schema.manifest import Device
+from collector.traces import read_trace
 from collector.traces.kineto.decode.clock import (
     MOST_NS,
     NO_TIME,
@@ -14,6 +18,8 @@ from collector.traces.kineto.decode.clock import (
     convert_texts,
 )
 from collector.traces.kineto.decode.events import Loose
+from tests.support.reading import read_events
+from tests.support.traces import call, kernel, operator, write_trace
 
 NS = st.integers(0, 4_000_000_000 * 10**9)
 
@@ -66,3 +72,23 @@ def test_double_that_is_no_time_is_left_to_its_text(value: float) -> None:
 def test_length_that_is_absent_is_what_the_caller_says(spelled: list[str]) -> None:
     texts = [msgspec.Raw(text.encode()) for text in spelled]
     assert convert_texts(texts, absent="0").tolist() == [0, 1700000000000000500]
+
+
+def test_rank_comes_from_the_file_or_its_name(tmp_path: Path) -> None:
+    said = write_trace(tmp_path / "a.json", [operator("a", 0, 1)], {"distributedInfo": {"rank": 3, "world_size": 8}})
+    named = write_trace(tmp_path / "host_rank12.json", [operator("a", 0, 1)])
+    assert (read_trace(said).facts.rank, read_trace(said).facts.world_size) == (3, 8)
+    assert read_trace(named).facts.rank == 12
+
+
+@pytest.mark.parametrize(("name", "kind"), [("hipLaunchKernel", "rocm"), ("cudaLaunchKernel", "cuda")])
+def test_devices_that_no_line_describes_are_those_that_kernels_name(tmp_path: Path, name: str, kind: str) -> None:
+    on_second = {"device": 1}
+    events = [call(0, 2, 9, name), kernel("a", 3, 1, 9), call(5, 2, 10, name), kernel("b", 8, 1, 10, **on_second)]
+    read = read_events(tmp_path, events, {"deviceProperties": []})
+    assert read.facts.devices == (Device(0, "", kind), Device(1, "", kind))
+
+
+def test_trace_without_device_work_has_no_device(tmp_path: Path) -> None:
+    events = [operator("a", 0, 5), call(1, 1, 3, "cudaGetDeviceCount")]
+    assert read_events(tmp_path, events, {"deviceProperties": []}).facts.devices == ()

@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.utils.data import DataLoader, Dataset
 from torch.utils.data._utils.worker import _ResumeIteration
 
 from collector.ring.clock import Clock
 from collector.ring.stage_log import StageLog
 from collector.sidecar.assemblers.stages import StageAssembler
 from collector.workers.queues import PinEntry
+from tests.support.recording import record
 
 
 def copy_batches(in_queue: Any, out_queue: Any) -> None:
@@ -68,3 +70,22 @@ def test_a_message_of_another_shape_ends_the_clock_not_the_thread(tmp_path: Path
     passed, rows = run_pinning(tmp_path, [(0, None), "odd", (1, None)])
     assert passed == [(0, None), "odd", (1, None)]
     assert [row["batch"] for row in rows if row["kind"] == "work"] == [0]
+
+
+class Shadowed(Dataset[Any]):  # type: ignore[misc]
+    """Holds an attribute of the name of the method, which indexing does not look at."""
+
+    def __init__(self) -> None:
+        self.__dict__["__getitem__"] = None
+
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return torch.full((2,), float(index))
+
+
+def test_an_attribute_in_the_way_of_the_method_is_overlooked(tmp_path: Any) -> None:
+    seen: list[float] = []
+    record(tmp_path, lambda: seen.extend(float(batch.sum()) for batch in DataLoader(Shadowed(), 2)))
+    assert seen == [2.0, 10.0, 18.0, 26.0]
