@@ -70,7 +70,7 @@ WARNINGS = (
     ),
     *("rows_dropped", "sealed_model", "sidecar_ended", "step_cut_off", "steps_inferred", "steps_lost"),
     *("steps_unseen", "steps_within_steps", "trace_args_dropped", "trace_cut_off", "trace_events_unknown"),
-    *("trace_events_unreadable", "trace_events_untimed", "trace_incomplete", "trace_repaired"),
+    *("trace_events_untimed", "trace_incomplete"),
     *("trace_without_steps", "updates_unseen", "window_cut_short"),
 )
 """The warning codes of a rank."""

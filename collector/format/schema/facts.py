@@ -43,7 +43,7 @@ _DDP = (
 _OPTIMIZER = ("name", "error", "foreach", "fused", "momentum", "parameters", "tensors", "dtypes")
 _EVENTS = (
     *("slices", "counters", "memory", "flows", "metadata", "profiler_spans", "lost", "rounded", "duplicates"),
-    *("unmeasured", "repaired_chunks", "args_dropped"),
+    *("unmeasured", "args_dropped"),
 )
 _CALLS = (
     *(

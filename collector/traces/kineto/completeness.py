@@ -1,7 +1,6 @@
 """Check whether a trace is complete: missing or impossible data makes its figures too small or too large.
 
-No figure is changed here. Each finding is a clause of one sentence. Unreadable, repaired and omitted events have
-warnings of their own.
+No figure is changed here. Each finding is a clause of one sentence. Omitted events have warnings of their own.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ from collector.format.schema.wording import format_number_of, format_percent
 from collector.traces.kineto.classify.kinds import Kind
 from collector.traces.kineto.classify.trace import Trace
 from collector.traces.kineto.decode.log import Log
-from collector.traces.kineto.decode.stream import Damage
 
 COMPLETE = "complete"
 _LAUNCH = re.compile(r"(cuda|hip|cu)\w*Launch\w*Kernel|(cuda|cu|hip)GraphLaunch$")
@@ -138,8 +136,8 @@ def _check_log(log: Log) -> Iterator[str]:
         yield f"{format_number_of(dropped, 'event')} have lost a name or a thread: there are too many different ones"
 
 
-def count_events(damage: Damage, trace: Trace) -> dict[str, int]:
-    """Return counts by name: the events of each kind, lost and duplicate events, and repairs."""
+def count_events(trace: Trace) -> dict[str, int]:
+    """Return counts by name: the events of each kind, lost and duplicate events."""
     log = trace.log
     return {
         "slices": len(trace.columns),
@@ -148,48 +146,39 @@ def count_events(damage: Damage, trace: Trace) -> dict[str, int]:
         "flows": log.counts.flows,
         "metadata": log.counts.metadata,
         "profiler_spans": log.counts.profiler_spans,
-        "lost": count_lost(damage, log),
+        "lost": count_lost(log),
         "rounded": log.counts.rounded,
         "duplicates": log.duplicates,
         "unmeasured": log.counts.unmeasured,
-        "repaired_chunks": damage.repaired,
         "args_dropped": log.args.dropped,
     }
 
 
-def count_lost(damage: Damage, log: Log) -> int:
-    return damage.lost + log.counts.lost + log.counts.untimed + log.count_unclosed()
+def count_lost(log: Log) -> int:
+    return log.counts.lost + log.counts.untimed + log.count_unclosed()
 
 
-def explain_empty(path: Path, damage: Damage, untimed: int) -> str:
-    if damage.first_fault:
-        return f"{path} cannot be read: {damage.first_fault}"
+def explain_empty(path: Path, cut_short: str, untimed: int) -> str:
     if untimed:
         return f"{path} is a trace without an event that has a time ({untimed} have none that can be true)"
-    if damage.cut_short:
-        return f"{path} ends before its first event ({damage.cut_short})"
+    if cut_short:
+        return f"{path} ends before its first event ({cut_short})"
     return f"{path} is a trace without a single event"
 
 
-def list_losses(damage: Damage, log: Log) -> Iterator[str]:
+def list_losses(cut_short: str, log: Log) -> Iterator[str]:
     """Yield a clause for each loss in the file. Each loss also has a warning of its own."""
-    if damage.cut_short:
-        yield f"the file was cut off ({damage.cut_short})"
-    if lost := count_lost(damage, log):
+    if cut_short:
+        yield f"the file was cut off ({cut_short})"
+    if lost := count_lost(log):
         yield f"{format_number_of(lost, 'event')} could not be read or cannot be true"
 
 
-def describe_damage(damage: Damage, log: Log) -> Iterator[Warn]:
-    """Yield a warning for each kind of damage."""
-    first = f"first fault at {damage.first_fault}"
-    if damage.cut_short:
-        text = f"The trace file was cut off ({damage.cut_short}); everything before the cut is here."
+def describe_losses(cut_short: str, log: Log) -> Iterator[Warn]:
+    """Yield a warning for each kind of loss."""
+    if cut_short:
+        text = f"The trace file was cut off ({cut_short}); everything before the cut is here."
         yield Warn("trace_cut_off", text)
-    if damage.repaired:
-        yield Warn("trace_repaired", f"The trace file is not valid JSON and was mended while reading; {first}.")
-    if damage.lost:
-        text = f"Left out: {format_number_of(damage.lost, 'event')} that could not be read; {first}."
-        yield Warn("trace_events_unreadable", text)
     if log.counts.untimed:
         text = (
             f"Left out: {format_number_of(log.counts.untimed, 'event')} whose time or length cannot be true: there is "

@@ -63,7 +63,7 @@ def read_events(path: Path, options: ReadOptions) -> TraceTables | None:
                 log.add(chunk)
     trace = build_trace(log)
     if not len(trace.columns):
-        raise TraceError(completeness.explain_empty(path, stream.damage, log.counts.untimed))
+        raise TraceError(completeness.explain_empty(path, stream.cut_short, log.counts.untimed))
     return _build_tables(path, stream, trace, options)
 
 
@@ -100,20 +100,20 @@ def _build_tables(path: Path, stream: EventStream, trace: Trace, options: ReadOp
         {
             "steps_told_by": steps.how,
             "steps_confidence_frac": steps.confidence_frac,
-            "events": completeness.count_events(stream.damage, trace),
+            "events": completeness.count_events(trace),
             "data_loader": facts.read_loader(trace.names),
             "completeness": completeness.describe_completeness(
-                [*findings, *completeness.list_losses(stream.damage, trace.log)]
+                [*findings, *completeness.list_losses(stream.cut_short, trace.log)]
             ),
         },
     )
-    warnings = [*completeness.describe_damage(stream.damage, trace.log)]
+    warnings = [*completeness.describe_losses(stream.cut_short, trace.log)]
     if findings:
         text = f"This trace is not complete: {completeness.describe_completeness(findings)}."
         warnings.append(Warn("trace_incomplete", text))
     warnings += describe_steps(steps)
     tables = StreamedTables(_list_tables(reading), _TABLES_AT_ONCE if options.helpers else 1)
-    return TraceTables(tables, told, tuple(warnings), completeness.count_lost(stream.damage, trace.log))
+    return TraceTables(tables, told, tuple(warnings), completeness.count_lost(trace.log))
 
 
 def _list_tables(reading: Reading) -> dict[str, Batches]:

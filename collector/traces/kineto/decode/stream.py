@@ -8,11 +8,13 @@ are usual.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Generator, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import chain
+from itertools import chain, islice
 from typing import Any, TypeVar
 
 import msgspec
@@ -20,28 +22,28 @@ import msgspec
 from collector.format.schema.errors import TraceError
 from collector.traces.kineto.decode.digest import Digest
 from collector.traces.kineto.decode.events import EVENTS, UNREADABLE, Chunk
-from collector.traces.kineto.decode.salvage import (
-    BOUNDARY,
-    Fault,
-    Salvage,
-    find_error,
-    repair_json,
-    salvage,
-    split_items,
-)
 from collector.traces.source import Source
 
 T = TypeVar("T")
+BOUNDARY = re.compile(
+    rb'\}(?P<gap>\s*,\s*)(?=\{\s*"(?:ph|cat|name|args|pid|tid|ts|id|bp|s|dur|tts|tdur|sf|cname|scope|bind_id|id2)")'
+)
+"""A likely end of one event and begin of the next; the pattern may also occur in arguments."""
 LIMIT_BYTES = 64 << 20
 """The greatest size of a head, a tail or a single event."""
 
 _MOST_KEYS = 64
 _LIST_START = re.compile(rb'"traceEvents"\s*:\s*\[')
 _BYTE_OF_ERROR = re.compile(r"trailing characters \(byte (\d+)\)")
-_AT_BYTE = re.compile(r"\(byte (\d+)\)")
+_AT_BYTE = re.compile(r" \(byte (\d+)\)")
+_IN_FIELD = re.compile(r" - at `\$\[\d+\]\.?(.*)`")
+_ITEM_OF_ERROR = re.compile(r"`\$\[(\d+)\]")
 SPARE_FRAMES = 150
+_ITEMS = msgspec.json.Decoder(list[msgspec.Raw])
 _TAIL_WINDOWS = (1 << 14, 1 << 18, LIMIT_BYTES)
-
+_MOST_CUTS, _MOST_LAST_CUTS = 8, 256
+"""The likely ends of events that are tried for one text, and for the last text of a file."""
+_LONGEST_LITERAL = len("false]")
 
 _Decoded = tuple[Chunk | None, int, bool]
 """Events, the number of bytes used, and whether the list has ended."""
@@ -53,18 +55,8 @@ ReadAhead = Callable[[bytes, Iterator[bytes], Advance], Digests]
 
 
 @dataclass
-class Damage:
-    """The faults of a file: repaired chunks, unreadable events, the first fault, an early end."""
-
-    repaired: int = 0
-    lost: int = 0
-    first_fault: str = ""
-    cut_short: str = ""
-
-
-@dataclass
 class EventStream:
-    """The chunks of a trace. `metadata` and `damage` are complete after the last chunk.
+    """The chunks of a trace. `metadata` and `cut_short` are complete after the last chunk.
 
     `ahead` reads the start of the file with other processes, and yields digests in place of chunks.
     """
@@ -72,7 +64,8 @@ class EventStream:
     source: Source
     ahead: ReadAhead | None = None
     metadata: dict[str, Any] = field(default_factory=dict)
-    damage: Damage = field(default_factory=Damage)
+    cut_short: str = ""
+    """Why the file ends before its trace does, empty for a whole file."""
     offset: int = 0
     """The number of bytes of the unpacked file that have been read into chunks."""
     _bare_list: bool = False
@@ -117,7 +110,7 @@ class EventStream:
         """
         try:
             self.metadata.update(_decode_object(head.lstrip(b"\xef\xbb\xbf") + b'"traceEvents":null}'))
-        except UNREADABLE:
+        except (ValueError, RecursionError):
             return False
         self.metadata.pop("traceEvents", None)
         return True
@@ -142,7 +135,7 @@ class EventStream:
                     f"{self.source.path}: no event ends within {LIMIT_BYTES >> 20} MiB of byte {self.offset}"
                 )
         if not self._bare_list or text.strip() or self.source.truncated:
-            self.damage.cut_short = self.source.truncated or "the list of events does not end"
+            self.cut_short = self.source.truncated or "the list of events does not end"
 
     def _advance(self, used: int) -> None:
         self.offset += used
@@ -150,11 +143,13 @@ class EventStream:
     def _decode(self, text: bytes, is_last: bool = False) -> _Decoded:
         """Return the whole events in the text, the number of bytes used, and whether the list of events has ended.
 
-        The last text of a file may be cut.
+        The last text of a file may be cut: the incomplete event is dropped. Raises TraceError for any other fault.
         """
-        tries = 0
         cuts = ((match.start() + 1, match.end(), b"]") for match in find_boundaries(text))
-        for cut, end, close in chain([(len(text), len(text), b"")] if is_last else [], cuts):
+        last = text.rfind(b"}") + 1
+        rest = text[last:].lstrip(b", \t\r\n")
+        ends = [(len(text), len(text), b""), (last, len(text) - len(rest), b"]")] if is_last else []
+        for cut, end, close in islice(chain(ends, cuts), _MOST_LAST_CUTS if is_last else _MOST_CUTS):
             body = b"".join((b"[", memoryview(text)[:cut], close))  # a copy, not three
             try:
                 events = EVENTS.decode(body)
@@ -163,81 +158,83 @@ class EventStream:
                 if match := _BYTE_OF_ERROR.search(str(error)):
                     # The place of text after the list counts from 1, and includes a bracket that was put before it.
                     return self._decode_until(text, int(match[1]) - 2)
-                tries += bool(close)
-                if not close or (tries < 8 and _is_cut_fault(error, len(body))):
-                    continue
-                return self._salvage(text[:cut], end)
-        return self._decode_rest(text) if is_last else (None, 0, False)
+                if not _is_cut_fault(error, len(body) - (_LONGEST_LITERAL if close else 0)):
+                    raise self._refuse(body, error) from None
+        return None, 0, False
 
     def _decode_until(self, text: bytes, end: int) -> _Decoded:
         body = b"[" + text[:end]
         try:
             events = EVENTS.decode(body)
-        except RecursionError:
+        except RecursionError as error:
             # What could just be decoded one frame further up is nested too deeply here.
-            return self._decode_rest(text[:end])
+            raise self._refuse(body, error) from None
         return (Chunk(events, body) if events else None), end, True
 
-    def _decode_rest(self, text: bytes) -> _Decoded:
-        """Return the items of a text, decoded one by one; the last item may be cut.
-
-        The text has no position that looks like the end of an event, or values nested too deeply to decode together.
-        """
-        items = split_items(text)
-        places, used = items.places, items.end
-        if used is None:
-            start, end = places[-1]
-            is_whole = text[start:end].strip() and find_error(text[start:end]) is None
-            places, used = (places, end) if is_whole else (places[:-1], start)
-        found = Salvage()
-        found.take(text, places)
-        return self._take_salvaged(found), used, items.end is not None
-
-    def _salvage(self, text: bytes, used: int) -> _Decoded:
-        """Read a chunk that does not decode: repair it, or else keep its readable events."""
-        mended = b"[" + repair_json(text) + b"]"
-        try:
-            events = EVENTS.decode(mended)
-        except UNREADABLE:
-            found = salvage(text)
-            return self._take_salvaged(found), found.end or used, found.end is not None
-        self.damage.repaired += 1
-        if not self.damage.first_fault:
-            self._note(salvage(text).fault)
-        return Chunk(events, mended), used, False
-
-    def _take_salvaged(self, found: Salvage) -> Chunk | None:
-        self.damage.lost += found.lost
-        self.damage.repaired += found.mended
-        self._note(found.fault)
-        events, text = found.decode()
-        return Chunk(events, text) if events else None
-
-    def _note(self, fault: Fault | None) -> None:
-        if fault is not None and not self.damage.first_fault:
-            self.damage.first_fault = f"byte {self.offset + fault.place}: {fault.reason}"
+    def _refuse(self, body: bytes, error: Exception) -> TraceError:
+        """Return the error for a fault in a chunk, whose first byte is a bracket that the file does not have there."""
+        place = self.offset + find_fault(body, error) - 1
+        reason = _IN_FIELD.sub(r" in `\1`", _AT_BYTE.sub("", str(error))).strip()
+        if isinstance(error, RecursionError):
+            reason = "from here on, values are nested too deeply"
+        return TraceError(
+            f"{self.source.path} is broken at byte {place}: {reason}; export the trace again, or mend the file there"
+        )
 
     def _take_tail(self, text: bytes, blocks: Iterator[bytes]) -> None:
         for block in blocks:
             text += block
             if len(text) > LIMIT_BYTES:
-                self.damage.cut_short = f"what follows the events is longer than {LIMIT_BYTES >> 20} MiB"
+                self.cut_short = f"what follows the events is longer than {LIMIT_BYTES >> 20} MiB"
                 return
         if self._bare_list or not text.strip():
-            self.damage.cut_short = self.damage.cut_short or self.source.truncated
+            self.cut_short = self.cut_short or self.source.truncated
             return
         try:
             self.metadata.update(_decode_object(b'{"":0' + text))
-        except UNREADABLE:
-            self.damage.cut_short = self.source.truncated or "what follows the events is not readable"
+        except (ValueError, RecursionError):
+            self.cut_short = self.source.truncated or "what follows the events is not readable"
         self.metadata.pop("", None)
+
+
+def find_fault(body: bytes, error: Exception) -> int:
+    """Return the position of a fault in a list of events; that of the first event if the decoder does not tell it."""
+    if isinstance(error, UnicodeDecodeError):
+        return _find_no_text(body)
+    if match := _AT_BYTE.search(str(error)):
+        return min(int(match[1]), len(body) - 1)
+    position = 1
+    if match := _ITEM_OF_ERROR.search(str(error)):
+        with suppress(*UNREADABLE, IndexError):
+            items = _split_items(body)
+            for item in items[: int(match[1])]:
+                position = body.index(item, position) + len(item)
+            return body.index(items[int(match[1])], position)
+    return position
+
+
+def _split_items(body: bytes) -> list[msgspec.Raw]:
+    """Return the items of a list as text; keys may follow the list."""
+    try:
+        return _ITEMS.decode(body)
+    except msgspec.DecodeError as error:
+        match = _BYTE_OF_ERROR.search(str(error))
+        return _ITEMS.decode(body[: int(match[1]) - 1]) if match else []
+
+
+def _find_no_text(body: bytes) -> int:
+    try:
+        body.decode("utf-8")
+    except UnicodeDecodeError as error:
+        return error.start
+    return 1
 
 
 def descend(decode: Callable[[bytes], T], text: bytes, frames: int = SPARE_FRAMES) -> T:
     """Return `decode(text)`, called from `frames` stack frames further down.
 
     The depth of the stack limits the nesting of decoded values. With spare frames, a value nested too deeply for later
-    code fails here already, as a fault of a single event.
+    code fails here already, as a fault of the file.
     """
     return descend(decode, text, frames - 1) if frames else decode(text)
 
@@ -253,16 +250,14 @@ def find_boundaries(text: bytes) -> Iterator[re.Match[bytes]]:
         below = found[0].start() if found else below
 
 
-def _is_cut_fault(error: Exception, length: int) -> bool:
+def _is_cut_fault(error: Exception, end: int) -> bool:
     at = _AT_BYTE.search(str(error))
-    return "truncated" in str(error) or (at is not None and int(at.group(1)) >= length - 2)
+    return "truncated" in str(error) or (at is not None and int(at.group(1)) >= end)
 
 
 def _decode_object(text: bytes) -> dict[str, Any]:
-    try:
-        value = msgspec.json.decode(text)
-    except UNREADABLE:
-        value = msgspec.json.decode(repair_json(text))
+    """Decode an object of metadata. PyTorch writes control characters as they are in what scripts add to it."""
+    value = json.loads(text, strict=False, parse_constant=lambda _: None)
     if not isinstance(value, dict):
-        raise msgspec.DecodeError("not an object")
+        raise ValueError("not an object")
     return value
