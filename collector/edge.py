@@ -13,12 +13,12 @@ _log = logging.getLogger("stepscope")
 
 
 class Edge:
-    """`with Edge(tell):` catches every exception of its block, calls `tell` with it, and lets the code after the block
-    run.
+    """An edge between our code and foreign code: `with Edge(tell):` catches every exception of its block and calls
+    `tell` with it.
 
-    Every Exception is caught: other people's objects may raise anything, and the training must go on. KeyboardInterrupt
-    and SystemExit pass, because they are meant for the training. Entering and leaving takes half a microsecond; code
-    that runs several times a step uses its own `try`.
+    The code after the block then runs. Every Exception is caught: other people's objects may raise anything, and the
+    training must go on. KeyboardInterrupt and SystemExit pass, because they are meant for the training. Entering and
+    leaving takes half a microsecond; code that runs several times a step uses its own `try`.
     """
 
     __slots__ = ("_tell",)
@@ -39,7 +39,7 @@ class Edge:
 
 
 def attempt(make: Callable[[], T], tell: Callable[[Exception], object] = lambda error: None) -> T | None:
-    """Return what `make` returns; None, after a call of `tell`, if it raises an exception."""
+    """Return the result of `make`. If `make` raises an exception, call `tell` with it and return None."""
     with Edge(tell):
         return make()
     return None
@@ -68,9 +68,9 @@ def hide_frame(error: BaseException) -> None:
     """Remove the calling function from the traceback of an error that the function has just caught and will raise
     again.
 
-    For hooks on the hot path, between the user's code and torch: `except BaseException as error: hide_frame(error);
-    raise` around the whole hook, with nothing else before the `raise`. Other code uses `unseen`. Under Python 3.10 the
-    frame stays: there, a bare `raise` adds the frame again.
+    Hooks on the hot path, between the user's code and torch, use it. `except BaseException as error: hide_frame(error);
+    raise` stands around the whole hook, with nothing else before the `raise`. Other code uses `unseen`. Under Python
+    3.10 the frame stays: there, a bare `raise` adds the frame again.
     """
     traceback = error.__traceback__
     if traceback is not None:

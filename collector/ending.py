@@ -42,8 +42,8 @@ def unwind_at_signals(on_signal: Callable[[int], None] = lambda number: None) ->
 def _raise_what_is_dropped() -> Iterator[None]:
     """Raise SystemExit and KeyboardInterrupt again where Python drops them.
 
-    Python drops an exception that a signal raises in a fork hook, in a weak reference's callback and in a generator
-    that nobody reads: Python passes the exception to `sys.unraisablehook` and goes on.
+    Python drops an exception that a signal raises in a fork hook, in a weak reference's callback or in an unread
+    generator. It passes such an exception to `sys.unraisablehook` and goes on.
     """
     hook, alarm = sys.unraisablehook, signal.getsignal(signal.SIGALRM)
 

@@ -1,8 +1,8 @@
 """`python -m collector.expendable MODULE …` runs `python -m MODULE …` as the first process to be killed when memory is
 full.
 
-Otherwise the system would kill the largest process, which is the training. The order is given before any of our modules
-is imported, because the imports may already ask for too much memory.
+Otherwise the system would kill the largest process, which is the training. The process asks for this before it imports
+any of our modules, because the imports may already need too much memory.
 """
 
 import os
@@ -13,13 +13,15 @@ from pathlib import Path
 
 
 def go_first() -> None:
-    """Make the system kill this process first when memory is full; do nothing on systems without such an order."""
+    """Make the system kill this process first when memory is full. Do nothing on systems that have no such setting."""
     with suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
         file.write("1000")
 
 
 def build_environment() -> dict[str, str]:
-    """Return the environment for a child process: it finds this very package, and computes on one thread."""
+    """Return the environment for a child process, which then imports this copy of the package and computes on one
+    thread.
+    """
     root = str(Path(__file__).resolve().parents[1])
     path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
     return {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}

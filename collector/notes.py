@@ -25,7 +25,7 @@ WORDS_FILE = "words.ring"
 
 @dataclass
 class Notes:
-    """The recording process and all facts found since.
+    """The recording process, and all facts found since it started.
 
     `finished` is empty until the recording ends in order, then "complete". After a crash it stays empty.
     """

@@ -1,7 +1,7 @@
 """Find the plug-ins of a room: every module in a package that declares a given name. There is no list of plug-ins.
 
-A module that cannot be imported is named in the log and returned, so that a page can show it. The other plug-ins are
-not affected.
+A module that cannot be imported is logged and returned, so that a page can show it. The other plug-ins are not
+affected.
 """
 
 from __future__ import annotations

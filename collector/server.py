@@ -16,7 +16,7 @@ SERVER = "profiler_server"
 
 
 def find_missing_package() -> str | None:
-    """Return the first package that the server's commands need and that is not installed; None if all are there."""
+    """Return the first package that the server's commands need and that is not installed; None if all are installed."""
     return next((name for name in (SERVER, "typer", "scipy") if importlib.util.find_spec(name) is None), None)
 
 
@@ -29,7 +29,7 @@ def diagnose(run: Run, rank: int) -> tuple[str, tuple[Suggestion, ...], str]:
 
 
 def list_changes(run: Run, rank: int) -> list[Change]:
-    """Return the changes of settings that may gain something, the most that each can gain first.
+    """Return the changes of settings that may gain something, the largest possible gain first.
 
     Raises the errors of `RankRun.table`.
     """
@@ -43,8 +43,10 @@ def list_changes(run: Run, rank: int) -> list[Change]:
 
 
 def draw_figure(rank: RankRun, kind: str) -> dict[str, Any] | None:
-    """Return a chart of the pages as a Plotly dict: the time of the steps or their phases, the types of operators, or
-    the depth of the first queue. None if nothing of it was recorded. Raises the errors of `RankRun.table`.
+    """Return a chart of the pages as a Plotly dict; None if its data was not recorded.
+
+    The chart shows the time of the steps or of their phases, the types of operators, or the depth of the first queue.
+    Raises the errors of `RankRun.table`.
     """
     from profiler_server.analysis.data.stages import find_loader
     from profiler_server.analysis.operators.operator_groups import GROUPS

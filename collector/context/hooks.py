@@ -30,11 +30,12 @@ _INHERITED = object()
 
 
 def bind(log: WordLog) -> tuple[memoryview, int, Callable[[], int], list[int], Callable[[], int], Callable[[], int]]:
-    """Return the parts of a log that a hook keeps in its own cells (words, mask, next position, thread), then the clock
-    and `get_ident`.
+    """Return the parts of a log that a hook keeps in its own cells: words, mask, next position, thread. The clock and
+    `get_ident` follow.
 
-    A word is then written by `words[following() & mask] = now() + CODE`, if `thread[0] == get_ident()`. Hooks are also
-    made during a training, so clock and `get_ident` are bound early: a script may have replaced them in their modules.
+    A hook then writes a word by `words[following() & mask] = now() + CODE`, if `thread[0] == get_ident()`. Hooks are
+    also made during a training, when a script may have replaced the clock and `get_ident` in their modules. So both are
+    bound early.
     """
     return log.words, log.mask, log.following, log.thread, perf_counter_ns, get_ident
 
@@ -84,8 +85,9 @@ def skip_code(code: CodeType) -> None:
 
 
 def find_tracer() -> Callable[[], Any]:
-    """Return a function without a frame of its own, whose result is true while Dynamo may trace the frames that are
-    called."""
+    """Return a function that makes no Python frame. Its result is true while Dynamo may trace the frames of called
+    functions.
+    """
     eval_frame = sys.modules.get("torch._C._dynamo.eval_frame")
     return getattr(eval_frame, "get_eval_frame_callback", bool)
 
@@ -114,7 +116,6 @@ class ImportWatch:
         return self in sys.meta_path
 
     def stop(self) -> None:
-        """Wait no longer."""
         if self.is_waiting:
             sys.meta_path.remove(self)
 

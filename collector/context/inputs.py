@@ -41,7 +41,9 @@ _IDLE_THREADS = ("TMonitor", "_EventLoggerThread")
 
 
 class Source:
-    """A watched iterable, identified by its name. An iterable made anew for every epoch is still one loader of the run."""
+    """A watched iterable, identified by its name. If a script makes the iterable anew for every epoch, the run still
+    counts one loader.
+    """
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -61,7 +63,7 @@ class TrainingInput:
         self._in_batch = self._is_marked = False
 
     def fetch_starts(self) -> bool:
-        """Write that an item of a queue is requested, and return True; before any training, only return False."""
+        """Log the request for an item of a queue, and return True. Before any training, only return False."""
         if not self._steps.has_trained:
             return False
         self._steps.fetch_starts()
@@ -73,7 +75,7 @@ class TrainingInput:
         self._write(FETCH_END)
 
     def read_starts(self) -> None:
-        """Write that reading begins. Reading is data wait anywhere in a step, and ends no step."""
+        """Log the start of reading. Reading is data wait anywhere in a step, and ends no step."""
         self._readings += 1
         if self._readings == 1:
             self._write(READ_START)
@@ -86,7 +88,7 @@ class TrainingInput:
     def batch_starts(self) -> bool:
         """Begin a batch of the script in a loop of inference; return False if a batch is open or the loop trains.
 
-        Nothing is written if a loader feeds the loop: the batch is then known anyway.
+        Nothing is logged if a loader feeds the loop, because its fetches already mark the batches.
         """
         steps = self._steps
         if self._in_batch or steps.has_trained:
@@ -98,7 +100,7 @@ class TrainingInput:
         return True
 
     def batch_ends(self, counts: bool = True) -> None:
-        """Write that the open batch has ended; `counts` is False if the batch is to be excluded."""
+        """Log the end of the open batch. With `counts` False, the batch is excluded."""
         self._in_batch = False
         if not self._log.is_mine():
             return
@@ -144,7 +146,9 @@ class TrainingInput:
         return item, steps.fetches != seen
 
     def tell(self, source: Source) -> None:
-        """Write the description of a watched iterable to the notes, with the measured processor share of its items."""
+        """Write the description of a watched iterable to the notes, with the processor share measured while its items
+        were made.
+        """
         self._context.add_loader({**source.description, **source.making.describe()})
 
     def read(self, advance: Callable[[], Any]) -> Any:

@@ -1,4 +1,4 @@
-"""DataLoaders of a run: their numbers and epochs; and the samples of a batch of any loader."""
+"""The DataLoaders of a run with their numbers and epochs, and the number of samples in a batch of any loader."""
 
 from __future__ import annotations
 
@@ -45,8 +45,10 @@ class LoaderRegistry:
         return self._find(loader).number
 
     def epoch(self, loader: Any) -> int:
-        """Return the current epoch of a loader, 0 before the first. While an iterator starts, the new epoch begins when
-        `_BaseDataLoaderIter.__init__` (or `_reset` of persistent workers) is entered."""
+        """Return the current epoch of a loader, 0 before the first.
+
+        A new epoch begins when `_BaseDataLoaderIter.__init__` is entered, or its `_reset` with persistent workers.
+        """
         return self._find(loader).epochs
 
     def begin_epoch(self, loader: Any) -> int:
@@ -57,7 +59,7 @@ class LoaderRegistry:
             return entry.epochs
 
     def remade(self, loader: Any) -> int:
-        """Return how many earlier loaders, now gone, had this number."""
+        """Return how many earlier loaders had this number. They no longer exist."""
         return self._find(loader).remade
 
     def _find(self, loader: Any) -> _Numbered:
@@ -89,7 +91,7 @@ class LoaderRegistry:
 
 
 def _list_traits(loader: Any) -> Hashable:
-    """Return classes and settings that a loader shares with its replacement; None for another object."""
+    """Return classes and settings that a loader shares with its replacement; None if the object is not a DataLoader."""
     with log_failure("two data loaders cannot be compared", level=logging.DEBUG):
         kinds = (loader, loader.dataset, loader.sampler, loader.collate_fn)
         names = tuple(f"{type(kind).__module__}.{type(kind).__qualname__}" for kind in kinds)

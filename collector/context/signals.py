@@ -1,4 +1,4 @@
-"""The tools given to a signal: where to write, what to undo, whom to call at step boundaries and after imports."""
+"""The tools given to a signal: where to write, what to undo, and lists of callbacks for step boundaries and imports."""
 
 from __future__ import annotations
 
@@ -52,7 +52,9 @@ class Signal:
 
 
 class GradientWatcher(Protocol):
-    """What is told of the gradients' ways: `takes` of an update that may be refused, `clears` of a `zero_grad`."""
+    """A receiver of events of a backward and its updates. `takes` is called for an update that may be refused, `clears`
+    for a `zero_grad`.
+    """
 
     def backward_starts(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None: ...
     def update_starts(self, optimizer: Any) -> None: ...
@@ -68,11 +70,13 @@ class SignalContext:
     - `occasions` are called likewise, but only for some of the steps if steps are short.
     - `module_watchers` are called with each module that is called during the first steps, inner modules too.
     - `optimizer_watchers` are called with each of the first optimizers, after its first step.
-    - `wait_watchers` are called on the training thread after each backward with a process group, with its duration in ns.
-    - `gradient_watchers` are told of backwards, updates and clearings on the training thread, during a few steps.
-    - `call_watchers` are told of calls of outermost modules in some steps: when it began, module, arguments and result.
-    - `fetch_gates` are called on the training thread with a loader's iterator, before each fetch; their exceptions reach
-      the training.
+    - `wait_watchers` are called on the training thread after each backward with a process group, with its duration in
+      ns.
+    - `gradient_watchers` are called at backwards, updates and clearings on the training thread, during a few steps.
+    - `call_watchers` are called after calls of outermost modules in some steps, with start time, module, arguments and
+      result.
+    - `fetch_gates` are called on the training thread with a loader's iterator, before each fetch; their exceptions
+      reach the training.
     - `in_backward[0]` is above 0 while the training thread is inside the autograd engine.
     """
 

@@ -1,10 +1,13 @@
-"""Count training steps as they happen, on the training thread, without help from the script.
+"""Count training steps while they happen, on the training thread, without help from the script.
 
-A step ends where the next batch is fetched after an update. Without a loader, a step ends with the last update of a
-cycle of optimizers: when an optimizer of the cycle steps again after a backward, a new cycle has begun, and the length
-of the cycle is known from then on. The kind of loop may be known only after many batches or updates; the earlier steps
-are then separated afterwards (`SPLIT_FETCHES`, `SPLIT_UPDATES`). Batches that are fetched as a group, and then trained
-on one by one, are separated by the same cycles.
+With a loader, a step ends where the next batch is fetched after an update.
+
+Without a loader, a step ends with the last update of a cycle of optimizers. An optimizer of the cycle that steps again
+after a backward begins a new cycle; from then on the length of the cycle is known. Batches that are fetched as a group
+and then trained on one by one are separated by the same cycles.
+
+The kind of loop may be known only after many batches or updates. The earlier steps are then separated afterwards
+(`SPLIT_FETCHES`, `SPLIT_UPDATES`).
 """
 
 from __future__ import annotations
@@ -59,13 +62,13 @@ class StepCounter:
     """The count of ended steps. Signals call the methods, on the training thread only.
 
     `callbacks` are called with the number of each ended step. `occasions` are called likewise, but only at every
-    sixteenth step if steps are short: they must not wait long, and need not see every step.
+    sixteenth step if steps are short. They must not wait long, and need not see every step.
 
-    `has_trained`: a backward or an update was seen, so its thread is the training thread. `fetched`: the loop fetches
-    batches, so the start of an update ends no step. `grouped`: several batches were fetched in a row, so updates may
-    still end steps. `idle_fetches` counts fetches since the last seen forward; the signal of forwards resets it. Once a
-    step has more backwards than `patience`, `backward_starts` is to be called at each backward. If no update is seen,
-    `on_guess` is called with the name of the unit that counts as a step, "batch" or "backward pass".
+    `has_trained`: a backward or an update was seen, so the thread that ran it is the training thread. `fetched`: the
+    loop fetches batches, so the start of an update ends no step. `grouped`: several batches were fetched in a row, so
+    updates may still end steps. `idle_fetches` counts fetches since the last seen forward; the signal of forwards
+    resets it. Once a step has more backwards than `patience`, `backward_starts` is to be called at each backward. If no
+    update is seen, `on_guess` is called with the name of the unit that counts as a step, "batch" or "backward pass".
     """
 
     _log: WordLog
@@ -207,7 +210,7 @@ class StepCounter:
         return self.ended
 
     def finish(self) -> None:
-        """End the last step if its update has run: recording stops. Without updates, decide what counts as a step."""
+        """Stop counting: end the last step if its update has run. Without updates, decide what counts as a step."""
         if self._explicit:
             return
         if self._has_hidden_passes():
@@ -258,8 +261,9 @@ class StepCounter:
             self._end(STEP_ENDED)
 
     def compile_starts(self) -> None:
-        """Prepare for a compilation: `occasions` are called after each of the next steps, so that it is noted in its
-        step."""
+        """Prepare for a compilation: call `occasions` after each of the next steps, so that the compilation is noted in
+        its own step.
+        """
         self.has_compiled = True
         self._careful_until = self.ended + STEPS_OF_CARE
         self._pace = 0

@@ -32,7 +32,6 @@ def main(output_path: str | Path, steps: int = DEFAULT_STEPS) -> int:
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Run as a command."""
     parser = argparse.ArgumentParser(prog="python -m collector.demo", description="Record a small real training run.")
     parser.add_argument("output", type=Path, help="folder for the run; it will hold profiler/")
     parser.add_argument("--steps", type=int, default=DEFAULT_STEPS, help="training steps (default: %(default)s)")

@@ -166,7 +166,7 @@ def _check_source(source: Any) -> None:
 
 
 def measure_batches(source: Any, batches: int, batch_size: int) -> Measured:
-    """Make some batches of a DataLoader or a dataset in this process and time them. UsageError if the source is empty."""
+    """Make and time up to `batches` batches of a DataLoader or a dataset in this process. UsageError if the source is empty."""
     collate = _find_collate(source)
     times: list[tuple[int, int, int, int]] = []
     size = 0

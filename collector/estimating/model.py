@@ -10,7 +10,8 @@ processor time.
 v(R) = min(1, P / R) / (1 + slowdown · (min(R, P) − 1)⁺ / (P − 1)) is the speed of each of R threads on P cores. P(j) ∝
 c_j · Π_{m ≤ j} 1 / v(m) is the probability that j of the other threads are runnable, with c_j the coefficients of Π (1
 − ρ + ρ x). The mean of 1 / v(j + 1) over P(j) is the stretch of a job's processor time (the arrival theorem of Sevcik
-and Mitrani, and of Lavenberg and Reiser, 1980 to 1981): a job sees the others as they would be without it.
+and Mitrani, and of Lavenberg and Reiser, 1980 to 1981): a job sees the other threads in the state that they would be in
+without the job.
 
 Not included: priorities, affinities of single threads, the length of a time slice, and that two hardware threads of one
 core give less than two cores.
@@ -70,8 +71,8 @@ def find_stretch(processors: Processors, others: Sequence[Customer], threads: fl
 
 
 def mix(customers: Iterable[Customer], onto: Sequence[float] = (1.0,)) -> tuple[float, ...]:
-    """Return `onto` times the polynomial 1 − ρ + ρ x^k of each customer, as coefficients; ρ is its share, k its
-    threads.
+    """Return `onto` times the polynomial 1 − ρ + ρ x^k of each customer, as coefficients. ρ is the share of a customer,
+    k its number of threads.
 
     Coefficient n is the chance that n threads are runnable. A fractional k is interpolated between its neighbours.
     """
@@ -101,7 +102,9 @@ def weigh_stretch(processors: Processors, coefficients: Sequence[float], threads
 
 
 def average_stretch(processors: Processors, seen: Iterable[Customer]) -> float:
-    """Return the factor by which processor time lengthens beside threads whose share of runnable time was measured."""
+    """Return the factor by which other threads lengthen a job's processor time. `seen` has the measured runnable share
+    of each thread.
+    """
     return sum(likely / processors.find_speed(number + 1) for number, likely in enumerate(mix(seen)))
 
 
@@ -136,8 +139,8 @@ class Sharing:
 class Receive:
     """The training thread's work to receive a batch from a worker. `cores` is the number of cores in use meanwhile.
 
-    It takes `idle_ns`, and up to `held_ns` more while the worker makes its next batch, because in Python both need the
-    interpreter.
+    The work takes `idle_ns`. While the worker makes its next batch, the work takes up to `held_ns` more, because in
+    Python both need the interpreter lock.
     """
 
     idle_ns: float = 0.0

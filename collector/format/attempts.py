@@ -19,7 +19,7 @@ _MOST_LOOKED = 1000
 
 @dataclass(frozen=True)
 class Attempt:
-    """One run of a job; `number` begins at 1, `path` is the directory that holds `profiler/`."""
+    """One run of a job. `number` begins at 1; `path` is the directory that holds `profiler/`."""
 
     number: int
     path: Path
@@ -57,7 +57,7 @@ def group_attempts(runs: Iterable[Attempt]) -> list[tuple[Attempt, ...]]:
 
 
 def find_home(run_path: Path) -> Path:
-    """Return the path to which a run was recorded, also if the run was moved to `earlier/` since."""
+    """Return the path at which a run was recorded, even if the run was later moved to `earlier/`."""
     is_earlier = run_path.parent.name == layout.EARLIER_FOLDER and SET_ASIDE.fullmatch(run_path.name)
     return run_path.parent.parent if is_earlier else run_path
 

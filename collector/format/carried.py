@@ -63,11 +63,11 @@ class Window(Protocol):
 def carry_tables(
     run: Run, ranks: list[RankRun], find_window: Callable[[RankRun], Window | None] = lambda _: None
 ) -> dict[str, Any]:
-    """Return the tables of the ranks as one key and value for a trace file, {} if they are too large or one is
+    """Return the tables of the ranks as one key and value for a trace file; {} if they are too large or one is
     unreadable.
 
-    `find_window` returns the window to which a rank's tables are cut, None for the whole rank. A rank with an empty
-    window is left out, and so is a rank for which `find_window` raises RunError.
+    `find_window` returns the window to which a rank's tables are cut, None for the whole rank. A rank is left out if
+    its window is empty, or if `find_window` raises RunError.
     """
     found = {}
     for rank in ranks:

@@ -77,9 +77,9 @@ def _is_run(folder: Path) -> bool | None:
 
 
 def _list_folder(folder: Path) -> tuple[list[Path], bool]:
-    """Return the folders to scan, sorted and without links, and whether others were left out.
+    """Return the folders to scan, sorted and without links, and whether any were left out.
 
-    Those are left out whose names cannot be shown on a page or written in an address.
+    A folder is left out if its name cannot be shown on a page or written in an address.
     """
     skipped = {layout.PROFILER_FOLDER, *SKIPPED_NAMES}
     with os.scandir(folder) as entries:

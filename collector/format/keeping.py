@@ -1,4 +1,4 @@
-"""A cache for results, active only while a store is held. Without a store nothing is cached."""
+"""A cache for results. It works only inside a block that holds a store; elsewhere nothing is cached."""
 
 from __future__ import annotations
 

@@ -157,7 +157,7 @@ _REQUEST = ("loader", "start_ns")
 def read_requests(
     rank_folder: Path, columns: Sequence[str] | None = None, where: pc.Expression | None = None
 ) -> pa.Table:
-    """Read the table `queues` without the samples of requests that returned no batch. Raises as `read_table`."""
+    """Read the table `queues`, without the samples of requests for which no batch came. Raises as `read_table`."""
     if not _is_old(rank_folder):
         return read_table(rank_folder, "queues", columns, where)
     wanted = list(columns) if columns is not None else arrow_schema("queues").names
@@ -177,7 +177,9 @@ def _is_old(rank_folder: Path) -> bool:
 
 
 def _find_answered(samples: pa.Table, answered: pa.Table) -> pa.Array:
-    """Return a mask of the samples whose request returned a batch; true for loaders without any recorded fetch."""
+    """Return a mask of the samples whose request returned a batch. All samples of a loader without a recorded fetch
+    count as answered.
+    """
     loaders = pc.fill_null(samples["loader"], -1).to_numpy()
     fetched = pc.fill_null(answered["loader"], -1).to_numpy()
     found = np.isin(samples["start_ns"].to_numpy(), answered["start_ns"].to_numpy())

@@ -34,7 +34,7 @@ def count_independent(means: Floats) -> float:
     """Return the effective number of independent values among the means of stretches, at least two.
 
     With lag-1 autocorrelation r, n values count as n (1 - r) / (1 + r). The estimate of r is too low by about (1 + 3 r)
-    / n, which is added (Kendall 1954, Note on bias in the estimation of autocorrelation, Biometrika 41).
+    / n, so this is added to it (Kendall 1954, Note on bias in the estimation of autocorrelation, Biometrika 41).
     """
     count, scatter = len(means), means - means.mean()
     square = float(scatter @ scatter)

@@ -1,4 +1,4 @@
-"""Tables on disk: Parquet parts are written whole or not at all, merged, and read back as the declared tables."""
+"""Tables on disk as Parquet parts: written whole or not at all, merged, and read back as the declared tables."""
 
 from __future__ import annotations
 
@@ -86,7 +86,9 @@ def _replacing(path: Path, durable: bool = False) -> Iterator[BinaryIO]:
 
 
 def _choose_encodings(schema: pa.Schema) -> dict[str, Any]:
-    """Return Parquet options that store numbers as differences: times then take a third of the space of a dictionary."""
+    """Return Parquet options that store numbers as differences. Stored so, times take a third of the space of a
+    dictionary.
+    """
     numbers = [field.name for field in schema if pa.types.is_signed_integer(field.type)]
     return {
         "compression": "zstd",
@@ -96,7 +98,7 @@ def _choose_encodings(schema: pa.Schema) -> dict[str, Any]:
 
 
 def write_batches(batches: Iterable[pa.RecordBatch], table: str, path: Path) -> None:
-    """Write a table batch by batch, each in a thread while the next is made; otherwise as `write_table`.
+    """Write a table batch by batch; a thread writes each batch while the next one is made. Otherwise as `write_table`.
 
     Numbers are stored as differences only if rows are moments in time, because sums repeat more often than moments.
     OSError passes through.
@@ -158,7 +160,7 @@ class _Part(NamedTuple):
 
     @property
     def merges(self) -> int:
-        """How many merges the rows of this file have gone through; 0 for a part as written."""
+        """The number of merges that the rows of this file have gone through; 0 for a part as written."""
         return (self.last - self.first).bit_length() // (PARTS_PER_MERGE - 1).bit_length()
 
 
@@ -178,7 +180,8 @@ def _list_parts(folder: Path) -> list[_Part]:
 
 
 def merge_parts(rank_folder: Path, table: str) -> None:
-    """Merge the last sixteen parts into one if they are small and all have had the same number of merges, and repeat.
+    """Merge the last sixteen parts into one, if they are small and all have had the same number of merges. Repeat while
+    possible.
 
     So weeks of recording leave some dozens of files, and each row is rewritten only a few times. OSError passes
     through.
@@ -369,8 +372,8 @@ def _complete(data: pa.Table, path: Path, wanted: pa.Schema, later: Sequence[str
 
 
 def _open_dataset(path: Path, schema: pa.Schema) -> Callable[..., pa.Table]:
-    """Return a function that reads rows of a file. A file whose path Arrow rejects is opened here, and passed open to
-    Arrow.
+    """Return a function that reads rows of a file. If Arrow rejects the path, the file is opened here and Arrow gets
+    the open file.
     """
     import pyarrow.dataset as ds  # 0.2 s, for it imports pandas where that is installed
 

@@ -2,8 +2,8 @@
 
 A phase is exclusive time of the training thread: every nanosecond of a step belongs to exactly one phase, so the phases
 of a step sum to its duration. Time outside known calls gets its phase from the calls before and after it (see
-`collector/sidecar`): before the forward it is preparation, between forward and backward it is the loss. After a forward
-without gradients there is no loss: that time, in which a loop uses the model's output, is the gap.
+`collector/sidecar`). Before the forward, such time is preparation; between forward and backward, it is the loss. A
+forward without gradients has no loss: the time after it, in which a loop uses the model's output, is the gap.
 
 Each phase is one row here; code, pages and the viewer derive everything from the row. A new phase names in `since` the
 format version that introduced it: older files have no column for the phase and read as zero time. A new phase is
@@ -129,7 +129,7 @@ GAP, DATA_WAIT, H2D, FORWARD, BACKWARD, COMMUNICATION, OPTIMIZER, TAIL, *_LATER 
 
 
 def read_phase(value: object) -> str:
-    """Return a value from a file if it is the name of a phase, else ""."""
+    """Return the value if it is the name of a phase, else "". The value comes from a file and may be anything."""
     return value if isinstance(value, str) and value in PHASE_LABELS else ""
 
 

@@ -73,7 +73,7 @@ class RankRun:
         return str(self.folder), self.lens
 
     def through(self, steps: StepRange | None) -> RankRun:
-        """Return this rank limited to a range of its steps; all steps for None."""
+        """Return this rank limited to a range of its steps. None means all steps."""
         return RankRun(self.run_path, self.rank, replace(self.lens, steps=steps))
 
     @property

@@ -120,7 +120,7 @@ def find_folder(path: str | Path, base_dir: str | Path | None = None) -> Path:
 
 
 def _find_folder(path: Path) -> Path | None:
-    """Return the directory that holds `profiler/`; None for an impossible path, such as one with a null byte."""
+    """Return the directory that would hold `profiler/`; None for an impossible path, such as one with a null byte."""
     try:
         folder = path.expanduser().resolve()
         is_inner = folder.name == layout.PROFILER_FOLDER and (folder / layout.RUN_FILE).is_file()

@@ -1,9 +1,9 @@
-"""Standstills after which a job went on, read from a rank's facts, and the steps that they distort.
+"""Read standstills from a rank's facts, and find the steps that they distort. The job went on after each of them.
 
-A standstill is detected while it lasts (`collector.hangs.live`): a long step alone does not distinguish a hang from an
-evaluation or a checkpoint. Each rank decides by itself, and a standstill barely over the limit is noted by some ranks
-only. So a long step is also marked if other ranks noted a standstill at that time; otherwise only these ranks' averages
-would include it.
+A standstill is detected while it lasts (`collector.hangs.live`), because a long step alone does not distinguish a hang
+from an evaluation or a checkpoint. Each rank decides by itself, so only some ranks note a standstill that is barely
+over the limit. A long step of any other rank is therefore also marked, if some rank noted a standstill at that time.
+Otherwise only the averages of the other ranks would include the long step.
 """
 
 from __future__ import annotations
@@ -40,7 +40,9 @@ extend over two steps."""
 
 @dataclass(frozen=True)
 class Standstill:
-    """One standstill of one rank, during `step`. Other ranks waited for the ranks in `missing`, maybe for this one."""
+    """One standstill of one rank, during `step`. The other ranks waited for the ranks in `missing`, which may include
+    this rank.
+    """
 
     rank: int
     step: int

@@ -169,13 +169,13 @@ def explain_left_out(left_out: Iterable[LeftOut], noun: str = "step") -> str:
 
 
 def explain_average(selections: Iterable[StepSelection], noun: str = "step") -> str:
-    """Return which steps the means over all selections cover: how many are left out, or `every step counted`."""
+    """Return text on the steps that the means over all selections cover: the number left out, or `every step counted`."""
     left_out = [group for selection in selections for group in selection.left_out]
     return explain_left_out(left_out, noun) or f"every {noun} counted"
 
 
 def mark_judged(steps: pa.Table, warm_up: int) -> pa.Table:
-    """Return a section of a run's steps with metadata: how many of its training steps are warm-up in the whole run.
+    """Return a section of a run's steps, with metadata on how many of its training steps are warm-up in the whole run.
 
     The section alone does not show this: its first steps may be slow without being the first of the run.
     """
@@ -185,7 +185,8 @@ def mark_judged(steps: pa.Table, warm_up: int) -> pa.Table:
 def mark_stood(steps: pa.Table, for_ns: Mapping[int, int]) -> pa.Table:
     """Return the steps with metadata on standstills.
 
-    `for_ns` maps the number of a step to a duration in ns: only a step at least that long counts as a standstill.
+    `for_ns` maps a step number to a duration in ns. A step counts as a standstill only if it takes at least this
+    duration.
     """
     told = json.dumps({str(number): length for number, length in for_ns.items()})
     return steps.replace_schema_metadata({**(steps.schema.metadata or {}), _STOOD: told.encode()})
@@ -198,9 +199,9 @@ def train_steps(steps: pa.Table) -> pa.Table:
 
 
 def tells_waits(is_trace: bool, data_wait_ns: int) -> bool:
-    """Return whether the steps' total data wait is a measurement.
+    """Return whether the total data wait of the steps is a measurement.
 
-    A trace with a total of zero has no call of a DataLoader: the wait for input is then in another phase.
+    If a trace has a total of zero, it holds no call of a DataLoader. The wait for input is then in another phase.
     """
     return data_wait_ns > 0 or not is_trace
 
@@ -211,7 +212,9 @@ def sum_recorded(steps: pa.Table) -> int:
 
 
 def read_integers(table: pa.Table, name: str, absent: int = 0) -> Ints:
-    """Return a column of integers or flags as int64, with null as `absent`. Callers pass `absent` where null can occur."""
+    """Return a column of integers or flags as int64, with `absent` for null. Callers pass `absent` for columns that may
+    hold null.
+    """
     values = table.column(name)
     if values.null_count:
         values = values.cast(pa.int64()).fill_null(absent)
@@ -250,7 +253,7 @@ def _find_probed(train: pa.Table) -> Mask:
 
 
 def find_stood(train: pa.Table) -> Mask:
-    """Return for each training step whether `mark_stood` marked a standstill in it."""
+    """Return a mask of the training steps that `mark_stood` marked as standstills."""
     told = json.loads((train.schema.metadata or {}).get(_STOOD, b"{}"))
     step, duration = read_integers(train, "step"), read_integers(train, "duration_ns")
     found = np.zeros(train.num_rows, np.bool_)
@@ -309,8 +312,10 @@ def share_phases(rows: pa.Table) -> tuple[PhaseShare, ...]:
 
 
 def find_stall_limit(durations: Ints | Floats) -> float:
-    """Return the step time in ns above which a step is a stall: the median plus half of it, or plus eight robust
-    deviations, whichever is more."""
+    """Return the step time in ns above which a step is a stall.
+
+    The limit is the median plus half of it, or the median plus eight robust deviations, whichever is more.
+    """
     middle = float(np.median(durations))
     spread = 1.4826 * float(np.median(np.abs(durations - middle)))
     return middle + max(0.5 * middle, 8.0 * spread)

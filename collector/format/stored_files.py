@@ -1,4 +1,6 @@
-"""Parquet files of the tables: their Arrow schemas, how to open a file, and the check against its declaration."""
+"""Parquet files of the tables: their Arrow schemas, how to open a file, and the check of a file against its table's
+declaration.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,7 @@ LENDERS: list[Callable[[Path, bool], None]] = []
 
 
 def borrow(path: Path, end_only: bool = False) -> None:
-    """Fetch a file, or only its end with `end_only`, if it is not on this machine. Raises TableMissingError if that
+    """Fetch a file that is not on this machine; with `end_only`, fetch only its end. Raises TableMissingError if that
     fails.
     """
     for lend in LENDERS:
@@ -102,9 +104,11 @@ def check_ranges(data: pa.Table | pa.RecordBatch, path: Path) -> None:
 
 
 def check_schema(stored: pa.Schema, table: str, path: Path, columns: Iterable[str]) -> list[str]:
-    """Return those of `columns` that read as 0: the file is older than the column, and the column is not nullable.
+    """Return the columns of `columns` that read as 0, because the file is older than the column and the column is not
+    nullable.
 
-    Raises TableBrokenError if another column is missing, double or of another type, NewerSchemaError for a newer file.
+    Raises TableBrokenError if another column is missing, double or of another type. Raises NewerSchemaError for a newer
+    file.
     """
     version = check_version(stored, path)
     later, names = [], stored.names

@@ -142,7 +142,9 @@ def find_worker(process: str) -> int | None:
 
 
 def sort_place(process: str, name: str) -> tuple[int, int, int, str]:
-    """Return the sort key of a timeline row, from its process and name: the page's order, as far as names determine it."""
+    """Return the sort key of a timeline row from its process and name. The key gives the page's order where names
+    determine it.
+    """
     known = STAGES.index(name) if name in STAGES else len(STAGES)
     if process == TRAINING:
         return 0, 0, ("Steps", "Phases", name).index(name), name

@@ -87,7 +87,8 @@ _ELEMENT_BYTES = (
 def find_element_bytes(dtype: str) -> int | None:
     """Return the size of one element of a dtype in bytes, None for an unknown dtype.
 
-    Traces use many spellings, such as c10::BFloat16, long int, Float8_e4m3fn or complex64: a known name in it suffices.
+    Traces spell dtypes in many ways, such as c10::BFloat16, long int, Float8_e4m3fn or complex64. The spelling only has
+    to contain a known name.
     """
     lowered = dtype.lower()
     return next((size for known, size in _ELEMENT_BYTES if known in lowered), None)

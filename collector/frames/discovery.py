@@ -1,13 +1,13 @@
-"""The memory layout of stacks in this interpreter, found by searching for a stack that is known.
+"""The memory layout of stacks in this interpreter, found by searching memory for a known stack.
 
 The layout differs from version to version. Instead of a list of versions, a process searches its own memory for the
-addresses of its own frames and code objects, then reads its own stack with the layout found. If the result is not
+addresses of its own frames and code objects. It then reads its own stack with the layout found. If the result is not
 exactly the stack of `sys._getframe`, there is no layout. Memory is read through /proc/self/mem, where a wrong address
-is an error and no crash.
+gives an error and no crash.
 
-The threads of another interpreter are found by that interpreter's own lists, so no offered address is trusted. An
+The threads of another interpreter are found in that interpreter's own lists, so no offered address is trusted. An
 address in this process can be converted to another process if both run the same file: its distance from the file's
-start is equal.
+start is the same.
 """
 
 from __future__ import annotations
@@ -92,10 +92,10 @@ def _call_nested(action: Callable[[], tuple[int, int, int, int]], depth: int) ->
 
 
 def _find_frame(memory: int) -> tuple[int, int, int, int]:
-    """Return three offsets in a frame: of its code, the previous frame, and the instruction. The fourth value is the
-    start of the instructions in a code object.
+    """Return three offsets in a frame, and the start of the instructions in a code object.
 
-    They are found in the calling frames.
+    The offsets are those of the code, the previous frame and the instruction. They are found in the frames of this
+    function's callers.
     """
     frames = list_frames(sys._getframe())[1:6]
     places = [_locate(memory, frame) for frame in frames]
@@ -157,10 +157,10 @@ def _find_number(blocks: Sequence[bytes], values: Sequence[int]) -> int:
 
 
 def _find_top(memory: int) -> tuple[int, int]:
-    """Return two offsets that lead from a thread's state to its newest frame: of a pointer in the state, and of the
-    frame's address in the memory that the pointer refers to.
+    """Return two offsets that lead from a thread's state to its newest frame.
 
-    The second is DIRECT if the pointer refers to the frame itself. Both are checked at different depths of calls.
+    The first is the offset of a pointer in the state. The second is the offset of the frame's address in the object at
+    that pointer, or DIRECT if the pointer leads to the frame itself. Both are checked at different depths of calls.
     """
     found = _list_tops(memory)
     found &= _list_tops_below(memory, 4)
@@ -175,7 +175,9 @@ def _list_tops_below(memory: int, depth: int) -> set[tuple[int, int]]:
 
 
 def _list_tops(memory: int) -> set[tuple[int, int]]:
-    """Return all pairs of offsets, as in `_find_top`, that lead from this thread's state to the current frame."""
+    """Return all pairs of offsets that lead from this thread's state to the current frame. The pairs are as in
+    `_find_top`.
+    """
     here = _locate(memory, sys._getframe())
     state = os.pread(memory, _THREAD_BYTES, find_thread())
     found = set()
@@ -325,7 +327,7 @@ def _find_all(memory: int, address: int, size: int, value: int) -> Iterator[int]
 
 
 def _list_threads(memory: int, lists: Lists, shift: int) -> set[int]:
-    """Return the addresses of the threads' states. If the list changes meanwhile, some threads may be missing."""
+    """Return the addresses of the threads' states. If the list changes while it is read, some threads may be missing."""
     threads: set[int] = set()
     try:
         interpreter = _read(memory, lists.runtime + shift + lists.interpreter)

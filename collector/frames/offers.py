@@ -1,4 +1,5 @@
-"""Reading of the offers that training processes make: an offer names a thread, but its address is always checked.
+"""Reading of the offers that training processes make. An offer names a thread; the address in the offer is always
+checked.
 
 The system, not a file, decides which processes may be read: the training process and its descendants.
 """
@@ -32,7 +33,8 @@ _PARENT, _STARTED = 1, 19
 
 
 class Offers:
-    """The offers that processes of a family made in the folder `events`, each of a thread whose stacks may be read.
+    """The offers that processes of a family made in the folder `events`. Each offers one thread whose stacks may be
+    read.
 
     `refusal` is why the training thread's stack is unreadable.
     """
@@ -46,8 +48,8 @@ class Offers:
     def take(self) -> Iterator[tuple[Post, StackReader]]:
         """Yield each new offer with a reader of the offered thread.
 
-        The files of all offers are removed. Offers that cannot be opened are ignored, and so are offers of processes
-        that are neither the training process nor its descendants.
+        The files of all offers are removed. An offer is ignored if it cannot be opened, or if its process is neither
+        the training process nor a descendant of it.
         """
         for name in sorted(os.listdir(self._events)):
             if not (name.startswith(PREFIX) and name.endswith(SUFFIX)):
@@ -78,7 +80,9 @@ class Offers:
             self.refusal = why
 
     def _take_post(self, path: Path) -> Post:
-        """Return an offer and remove its file, even if the offer is invalid: reading it again would give the same."""
+        """Return an offer and remove its file. An invalid offer is removed too, because another attempt to read it
+        would fail as well.
+        """
         try:
             return self._read_post(path)
         finally:
@@ -128,7 +132,9 @@ class Family:
     """A process and its descendants. The process is this process or its parent."""
 
     def __init__(self, pid: int) -> None:
-        """Raise ForeignError if `pid` is neither this process nor its parent, since the number may be reused."""
+        """Raise ForeignError if `pid` is neither this process nor its parent: the system may have given the number to
+        another process.
+        """
         try:
             self._started = _read_origin(os.open(f"/proc/{pid}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)).started
         except OSError as error:
@@ -138,7 +144,8 @@ class Family:
         self.pid = pid
 
     def open_process(self, pid: int) -> int:
-        """Return a descriptor of a process's folder in /proc; it never leads to a later process with the same number.
+        """Return a descriptor of a process's folder in /proc. The descriptor never leads to a later process with the
+        same number.
 
         Raise ForeignError for a process outside of the family, PermissionError for another user's process, OSError for
         a process that is gone.

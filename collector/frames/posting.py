@@ -40,7 +40,9 @@ def post_thread(events: Path, replica: int, loader: int, reader_pid: int) -> Non
 
 
 def _allow(reader_pid: int) -> None:
-    """Let the reading process read this process's memory, on systems that allow only ancestors, such as Ubuntu."""
+    """Let the reading process read this process's memory. Some systems, such as Ubuntu, otherwise allow only ancestors
+    to read it.
+    """
     try:
         with open(_YAMA, encoding="ascii") as file:
             is_needed = file.read().strip() == "1"

@@ -1,7 +1,7 @@
-"""Read the stack of a thread of another process, while it runs.
+"""Read the stack of a thread of another process while the process runs.
 
-The memory may change meanwhile. So a frame is used only if it leads to a code object, and a stack only if it leads to
-its end; any other reading is dropped.
+The memory may change during the reading. So a frame is used only if it leads to a code object, and a stack only if it
+leads to its end. Any other reading is dropped.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class LayoutError(Exception):
 class Layout:
     """The offsets of fields in the interpreter's memory, in bytes.
 
-    `holder` is the offset of the newest frame in the object that the thread points to, DIRECT if the thread points to
-    the frame itself. `instructions` is the start of a code object's instructions, 0 if a frame has an index instead of
-    a pointer. `kind_shift` and `ascii_shift` are bit positions in the state of a text, `wide_text` is the start of
+    `holder` is the offset of the newest frame in the object that the thread points to; DIRECT if the thread points to
+    the frame itself. `instructions` is the start of a code object's instructions; 0 if a frame has an index instead of
+    a pointer. `kind_shift` and `ascii_shift` are bit positions in the state of a text. `wide_text` is the start of
     non-ASCII characters.
     """
 
@@ -97,7 +97,9 @@ class StackReader:
             os.close(memory)
 
     def read(self) -> list[Place] | None:
-        """Return the frames, innermost first; None if the stack changed too much. Raise OSError if the process is gone."""
+        """Return the frames, innermost first; None if the stack changed too much during the reading. Raise OSError if
+        the process is gone.
+        """
         layout = self._layout
         self._pages.clear()
         try:
@@ -133,7 +135,7 @@ class StackReader:
             return code
 
     def forget(self) -> None:
-        """Forget the code objects read so far, since other objects may be at their addresses by now."""
+        """Forget the code objects read so far: the same addresses may hold other objects now."""
         self._codes.clear()
 
     def _word(self, address: int) -> int:

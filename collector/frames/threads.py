@@ -14,15 +14,18 @@ LIST_AGAIN = 50
 
 
 class Seen(NamedTuple):
-    """`asleep` is whether the thread waited for something other than a processor, `running` how many threads ran or waited
-    for a processor."""
+    """A look at a thread and its process.
+
+    `asleep` is whether the thread waited for something other than a processor. `running` is the number of threads of
+    the process that ran or waited for a processor.
+    """
 
     asleep: bool
     running: int
 
 
 class Threads:
-    """The threads of a process, one of which is looked at."""
+    """The threads of a process. One of them is the thread to watch."""
 
     def __init__(self, pid: int, thread: int, proc: Path = Path("/proc")) -> None:
         self._tasks = proc / str(pid) / "task"
@@ -35,7 +38,9 @@ class Threads:
             self._drop(thread)
 
     def look(self) -> Seen | None:
-        """Return what the threads do; None if there are too many, or if the thread is unknown."""
+        """Return whether the watched thread sleeps and how many threads run; None if there are too many, or if the
+        thread is unknown.
+        """
         if self._looks % LIST_AGAIN == 0:
             self._list()
         self._looks += 1

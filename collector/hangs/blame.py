@@ -1,8 +1,7 @@
-"""Who waits for whom: which ranks wait in a collective of a process group that other ranks of the group have not
-entered.
+"""Find the ranks that hold up a job: ranks that have not entered a collective in which other ranks of the group wait.
 
-A rank that is missing from one collective may itself wait in a collective of another group: it holds others up, but is
-not to blame. So only ranks that wait nowhere are named, if there are any.
+A rank that is missing from one collective may itself wait in a collective of another group. Such a rank holds others
+up, but is not to blame. So only ranks that wait nowhere are named, if there are any.
 """
 
 from __future__ import annotations
@@ -22,9 +21,9 @@ _ALL = Group("", is_whole=True)
 
 @dataclass(frozen=True)
 class Stop:
-    """Who waits for whom: the `waiting` ranks wait for the `missing` ranks, which never entered collective `number`.
+    """The `waiting` ranks wait for the `missing` ranks, which never entered collective `number`.
 
-    `number` counts from 1. It is None for ranks that wait at the end of a backward, in a reduction without a visible
+    `number` counts from 1. It is None if the ranks wait at the end of a backward, in a reduction without a visible
     call. `group` is None if the job has only one group; then all collectives are counted together.
     """
 
@@ -42,14 +41,14 @@ class Stop:
 
     @property
     def least(self) -> int:
-        """Number of collectives that the ranks behind have called."""
+        """Number of collectives that the missing ranks have called."""
         one = self.missing[0]
         return one.count(self.group) if self.group is not None else one.ended
 
 
 @dataclass(frozen=True)
 class _Wait:
-    """Ranks that wait for missing ranks in one collective of a group, or, without `number`, in a backward."""
+    """Ranks that wait for missing ranks in one collective of a group. Without `number`, they wait in a backward."""
 
     group: Group
     number: int | None
@@ -82,7 +81,7 @@ def explain_positions(positions: Sequence[RankPosition]) -> Stop | None:
 
 
 def explain_counts(positions: Sequence[RankPosition]) -> Stop | None:
-    """Return a stop whose `missing` ranks called the fewest collectives of a group, None without such a group.
+    """Return a stop whose `missing` ranks called the fewest collectives of a group; None without such a group.
 
     At most half of the group may be behind. A rank that is ahead of others in some group is never among `missing`.
     NCCL's calls return at once, so a rank that waits for a collective is in another call, such as a copy to the host.
@@ -120,7 +119,7 @@ def name_group(stop: Stop) -> str:
 
 
 def _tell_groups(positions: Sequence[RankPosition]) -> Sequence[RankPosition]:
-    """Return the positions. If none has groups, each gets the same single group, which counts all collectives
+    """Return the positions. If no position has groups, each gets the same single group, which counts all collectives
     together.
     """
     if any(position.counts for position in positions):
@@ -169,9 +168,11 @@ def _find_in_backward(group: Group, positions: Sequence[RankPosition]) -> _Wait 
 
 
 def _choose(waits: Sequence[_Wait], positions: Sequence[RankPosition]) -> _Wait | None:
-    """Return the wait that causes the others. Its `missing` ranks are those that wait nowhere themselves.
+    """Return the wait that causes the other waits. Its `missing` ranks are only those ranks that wait nowhere
+    themselves.
 
-    If every missing rank waits, return a wait with all its missing ranks, or None if unread ranks may be missing.
+    If every missing rank waits somewhere, return a wait with all its missing ranks. Return None then if unread ranks
+    may be missing.
     """
     held = {position.rank for wait in waits for position in wait.waiting}
     held |= {position.rank for position in positions if position.still is not None and position.still.waits}
@@ -187,10 +188,10 @@ def _choose(waits: Sequence[_Wait], positions: Sequence[RankPosition]) -> _Wait 
 
 
 def _rate(wait: _Wait) -> tuple[bool, bool, int, int]:
-    """Return the priority of a wait, as values that are compared in order.
+    """Return the priority of a wait as values that are compared in order.
 
-    These are: a missing rank's next collective is in the wait's group; the collective is known; the longest time
-    waited; the number of waiting ranks.
+    The values are: whether a missing rank's next collective is in the wait's group; whether the collective is known;
+    the longest time that a rank has waited; the number of waiting ranks.
     """
     is_next = any(position.group == wait.group.name for position in wait.missing)
     return is_next, wait.number is not None, -min(position.has_begun_ns for position in wait.waiting), len(wait.waiting)

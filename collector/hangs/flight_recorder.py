@@ -143,7 +143,7 @@ class Entry:
     """One collective that a rank entered. `sequence` is its number in its group; point-to-point calls are numbered
     separately.
 
-    Times are unix ns, None if the recorder has no time. `place` is the innermost call outside of torch.
+    Times are in Unix ns, None if the recorder has no time. `place` is the innermost call outside of torch.
     """
 
     group: str
@@ -163,10 +163,11 @@ class Entry:
 
 @dataclass(frozen=True)
 class Dump:
-    """The dump of one rank; `groups` are the ranks of each process group, empty if the dump does not list them.
+    """The dump of one rank.
 
-    `entered` is the newest collective of each group that the rank entered, even if its entry was overwritten. `is_cut`
-    means that entries were overwritten, so a group without entries may still have had some.
+    `groups` has the ranks of each process group; it is empty if the dump does not list them. `entered` is the newest
+    collective of each group that the rank entered, even if the entry of the collective was overwritten. `is_cut` means
+    that entries were overwritten. A group without entries may then still have had collectives.
     """
 
     rank: int | None
@@ -185,9 +186,9 @@ def is_dump(value: Any) -> bool:
 def read_dump(value: Any, file_name: str) -> Dump:
     """Return the flight recorder's dump from the unpickled content of its file.
 
-    Raise DumpError without a list of entries, with too many, and if an entry is malformed or has no sequence number.
-    The rank is the number at the end of the file name, as PyTorch writes it, None without one. Early versions of
-    PyTorch do not list the process groups, and number sends and receives as collectives.
+    Raise DumpError if there is no list of entries, if there are too many entries, or if an entry is malformed or has no
+    sequence number. The rank is the number at the end of the file name, where PyTorch writes it; None without a number.
+    Early versions of PyTorch do not list the process groups, and number sends and receives as collectives.
     """
     if not isinstance(value, dict) or not isinstance(value.get("entries"), list):
         raise DumpError("it has no list of entries")
@@ -268,7 +269,7 @@ def _read_group(entry: Mapping[Any, Any]) -> str:
 
 
 def _read_labels(entries: list[Any]) -> dict[str, str]:
-    """Return the purpose of each group by its name. Every entry of the group repeats both."""
+    """Return the purpose of each group, by the group's name. Every entry of a group repeats name and purpose."""
     found: dict[str, str] = {}
     for entry in entries:
         group = entry.get("process_group") if isinstance(entry, dict) else None

@@ -1,4 +1,4 @@
-"""A job that stands still while it records: since when, and which ranks wait for which."""
+"""A job that stands still while it records: for how long, and which ranks wait for which."""
 
 from __future__ import annotations
 
@@ -72,7 +72,8 @@ LOOKED_RANKS = 8
 
 @dataclass(frozen=True)
 class Standing:
-    """A job that records and stands still. `stop` is who waits for whom, None if the ranks do not differ.
+    """A job that records and stands still. `stop` has the ranks that wait and the ranks that are missing; None if the
+    ranks do not differ.
 
     `places` are the ranks that stand still, the lowest first. `known` is the number of ranks with a known state. `gone`
     are the ranks whose process has ended.
@@ -91,7 +92,7 @@ class Standing:
 
 
 def find_standing(ranks: Sequence[RankRun]) -> Standing | None:
-    """Return how a job stands still, None if it makes progress or does not record. Unreadable ranks are left out."""
+    """Return how a job stands still; None if the job makes progress or does not record. Unreadable ranks are left out."""
     first = _read_positions(ranks[:LOOKED_RANKS])
     if not any(position.stands for position in first):
         return None
@@ -99,10 +100,10 @@ def find_standing(ranks: Sequence[RankRun]) -> Standing | None:
 
 
 def classify_positions(positions: Sequence[RankPosition]) -> Standing | None:
-    """Return how ranks stand still, None if they do not.
+    """Return how ranks stand still; None if they do not.
 
-    If some ranks wait for others, `limit_ns` is enough. If all ranks stand alike, `alone_limit_ns` must have passed: a
-    checkpoint or an evaluation also holds all ranks, for equally long.
+    If some ranks wait for others, `limit_ns` must have passed. If all ranks stand alike, `alone_limit_ns` must have
+    passed, because a checkpoint or an evaluation also holds all ranks for equally long.
     """
     still = tuple(sorted((one for one in positions if one.stands), key=lambda one: one.rank))
     if not still:
@@ -124,14 +125,16 @@ def classify_positions(positions: Sequence[RankPosition]) -> Standing | None:
 
 
 def is_standstill(found: Standing) -> bool:
-    """Return whether none of the ranks that hold up the job works: a rank may save or compile while others wait."""
+    """Return whether the job really stands still: no rank that holds it up is working. A rank may save or compile while
+    others wait.
+    """
     if found.stop is not None:
         return all(one.still is not None and not one.still.works for one in found.stop.missing)
     return all(one.in_collective or (one.still is not None and not one.still.works) for one in found.places)
 
 
 def describe_live_hang(found: Standing, size: str = "") -> str:
-    """Return text on who waits for whom, for how long, and where. `size` is the formatted size of the message."""
+    """Return text on which ranks wait for which, for how long, and where. `size` is the formatted size of the message."""
     length = f"{found.for_ns / 1e9:,.0f} s"
     stop = found.stop
     if stop is None:

@@ -1,4 +1,4 @@
-"""Status of NCCL's RAS, as written by `ncclras -f json`: the communicators of a job, and the operations of each rank.
+"""The status that `ncclras -f json` writes (NCCL's RAS): the communicators of a job, and the operations of each rank.
 
 NCCL has RAS since 2.24 and its JSON since 2.28.7; NCCL's user guide lists the fields under "RAS: JSON Output".
 """
@@ -48,7 +48,7 @@ class Communicator:
 
 @dataclass(frozen=True)
 class Status:
-    """A status of RAS. `timeouts` is the number of requests of RAS that got no answer."""
+    """A status of RAS. `timeouts` is the number of RAS's requests that got no answer."""
 
     version: str
     timestamp: str
@@ -84,7 +84,9 @@ def read_status(value: Any) -> Status:
 
 
 def number_processes(status: Status) -> dict[Process, int]:
-    """Return the rank of each process: its rank in a communicator of all processes, else its index in sorted order."""
+    """Return the rank of each process: its rank in a communicator of all processes, else its index among the sorted
+    processes.
+    """
     processes = {member.process for communicator in status.communicators for member in communicator.members}
     for communicator in status.communicators:
         ranks = {member.process: member.rank for member in communicator.members}
@@ -158,7 +160,7 @@ def _read_counts(told: Any) -> dict[str, int]:
 def _tell_apart(found: list[Communicator], entries: list[Any]) -> tuple[Communicator, ...]:
     """Return the communicators with unique names.
 
-    A repeated hash gets the secondary hash after it, and the index if that is not enough.
+    A repeated name gets the secondary hash as a suffix, and also the index if the hash is not enough.
     """
     seen = Counter(communicator.name for communicator in found)
     names: set[str] = set()

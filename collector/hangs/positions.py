@@ -1,7 +1,7 @@
 """The state of one rank of a job, read from the facts `moment` and `standing` of its manifest.
 
-`moment` holds the state of the training thread and the number of collectives it has left in each process group;
-`standing` holds how long nothing has happened.
+`moment` holds the state of the training thread, and the number of collectives in each process group that it has
+completed. `standing` holds how long nothing has happened.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _NO_LABEL = ("", "undefined")
 
 @dataclass(frozen=True)
 class Group:
-    """A process group: `ranks` if they are known; `is_whole` for a group of all ranks of the job."""
+    """A process group. `ranks` is empty if unknown; `is_whole` is true for a group of all ranks of the job."""
 
     name: str
     label: str = ""
@@ -37,9 +37,9 @@ class Group:
 
 @dataclass(frozen=True)
 class Still:
-    """A silence on a training thread, and the limits from which it is a standstill.
+    """A silence on a training thread, and two limits above which it is a standstill.
 
-    `limit_ns` applies if ranks wait for other ranks, the longer `alone_limit_ns` if all ranks stand alike.
+    `limit_ns` applies if ranks wait for other ranks. The longer `alone_limit_ns` applies if all ranks stand alike.
     """
 
     for_ns: int
@@ -54,12 +54,13 @@ class Still:
 
 @dataclass(frozen=True)
 class RankPosition:
-    """The state of one rank. `ended` counts the collectives that it had left; `name` and `bytes` describe the next.
+    """The state of one rank. `ended` counts the collectives that it had completed; `name` and `bytes` describe the next
+    one.
 
-    With `is_begun` the next collective had begun, else `name` and `bytes` are taken from the previous step.
-    `seen_unix_ns` is the time of the state; `still` is None if the thread makes progress. `counts` has the number of
-    left collectives of each of its groups. `group` names the group of the next collective, `backward_group` the group
-    in which backwards reduce gradients. Versions before 0.4.0 have no values on groups.
+    With `is_begun` the next collective had begun; otherwise `name` and `bytes` are taken from the previous step.
+    `seen_unix_ns` is the time of the state. `still` is None if the thread makes progress. `counts` has the number of
+    completed collectives for each group of the rank. `group` names the group of the next collective, `backward_group`
+    the group in which backwards reduce gradients. Versions before 0.4.0 have no values on groups.
     """
 
     rank: int
@@ -95,12 +96,14 @@ class RankPosition:
         return next((group for group, _ in self.counts if group.name == name), None)
 
     def count(self, group: Group) -> int:
-        """Return how many collectives of a group the rank had left; 0 if it had entered none."""
+        """Return how many collectives of a group the rank had completed; 0 if it had entered none."""
         return next((ended for own, ended in self.counts if own == group), 0)
 
     @property
     def number(self) -> int:
-        """Number of the next collective in its group, from 1; in all groups together if its group is unknown."""
+        """Number of the next collective in its group, from 1. If the group is unknown, collectives of all groups count
+        together.
+        """
         group = self.find_group(self.group)
         return (self.ended if group is None else self.count(group)) + 1
 
@@ -141,7 +144,7 @@ def read_position(rank: int, told: Any, seen_unix_ns: int = 0, standing: Any = N
 
 
 def describe_position(position: RankPosition) -> str:
-    """Return the phase or collective in which a rank was, and its step, as the end of a sentence."""
+    """Return the phase or collective in which a rank was, and the rank's step, as the end of a sentence."""
     group = position.find_group(position.group)
     if position.in_collective and group is not None and len(position.counts) > 1:
         return (

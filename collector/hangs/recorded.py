@@ -1,4 +1,6 @@
-"""Text on the standstills that a job got over: the longest, with the rank that held up the job, and the total time."""
+"""Text on the standstills after which a job went on: the longest, with the rank that held up the job, and the total
+time.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +12,10 @@ from collector.format.standstills import Standstill
 
 
 def describe_standstills(found: Iterable[Standstill]) -> str:
-    """Return text on the longest standstill (step, length, who waited for which rank) and on their number; "" for none.
+    """Return text on the longest standstill (step, length, which ranks waited for which) and on their number; "" for
+    none.
 
-    A standstill is here a silence after which the job went on.
+    The job went on after each of these standstills.
     """
     groups = _group(found)
     if not groups:
@@ -44,7 +47,7 @@ def _measure(group: Sequence[Standstill]) -> int:
 
 
 def _choose(group: Sequence[Standstill]) -> Standstill:
-    """Return the longest record of a rank that others waited for; without any, the longest record."""
+    """Return the longest record whose rank others waited for; without such a record, the longest one."""
     missing = {rank for one in group for rank in one.missing}
     own = [one for one in group if one.rank in missing]
     return max(own or group, key=lambda one: (one.for_ns, -one.rank))

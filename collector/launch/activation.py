@@ -52,10 +52,10 @@ class Settings:
 def read_settings(
     output: str | None, options: str | None, environment: Mapping[str, str], *, probe: bool = False
 ) -> Settings:
-    """Read the settings from the command line, else from the environment; `probe` switches that option on.
+    """Read the settings from the command line, else from the environment. `probe` switches the option `probe` on.
 
-    An invalid option is reported and left out; the others are kept. A training of weeks must neither fail for a comma
-    nor end without a record, and the defaults are cheap.
+    An invalid option is reported and left out; the others are kept. A training of weeks must neither fail because of a
+    comma nor end without a record.
     """
     place = output or environment.get(PATH_VARIABLE) or DEFAULT_PATH
     url = place if is_url(place) else ""
@@ -116,7 +116,9 @@ def activate(settings: Settings) -> ImportWatch:
 
 
 def activate_from_environment() -> None:
-    """Do as `activate` in a script started by plain `python`, if PROFILER_OUTPUT_PATH is set and nothing records yet."""
+    """Do the same as `activate` in a script started by plain `python`, if PROFILER_OUTPUT_PATH is set and nothing
+    records yet.
+    """
     inherits = getattr(multiprocessing.process.current_process(), "_inheriting", False)
     if _is_active or inherits or not os.environ.get(PATH_VARIABLE):
         return

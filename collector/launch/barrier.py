@@ -1,8 +1,8 @@
 """Hold the processes of a benchmark until all are ready, so that they run at the same time.
 
-The barrier is a folder. A ready process puts a file there and waits until every started process has put a file or has
-ended. There are two barriers: at the start of recording (after the slow start of Python and torch), and at the first
-range (after scripts have loaded their data). The first process that times out lets all go on.
+A barrier is a folder. A ready process puts a file there, and waits until every started process has put a file or has
+ended. There are two barriers: at the start of recording, after the slow start of Python and torch, and at the first
+range, after scripts have loaded their data. If a process times out, all processes go on.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Barrier:
         return ""
 
     def leave(self) -> bool:
-        """Record that the process has ended; return whether it ended before it was ready."""
+        """Record that this process has ended. Return whether it ended before it was ready."""
         self._put(_GONE)
         return not any((Path(self.folder) / f"{place}.{self.name}").exists() for place in (BEGIN, MARK))
 
@@ -91,7 +91,9 @@ def find_barrier() -> Barrier | None:
 
 
 def _is_sound(barrier: Barrier) -> bool:
-    """Return whether a training may wait at this barrier: anybody may have set the variable."""
+    """Return whether a training may wait at this barrier. The check is needed because anybody may have set the
+    variable.
+    """
     numbers = (barrier.processes, barrier.timeout_s)
     if not all(
         isinstance(number, (int, float)) and 0 <= number <= most for number, most in zip(numbers, _MOST, strict=True)

@@ -177,7 +177,9 @@ def _split(arguments: Sequence[str], valued: set[str]) -> tuple[list[str], list[
 
 
 def _split_ranks(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the words apart from `--local_rank=N`, which deepspeed and older launchers put first, and the latter."""
+    """Split off `--local_rank=N`, which deepspeed and older launchers put first. Return the other words, and the
+    split-off ones.
+    """
     ranks = [word for word in words if word.startswith(("--local_rank=", "--local-rank="))]
     return [word for word in words if word not in ranks], ranks
 

@@ -28,13 +28,15 @@ class Interpreter:
 
     @property
     def is_this(self) -> bool:
-        """Whether this process is the same interpreter, so that it can run the program itself."""
+        """Whether this process runs the same interpreter, and so can run the program itself."""
         # Not the same file: the interpreters of two environments may be links to one.
         return not self.flags and Path(self.path).parent == Path(sys.executable).parent
 
 
 def read_interpreter(program: Program) -> Interpreter | None:
-    """Return the interpreter in a command line, None if it is no Python. UsageError if it runs no script or module."""
+    """Return the interpreter in a command line, None if the command is not Python. UsageError if it runs no script or
+    module.
+    """
     if program.is_module or not _NAME.fullmatch(Path(program.name).name) or _is_script(program.name):
         return None
     path = shutil.which(program.name)
@@ -54,7 +56,7 @@ def read_interpreter(program: Program) -> Interpreter | None:
 
 
 def run_elsewhere(interpreter: Interpreter, own_words: Sequence[str]) -> None:
-    """Replace this process by the interpreter, recording with the same options. UsageError if it lacks stepscope."""
+    """Replace this process by the interpreter, which records with the same options. UsageError if it lacks stepscope."""
     found = subprocess.run([interpreter.path, "-c", "import collector.launch"], capture_output=True)
     if found.returncode:
         raise UsageError(
@@ -67,5 +69,5 @@ def run_elsewhere(interpreter: Interpreter, own_words: Sequence[str]) -> None:
 
 
 def _is_script(name: str) -> bool:
-    """Return whether this is a Python file that only has an interpreter's name."""
+    """Return whether the name is a Python file that only looks like an interpreter."""
     return os.path.isfile(name) and not os.access(name, os.X_OK)

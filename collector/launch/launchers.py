@@ -1,8 +1,8 @@
-"""Under torchrun, `accelerate launch` and deepspeed, the launcher itself is not recorded; its workers are.
+"""Under torchrun, `accelerate launch` and deepspeed, only the workers are recorded, not the launcher itself.
 
 The workers' command is wrapped: `script.py …` becomes `-m collector.launch … script.py …`. So no file must be installed
-where every Python process would load it. Each launcher's own parser finds the end of its arguments: no other code can
-know.
+that every Python process would load. Each launcher's own parser finds the end of the launcher's arguments; no other
+code can know it.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ class Workers:
 
 @dataclass(frozen=True)
 class Launcher:
-    """A launcher: `command` is its name; `modules` are its names for `python -m`, and the first is run.
+    """A launcher: `command` is its name; `modules` are its names for `python -m`, and the first one is run.
 
-    `first` are the words that begin the sub-command that starts workers. `parse` reads the words after them; SystemExit
-    passes through when the launcher rejects the words.
+    `first` are the words of the sub-command that starts workers. `parse` reads the words after them; SystemExit passes
+    through if the launcher rejects the words.
     """
 
     command: str
@@ -54,7 +54,8 @@ def find_launcher(program: Program) -> Launcher | None:
 
 
 def wrap_workers(launcher: Launcher, program: Program, own_words: Sequence[str]) -> Program:
-    """Return the launcher's command with the workers' command wrapped, unless it is wrapped already.
+    """Return the launcher's command in which the workers' command is wrapped; an already wrapped command stays as it
+    is.
 
     `own_words` are the options for profiler-run in the workers. Workers other than Python stay unchanged, with a line
     on stderr. UsageError if the launcher is not installed.

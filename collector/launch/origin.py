@@ -1,4 +1,5 @@
-"""In a run of a pair's base: find the modules that were loaded from the user's checkout instead of the base's.
+"""In a run of a pair's base, find the modules that Python loaded from the user's checkout instead of the base's
+checkout.
 
 Such modules would be compared with themselves, and the figures would not show it.
 """
@@ -23,7 +24,7 @@ _OWN = ("collector", SERVER)
 
 
 def watch_origin(environment: Mapping[str, str]) -> None:
-    """At the end of a base's process, write the list of modules that came from the user's checkout."""
+    """Write a list at the end of a base's process: the modules that came from the user's checkout."""
     text = environment.get(VARIABLE, "")
     if not text:
         return

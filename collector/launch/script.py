@@ -129,7 +129,8 @@ def _set_first_path(folder: str) -> None:
 def _hide_own_frames(error: BaseException) -> None:
     """Make the interpreter's traceback of this error begin in the user's code.
 
-    The interpreter must still receive the same error, so that the process ends as without us: by a signal for Ctrl-C.
+    The interpreter must still receive the same error. The process then ends as it would without us: by a signal for
+    Ctrl-C.
     """
     inner = error.__traceback__
     while inner is not None and Path(inner.tb_frame.f_code.co_filename).parent == Path(__file__).parent:

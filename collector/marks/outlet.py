@@ -1,6 +1,6 @@
-"""The destination of the marks of this process: its own log in the run's `events/`, or none while nothing is recorded.
+"""The destination of the marks of this process: its own log in the run's `events/`; none while nothing is recorded.
 
-A forked child inherits the outlet and opens a log of its own; a spawned child finds the run by its environment.
+A forked child inherits the outlet and opens a log of its own. A spawned child finds the run through its environment.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class Outlet:
 
     @property
     def log(self) -> MarkLog:
-        """The log of this process, created at its first use. Raise OSError without room."""
+        """The log of this process, created at its first use. Raise OSError if there is no room."""
         if self._opened is None:
             with self._lock:
                 if self._opened is None:
@@ -111,7 +111,7 @@ class Outlet:
             self._opened.close()
 
     def begin_child(self) -> None:
-        """Adapt to a process that was just forked: it gets a log of its own, and has no device and no training
+        """Adapt to a process that was just forked: the child opens its own log, and has no device and no training
         thread.
         """
         if self._opened is not None:
@@ -125,9 +125,9 @@ class Outlet:
 
 
 class Waiting(Outlet):
-    """A placeholder for the outlet until the first mark: `then` is called before that mark is recorded.
+    """A placeholder for the outlet until the first mark. `then` is called before that mark is recorded.
 
-    `behind` is the outlet that it hides, None if nothing is recorded before `then`.
+    `behind` is the outlet that the placeholder hides, None if nothing is recorded before the call of `then`.
     """
 
     def __init__(self, then: Callable[[], None], behind: Outlet | None = None) -> None:
@@ -199,7 +199,7 @@ def _no_step() -> int:
 
 
 def _find_inherited() -> Outlet | None:
-    """Return an outlet to the run of the process that spawned this one, None if that run is not recording."""
+    """Return an outlet to the run of the process that spawned this process; None if that run is not recording."""
     folder = os.environ.get(EVENTS_VARIABLE)
     if not folder:
         return None

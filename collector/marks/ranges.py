@@ -281,7 +281,7 @@ def _is_count(value: object) -> bool:
 
 
 def _begin_child() -> None:
-    """Forget the parent's open ranges in a forked process, so that they are not written twice."""
+    """Forget the parent's open ranges in a forked process, so that the child does not write them, too."""
     _local.stack[:] = [_OFF_BLOCK if _is_block(entry) else None for entry in _local.stack]
     _local.thread = threading.get_native_id()
 

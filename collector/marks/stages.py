@@ -115,7 +115,7 @@ class Stage:
         return nullcontext() if self._replica is None else _TimedWait(self, kind)
 
     def _add_wait(self, wait: Wait) -> None:
-        """Write a wait between two rows of work: the row before ends with its begin, and a new row begins at its
+        """Write a wait between two rows of work. The earlier row ends at the start of the wait; a new row begins at its
         end.
         """
         if self._replica is not None:
@@ -136,7 +136,7 @@ class Stage:
 class _TimedWait:
     """A block that waits.
 
-    It is no generator, because contextlib sets an error's traceback, which the error may refuse.
+    The block is no generator: contextlib sets the traceback of an error, and the user's class of error may refuse that.
     """
 
     __slots__ = ("_kind", "_stage", "_start_ns")

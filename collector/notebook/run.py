@@ -81,8 +81,8 @@ class Run(files.Run):
         return find_operator(self.rank(rank).table("operators", OPERATOR_COLUMNS), name)
 
     def statistics(self, rank: int | None = None) -> Statistics:
-        """Return totals by stage and kind of time, with counters, and the wall time of the run; also for a run without
-        steps.
+        """Return totals by stage and kind of time, with counters, and the wall time of the run. A run without steps has
+        them, too.
 
         Raises as `RankRun.table` does.
 
@@ -104,10 +104,11 @@ class Run(files.Run):
         return Advice(*server.diagnose(self, self.rank(rank).rank))
 
     def metrics(self, rank: int | None = None) -> dict[str, float]:
-        """Return flat numbers for a tracker: mean, median and p99 step, the mean of each phase and the share of data
-        wait, over the steps that every page averages, and the number of all training steps.
+        """Return flat numbers for a tracker.
 
-        Times are in seconds. The p99 is missing for fewer than 20 steps. Raises as `RankRun.table` does.
+        The numbers are: mean, median and p99 step, the mean of each phase and the share of data wait, over the steps
+        that every page averages; and the number of all training steps. Times are in seconds. The p99 is missing for
+        fewer than 20 steps. Raises as `RankRun.table` does.
 
         >>> mlflow.log_metrics(run.metrics())  # or wandb.log(…), or add_scalar(name, value) for each
         """

@@ -144,7 +144,7 @@ def _sum_stages(rank: RankRun, wall_ns: int) -> pa.Table:
 
 
 def _extend_counted(sums: pa.Table) -> pa.Array:
-    """Return the processor time, extrapolated to all batches of a row if only some were measured."""
+    """Return the processor time. If only some batches of a row were measured, it is extrapolated to all of them."""
     whole, counted_of, counted = (
         sums[f"{name}_sum"].cast(pa.float64()) for name in ("duration_ns", "counted_of_ns", "cpu_ns")
     )

@@ -33,7 +33,9 @@ _NAME_WIDTH = 60
 
 
 def describe_steps(steps: pa.Table) -> str:
-    """Return the figures of the averaged steps and their phases, in ms; for an inference run, of its batches."""
+    """Return the figures of the averaged steps and their phases, in ms. In an inference run the figures are those of
+    batches.
+    """
     counted = count_as_steps(steps)
     table, noun = counted.steps, counted.noun
     summary = summarize_steps(table)
@@ -80,7 +82,7 @@ def describe_operators(operators: pa.Table) -> str:
 def describe_host_operators(slices: pa.Table) -> str:
     """Return the host operators of one step, numbered from 1 in order of their first start.
 
-    `slices` has the category `operator` of all detailed steps; the first such step is used.
+    `slices` has the category `operator` of all detailed steps. The first of these steps is used.
     """
     first = pc.min(slices["step"]).as_py()
     of_step = slices.filter(pc.equal(slices["step"], first)).select(["name", "start_ns", "duration_ns"])

@@ -121,9 +121,9 @@ def _name_threads(writer: EventWriter, table: pa.Table) -> tuple[Int64s, Int64s]
 
 
 def _find_lanes(table: pa.Table) -> Int64s:
-    """Return a lane for each span: 0 if it nests on its thread, another number if it overlaps without nesting.
+    """Return a lane for each span: 0 if the span nests on its thread, another number if it overlaps without nesting.
 
-    On one row, a viewer drops such overlapping spans.
+    A viewer drops spans that overlap without nesting on one row.
     """
     lanes = np.zeros(table.num_rows, np.int64)
     keys = pc.binary_join_element_wise(

@@ -111,7 +111,7 @@ class MarkLog:
                 self._append(kind, *record)
 
     def name(self, text: str, parent: int = NO_PARENT) -> int:
-        """Return the number of a name below its parent. The name is written if a reader may not have it."""
+        """Return the number of a name below its parent. The name is written unless every reader has it already."""
         number = self._names.get((parent, text))
         if number is None or self._is_stale(number):
             with self._lock:
@@ -124,7 +124,7 @@ class MarkLog:
         self._ring.close()
 
     def disown(self) -> None:
-        """Stop writing: in a forked child this ring is the parent's."""
+        """Stop writing in a forked child, because the ring belongs to the parent."""
         self.is_open = False
 
     def _write_name(self, text: str, parent: int) -> int:

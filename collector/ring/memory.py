@@ -4,7 +4,7 @@ Memory that two processes share must not be truncated, as a file can be. On Linu
 sealed against a change of its size; the sidecar inherits its descriptor. Elsewhere the memory is an ordinary file. The
 file is mapped without mmap.mmap, which keeps a descriptor for as long as anything can still reach the mapping.
 
-A script may close every descriptor that it does not know, as a daemon does, and its next files then get those numbers.
+A script may close every descriptor that it does not know, as a daemon does. Its next files then get the same numbers.
 Stepscope never uses the offset of a file, so an odd offset marks a file as Stepscope's. If a script has closed stdin,
 stdout or stderr, no file of Stepscope may take that number, since other code would write to the file.
 """
@@ -44,7 +44,7 @@ def create_shared(size: int) -> int:
 
 
 class Mapping:
-    """A file mapped into memory, read and written as `view`. It is unmapped when nothing holds a view any more."""
+    """A file mapped into memory, read and written as `view`. The file is unmapped when no reference to a view is left."""
 
     def __init__(self, descriptor: int, size: int) -> None:
         self._size = size
@@ -65,7 +65,7 @@ class Mapping:
         _call_mmap(self._address, self._size, mmap.MAP_SHARED | _FIXED, descriptor)
 
     def detach(self) -> None:
-        """Release the file. Later writes to a view are seen by no process, and take no memory."""
+        """Release the file. Later writes to a view reach no process, and take no memory."""
         _call_mmap(self._address, self._size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _FIXED | _NO_RESERVE, -1)
 
 

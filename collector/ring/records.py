@@ -2,7 +2,7 @@
 
 Records written before a SIGKILL can be read after it. Both sides read and write the file instead of mapping it: a
 mapped file that another process truncates or removes would end this process with SIGBUS. A record has its number in its
-first and last word, so a record that is being overwritten is recognized, counted as lost, and never returned.
+first and last word. So a record that is being overwritten is recognized, counted as lost, and never returned.
 
     header   magic, words per record, capacity, pid, start (perf_counter_ns), unused, closed
              then META_WORDS words that belong to the user of the ring
@@ -87,7 +87,7 @@ class RecordWriter:
             self._write(record, _HEADER_BYTES + number % self._capacity * self._record_bytes)
 
     def close(self) -> None:
-        """Mark the ring as complete. The file stays for the reader, who removes it."""
+        """Mark the ring as complete. The file stays until the reader removes it."""
         with self._lock:
             self._write(_WORD.pack(1), _CLOSED_OFFSET)
             descriptor, self._descriptor = self._descriptor, -1
@@ -163,7 +163,7 @@ class RecordReader:
         return fields
 
     def _read_scattered(self) -> npt.NDArray[np.int64]:
-        """Return every complete record after the position, and count overwritten and torn records among them as lost."""
+        """Return every complete record after the position. Overwritten and torn records among them are counted as lost."""
         import numpy as np
 
         # What was written while the slots are read is left for the next time: one of those may be missing among them.

@@ -77,7 +77,7 @@ NO_WINDOW, WINDOW_NEAR, WINDOW_OPEN = range(3)
 
 
 class WindowState:
-    """The state of the detailed window of a running training, read from the memory of its log."""
+    """The state of the detailed window of a running training, read from the memory of the training's log."""
 
     def __init__(self, log: Path) -> None:
         descriptor = open_inside(log, os.O_RDONLY)

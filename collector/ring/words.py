@@ -1,9 +1,9 @@
 """The word log: one int64 per event of the training thread, in memory shared with the recorder process.
 
 A word is `code << 56 | payload`. The payload of a timed word is a perf_counter_ns reading (56 bits last 2.2 years of
-uptime). The writer stores words and never waits. The reader, possibly in another process or much later, reads up to the
-first zero, and clears the words that it has saved elsewhere, so a cleared slot is free. If the reader falls a whole lap
-behind, the newest words are kept, and the overwritten words are counted as lost.
+uptime). The writer stores words and never waits. The reader may be another process, or run much later. It reads up to
+the first zero, and clears the words that it has saved elsewhere; a cleared slot is free. If the reader falls a whole
+lap behind, the newest words are kept, and the overwritten words are counted as lost.
 """
 
 from __future__ import annotations
@@ -95,8 +95,8 @@ class WordLog:
     def share(self) -> int | None:
         """Return the descriptor of the words' memory, to be passed to a process; None if the words are in the file.
 
-        If the script has closed the descriptor, the words move to new memory, and a process with the old memory sees no
-        new words. So call this only if there is no such process. Raise OSError without memory.
+        If the script has closed the descriptor, the words move to new memory. A process with the old memory then sees
+        no new words, so call this only if there is no such process. Raise OSError without memory.
         """
         if not self.is_shared or not self._close.alive:
             return None
@@ -114,7 +114,7 @@ class WordLog:
         return self._descriptor
 
     def save(self) -> None:
-        """Write the whole log to its file, for a reader without access to the memory. OSError passes through."""
+        """Write the whole log to its file, for a reader that has no access to the memory. OSError passes through."""
         with open(self.path, "r+b", buffering=0, opener=open_inside) as file:
             written = 0
             while written < len(self._mapping.view):
@@ -146,7 +146,9 @@ class WordLog:
         return self.thread[0] == threading.get_ident()
 
     def disown(self) -> None:
-        """Stop all threads of this process from writing: a forked child has its parent's thread ids and log."""
+        """Stop all threads of this process from writing. A forked child needs this: it has its parent's thread ids and
+        log.
+        """
         self.thread[0] = -1
 
 
@@ -174,10 +176,11 @@ os.register_at_fork(after_in_child=_disown_all)
 
 
 class WordReader:
-    """The reader of a word log: `read()` new words, `release()` saved words. Only one reader may be used at a time.
+    """The reader of a word log: `read()` returns new words, `release()` frees saved words. Only one reader may be used
+    at a time.
 
     `lost` counts words that were overwritten or cleared before they were read. If the words are in memory, `copy` is
-    the log's file, which keeps each read word until it is released.
+    the log's file. It keeps each read word until the word is released.
     """
 
     def __init__(self, path: Path, position: int = 1, copy: Path | None = None) -> None:
@@ -226,7 +229,7 @@ class WordReader:
         return np.concatenate(pieces)
 
     def release(self, position: int) -> None:
-        """Free every slot before a position: its words are saved, or not needed."""
+        """Free every slot before a position, because the words there are saved or not needed."""
         first, last = self._released, min(position, self.position)
         if last <= first:
             return
@@ -255,7 +258,7 @@ class WordReader:
         """Return the newest words that are certainly not overwritten, and clear all slots.
 
         After a lap, the slots after the head hold words of the previous lap, which look like new words. So all slots
-        are cleared. The few words written since are cleared with them, which leaves a hole.
+        are cleared. A few words may be written meanwhile; they are cleared too, which leaves a hole.
         """
         copy = self._words.copy()
         head = self._read_head()

@@ -27,7 +27,7 @@ _log = logging.getLogger("stepscope")
 
 
 class Beside:
-    """The recorder process of one rank. If the process is gone, this class does its work."""
+    """The recorder process of one rank. If that process is gone, this class does its work."""
 
     def __init__(self, rank_folder: Path, log: WordLog) -> None:
         self._rank_folder = rank_folder
@@ -68,7 +68,9 @@ class Beside:
                 self.start()
 
     def finish(self) -> str:
-        """Wait until the tables are written, or write them here; return the reason if they are missing, else ""."""
+        """Wait until the tables are written, or write them in this process. Return the reason if tables are missing,
+        else "".
+        """
         try:
             return self._wait() or self._replace_killed() or self._finish_here()
         except OSError as error:
@@ -93,7 +95,9 @@ class Beside:
         )
 
     def _wait(self) -> str:
-        """Wait for the process while it makes progress. Return "" if it is gone, else the reason why it is left alone."""
+        """Wait for the process while it makes progress. Return "" if the process is gone, else the reason to leave it
+        alone.
+        """
         process = self._process
         if process is None:
             return ""
@@ -119,8 +123,8 @@ class Beside:
         return float(times.user + times.system)
 
     def _give_up(self) -> str:
-        """Kill the process and return "" if it is stopped: its work is then done here. Otherwise return why it is left
-        alone.
+        """Kill the process and return "" if it is stopped; its work is then done in this process. Otherwise return why
+        it is left alone.
         """
         assert self._process is not None
         if self._is_stopped():
@@ -137,7 +141,8 @@ class Beside:
     def _replace_killed(self) -> str:
         """Let a new process finish the work of a killed one. Return the reason if the run is still incomplete, else "".
 
-        The system kills when memory is full. If the work were done here, the system might kill the training.
+        The system kills processes when memory is full. If the work were done in this process, the system might kill the
+        training.
         """
         if not self._was_killed() or has_ended(self._rank_folder) or not events_path(self._rank_folder).is_dir():
             return ""

@@ -43,7 +43,9 @@ class Bucket:
             self._problem = f"the upload could not be started ({error})"
 
     def describe_end(self, patience_s: float = PATIENCE_S) -> str:
-        """Wait a little for the upload; return one line: the address of the run, or the missing files and what to do."""
+        """Wait a little for the upload; return one line: the address of the run, or the missing files and the next step
+        for the user.
+        """
         if self._rank_folder is None:
             return ""
         if self._is_memory and not self._problem:

@@ -35,7 +35,7 @@ def judge_briefly(run_path: Path, world_size: int = 1) -> list[str]:
 
     There are none if PROFILER_VERDICT is 0, if the server is not installed or fails, or if memory is short. Only the
     command for the verdict is returned if judging takes too long, or if the job has several ranks. A job holds all its
-    devices until its last rank has ended, and one rank's tables give no verdict on the others.
+    devices until its last rank has ended, and the tables of one rank give no verdict on the others.
     """
     later = f"for the verdict: profiler-server report --brief {shlex.quote(str(run_path))}"
     if (
@@ -69,7 +69,9 @@ def judge_briefly(run_path: Path, world_size: int = 1) -> list[str]:
 
 
 def measure_headroom(processes: Path = Path("/proc/self/cgroup"), groups: Path = _GROUPS) -> int:
-    """Return the free memory in bytes: of the machine, or of a memory cgroup above this process if that has less."""
+    """Return the free memory in bytes: that of the machine, or that of the memory cgroup above this process with the
+    least.
+    """
     free_bytes = int(psutil.virtual_memory().available)
     for folder in _list_groups(processes, groups):
         for limit, usage in _FILES:
@@ -92,7 +94,7 @@ def _list_groups(processes: Path, groups: Path) -> list[Path]:
 
 
 def _find_cache(folder: Path) -> int:
-    """Return the bytes of a cgroup's file cache, which the system frees before it kills a process."""
+    """Return the bytes of a cgroup's file cache. The system frees this cache before it kills a process."""
     for line in (folder / "memory.stat").read_text("ascii").splitlines():
         name, _, value = line.partition(" ")
         if name in ("inactive_file", "total_inactive_file"):

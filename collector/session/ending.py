@@ -1,4 +1,4 @@
-"""The end of a run: an exception, or the process's exit; and the number of recorded steps."""
+"""The end of a run: the exception or exit that ended it, and the number of recorded steps."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def note_exit(error: SystemExit) -> None:
 def find_last_error() -> BaseException | None:
     """Return the exception that ends this process, None if unknown.
 
-    In a child of multiprocessing the exception is still being handled. Elsewhere the interpreter has stored it before
-    any `sys.excepthook` runs, so this needs no hook and leaves the user's hooks alone. An interactive session stores
-    every error there, even after it went on.
+    In a child of multiprocessing the exception is still being handled. Elsewhere the interpreter has stored the
+    exception before any `sys.excepthook` runs, so no hook of ours is needed. An interactive session stores every error
+    there, even if the session went on.
     """
     if (error := sys.exc_info()[1]) is not None:
         return error
@@ -55,7 +55,9 @@ def describe_error(error: BaseException | None) -> str:
 
 
 def _leave_out_traceback(message: str) -> str:
-    """Return another process's error message with only the last line of its traceback, after the text before it."""
+    """Return another process's error message, shortened: the text before its traceback, and the last line of the
+    traceback.
+    """
     before, found, traceback = message.partition(_TRACEBACK)
     if not found:
         return message
@@ -64,7 +66,9 @@ def _leave_out_traceback(message: str) -> str:
 
 
 def spell_end(ended_by: str, steps: int) -> str:
-    """Return a sentence on what ended the run, and after how many steps. Batches of an inference run are not steps."""
+    """Return a sentence on the reason for the run's end, and on the number of steps. Batches of an inference run are
+    not steps.
+    """
     when = f"after {format_number_of(steps, 'step')}" if steps else "without a training step"
     if ended_by == UNTOLD:
         return f"The script left before analyse(), {when}: at its last line or by sys.exit()."

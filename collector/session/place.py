@@ -58,9 +58,11 @@ _UNKNOWN = RunManifest("", "", 0, 0, "collector", 0, "")
 
 @dataclass(frozen=True)
 class Launch:
-    """A launch that asks for a run folder. `id` is shared by the ranks of one launch, empty for a process on its own.
-    `job` is shared by all launches of one job. SLURM requeued the job `requeues` times; torchrun restarted it
-    `restarts` times since then."""
+    """A launch that asks for a run folder.
+
+    `id` is shared by the ranks of one launch; it is empty for a process on its own. `job` is shared by all launches of
+    one job. `requeues` counts how often SLURM requeued the job, `restarts` how often torchrun restarted it since then.
+    """
 
     rank: int
     world_size: int
@@ -75,9 +77,11 @@ class Launch:
 
 @dataclass(frozen=True)
 class Place:
-    """The folder of a rank, with the proof that this process made it. `is_new` is true if there was no run folder
-    before. `set_aside` is the new path of an earlier run. `continued` is the attempt number of that run in this job, 0
-    if it is no attempt of this job."""
+    """The folder of a rank, with the proof that this process made it.
+
+    `is_new` is true if there was no run folder before. `set_aside` is the new path of an earlier run. `continued` is
+    the attempt number of that earlier run; 0 if it belongs to another job.
+    """
 
     run_path: Path
     rank_folder: Path
@@ -90,7 +94,7 @@ class Place:
 
 
 def find_job() -> tuple[str, int, int]:
-    """Return the job's id, and how often it was requeued and restarted. All attempts of a job have the same id.
+    """Return the job's id, and how often the job was requeued and restarted. All attempts of a job have the same id.
 
     The id is "" without a launcher.
     """
@@ -172,7 +176,7 @@ def _alone(folder: Path) -> Iterator[None]:
 
 
 def abandon_place(place: Place) -> None:
-    """Remove the folder of a rank that could write nothing, so that no empty run stays behind."""
+    """Remove the folder of a rank that could not write anything, so that no empty run stays behind."""
     with tolerated():
         remove_tree(place.rank_folder, place.made)
     if not layout.find_ranks(place.run_path):
@@ -222,7 +226,9 @@ def _can_join(run_path: Path, manifest: RunManifest, launch: Launch) -> bool:
 
 
 def _is_over(rank_folder: Path) -> bool:
-    """Return whether a rank has ended; false if unknown, as for a rank on another host or a rank that just begins."""
+    """Return whether a rank has ended. False if unknown, for example for a rank on another host or a rank that is just
+    beginning.
+    """
     if has_ended(rank_folder):
         return True
     try:
@@ -264,7 +270,9 @@ def _list_ranks(run_path: Path) -> dict[int, Path]:
 
 
 def _set_aside(run_path: Path, launch: Launch) -> Path | None:
-    """Move an earlier run to `earlier/`; return its path, None if others moved it. OutputError if it still records."""
+    """Move an earlier run to `earlier/`. Return its new path, None if another process moved it. OutputError if the run
+    still records.
+    """
     deadline = time.monotonic() + FREE_S
     while any(is_locked(folder) or _has_begun(folder) for folder in _list_ranks(run_path).values()):
         recording = [rank for rank, folder in _list_ranks(run_path).items() if _is_recording(folder)]
@@ -333,7 +341,7 @@ def _continues(launch: Launch, last: RunManifest) -> bool:
 def _count_attempt(run_path: Path, launch: Launch) -> int:
     """Return the number of a launch among the attempts of its job, from 1.
 
-    Attempts that left no run here are counted if the launcher counts them.
+    Attempts that left no run in this place are included if the launcher counts them.
     """
     last = _find_last(run_path, launch)
     started = launch.requeues + launch.restarts

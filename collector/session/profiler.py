@@ -237,7 +237,6 @@ class Profiler:
         self._tell_losses()
 
     def _tell_verdict(self) -> None:
-        """Print the run's bottleneck, the change to make, and the expected gain, unless the run was ended early."""
         assert self._recording is not None
         if self._recording.ended_by or self.options.level == "important":
             return  # whoever ended it does not wait, and has another trouble
@@ -283,7 +282,7 @@ class Profiler:
             )
 
     def _give_way(self, to: Path) -> bool:
-        """End this Profiler for a new one that records to `to`, if this one may be replaced; return whether it ended."""
+        """End this Profiler for a new one that records to `to`, if this one may be replaced. Return whether it ended."""
         return False
 
     def _open(self) -> None:
@@ -321,7 +320,9 @@ class Profiler:
         return running and self._pid == os.getpid()
 
     def _is_elsewhere(self) -> bool:
-        """Return whether this object does nothing: in a forked child, or in a spawned child that runs the script again."""
+        """Return whether this object must do nothing: in a forked child, or in a spawned child that runs the script
+        again.
+        """
         return self._inert or self._pid != os.getpid()
 
     def _finish_at_exit(self) -> None:
@@ -339,7 +340,7 @@ class Profiler:
             self._guard(self._tell_upload)
 
     def _note_end(self, error: BaseException | None, otherwise: str = "") -> None:
-        """Keep the reason for the training's end; an end after stop() is not kept."""
+        """Keep the reason for the training's end. After stop() no reason is kept."""
         if self._recording is not None and self._state in ("recording", "paused"):
             with log_failure("it is not known what ended the training"):  # whatever str() of a user's exception does
                 self._recording.ended_by = describe_error(error) or otherwise
@@ -363,8 +364,10 @@ def say(text: str) -> None:
 
 
 def active_profiler() -> Profiler | None:
-    """Return this process's Profiler that is not analysed yet, such as a Profiler whose variable a notebook cell lost;
-    None if there is none."""
+    """Return the Profiler of this process that is not analysed yet; None if there is none.
+
+    A notebook needs this after a cell has lost the variable of its Profiler.
+    """
     return _live if _live is not None and _live._is_live() else None
 
 

@@ -41,8 +41,8 @@ _log = logging.getLogger("stepscope")
 class Recording:
     """The recording from the first start() to analyse(). Opening it raises OutputError if the folder cannot be written.
 
-    Without a sidecar, finish() writes the tables in this process. `ended_by` is the reason for the training's end, if
-    that was not the script's own analyse().
+    Without a sidecar, finish() writes the tables in this process. `ended_by` is the reason for the training's end,
+    unless the script's own analyse() ended it.
     """
 
     def __init__(self, output_path: Path, options: Options, *, with_sidecar: bool = True) -> None:
@@ -74,9 +74,9 @@ class Recording:
         self._install_signals()
 
     def resume(self) -> None:
-        """Record from here on, on the thread that trained before the pause.
+        """Record from now on, on the thread that trained before the pause.
 
-        The first call, without a pause before it, records the thread that made this object.
+        The first call has no pause before it: it records the thread that made this object.
         """
         self.log.thread[0] = self._trained_on
         self.log.write(RESUME, time.perf_counter_ns())
@@ -107,9 +107,9 @@ class Recording:
         self._tell_signals("settle")
 
     def finish(self) -> str:
-        """Stop, and wait until the tables are written; write them here if the sidecar is gone.
+        """Stop, and wait until the tables are written; write them in this process if the sidecar is gone.
 
-        Return the reason if they are missing, else "".
+        Return the reason if tables are missing, else "".
         """
         self._end()
         try:
@@ -142,7 +142,7 @@ class Recording:
         self.log.finish()
 
     def withdraw(self) -> None:
-        """Finish early. Without any step, nothing is kept, and the folder is free for another recording."""
+        """Finish early. A recording without any step is removed, so that another recording can use the folder."""
         if self.context.steps.ended:
             self.finish()
             return
@@ -227,7 +227,7 @@ class Recording:
             self._signals.append(signal)
 
     def _tell_signals(self, change: str) -> None:
-        """Call the method `change` ("pause", "resume" or "settle") of every signal that has it."""
+        """Call the method `change` ("pause", "resume" or "settle") of every signal that has this method."""
         for signal in self._signals:
             with self.context.shielded(signal.name):
                 getattr(signal, change, lambda: None)()

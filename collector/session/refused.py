@@ -19,7 +19,7 @@ REFUSAL = (
 
 
 class NoRun:
-    """A stand-in for the run that was not recorded: every access raises RunError."""
+    """A stand-in for a run that was not recorded: every access raises RunError."""
 
     def __getattr__(self, name: str) -> Any:
         raise RunError("there is no run: it would have been recorded outside of the main interpreter")

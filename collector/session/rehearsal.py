@@ -1,9 +1,9 @@
 """Measure the cost of the hooks on the training thread, during the training itself.
 
 Now and then, between two steps, one hook is called around nothing and timed. A hook in a real step runs after the
-model's work, so the caches are first filled with other data. The amount of data was chosen so that the result agrees
-with interleaved blocks with and without a recording (benchmarks/light_mode.py). Detailed windows are not included:
-their cost is timed separately.
+model's work, when the caches hold other data. So the caches are first filled with other data. The amount of data was
+chosen so that the result agrees with interleaved blocks with and without a recording (benchmarks/light_mode.py).
+Detailed windows are not included: their cost is timed separately.
 """
 
 from __future__ import annotations

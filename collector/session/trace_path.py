@@ -1,5 +1,6 @@
-"""An output path that ends in .json or .json.gz: the trace is written to this path at the end, and the run lies beside
-it."""
+"""An output path that ends in .json or .json.gz. The trace is written to this path at the end; the run lies beside the
+trace.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ _ENDINGS = (".json", ".json.gz")
 
 
 def split_path(path: Path) -> tuple[Path, Path | None]:
-    """Return the path of the run and the path of the trace, which is None if the path does not ask for a trace.
+    """Return the path of the run, and the path of the trace. The second is None if the path does not ask for a trace.
 
     An existing folder whose name ends in .json is a run like any other.
     """
@@ -22,7 +23,7 @@ def split_path(path: Path) -> tuple[Path, Path | None]:
 
 
 def write_trace(run: Run, rank: int, path: Path) -> Path:
-    """Write the trace of one rank and return its path: each of several ranks gets a file of its own."""
+    """Write the trace of one rank and return its path. If the job has several ranks, each rank gets a file of its own."""
     if run.manifest.world_size > 1:
         stem, _, endings = path.name.partition(".json")
         path = path.with_name(f"{stem}.rank{rank}.json{endings}")

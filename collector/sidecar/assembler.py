@@ -41,7 +41,7 @@ class Assembler:
         """Use the given event log in shared memory; the log file in the run is only a copy."""
 
     def follow(self, trainer: int) -> None:
-        """Receive the process id of the training process, if it started this process."""
+        """Receive the process id of the training process. Called only if the training process started this process."""
 
     def listen(self, others: Mapping[str, Assembler]) -> None:
         """Receive the other assemblers by name. Called once, before anything is read."""
@@ -74,7 +74,7 @@ class Assembler:
         return {name: getattr(self, f"_{name}") for name in self.kept}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Continue from the state that `checkpoint` returned in another process."""
+        """Continue from a state that `checkpoint` returned in another process."""
         for name in self.kept:
             if name in state:
                 setattr(self, f"_{name}", state[name])

@@ -1,6 +1,6 @@
 """Rows of `collectives` for calls of the training thread outside of detailed windows.
 
-In long runs only some steps are listed, the same steps on every rank, so that ranks can be compared.
+In long runs only some steps are listed. Every rank lists the same steps, so that ranks can be compared.
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ class CollectiveRows:
         self._usual: list[Call] = []
 
     def add(self, done: Done) -> None:
-        """Add the calls of a row of `steps`. Calls in a detailed window are only counted, because its trace lists them."""
+        """Add the calls of a row of `steps`. Calls in a detailed window are only counted, because the window's trace
+        lists them.
+        """
         if done.kind == "train":
             self._usual = list(done.row.calls)
         listed = is_listed(done.step, sum(self._indices.values())) and not done.row.detailed
@@ -61,13 +63,13 @@ class CollectiveRows:
         return [self._describe(*entry) for entry in (*over, *waiting[:-_MOST_WAITING])]
 
     def finish(self) -> None:
-        """End all open calls: nothing will wait for them any more."""
+        """End all open calls, because no wait for them will follow."""
         for call, _ in self._waiting:
             call.is_open = False
 
     def describe_next(self, ended: int, begun: Call | None) -> dict[str, Any]:
-        """Return facts on the begun call, else on the likely next call: the call at index `ended` of the last training
-        step.
+        """Return facts on the begun call. Without one, return facts on the likely next call: call `ended` of the last
+        training step.
 
         Empty if neither is known.
         """
@@ -106,8 +108,8 @@ class CollectiveRows:
         return sum(self._indices.values())
 
     def checkpoint(self) -> dict[str, Any]:
-        """Return the number of calls and of ended calls by group. Calls that are still open are lost to a process that
-        takes over.
+        """Return the number of calls and of ended calls, by group. A process that takes over loses the calls that are
+        still open.
         """
         return {"collectives": dict(self._indices), "ended_calls": dict(self._ended)}
 

@@ -1,4 +1,4 @@
-"""Warnings of a run about what it does not cover: unseen steps and input, lost steps, tables that were not written."""
+"""Warnings about gaps in a run: unseen steps and input, lost steps, tables that were not written."""
 
 from __future__ import annotations
 
@@ -74,8 +74,8 @@ _BATCHES = (
 class Seen:
     """Sums over training steps and evaluation batches.
 
-    `gapped_steps` counts the steps of which more than UNSEEN_FRAC lies outside of known calls. `called_batches` counts
-    the batches that are known only from a call of the model.
+    `gapped_steps` counts the steps that lie outside of known calls for more than UNSEEN_FRAC of their time.
+    `called_batches` counts the batches that are known only from a call of the model.
     """
 
     steps: int = 0

@@ -22,8 +22,8 @@ _log = logging.getLogger("stepscope")
 class Gpus:
     """The GPUs of one rank. `visible` is CUDA_VISIBLE_DEVICES of the training process, None if it is not set.
 
-    CUDA orders GPUs by speed and visibility, NVML by bus address. So a GPU is found in NVML by the UUID in the notes of
-    the training process, or without a UUID by the entries of CUDA_VISIBLE_DEVICES.
+    CUDA orders GPUs by speed and visibility, NVML by bus address. So the UUID in the notes of the training process
+    identifies a GPU. Without a UUID, the entries of CUDA_VISIBLE_DEVICES do.
     """
 
     def __init__(self, devices: Sequence[dict[str, Any]], visible: str | None, pid: int, library: Any = None) -> None:

@@ -18,7 +18,7 @@ class Log(Protocol):
     ring: RecordReader
 
     def checkpoint(self) -> dict[str, Any]:
-        """Return the state for the next reader: `position`, where the next read begins, and other values."""
+        """Return the state for the next reader: `position`, at which the next read begins, and other values."""
 
 
 LogT = TypeVar("LogT", bound=Log)
@@ -51,7 +51,9 @@ class LogFollower(Generic[LogT]):
         return self._lost + sum(log.ring.lost for log in self._followed.values())
 
     def follow(self) -> Iterator[LogT]:
-        """Yield each log that may have grown, new logs included. The caller must read a log before it takes the next."""
+        """Yield each log that may have grown, including new logs. The caller must read a log before it takes the next
+        one.
+        """
         self._find()
         for name, log in list(self._followed.items()):
             # Asked before the last read: what it wrote until then is there.

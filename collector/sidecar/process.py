@@ -1,7 +1,7 @@
-"""The sidecar process: `python -m collector.sidecar RANK_FOLDER`. The training process starts the sidecar, which ends
-after the training.
+"""The sidecar process: `python -m collector.sidecar RANK_FOLDER`. The training process starts it; it ends after the
+training.
 
-One recorder runs at a time: it holds a lock on `rank_<r>/events/recorder.lock`, which the kernel frees when the
+One recorder runs at a time. It holds a lock on `rank_<r>/events/recorder.lock`, which the kernel frees when the
 recorder dies.
 """
 
@@ -36,7 +36,7 @@ LOCK_FILE = "recorder.lock"
 
 @contextlib.contextmanager
 def hold_lock(rank_folder: Path, timeout_s: float = 0.0) -> Iterator[bool]:
-    """Hold the lock of a rank; yield False if another process still holds the lock after the time-out."""
+    """Hold the lock of a rank during the block. Yield False if another process still holds the lock after the time-out."""
     descriptor = open_inside(events_path(rank_folder) / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         yield _wait_for(descriptor, timeout_s)
@@ -72,7 +72,7 @@ _SIGNAL = 0x7F
 class ProcessWatch:
     """A thread that waits for the end of one process, because the thread that reads the log may be busy at that moment.
 
-    Without pidfd in the system there is no such thread, and `wait` always lasts until its time-out.
+    On a system without pidfd there is no such thread, and `wait` always lasts until its time-out.
     """
 
     def __init__(self, pid: int, is_running: bool) -> None:
@@ -90,12 +90,12 @@ class ProcessWatch:
         self._has_ended.wait(timeout_s)
 
     def join(self, timeout_s: float) -> None:
-        """Wait for the thread to read how the process ended; return at once if there is no thread."""
+        """Wait until the thread has read how the process ended. Return at once if there is no thread."""
         if self._thread is not None:
             self._thread.join(timeout_s)
 
     def describe(self) -> dict[str, Any]:
-        """Return the facts on the end of the process, none if the end was not seen."""
+        """Return the facts on the end of the process; empty if the end was not seen."""
         return {FACT: self._end} if self._end else {}
 
     def _watch(self, pidfd: int) -> None:
@@ -111,9 +111,9 @@ class ProcessWatch:
 
 
 def _read_status(pid: int) -> dict[str, int]:
-    """Return the signal or exit code of an ended process that its parent has not reaped yet, else nothing.
+    """Return the signal or exit code of an ended process that its parent has not reaped yet; else nothing.
 
-    Exit code 0 also gives nothing: the system shows 0 to a reader without permission.
+    Exit code 0 also gives nothing, because the system shows 0 to a reader without permission.
     """
     with contextlib.suppress(OSError, ValueError, IndexError):
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()
@@ -133,7 +133,7 @@ LOG_FILE = "sidecar.log"
 
 
 def start_sidecar(rank_folder: Path, log: int | None = None) -> subprocess.Popen[bytes]:
-    """Start the sidecar in a session of its own, so that a Ctrl-C for the training does not reach it.
+    """Start the sidecar in a session of its own, so that a Ctrl-C for the training does not reach the sidecar.
 
     `log` is the descriptor of the event log, if the log is in shared memory. Raise OSError if the process cannot be
     started.
@@ -207,7 +207,7 @@ def record(recorder: Recorder) -> None:
 
 
 def finish_rank(rank_folder: Path, timeout_s: float = TAKEOVER_S, log: Path | None = None) -> bool:
-    """Finish the work of a sidecar that is gone. Return True if the rank has ended, also if it had ended before.
+    """Finish the work of a sidecar that is gone. Return True if the rank has ended, now or earlier.
 
     Return False if another process holds the rank, or if the training still runs. `log` is the event log in shared
     memory, if this process has it. Raise OSError if the tables cannot be written.

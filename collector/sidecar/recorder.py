@@ -1,7 +1,7 @@
 """Record one rank: run the assemblers, write their rows to files, keep rank.json up to date.
 
-The same recorder runs in the sidecar, in analyse() when the sidecar is gone, and in recover. A lock allows one at a
-time. When the disk is slow or full, the recorder goes on with bounded memory.
+The same recorder runs in the sidecar, in analyse() when the sidecar is gone, and in recover. A lock allows only one at
+a time. When the disk is slow or full, the recorder goes on with bounded memory.
 """
 
 from __future__ import annotations
@@ -52,10 +52,11 @@ class Recorder:
     """The recorder that turns `events/` of one rank into tables. Call `poll` often, `finish` once."""
 
     def __init__(self, rank_folder: Path, log: Path | None = None, trainer: int = 0) -> None:
-        """Continue where the last recorder stopped. Raise OSError or ValueError if the notes cannot be read.
+        """Continue at the point where the last recorder stopped. Raise OSError or ValueError if the notes cannot be
+        read.
 
         `log` is the event log in shared memory, None if the log is a file of the run. `trainer` is the id of the
-        training process that started this process, else 0; the memory of that process may be read.
+        training process that started this process, else 0. The memory of that process may be read.
         """
         self.rank_folder = rank_folder
         self.notes = read_notes(rank_folder)
@@ -86,7 +87,7 @@ class Recorder:
         return False
 
     def poll(self) -> None:
-        """Collect new rows, and write all held rows if the last write is long enough ago."""
+        """Collect new rows. Write all held rows if the last write is long enough ago."""
         made = self._assembly.poll()
         self._hold(made)
         self._assembly.watch(made)
@@ -120,7 +121,9 @@ class Recorder:
                 remove_tree(events_path(self.rank_folder), _EVENTS)
 
     def _settle(self) -> bool:
-        """Remove the parts of merged tables, and sync other parts to the disk. Return False if the disk fails."""
+        """Remove the parts of merged tables, and sync the parts of other tables to the disk. Return False if the disk
+        fails.
+        """
         try:
             parts.remove_parts(self.rank_folder, TABLES)
         except OSError as error:
@@ -135,7 +138,7 @@ class Recorder:
         return any(signal.state == "failed" for signal in read_signals(self._describe()))
 
     def flush(self) -> None:
-        """Write pending rows, then the checkpoint, then rank.json, all to the disk. `problem` holds a failure."""
+        """Write pending rows, then the checkpoint, then rank.json, all to the disk. `problem` is set if that fails."""
         begun = time.monotonic()
         self.problem = None
         self._anchor()
@@ -159,12 +162,14 @@ class Recorder:
             sync_parents(self.rank_folder)
 
     def _sync_log(self) -> None:
-        """Sync the log's file to the disk: words that are in no row yet, and the erasure of words that are in rows."""
+        """Sync the log's file to the disk. It holds words that are in no row yet; words that are in rows are erased in
+        it.
+        """
         with log_failure("the event log may not outlive a loss of power", level=logging.DEBUG):
             sync_file(events_path(self.rank_folder) / WORDS_FILE)
 
     def _save_notes(self) -> bool:
-        """Save a copy of the notes to the disk, for which the training never waits. Return False if that fails."""
+        """Save a copy of the notes to the disk. The training never waits for this. Return False if saving fails."""
         notes = self.read_notes()
         if notes == self._saved_notes:
             return True
@@ -232,7 +237,7 @@ class Recorder:
                 _log.warning("stepscope: the parts of %s stay as they are: %s", table, error)
 
     def _take_over(self) -> None:
-        """Continue after the last checkpoint. Later table files are removed, and their rows are made again."""
+        """Continue after the last checkpoint. Table files after it are removed, and their rows are made again."""
         try:
             saved = json.loads(read_small_text(events_path(self.rank_folder) / CHECKPOINT_FILE))
         except (OSError, ValueError):

@@ -1,5 +1,7 @@
-"""The text of the user's lines in which most samples of the training thread lie, and checksums of their files, read while
-the files are those of the run."""
+"""The text of the user's lines with most samples of the training thread, and checksums of the files of these lines.
+
+The files are read during the run, while they are still the files that the run uses.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ Place = tuple[str, int]
 class SourceLines:
     """A reader of source lines that reads each file at most once.
 
-    A file that changed after the start is not read: its lines may not be the lines that ran.
+    A file that changed after the start is not read, because its lines may not be the lines that ran.
     """
 
     def __init__(self) -> None:
@@ -33,7 +35,9 @@ class SourceLines:
         self._files: dict[str, list[str]] = {}
 
     def read(self, samples: Mapping[Place, int]) -> dict[str, dict[str, str]]:
-        """Return the texts of the lines with most samples, by file and line number. Keys are texts, as JSON has them."""
+        """Return the texts of the lines with most samples, by file and line number. The keys are texts, because JSON
+        needs texts.
+        """
         found: dict[str, dict[str, str]] = {}
         for (file, line), _ in Counter(samples).most_common(MOST_LINES):
             text = self._find(file, line)

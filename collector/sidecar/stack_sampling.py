@@ -75,7 +75,7 @@ class StackBook:
     def number(self, reader: StackReader, places: Sequence[Place]) -> int:
         """Return the number of a stack; the innermost of `places` comes first.
 
-        NOT_THEIRS if the stack is empty or in Stepscope's own code, 0 (OTHER) if the book is full.
+        NOT_THEIRS if the stack is empty or in Stepscope's own code. 0 (OTHER) if the book is full.
         """
         key = tuple(number for place in reversed(places) if (number := self._find(reader, place)) != _NO_FRAME)
         found = self._numbers.get(key)
@@ -174,8 +174,11 @@ _log = logging.getLogger("stepscope")
 
 
 class Sample(NamedTuple):
-    """One sampled stack. `at_ns` is a perf_counter_ns reading, `stack` a number of the StackBook. `is_dense` means that
-    it was taken in a detailed window. `seen` is what the threads of the process did then, None if not looked at."""
+    """One sampled stack. `at_ns` is a perf_counter_ns reading, `stack` a number of the StackBook.
+
+    `is_dense` means that the sample was taken in a detailed window. `seen` is the state of the process's threads at
+    that time, None if it was not read.
+    """
 
     at_ns: int
     replica: int
@@ -277,8 +280,8 @@ class StackSampler:
         return max(random.uniform(0.5, 1.5) * max(1.0 / RATE_PER_S, crowded_s), min(owed_s, 1.0), _LEAST_WAIT_S)
 
     def _note_lateness(self, late_s: float) -> None:
-        """Update the mean lateness of this thread's wake-ups. When processors are scarce, each sample slows the
-        training.
+        """Update the mean lateness of this thread's wake-ups. It shows whether processors are scarce; each sample then
+        slows the training.
         """
         self._late_s += (late_s - self._late_s) / 16
 
@@ -326,6 +329,6 @@ class StackSampler:
 
 
 def _stay_behind() -> None:
-    """Let this thread wait for the end of a time slice when it wakes up, instead of preempting another thread."""
+    """Make this thread wait for the end of a time slice when it wakes up, instead of preempting another thread."""
     with contextlib.suppress(OSError, AttributeError):  # AttributeError: not on Linux
         os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))

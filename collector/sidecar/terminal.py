@@ -1,8 +1,8 @@
 """One line on the stderr of the training, written by another process while the training stands still.
 
-A file that is opened anew has its own position, so the training's next output would overwrite the line. If stderr is a
-regular file, as in `python train.py > job.log 2>&1`, the sidecar therefore inherits a duplicate that shares the
-position.
+A process that opens the file of stderr again gets a position of its own, so the training's next output would overwrite
+the line. If stderr is a regular file, as in `python train.py > job.log 2>&1`, the sidecar therefore inherits a
+duplicate that shares the position.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ def describe_terminal() -> list[int]:
 
 @contextmanager
 def lend_log_file() -> Iterator[tuple[int, ...]]:
-    """Yield a duplicate of stderr for another process to write to if stderr is a regular file, else nothing.
+    """Yield a duplicate of stderr for another process, if stderr is a regular file; else an empty tuple.
 
-    A pipe is not lent: its reader would also wait for the end of that process.
+    A pipe is not lent, because its reader would then also wait for the end of the other process.
     """
     lent: list[int] = []
     with suppress(OSError):
@@ -50,9 +50,9 @@ def lend_log_file() -> Iterator[tuple[int, ...]]:
 def say_on_terminal(pid: int, terminal: list[int], text: str) -> bool:
     """Write a line to the stderr of a process. Return False if stderr is missing, is another file now, or is full.
 
-    A stderr that is no lent regular file is opened for this line alone: a descriptor kept here would hold a pipe open
-    after the training's end, and its reader would wait. The write never waits for a reader, and never takes over a
-    terminal.
+    A lent regular file is used directly. Any other stderr is opened for this line only: an open descriptor would keep a
+    pipe open after the training's end, and the pipe's reader would wait. The write never waits for a reader, and never
+    takes over a terminal.
     """
     line = "".join(letter if letter.isprintable() else " " for letter in text)[:_LONGEST] + "\n"
     path = f"/proc/{pid}/fd/{_STDERR}"

@@ -1,4 +1,6 @@
-"""Use of processors, memory and disks by the machine, the training process and its workers, and shortages of these."""
+"""Use of processors, memory and disks by the machine, the training process and its workers, and shortages of processors
+and memory.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ class Rates:
         self._before: dict[tuple[str, int, str], tuple[float, float]] = {}
 
     def grow(self, key: tuple[str, int, str], count: float) -> float | None:
-        """Return the growth per second since the last call with this key (source, process, metric), else None."""
+        """Return the growth per second since the last call with this key (source, process, metric); None at the first
+        call.
+        """
         now, before = time.monotonic(), self._before.get(key)
         self._before[key] = (now, count)
         if before is None or now <= before[0]:
@@ -66,7 +70,9 @@ class Processes:
         self._rates = Rates()
 
     def sample(self) -> Iterator[Sample]:
-        """Yield the use by the training process and each worker since the last call; nothing once training is gone."""
+        """Yield the use by the training process and each worker since the last call; nothing once the training process
+        is gone.
+        """
         try:
             self._trainer = self._trainer or psutil.Process(self._pid)
             self._find_workers(self._trainer)
@@ -193,7 +199,7 @@ MOST_THREADS = 16
 
 
 class PythonThreads:
-    """Samples of the metric `python_threads_cores`, nothing without such threads. The cost is some 15 µs per thread."""
+    """Samples of the metric `python_threads_cores`; none if no such threads exist. The cost is some 15 µs per thread."""
 
     def __init__(self, rank_folder: Path, pid: int, proc: Path = Path("/proc")) -> None:
         self._rank_folder = rank_folder
@@ -240,7 +246,8 @@ _PRESSURE = Path("/proc/pressure/memory")
 class Pressure:
     """Samples of the shortage of processors and memory, of the sources `cgroup` and `system`; none if unknown.
 
-    A quota of any group above the process stops it. So the sample is from the group that stopped most processors.
+    A quota of any group above the process can stop the process. So the sample is from the group that stopped most
+    processors.
     """
 
     def __init__(self, pid: int, root: Path = _ROOT, proc: Path = Path("/proc")) -> None:
@@ -263,7 +270,9 @@ class Pressure:
             yield from self._sample_memory(self._memory)
 
     def _measure_stops(self, at: int, file: Path) -> tuple[float, float] | None:
-        """Return a group's processors that were stopped, and its share of periods with a stop, since the last call."""
+        """Return two figures since the last call: the number of a group's processors that were stopped, and the share
+        of periods with a stop.
+        """
         counts = read_counts(file)
         stopped_s = counts.get("throttled_usec", 0) / 1e6 + counts.get("throttled_time", 0) / 1e9
         cores = self._rates.grow(("cgroup", at, "throttled_cores"), stopped_s)
@@ -284,9 +293,10 @@ class Pressure:
 
 
 def find_groups(pid: int, root: Path, proc: Path) -> list[Path]:
-    """Return the folders of the groups that may limit a process's processors: its cgroup and all above, nearest first.
+    """Return the folders of the groups that may limit a process's processors: its cgroup and all groups above, nearest
+    first.
 
-    In a container the path in /proc may be the host's, of which only the root of the mount exists.
+    In a container the path in /proc may be the path on the host. Then only the root of the mount exists.
     """
     try:
         lines = (proc / str(pid) / "cgroup").read_text(encoding="utf-8", errors="surrogateescape").splitlines()
@@ -317,7 +327,7 @@ def read_counts(file: Path) -> dict[str, int]:
 
 
 def read_stalled_us(file: Path) -> int | None:
-    """Return the microseconds in which at least one process waited for memory, None if the kernel does not give them."""
+    """Return the microseconds in which at least one process waited for memory; None if the kernel does not report them."""
     try:
         first = file.read_text(encoding="ascii").splitlines()[0].split()
     except (OSError, ValueError, IndexError):

@@ -1,7 +1,7 @@
-"""What the outermost modules are called with, in a few steps: batches that are padded, and calls that were made before.
+"""Padded batches and repeated calls, found in the arguments of the outermost modules during a few steps.
 
-Only tensors on processors are looked at, at most a few thousand of their numbers, by NumPy: nothing runs in PyTorch. The
-steps that are looked at become rarer as the run goes on.
+Only tensors on processors are read, at most a few thousand numbers of each, by NumPy: nothing runs in PyTorch. The
+steps that are read become rarer as the run goes on.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Place:
 
     @property
     def is_changed(self) -> bool:
-        """Whether the parameters of the module changed after its first look: it then has nothing to keep."""
+        """Whether the parameters of the module changed after the first look. A changing module has no results to keep."""
         module = self.module() if self.module is not None else None
         return module is not None and hash_parameters(module) != self.state
 
@@ -95,7 +95,7 @@ class Place:
 
 
 class CallLook:
-    """The sums of all looks. `see` is called with each call of an outermost module in a step that is looked at."""
+    """The sums of all looks at calls. In the chosen steps, `see` is called with each call of an outermost module."""
 
     def __init__(self) -> None:
         self.places: dict[tuple[str, str], Place] = {}
@@ -128,7 +128,7 @@ class CallLook:
         self._compare(place, took_ns, module, arrays, list(_list_tensors(result)))
 
     def _compare(self, place: Place, took_ns: int, module: Any, arrays: Sequence[Any], results: Sequence[Any]) -> None:
-        """Compare a whole call with the calls of its step, and its rows with the rows of other steps."""
+        """Compare a whole call with the other calls of its step, and its rows with the rows of other steps."""
         outputs = [array for tensor in results if (array := _view(tensor)) is not None]
         if not arrays or not outputs or not _varies(outputs[0]):
             return
@@ -157,7 +157,7 @@ class CallLook:
             place.first_seen.update(dict.fromkeys(found - place.first_seen.keys(), self.step))
 
     def describe(self) -> list[dict[str, Any]]:
-        """Return the fact: the places where something was seen."""
+        """Return the fact: the places with padding or repeated calls."""
         for place in self.places.values():
             place.known *= not place.is_changed
         seen = [(key, place) for key, place in self.places.items() if place.padded or place.again or place.known]
@@ -166,7 +166,11 @@ class CallLook:
 
 @dataclass(frozen=True)
 class Padding:
-    """Padding of a batch of `rows` that are `width` long: the share that is not filled up, and that of the longest row."""
+    """Padding of a batch of `rows` rows that are `width` long.
+
+    `useful_frac` is the share of the batch that is not padding; `longest_frac` is the unpadded share of the longest
+    row.
+    """
 
     useful_frac: float
     longest_frac: float
@@ -175,7 +179,7 @@ class Padding:
 
 
 def find_in_call(arrays: Sequence[npt.NDArray[Any]]) -> Padding | None:
-    """Find padding among the arguments of a call. A mask counts only beside an array that it may belong to."""
+    """Return the padding among the arguments of a call. A mask counts only beside an array to which it may belong."""
     for array in arrays:
         beside = sum(other.shape[:2] == array.shape[:2] for other in arrays) > 1
         found = find_padding(array)
@@ -190,7 +194,7 @@ def _is_mask(array: npt.NDArray[Any]) -> bool:
 
 
 def find_padding(array: npt.NDArray[Any]) -> Padding | None:
-    """Find rows that end, or begin, with one fill value of different lengths; None without any.
+    """Return the padding of rows that end, or begin, with one fill value at different lengths; None without such rows.
 
     The array has the shape batch × time, batch × time × features or batch × features × time.
     """
@@ -224,14 +228,16 @@ def _find_tail(rows: npt.NDArray[Any], count: int) -> Padding | None:
 
 
 def _is_drawn(lengths: npt.NDArray[np.int64], width: int) -> bool:
-    """Return whether lengths are no lengths of sequences: too few different ones, or the steps of a causal mask."""
+    """Return whether the lengths are not lengths of sequences: there are too few different ones, or they are the steps
+    of a causal mask.
+    """
     import numpy as np
 
     return len(np.unique(lengths)) < LEAST_LENGTHS or len(np.unique(np.diff(lengths))) == 1
 
 
 def _list_tensors(value: Any, depth: int = 2) -> Iterator[Any]:
-    """Yield the first tensors of arguments or of a result, dicts and lists inside included."""
+    """Yield the first tensors of arguments or of a result, also from inner dicts and lists."""
     values: Any = value
     if isinstance(value, Mapping):
         values = list(value.values())
@@ -245,7 +251,7 @@ def _list_tensors(value: Any, depth: int = 2) -> Iterator[Any]:
 
 
 def _view(tensor: Any) -> npt.NDArray[Any] | None:
-    """Return the numbers of a tensor without a copy, None where they are not at hand."""
+    """Return the numbers of a tensor without a copy; None if this is not possible."""
     if tensor.device.type != "cpu" or tensor.layout is not torch.strided or tensor.dtype is torch.bfloat16:
         return None
     if not tensor.numel() or tensor.is_conj() or tensor.is_neg():
@@ -265,7 +271,8 @@ def _sample(array: npt.NDArray[Any]) -> tuple[Any, ...]:
 
 
 def hash_rows(arrays: Sequence[npt.NDArray[Any]], outputs: Sequence[npt.NDArray[Any]]) -> Iterator[int]:
-    """Yield a hash for each row of a batch with its result; one for the whole call where they have no rows in common.
+    """Yield a hash for each row of a batch with its result. If arguments and results have no rows in common, yield one
+    for the whole call.
 
     Rows of few different values are left out. Results in float16 are compared bit by bit.
     """
@@ -282,7 +289,9 @@ def hash_rows(arrays: Sequence[npt.NDArray[Any]], outputs: Sequence[npt.NDArray[
 
 
 def _take_rows(array: npt.NDArray[Any], count: int) -> npt.NDArray[Any]:
-    """Return some numbers of each of the first rows, or of all of it as one row."""
+    """Return some numbers of each of the first `count` rows. With `count` 0, return some numbers of the whole array as
+    one row.
+    """
     if not count:
         return _take_some(array, MOST_OF_ROW)[None]
     size = array[0].size
@@ -293,9 +302,9 @@ def _take_rows(array: npt.NDArray[Any], count: int) -> npt.NDArray[Any]:
 
 
 def hash_parameters(module: Any) -> int:
-    """Return a number that differs when the parameters of a module do: some numbers of each are looked at.
+    """Return a number that changes when the parameters of a module change. Some numbers of each parameter are read.
 
-    Their versions say less: fused updates and assignments to `.data` leave them as they are.
+    The version counters of the parameters are not enough: fused updates and assignments to `.data` do not change them.
     """
     views = map(_view, itertools.islice(module.parameters(), MOST_PARAMETERS))
     return hash(b"".join(_take_some(view, MOST_OF_PARAMETER).tobytes() for view in views if view is not None))

@@ -109,7 +109,7 @@ class _Calls:
         return describe
 
     def write(self, kind: tuple[str, str, Any], size: int, group: Any, waits: bool = False) -> None:
-        """Write a call to the log, and its kind to the notes if the kind is new."""
+        """Write a call to the log. If its kind is new, also write the kind to the notes."""
         what = self._kinds.get(kind)
         if what is None:
             what = self._add_kind(kind, group)
@@ -226,7 +226,9 @@ class _Reductions:
 
 
 class ReadingPace:
-    """The interval between readings, computed from the cheapest reading: a busy machine may slow down single readings."""
+    """The interval between readings. It is computed from the cheapest reading, because a busy machine may slow down
+    single readings.
+    """
 
     def __init__(self) -> None:
         self._readings = 0
@@ -272,7 +274,9 @@ def _restore_rate(module: Any) -> None:
 
 
 def _make_wait_hook(context: SignalContext, original: Any, waited_for: dict[int, int]) -> Any:
-    """Return a hook for `Work.wait` that logs the awaited call first, so that the log names a wait without end."""
+    """Return a hook for `Work.wait` that logs the awaited call first. So the log also names the call of a wait that
+    never ends.
+    """
     log = context.log
     words, mask, following, thread, now, get_ident = bind(log)
 

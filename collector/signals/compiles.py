@@ -82,8 +82,10 @@ def _describe(entry: Any, step: int) -> Iterator[CompileNote]:
 
 
 def _name(entry: Any) -> str:
-    """Return the name of the compiled function, such as "forward (model.py:12)". The rest of a function after a graph
-    break is named like "forward from line 20 (model.py:12)"."""
+    """Return the name of the compiled function, such as "forward (model.py:12)".
+
+    The part of a function after a graph break has a name such as "forward from line 20 (model.py:12)".
+    """
     if not entry.co_name:
         return "backward" if entry.is_forward is False else "(unknown)"
     resumed = _RESUMED.fullmatch(entry.co_name)

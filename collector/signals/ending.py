@@ -1,9 +1,9 @@
-"""The end of a training: Stepscope waits at two points where races in PyTorch could end the job badly.
+"""The end of a training. Stepscope waits at two points at which races in PyTorch could end the job badly.
 
 Both races exist with and without a recording. First, the destructor of a process group joins gloo's threads while it
-holds the interpreter lock, and a gloo thread that frees its last collective may wait for that lock: then the job hangs
-for ever. Second, a daemon thread that returns from an operator while the interpreter ends is ended inside C++, which
-aborts the process. docs/testing.md explains both.
+holds the interpreter lock. A gloo thread that frees its last collective may wait for that lock: then the job hangs for
+ever. Second, a daemon thread that returns from an operator while the interpreter ends is ended inside C++, which aborts
+the process. docs/testing.md explains both.
 """
 
 from __future__ import annotations
@@ -61,7 +61,9 @@ class EndingSignal(Signal):
 
 
 def wait_for_gloo() -> None:
-    """Wait up to `PATIENCE_S` until gloo's threads are idle, without the interpreter lock, which they may need."""
+    """Wait up to `PATIENCE_S` until gloo's threads are idle. The wait releases the interpreter lock, which these
+    threads may need.
+    """
     if not _has_gloo():
         return
     deadline = time.monotonic() + PATIENCE_S
@@ -113,9 +115,9 @@ def _is_daemon(ident: int) -> bool:
 
 
 def park_daemons() -> None:
-    """Put other threads to sleep where they begin a backward or an update, and wait until the first of them sleeps.
+    """Put other threads to sleep when they begin a backward or an update, and wait until the first of them sleeps.
 
-    Used only while the interpreter ends, which ends daemon threads: a thread that sleeps in Python ends cleanly.
+    Used only while the interpreter ends, which ends daemon threads. A thread that sleeps in Python then ends cleanly.
     """
     parked = threading.Event()
     main = threading.get_ident()

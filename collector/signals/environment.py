@@ -37,7 +37,7 @@ _EXPONENT, _MANTISSA = 0x7F800000, 0x007FFFFF
 class EnvironmentSignal(Signal):
     """The signal of torch settings that advice refers to.
 
-    A script may change the settings late, so they are read at the start, again after some steps, and at the end. A
+    A script may change the settings late. So they are read at the start, again after some steps, and at the end. A
     switch that was on at any of these times counts as on.
     """
 
@@ -77,7 +77,7 @@ def read_settings() -> dict[str, Any]:
 
 
 def count_memory_nodes(folder: Path) -> int | None:
-    """Return the number of memory nodes whose processors this process may use, None if the system does not give it."""
+    """Return the number of memory nodes whose processors this process may use; None if the system does not report it."""
     try:
         own = os.sched_getaffinity(0)
         lists = [(node / "cpulist").read_text(encoding="ascii") for node in folder.glob("node[0-9]*")]
@@ -113,10 +113,11 @@ def list_devices() -> list[dict[str, Any]]:
 
 
 class ArithmeticSignal(Signal):
-    """The signal of arithmetic on the processor (with the probe): subnormal numbers, and products without bfloat16.
+    """The signal of arithmetic on the processor (with the probe): the cost of subnormal numbers, and of products
+    without bfloat16.
 
     The cost is measured once, between two steps, on copies of some of the model's numbers. Flushing subnormals to zero
-    is a setting of a thread, so it is tried in a thread that ends at once: the training's arithmetic never changes.
+    is a setting of a thread, so it is tried in a thread that ends at once. The training's arithmetic never changes.
     """
 
     name = "arithmetic"
@@ -200,7 +201,7 @@ def measure_subnormals(tensors: list[torch.Tensor]) -> dict[str, int]:
 
 
 def count_subnormals(chunk: torch.Tensor) -> int:
-    """Count subnormal numbers by their bits: a comparison finds none in a thread that flushes to zero."""
+    """Count subnormal numbers by their bits. A comparison would find none in a thread that flushes to zero."""
     bits = chunk.view(torch.int32)
     return int(((bits & _EXPONENT == 0) & (bits & _MANTISSA != 0)).sum())
 
@@ -216,7 +217,9 @@ def _copy_chunks(tensors: list[torch.Tensor]) -> Iterator[torch.Tensor]:
 
 
 def _run_apart(action: Callable[[], tuple[int, int] | None]) -> tuple[int, int] | None:
-    """Return the result of an action, run in a new thread whose processor settings end with it; None if it raises."""
+    """Return the result of an action that runs in a new thread; None if it raises. Processor settings of the action end
+    with the thread.
+    """
     found: list[tuple[int, int] | None] = []
     thread = threading.Thread(target=lambda: found.append(action()), name="stepscope-probe", daemon=True)
     thread.start()

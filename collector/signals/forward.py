@@ -1,7 +1,7 @@
 """Forward passes: calls of the outermost modules.
 
 Global module hooks see every module, but cost microseconds per call and break graphs under torch.compile. So they stay
-only until the classes of outermost modules are known; from then on only the `__call__` of those classes is patched. The
+only until the classes of outermost modules are known. From then on only the `__call__` of those classes is patched. The
 first compilation ends the discovery, because a later change of hooks forces a second compilation.
 """
 
@@ -136,7 +136,7 @@ class ForwardSignal(Signal):
         return before, after
 
     def _is_root(self, kind: type) -> bool:
-        """Count a call of an outermost module; return False, uncounted, for losses and compiled modules."""
+        """Count a call of an outermost module. Return False for losses and compiled modules, which are not counted."""
         try:
             # The loss belongs to the forward by definition, as the time between forward and backward.
             if str(kind.__module__).startswith("torch.nn.modules.loss") or issubclass(kind, find_compiled_kind()):

@@ -1,9 +1,9 @@
-"""Gradients that are computed and thrown away: backward writes them, and they are cleared, or stay, before an update.
+"""Wasted gradients: a backward computes them, and no update uses them before they are cleared, or they stay for ever.
 
-During the steps of the first detailed window, each backward is walked once before it runs, which takes about a
-microsecond for a node. Nothing is hooked and no tensor is kept. What becomes of the gradients is known from the updates,
-from `zero_grad`, and at the next backward from gradients that are gone. A node of the backward whose gradients are all
-thrown away was computed for nothing; its number leads to the operator that made it.
+During the steps of the first detailed window, the graph of each backward is walked once before the backward runs. This
+takes about a microsecond for a node. Nothing is hooked and no tensor is kept. Updates, calls of `zero_grad`, and
+gradients that are missing at the next backward show which gradients were used. A node of the backward is needless if
+all its gradients are wasted. The number of the node leads to the operator that made it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _MOST_FRAMES, _MOST_NAMES = 64, 2_000
 
 @dataclass
 class _Written:
-    """A parameter with a gradient that nothing has used yet: its backwards, and its version at the first of them."""
+    """A parameter with an unused gradient: the backwards that wrote to it, and its version at the first of them."""
 
     parameter: weakref.ref[Any]
     version: int
@@ -46,8 +46,10 @@ class _Written:
 
 @dataclass(frozen=True)
 class _Node:
-    """A node of a backward. `number` is PyTorch's, `time` how often it ran before. `leaf` is the parameter that a node
-    without successors writes to, 0 for another tensor."""
+    """A node of a backward. `number` is PyTorch's number of the node, `time` is how often the node ran before.
+
+    A node without successors writes to `leaf`, the id of a parameter; 0 stands for another tensor.
+    """
 
     number: int
     time: int
@@ -56,7 +58,7 @@ class _Node:
 
 
 class GradientLook:
-    """What becomes of the gradients of some steps. Called on the training thread only."""
+    """The use of the gradients in some steps. Called on the training thread only."""
 
     def __init__(self) -> None:
         self._written: dict[int, _Written] = {}
@@ -96,7 +98,9 @@ class GradientLook:
         self.takes(optimizer)
 
     def takes(self, optimizer: Any) -> None:
-        """Note that an update takes the gradients of an optimizer's parameters, or refuses them for being infinite."""
+        """Note that an update used the gradients of an optimizer's parameters, or refused them because they are
+        infinite.
+        """
         for parameter in _list_parameters(optimizer):
             self._updated.setdefault(id(parameter), weakref.ref(parameter))
             self._written.pop(id(parameter), None)
@@ -111,7 +115,9 @@ class GradientLook:
                 self._throw(id(parameter), written)
 
     def finish(self, optimizers: Iterable[Any] = ()) -> dict[str, Any] | None:
-        """Return the fact, None if every gradient was used, or may have been. `optimizers` are those that stepped earlier."""
+        """Return the fact; None if every gradient was used, or may have been used. `optimizers` are those that stepped
+        earlier.
+        """
         for parameter in (each for optimizer in optimizers for each in _list_parameters(optimizer)):
             self._updated.setdefault(id(parameter), weakref.ref(parameter))
         self._find_gone()
@@ -145,7 +151,9 @@ class GradientLook:
         written.backwards.append(at)
 
     def _find_gone(self) -> None:
-        """Throw away what was written and is gone: cleared by hand, or by `Module.zero_grad`."""
+        """Count gradients as wasted that were written and are missing now: the script or `Module.zero_grad` cleared
+        them.
+        """
         for key, written in list(self._written.items()):
             parameter = written.parameter()
             if parameter is None:
@@ -160,7 +168,7 @@ class GradientLook:
             self._thrown.setdefault(key, []).extend(written.backwards)
 
     def _find_unheld(self) -> set[int]:
-        """Return the parameters that no optimizer has updated, with gradients that stay."""
+        """Return the parameters that no optimizer has updated, and whose gradients stay."""
         return {
             key
             for key, written in self._written.items()
@@ -170,8 +178,11 @@ class GradientLook:
         }
 
     def _list_needless(self, parameters: set[int]) -> list[list[int]]:
-        """Return ranges of nodes computed for nothing, as the first and last number, how often they ran before, and 2 if
-        all that they computed was thrown away, 1 if a part."""
+        """Return ranges of needless nodes.
+
+        A range is: its first and last node number, how often the nodes ran before, and 2 if all computed gradients are
+        wasted, 1 if only a part of them.
+        """
         thrown = {(at, key) for key in parameters for at in self._thrown.get(key, ())}
         found: dict[int, dict[int, int]] = {}
         for at, nodes in enumerate(self._backwards):
@@ -185,7 +196,7 @@ class GradientLook:
         return ranges if len(ranges) <= MOST_RANGES else []
 
     def _look_at_code(self, frame: Any) -> None:
-        """Note whether code around a backward reads gradients itself, as gradient surgery does."""
+        """Note whether the code around a backward reads gradients itself, as gradient surgery does."""
         for _ in range(_MOST_FRAMES):
             if frame is None:
                 return
@@ -205,7 +216,8 @@ def _find_edge(root: Any) -> Any:
 
 
 def _walk(roots: list[Any], most: int) -> list[tuple[int, tuple[int, ...], Any]]:
-    """Return the nodes of a graph, successors first: number, places of successors, and the leaf that is written to.
+    """Return the nodes of a graph, successors first. A node has its number, the places of its successors, and the leaf
+    that it writes to.
 
     Empty for more than `most` nodes.
     """
@@ -247,7 +259,9 @@ def _list_parameters(optimizer: Any) -> Iterator[Any]:
 
 
 def _list_code(names: Mapping[str, Any]) -> Iterator[CodeType]:
-    """Yield the code of the functions and methods of a module, those that it imports from other scripts included."""
+    """Yield the code of the functions and methods of a module, including those that the module imports from other
+    scripts.
+    """
     for value in list(names.values())[:_MOST_NAMES]:
         members: Iterable[Any] = (value,)
         if isinstance(value, type):
@@ -259,7 +273,9 @@ def _list_code(names: Mapping[str, Any]) -> Iterator[CodeType]:
 
 
 def reads_gradients(code: CodeType) -> bool:
-    """Return whether code, or code inside of it, reads an attribute `grad`. A call of a function `grad` does not."""
+    """Return whether code, or code inside it, reads an attribute `grad`. A call of a function named `grad` does not
+    count.
+    """
     if "grad" in code.co_names:
         for each in dis.get_instructions(code):
             is_method = sys.version_info >= (3, 12) and bool((each.arg or 0) & 1)

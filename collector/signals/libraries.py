@@ -1,6 +1,6 @@
-"""Library calls that hold the training thread: time in logging is summed, and saving a checkpoint becomes a range.
+"""Library calls that hold up the training thread: time in logging is summed, and saving a checkpoint becomes a range.
 
-Of nested calls only the outermost is recorded. Calls on other threads do not hold the training and are ignored. No
+Of nested calls only the outermost is recorded. Calls on other threads do not hold up the training and are ignored. No
 library is imported for this.
 """
 
@@ -98,7 +98,9 @@ class LibraryCalls(Signal):
 
 
 class LoggingSums:
-    """The number and the time of calls into one library. The object is a context that each call enters, at some 0.5 µs."""
+    """The number and the time of calls into one library. The object is a context manager that each call enters, at some
+    0.5 µs.
+    """
 
     __slots__ = ("_began", "calls", "longest_ns", "total_ns")
 

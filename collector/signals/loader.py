@@ -163,7 +163,7 @@ class _StandIn:
 
 
 def _read_queues(iterator: Any) -> int:
-    """Return the readiness of the next batch and the counts of batches in each state, packed into one word."""
+    """Return one word that holds the readiness of the next batch, and the counts of batches in each state."""
     ready: int = iterator._worker_result_queue.qsize()
     pinned: int = iterator._data_queue.qsize() if iterator._pin_memory else 0
     tasks: dict[int, Any] = iterator._task_info
@@ -184,9 +184,10 @@ def _read_queues(iterator: Any) -> int:
 
 
 def _number_batch(iterator: Any) -> int:
-    """Return the number of the batch just fetched, as in the rows of the workers; 0 if it is unknown.
+    """Return the number of the batch that was just fetched, as in the rows of the workers; 0 if it is unknown.
 
-    The count of yielded batches may differ: a worker without further samples leaves gaps, `in_order=False` reorders.
+    The count of yielded batches may differ from this number: a worker without further samples leaves gaps, and
+    `in_order=False` changes the order.
     """
     try:
         if not iterator._num_workers:

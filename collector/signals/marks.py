@@ -52,7 +52,9 @@ class MarksSignal(Signal):
 
 @dataclass
 class _Mark:
-    """A range that is open on the device. `allocations` is the device's count of memory requests before the range."""
+    """A range that is open on the device. `allocations` is the device's count of memory requests at the start of the
+    range.
+    """
 
     device: int
     stream: Any

@@ -26,7 +26,7 @@ FIRST_LOOK = 8
 class ParallelSignal(Signal):
     """The signal of how the model is spread over devices and ranks: DataParallel, and the settings of DDP.
 
-    DDP's records are read when the facts are saved, which takes some 90 µs; each backward only checks one flag.
+    DDP's records are read when the facts are saved, which takes some 90 µs. Each backward only checks one flag.
     """
 
     name = "parallel"

@@ -151,8 +151,10 @@ def _count_dtypes(tensors: list[Any]) -> dict[str, int]:
 
 
 def _make_closure_wrapper(context: SignalContext) -> Callable[[Any, Any], Any]:
-    """Return a function that wraps the closure in the arguments of `step`, to keep the closure's time out of the
-    update. It returns None if there is no closure."""
+    """Return a function that wraps the closure in the arguments of `step`, or returns None without a closure.
+
+    So the time of the closure does not count as time of the update.
+    """
 
     def time_closure(closure: Any) -> Any:
         return make_span_hook(context.log, closure, CLOSURE_START, CLOSURE_END)

@@ -1,6 +1,9 @@
-"""The points that the user names: FP_POINT, the module that starts the forward, and BP_POINT, the module whose
-gradients end the backward. Both are found by class name among the modules that the first steps call, or by the path of
-a submodule in such a module, as `named_modules()` gives it."""
+"""The points that the user names, FP_POINT and BP_POINT.
+
+FP_POINT is the module that starts the forward. BP_POINT is the module whose gradients end the backward. Each is found
+by its class name among the modules that the first steps call, or by the path of a submodule in such a module, as
+`named_modules()` returns it.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +70,9 @@ class PointsSignal(Signal):
             self._watch_gradients(part)
 
     def _patch_class(self, kind: Any, only: Any = None) -> None:
-        """Log when the training thread calls a module of a class, or only the module `only`, except in backward."""
+        """Log each call of a module of class `kind` by the training thread, except in a backward. With `only`, log only
+        calls of that module.
+        """
         wanted = id(only) if only is not None else 0
         original, log, inside = kind.__call__, self._context.log, self._context.in_backward
         words, mask, following, thread, now, get_ident = bind(log)

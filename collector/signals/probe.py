@@ -60,8 +60,9 @@ def look_at(iterator: Any) -> Supply:
 
 @dataclass(frozen=True)
 class Process:
-    """Functions on the process: wait for the device, return whether another profiler runs, return the reason why the
-    training must not be held back ("" for none)."""
+    """Functions on the process: wait for the device; return whether another profiler runs; return why the training must
+    not be held back, "" if it may be.
+    """
 
     synchronize: Callable[[], None] = lambda: None
     is_busy: Callable[[], bool] = lambda: False
@@ -70,8 +71,10 @@ class Process:
 
 @dataclass
 class Round:
-    """One round, held before step `first_step` until `began_ns`: `ready` requested batches, and `fetched` fetches
-    since."""
+    """One round of the probe, held before step `first_step` until `began_ns`.
+
+    `ready` is the number of requested batches that were ready then, `fetched` the number of fetches since.
+    """
 
     first_step: int
     iterator: int
@@ -92,7 +95,7 @@ class Round:
 class Prober:
     """The control of the probe. `before_fetch` is called on the training thread before each fetch.
 
-    `tell` is called with the measurements after each round. `fail` is called with an error that ends the probe.
+    `tell` is called with the measurements after each round. `fail` is called with an error, which ends the probe.
     """
 
     def __init__(
@@ -131,7 +134,7 @@ class Prober:
 
     @property
     def has_left(self) -> bool:
-        """Return whether the probe will neither measure nor mark any more steps."""
+        """Return whether the probe is over: it will neither measure nor mark further steps."""
         return self.is_over and self._round is None
 
     def stop(self) -> None:
@@ -141,8 +144,10 @@ class Prober:
                 self._close(self._round)
 
     def _pass_boundary(self) -> bool:
-        """Return whether a step has ended since the last call, with no other fetch or loader start in between. End the
-        round if another fetch or start came in between."""
+        """Return whether a step has ended since the last call, with no other fetch or loader start in between.
+
+        If another fetch or start came in between, end the round.
+        """
         ended, fetches = self._steps.ended, self._steps.fetches
         has_ended, is_next = ended != self._ended, fetches - self._fetches == 1
         self._ended, self._fetches = ended, fetches
@@ -151,7 +156,7 @@ class Prober:
         return has_ended and is_next
 
     def _find_supply(self, iterator: Any) -> list[Supply]:
-        """Return the supply of the loader if a round can begin now, else an empty list."""
+        """Return a list with the supply of the loader if a round can begin now, else an empty list."""
         capacity = getattr(iterator, "_num_workers", 0) * (getattr(iterator, "_prefetch_factor", 0) or 0)
         if not capacity or not hasattr(iterator, "_worker_result_queue"):
             return []
@@ -295,7 +300,7 @@ def _find_refusal() -> str:
 
 
 def _synchronize() -> None:
-    """Wait for the device: a step whose kernels are only launched has not ended."""
+    """Wait for the device. Otherwise a step whose kernels are only launched would seem to have ended."""
     if torch.cuda.is_initialized() and not torch.cuda.is_current_stream_capturing():
         torch.cuda.synchronize()
 

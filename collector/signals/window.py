@@ -1,7 +1,7 @@
 """The detailed window: a short Kineto session in the process, opened and closed at the ends of steps.
 
 The raw trace goes to `events/`; the sidecar turns it into tables (`collector.sidecar.assemblers.window`). A session of
-the user has priority: it is never disturbed, and a user session that starts inside a window ends the window.
+the user has priority: Stepscope never disturbs it, and a user session that starts inside a window ends the window.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class WindowSignal(Signal):
             self._open(1, self._plan)
 
     def pause(self) -> None:
-        """End the open window, because work during a pause must not be in it."""
+        """End the open window, because it must not include work during a pause."""
         self._close()
 
     def remove(self) -> None:
@@ -123,7 +123,7 @@ class WindowSignal(Signal):
             self._attend()
 
     def _attend(self) -> None:
-        """Watch the end of every step until no window is left to open or to close."""
+        """Watch the end of every step until no window remains to be opened or closed."""
         if self._on_boundary not in self._context.boundaries:
             self._context.boundaries.append(self._on_boundary)
 
@@ -174,7 +174,8 @@ class WindowSignal(Signal):
         self._of_thread.end = None
 
     def _close_elsewhere(self, window: _Window) -> None:
-        """Wait up to `PATIENCE_S` until the window's own thread has saved the window; later, it drops the window.
+        """Wait up to `PATIENCE_S` until the window's own thread has saved the window. After that time the thread drops
+        the window.
 
         If a thread ends with an open session, as a daemon thread may, the process ends with a segmentation fault.
         """
@@ -318,7 +319,7 @@ def _leave_out_start() -> AbstractContextManager[None]:
 def make_session(options: Options) -> Any:
     """Return a new Kineto session with the options, not started yet.
 
-    `trace_only` leaves out PyTorch's own summary of the events, which only call stacks need.
+    `trace_only` leaves out PyTorch's own summary of the events. Only call stacks need this summary.
     """
     from torch._C._profiler import _ExperimentalConfig
 
@@ -337,7 +338,7 @@ def make_session(options: Options) -> Any:
 
 
 def _lacks_device(options: Options) -> bool:
-    """Return whether the options ask for a device only, and PyTorch sees no device."""
+    """Return whether the options request only the device, and PyTorch finds no device."""
     known = torch.profiler.ProfilerActivity
     return "cpu" not in options.activities and not torch.profiler.supported_activities() - {known.CPU}
 
@@ -355,7 +356,7 @@ def leave_out_lines(known: bytes) -> Iterator[None]:
     """Filter out lines with `known` that C++ libraries write directly to the descriptor of stderr.
 
     Other output of any thread is held in memory, and is written when the block ends. If the descriptor cannot be
-    redirected, such as when the script has closed it, nothing is filtered.
+    redirected, for example because the script has closed it, nothing is filtered.
     """
     opened: list[int] = []
     try:

@@ -102,8 +102,8 @@ class TimedSampler:
 class SamplerSignal(Signal):
     """The signal of the time in which the sampler chooses the samples of a batch, on the training thread.
 
-    A replacement for the iterator over the sampler times the first calls and then every seventh, at 0.2 µs a call. The
-    sums are a fact of the run, saved now and then. Iterators of other libraries are left alone.
+    The iterator over the sampler is replaced by one that times its first calls and then every seventh, at 0.2 µs a
+    call. The sums are a fact of the run, saved now and then. Iterators of other libraries are left alone.
     """
 
     name = "sampler"
@@ -146,17 +146,17 @@ class SamplerSignal(Signal):
 
 
 def _name_sampler(loader: Any) -> str:
-    """Return the class name of the batch sampler if it is the user's own, else of the sampler."""
+    """Return the class name of the batch sampler if it is the user's own; otherwise the class name of the sampler."""
     batches = loader.batch_sampler
     own = batches is not None and type(batches).__module__ != "torch.utils.data.sampler"
     return type(batches if own else loader.sampler).__name__
 
 
 class WorkersSignal(Signal):
-    """The signal of stage times where batches are made.
+    """The signal of stage times, from the places where batches are made.
 
-    While an iterator is made, the functions for its processes and its thread are replaced by wrappers. The user's
-    objects are not wrapped here; workers wrap them (`collector.workers`).
+    While an iterator is made, wrappers replace the functions for its processes and its thread. The user's objects are
+    not wrapped here; workers wrap them (`collector.workers`).
     """
 
     name = "workers"

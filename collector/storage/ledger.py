@@ -1,4 +1,6 @@
-"""The record of a rank's uploaded files: a hidden file beside its tables, read by the process that goes on uploading."""
+"""The record of a rank's uploaded files: a hidden file beside the rank's tables. A later upload process continues from
+it.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +19,9 @@ NAME = ".upload.json"
 
 @dataclass
 class UploadLedger:
-    """The state of an upload. `files` maps each file at `url` to its local size in bytes and time in ns when it was
-    sent.
+    """The state of an upload.
 
+    `files` maps each file at `url` to its local size in bytes and its modification time in ns when it was sent.
     `shift_ns` was added to the times in the files. `problem` is why the last attempt failed, "" if it succeeded.
     `is_final`: another attempt would fail, too. `is_taken`: another run is at the URL. `is_done`: the rank has ended
     and all files are uploaded.

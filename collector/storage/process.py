@@ -1,6 +1,6 @@
 """The process that uploads a rank while it is recorded: `python -m collector.storage.process RANK_FOLDER URL`.
 
-The process is separate from the recorder, so that a URL without an answer delays nothing else.
+The process is separate from the recorder, so that a URL without an answer delays only the upload.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class Follower:
 
 
 def is_over(rank_folder: Path) -> bool:
-    """Return whether nothing more will be written: the rank is finished, or no process is left to write."""
+    """Return whether the files are final: the rank is finished, or no process is left that could write."""
     if has_ended(rank_folder):
         return True
     try:

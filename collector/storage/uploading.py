@@ -86,7 +86,9 @@ class RankUpload:
         self._remote = remote
 
     def join(self) -> Remote:
-        """Open the URL, write run.json if it is missing, and drop ledger entries of files that are gone from the URL."""
+        """Open the URL, write run.json if it is missing, and drop ledger entries of files that no longer exist at the
+        URL.
+        """
         self._remote = remote = open_remote(self.ledger.url)
         self.ledger.shift_ns = join_run(self._folder.parent.parent, remote)
         if self.ledger.files:
@@ -104,9 +106,10 @@ class RankUpload:
         return {str(path)[len(start) :] for path in found}
 
     def finish(self) -> None:
-        """Upload the missing files, then remove files from the URL that are gone locally, because they were merged.
+        """Upload the missing files, then remove files at the URL that no longer exist locally, because they were
+        merged.
 
-        The URL is listed again, because the bucket may have been emptied. Errors of the file system pass through.
+        The URL is listed again, because someone may have emptied the bucket. Errors of the file system pass through.
         """
         remote = self.join()
         if list_missing(self._folder, self.ledger):
@@ -148,10 +151,10 @@ def _put(remote: Remote, source: Path, target: str) -> None:
 
 
 def join_run(run_path: Path, remote: Remote) -> int:
-    """Write run.json to a URL unless another host of the job was first. Return the ns to add to local times, since the
-    URL's times begin at that host's epoch.
+    """Write run.json to a URL, unless another host of the job was first. Return the ns to add to local times.
 
-    Raise OutputError if another run is at the URL.
+    The shift is needed because times at the URL begin at the epoch of the first host. Raise OutputError if another run
+    is at the URL.
     """
     text = read_small_text(layout.run_file(run_path))
     ours = decode_manifest(RunManifest, text, str(layout.run_file(run_path)))

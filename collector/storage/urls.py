@@ -1,4 +1,4 @@
-"""Places that are URLs, such as s3://bucket/runs, opened through fsspec, and the reasons for their failures."""
+"""URLs as places of runs, such as s3://bucket/runs: opened through fsspec, with reasons for failures."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""One operator call in a trace, its floating-point operations and its least bytes.
+"""One operator call in a trace, with its floating-point operations and its least bytes.
 
 The estimate counts the arithmetic in the operator's definition: a multiplication and an addition are two operations, an
 exponential or a root is one. Differences of an implementation are ignored (recomputation, padding to tiles, savings by
-Winograd or FFT). The least bytes are every input read once and every output written once; no cache can beat this.
+Winograd or FFT). The least bytes are every input read once and every output written once. No cache can do with fewer
+bytes.
 """
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ class Work:
 
 @dataclass(frozen=True)
 class Call:
-    """Arguments by position. `tensors` has each tensor's shape, else None; `lists` has the shapes of tensor lists."""
+    """The arguments of a call, by position. `tensors` has the shape of each tensor, None for other arguments; `lists`
+    has the shapes of tensor lists.
+    """
 
     tensors: tuple[Shape | None, ...]
     lists: tuple[tuple[Shape, ...], ...]
@@ -63,7 +66,7 @@ class Call:
         return self.lists[index] if index < len(self.lists) else ()
 
     def integers(self, index: int) -> Shape | None:
-        """Return a list of integers, or one integer as a list; None if the trace lacks it."""
+        """Return a list of integers; one integer is returned as a list. None if the trace lacks it."""
         value = self._parse(index)
         if isinstance(value, bool):
             return None

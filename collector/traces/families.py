@@ -67,9 +67,9 @@ _AUTOGRAD = re.compile(r"^autograd::|^torch::autograd::|AccumulateGrad|Backward\
 def find_family(name: str, annotation: bool = False) -> str:
     """Return the family of an operator, by its name.
 
-    With `annotation`, the user chose the name: its family is optimizer, communication, autograd or annotation. The
-    engine's wrapper of a backward ("autograd::engine::evaluate_function: MmBackward0") is autograd: the operators that
-    do the work are nested inside it.
+    `annotation` means that the user chose the name. Its family is then optimizer, communication, autograd or
+    annotation. The engine's wrapper of a backward ("autograd::engine::evaluate_function: MmBackward0") is autograd: the
+    operators that do the work are nested inside it.
     """
     if _AUTOGRAD.search(name):
         return "autograd"

@@ -21,8 +21,7 @@ Progress = Callable[[float], None]
 """Called now and then with the fraction of the file that has been read, 0 to 1."""
 
 
-def ignore(share: float) -> None:
-    """Ignore progress."""
+def ignore(share: float) -> None: ...
 
 
 Batches = Callable[[], Iterator[pa.RecordBatch]]
@@ -30,7 +29,9 @@ Batches = Callable[[], Iterator[pa.RecordBatch]]
 
 @dataclass(frozen=True)
 class StepBounds:
-    """Steps known from another source: number, start and end (unix ns) of each, in time order and without overlap."""
+    """Steps known from another source. Each step has a number, a start and an end (Unix ns). Steps are in time order
+    and do not overlap.
+    """
 
     numbers: tuple[int, ...]
     starts_unix_ns: tuple[int, ...]
@@ -110,7 +111,7 @@ class StreamedTables(Mapping[str, pa.Table]):
 
     @classmethod
     def of(cls, tables: Mapping[str, pa.Table]) -> StreamedTables:
-        """Wrap tables that are built already."""
+        """Wrap tables that already exist."""
         return cls({name: in_batches(partial(tables.__getitem__, name)) for name in tables})
 
     def stream(self, name: str) -> Iterator[pa.RecordBatch]:
@@ -131,8 +132,8 @@ class TraceFormat:
     """A format: `read` returns None for a file of another format, and raises TraceError for a broken file of its own.
 
     `source` is the `source` in the manifest of an imported run. Formats are tried by `order`, the lowest first.
-    `other_names` is a regular expression for the ends of file names without one of the suffixes; Python and JavaScript
-    must both understand it.
+    `other_names` is a regular expression for the ends of file names that have none of the suffixes. It must be valid in
+    Python and in JavaScript.
     """
 
     name: str

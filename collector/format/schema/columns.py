@@ -17,9 +17,10 @@ _KEY = "shown"
 class Shown:
     """The public texts of a column. Every other text becomes `alias` and a number, or is left out if `alias` is empty.
 
-    A text is public if it is in `words`, whatever numbers it holds; if its letters are words of `letters`, such as
-    `[["float", "int"]]`; or if a list in `names` holds it. `separator` joins texts that are checked one by one.
-    `is_json` marks a column of JSON objects: its keys are texts too, and texts below a key in `left_out` are left out.
+    A text is public in three cases. It is in `words`, apart from the numbers in it. Or all its letters form words of
+    `letters`, such as `[["float", "int"]]`. Or it is in one of the lists that `names` names. `separator` joins texts
+    that are checked one by one. `is_json` marks a column of JSON objects: its keys are texts too, and texts below a key
+    in `left_out` are left out.
     """
 
     alias: str = ""
@@ -126,7 +127,6 @@ class Table:
     since: int = 1
 
     def column(self, name: str) -> Column:
-        """Return the column of that name; KeyError names the table and the column."""
         for column in self.columns:
             if column.name == name:
                 return column

@@ -1,4 +1,4 @@
-"""The names in `facts` of rank.json, each declared once: data for rules and pages that is in no table column."""
+"""The names in `facts` of rank.json, each declared once. A fact is data for rules and pages that no table column holds."""
 
 from __future__ import annotations
 

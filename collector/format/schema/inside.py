@@ -24,7 +24,7 @@ _IS_LINK = (errno.ELOOP, errno.EMLINK, errno.ENOTDIR)
 
 
 class RefusedError(OSError):
-    """A path that this program refuses to touch, with the reason."""
+    """A path that this program refuses to touch. The message has the reason."""
 
 
 @contextmanager

@@ -61,9 +61,9 @@ def events_path(rank_folder: Path) -> Path:
 
 
 def find_run_path(path: Path) -> Path | None:
-    """Return the run that a path belongs to, judged by the names in the path; None for any other path.
+    """Return the path of the run to which a path belongs, judged by the names in the path; None for any other path.
 
-    The paths of a run are its rank folders with all their content, and its own files beside these folders.
+    A run consists of its rank folders with all their content, and of its own files beside these folders.
     """
     parts = path.parts
     for index in range(len(parts) - 2, -1, -1):
@@ -91,9 +91,9 @@ def spell_recovery(file: Path) -> str:
 
 
 def advise_on_manifest(file: Path) -> str:
-    """Return what can be done about a damaged run.json or rank.json.
+    """Return advice on a damaged run.json or rank.json.
 
-    Only the rank.json of a killed rank can be made again, from what its recorder left in `events/`.
+    Only the rank.json of a killed rank can be made again, from the data that its recorder left in `events/`.
     """
     if file.name == RANK_FILE and events_path(file.parent).is_dir():
         return f"run `{spell_recovery(file)}`"

@@ -45,10 +45,11 @@ class Device:
 class Loader:
     """One DataLoader of the run, with the arguments that advice refers to. `id` is the `loader` column.
 
-    `remade` is the number of DataLoaders like it that the script made later in its place. `watched` marks an iterable
-    given to `collector.watch`: it is no DataLoader, so DataLoader arguments are unknown. For a watched iterable,
-    `cpu_frac` is the share of the time in `next()` during which the training thread was on a processor. `reads_ahead`
-    is true if the thread mostly waited in `next()` and other threads or processes existed that may make the items.
+    `remade` is the number of similar DataLoaders that the script made later in place of this one. `watched` marks an
+    iterable given to `collector.watch`: such a loader is no DataLoader, so DataLoader arguments are unknown. For a
+    watched iterable, `cpu_frac` is the share of the time in `next()` during which the training thread was on a
+    processor. `reads_ahead` is true if the thread mostly waited in `next()` and other threads or processes existed that
+    may make the items.
     """
 
     id: int
@@ -124,8 +125,9 @@ class RunManifest:
     `source` is `collector` if Stepscope recorded the run, else the format of the imported traces, such as `kineto`;
     versions up to 0.5.0 wrote `kineto` for every format.
 
-    A job that its launcher starts again gets a new `attempt` with the same `job_id`, empty if no launcher names the
-    job. SLURM had requeued the job `requeues` times; torchrun had restarted it `restarts` times since then.
+    If a launcher starts a job again, the new run has the same `job_id` and the next `attempt`. `job_id` is empty if no
+    launcher names the job. `requeues` counts how often SLURM had requeued the job, `restarts` how often torchrun had
+    restarted it since then.
     """
 
     id: str = field(metadata=shown(Shown("run")))
@@ -159,9 +161,9 @@ class RunManifest:
 class RankManifest:
     """`rank_<r>/rank.json`, rewritten while the rank records. `heartbeat_unix_ns` is the time of the last rewrite.
 
-    `recorded_whole` marks an import that holds everything Stepscope recorded: it is judged like the run itself.
-    `recorded_until_ns` is the end of the last step or rest in the tables. `flush_s` is the interval between writes of
-    the tables.
+    `recorded_whole` marks an import that holds everything that Stepscope recorded. Such an import is judged like the
+    run itself. `recorded_until_ns` is the end of the last step or rest in the tables. `flush_s` is the interval between
+    writes of the tables.
     """
 
     rank: int
@@ -194,7 +196,9 @@ class RankManifest:
 
     @property
     def is_trace(self) -> bool:
-        """Return whether the rank was imported without all data that Stepscope records, such as from another profiler."""
+        """Return whether the rank was imported without all the data that Stepscope records, for example from another
+        profiler.
+        """
         return self.state == "imported" and not self.recorded_whole
 
 
@@ -226,11 +230,11 @@ _MOST: dict[str, int] = {
 
 
 def decode_manifest(kind: type[M], text: str, where: str, is_quoted: bool = True) -> M:
-    """Parse a manifest of class `kind`. `where` is the file, for messages; without `is_quoted`, messages quote nothing
-    of the text.
+    """Parse a manifest of class `kind`. `where` is the file, for messages; without `is_quoted`, messages do not quote
+    the text.
 
-    Unknown keys are ignored, so that an older reader can open a newer run. Raises NewerSchemaError when the run's
-    format is newer than this reader, TableBrokenError when the text is no such manifest.
+    Unknown keys are ignored, so that an older reader can open a newer run. Raises NewerSchemaError if the run's format
+    is newer than this reader, TableBrokenError if the text is not a valid manifest.
     """
     try:
         raw = json.loads(text)
@@ -290,7 +294,9 @@ def check_values(value: Any, where: str) -> None:
 
 
 def _read_written_numbers(raw: dict[str, Any]) -> None:
-    """Convert loader arguments to numbers: version 0.1.0 wrote numbers that are no int, such as NumPy's, as text."""
+    """Convert loader arguments to numbers. Version 0.1.0 wrote numbers of other types than int, such as NumPy's, as
+    text.
+    """
     loaders = raw.get("loaders")
     for loader in loaders if isinstance(loaders, list) else ():
         for name in ("batch_size", "prefetch_factor"):

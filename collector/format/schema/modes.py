@@ -29,7 +29,9 @@ def find_limit(folder: os.stat_result) -> int:
 
 
 def open_beside(path: str, flags: int) -> int:
-    """Open a file that describes the runs beside it, as private as a run there. An `opener` for `open`."""
+    """Open a file that describes the runs beside it. Its access rights are as private as those of a run there. An
+    `opener` for `open`.
+    """
     return os.open(path, flags | os.O_CLOEXEC, 0o666 if _is_shared(Path(path)) else 0o600)
 
 
@@ -60,7 +62,7 @@ def _align(path: str, mode: int) -> None:
 
 
 def spell_closed(folder: Path) -> str:
-    """Return a sentence on an unreadable folder: which folder is closed, its owner, and how the owner can share it."""
+    """Return a sentence on an unreadable folder: which folder is closed, who owns it, and how the owner can share it."""
     closed = next((above for above in reversed(folder.parents) if not os.access(above, os.X_OK)), folder)
     try:
         found = os.stat(closed)
@@ -88,7 +90,9 @@ def _is_shared(run_path: Path) -> bool:
 
 
 def _takes_others(folder: os.stat_result) -> bool:
-    """Return whether a group other than the user's own may write in a folder. /tmp, where everybody may, is not shared."""
+    """Return whether a group other than the user's own may write in a folder. /tmp does not count, because everybody
+    may write there.
+    """
     return bool(folder.st_mode & stat.S_IWGRP) and not folder.st_mode & stat.S_ISVTX and folder.st_gid != _find_user()
 
 

@@ -1,4 +1,4 @@
-"""Read small files that anybody may have written, and the values in them, within limits.
+"""Read small files, and the values in them, within limits: anybody may have written the files.
 
 A pipe with the expected name must not block the reader, and a huge file must not fill its memory.
 """
@@ -47,8 +47,8 @@ def read_number(value: Any, absent: int) -> int:
 def read_text(value: Any) -> str:
     """Return the beginning of a text, or a number of at most 62 bits as text; "" for anything else.
 
-    Other values are not converted: Python refuses numbers of thousands of digits, and lists that share items have
-    unbounded text.
+    Other values are not converted: Python refuses to print numbers of thousands of digits, and the text of a list that
+    shares items has no bound.
     """
     is_number = isinstance(value, int) and abs(value) < 1 << 62
     return str(value)[:MOST_TEXT] if isinstance(value, str) or is_number else ""

@@ -1,10 +1,12 @@
-"""Remove and replace files: no other code in this program does (tests/contract/test_removals.py).
+"""The removal and replacement of files: no other module of this program does it (tests/contract/test_removals.py).
 
-Every other room may import this room, including rooms of the training process. A path is opened from its run, or from
+Every room may import this module, also the rooms of the training process. A path is opened from its run, or from
 `root`, without following a link (`inside.py`). Names are removed relative to the opened folder, so nothing can change
-between the check and the removal. A tree is removed only if this program made it. The proof is the folder's inode
-number in this process (`Made`), or a name in our exact form with our marker file inside (`Marked`). A link in such a
-tree is removed as a name; a mount stays.
+between the check and the removal.
+
+A tree is removed only if this program made it. The proof is the folder's inode number in this process (`Made`), or a
+name in our exact form with our marker file inside (`Marked`). A link in such a tree is removed as a name; a mount
+stays.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ _log = logging.getLogger("stepscope")
 
 @dataclass(frozen=True)
 class Made:
-    """A folder just made by this program, known by device and inode: another folder at its path is not touched."""
+    """A folder just made by this program, known by device and inode. Another folder at the same path is not touched."""
 
     device: int
     number: int
@@ -54,13 +56,15 @@ class Made:
         return cls(found.st_dev, found.st_ino)
 
     def explain_other(self, name: str, folder: int) -> str:
-        """Return why the opened folder is not this one, empty if it is this one."""
+        """Return why the opened folder is not the folder that was made; empty if it is that folder."""
         return "" if self.of(os.fstat(folder)) == self else "it is not the folder that was made there"
 
 
 @dataclass(frozen=True)
 class Marked:
-    """A folder that this program made earlier: `form` matches its name, and it holds one of the files in `markers`."""
+    """A folder that this program made earlier: `form` matches its name, and the folder holds one of the files in
+    `markers`.
+    """
 
     form: re.Pattern[str]
     markers: tuple[str, ...] = ()
@@ -76,10 +80,10 @@ class Marked:
 
 @dataclass(frozen=True)
 class Abandoned:
-    """A scratch folder whose process has ended; if the process is on another host, a folder older than `after_s`
-    seconds.
+    """A scratch folder whose process has ended. A folder of another host counts as abandoned if it is older than
+    `after_s` seconds.
 
-    `form` matches its whole name.
+    `form` matches the whole name of the folder.
     """
 
     form: re.Pattern[str]
@@ -112,7 +116,7 @@ class Scratch:
         """Remove the folder with all its content, if it still exists. Anything that cannot be removed is logged and
         stays.
 
-        A Ctrl-C, or another signal that raises, is raised after the removal; a second one at once.
+        If Ctrl-C or another signal raises an exception, the removal is completed first. A second signal raises at once.
         """
         try:
             self._remove()
@@ -221,8 +225,9 @@ def remove_empty(path: Path, root: Path | None = None) -> bool:
 def remove_tree(path: Path, proof: Made | Marked | Abandoned, root: Path | None = None) -> None:
     """Remove a folder of ours with all its content.
 
-    RefusedError names why the folder is not ours, or which content must stay; OSError names a failure. In both cases
-    the rest of a folder of ours is removed. The marker files go last, so that a later call can finish the removal.
+    RefusedError names why the folder is not ours, or which content must stay; OSError names a failure. If only some
+    content must stay or fails, the rest is still removed. The marker files go last, so that a later call can finish the
+    removal.
     """
     with opened_parent(path, root) as parent:
         if path.name not in _list_names(parent):  # a file system that ignores case would find another name, too
@@ -266,7 +271,7 @@ def _list_names(folder: int) -> list[str]:
 
 
 def _empty(folder: int, path: Path, depth: int = 0, last: tuple[str, ...] = ()) -> None:
-    """Remove the content of an open folder, the names in `last` at the end.
+    """Remove the content of an open folder; the names in `last` come last.
 
     The first failure is raised after all other content is removed.
     """

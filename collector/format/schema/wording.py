@@ -14,7 +14,7 @@ def format_number_of(count: int, noun: str) -> str:
 
 
 def format_ranks(there: int, world_size: int) -> str:
-    """Return the number of ranks with data: `4 ranks`, or `2 of 128 ranks` if other ranks left nothing."""
+    """Return the number of ranks with data: `4 ranks`, or `2 of 128 ranks` if the other ranks have no data."""
     of = f"{there:,} of " if there < world_size else ""
     return of + format_number_of(max(there, world_size), "rank")
 

@@ -23,9 +23,9 @@ Opener = Callable[[str, int], int]
 def replacing(path: Path, durable: bool = False, opener: Opener = open_inside) -> Iterator[BinaryIO]:
     """Yield a file to write; at the end of the block it replaces the file at the path. OSError passes through.
 
-    An exception in the block changes nothing. With `durable`, the new content is on the disk before it replaces the
-    old, so that a loss of power leaves either of the two; `sync_folder` then makes the name durable. `opener` sets the
-    access rights.
+    An exception in the block changes nothing. With `durable`, the new content is on the disk before it replaces the old
+    content. A loss of power then leaves the old file or the new one; `sync_folder` makes the new name durable. `opener`
+    sets the access rights.
     """
     partial = name_partial(path)
     if os.path.lexists(partial):
@@ -54,7 +54,7 @@ def replace_text(path: Path, text: str, durable: bool = False) -> None:
 
 
 def write_output(path: Path, text: str) -> None:
-    """Write a UTF-8 file to a user's path: whole or not at all. A device such as /dev/stdout is written directly."""
+    """Write a UTF-8 file to a user's path, whole or not at all. A device such as /dev/stdout is written directly."""
     if path.is_symlink() or (path.exists() and not path.is_file()):
         path.write_text(text, encoding="utf-8")
     else:

@@ -94,7 +94,7 @@ def _read_pair(before: Tree, after: Tree, metric: str) -> tuple[_Figure | None, 
 
 
 def _read_figure(metrics: Tree, metric: str, by_process: bool) -> _Figure | None:
-    """Return a metric with its error, over processes or over batches. None if the figure is missing or 0."""
+    """Return a metric with its error, over processes or over batches; None if the metric is missing or 0."""
     figures = metrics.get(metric)
     if not isinstance(figures, dict):
         figures = {"mean": figures, "process_means": metrics.get(f"{metric}_per_process")}

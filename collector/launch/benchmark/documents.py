@@ -1,4 +1,4 @@
-"""benchmark.json of a process and benchmark_mean.json over all of them."""
+"""benchmark.json of each process, and benchmark_mean.json over all processes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _METHOD = {"measurement_unit": "milliseconds", "std": "population", "percentiles
 
 
 class Span(NamedTuple):
-    """The time from the start of a range's first kept batch to the end of its last, in ns since the epoch."""
+    """The time from the start of a range's first kept batch to the end of its last kept batch, in ns since the epoch."""
 
     start_ns: int
     end_ns: int
@@ -127,10 +127,10 @@ def measure_spans(calls: Calls, epoch_unix_ns: int) -> dict[str, Span]:
 
 
 def join_spans(several: Sequence[Mapping[str, Span]]) -> dict[str, tuple[float | None, float]]:
-    """Return two values for each range that is a batch: items per second of wall time over all processes, and the
-    fraction of this time in which all processes ran batches.
+    """Return for each range that is a batch: its throughput, and the share of time in which all processes ran batches.
 
-    The rate is None if no time has passed. Work between batches and a process that ends late lower the rate.
+    The throughput is items per second of wall time over all processes; None if no time has passed. Work between batches
+    and a process that ends late lower it.
     """
     found = {}
     for path in dict.fromkeys(path for spans in several for path in spans):

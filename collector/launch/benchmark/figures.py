@@ -44,7 +44,9 @@ class Call:
 
     @property
     def is_counted(self) -> bool:
-        """Whether means include the call: it did not fail, and is not the last batch, which finds no more data."""
+        """Whether means include the call. Failed calls are left out, and so is the last batch, which finds no more
+        data.
+        """
         return not self.failed and not (self.batch is not None and self.total_items == 0)
 
     @property
@@ -74,7 +76,7 @@ class Calls:
 
     @cached_property
     def kept(self) -> frozenset[Call]:
-        """The batches without warm-up: of n counted batches of a range, batch i (from 0) is kept iff w <= i < n - w."""
+        """The batches without warm-up: of n counted batches of a range, batch i (from 0) is kept if w <= i < n - w."""
         by_path: dict[str, list[Call]] = defaultdict(list)
         for call in self.batches:
             if call.is_counted:
@@ -92,7 +94,7 @@ class Sample(NamedTuple):
 
 
 def read_calls(rank: RankRun, warmup: int) -> Calls:
-    """Read the ranges of a run, or its training steps if it has no ranges. RunError if it has neither."""
+    """Read the ranges of a run, or its training steps if the run has no ranges. RunError if it has neither."""
     try:
         rows = rank.table("ranges").to_pylist()
     except RunError:
@@ -127,7 +129,7 @@ def build_calls(rows: list[dict[str, Any]]) -> tuple[Call, ...]:
 
 
 def build_data(calls: Calls) -> Tree:
-    """Return the tree of all calls; a batch is a child named `<range>_<batch_idx>`, a repeated name gets `#2`, `#3` …"""
+    """Return the tree of all calls. A batch is a child named `<range>_<batch_idx>`; a repeated name gets `#2`, `#3` …"""
     return _describe(_wrap(calls), calls.kept)
 
 

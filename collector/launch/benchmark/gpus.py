@@ -1,8 +1,8 @@
-"""The devices of a benchmark, and their clocks. Queries the driver, not CUDA: a CUDA context would take memory from the
-processes.
+"""The devices of a benchmark, and the locking of their clocks.
 
-A separate process locks the clocks (`main` below). It unlocks them when its standard input ends; the kernel closes that
-input even if the parent process is killed.
+The driver is queried, not CUDA: a CUDA context would take memory from the processes. A separate process locks the
+clocks (`main` below). It unlocks them when its standard input ends. The kernel closes that input even if the parent
+process is killed.
 """
 
 from __future__ import annotations

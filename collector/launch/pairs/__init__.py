@@ -1,10 +1,8 @@
 """Pairs of runs of two versions of a program, each pair in random order, and the gate's verdict on them.
 
-The server computes the verdict, in a process of its own.
-
-The base's code is in a checkout of its own. Everything else is the same for both sides: the current folder, the
-arguments, the environment. So both sides find files at relative paths, tracked by git or not, and both get the same
-input. Files that git does not track are missing next to the base's code.
+The server computes the verdict, in a process of its own. The base's code is in a checkout of its own. Everything else
+is the same for both sides: the current folder, the arguments, the environment. So both sides find the same input at
+relative paths, tracked by git or not. Files that git does not track are missing next to the base's code.
 """
 
 from __future__ import annotations
@@ -85,7 +83,8 @@ class Side:
 
 
 def run_pairs(pairs: Pairs) -> int:
-    """Record the pairs and print the verdict. Return 0: not slower, 1: slower, 2: unknown, with the reason on stderr.
+    """Record the pairs and print the verdict. Return 0 for not slower, 1 for slower, 2 for unknown; stderr then has the
+    reason.
 
     Raises UsageError or OutputError if nothing can be recorded.
     """
@@ -133,8 +132,8 @@ def _compare(pairs: Pairs, base: Checkout, script: Placed, output: Path) -> int:
 def draw_order(pairs: int) -> list[bool]:
     """Return for each pair whether the base runs first: at random, but not the same in all pairs.
 
-    Drift, warm-up and changing load on the host then hit either side by chance alone, so the chance of a false alarm is
-    known. Fixed turns are less fair: a periodic load may keep step with them.
+    Drift, warm-up and changing load on the host then affect either side by chance alone, so the chance of a false alarm
+    is known. A fixed alternation would be less fair, because a periodic load may match its rhythm.
     """
     lot = random.SystemRandom()  # no seed that a user sets decides it
     while True:
@@ -153,7 +152,7 @@ def _build_sides(program: Program, base: Checkout, script: Placed) -> tuple[Side
 
 
 def _record(pairs: Pairs, side: Side, folder: Path, base: Checkout) -> Measured:
-    """Record one run. Raises Failed with the end of its output if it does not end well."""
+    """Record one run. Raises Failed with the end of the run's output if the run fails."""
     with _removed_at_failure(folder):
         # In a session of its own, so that a Ctrl-C comes from here, once, and whatever it started can be ended.
         process = start_recording(folder, pairs.options, side.words, side.environment, own_session=True)
@@ -218,7 +217,7 @@ def _end(process: subprocess.Popen[bytes], first: signal.Signals) -> None:
 
 
 def _remove(folder: Path, made: Made) -> None:
-    """Remove the files of a run, even while its recorder process still writes the last of them."""
+    """Remove the files of a run, even if its recorder process is still writing some of them."""
     deadline = time.monotonic() + PATIENCE_S
     while folder.exists() and time.monotonic() < deadline:
         with suppress(OSError):  # not empty again
@@ -260,7 +259,7 @@ def _write_undecided(pairs: Pairs, reason: str) -> None:
 
 
 def _check_gate(pairs: Pairs) -> None:
-    """Raise UsageError now for options that the gate would refuse after the recordings."""
+    """Raise UsageError for options that the gate would refuse only after the recordings."""
     if missing := server.find_missing_package():
         raise UsageError(f"the verdict needs {missing}; install the server with: pip install 'stepscope[server]'")
     if pairs.max_slowdown is not None:

@@ -1,5 +1,5 @@
-"""The code of the base: a git revision in its own worktree, or a second checkout, and the settings with which Python
-loads it.
+"""The code of the base, and the settings with which Python loads it. The code is a git revision in its own worktree, or
+a second checkout.
 
 The script runs from the base's checkout, so its neighbouring modules are imported from there. Folders of the user's
 checkout on Python's path are replaced too: from PYTHONPATH, from an editable install, or, for a module, the current
@@ -34,9 +34,10 @@ _CACHES = ("__pycache__", "node_modules", "venv", DEFAULT_PATH)
 
 @dataclass(frozen=True)
 class Checkout:
-    """The two checkouts, as real paths: `root` is the user's, `code` the base's. `commit` is empty for a folder.
+    """The two checkouts, as real paths: `root` is the user's, `code` the base's. `commit` is empty if the base is a
+    folder.
 
-    `note_file` is written by processes of the base: the modules loaded from the user's checkout.
+    Processes of the base write `note_file`, the list of modules loaded from the user's checkout.
     """
 
     root: Path
@@ -50,7 +51,7 @@ class Checkout:
         return self.code / path.relative_to(self.root)
 
     def describe_tree(self) -> str:
-        """Return a name for the code that the base is compared with."""
+        """Return a name for the user's code, with which the base is compared."""
         head = ask_git(self.root, "rev-parse", "--short", "HEAD")
         if head is None:
             return str(self.root)
@@ -60,7 +61,7 @@ class Checkout:
     def list_notes(self, outputs: Collection[Path] = ()) -> list[str]:
         """Return notes on the base's code for the user: whether it equals the user's code, and which files it lacks.
 
-        Ignored files are not named, nor are `outputs`, the comparison's own files and folders.
+        Ignored files are not named, and neither are `outputs`, the comparison's own files and folders.
         """
         if not self.commit:
             return []
@@ -96,7 +97,7 @@ class Checkout:
 
 
 def _is_written(path: Path, outputs: Collection[Path]) -> bool:
-    """Return whether a path, or everything in a folder, was written by this comparison or an earlier comparison."""
+    """Return whether a path, or everything in a folder, was written by this comparison or by an earlier one."""
     if path in outputs or ((path / NEW).is_dir() and any(path.glob(f"{BASE}/{BASE}-*/"))):
         return True
     if not any(output.is_relative_to(path) for output in outputs):
@@ -190,7 +191,7 @@ def place_words(program: Program, script: Placed, base: Checkout) -> list[str]:
 
 
 def place_environment(environment: Mapping[str, str], script: Placed, base: Checkout) -> dict[str, str]:
-    """Return an environment in which Python finds the base's code before the user's."""
+    """Return an environment in which Python finds the base's code before the user's code."""
     entries = [entry for entry in environment.get("PYTHONPATH", "").split(os.pathsep) if entry]
     placed = [_place_entry(Path(entry), base) or entry for entry in entries]
     placed += [folder for folder in _find_editable(base) if folder not in placed]

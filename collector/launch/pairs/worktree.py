@@ -1,6 +1,6 @@
-"""A git worktree for the base, outside the user's checkout: added, and removed however its process ends.
+"""A git worktree for the base, outside the user's checkout. It is removed however its process ends.
 
-A separate process removes it (`main` below) when its standard input ends; the kernel closes that input even if the
+A separate process removes it (`main` below) when its own standard input ends. The kernel closes that input even if the
 parent process is killed.
 """
 
@@ -48,7 +48,7 @@ def add_worktree(root: Path, place: Path, commit: str) -> None:
 
 
 def remove_worktree(root: Path, place: Path) -> None:
-    """Remove a worktree with git, and git's records of a half-added one. Other worktrees stay.
+    """Remove a worktree with git. Git's records of a half-added worktree go too; other worktrees stay.
 
     Remaining files are removed with their scratch folder.
     """

@@ -1,8 +1,8 @@
-"""Changes to a training, tried on the script itself by turns: the gain is measured, not predicted.
+"""Changes to a training, tried on the script itself in turns: the gain is measured, not predicted.
 
-A first run is recorded, and its figures say what may be worth a trial. A trial is a process of the script with one change
-at a time. Whatever it writes goes to a scratch folder that is removed. Must not be imported by code that runs in a
-training.
+A first run is recorded. Its figures show which changes are worth a trial. A trial is a process of the script with one
+change at a time. Everything that a trial writes goes to a scratch folder, which is removed. Must not be imported by
+code that runs in a training.
 """
 
 from __future__ import annotations
@@ -64,9 +64,9 @@ class Trying:
 
 
 def try_changes(trying: Trying) -> int:
-    """Try changes and print what each gained. Return 0, or 2 if nothing could be tried, with the reason on stderr.
+    """Try changes and print the gain of each. Return 0, or 2 if nothing could be tried; stderr then has the reason.
 
-    Raises UsageError or OutputError if it cannot begin.
+    Raises UsageError or OutputError if the search cannot begin.
     """
     output = _make_output(trying.output)
     try:
@@ -139,7 +139,9 @@ class _Trials:
         return player.report
 
     def _warm_up(self, found: Mapping[str, Any]) -> None:
-        """Let trials be forks of a Python that has imported PyTorch, where that is as good as a start."""
+        """Let trials be forks of a Python that has imported PyTorch, if a fork is as good as a fresh start of the
+        script.
+        """
         interpreter = read_interpreter(self._trying.program)
         is_own = interpreter is None and find_launcher(self._trying.program) is None
         if (
@@ -156,7 +158,7 @@ class _Trials:
         return self._end - time.monotonic()
 
     def _count_together(self, found: Mapping[str, Any]) -> int:
-        """Return how many changes fit into the memory beside the script as it is; on a device, one."""
+        """Return how many changes fit into memory beside the unchanged script; on a device, one."""
         free = psutil.virtual_memory().available * _MOST_MEMORY_FRAC
         return 1 if found["uses_device"] else max(1, min(TOGETHER, int(free / max(self._most_bytes, 1)) - 1))
 
@@ -182,7 +184,7 @@ class _Trials:
         return self._crew.start(words, _make_environment(plan, self._scratch), folder, folder / LOG_FILE)
 
     def limit(self, player: _Player) -> tuple[float, bool]:
-        """Return how long a turn may take, and whether that is all the time there is. Raises OutOfTime."""
+        """Return the time limit of a turn in seconds, and whether it is all the time that is left. Raises OutOfTime."""
         left_s = self._count_left()
         if left_s <= 0:
             raise OutOfTime
@@ -207,7 +209,7 @@ class _Player:
         self._member: TurnTaker | None = None
 
     def play(self, span: Span) -> Turn:
-        """Let it run for a turn. Raises TrialFailed or OutOfTime."""
+        """Let the process run for a turn. Raises TrialFailed or OutOfTime."""
         limit_s, is_all = self._trials.limit(self)
         try:
             if self._member is None:
@@ -230,7 +232,7 @@ class _Player:
 
 
 def list_candidates(folder: Path) -> list[Candidate]:
-    """Return the changes that may gain, the most that each can gain first; those whose trials take long come last.
+    """Return the changes that may gain, the largest possible gain first. Changes with long trials come last.
 
     Raises TrialFailed if the recorded run cannot be read.
     """

@@ -1,7 +1,7 @@
-"""Changes to a training from outside: each takes the place of a line that the user would write.
+"""Changes to a training from outside. Each change has the effect of a line that the user would write.
 
-A change is applied when PyTorch has been imported and before the script goes on. What the script sets itself for the same
-knob is ignored, because the change is what is tried.
+A change is applied after the import of PyTorch and before the script goes on. If the script sets the same knob, its
+setting is ignored: the change is to be tried.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ _MOST_LOSSES = 1000
 
 @dataclass(frozen=True)
 class Candidate:
-    """A change to try. Of several with the same `knob` at most one is chosen. `code` is what the user would write.
+    """A change to try. At most one change with the same `knob` is chosen. `code` is the line that the user would write.
 
-    `place` names the calls of the user's that the change rewrites: with these `keywords` (None takes one away), or
-    without any, by `code`. `is_slow` means that a trial takes much longer than others.
+    `place` names the user's calls that the change rewrites. The change sets `keywords` in the call (None removes one);
+    without `keywords` it puts `code` in the place of the call. `is_slow` means that a trial takes much longer than
+    others.
     """
 
     knob: str
@@ -37,7 +38,7 @@ class Candidate:
 
 
 def apply_change(change: Change) -> None:
-    """Apply each knob of a change. Raises ValueError for an unknown knob, and what PyTorch raises."""
+    """Apply each knob of a change. Raises ValueError for an unknown knob; errors of PyTorch pass through."""
     torch = sys.modules["torch"]
     loader = {name.removeprefix("loader."): value for name, value in change.items() if name.startswith("loader.")}
     if loader:
@@ -146,7 +147,7 @@ def _set_precision(torch: Any, value: str) -> None:
 
 
 def _at_first_call(change: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
-    """Return a knob that changes the outermost module that trains, before its first call."""
+    """Return a knob that changes the outermost module in training, before the first call of the module."""
 
     def apply(torch: Any, value: Any) -> None:
         done: set[int] = set()
@@ -194,7 +195,7 @@ def _use_sparse(torch: Any, value: bool) -> None:
 
 
 def _freeze_unused(torch: Any, value: bool) -> None:
-    """After the first update, take no gradients of parameters that no optimizer has."""
+    """After the first update, switch off the gradients of parameters that no optimizer has."""
     from torch.optim.optimizer import register_optimizer_step_post_hook
 
     roots: list[Any] = []
@@ -277,7 +278,7 @@ def follow_losses(torch: Any) -> list[Any]:
 
 
 def seed_all(torch: Any, seed: int) -> None:
-    """Give the script's random numbers the same beginning in each trial; a script that seeds itself is not affected."""
+    """Seed the script's random numbers equally in each trial. A script that sets its own seed is not affected."""
     import random
 
     random.seed(seed)

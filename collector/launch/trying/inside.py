@@ -1,6 +1,7 @@
-"""The process of a trial: the change is applied, writes are led to a scratch folder, and it runs in turns.
+"""The process of a trial: it applies the change, redirects writes to a scratch folder, and runs in turns.
 
-A turn is some updates of an optimizer. Behind them the process writes their times into a pipe and waits for the next turn.
+A turn is a number of updates of an optimizer. After them the process writes their times into a pipe and waits for the
+next turn.
 """
 
 from __future__ import annotations
@@ -39,8 +40,11 @@ _READ_AT_IMPORT = ("OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "NUMEXPR_", "AT
 
 @dataclass(frozen=True)
 class Span:
-    """A turn: `updates` of an optimizer, or fewer behind `least` if they take `seconds`. A script's first update is not
-    counted: how long it took is not known."""
+    """The length of a turn: `updates` of an optimizer. After `least` updates the turn also ends once `seconds` have
+    passed.
+
+    The script's first update is not counted, because its start is unknown.
+    """
 
     updates: int
     least: int = 1
@@ -52,9 +56,12 @@ class Span:
 
 @dataclass(frozen=True)
 class Plan:
-    """A trial: `change` is knob -> value; `first` are the words of its first turn. `scratch` takes what the script writes,
-    `folder` has the pipes, `cache` what compilers keep for later trials.
-    `records`: Stepscope records it, it ends after its first turn, and its report has what later trials need to know."""
+    """A trial: `change` maps each knob to a value; `first` is the length of its first turn.
+
+    `scratch` is the folder for everything that the script writes, `folder` holds the pipes, and `cache` keeps the
+    caches of compilers for later trials. With `records`, Stepscope records the trial, the trial ends after its first
+    turn, and its report has the facts that later trials need.
+    """
 
     change: Mapping[str, Any]
     first: Mapping[str, Any]
@@ -142,7 +149,7 @@ class _Trial:
             self._hand_over()
 
     def _hand_over(self) -> None:
-        """Report the turn and wait for the next one. What a device still has to do belongs to the turn."""
+        """Report the turn and wait for the next one. Unfinished work of a device still belongs to the turn."""
         torch = sys.modules["torch"]
         if torch.cuda.is_initialized():
             torch.cuda.synchronize()
@@ -174,13 +181,13 @@ class _Trial:
         os.close(pipe)
 
     def _leave_at_end(self) -> None:
-        """Report what a script that ends did in its last turn, unless it failed."""
+        """Report the last turn of a script that ends, unless the script failed."""
         is_well = os.getpid() == self._owner and not hasattr(sys, "last_value")
         if is_well and self._turns >= 0 and len(self._marks) > 1:
             self._leave()
 
     def _leave(self) -> None:
-        """Report and end at once: nothing that the script does at its end belongs to a trial."""
+        """Report and end the process at once: a trial leaves out everything that the script does at its end."""
         if self._plan.records:
             _finish_recording()
         with suppress(OSError):
@@ -190,7 +197,7 @@ class _Trial:
 
 
 def _open_pipe(folder: str, name: str, flags: int) -> int:
-    """Open a pipe; end this process if nobody tries any more."""
+    """Open a pipe. End this process if the search has ended."""
     try:
         pipe = os.open(os.path.join(folder, name), flags | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
@@ -200,7 +207,7 @@ def _open_pipe(folder: str, name: str, flags: int) -> int:
 
 
 def _end_with_parent() -> None:
-    """Be killed when the parent is gone: a process that stands still cannot see that nobody wakes it any more."""
+    """Have this process killed when its parent ends: a stopped process cannot see that nobody will wake it."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_SET_PDEATHSIG, signal.SIGKILL)
 

@@ -57,7 +57,7 @@ def _note_calls(original: Callable[..., Any], places: list[tuple[str, int, str]]
 
 
 def list_edits(candidates: Sequence[Candidate], places: Places) -> list[str]:
-    """Return what to write for these changes: a diff where the user's line is known, else the line of code."""
+    """Return the edits for these changes: a diff where the user's line is known, otherwise the line of code."""
     edits: dict[str, set[Edit]] = {}
     lines = []
     for candidate in candidates:
@@ -83,7 +83,7 @@ def _name_place(file: str, header: str) -> str:
 
 
 def _edit_call(place: tuple[str, int, str], candidate: Candidate) -> Sequence[Edit]:
-    """Return how to rewrite the call at a place; nothing if that is not certain."""
+    """Return the edits that rewrite the call at a place; nothing if the call is not certain."""
     file, line, name = place
     try:
         text = Path(file).read_text("utf-8")
@@ -99,7 +99,7 @@ def _is_at(call: ast.Call, line: int, name: str) -> bool:
 
 
 def _rewrite_call(text: str, call: ast.Call, candidate: Candidate) -> Sequence[Edit]:
-    """Return the edits that set a call's keywords as in the candidate, or put the candidate's code in its place."""
+    """Return the edits that set the candidate's keywords in a call, or replace the call by the candidate's code."""
     starts = [0, *itertools.accumulate(len(row) for row in text.encode().splitlines(keepends=True))]
 
     def span(node: Any) -> tuple[int, int]:

@@ -1,4 +1,6 @@
-"""The processes of trials: each runs in its turns only, stands still meanwhile, and is ended with all that it started."""
+"""The processes of trials. Each runs in its turns only and is stopped between them. It is ended with all processes that
+it started.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ _IMPORTS_S = 120.0
 
 
 class TurnFailed(Exception):
-    """A process ended, or was too slow, before it reported; `code` is its exit code, None if it still ran."""
+    """A process ended, or was too slow, before it reported. `code` is its exit code, None if it still ran."""
 
     def __init__(self, code: int | None) -> None:
         super().__init__(code)
@@ -59,7 +61,7 @@ class _Forked:
 
 
 class Warm:
-    """Starts trials as forks of a Python that has imported PyTorch. Raises OSError if that is not possible."""
+    """A source of trials that are forks of a Python with PyTorch imported. Raises OSError if that is not possible."""
 
     def __init__(self, imports: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
         self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -106,7 +108,7 @@ def start_fresh(words: Sequence[str], environment: Mapping[str, str], log: Path)
 
 
 class Crew:
-    """The processes of a search. Orphans of theirs become children of this process as long as the block lasts."""
+    """The processes of a search. Inside the block, orphans of these processes become children of this process."""
 
     def __init__(self) -> None:
         self._before = _list_children()
@@ -127,7 +129,7 @@ class Crew:
             _adopt_orphans(False)
 
     def warm_up(self, imports: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
-        """Let later processes be forks, if that is possible."""
+        """Let later processes be forks of a Python with PyTorch imported, if that is possible."""
         with suppress(OSError):
             self._warm = Warm(imports, environment, log)
 
@@ -144,7 +146,7 @@ class Crew:
         return member
 
     def end(self, member: TurnTaker) -> None:
-        """End a process with all that it started, and what its parents have left alone."""
+        """End a process with all processes that it started, and with orphans of its children."""
         self._members.remove(member)
         end = time.monotonic() + _GONE_S
         while (left := [*member.list_processes(), *self._list_strays()]) and time.monotonic() < end:
@@ -161,7 +163,7 @@ class Crew:
 
 
 class TurnTaker:
-    """A process that runs in its turns only. It has begun the first one when it is made."""
+    """A process that runs in its turns only. It has begun its first turn when this object is made."""
 
     def __init__(self, process: _Started, pipes: tuple[int, ...]) -> None:
         self._process = process
@@ -170,13 +172,15 @@ class TurnTaker:
         self.pid = process.pid
 
     def take(self, span: Span, limit_s: float) -> dict[str, Any]:
-        """Let it run for a turn; return its report. Raises TurnFailed."""
+        """Let the process run for a turn; return its report. Raises TurnFailed."""
         self._signal(signal.SIGCONT)
         os.write(self._turns, span.encode())
         return self.wait(limit_s)
 
     def wait(self, limit_s: float) -> dict[str, Any]:
-        """Return the report of the turn that has begun, and let all of it stand still. Raises TurnFailed."""
+        """Wait for the end of the current turn, stop the process and its children, and return the report. Raises
+        TurnFailed.
+        """
         end, text = time.monotonic() + limit_s, b""
         while not text.endswith(b"\n"):
             code = self._process.poll()
@@ -189,7 +193,7 @@ class TurnTaker:
         return report
 
     def count_bytes(self) -> int:
-        """Return the memory of all its processes; what they share counts several times."""
+        """Return the memory of all its processes in bytes; shared memory counts several times."""
         total = 0
         for each in self.list_processes():
             with suppress(psutil.Error):
@@ -213,13 +217,15 @@ class TurnTaker:
 
 
 def _make_pipe(path: Path) -> int:
-    """Make a pipe with a name and open it for reading and writing, so that it never has an end."""
+    """Make a named pipe and open it for reading and writing. A reader then never meets its end."""
     os.mkfifo(path)
     return os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
 
 
 def _adopt_orphans(is_wanted: bool) -> None:
-    """Make processes whose parent ended children of this one, or no longer: a launcher starts workers in own sessions."""
+    """Make orphaned descendants children of this process, or stop doing so. A launcher starts its workers in sessions
+    of their own.
+    """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_SET_CHILD_SUBREAPER, int(is_wanted), 0, 0, 0)
 
@@ -229,13 +235,13 @@ def _list_children() -> list[psutil.Process]:
 
 
 class Neighbours:
-    """Counts the processors that other programs use, from when it is made on."""
+    """A count of the processors that other programs use. It begins when this object is made."""
 
     def __init__(self) -> None:
         self._begun = self._read()
 
     def count(self) -> tuple[float, float]:
-        """Return the processors that other programs used, and those that were idle."""
+        """Return the mean number of processors that other programs used, and the mean number of idle processors."""
         elapsed_s, own_s, busy_s, idle_s = (now - then for now, then in zip(self._read(), self._begun, strict=True))
         return max(busy_s - own_s, 0.0) / elapsed_s, idle_s / elapsed_s
 

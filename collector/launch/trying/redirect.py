@@ -1,8 +1,8 @@
-"""What a trial writes goes to a scratch folder: a training that is tried must leave nothing behind and overwrite nothing.
+"""Redirect all writes of a trial to a scratch folder: a trial must leave nothing behind and overwrite nothing.
 
-Functions of Python that write, move or remove files are given paths in the scratch folder. What is written there is read
-from there. Code that writes by other means, such as a library in C, is refused by the system (Landlock, Linux 5.13 and
-later): outside of the scratch folder the process may only read.
+Python's functions that write, move or remove files get paths in the scratch folder. Files written there are also read
+from there. Other code that writes, such as a library in C, is refused by the system (Landlock, Linux 5.13 and later).
+Outside of the scratch folder the process may only read.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ _DEVICES = ("/dev", "/proc", "/sys")
 
 
 class Redirect:
-    """Leads writes below `scratch`. `free` are folders that may be written as they are, such as that of the recording."""
+    """A redirection of writes to a folder below `scratch`. Files in the folders `free` may be written directly, such as
+    the recording.
+    """
 
     def __init__(self, scratch: Path, free: tuple[Path, ...]) -> None:
         self._files = scratch / "files"
@@ -75,7 +77,7 @@ class Redirect:
         self._lead_moves()
 
     def lead(self, module: Any, name: str, position: int, writes: bool, brings: bool = False) -> None:
-        """Lead the path at this position of a function. `brings`: the function changes what is there."""
+        """Redirect the path argument at `position` of a function. `brings`: the function changes the existing file."""
         original = getattr(module, name)
 
         @functools.wraps(original)
@@ -120,7 +122,7 @@ class Redirect:
         setattr(os, name, led)
 
     def _lead_lists(self) -> None:
-        """Let a folder list what the user has in it and what the trial wrote there."""
+        """Make a folder list both the user's files in it and the files that the trial wrote there."""
         listdir, scandir = os.listdir, os.scandir
 
         @functools.wraps(scandir)
@@ -143,7 +145,7 @@ class Redirect:
         os.listdir, os.scandir = names, scan
 
     def _lead_moves(self) -> None:
-        """Let the script change into a folder that only the trial has, and see itself in the user's."""
+        """Let the script change into a folder that only the trial has; `getcwd` then returns the user's path."""
         chdir, getcwd = os.chdir, os.getcwd
 
         @functools.wraps(chdir)
@@ -156,7 +158,7 @@ class Redirect:
         os.getcwd = functools.wraps(getcwd)(lambda: getcwd().removeprefix(str(self._files)))
 
     def _find_real(self, path: Any) -> str | None:
-        """Return the absolute path; None for what is no path or lies where anything may be written."""
+        """Return the absolute path; None if it is not a path, or lies where anything may be written."""
         if isinstance(path, int):
             return None
         try:
@@ -171,9 +173,9 @@ class Redirect:
         return bool(self._removed) and any(str(each) in self._removed for each in (real, *PurePath(real).parents))
 
     def place(self, path: Any, writes: bool, brings: bool = False) -> Any:
-        """Return where a path leads: itself, or its copy below the scratch folder.
+        """Return the path to use: the path itself, or its copy below the scratch folder.
 
-        `brings` copies the user's file there before it is changed.
+        With `brings`, the user's file is first copied there.
         """
         real = self._find_real(path)
         if real is None:
@@ -189,7 +191,7 @@ class Redirect:
         return real if self._is_inside else path
 
     def _make_parents(self, real: str, there: str) -> None:
-        """Make the folders of the copy, as far as they are among the user's or were made by the trial."""
+        """Make the parent folders of the copy, if they exist among the user's folders or were made by the trial."""
         parent = os.path.dirname(real)
         if not self._is_removed(parent) and _is_folder(parent):
             _make_folders(os.path.dirname(there))
@@ -244,7 +246,7 @@ def _make_folders(path: str) -> None:
 
 
 def forbid_writes(allowed: tuple[Path, ...]) -> bool:
-    """Let this process and its children write below these folders only; return whether the system can do that."""
+    """Let this process and its children write below the allowed folders only. Return whether the system supports it."""
     if sys.platform != "linux":
         return False
     libc = ctypes.CDLL(None, use_errno=True)

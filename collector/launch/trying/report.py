@@ -41,7 +41,7 @@ def _describe_one(search: Search, entry: Tried) -> dict[str, Any]:
 
 
 def list_results(search: Search, places: Places) -> list[str]:
-    """Return the lines of the terminal: what each change saves, and what to write."""
+    """Return the lines for the terminal: the saving of each change, and the edits to write."""
     base_ns = search.step_ns
     known = search.rank()
     unknown = [entry for entry in search.tried if not entry.known]

@@ -1,8 +1,9 @@
-"""Which change gains, by turns: the script as it is and with some changes runs in several processes, one at a time.
+"""Find the changes that gain: the script runs unchanged and with some changes in several processes, which take turns.
 
-A round gives each process a turn of the same updates, and each change is compared with the script as it is in this round.
-So what the machine does besides hits all alike. A change leaves when it is known to gain, or to be worth nothing. Then
-changes that gain are combined, in fresh processes, as long as the whole gains. Changes that take long come last.
+In a round, each process gets a turn of the same updates, and each change is compared with the unchanged script of the
+same round. So a disturbance of the machine affects all alike. A change leaves once it is known to gain, or to be worth
+nothing. Then changes that gain are combined, in fresh processes, as long as the combination gains. Changes with long
+trials come last.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ class OutOfTime(Exception):
 
 @dataclass(frozen=True)
 class Turn:
-    """The times between updates in ns, and the losses. `is_over`: the script has come to its end."""
+    """The times between updates in ns, and the losses. With `is_over`, the script has ended."""
 
     steps_ns: tuple[float, ...]
     losses: tuple[float, ...] = ()
@@ -67,13 +68,13 @@ class Player(Protocol):
     """A process of the script with one change. It begins with its first turn."""
 
     def play(self, span: Span) -> Turn:
-        """Let it run for a turn. Raises TrialFailed or OutOfTime."""
+        """Let the process run for a turn. Raises TrialFailed or OutOfTime."""
 
     def end(self) -> None: ...
 
 
 def compare_turns(found: Turn, base: Turn) -> float:
-    """Return the logarithm of the ratio of two times, over the updates that both have."""
+    """Return the logarithm of the ratio of two turns' times, over the updates that both turns have."""
     pairs = list(zip(found.steps_ns, base.steps_ns, strict=False))
     ours, theirs = (sum(side) for side in zip(*pairs, strict=True))
     return max(-_LONGEST_LOG, min(math.log(ours / theirs), _LONGEST_LOG))
@@ -81,7 +82,9 @@ def compare_turns(found: Turn, base: Turn) -> float:
 
 @dataclass
 class Life:
-    """What a process did: its turns, and the logarithm of each over that of the script as it is."""
+    """The results of one process: its turns, and the logarithm of the ratio of each turn's time to the unchanged
+    script's.
+    """
 
     turns: list[Turn] = field(default_factory=list)
     logs: list[float] = field(default_factory=list)
@@ -108,7 +111,7 @@ def estimate(logs: Sequence[float]) -> tuple[float, float, int]:
 
 @dataclass
 class Tried:
-    """A candidate, or several together, with the processes that had it."""
+    """A candidate, or a combination of several, with the results of its processes."""
 
     candidates: tuple[Candidate, ...]
     lives: list[Life] = field(default_factory=list)
@@ -132,7 +135,9 @@ class Tried:
 
     @property
     def settings(self) -> set[str]:
-        """The names of what is set, or taken away: two changes of the same setting cannot be made together."""
+        """The names of the settings that the change sets or removes. Two changes of the same setting cannot be
+        combined.
+        """
         names = {name.rpartition(".")[2] for name in self.change}
         return self.knobs.union(names, *(candidate.keywords or () for candidate in self.candidates))
 
@@ -141,7 +146,7 @@ class Tried:
         return [life for life in self.lives if life.logs]
 
     def bound(self, certainty: float) -> tuple[float, float]:
-        """Return the mean logarithm and half its interval. A process with more rounds counts more."""
+        """Return the mean logarithm and half the width of its interval. A process with more rounds counts more."""
         found = [estimate(life.logs) for life in self.known]
         weights = [1.0 / (error**2 + 2.0 * _PROCESS_FRAC**2) for _, error, _ in found]
         mean = math.fsum(weight * each[0] for weight, each in zip(weights, found, strict=True)) / sum(weights)
@@ -150,14 +155,17 @@ class Tried:
 
     @property
     def gain_frac(self) -> float:
-        """The share of the step that is saved, negative if the step becomes longer."""
+        """The saved share of the step; negative if the step becomes longer."""
         return 1.0 - math.exp(self.bound(0.5)[0]) if self.known else 0.0
 
 
 @dataclass
 class Search:
-    """The state of a search. `start` starts a process with a change, `note` gets what is found, `count` says how many
-    changes fit into memory beside the script as it is. `left_s` are the seconds that are left."""
+    """The state of a search. `start` starts a process with a change, and `note` receives the results.
+
+    `count` returns how many changes fit into memory beside the unchanged script. `left_s` returns the remaining time in
+    seconds.
+    """
 
     start: Callable[[Change], Player]
     note: Callable[[str, Life | str], None]
@@ -170,9 +178,9 @@ class Search:
     groups_left: int = 1
 
     def run(self, candidates: Sequence[Candidate]) -> None:
-        """Try the candidates until the gains are known or the time is over; what is known then stays.
+        """Try the candidates until the gains are known or the time is over. Gains found by then stay.
 
-        Raises TrialFailed if the script fails as it is.
+        Raises TrialFailed if the unchanged script fails.
         """
         self.tried = [Tried((candidate,)) for candidate in candidates]
         try:
@@ -197,11 +205,11 @@ class Search:
         return 1.0 - math.exp(min(mean + half, _LONGEST_LOG)), 1.0 - math.exp(max(mean - half, -_LONGEST_LOG))
 
     def is_gain(self, entry: Tried) -> bool:
-        """Return whether a change surely saves a share that is worth it."""
+        """Return whether a change certainly saves a share of the step that is worth the change."""
         return bool(entry.known) and entry.gain_frac >= LEAST_GAIN_FRAC and self.bound_gain(entry)[0] > 0
 
     def is_worth_rounds(self, entry: Tried) -> bool:
-        """Return whether more rounds could say more of a change."""
+        """Return whether more rounds could change the judgement of a change."""
         low, high = self.bound_gain(entry)
         if high < LEAST_GAIN_FRAC or (low > 0 and high - low < 2 * _ENOUGH_FRAC):
             return False
@@ -224,7 +232,7 @@ class Search:
         return all(_have_same_losses(life, self.bases[0]) for life in entry.lives)
 
     def compare_losses(self, entry: Tried) -> float | None:
-        """Return by which share the last loss differs from that of an unchanged run."""
+        """Return the share by which the last loss differs from the loss of an unchanged run; None if no loss is known."""
         pairs = list(zip(entry.lives[-1].losses, self.bases[0].losses, strict=False)) if entry.lives else []
         return abs(pairs[-1][0] - pairs[-1][1]) / max(abs(pairs[-1][1]), 1e-12) if pairs else None
 
@@ -232,8 +240,9 @@ class Search:
         return sorted((entry for entry in self.tried if entry.known), key=lambda entry: -entry.gain_frac)
 
     def _combine(self) -> None:
-        """Repeat the best change in fresh processes, beside what it may be combined with or what may be better; go on
-        from the best combination."""
+        """Repeat the best change in fresh processes, beside its possible combinations and rivals; go on from the best
+        combination.
+        """
         whole: Tried | None = next(entry for entry in self.rank() if self._may_gain(entry))
         been: list[Tried] = []
         while whole is not None:
@@ -265,7 +274,7 @@ class Search:
         return bool(entry.known) and self.bound_gain(entry)[1] >= LEAST_GAIN_FRAC
 
     def _is_better(self, entry: Tried, whole: Tried) -> bool:
-        """Return whether a change gains more than another, in the rounds that both had."""
+        """Return whether a change gains more than another change, over the rounds that both took part in."""
         if not (entry.known and whole.known):
             return False
         logs = [ours - theirs for ours, theirs in zip(entry.known[-1].logs, whole.known[-1].logs, strict=False)]
@@ -285,9 +294,10 @@ class _Group:
         self._is_over = False
 
     def run(self) -> list[Tried]:
-        """Run until all is known; return the changes whose start would take too much of the time that is left.
+        """Run until all gains are known. Return the changes that were not started, because their start would take too
+        much of the remaining time.
 
-        Raises OutOfTime, and TrialFailed if the script fails as it is.
+        Raises OutOfTime, and TrialFailed if the unchanged script fails.
         """
         begun_s = self._search.left_s()
         try:

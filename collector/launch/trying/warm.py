@@ -1,7 +1,7 @@
-"""A Python that has imported PyTorch and forks for each trial, which then needs no seconds for that.
+"""A Python process that has imported PyTorch. It forks for each trial, which saves the seconds of the import.
 
-It has no thread but its own, and has not touched a device. Each fork gets the environment of its trial, a session of its
-own and its log, and goes on as `profiler-run` would. Its parent is the process that asked, which takes orphans.
+It has a single thread and has not touched a device. Each fork gets its trial's environment, a session and a log of its
+own, and goes on as `profiler-run` would. The fork's parent is the requesting process, which adopts orphans.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _MOST_BYTES = 1 << 20
 
 
 def import_ahead(names: Sequence[str]) -> None:
-    """Import these modules; none of them comes from the current folder."""
+    """Import these modules before any trial. The current folder is not searched."""
     current = sys.path.pop(0)
     for name in names:
         importlib.import_module(name)
@@ -30,7 +30,7 @@ def import_ahead(names: Sequence[str]) -> None:
 
 
 def serve(channel: socket.socket) -> list[str] | None:
-    """Fork for each request; return its words in the fork, None when nobody asks any more."""
+    """Fork for each request. Return the request's words in the fork, and None when the requesting process has ended."""
     is_safe = threading.active_count() == 1 and not sys.modules["torch"].cuda.is_initialized()
     channel.send(b"ready" if is_safe else b"unsafe")
     while message := channel.recv(_MOST_BYTES):

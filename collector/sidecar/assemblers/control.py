@@ -1,4 +1,4 @@
-"""Orders for a run that records: `profiler/control.json`, written by hand or by the web page, is watched here.
+"""Orders for a run that records: this module watches `profiler/control.json`, which a user or the web page writes.
 
     {"window": {"first": 500, "count": 5}}
 

@@ -1,4 +1,4 @@
-"""Mark logs to the tables `ranges`, `stages` and `queues`: work that a script names itself, in every process."""
+"""The tables `ranges`, `stages` and `queues`, made from mark logs: work that a script names itself, in every process."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class MarkAssembler(Assembler):
         return tables
 
     def revise(self, table: str, rows: pa.Table) -> pa.Table:
-        """Return the rows of `ranges` without dropped ranges and their children. These rows were written before the
+        """Return the rows of `ranges` without dropped ranges and their children, whose rows were written before the
         drop.
         """
         if table != "ranges" or not self._dropped:
@@ -145,7 +145,7 @@ class MarkAssembler(Assembler):
             rows["ranges"].append(row)
 
     def _drop(self, number: int) -> None:
-        """Remember a dropped range, whose rows may be on disk already: `revise` removes those."""
+        """Remember a dropped range. Rows of it may be on disk already; `revise` removes them."""
         self._dropped.add(number)
         self._held = {key: row for key, row in self._held.items() if row["parent"] != number}
 
@@ -165,7 +165,9 @@ class MarkAssembler(Assembler):
         }
 
     def _number_replica(self, log: _LogReader, name: str, span: StageSpan) -> int:
-        """Return the replica number that the script gave, else a number for the thread that runs the stage."""
+        """Return the replica number that the script gave. Without one, return a number for the thread that runs the
+        stage.
+        """
         if span.replica >= 0:
             return span.replica
         known = self._replicas

@@ -22,8 +22,9 @@ LOOK_AGAIN = 20
 
 
 class ResourcesAssembler(Assembler):
-    """The assembler of resource samples: a poll takes a sample once EVERY_S has passed since the last. A run that has
-    already finished is not sampled."""
+    """The assembler of resource samples. A poll takes a sample if EVERY_S has passed since the last one. A finished run
+    is not sampled.
+    """
 
     def __init__(self, rank_folder: Path, clock: Clock) -> None:
         super().__init__(rank_folder, clock)

@@ -57,7 +57,7 @@ class _Sum(NamedTuple):
 
 
 class StacksAssembler(Assembler):
-    """The assembler of stacks, sampled by its own thread from the first poll on. Offline nothing is sampled."""
+    """The assembler of stacks. Its own thread samples them from the first poll on. Offline nothing is sampled."""
 
     def __init__(self, rank_folder: Path, clock: Clock) -> None:
         super().__init__(rank_folder, clock)
@@ -97,9 +97,7 @@ class StacksAssembler(Assembler):
             return lambda: NO_WINDOW
 
     def listen(self, others: Mapping[str, Assembler]) -> None:
-        """Subscribe to the rows of `steps` as they are made, because only then the times of their phases are
-        available.
-        """
+        """Subscribe to the rows of `steps` as they are made, because the times of their phases are available only then."""
         steps: Any = others.get("steps")
         if self._sampler is not None and steps is not None:
             steps.listeners.append(self._filer)
@@ -159,7 +157,7 @@ class StacksAssembler(Assembler):
         return self._book[newest.stack].text if newest is not None else ""
 
     def misses_lines(self) -> bool:
-        """Return whether at least half of the samples lie in lines of the user's that no window has sampled.
+        """Return whether at least half of the samples lie in lines of the user's code that no window has sampled.
 
         The script may have trained something else in the window, or the window was over before samples were taken.
         False with too few samples.
@@ -238,7 +236,7 @@ MOST_WAITING = 20_000
 class Filed(NamedTuple):
     """A sample with the kind of its row of `steps`, and its phase (None if unknown).
 
-    `long_row` is the start of that row in perf_counter_ns if the job may have stood still in it, else 0.
+    `long_row` is the start of the row in perf_counter_ns, if the job may have stood still in the row; else 0.
     """
 
     sample: Sample
@@ -265,7 +263,7 @@ class PhaseFiler:
         self._waiting.extend(self._more())
 
     def find_newest(self, since_ns: int) -> Sample | None:
-        """Return the newest sample that waits for its row, None if the sample is older than `since_ns`."""
+        """Return the newest sample that waits for its row; None if it is older than `since_ns`."""
         newest = self._waiting[-1] if self._waiting else None
         return newest if newest is not None and newest.at_ns >= since_ns else None
 
@@ -304,7 +302,7 @@ class PhaseFiler:
         return 0
 
     def _take_between(self, start_ns: int, end_ns: int) -> list[Sample]:
-        """Return the samples within a row, and drop earlier samples, which are in no row."""
+        """Return the samples within a row. Earlier samples belong to no row and are dropped."""
         self.drain()
         waiting, found = self._waiting, []
         while waiting and waiting[0].at_ns < end_ns:

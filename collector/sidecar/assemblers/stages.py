@@ -1,4 +1,4 @@
-"""Stage logs to the table `stages`: the work and the waits of each worker (and the pin thread) for each batch."""
+"""The table `stages`, made from stage logs: the work and the waits of each worker (and the pin thread) for each batch."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class StageAssembler(Assembler):
         self._here = BatchesHere()
 
     def derive(self, table: str, rows: pa.Table) -> dict[str, pa.Table]:
-        """Return estimated stage rows for batches that were not timed, from the durations of their fetches."""
+        """Return estimated stage rows for batches without timings, from the durations of their fetches."""
         if table != "fetches" or self._here.is_empty:
             return {}
         # What was written of those batches came before the end of their fetch, so it is there by now.
@@ -130,7 +130,7 @@ class _LogReader:
     def read(self, items: OrderedDict[tuple[int, ...], int], here: BatchesHere) -> list[Row]:
         """Return the rows of the records since the last call. `items` keeps the number of samples of each batch.
 
-        `here` takes the timed batches that the training process made itself.
+        `here` receives the timed batches that the training process itself made.
         """
         rows: list[Row] = []
         records = self.ring.read().tolist()
@@ -260,7 +260,7 @@ class _Division:
 
 
 class BatchesHere:
-    """The batches that the training process makes itself. `learn` takes timed batches, `divide` splits untimed fetches
+    """The batches that the training process makes itself. `learn` takes timed batches; `divide` splits untimed fetches
     into stages.
     """
 
@@ -274,7 +274,7 @@ class BatchesHere:
         return not self._divisions
 
     def learn(self, batch: Batch, parts: Iterable[tuple[str, int]]) -> None:
-        """Note a batch that has rows already, and add it to the sums if it was timed."""
+        """Note a batch that has rows already. If it was timed, add it to the sums."""
         self._written[batch[:3]] = batch.done_ns - batch.picked_ns
         if len(self._written) > _MOST_OPEN:
             self._written.popitem(last=False)

@@ -1,9 +1,11 @@
-"""Detection of a training thread that stands still: noted in rank.json while it lasts, and in one line on the terminal.
+"""Detection of a training thread that stands still. A standstill is noted in rank.json while it lasts, and in one line
+on the terminal.
 
-The limit for silence comes from the run itself. It is the longest of three times: twenty usual steps (at most five
+The limit for a silence comes from the run itself. It is the longest of three times: twenty usual steps (at most five
 minutes), twice the longest silence that was no standstill, and half a minute. This limit is for ranks that differ in
-their position. If they do not differ, a hang looks like long work, and the limit is twice as long. It is ten times as
-long if the process is at work, or outside of every known call, where a script may evaluate, save or download.
+their position. Ranks that do not differ may do long work, which looks like a hang, so their limit is twice as long. The
+limit is ten times as long if the process is at work, or outside of every known call, where a script may evaluate, save
+or download.
 
 A standstill that ended stays in rank.json, so that averages leave its step out. A regular silence belongs to the normal
 run, and is forgotten.
@@ -130,7 +132,7 @@ class StandstillAssembler(Assembler):
         }
 
     def _choose_kept(self) -> list[Standstill]:
-        """Return the longest standstills from which the job recovered, without regular silences."""
+        """Return the longest standstills after which the job went on, without regular silences."""
         rare = [one for one in self._kept if not self._is_regular(one)]
         return sorted(rare, key=lambda one: -one.for_ns)[:MOST_KEPT]
 
@@ -158,7 +160,7 @@ class StandstillAssembler(Assembler):
         return max(self._least_ns, min(usual_ns, MOST_STEPS_NS), SILENCES * self._longest_ns)
 
     def _end_silence(self) -> None:
-        """End a silence. A standstill is kept; any other silence, and a regular standstill, raises the limit for
+        """End a silence. A standstill is kept. Any other silence, and a regular standstill, raises the limit for
         silences.
         """
         if self._still_ns >= self._least_ns:
@@ -207,7 +209,7 @@ class StandstillAssembler(Assembler):
         self._has_spoken = True
 
     def _note(self, found: Standing) -> Standstill | None:
-        """Return the record of a standstill, None if one of the ranks that hold up the job is at work."""
+        """Return the record of a standstill; None if a rank that holds up the job is at work."""
         moment = self._moment
         if moment is None or not is_standstill(found):
             return None

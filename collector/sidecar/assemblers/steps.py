@@ -196,7 +196,7 @@ class StepsAssembler(Assembler):
         self._keep({"queues": list_queues(columns, words, self._capacities, self._with_pin_queue, self.clock)})
 
     def _may_skip(self) -> bool:
-        """Return whether similar steps may be processed together, because nothing needs the times of their phases."""
+        """Return whether similar steps may be processed together, because no reader needs the times of their phases."""
         return self._index >= STEPS_WITH_PHASES and self._data_pipeline is not None
 
     def _add_steady(self, steady: Steady) -> None:

@@ -1,4 +1,4 @@
-"""Detailed windows that open by themselves. Steps are watched here, in the sidecar, as they become rows.
+"""Detailed windows that open by themselves. The sidecar watches the steps here, when they become rows.
 
 The training thread opens a window between two steps, and closes it before the process ends. libkineto can also take
 windows on a thread of its own, but nothing can close such a window early: a process that ended with an open window died
@@ -62,8 +62,8 @@ class Step(NamedTuple):
 class Finding:
     """A reason to open a window. `trigger` is outlier, starvation, drift or lines.
 
-    `text` is half a sentence, such as "step 412 took 6.1× the median before it". The median is of the steps so far,
-    unlike the median on pages, which is of the whole run.
+    `text` is half a sentence, such as "step 412 took 6.1× the median before it". The median is that of the earlier
+    steps. Pages show the median of the whole run.
     """
 
     trigger: str
@@ -125,7 +125,7 @@ class StepWatch:
         return Finding("outlier", step.step, f"step {step.step} took {duration / usual:.1f}× the median before it")
 
     def _judge_wait(self, step: Step) -> Finding | None:
-        """Return a finding once enough steps in a row have starved, and only one finding for such a series."""
+        """Return a finding once enough steps in a row have starved. Each such series gives only one finding."""
         if step.data_wait_ns < STARVED_FRAC * step.duration_ns:
             self._starved, self._is_starved = _Stretch(), False
             return None
@@ -146,7 +146,8 @@ class StepWatch:
     def _judge_drift(self, step: Step) -> Finding | None:
         """Return a finding if the step time has drifted, None if not.
 
-        Blocks of steps are compared with the first block. Two successive longer blocks without overlap make a drift.
+        Blocks of steps are compared with the first block. Two longer blocks in a row that do not overlap with it make a
+        drift.
         """
         self._block.append(step.duration_ns)
         self._block_ns += step.duration_ns
@@ -219,7 +220,7 @@ class TriggerAssembler(Assembler):
         return {"facts": {"triggers": self._sent}} if self._sent else {}
 
     def _see_lines(self, rows: pa.Table) -> None:
-        """Order one window in a run, if the lines with most samples are in no window so far."""
+        """Order one window per run, if the lines with most samples are in no window so far."""
         if not rows.num_rows or any(sent["trigger"] == "lines" for sent in self._sent):
             return
         step, at_ns = (rows[name][-1].as_py() for name in ("step", "start_ns"))
@@ -227,9 +228,7 @@ class TriggerAssembler(Assembler):
             self._order(Finding("lines", step, "the lines that take the time are in no window"), at_ns)
 
     def _see_orders(self) -> None:
-        """Look for a new order that the user gave. No trigger replaces it before the training thread has had time to
-        take it.
-        """
+        """Look for a new order of the user. Until the training thread has had time to take it, no trigger replaces it."""
         self._hold = max(self._hold - 1, 0)
         with contextlib.suppress(OSError):
             order = read_order(self._log_file)

@@ -109,7 +109,7 @@ class WindowAssembler(Assembler):
         )
 
     def _renumber(self, tables: dict[str, pa.Table]) -> dict[str, pa.Table]:
-        """Return the tables with numbers that are unique over all windows: a thread keeps its track number, slice ids
+        """Return the tables with numbers that are unique over all windows. A thread keeps its track number; slice ids
         continue.
         """
         tracks = tables["tracks"]

@@ -12,10 +12,10 @@ _MOST_OPEN = 512
 
 @dataclass(slots=True)
 class Call:
-    """A call of a collective. Times are ns; `end` is the end of its last wait, `held` the time that the training thread
-    waited for it.
+    """A call of a collective. Times are in ns.
 
-    `is_open` is True while a wait is still to come. `what` is an index into the notes' list of collectives.
+    `end` is the end of its last wait. `held` is the time that the training thread waited for it. `is_open` is True
+    while a wait is still to come. `what` is an index into the notes' list of collectives.
     """
 
     what: int
@@ -42,9 +42,10 @@ class CallLog:
         return self._waited_for.get(self._awaited)
 
     def hold(self, start: int, end: int) -> None:
-        """Keep the time in which the training thread was held by a collective: `start` to `end`.
+        """Keep a span in which a collective held the training thread: `start` to `end`.
 
-        The time belongs to the awaited call if there is one, else to the call that the next words name.
+        The span belongs to the awaited call if there is one. Otherwise it belongs to the call that the next words
+        describe.
         """
         self._span = start, end
         if self._awaited:
@@ -66,14 +67,14 @@ class CallLog:
         return None
 
     def lose(self) -> None:
-        """Forget the awaited call: it may have ended in words that are missing."""
+        """Forget the awaited call, because it may have ended in words that are missing."""
         self._awaited = 0
 
     def reduce(self, duration: int, held: int, left: int) -> None:
         """Keep a backward's reduction of gradients, until the next words give its kind and its start.
 
-        `held` is the ns that the backward waited for the reduction, `left` the end of the wait; both are 0 without a
-        wait.
+        `held` is the time in ns that the backward waited for the reduction, `left` the end of this wait. Both are 0
+        without a wait.
         """
         self._reduction = 0, duration, held, left
 
@@ -105,7 +106,7 @@ class CallLog:
             self._last.bytes = size
 
     def wait(self, serial: int) -> None:
-        """Add the last span, as its wait, to the call with this serial number."""
+        """Add the last span to the call with this serial number, as its wait."""
         call = self._waited_for.pop(serial, None)
         if call is not None:
             start, end = self._span

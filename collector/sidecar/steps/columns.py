@@ -18,7 +18,7 @@ from collector.sidecar.steps.steady import Ints, Steady
 
 
 def list_steps(steady: Steady, example: Mapping[str, Any], index: int, clock: Clock) -> pa.Table:
-    """Return rows of `steps` for similar steps. The values of `example` hold for every row, except measured values."""
+    """Return rows of `steps` for similar steps. Every row gets the values of `example`, except measured values."""
     count = len(steady)
     own = {
         "index": np.arange(index, index + count),
@@ -51,7 +51,8 @@ def list_fetches(columns: Mapping[str, Ints], clock: Clock) -> pa.Table:
 def list_queues(
     columns: Mapping[str, Ints], words: Ints, capacities: Mapping[int, int], with_pin_queue: Set[int], clock: Clock
 ) -> pa.Table:
-    """Return rows of `queues`: one of the worker queue for each sample, and one of the pin queue if the loader has one.
+    """Return rows of `queues`: for each sample a row of the worker queue, and a row of the pin queue if the loader has
+    one.
 
     A batch below 0 means that the request has not brought a batch yet.
     """

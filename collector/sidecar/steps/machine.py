@@ -70,10 +70,10 @@ _UPDATES = (codes.UPDATE_END, codes.SCALER_END, codes.BACKWARD_END)
 
 
 class StepMachine(RowKeeper):
-    """The state machine from words to rows. Feed words in order; `emit` is called with each row in time order.
+    """The state machine that makes rows of words. Feed words in order; `emit` is called with each row in time order.
 
     `state` is the state at the start of the open row. `device_times` are (step, index of the phase, ns); the reader of
-    the list empties it.
+    this list empties it.
     """
 
     def __init__(self, emit: Callable[[Done], None], state: State | None = None) -> None:
@@ -122,7 +122,7 @@ class StepMachine(RowKeeper):
         return is_plain and row.start == self._at == self._fetch_start
 
     def skip_to(self, fetch: FetchStart) -> None:
-        """Continue at a later fetch, which begins the row; the steps before it were processed elsewhere."""
+        """Continue at a later fetch, which begins the row. The steps before it were processed elsewhere."""
         self.state = self.state.moved(fetch.position, fetch.time)
         self.state.step, self.state.without_gradients = fetch.step, fetch.without_gradients
         self._row = Row(fetch.time, fetch.position)
@@ -133,7 +133,8 @@ class StepMachine(RowKeeper):
         self.position = fetch.following
 
     def count_steady_samples(self, loaders: Ints, epochs: Ints, samples: Ints) -> Ints:
-        """Return the samples that each of several similar steps used; their words did not go through this machine.
+        """Return the number of samples that each of several similar steps used. Their words did not pass through this
+        machine.
 
         Each step has one fetch.
         """
@@ -144,7 +145,7 @@ class StepMachine(RowKeeper):
         return used
 
     def lose(self) -> None:
-        """Forget all open calls: words are missing here, in which the calls may have ended."""
+        """Forget all open calls: words are missing at this point, and the calls may have ended in them."""
         self._stack.clear()
         self._calls.lose()
         self._closes_next = None
@@ -376,7 +377,7 @@ class StepMachine(RowKeeper):
             self.row.calls.append(call)
 
     def _add_reduction(self, value: int) -> None:
-        """Add a backward's reduction of `value` ns to the row, and the part of it that computing hid."""
+        """Add a backward's reduction of `value` ns to the row. Add separately the part of it that computing hid."""
         held = left = 0
         for phase, start, end in reversed(self.row.stretches):
             if phase == COMMUNICATION:

@@ -1,6 +1,6 @@
-"""Batches that were fetched before the step that trains on them, so that their samples count in that step.
+"""Batches that were fetched before the step that trains on them. Their samples count in that step.
 
-A loop that reads ahead fetches one batch before its first step and the next batch in each step; its last step fetches
+A loop that reads ahead fetches one batch before its first step and the next batch in each step. Its last step fetches
 none, and trains on the remaining batch. A loop may instead skip several first batches; only the end of the epoch shows
 which of the two happened. So a single early batch is used by the next step, but several early batches wait for steps
 without a fetch. Either way each batch counts once.
@@ -19,7 +19,7 @@ Ints = npt.NDArray[np.int64]
 
 
 class Batch(NamedTuple):
-    """A batch that was fetched and not used yet."""
+    """A batch that was fetched and is not used yet."""
 
     loader: int
     epoch: int
@@ -30,9 +30,9 @@ Ahead = tuple[Batch, ...]
 
 
 def push_early(ahead: Ahead, fetches: list[Fetch]) -> Ahead:
-    """Return the unused batches, with the batches of further fetches added that no step uses yet.
+    """Return the unused batches, extended by the batches of `fetches`, which no step uses yet.
 
-    If the loader already has unused batches of this epoch, the new batches are not added, because the loop has skipped
+    If the loader already has unused batches of this epoch, its new batches are not added, because the loop has skipped
     them.
     """
     newest = {fetch.loader: fetch.epoch for fetch in fetches}
@@ -42,10 +42,10 @@ def push_early(ahead: Ahead, fetches: list[Fetch]) -> Ahead:
 
 
 def drop_unused(ahead: Ahead, loader: int) -> Ahead:
-    """Return the unused batches after the end of a loader's epoch that was reached outside of a step.
+    """Return the unused batches, after a loader's epoch has ended outside of a step.
 
-    Several batches of the loader are dropped, because the loop has skipped them. A single batch may still be used by
-    the next step, which fetches the first batch of the next epoch.
+    Several batches of the loader are dropped, because the loop has skipped them. A single batch stays: the next step
+    may use it and fetch the first batch of the next epoch.
     """
     if sum(batch.loader == loader for batch in ahead) <= 1:
         return ahead
@@ -53,11 +53,12 @@ def drop_unused(ahead: Ahead, loader: int) -> Ahead:
 
 
 def use_batches(ahead: Ahead, row: Row, trains: bool, usual: dict[int, int]) -> tuple[Ahead, int]:
-    """Return the batches still unused after a step or an evaluation batch, and the number of samples used by this row.
+    """Return the batches that stay unused after a step or an evaluation batch, and the number of samples that this row
+    used.
 
-    A row uses as many batches as it fetches. The first row of a group uses as many as it has backwards per update. A
-    row without a fetch, or a row at the end of an epoch, uses as many as the row before. `usual` is the last such
-    number by loader, and is updated.
+    A row uses as many batches as it fetches. The first row of a group uses as many batches as it has backwards per
+    update. A row without a fetch, or a row at the end of an epoch, uses as many batches as the row before. `usual` is
+    the last such number by loader, and is updated.
     """
     fetched: dict[int, list[Batch]] = {}
     for fetch in row.fetches:

@@ -1,4 +1,6 @@
-"""Where rows of steps begin and end: the open row, how it is closed, and how it is split once its loop is understood."""
+"""The begin and the end of rows of steps: the open row, how it is closed, and how it is split once its loop is
+understood.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from collector.sidecar.steps.rows import UNKNOWN, Cut, Head, Row
 
 @dataclass
 class State:
-    """The state at the start of the open row, enough for another process to continue from there."""
+    """The state at the start of the open row. Another process can continue from it."""
 
     step: int = 0
     started: bool = False
@@ -52,8 +54,9 @@ over more calls is split wrongly."""
 
 
 class Done(NamedTuple):
-    """A complete row. `step` is the number of the row's training step; for another row, the number of the last step
-    before it."""
+    """A complete row. `step` is the number of the row's training step. A row of another kind has the number of the last
+    step before it.
+    """
 
     row: Row
     kind: str
@@ -91,7 +94,7 @@ class RowKeeper:
     def _close_before_fetch(self, code: int, time: int) -> None:
         """Close the row before a fetch or the start of a loader, if the row belongs to no training step.
 
-        If that is unknown yet, remember a cut.
+        If this is not known yet, remember a cut.
         """
         if not self.state.started:
             self._start(time)
@@ -126,8 +129,8 @@ class RowKeeper:
         return "eval" if counters.forwards and not (counters.backwards or failed) else "rest"
 
     def _is_evaluation_without_loader(self) -> bool:
-        """Return whether the row has forwards without gradients and nothing else, in a run whose training steps have
-        none.
+        """Return whether the row has only forwards without gradients, in a run whose training steps have no such
+        forwards.
         """
         counters, state = self.row.counters, self.state
         if state.explicit or not state.step or state.without_gradients or counters.loader_start:
@@ -177,8 +180,8 @@ class RowKeeper:
             self._close_head(updates[at], "train", self.state.step + 1)
 
     def _note_head(self, time: int) -> bool:
-        """Note a call of a model as the possible begin of a batch. Return whether it may begin another batch in this
-        row.
+        """Note a call of a model as a possible start of a batch. Return whether the call may begin another batch in
+        this row.
         """
         counters, state = self.row.counters, self.state
         fed = counters.fetches + counters.stops + counters.loader_start
@@ -205,8 +208,8 @@ class RowKeeper:
             self._split_at_heads()
 
     def _split_at_heads(self) -> None:
-        """Split the row at every further call of its first model. Nothing trains here, so each of these calls begins a
-        batch.
+        """Split the row at every further call of its first model. The row trains nothing, so each of these calls begins
+        a batch.
         """
         self.state.inferring = True
         while len(heads := self.row.heads) > 1:
@@ -216,7 +219,9 @@ class RowKeeper:
             self._close_head(cut, "eval")
 
     def _close(self, kind: str, time: int, step: int | None = None, after: bool = False) -> None:
-        """Close the row at `time`. The next row begins at the current word of the log, or after it if `after`."""
+        """Close the row at `time`. The next row begins at the current word of the log; with `after`, it begins after
+        this word.
+        """
         row = self.row
         position = self.position + 1 if after else self._values_from or self.position
         if time == row.start and step is None:
@@ -251,7 +256,7 @@ class RowKeeper:
             state.ahead = drop_unused(state.ahead, row.stopped)
 
     def _drop_early_fetches(self, row: Row) -> Row:
-        """Split off the batches that were fetched before the step and not used in it; return the rest of the row."""
+        """Split off the batches that were fetched before the step and not used in the step. Return the rest of the row."""
         counters = row.counters
         early = counters.fetches - max(counters.backwards, counters.forwards if not counters.backwards else 1)
         if early <= 0:

@@ -64,7 +64,9 @@ class FetchStart(NamedTuple):
 
 
 class QueueSample(NamedTuple):
-    """A sample of the queues at a request. `batch` is the batch that the request brought, -1 while the request is open."""
+    """A sample of the queues at a request. `batch` is the batch that the request returned, -1 while the request is
+    open.
+    """
 
     start: int
     loader: int
@@ -101,7 +103,7 @@ _read_counters = operator.attrgetter(*_COUNTER_NAMES)
 
 class Moment(NamedTuple):
     """The state of the training thread. `phase` is the phase of the innermost open call, `previous` the phase of the
-    call before; UNKNOWN if there is none.
+    call before it. UNKNOWN stands for no call.
 
     `step` is the last complete step. `since` is the last time in the log, or the start of the open collective. `calls`
     are the collectives of the open row. `begun` is the awaited collective, else the first begun collective whose wait
@@ -123,7 +125,9 @@ class Moment(NamedTuple):
 
 
 class Cut(NamedTuple):
-    """A point in a row where another row may turn out to begin. `position` is the log position of its first word."""
+    """A point in a row at which another row may turn out to begin. `position` is the log position of that row's first
+    word.
+    """
 
     time: int
     position: int
@@ -142,7 +146,7 @@ class Head(NamedTuple):
 
 @dataclass
 class Row:
-    """A row while it grows. `position` is the log position of its first word. `previous` is the last known phase."""
+    """A row that still grows. `position` is the log position of its first word. `previous` is the last known phase."""
 
     start: int
     position: int
@@ -208,11 +212,13 @@ class Row:
         return rest
 
     def forget_cuts(self) -> None:
-        """Forget all cuts, which are used up or unreliable: the row is not split any more."""
+        """Forget all cuts, because they are used up or unreliable. The row can then no longer be split."""
         self.cuts, self.updates, self.passes, self.heads = [], [], [], []
 
     def answer(self, asked: int, batch: int | None) -> None:
-        """Note the batch that the request at `asked` brought. At the end of an epoch (None), drop the queue sample."""
+        """Note the batch that the request at `asked` returned. None means the end of the epoch; the queue sample is
+        then dropped.
+        """
         if self.queues and self.queues[-1].start == asked:
             sample = self.queues.pop()
             if batch is not None:
@@ -242,7 +248,7 @@ class Row:
         return next(ends, None)
 
     def resolve(self, following: int) -> None:
-        """Give the unknown stretches at the end of the row a phase; `following` is the phase of the next call."""
+        """Give a phase to the unknown stretches at the end of the row. `following` is the phase of the next call."""
         if following != COMMUNICATION:
             phase = ACTED if self._has_acted(following) else classify(self.previous, following)
             index, held = len(self.stretches) - 1, self._find_held()
@@ -261,7 +267,7 @@ class Row:
         return self.previous == FORWARD and not self.graphs and following in (FORWARD, OPTIMIZER)
 
     def _settle_acted(self) -> None:
-        """Give the stretches after forwards without gradients a phase, depending on whether the row trains."""
+        """Give a phase to the stretches after forwards without gradients. The phase depends on whether the row trains."""
         phase = GAP if self.counters.backwards else FORWARD
         self.folded[phase] += self.folded_acted
         self.folded_acted = 0
@@ -270,11 +276,13 @@ class Row:
                 self.stretches[index] = Stretch(phase, start, end)
 
     def _find_held(self) -> int:
-        """Return the index of the first stretch after the last update, which may begin a row; -1 without an update."""
+        """Return the index of the first stretch after the last update, -1 without an update. This stretch may begin a
+        new row.
+        """
         return self.updates[-1].stretches if self.updates else -1
 
     def _resolve_held(self) -> None:
-        """Give each stretch that is still unknown a phase, decided by the calls on both sides in the complete row."""
+        """Give a phase to each stretch that is still unknown. The calls on both sides of it in the complete row decide."""
         for index, (phase, start, end) in enumerate(self.stretches):
             if phase == UNKNOWN:
                 before = (known for known, _, _ in reversed(self.stretches[:index]) if known != COMMUNICATION)
@@ -334,7 +342,9 @@ def _move(later: Cut, cut: Cut) -> Cut:
 
 
 def classify(previous: int, following: int) -> int:
-    """Return the phase of the time between two calls, from the phases of both calls; UNKNOWN is a call not known yet."""
+    """Return the phase of the time between two calls, from the phases of both calls. UNKNOWN means a call that is not
+    known yet.
+    """
     if following == END:
         return GAP if previous == UNKNOWN else TAIL
     if following == BACKWARD:

@@ -1,8 +1,8 @@
-"""Similar steps, processed together: one run of the state machine serves all steps of a pattern.
+"""Similar steps, processed together: one pass of the state machine serves all steps of a pattern.
 
 Most steps of a training write the same codes in the same order, and differ only in their times. The codes decide which
-time belongs to which phase. So one step of a pattern is given to a separate machine with stretches of 1, 2, 4, 8 … ns:
-the sum of each phase then shows, bit by bit, which stretches it contains. The steps themselves then need only sums of
+time belongs to which phase. So a separate machine gets one step of a pattern, with stretches of 1, 2, 4, 8 … ns. The
+sum of each phase then shows, bit by bit, which stretches it contains. The steps themselves then need only sums of
 columns, which cost far less than feeding their words one by one.
 """
 
@@ -48,7 +48,7 @@ _COLLECTIONS = (codes.GC_START, codes.GC_END)
 
 @dataclass(frozen=True)
 class Pattern:
-    """The codes of a step in the log, from its STEP_ENDS_NEXT on, and the stretches of time between them.
+    """The codes of a step in the log, starting with STEP_ENDS_NEXT, and the stretches of time between the codes.
 
     `timed` are the indexes of the codes with times. `phases` has a row for each stretch and a column for each phase: 1
     if the stretch belongs to the phase.
@@ -192,7 +192,8 @@ class SteadyFeed:
         self._machine.feed(words[done:].tolist())
 
     def _skip(self, log: _Words, pattern: Pattern, run: tuple[int, int], at: tuple[int, int]) -> int:
-        """Pass similar steps (`run`: the first and the last) to `take`, and all words before them to the machine.
+        """Pass similar steps to `take`, and all words before them to the machine. `run` is the first and the last of
+        these steps.
 
         The machine gets the steps as well if they are not sound, or do not follow directly on its last step. `at` is
         the machine's position at the first word of `log`, and the number of words processed. Return the new number of

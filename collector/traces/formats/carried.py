@@ -16,7 +16,7 @@ from collector.traces.source import Source
 
 
 def read(path: Path, options: ReadOptions) -> TraceTables | None:
-    """Read an export of Stepscope. None for another file, for damaged tables, and if other steps are asked for."""
+    """Read an export of Stepscope. None for another file, for damaged tables, and if the options choose other steps."""
     if options.steps is not None or options.steps_from is not None:
         return None
     text = _read_front(path, options)

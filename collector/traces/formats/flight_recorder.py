@@ -1,4 +1,4 @@
-"""Dumps of PyTorch's Flight Recorder, one per rank: pickles of plain values, or the same as JSON."""
+"""Dumps of PyTorch's Flight Recorder, one per rank. A dump is a pickle of plain values, or the same values as JSON."""
 
 from __future__ import annotations
 

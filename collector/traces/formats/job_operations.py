@@ -1,7 +1,7 @@
 """Operations of a whole pipeline-parallel job in one Parquet file, in the format of the what-if study of OSDI 2025.
 
 Columns: dp_rank, stage, rank, step, optype, seq_id, mc, gmc, mb_id, and start_ts and duration in seconds since the
-start of the step. One file holds all ranks; they become the ranks of one run.
+start of the step. One file holds all ranks, which become the ranks of one run.
 """
 
 from __future__ import annotations
@@ -93,7 +93,9 @@ def _read_ns(table: pa.Table, name: str, path: Path) -> Ints:
 
 
 class _Job:
-    """The rows of the file, with the steps laid one after the other: its times count from the start of their step."""
+    """The rows of the file, with the steps placed one after the other. In the file, times count from the start of their
+    step.
+    """
 
     def __init__(self, table: pa.Table, path: Path) -> None:
         if not table.num_rows:
@@ -221,7 +223,7 @@ def _number_tracks(kinds: list[str]) -> dict[str, int]:
 
 
 def _stack(track: Ints, start: Ints, end: Ints) -> Ints:
-    """Return a depth for each slice: the lowest depth that is free on its track. The slices must be sorted by start."""
+    """Return a depth for each slice: the lowest free depth on its track. The slices must be sorted by start."""
     free: dict[int, list[int]] = {}
     depths = np.zeros(len(track), np.int64)
     for at, (row, begin, stop) in enumerate(zip(track.tolist(), start.tolist(), end.tolist(), strict=True)):

@@ -1,7 +1,4 @@
-"""The tables of a run: each file here declares some as TABLES. To add a table, add to a file or add a file.
-
-There is no list of the files.
-"""
+"""Return the hidden temporary name under which a file is written. The name differs between threads."""
 
 from __future__ import annotations
 
