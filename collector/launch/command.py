@@ -11,10 +11,9 @@ from typing import Any
 
 from collector.format.schema.errors import StepscopeError, UsageError
 from collector.launch.activation import activate, read_settings
-from collector.launch.interpreter import read_interpreter, run_elsewhere
 from collector.launch.launchers import find_launcher, wrap_workers
 from collector.launch.origin import PLAN_VARIABLE, watch_origin
-from collector.launch.script import Program, run_program
+from collector.launch.script import Program, refuse_python, run_program
 from collector.session.ending import note_exit
 
 _USAGE = """profiler-run [options] script.py [argument …]
@@ -43,6 +42,7 @@ def run_command(arguments: Sequence[str]) -> int:
     """Run the command; return an exit code. The script's exceptions pass through."""
     given = _parse(arguments)
     try:
+        refuse_python(given.program)
         if given.trying:
             return _try_changes(given)
         if given.against is not None:
@@ -213,11 +213,6 @@ def _run_recorded(given: argparse.Namespace) -> None:
     own = [f"--output={given.output}"] if given.output else []
     own += [f"--options={given.options}"] if given.options is not None else []
     own += ["--probe"] if given.probe else []
-    interpreter = read_interpreter(program)
-    if interpreter is not None:
-        if not interpreter.is_this:
-            run_elsewhere(interpreter, own)
-        program = interpreter.program
     launcher = find_launcher(program)
     if launcher is not None:
         run_program(wrap_workers(launcher, program, own))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import io
 import os
+import re
 import shutil
 import sys
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from collector.format.schema.errors import UsageError
 MODULE_FOLDER_VARIABLE = "STEPSCOPE_MODULE_FOLDER"
 """Environment variable for the folder that is searched first for a module, in place of the current folder. Pairs set
 it, because the base's code is elsewhere."""
+_PYTHON = re.compile(r"python(3(\.\d+)?)?")
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,17 @@ def run_program(program: Program) -> None:
     except BaseException as error:
         _hide_own_frames(error)
         raise
+
+
+def refuse_python(program: Program | None) -> None:
+    """Raise UsageError if the program is a Python, which people write in front of a script out of habit."""
+    if program is None or program.is_module or not _PYTHON.fullmatch(os.path.basename(program.name)):
+        return
+    if not os.path.isfile(program.name) or os.access(program.name, os.X_OK):
+        raise UsageError(
+            f"leave {program.name} out: profiler-run train.py, or profiler-run -m module; with another Python or its flags: "
+            "python -O -m collector.launch train.py"
+        )
 
 
 def _load_file(program: Program) -> tuple[ModuleType, CodeType]:

@@ -20,7 +20,6 @@ from pathlib import Path
 from collector.format.schema.errors import UsageError
 from collector.format.schema.removal import scratch_folder
 from collector.launch.activation import DEFAULT_PATH
-from collector.launch.interpreter import read_interpreter
 from collector.launch.launchers import find_launcher, read_workers
 from collector.launch.origin import VARIABLE
 from collector.launch.pairs.worktree import add_worktree, ask_git, guard_worktree
@@ -167,14 +166,12 @@ class Placed:
 
 
 def find_script(program: Program) -> Placed:
-    """Find the script or module that an interpreter or launcher runs. Raises UsageError if there is none."""
-    interpreter = read_interpreter(program)
-    inner = program if interpreter is None else interpreter.program
-    launcher = find_launcher(inner)
+    """Find the script or module that the program or its launcher runs. Raises UsageError if there is none."""
+    launcher = find_launcher(program)
     if launcher is None:
-        name, is_module, behind = inner.name, inner.is_module, len(inner.arguments)
+        name, is_module, behind = program.name, program.is_module, len(program.arguments)
     else:
-        workers = read_workers(launcher, inner)
+        workers = read_workers(launcher, program)
         name, is_module, behind = workers.script, workers.is_module, len(workers.arguments)
     path = Path(os.path.realpath(os.getcwd() if is_module else name))
     if not is_module and not path.is_file():

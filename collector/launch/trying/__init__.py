@@ -30,7 +30,6 @@ from collector.format.schema.wording import format_number_of
 from collector.format.schema.writing import replace_text
 from collector.launch.activation import DEFAULT_PATH
 from collector.launch.children import LOG_FILE, make_printable, read_log_end, refuse_output, say
-from collector.launch.interpreter import read_interpreter
 from collector.launch.launchers import find_launcher
 from collector.launch.origin import PLAN_VARIABLE
 from collector.launch.script import Program
@@ -142,10 +141,8 @@ class _Trials:
         """Let trials be forks of a Python that has imported PyTorch, if a fork is as good as a fresh start of the
         script.
         """
-        interpreter = read_interpreter(self._trying.program)
-        is_own = interpreter is None and find_launcher(self._trying.program) is None
         if (
-            is_own
+            find_launcher(self._trying.program) is None
             and sys.platform == "linux"
             and not found["uses_device"]
             and found["ranks"] == 1
