@@ -71,7 +71,7 @@ PARTS: Mapping[str, str] = {
     "LineChange": "name before_ns after_ns is_loading is_bound",
     "CodeChange": "file added removed",
     "SettingChange": "name before after",
-    "Verdict": "kind reason base new estimate parts cautions max_slowdown leading pairs main_thread mean_change_ns "
+    "Verdict": "kind reason base new estimate parts cautions max_slowdown leading pairs mean_change_ns "
     "rank compared_ns",
     "Estimate": "change low high p detectable scatter least most",
     "PartChange": "name change_ns p",

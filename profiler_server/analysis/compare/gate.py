@@ -19,7 +19,6 @@ from profiler_server.analysis.compare.run_statistics import (
     PartChange,
     bootstrap_medians,
     compare_lists,
-    compare_pairs,
     compare_with_known_scatter,
     count_pairs,
     find_changed_parts,
@@ -41,7 +40,6 @@ from profiler_server.diagnosis.limits.compare import (
     COMPARED_STEPS,
     LEAST_LIKE,
     LEAST_RUNS,
-    WITNESS_FRAC,
 )
 from profiler_server.format import format_change, format_duration, format_number_of, format_share
 
@@ -50,8 +48,6 @@ DETECTABLE = 0.05
 """The limit if the user sets none: runs are the same only if a slowdown above this limit is excluded."""
 MOST_NAMED = 3
 """Busy runs above which one sentence covers all of them."""
-MEAN_ALPHA = 0.01
-"""Significance level at which the mean step is named beside the median."""
 _ROUNDING = 0.0005
 """Relative change below which a percentage reads as 0.0 %."""
 _PHASES = frozenset(phase.label for phase in PHASES)
@@ -76,8 +72,7 @@ class Verdict:
     `parts` are phases and kernels that changed by more than chance. `mean_change_ns` is the change of the mean step. If
     no entry of `parts` makes up a quarter of that change, `leading` is the phase that changed most. `rank` names the
     judged rank and the number of ranks, "" with one rank. `compared_ns` is the time of all compared steps. `pairs` are
-    in order of recording, empty for runs not recorded in pairs. `main_thread` is the change of the main thread's
-    processor time per step. It does not affect the result, and is None unless it was sampled in every run.
+    in order of recording, empty for runs not recorded in pairs.
     """
 
     kind: Kind
@@ -90,7 +85,6 @@ class Verdict:
     max_slowdown: float = 0.0
     leading: PartChange | None = None
     pairs: tuple[PairChange, ...] = ()
-    main_thread: Estimate | None = None
     mean_change_ns: float = 0.0
     rank: str = ""
     compared_ns: float = 0.0
@@ -122,7 +116,7 @@ def judge(
     mean_change_ns = float(_means(new).mean() - _means(base).mean())
     verdict = replace(verdict, kind=kind, estimate=estimate, parts=parts, mean_change_ns=mean_change_ns)
     verdict = replace(verdict, leading=None if _choose_parts(verdict) else _find_leading(base, new))
-    verdict = replace(verdict, pairs=_list_pairs(base, new), main_thread=_estimate_main_thread(base, new))
+    verdict = replace(verdict, pairs=_list_pairs(base, new))
     load = _explain_load(kind, base, new)
     reason = _explain(verdict, estimate, base[0].noun)
     return replace(verdict, kind="unknown" if load else kind, reason=f"{reason}{load}")
@@ -161,12 +155,6 @@ def _estimate(
     if are_interleaved(base, new):
         return of_pairs(measure(order_runs(base)), measure(order_runs(new)))
     return compare_lists(measure(base), measure(new))
-
-
-def _estimate_main_thread(base: Sequence[RunTimes], new: Sequence[RunTimes]) -> Estimate | None:
-    if min(len(base), len(new)) < LEAST_RUNS or not all(run.main_thread_ns for run in (*base, *new)):
-        return None
-    return _estimate(base, new, lambda runs: np.array([run.main_thread_ns or math.nan for run in runs]), judge_pairs)
 
 
 def _list_pairs(base: Sequence[RunTimes], new: Sequence[RunTimes]) -> tuple[PairChange, ...]:
@@ -249,23 +237,7 @@ def _explain(verdict: Verdict, estimate: Estimate, noun: str) -> str:
         allowed = f"of more than {format_share(verdict.max_slowdown or DETECTABLE)}"
         return f"No slowdown {allowed}: the median {noun} changed by {spread}.{floor}"
     unknown = f"It is not known whether the median {noun} is slower: it changed by {spread}."
-    return f"{unknown}{limit}{floor} {_advise_pairs(verdict, estimate)}{_describe_main_thread(verdict, estimate)}"
-
-
-def _describe_main_thread(verdict: Verdict, estimate: Estimate) -> str:
-    """Return a sentence on the change of the main thread's processor time; "" unless that time varies much less than
-    the steps.
-
-    Other programs lengthen steps, but hardly their processor time.
-    """
-    found = verdict.main_thread
-    if found is None or found.scatter > WITNESS_FRAC * estimate.scatter:
-        return ""
-    return (
-        f" The processor time of the main thread, which other programs disturb less, changed by {format_change(found.change)} "
-        f"({format_change(found.least)} to {format_change(found.most)}) a step; it leaves out all waiting, so it decides "
-        "nothing."
-    )
+    return f"{unknown}{limit}{floor} {_advise_pairs(verdict, estimate)}"
 
 
 def _advise_pairs(verdict: Verdict, estimate: Estimate) -> str:
@@ -334,13 +306,13 @@ def _explain_load(kind: Kind, base: Sequence[RunTimes], new: Sequence[RunTimes])
 
 def find_cautions(base: Sequence[RunTimes], new: Sequence[RunTimes]) -> tuple[str, ...]:
     """Return cautions on the comparison: busy hosts, other work, crashed or unfinished runs, runs given twice, their
-    order, and a mean that changed against the median."""
+    order."""
     runs = (*base, *new)
     found = _name_busy(runs) + find_unlike(runs)
     found += [f"{run.name} {_STATES[run.state]}" for run in runs if run.state in _STATES]
     twice = [name for name, count in Counter((run.name, run.started_unix_ns) for run in runs).items() if count > 1]
     found += [f"{name} was given twice" for name, _ in twice]
-    return (*found, *find_order_cautions(base, new), *_find_mean_change(base, new))
+    return (*found, *find_order_cautions(base, new))
 
 
 def _name_busy(runs: Sequence[RunTimes]) -> list[str]:
@@ -354,21 +326,3 @@ def _name_busy(runs: Sequence[RunTimes]) -> list[str]:
     which = f"{len(busy)} of the {len(runs)} runs were recorded: {names}{more}"
     which = f"all {len(runs)} runs were recorded" if len(busy) == len(runs) else which
     return [f"other programs used up to {most.others_cores:.1f} of {most.cores:g} cores while {which}"]
-
-
-def _find_mean_change(base: Sequence[RunTimes], new: Sequence[RunTimes]) -> tuple[str, ...]:
-    """Return a caution if the mean step clearly changed against the median: a few long steps can cause that."""
-    if min(len(base), len(new)) < LEAST_RUNS or _find_unfit((*base, *new)):
-        return ()
-    middle, mean = _estimate(base, new, _medians, judge_pairs), _estimate(base, new, _means, compare_pairs)
-    is_clear = min(mean.p, 1.0 - mean.p) < MEAN_ALPHA
-    if (
-        not is_clear
-        or abs(mean.change) <= _ROUNDING
-        or (middle.p < ALPHA and mean.change > 0)
-        or (middle.p > 1.0 - ALPHA and mean.change < 0)
-    ):
-        return ()
-    word = "slower" if mean.change > 0 else "faster"
-    spread = f"{format_change(mean.change)} ({format_change(mean.low)} to {format_change(mean.high)})"
-    return (f"the mean step, unlike the median, is {word} by {spread}: some steps changed and most did not",)

@@ -16,7 +16,7 @@ from collector.format.schema.manifest import RunManifest, RunState
 from collector.format.steps import read_integers, select_steps, train_steps
 from profiler_server.analysis.memory.resources import summarize_host
 from profiler_server.analysis.tables import find_rows
-from profiler_server.diagnosis.limits.compare import BUSY_FRAC, LEAST_RUNS
+from profiler_server.diagnosis.limits.compare import BUSY_FRAC
 from profiler_server.facts.machine import HostLoad
 from profiler_server.format import clean_name
 
@@ -96,8 +96,8 @@ class RunTimes(Likeness):
     """The times of one rank of a run in ns. `parts_ns` has the mean per step of each phase, and `kernels_ns` the mean
     per detailed step of each kernel. `kernels_ns` is empty without detailed steps.
 
-    `others_cores` is the number of processor cores that other programs used, `main_thread_ns` the processor time of the
-    main thread per step. Both are None if not sampled. `state` is the state of the run.
+    `others_cores` is the number of processor cores that other programs used, None if not sampled. `state` is the state
+    of the run.
     """
 
     name: str
@@ -109,7 +109,6 @@ class RunTimes(Likeness):
     noun: str = "step"
     kernels_ns: Mapping[str, float] = field(default_factory=dict)
     state: RunState = "complete"
-    main_thread_ns: float | None = None
 
 
 def read_times(run: Run, rank: int | None = None) -> RunTimes:
@@ -123,7 +122,6 @@ def read_times(run: Run, rank: int | None = None) -> RunTimes:
     durations: Floats = read_integers(kept, "duration_ns").astype(float)
     phases = {phase.label: float(read_integers(kept, f"{phase.name}_ns").mean()) for phase in PHASES}
     manifest, load = run.manifest, _read_load(one, kept)
-    main_cores = load.main_thread if load is not None else None
     return RunTimes(
         name=clean_name(manifest.name),
         started_unix_ns=manifest.created_unix_ns,
@@ -134,7 +132,6 @@ def read_times(run: Run, rank: int | None = None) -> RunTimes:
         noun=rows.noun,
         kernels_ns=_read_kernels(one),
         state=run.state,
-        main_thread_ns=main_cores * float(durations.mean()) if main_cores else None,
         **vars(read_likeness(manifest, one)),
     )
 
@@ -207,10 +204,7 @@ def are_interleaved(base: Sequence[RunTimes], new: Sequence[RunTimes]) -> bool:
 
 
 def find_order_cautions(base: Sequence[RunTimes], new: Sequence[RunTimes]) -> tuple[str, ...]:
-    """Return a caution if the order of recording alone can make a difference.
-
-    Hosts change over hours, and the first run on a host differs from the next.
-    """
+    """Return a caution if one side was recorded before the other: hosts change over hours."""
     if min(len(base), len(new)) < 2:
         return ()
     starts = [[run.started_unix_ns for run in order_runs(runs)] for runs in (base, new)]
@@ -219,11 +213,4 @@ def find_order_cautions(base: Sequence[RunTimes], new: Sequence[RunTimes]) -> tu
             "the runs of one side were all recorded before those of the other: what changed on the host meanwhile counts "
             "as a change of the program; profiler-run --against records both in pairs",
         )
-    firsts = {first < second for first, second in zip(*starts, strict=False)}
-    if len(base) < LEAST_RUNS or len(firsts) > 1 or not are_interleaved(base, new):
-        return ()
-    side = "base" if firsts == {True} else "new version"
-    return (
-        f"the {side} came first in every pair: what a second run gains or loses by being the second counts as a change of "
-        "the program; profiler-run --against draws the order of each pair by lot",
-    )
+    return ()

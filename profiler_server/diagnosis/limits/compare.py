@@ -21,10 +21,6 @@ LEAST_LIKE = 5
 COMPARED_STEPS = 10
 """The median of a run with fewer steps is not compared."""
 
-WITNESS_FRAC = 0.5
-"""Processor time is reported beside an undecided median if its scatter between runs is at most this share of the
-scatter of the median."""
-
 LEAST_RUNS = 3
 """Runs per side below which the scatter from run to run is unknown."""
 

@@ -66,7 +66,6 @@ FIGURES: Mapping[str, object] = {
     "USUAL_RECEIVE_NS": 1000000.0,
     "SURE_NAME_FRAC": 0.6,
     "STEPS_RATIO": 2.0,
-    "WITNESS_FRAC": 0.5,
     "MOST_CORRELATED": 0.8,
     "VOLTA": 7,
     "AMPERE": 8,

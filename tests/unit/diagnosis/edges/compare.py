@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from profiler_server.analysis.compare.comparison import _describe_loop, _describe_median, _name_cause
-from profiler_server.analysis.compare.gate import _estimate_few, _find_unfit
+from profiler_server.analysis.compare.gate import _estimate_few, _find_unfit, judge
 from profiler_server.analysis.compare.run_statistics import compare_pairs, has_interval, judge_pairs
-from profiler_server.analysis.compare.run_times import find_order_cautions, name_load
+from profiler_server.analysis.compare.run_times import RunTimes, name_load
 from tests.unit.diagnosis.edges.base import Edge, whole
 
 
@@ -25,13 +25,29 @@ def names_cause(share: float) -> bool:
     return bool(_name_cause(compared(1e9, phases=[phase])))
 
 
-def run(steps: int = 20, started: int = 0) -> Any:
-    return SimpleNamespace(name="run", steps_ns=np.full(steps, 1e6) + np.arange(steps), started_unix_ns=started)
+def run(steps: int = 20) -> Any:
+    return SimpleNamespace(name="run", steps_ns=np.full(steps, 1e6) + np.arange(steps))
 
 
-def cautions(count: int) -> tuple[str, ...]:
-    """Judge the order of so many pairs, in each of which the base came first."""
-    return find_order_cautions(*([run(started=10 * n + late) for n in range(count)] for late in (0, 1)))
+def is_judged(count: int) -> bool:
+    """Judge lists of so many runs of one program."""
+    base, new = (
+        [
+            RunTimes(
+                script="train.py",
+                host="here",
+                world_size=1,
+                rank=0,
+                name="run",
+                started_unix_ns=2 * n + side,
+                steps_ns=np.full(20, 1e6 + n + side),
+                parts_ns={},
+            )
+            for n in range(count)
+        ]
+        for side in (0, 1)
+    )
+    return judge(base, new).estimate is not None
 
 
 def is_resampled(pairs: int) -> bool:
@@ -49,7 +65,7 @@ EDGES: Mapping[str, Edge] = {
         5, lambda x: _estimate_few([run()], [run()], [run(10 + n) for n in range(whole(x))]) is not None
     ),
     "COMPARED_STEPS": Edge(10, lambda x: not _find_unfit([run(whole(x))])),
-    "LEAST_RUNS": Edge(3, lambda x: bool(cautions(whole(x)))),
+    "LEAST_RUNS": Edge(3, lambda x: is_judged(whole(x))),
     "LEAST_PAIRS": Edge(5, lambda x: is_resampled(whole(x))),
     "LEAST_EFFECTIVE_STEPS": Edge(20, lambda x: has_interval(np.full(whole(x), 1e6))),
     "BUSY_FRAC": Edge(0.25, lambda x: bool(name_load("A", 4.0 * x, 4.0))),
