@@ -8,11 +8,10 @@ import subprocess
 import time
 from pathlib import Path
 
-from collector.edge import Edge
 from collector.format.schema.wording import format_number_of
 from collector.storage.ledger import UploadLedger, list_missing, read_ledger
 from collector.storage.process import start_upload
-from collector.storage.urls import explain, find_missing_package, find_spool, split_url
+from collector.storage.urls import find_missing_package, find_spool, split_url
 
 PATIENCE_S = 10.0
 """How long the end of a training waits for the upload. A failed last attempt ends the wait."""
@@ -35,8 +34,6 @@ class Bucket:
         if missing := find_missing_package(self.url):
             self._problem = f"it needs {missing}"
             return
-        if self._is_memory:
-            return
         try:
             self._process = start_upload(rank_folder, self.url)
         except OSError as error:
@@ -48,8 +45,6 @@ class Bucket:
         """
         if self._rank_folder is None:
             return ""
-        if self._is_memory and not self._problem:
-            return self._fill_memory(self._rank_folder)
         ledger = self._wait(patience_s)
         if ledger.is_done:
             return f"the run is in {self.url}, too; to look at it there: profiler-server --summary-base-dir {split_url(self.url)[0]}"
@@ -64,21 +59,6 @@ class Bucket:
             f"{what} of rank {self._rank_folder.name.removeprefix('rank_')} not in {self.url} yet: {reason}"
             f"{going_on}. The run is in {self.spool}; to complete the upload: {command}"
         )
-
-    @property
-    def _is_memory(self) -> bool:
-        return self.url.startswith("memory://")
-
-    def _fill_memory(self, rank_folder: Path) -> str:
-        """Upload the rank to a memory:// URL, which only this process can read. Return the line for the end."""
-        from collector.storage.uploading import RankUpload
-
-        upload, failures = RankUpload(rank_folder, self.url), list[Exception]()
-        with Edge(failures.append):
-            upload.upload()
-            upload.finish()
-            return f"the run is in {self.url}, too, for as long as this process lives"
-        return f"the run is not in {self.url}: {explain(failures[0])}. It is in {self.spool}"
 
     def _wait(self, patience_s: float) -> UploadLedger:
         assert self._rank_folder is not None

@@ -42,6 +42,8 @@ def find_missing_package(url: str) -> str:
     package = _PACKAGES.get(scheme)
     if importlib.util.find_spec("fsspec") is None or (package == "s3fs" and importlib.util.find_spec("s3fs") is None):
         return _EXTRA
+    if scheme == "memory":
+        return "a place that outlives its process, such as file:///path"
     if package is not None and importlib.util.find_spec(package) is None:
         return f"{package}: pip install {package}"
     return ""
