@@ -60,8 +60,8 @@ class Profiler:
     memory: the allocations in detailed windows.
     resources: processor, memory and GPU figures of the host and of this process, sampled.
     stacks: the Python functions that run in each phase and in the DataLoader workers, sampled from another process.
-    triggers: whether windows also open by themselves: at a step far longer than usual, at steps that wait for data, or
-        at a drift. They open at most once in five minutes, five times in all.
+    triggers: whether windows also open by themselves: at a step far longer than usual, or at steps that wait for data.
+        They open at most once in five minutes, five times in all.
     probe: measure the step time with a ready batch, by holding batches back for 2 s in all at most, and measure the cost
         of some processor settings on copies of some tensors. The training gets the same batches in the same order.
     level: "info"; "important" for steps only, and everything switched on by name; "debug" for call stacks in detailed

@@ -181,13 +181,12 @@ def _read_disk_bytes(process: psutil.Process) -> float | None:
 
 
 def _read_schedule(pid: int) -> dict[str, float]:
-    """Return a main thread's seconds running, seconds ready, and times scheduled; empty outside of Linux."""
+    """Return a main thread's seconds running and seconds ready; empty outside of Linux."""
     try:
-        ran_ns, waited_ns, times = Path(f"/proc/{pid}/schedstat").read_text(encoding="ascii").split()
+        ran_ns, waited_ns, _ = Path(f"/proc/{pid}/schedstat").read_text(encoding="ascii").split()
         return {
             "main_thread_cores": int(ran_ns) / 1e9,
             "run_queue_frac": int(waited_ns) / 1e9,
-            "scheduled_per_s": float(times),
         }
     except (OSError, ValueError):
         return {}

@@ -61,7 +61,7 @@ class EnvironmentSignal(Signal):
         self._context.save_notes()
 
 
-_MODES = ("deterministic", "anomaly_mode", "nan_check")
+_MODES = ("deterministic", "anomaly_mode")
 
 
 def read_settings() -> dict[str, Any]:
@@ -72,7 +72,6 @@ def read_settings() -> dict[str, Any]:
         "deterministic": bool(torch.are_deterministic_algorithms_enabled()),
         "anomaly_mode": bool(torch.is_anomaly_enabled()),
         "flash_sdp": bool(torch.backends.cuda.flash_sdp_enabled()),
-        "nan_check": bool(torch.is_anomaly_enabled() and torch.is_anomaly_check_nan_enabled()),
     }
 
 

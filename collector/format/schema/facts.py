@@ -98,7 +98,6 @@ FACTS: tuple[Fact, ...] = (
         "Where the training thread is, or was at the end: step, phase, collectives left, the next one.",
         _PLACE,
     ),
-    Fact("nan_check", "Whether anomaly detection looked for NaN."),
     Fact("numa_nodes", "Memory nodes whose processors the process may use."),
     Fact(
         "optimizers",

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median, quantiles
+from statistics import median
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -38,9 +38,6 @@ RECORD_TIMES = 1.5
 STARVED_FRAC = 0.5
 STARVED_STEPS = 30
 STARVED_LEAST_NS = 1_000_000_000
-DRIFT_TIMES = 1.3
-BLOCK = 100
-BLOCK_LEAST_NS = 1_000_000_000
 _RECENT = 200
 _LEAST_RECENT = 30
 _RENEW = 20
@@ -60,7 +57,7 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True)
 class Finding:
-    """A reason to open a window. `trigger` is outlier, starvation, drift or lines.
+    """A reason to open a window. `trigger` is outlier, starvation or lines.
 
     `text` is half a sentence, such as "step 412 took 6.1× the median before it". The median is that of the earlier
     steps. Pages show the median of the whole run.
@@ -80,7 +77,7 @@ class _Stretch:
 
 
 class StepWatch:
-    """A watch for long steps, starvation and drift. `see` takes every training step once, in order."""
+    """A watch for long steps and starvation. `see` takes every training step once, in order."""
 
     def __init__(self) -> None:
         self._seen = 0
@@ -90,10 +87,6 @@ class StepWatch:
         self._renew_in = 0
         self._starved = _Stretch()
         self._is_starved = False
-        self._block: list[int] = []
-        self._block_ns = 0
-        self._base: tuple[float, float] | None = None
-        self._growing = False
 
     def see(self, step: Step) -> Finding | None:
         """Return the most specific finding of a new step, None if the step is usual."""
@@ -104,8 +97,8 @@ class StepWatch:
         if self._after_window or self._seen <= WARM_UP or step.starts_loader:
             self._after_window = max(self._after_window - 1, 0)
             return None
-        found = (self._judge_length(step), self._judge_wait(step), self._judge_drift(step))
-        return next((finding for finding in found if finding), None)
+        long, starved = self._judge_length(step), self._judge_wait(step)
+        return long or starved
 
     def _judge_length(self, step: Step) -> Finding | None:
         recent, usual = self._recent, self._median_ns
@@ -142,28 +135,6 @@ class StepWatch:
         share = stretch.wait_ns / stretch.total_ns
         text = f"steps {stretch.first} to {step.step} waited for data for {format_percent(share)} of their time"
         return Finding("starvation", step.step, text)
-
-    def _judge_drift(self, step: Step) -> Finding | None:
-        """Return a finding if the step time has drifted, None if not.
-
-        Blocks of steps are compared with the first block. Two longer blocks in a row that do not overlap with it make a
-        drift.
-        """
-        self._block.append(step.duration_ns)
-        self._block_ns += step.duration_ns
-        if len(self._block) < BLOCK or self._block_ns < BLOCK_LEAST_NS:
-            return None
-        low, middle, high = quantiles(self._block, n=4)
-        self._block, self._block_ns = [], 0
-        if self._base is None:
-            self._base = middle, high
-            return None
-        usual, upper = self._base
-        was_growing, self._growing = self._growing, middle > DRIFT_TIMES * usual and low > upper
-        if not (was_growing and self._growing):
-            return None
-        self._base, self._growing = (middle, high), False
-        return Finding("drift", step.step, f"the median step before step {step.step} had grown {middle / usual:.1f}×")
 
 
 MOST_WINDOWS = 5

@@ -201,7 +201,6 @@ def test_the_share_of_time_in_the_run_queue_is_sampled(tmp_path: Path, monkeypat
     found = {(row["source"], row["metric"]): row["value"] for row in sampler.poll()["resources"].to_pylist()}
     assert 0.0 <= found["process", "run_queue_frac"] <= 1.5
     assert found["process", "main_thread_cores"] >= 0.0
-    assert found["process", "scheduled_per_s"] > 0.0  # it slept and was woken
     assert found["system", "usable_cpu_cores"] >= 0.0
 
 

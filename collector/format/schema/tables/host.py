@@ -21,7 +21,7 @@ _RESOURCES = Table(
         category(
             "metric",
             "cpu_cores, usable_cpu_cores (of the system: on the cores that the run may use), main_thread_cores, python_threads_cores (of other Python threads), run_queue_frac "
-            "and scheduled_per_s (of the main thread: on a processor, waiting for one, and how often put on one), memory_bytes, "
+            "(of the main thread: on a processor, waiting for one), memory_bytes, "
             "read_bytes_per_s, memory_stall_frac, throttled_frac, throttled_cores, utilization_frac, power_w, temperature_c, clock_hz, throttle_flags.",
             Shown("metric", words=_METRICS),
         ),
