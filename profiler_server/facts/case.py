@@ -83,16 +83,24 @@ class Line:
 
 @dataclass(frozen=True)
 class LineOperator:
-    """An operator that a line calls: calls per step, and their mean host time."""
+    """An operator that a line calls: calls per step, their mean host time, and the mean time of backward nodes that a call
+    makes."""
 
     name: str
     calls: float
     mean_ns: float
+    backward_ns: float = 0.0
+
+    @property
+    def whole_ns(self) -> float:
+        """The time of all calls of a step, with their backward."""
+        return self.calls * (self.mean_ns + self.backward_ns)
 
 
 @dataclass(frozen=True)
 class LineWork:
-    """The operators of a hotspot in the detailed steps. `operators` are the longest, those with most time first.
+    """The operators of a hotspot in the detailed steps. `operators` are those with most time, backward included, the
+    longest first.
 
     `operator_frac` is the share of its time in operators; the rest is Python. `backward_frac` is the share of the
     backward that computes gradients of its operators, `unused_frac` the share that computes gradients for nothing.

@@ -8,7 +8,6 @@ makes node n is the last one with the number n.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -94,26 +93,25 @@ def _join(
     forward = (track == main) & ~in_node
     of_operator = np.full(len(name), -1)
     of_operator[forward] = _take_nearest(start[forward] + length[forward] // 2, seen, of_sample)
-    made_by = _find_makers(sequence, start, depth, of_operator, forward)
-    backward: Counter[int] = Counter()
-    unused: Counter[int] = Counter()
-    nodes = (sequence[is_node], length[is_node], weights[is_node] * length[is_node])
-    for number, time_ns, unused_ns in zip(*(column.tolist() for column in nodes), strict=True):
-        backward[made_by.get(number, -1)] += time_ns
-        unused[made_by.get(number, -1)] += unused_ns
-    in_backward = max(backward.total(), 1)
-    inside = _mark_covered(seen, start[forward & (depth == 0)], length[forward & (depth == 0)])
+    outermost = forward & (depth == 0)
+    maker = _find_makers(sequence, start, depth, forward, is_node)
+    of_node = np.where(maker >= 0, of_operator[maker], -1) + 1
+    backward, unused = (np.bincount(of_node, part[is_node], len(names) + 1)[1:] for part in (length, weights * length))
+    in_backward = max(int(length[is_node].sum()), 1)
+    called_by = _find_outermost(start, outermost, maker)
+    backward_ns = np.bincount(called_by[called_by >= 0], length[is_node][called_by >= 0], len(name))
+    inside = _mark_covered(seen, start[outermost], length[outermost])
     found = {}
     for code, key in enumerate(names):
         mine = of_sample == code
-        calls = forward & (of_operator == code) & (depth == 0)
+        calls = outermost & (of_operator == code)
         found[key] = LineWork(
-            operators=_list_operators(name[calls], length[calls], steps),
+            operators=_list_operators(name[calls], length[calls], backward_ns[calls], steps),
             calls=float(calls.sum()) / steps,
             mean_ns=float(length[calls].mean()) if calls.any() else 0.0,
             operator_frac=float(inside[mine].mean()) if mine.any() else 0.0,
-            backward_frac=backward[code] / in_backward,
-            unused_frac=unused[code] / in_backward,
+            backward_frac=float(backward[code]) / in_backward,
+            unused_frac=float(unused[code]) / in_backward,
         )
     return found
 
@@ -147,11 +145,21 @@ def _take_nearest(times: Ints, seen: Ints, of_sample: Ints) -> Ints:
     return np.where(np.abs(seen[nearest] - times) <= JOINED_NS, of_sample[nearest], -1)
 
 
-def _find_makers(sequence: Ints, start: Ints, depth: Ints, of_operator: Ints, forward: Mask) -> Mapping[int, int]:
-    """Return the key of the operator that made each backward node: the last one with the node's number."""
+def _find_makers(sequence: Ints, start: Ints, depth: Ints, forward: Mask, is_node: Mask) -> Ints:
+    """Return the row of the operator that made each backward node, -1 if unknown: the last one with the node's number."""
     chosen = np.flatnonzero(forward & (sequence >= 0))
-    order = chosen[np.lexsort((depth[chosen], start[chosen]))]
-    return dict(zip(sequence[order].tolist(), of_operator[order].tolist(), strict=True))
+    order = chosen[np.lexsort((depth[chosen], start[chosen], sequence[chosen]))]
+    at = np.searchsorted(sequence[order], sequence[is_node], side="right") - 1
+    found = order[at] if len(order) else np.full(len(at), -1)
+    return np.where((at >= 0) & (sequence[found] == sequence[is_node]), found, -1)
+
+
+def _find_outermost(start: Ints, outermost: Mask, rows: Ints) -> Ints:
+    """Return the row of the outermost operator that each row began in; -1 stays -1."""
+    order = np.flatnonzero(outermost)
+    order = order[np.argsort(start[order], kind="stable")]
+    at = np.searchsorted(start[order], start[rows], side="right") - 1
+    return np.where((rows >= 0) & (at >= 0), order[at] if len(order) else -1, -1)
 
 
 def _mark_covered(seen: Ints, start: Ints, length: Ints) -> Mask:
@@ -162,16 +170,14 @@ def _mark_covered(seen: Ints, start: Ints, length: Ints) -> Mask:
     return (at >= 0) & (seen < (start + length)[order][np.maximum(at, 0)])
 
 
-def _list_operators(name: np.ndarray[Any, np.dtype[np.object_]], length: Ints, steps: int) -> tuple[LineOperator, ...]:
-    total: Counter[str] = Counter()
-    count: Counter[str] = Counter()
-    for each, time_ns in zip(name.tolist(), length.tolist(), strict=True):
-        total[each] += time_ns
-        count[each] += 1
-    return tuple(
-        LineOperator(each, count[each] / steps, total[each] / count[each])
-        for each, _ in total.most_common(_MOST_OPERATORS)
-    )
+def _list_operators(
+    name: np.ndarray[Any, np.dtype[np.object_]], length: Ints, backward_ns: Floats, steps: int
+) -> tuple[LineOperator, ...]:
+    kinds, place = np.unique(name.astype(str), return_inverse=True)
+    count = np.bincount(place, minlength=len(kinds))
+    forward, backward = (np.bincount(place, part, len(kinds)) / np.maximum(count, 1) for part in (length, backward_ns))
+    rows = zip(kinds.tolist(), (count / steps).tolist(), forward.tolist(), backward.tolist(), strict=True)
+    return tuple(sorted((LineOperator(*row) for row in rows), key=lambda entry: -entry.whole_ns)[:_MOST_OPERATORS])
 
 
 _THIRDS = 3

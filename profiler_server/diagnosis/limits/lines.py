@@ -29,6 +29,13 @@ MANY_CALLS = 24
 SMALL_NS = 60_000.0
 """An operator this short costs mostly its call: some 5 to 20 µs on a host."""
 
+FILLED_TIMES = 10.0
+"""An operator that takes a part of a tensor, and whose backward takes so many times as long, fills a gradient of the whole
+tensor: most operators take two to three times as long there."""
+
+PART_CALLS = 8
+"""A loop takes at least so many parts in a step. A lookup of many rows at once has one large gradient by right."""
+
 AGAIN_FRAC = 0.2
 """A forward that spends this share of its time in backward is run again there."""
 

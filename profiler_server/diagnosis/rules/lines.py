@@ -25,6 +25,9 @@ _CONVERTED = re.compile(
     r"\.tolist\(|\.numpy\(|\.item\(|\.cpu\(|torch\.(tensor|as_tensor|from_numpy)\(|np\.(array|asarray)\("
 )
 _CONVERTING = frozenset(("aten::_local_scalar_dense", "aten::item", "aten::lift_fresh", "aten::_to_copy", "aten::to"))
+_TAKING_PARTS = re.compile(
+    r"aten::(select|slice|narrow|index|index_select|gather|take|unfold|diagonal|embedding|embedding_bag)"
+)
 
 
 def _judge_hot_lines(case: Case) -> tuple[Finding, ...]:
@@ -150,6 +153,22 @@ def _is_converted(spot: Hotspot) -> bool:
     return by_text or (time_ns > 0 and moved_ns >= limits.MOSTLY_FRAC * time_ns)
 
 
+def _find_partial(spot: Hotspot) -> tuple[LineOperator | None, float]:
+    """Return the operator with most time if it takes parts of tensors whose gradients are whole tensors, and the share of the
+    step that it takes with its backward."""
+    operators = spot.work.operators if spot.work is not None else ()
+    whole_ns = sum(entry.whole_ns for entry in operators)
+    if not whole_ns or not _TAKING_PARTS.fullmatch(operators[0].name):
+        return None, 0.0
+    most = operators[0]
+    is_filled = most.calls >= limits.PART_CALLS and most.backward_ns >= limits.FILLED_TIMES * most.mean_ns
+    return (most, most.whole_ns / whole_ns * spot.whole_frac) if is_filled else (None, 0.0)
+
+
+def _is_partial(spot: Hotspot) -> bool:
+    return _find_partial(spot)[1] >= limits.PATTERN_FRAC
+
+
 def _is_recomputed(spot: Hotspot) -> bool:
     """A forward of a module that runs in backward, too: activation checkpointing."""
     again = spot.phases.get("backward", 0.0)
@@ -185,6 +204,7 @@ PATTERNS: Mapping[str, Callable[[Hotspot], bool]] = {
     "recomputed": _is_recomputed,
     "made_again": _is_made_again,
     "serial": _is_serial,
+    "partial": _is_partial,
     "converted": _is_converted,
     "looped": _is_looped,
     "ungraded": _needs_no_gradient,
@@ -201,8 +221,12 @@ def _describe(case: Case, spot: Hotspot, pattern: str) -> Finding:
     saved_frac, free = spot.whole_frac, _count_free(case)
     if pattern == "one_thread":  # what it takes less on all processors
         saved_frac *= 1.0 - 1.0 / (1.0 + free)
+    partial, partial_frac = _find_partial(spot)
+    if pattern == "partial":
+        saved_frac = partial_frac
     left_ns = max(1.0 - saved_frac, 0.0) * case.steps.mean_ns
-    line, work, most = spot.lines[0], spot.work, _find_most_called(spot)
+    line, work = spot.lines[0], spot.work
+    most = partial if partial is not None and pattern == "partial" else _find_most_called(spot)
     text = describe(
         case,
         f"hot_line.{pattern}" if pattern else "hot_line",
@@ -221,6 +245,7 @@ def _describe(case: Case, spot: Hotspot, pattern: str) -> Finding:
         operator=most.name if most is not None else "",
         calls=most.calls if most is not None else 0.0,
         each_ns=most.mean_ns if most is not None else 0.0,
+        gradient_ns=most.backward_ns if most is not None else 0.0,
         again_ns=spot.phases.get("backward", 0.0) * case.steps.mean_ns,
         python_frac=1.0 - work.operator_frac if work is not None else 0.0,
         course=spot.course,

@@ -232,3 +232,39 @@ def test_a_line_that_grows_and_one_that_waits_are_told_from_one_that_does_neithe
     assert kept is not None
     assert kept.growth_ns < must(spots["walk"].course).growth_ns / 2
     assert must(kept.asleep_frac) < 0.3 < 0.7 < must(must(spots["ask"].course).asleep_frac)
+
+
+_TAKES_PARTS = """
+import torch
+from collector import Profiler
+
+class Cell(torch.nn.Linear):
+    def forward(self, series):
+        driven = super().forward(series)
+        state, states = torch.zeros(512, 64), []
+        for date in range(40):
+            state = torch.tanh(driven[date] + state)
+            states.append(state)
+        return torch.stack(states)
+
+torch.set_num_threads(1)
+net = Cell(8, 64)
+optimizer = torch.optim.SGD(net.parameters(), lr=1e-6)
+with Profiler("run", window=(30, 10), triggers=False, stacks=True):
+    for step in range(400):
+        loss = net(torch.ones(40, 512, 8)).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+"""
+
+
+def test_an_index_in_a_loop_is_named_by_its_gradient(tmp_path: Path) -> None:
+    run_script(tmp_path, _TAKES_PARTS)
+    run = Run(tmp_path / "run")
+    case = must(measure_case(run, run.rank(0)))
+    (spot,) = (spot for spot in must(case.lines).hotspots if spot.function == "Cell.forward")
+    most = must(spot.work).operators[0]
+    assert (most.name, most.backward_ns > 10 * most.mean_ns) == ("aten::select", True)
+    assert 8 <= most.calls <= 41
+    assert "parts of a tensor" in make.find(case, "hot_line")[0].text.title

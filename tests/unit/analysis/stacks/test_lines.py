@@ -215,9 +215,11 @@ def test_lines_have_the_operators_of_the_window_and_their_backward(tmp_path: Pat
     found = {spot.function: spot for spot in read_lines(rank, stacks, SHARES, {}).hotspots}
     loop, dense = must(found["loop"].work), must(found["dense"].work)
     (tanh,) = loop.operators
-    assert (tanh.name, tanh.mean_ns, loop.operator_frac) == ("aten::tanh", 50 * US, 0.5)
+    assert (tanh.name, tanh.mean_ns, tanh.backward_ns, loop.operator_frac) == ("aten::tanh", 50 * US, 50 * US, 0.5)
     assert 36 <= tanh.calls == loop.calls <= 40, "between the samples of two lines the nearer one has the operator"
-    assert (dense.operators[0].name, dense.operators[0].calls) == ("aten::linear", 1.0)
+    linear = dense.operators[0]
+    assert (linear.name, linear.calls) == ("aten::linear", 1.0)
+    assert linear.backward_ns == 6_000 * US, "nodes of the operators inside of it count, too"
     assert dense.operator_frac == 1.0
     assert loop.backward_frac == pytest.approx(0.24, abs=0.02)
     assert dense.backward_frac == pytest.approx(0.76, abs=0.02)

@@ -73,6 +73,11 @@ def _is_looped(**fields: float) -> bool:
     return any("times in each" in title for title in titles(spot(work=work(**fields))))
 
 
+def _is_partial(times: float = 1e3, calls: float = 30) -> bool:
+    found = LineWork((LineOperator("aten::select", calls, 1e4, times * 1e4),), calls, 1e4, 0.9, 0.5)
+    return any("parts of a tensor" in title for title in titles(spot(work=found, backward_frac=0.3)))
+
+
 def _again(share: float) -> Hotspot:
     return spot(function="Net.forward", phases={"forward": 0.4 * (1 - share), "backward": 0.4 * share})
 
@@ -97,6 +102,8 @@ EDGES: Mapping[str, Edge] = {
     "MOSTLY_FRAC": Edge(0.5, _is_made),
     "MANY_CALLS": Edge(24, lambda x: _is_looped(calls=whole(x), mean_ns=1e3)),
     "SMALL_NS": Edge(60_000.0, lambda x: not _is_looped(calls=100, mean_ns=x)),
+    "FILLED_TIMES": Edge(10.0, _is_partial),
+    "PART_CALLS": Edge(8, lambda x: _is_partial(calls=whole(x))),
     "AGAIN_FRAC": Edge(0.2, lambda x: "again" in titles(_again(x))[0]),
     "NO_GRADIENT_FRAC": Edge(0.05, lambda x: "same" not in titles(spot(work=work(), backward_frac=0.4 * x))[0]),
     "GROWTH_FRAC": Edge(0.05, lambda x: grows((1e4, 2.5e5, 1e4 + x * 1e7), first_ns=1e6, last_ns=1e7 * (1 - x) - 1e4)),
