@@ -27,7 +27,7 @@ from profiler_server.analysis.data.replicas import read_stages, summarize_transf
 from profiler_server.analysis.device.device import summarize_device
 from profiler_server.analysis.memory.memory import find_peak_share
 from profiler_server.analysis.memory.resources import read_held_clock, summarize_host
-from profiler_server.analysis.operators.avoidable import find_slow_convolutions, find_wide_share, read_anomaly_work
+from profiler_server.analysis.operators.avoidable import find_slow_convolutions, find_wide_shares, read_anomaly_work
 from profiler_server.analysis.operators.kernels import find_full_precision
 from profiler_server.analysis.operators.kinds import find_kinds
 from profiler_server.analysis.operators.operators import find_dispatch_share, find_phase_shares
@@ -157,7 +157,7 @@ def _measure_unused(rank: RankRun) -> UnusedGradients | None:
 
 def _measure_calls(rank: RankRun) -> tuple[ModelCalls, ...]:
     return tuple(
-        replace(found, scaled_frac=read_or(None, find_wide_share, rank, found.width, found.rows))
+        replace(found, wide_fracs=read_or(None, find_wide_shares, rank, found.width, found.rows))
         if found.padded and found.width
         else found
         for found in read_model_calls(rank.manifest.facts)

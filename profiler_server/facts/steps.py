@@ -245,8 +245,8 @@ class ModelCalls:
     `padded` calls had rows that are filled up to `width`, 0 for several widths; of all calls `useful_frac` is the share that is
     not filled up, `longest_frac` that of the longest row. `again` calls gave the result of an earlier call in their step;
     of the `compared` rows of calls without gradients, `known` ones had been there in a step looked at before, with the
-    same result. The times are those of the calls. `scaled_frac` is the share of forward and backward in operators whose
-    inputs are that wide, None if unknown.
+    same result. The times are those of the calls. `wide_fracs` are the shares of forward and backward that
+    grow with the width and with its square, None if unknown.
     """
 
     model: str
@@ -263,7 +263,7 @@ class ModelCalls:
     compared: int = 0
     known: int = 0
     known_ns: int = 0
-    scaled_frac: float | None = None
+    wide_fracs: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -44,29 +45,47 @@ _PACKING = ("aten::_pack_padded_sequence", "aten::_nested_tensor_from_mask", "at
 _LEAST_WIDTH = 16
 """Positions behind strides: fewer are also the sizes of other dimensions."""
 _NUMBER = re.compile(r"\d+", re.ASCII)
+_SHAPE = re.compile(r"\[([\d,]*)\]", re.ASCII)
+_PRODUCT = re.compile(r"mm\b|matmul|bmm")
 
 
-def find_wide_share(rank: RankRun, width: int, rows: int) -> float | None:
-    """Return the share of operator time in forward and backward that grows with the width of a batch; None without a
-    window.
+def find_wide_shares(rank: RankRun, width: int, rows: int) -> tuple[float, float] | None:
+    """Return the shares of operator time in forward and backward that grow with the width of a batch, and with its square;
+    None without a window.
 
-    Such operators have an input as wide as the batch, or half or a quarter of that behind strides, or are called once for
-    each position. 0 if the script packs.
+    Operators grow if an input has as many positions as the batch, or half or a quarter of that behind strides, or if they are
+    called once for each position. Where two dimensions are that wide, as in attention, they grow with the square. Nothing
+    grows if the script packs.
     """
     found = read_rows(rank, "operators", ("step", "phase", "name", "input_shapes", "count", "self_ns"))
     found = found.filter(pc.and_(pc.is_valid(found["step"]), pc.is_in(found["phase"], pa.array(IN_MODEL))))
     if not found.num_rows:
         return None
     if choose(found, "name", *_PACKING).num_rows:
-        return 0.0
-    strided = {-(-width // stride) for stride in (1, 2, 4) if width >= _LEAST_WIDTH * stride}
-    wide = {width, width * rows, *strided} - {0}
-    scaled_ns = sum(
-        row["self_ns"]
-        for row in found.to_pylist()
-        if row["count"] >= width or wide & set(map(int, _NUMBER.findall(row["input_shapes"] or "")))
-    )
-    return float(scaled_ns / max(_sum(found, "self_ns"), 1))
+        return 0.0, 0.0
+    widths = {-(-width // stride) for stride in (1, 2, 4) if width >= _LEAST_WIDTH * stride} | {width}
+    sizes = {
+        width * rows: 1,
+        **{each**2 * many: 2 for each in widths for many in (1, rows)},
+        **dict.fromkeys(widths, 1),
+    }
+    grown_ns = [0, 0, 0]
+    for row in found.to_pylist():
+        power = _count_wide(row["name"], row["input_shapes"], sizes)
+        grown_ns[max(power, int(row["count"] >= width))] += row["self_ns"]
+    whole_ns = max(sum(grown_ns), 1)
+    return grown_ns[1] / whole_ns, grown_ns[2] / whole_ns
+
+
+def _count_wide(name: str, shapes: str | None, sizes: Mapping[int, int]) -> int:
+    """Return how many dimensions of an operator's loops are as wide as the batch, two at most. `sizes` is how many each
+    length counts for. A product of matrices loops over the rows and columns of the first and the columns of the second."""
+    inputs = [list(map(int, _NUMBER.findall(shape))) for shape in _SHAPE.findall(shapes or "")]
+    counts = [sum(sizes.get(length, 0) for length in shape) for shape in inputs]
+    if _PRODUCT.search(name) and len(inputs) > 1 and inputs[-1]:
+        counts.append(counts[-2] + sizes.get(inputs[-1][-1], 0))
+    most = max(counts, default=0)
+    return 2 if most and "attention" in name else min(most, 2)
 
 
 _NAME = "_slow_conv"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collector.format.phases import IN_MODEL
 from profiler_server.diagnosis.limits import needless as limits
-from profiler_server.diagnosis.what_if import look_for, shorten_phases
+from profiler_server.diagnosis.what_if import also, look_for, shorten_phases
 from profiler_server.facts.case import STEPS_PAGE, Abstention, Case, Finding, Rule
 from profiler_server.facts.steps import ModelCalls
 from profiler_server.words.phrases import OPERATORS_PAGE, describe
@@ -45,12 +45,15 @@ def _judge_training(case: Case) -> Finding | None:
         where=_name_unused_line(case, share) if is_measured else "",
         how="" if is_measured else ", if that takes as long for each parameter",
     )
+    what_if = shorten_phases(case, ("backward",), share)
+    if is_measured and unheld > unused.held and not case.device.is_used:
+        what_if = also(what_if, shorten_phases(case, ("forward",), limits.UNRECORDED_FRAC * share))
     return Finding(
         text,
         evidence=(OPERATORS_PAGE,) if is_measured else (STEPS_PAGE,),
-        what_if=shorten_phases(case, ("backward",), share),
-        doubt_frac=0.2 if is_measured else None,
-        least_frac=0.6 if is_measured else 0.4,
+        what_if=what_if,
+        doubt_frac=0.1 if is_measured else None,
+        least_frac=0.8 if is_measured else 0.4,
     )
 
 
@@ -71,12 +74,12 @@ def _judge_padding(case: Case) -> Finding | None:
     worst = min(padded, key=lambda found: (round(found.useful_frac, 2), found.model == "DataLoader"), default=None)
     if worst is None or 1.0 - worst.useful_frac < limits.PADDED_FRAC:
         return None
-    scaled = 1.0 if worst.scaled_frac is None else worst.scaled_frac
-    share = scaled * (1.0 - worst.useful_frac)
-    if share * case.steps.share(*IN_MODEL) < limits.NEEDLESS_STEP_FRAC:
-        return None
+    linear, square = worst.wide_fracs or (1.0, 0.0)
     is_fixed = worst.longest_frac < limits.LONGEST_FRAC
-    saved_frac = scaled * (1.0 - worst.longest_frac) if is_fixed else share
+    kept = worst.longest_frac if is_fixed else worst.useful_frac
+    if (linear + square) * (1.0 - worst.useful_frac) * case.steps.share(*IN_MODEL) < limits.NEEDLESS_STEP_FRAC:
+        return None
+    saved_frac = linear * (1.0 - kept) + square * (1.0 - kept**2)
     text = describe(
         case,
         "padding_waste" if is_fixed else "padding_waste.uneven",
@@ -89,9 +92,12 @@ def _judge_padding(case: Case) -> Finding | None:
         looks=worst.looks,
         in_model=case.steps.share(*IN_MODEL),
     )
-    is_known = worst.scaled_frac is not None
     what_if = shorten_phases(case, IN_MODEL, saved_frac)
-    return Finding(text, what_if=what_if, doubt_frac=0.25 if is_known else None, least_frac=0.5 if is_fixed else 0.3)
+    if worst.wide_fracs is None:
+        return Finding(text, what_if=what_if, doubt_frac=None, least_frac=0.5 if is_fixed else 0.3)
+    if is_fixed:
+        return Finding(text, what_if=what_if, doubt_frac=0.15, least_frac=0.75)
+    return Finding(text, what_if=what_if, doubt_frac=0.25, least_frac=0.3)  # batches have to be drawn in another way
 
 
 def _name_call(case: Case, calls: ModelCalls) -> str:

@@ -61,6 +61,7 @@ FIGURES: Mapping[str, object] = {
     "FED_STEP_FRAC": 0.03,
     "SLOWER_BATCHES": 1.1,
     "LEAST_KEPT": 0.3,
+    "UNRECORDED_FRAC": 0.12,
     "NEAR_FRAC": 0.02,
     "DELAYS": (0.5, 1.5),
     "USUAL_RECEIVE_NS": 1000000.0,

@@ -16,13 +16,13 @@ from profiler_server.diagnosis.ranking import Fixed, make_claim
 from profiler_server.diagnosis.verdict import find_bound, say_limit
 from profiler_server.diagnosis.what_if import shorten_step
 from profiler_server.facts.case import Abstention, Case, Finding, Rule, Text
-from profiler_server.facts.steps import CompileEvents, Held, Interruptions
+from profiler_server.facts.steps import CompileEvents, Held, Interruptions, UnusedGradients
 from tests.support import facts as make
 from tests.support.runs import MS
 from tests.unit.diagnosis.edges import noted
 from tests.unit.diagnosis.edges.base import STEPS, base
 from tests.unit.diagnosis.edges.loading import receiving
-from tests.unit.diagnosis.edges.noted import untrained
+from tests.unit.diagnosis.edges.noted import padded, untrained
 
 EVERY = 6
 
@@ -134,6 +134,24 @@ def test_the_backward_of_a_model_that_is_not_trained_goes_with_its_part_of_the_p
     saved_ns = (base().loading.loop.model.left - changed.left) * base().loading.loop.own_ns
     assert saved_ns == pytest.approx(0.75 * 32 * MS, rel=0.01)
     assert "750,000 parameters" in finding.text.measured or "750 k" in finding.text.measured.lower()
+
+
+def _measure_saved_ns(case: Case, rule: str) -> float:
+    finding = make.find(case, rule)
+    changed = finding.what_if.change(case.loading.loop.model)
+    return float((case.loading.loop.model.left - changed.left) * case.loading.loop.own_ns)
+
+
+def test_without_gradients_the_forward_takes_less_too() -> None:
+    noted = UnusedGradients(1_000_000, 0, 1_000_000, backward_frac=0.5)
+    phases = dict.fromkeys(base().steps.phases_ns, 0.0) | {"forward": 20.0 * MS, "backward": 30.0 * MS, "optimizer": MS}
+    case = replace(make.with_steps(base(), phases_ns=phases), unused=noted)
+    assert _measure_saved_ns(case, "needless_grad") == pytest.approx(0.5 * (30 + 0.12 * 20) * MS, rel=0.01)
+
+
+def test_narrower_batches_save_attention_by_the_square_of_their_width() -> None:
+    case = padded(0.8, longest=0.5, wide_fracs=(0.5, 0.4))
+    assert _measure_saved_ns(case, "padding_waste") == pytest.approx((0.5 * 0.5 + 0.4 * 0.75) * 64 * MS, rel=0.01)
 
 
 @pytest.mark.parametrize(("stall", "said"), [(3.0, ", 32.0 ms of it because functions are compiled again"), (0.3, "")])

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from collector.traces.families import find_family
-from profiler_server.analysis.operators.avoidable import find_wide_share
+from profiler_server.analysis.operators.avoidable import find_wide_shares
 from profiler_server.analysis.operators.kinds import find_kinds
 from profiler_server.analysis.stacks.line_work import weigh_unused
 from profiler_server.facts.steps import Kinds
@@ -122,25 +122,43 @@ CELL = call("aten::gru_cell", "[[8,16],[8,16]]", 100, count=40)
 STRIDED = call("aten::convolution", "[[8,4,20],[16,4,3]]", 50)
 NARROW = call("aten::convolution", "[[8,4,10],[16,4,3]]", 50)
 UPDATE = call("aten::_foreach_add_", "[[40,40]]", 500, phase="optimizer")
+SCORES = call("aten::bmm", "[[16,40,8],[16,8,40]]", 60)
+WEIGHTS = call("aten::mm", "[[16,320],[320,16]]", 60, phase="backward")
+PAIRS = call("aten::mul", "[[12800,4],[12800,1]]", 40)
+FLASH = call("aten::_scaled_dot_product_flash_attention_for_cpu", "[[8,2,40,8],[8,2,40,8],[8,2,40,8]]", 40)
 PACK = call("aten::_pack_padded_sequence", "[[8,40,16],[8]]", 1)
 
 
 @pytest.mark.parametrize(
-    ("rows", "share"),
+    ("rows", "shares"),
     [
-        ([EMBED, PROJECT, NORM], 0.5),
-        ([NORM], 0.0),
-        ([CELL, UPDATE, call("aten::gru_cell", "[[8,16]]", 100, count=39)], 0.5),
-        ([EMBED, PROJECT, NORM, PACK], 0.0),
-        ([STRIDED, NARROW], 0.5),
+        ([EMBED, PROJECT, NORM], (0.5, 0.0)),
+        ([NORM], (0.0, 0.0)),
+        ([CELL, UPDATE, call("aten::gru_cell", "[[8,16]]", 100, count=39)], (0.5, 0.0)),
+        ([EMBED, PROJECT, NORM, PACK], (0.0, 0.0)),
+        ([STRIDED, NARROW], (0.5, 0.0)),
+        ([SCORES, WEIGHTS], (0.5, 0.5)),
+        ([PAIRS, FLASH, PROJECT], (0.2, 0.8)),
         ([UPDATE], None),
         ([], None),
     ],
-    ids=["wide", "none", "once for each position", "packed", "behind a stride", "no model", "no window"],
+    ids=[
+        "wide",
+        "none",
+        "once for each position",
+        "packed",
+        "behind a stride",
+        "products of two wide inputs",
+        "pairs and attention",
+        "no model",
+        "no window",
+    ],
 )
-def test_operators_as_wide_as_the_batch_grow_with_it(rows: list[Row], share: float | None, tmp_path: Path) -> None:
+def test_operators_as_wide_as_the_batch_grow_with_it(
+    rows: list[Row], shares: tuple[float, float] | None, tmp_path: Path
+) -> None:
     run = build_case_run(tmp_path / "run", Plant(tables={"operators": rows} if rows else {}))
-    assert find_wide_share(run.rank(0), 40, 8) == share
+    assert find_wide_shares(run.rank(0), 40, 8) == shares
 
 
 def test_a_node_that_ran_twice_is_weighed_by_the_time_that_was_for_nothing() -> None:

@@ -194,7 +194,8 @@ EDGES: Mapping[str, Edge] = {
     "NEEDLESS_STEP_FRAC": Edge(
         0.1,
         lambda x: (
-            make.speaks(thrown(2 * x), "needless_grad") and make.speaks(padded(0.5, scaled_frac=2 * x), "padding_waste")
+            make.speaks(thrown(2 * x), "needless_grad")
+            and make.speaks(padded(0.5, wide_fracs=(2 * x, 0.0)), "padding_waste")
         ),
     ),
     "UNUSED_LINE_FRAC": Edge(0.5, _names_line),
