@@ -13,7 +13,7 @@ from collector.format.schema.errors import StepscopeError, UsageError
 from collector.launch.activation import activate, read_settings
 from collector.launch.launchers import find_launcher, wrap_workers
 from collector.launch.origin import PLAN_VARIABLE, watch_origin
-from collector.launch.script import Program, refuse_python, run_program
+from collector.launch.script import Program, leave_out_python, run_program
 from collector.session.ending import note_exit
 
 _USAGE = """profiler-run [options] script.py [argument …]
@@ -42,7 +42,8 @@ def run_command(arguments: Sequence[str]) -> int:
     """Run the command; return an exit code. The script's exceptions pass through."""
     given = _parse(arguments)
     try:
-        refuse_python(given.program)
+        if given.program is not None:
+            given.program = leave_out_python(given.program)
         if given.trying:
             return _try_changes(given)
         if given.against is not None:

@@ -53,15 +53,24 @@ def run_program(program: Program) -> None:
         raise
 
 
-def refuse_python(program: Program | None) -> None:
-    """Raise UsageError if the program is a Python, which people write in front of a script out of habit."""
-    if program is None or program.is_module or not _PYTHON.fullmatch(os.path.basename(program.name)):
-        return
-    if not os.path.isfile(program.name) or os.access(program.name, os.X_OK):
+def leave_out_python(program: Program) -> Program:
+    """Return the program that a Python before it names; people write `python` there out of habit. UsageError for another
+    Python than this one, and for flags, which a running interpreter cannot take.
+    """
+    is_script = os.path.isfile(program.name) and not os.access(program.name, os.X_OK)
+    if program.is_module or is_script or not _PYTHON.fullmatch(os.path.basename(program.name)):
+        return program
+    is_module, path = program.arguments[:1] == ("-m",), shutil.which(program.name)
+    words = program.arguments[is_module:]
+    if path is None or os.path.dirname(os.path.abspath(path)) != os.path.dirname(sys.executable):
         raise UsageError(
-            f"leave {program.name} out: profiler-run train.py, or profiler-run -m module; with another Python or its flags: "
-            "python -O -m collector.launch train.py"
+            f"{program.name} is another Python than {sys.executable}; in it: {program.name} -m collector.launch …"
         )
+    if not words or words[0].startswith("-"):
+        raise UsageError(
+            "profiler-run records a script or, after -m, a module; with flags of Python: python -O -m collector.launch train.py"
+        )
+    return Program(words[0], is_module, words[1:])
 
 
 def _load_file(program: Program) -> tuple[ModuleType, CodeType]:

@@ -10,7 +10,7 @@ import pytest
 
 from collector import open_run
 from collector.launch.launchers import find_launcher, wrap_workers
-from collector.launch.script import Program, refuse_python
+from collector.launch.script import Program, leave_out_python
 from tests.unit.launch.programs import LOOP, run_launcher, write_script
 
 TELL = "import sys, torch\nprint(sys.argv[1:], sys.flags.optimize)\n" + LOOP
@@ -34,6 +34,15 @@ if __name__ == "__main__":
 
 def count_steps(path: Path) -> int:
     return open_run(path).rank().count_steps()
+
+
+@pytest.mark.parametrize("words", [("python", "train.py"), (sys.executable, "-m", "train")])
+def test_a_python_before_the_script_is_left_out(tmp_path: Path, words: tuple[str, ...]) -> None:
+    write_script(tmp_path, TELL)
+    path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
+    launched = run_launcher(tmp_path, "-o", "out", "--options", '{"window": null}', *words, "--lr", "1", PATH=path)
+    assert launched.stdout == "['--lr', '1'] 0\n", launched.stderr
+    assert count_steps(tmp_path / "out") == 3
 
 
 def test_accelerate_launch_has_its_worker_recorded(tmp_path: Path) -> None:
@@ -80,9 +89,9 @@ def test_the_command_of_the_workers_is_wrapped_once(words: tuple[str, ...], wrap
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (("python", "train.py", "--lr", "1"), "leave python out: profiler-run train.py"),
-        ((sys.executable, "-O", "train.py"), f"leave {sys.executable} out: profiler-run train.py"),
-        (("--try", "python3.1", "-m", "train"), "leave python3.1 out"),
+        ((sys.executable, "-O", "train.py"), "with flags of Python: python -O -m collector.launch train.py"),
+        ((sys.executable,), "records a script or, after -m, a module"),
+        (("--try", "python3.1", "-m", "train"), "python3.1 is another Python than"),
         (("accelerate", "config"), "only accelerate launch … starts workers"),
         (("deepspeed", "train.py"), "deepspeed is not installed"),
         (("bash", "train.sh"), "bash is a command, not a script; put profiler-run behind it"),
@@ -98,4 +107,4 @@ def test_what_cannot_be_recorded_is_told_in_a_line(tmp_path: Path, words: tuple[
 def test_a_script_named_like_a_python_is_a_script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     write_script(tmp_path, "", "python3")
-    refuse_python(Program("python3", False, ()))
+    assert leave_out_python(Program("python3", False, ())).name == "python3"
