@@ -30,7 +30,6 @@ from tests.endings.cells import Choice, list_cells
 from tests.endings.trial import run_trial_in
 from tests.snapshot.apart import DONE
 from tests.snapshot.still import LIVE
-from tests.stragglers.planted import plan_cases
 from tests.support import shapes
 from tests.support.cases import HEALTHY, PLANTED, Plant, build_case_run
 from tests.support.dumps import make_dump, make_entry
@@ -38,6 +37,7 @@ from tests.support.item_pipeline import run_pipeline
 from tests.support.jobs import JobPlan, write_job
 from tests.support.machines import build_ranks
 from tests.support.panorama import PANORAMA, build_rich
+from tests.support.planted_jobs import plan_cases
 from tests.support.recording import record
 from tests.support.shapes import compiled, fetching, few_batches, groups, updates
 from tests.support.shapes import held_out as held
