@@ -10,10 +10,10 @@ from playwright.sync_api import Page
 
 from collector.format.schema.manifest import Signal
 from tests.browser.test_overall_steps import draw_all, wait_until
+from tests.support.live import edit_rank
 from tests.support.machines import build_machine, build_ranks
 from tests.support.runs import RunPlan, build_run
 from tests.support.serving import serve
-from tests.support.tables import edit_manifest
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +24,7 @@ def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     build_ranks(base / "slow", 4, slow=3)
     build_ranks(base / "many", 64, slow=17)
     switched_off = tuple(Signal(name, "off", "Switched off.") for name in ("resources", "memory", "window"))
-    edit_manifest(build_run(base / "off", RunPlan(operators=False)), signals=switched_off)
+    edit_rank(build_run(base / "off", RunPlan(operators=False)), signals=switched_off)
     with serve(base) as address:
         yield address
 

@@ -10,9 +10,10 @@ import pyarrow as pa
 from collector.format import parts
 from collector.format.schema import layout
 from profiler_server.derive.derived import AT_ONCE_SLICES
+from tests.support.live import edit_rank
 from tests.support.machines import H100
 from tests.support.runs import MS, RunPlan, build_run, build_steps
-from tests.support.tables import edit_manifest, write_rows
+from tests.support.tables import write_rows
 
 LAUNCH_NS, KERNEL_NS = 20, 80
 """How long each call and each kernel takes, and half of how far they are apart."""
@@ -21,7 +22,7 @@ LAUNCH_NS, KERNEL_NS = 20, 80
 def build_large_run(path: Path) -> Path:
     """Write a run in which calls that launch kernels take turns on one thread, a bit over a million slices together."""
     build_run(path, RunPlan(steps=20))
-    edit_manifest(path, devices=(H100,))
+    edit_rank(path, devices=(H100,))
     tracks = [("thread", "thread 1", None), ("stream", "stream 7", 0)]
     rows = [
         {"track": i, "kind": kind, "name": name, "process": "python 1", "device": device, "order": i, "unit": ""}

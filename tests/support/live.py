@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -25,8 +26,14 @@ def build_ended_run(path: Path, ago_s: float, **plan: Any) -> Path:
     return path
 
 
-def edit_rank(path: Path, rank: int, **values: Any) -> None:
+def edit_rank(path: Path, rank: int = 0, **values: Any) -> None:
     """Set fields of a rank's manifest."""
     file = layout.rank_file(path, rank)
     manifest = decode_manifest(RankManifest, file.read_text(encoding="utf-8"), str(file))
     file.write_text(encode_manifest(replace(manifest, **values)), encoding="utf-8")
+
+
+def edit_run(path: Path, **values: Any) -> None:
+    """Set fields of a run's manifest, whatever they are."""
+    file = layout.run_file(path)
+    file.write_text(json.dumps(json.loads(file.read_text(encoding="utf-8")) | values), encoding="utf-8")

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from collector.format import parts
 from collector.format.run import open_run
 from collector.format.schema import layout
-from collector.format.schema.manifest import RankManifest, Window, decode_manifest, encode_manifest
+from collector.format.schema.manifest import Window
+from tests.support.live import edit_rank
 
 
 def write_rows(run: Path, table: str, rows: Sequence[dict[str, Any]], rank: int = 0) -> None:
@@ -33,22 +33,15 @@ def make_inference(run: Path) -> Path:
     for rank in opened.ranks:
         for table, change in changes.items():
             write_rows(run, table, [{**row, **change} for row in opened.table(table, rank).to_pylist()], rank)
-    edit_manifest(run, windows=())
+    edit_rank(run, windows=())
     return run
-
-
-def edit_manifest(run: Path, **changes: Any) -> None:
-    """Change fields of rank 0's manifest."""
-    path = layout.rank_file(run, 0)
-    manifest = decode_manifest(RankManifest, path.read_text("utf-8"), str(path))
-    path.write_text(encode_manifest(replace(manifest, **changes)), "utf-8")
 
 
 def take_window(run: Path, first: int, last: int) -> None:
     """Note a detailed window that was asked for and has just been taken."""
     start_ns = time.time_ns() - open_run(run).manifest.epoch_unix_ns
     window = Window(first, last, start_ns, start_ns + 1_000_000, trigger="control")
-    edit_manifest(run, windows=(*open_run(run).rank().manifest.windows, window))
+    edit_rank(run, windows=(*open_run(run).rank().manifest.windows, window))
 
 
 def operator(name: str, **columns: Any) -> dict[str, Any]:

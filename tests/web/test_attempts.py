@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from collector.format.run import open_run
 from collector.format.schema import layout
-from collector.format.schema.manifest import RunManifest, decode_manifest, encode_manifest
 from profiler_server.cli import main
 from profiler_server.report.brief import write_brief
 from profiler_server.report.building import build_report
@@ -20,18 +18,12 @@ from profiler_server.store.redaction import redact
 from profiler_server.web.frontend import Templates
 from profiler_server.web.report_file import render_report
 from tests.support.asking import Asker
-from tests.support.live import edit_rank
+from tests.support.live import edit_rank, edit_run
 from tests.support.runs import RunPlan, build_run
 
 FIRST = "earlier/20261123-102021"
 LOST = "DistNetworkError: connection refused"
 TOLD = "attempt 1 ended after 40 steps: rank 0, RuntimeError: planted"
-
-
-def edit_run(path: Path, **values: object) -> None:
-    file = layout.run_file(path)
-    manifest = decode_manifest(RunManifest, file.read_text(encoding="utf-8"), str(file))
-    file.write_text(encode_manifest(replace(manifest, **values)), encoding="utf-8")  # type: ignore[arg-type]
 
 
 @pytest.fixture

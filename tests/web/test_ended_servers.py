@@ -7,9 +7,8 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from profiler_server.web.uploads.imports import MOST_TRIES, UPLOAD_FOLDER, Impor
 from tests.support.asking import PATIENCE_S
 from tests.support.forking import Forked
 from tests.support.traces import build_trace, training_steps
+from tests.support.waiting import wait_for
 
 TRACE = json.dumps(build_trace(training_steps(4000))).encode()
 """Takes seconds to import."""
@@ -59,13 +59,6 @@ def send(address: str, name: str) -> None:
         assert answer.status == 202
 
 
-def wait_until(condition: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition() and time.monotonic() < deadline:
-        time.sleep(0.02)
-    return condition()
-
-
 def is_importing(base: Path) -> bool:
     """Say whether the process of an import has begun to write."""
     return any(base.glob(".a.*"))
@@ -81,11 +74,11 @@ def test_an_accepted_upload_is_imported_by_the_next_server_whatever_signal_the_g
     with serve(base) as (process, address):
         for name in ("a", "b"):
             send(address, name)
-        assert wait_until(lambda: is_importing(base))
+        wait_for(lambda: is_importing(base))
         os.killpg(process.pid, number)
         process.wait(PATIENCE_S)
     with serve(base):
-        assert wait_until(lambda: not (base / UPLOAD_FOLDER).exists())
+        wait_for(lambda: not (base / UPLOAD_FOLDER).exists())
     assert sorted(path.name for path in base.iterdir() if not path.name.startswith(".")) == ["a", "b"]
 
 
@@ -101,7 +94,7 @@ def test_an_upload_that_servers_die_of_is_given_up_and_says_so(tmp_path: Path, m
     imports.resume()
     job = imports.find("0" * 16)
     assert job is not None
-    assert wait_until(lambda: (found := imports.find("0" * 16)) is not None and found.state == "failed")
+    wait_for(lambda: (found := imports.find("0" * 16)) is not None and found.state == "failed")
     assert "servers ended while they imported this" in str(getattr(imports.find("0" * 16), "error", ""))
     assert not (tmp_path / UPLOAD_FOLDER).exists()
 

@@ -15,6 +15,7 @@ from profiler_server.web.uploads.imports import UPLOAD_FOLDER, Import, Imports
 from profiler_server.web.uploads.process import Work
 from tests.support.asking import PATIENCE_S, Asker
 from tests.support.traces import build_trace, training_steps
+from tests.support.waiting import wait_for
 
 TRACE = json.dumps(build_trace(training_steps())).encode()
 LONG_S = 600.0
@@ -58,13 +59,6 @@ def _wait(imports: Imports, job: Import, *states: str) -> Import:
     return found
 
 
-def _wait_until_gone(path: Path) -> bool:
-    deadline = time.monotonic() + PATIENCE_S
-    while path.exists() and time.monotonic() < deadline:
-        time.sleep(0.02)
-    return not path.exists()
-
-
 def test_one_that_waits_is_told_how_many_come_before_it(asker: Asker) -> None:
     imports: Imports = asker.app.state.services.imports
     jobs = [_send(imports, name) for name in "abc"]
@@ -82,7 +76,7 @@ def test_an_import_can_be_cancelled_while_it_runs_and_while_it_waits(asker: Aske
         assert (answer.status_code, answer.json()["state"]) == (200, "cancelled")
     assert asker.ask(f"/api/v1/imports/{running.id}", "DELETE").status_code == 409
     assert asker.ask("/api/v1/imports/none", "DELETE").status_code == 404
-    assert _wait_until_gone(tmp_path / UPLOAD_FOLDER)
+    wait_for(lambda: not (tmp_path / UPLOAD_FOLDER).exists())
     assert asker.ask(f"/api/v1/imports/{running.id}").json()["state"] == "cancelled"
     assert list(tmp_path.iterdir()) == []
 
@@ -100,7 +94,7 @@ def test_what_was_accepted_is_imported_by_the_next_server(tmp_path: Path, monkey
     second = Imports(tmp_path)
     second.resume()
     assert [_wait(second, job, "done", "failed").run_id for job in jobs] == ["a", "b"]
-    assert _wait_until_gone(tmp_path / UPLOAD_FOLDER)
+    wait_for(lambda: not (tmp_path / UPLOAD_FOLDER).exists())
 
 
 def test_two_servers_import_an_upload_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,7 +108,7 @@ def test_two_servers_import_an_upload_once(tmp_path: Path, monkeypatch: pytest.M
     first.cancel(jobs[0].id)
     assert "another server" in str(_wait(first, jobs[1], "failed").error)
     second.cancel(jobs[1].id)
-    assert _wait_until_gone(tmp_path / UPLOAD_FOLDER)
+    wait_for(lambda: not (tmp_path / UPLOAD_FOLDER).exists())
 
 
 @pytest.mark.parametrize("names", [["../../outside.json"], ["/etc/hostname"], ["0/link.json"], [], [5], {}])
@@ -137,4 +131,4 @@ def test_an_import_that_takes_too_much_memory_is_ended_and_says_so(
     ended = _wait(imports, _send(imports, "a"), "failed")
     assert "more than the 200 MiB of memory" in str(ended.error)
     assert "profiler-server import" in str(ended.error)
-    assert _wait_until_gone(tmp_path / UPLOAD_FOLDER)
+    wait_for(lambda: not (tmp_path / UPLOAD_FOLDER).exists())

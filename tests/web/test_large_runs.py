@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import re
 import shutil
-import time
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ from profiler_server.derive import background, derived
 from profiler_server.timeline import cache as timeline_cache
 from tests.support.asking import Asker
 from tests.support.traces import training_steps, write_trace
+from tests.support.waiting import wait_for
 
 PAGES = ("", "device")
 
@@ -29,11 +29,7 @@ def large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Asker:
 
 
 def ask_until_there(asker: Asker, path: str) -> str:
-    deadline = time.monotonic() + 120
-    while "data-pending" in (text := asker.ask(path).text):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    return text
+    return wait_for(lambda: "" if "data-pending" in (text := asker.ask(path).text) else text)
 
 
 def read_parts(text: str) -> str:
@@ -109,16 +105,9 @@ def test_a_timeline_that_cannot_be_prepared_says_why_and_what_to_do(
         assert "Traceback" not in text + data
         # What still fails in the background ends before the mend.
         ask_until_failed(large, "/api/v1/runs/large/timeline/meta", "error")
-    deadline = time.monotonic() + 60
-    while large.ask("/api/v1/runs/large/timeline/meta").status_code != 200:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_for(lambda: large.ask("/api/v1/runs/large/timeline/meta").status_code == 200)
     assert "cannot be prepared" not in large.ask("/runs/large/timeline").text
 
 
 def ask_until_failed(asker: Asker, path: str, words: str) -> str:
-    deadline = time.monotonic() + 60
-    while words not in (text := asker.ask(path).text):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    return text
+    return wait_for(lambda: text if words in (text := asker.ask(path).text) else "")

@@ -19,8 +19,9 @@ import pytest
 from collector.format import parts
 from collector.format.schema.manifest import Loader
 from tests.support.asking import Asker
+from tests.support.live import edit_rank
 from tests.support.runs import RunPlan, build_run, slow_loader_plan
-from tests.support.tables import edit_manifest, operator, sample, stage, write_rows
+from tests.support.tables import operator, sample, stage, write_rows
 
 Fetch = Callable[..., httpx.Response]
 SCRIPT = "<script>alert(1)</script>"
@@ -107,7 +108,7 @@ def _write_hostile_pipeline(run: Path) -> None:
     write_rows(run, "queues", [sample(s, s % 3, loader=-1, queue=SCRIPT) for s in range(1, 20)])
     own = [stage(name, loader=None, longest_ns=5) for name in names]
     write_rows(run, "stages", [*own, *(stage("transform", detail=name, longest_ns=5) for name in names)])
-    edit_manifest(run, loaders=(Loader(0, SCRIPT, "map", num_workers=2), Loader(1, "x" * 10_000, "iterable")))
+    edit_rank(run, loaders=(Loader(0, SCRIPT, "map", num_workers=2), Loader(1, "x" * 10_000, "iterable")))
 
 
 def test_the_pages_hold_nothing_inline(fetch: Fetch) -> None:

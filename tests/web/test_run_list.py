@@ -15,8 +15,9 @@ import pytest
 from collector.format.schema import layout
 from profiler_server.web.routes import run_list
 from tests.support.asking import Asker
-from tests.support.live import edit_rank
+from tests.support.live import edit_rank, edit_run
 from tests.support.runs import RunPlan, build_run
+from tests.support.waiting import wait_for
 
 
 def test_an_empty_base_shows_how_to_record_a_run(tmp_path: Path) -> None:
@@ -27,9 +28,8 @@ def test_an_empty_base_shows_how_to_record_a_run(tmp_path: Path) -> None:
 
 
 def test_lists_names_states_and_figures(asker: Asker) -> None:
-    until_s = time.monotonic() + 20
-    while "still being read" in (text := asker.ask("/").text) and time.monotonic() < until_s:
-        time.sleep(0.1)  # a busy machine reads fewer runs in the first look
+    # A busy machine reads fewer runs in the first look.
+    text = wait_for(lambda: "" if "still being read" in (text := asker.ask("/").text) else text)
     for words in ("healthy", "team/slow", "Crashed", "160 ms", "60.2 %"):
         assert words in text
 
@@ -98,10 +98,7 @@ def test_runs_that_were_never_read_do_not_hold_the_list(tmp_path: Path, monkeypa
     text = asker.ask("/").text
     assert "2 of 2 runs are still being read" in text
     assert text.count("data-reading") == 2
-    deadline = time.monotonic() + 60
-    while "data-unread" in text and time.monotonic() < deadline:
-        time.sleep(0.05)
-        text = asker.ask("/").text
+    text = wait_for(lambda: "" if "data-unread" in (text := asker.ask("/").text) else text)
     assert "data-reading" not in text
     assert "40" in text
 
@@ -119,11 +116,7 @@ def test_the_run_from_which_on_a_script_is_slower_is_marked(tmp_path: Path, monk
         path = build_run(
             tmp_path / f"cnn-{number}", RunPlan(steps=14, operators=False, phases_ms={"forward": forward_ms})
         )
-        manifest = layout.run_file(path)
-        manifest.write_text(
-            json.dumps(json.loads(manifest.read_text(encoding="utf-8")) | {"created_unix_ns": number + 1}),
-            encoding="utf-8",
-        )
+        edit_run(path, created_unix_ns=number + 1)
     rows = Asker(tmp_path).ask("/").text.split("<tr>")
     (marked,) = [row for row in rows if "from here on" in row]
     assert "Compare cnn-6" in marked

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ from collector.format.run import open_run
 from profiler_server.report.building import build_report
 from tests.support.asking import Asker
 from tests.support.standing import TOLD, hold_job
+from tests.support.waiting import wait_for
 
 LIMIT_S = 120.0
 
@@ -20,13 +20,6 @@ LIMIT_S = 120.0
 def job(tmp_path: Path) -> Iterator[Path]:
     with hold_job(tmp_path) as folder:
         yield folder
-
-
-def wait_for(condition: Callable[[], bool], what: Callable[[], object]) -> None:
-    end = time.monotonic() + LIMIT_S
-    while not condition():
-        assert time.monotonic() < end, what()
-        time.sleep(0.2)
 
 
 def read(path: Path) -> str:

@@ -19,9 +19,9 @@ from profiler_server.derive import background
 from profiler_server.derive import derived as module
 from profiler_server.derive.derived import Derived, NotReady, derived
 from profiler_server.derive.records import FOLDER
+from tests.support.live import edit_rank
 from tests.support.must import must
 from tests.support.runs import RunPlan, build_run
-from tests.support.tables import edit_manifest
 
 FILE = "sum"
 
@@ -164,7 +164,7 @@ def test_a_run_that_records_shows_what_was_known_and_leaves_no_file(rank: RankRu
     counter = Counter()
     result = make(counter.compute)
     first = wait_for(result, live)
-    edit_manifest(run, events_lost=1)
+    edit_rank(run, events_lost=1)
     assert result.peek(open_run(run).rank()) is first
     assert not (live.folder / FOLDER).exists()
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -15,6 +14,7 @@ from profiler_server.derive import background
 from profiler_server.derive.background import MOST_WAITING, Background
 from profiler_server.derive.derived import derived
 from profiler_server.derive.store import Store, find_store, measure_bytes
+from tests.support.waiting import wait_for
 
 
 def test_threads_that_ask_for_the_same_at_once_share_one_computation() -> None:
@@ -95,13 +95,6 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(background, "HEAD_START_S", 0.0)
 
 
-def wait_until_idle(line: Background) -> None:
-    deadline = time.monotonic() + 120
-    while line._work:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 def test_work_is_done_in_order_once_each_and_the_thread_ends() -> None:
     line, go, done = Background(), threading.Event(), list[str]()
     line.start("held", lambda: go.wait(60))
@@ -109,10 +102,10 @@ def test_work_is_done_in_order_once_each_and_the_thread_ends() -> None:
     for _ in range(3):
         line.start("second", lambda: done.append("second"))
     go.set()
-    wait_until_idle(line)
+    wait_for(lambda: not line._work)
     assert done == ["first", "second"]
     line.start("second", lambda: done.append("again"))
-    wait_until_idle(line)
+    wait_for(lambda: not line._work)
     assert done[2:] == ["again"]
 
 
@@ -122,7 +115,7 @@ def test_what_is_too_much_is_not_taken() -> None:
     for number in range(2 * MOST_WAITING):
         line.start(number, lambda: done.append(1))
     go.set()
-    wait_until_idle(line)
+    wait_for(lambda: not line._work)
     assert len(done) == MOST_WAITING - 1
 
 
@@ -139,7 +132,7 @@ def test_what_waits_can_be_dropped_while_something_is_under_way() -> None:
     assert begun.wait(60)
     line.drop_waiting()
     go.set()
-    wait_until_idle(line)
+    wait_for(lambda: not line._work)
     assert done == ["held"]
 
 
@@ -154,7 +147,7 @@ def test_whoever_starts_the_same_work_shares_its_result_or_its_error() -> None:
     assert isinstance(failing.exception(10), ZeroDivisionError)
     go.set()
     assert first.result(10) == 7
-    wait_until_idle(line)
+    wait_for(lambda: not line._work)
 
 
 def test_it_is_known_whether_work_goes_on() -> None:
@@ -162,8 +155,5 @@ def test_it_is_known_whether_work_goes_on() -> None:
     line.start("held", lambda: go.wait(60))
     assert background.is_working()
     go.set()
-    wait_until_idle(line)
-    deadline = time.monotonic() + 120
-    while background.is_working():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_for(lambda: not line._work)
+    wait_for(lambda: not background.is_working())

@@ -13,6 +13,7 @@ from profiler_server.diagnosis.changes import CodeChange, find_code_changes, fin
 from profiler_server.diagnosis.outcome import Outcome, judge_outcome
 from profiler_server.diagnosis.outcome_sentences import say_outcome
 from tests.support.cases import Plant, build_case_run, plan_of
+from tests.support.live import edit_run
 from tests.support.own_work import MODULE, TRAINS, late
 from tests.support.row_edits import Row
 from tests.support.stacks import in_phase, own
@@ -97,13 +98,8 @@ def test_a_loader_whose_work_workers_hide_is_not_gone(tmp_path: Path) -> None:
 
 
 def write_run(path: Path, argv: tuple[str, ...] = (), **facts: Any) -> Run:
-    import json
-
-    from collector.format.schema import layout
-
     run = build_case_run(path, Plant(manifest={"facts": facts, "torch_threads": len(argv) or 1}))
-    file = layout.run_file(path)
-    file.write_text(json.dumps(json.loads(file.read_text()) | {"argv": argv}))
+    edit_run(path, argv=argv)
     return Run(run.path)
 
 

@@ -8,14 +8,13 @@ from pathlib import Path
 import pytest
 
 from collector.format.run import Run, open_run
-from collector.format.schema import layout
-from collector.format.schema.manifest import encode_manifest
 from profiler_server.diagnosis.judging import diagnose
 from profiler_server.page import PageRequest
 from profiler_server.pages import data
 from profiler_server.report.building import build_report
 from profiler_server.report.text import render_text
 from tests.support.cases import plan_of
+from tests.support.live import edit_rank
 from tests.support.row_edits import Row, write_rows
 from tests.support.runs import MS, build_fetches, build_queues, build_run, build_stages, build_steps
 
@@ -44,8 +43,7 @@ def zip_loaders(path: Path, starving: int) -> Run:
         write_rows(folder, name, rows)
     (loader,) = run.rank(0).manifest.loaders
     loaders = tuple(dataclasses.replace(loader, id=n, dataset="Scans" if n == starving else "Labels") for n in (0, 1))
-    manifest = dataclasses.replace(run.rank(0).manifest, loaders=loaders)
-    layout.rank_file(path, 0).write_text(encode_manifest(manifest), encoding="utf-8")
+    edit_rank(path, loaders=loaders)
     return open_run(path)
 
 

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from collector.format.run import Run, open_run
-from collector.format.schema import layout
 from collector.launch import trying
 from profiler_server.diagnosis import tried
 from profiler_server.diagnosis.judging import diagnose
@@ -19,6 +18,7 @@ from profiler_server.report.text import render_text
 from profiler_server.store.redaction import redact
 from tests.support.asking import Asker, read_words
 from tests.support.cases import PLANTED, build_case_run
+from tests.support.live import edit_run
 from tests.support.runs import RunPlan, build_run
 
 SAID = "Tried on this script: the step is 58.0 % shorter (55.0 % to 60.0 %, 3 runs)."
@@ -30,8 +30,8 @@ def run(tmp_path: Path) -> Run:
 
 
 def write_trials(folder: Path, *tried: dict[str, Any], created: int = 1, script: str = "train.py") -> None:
-    file = layout.run_file(build_run(folder / "as-it-is", RunPlan(steps=2, operators=False)))
-    file.write_text(json.dumps(json.loads(file.read_text()) | {"created_unix_ns": created, "script": script}))
+    run = build_run(folder / "as-it-is", RunPlan(steps=2, operators=False))
+    edit_run(run, created_unix_ns=created, script=script)
     (folder / "tried.json").write_text(json.dumps({"format": "stepscope-tried", "version": 1, "tried": tried}))
 
 

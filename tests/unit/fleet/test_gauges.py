@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from profiler_server.fleet.gauges import LONGEST_LABEL, RECENT_STEPS, Gauges, Ru
 from profiler_server.store.catalog import Catalog
 from tests.support.live import build_ended_run, build_live_run, edit_rank
 from tests.support.runs import HEALTHY_STEP_MS, MS, RunPlan, build_run, build_steps
+from tests.support.waiting import wait_for
 
 
 def read(base: Path) -> dict[str, RunGauges]:
@@ -161,11 +161,7 @@ def test_of_very_many_ranks_some_are_told_at_once_and_all_of_them_soon(
     gauges = Gauges(Catalog(tmp_path))
     first = found = gauges.read()[0]
     assert (first.ranks, first.ranks_read) == (5, 2)
-    until_s = time.monotonic() + 60.0
-    while found.ranks_read < 5 and time.monotonic() < until_s:
-        time.sleep(0.01)
-        found = gauges.read()[0]
-    assert found.ranks_read == 5
+    found = wait_for(lambda: now if (now := gauges.read()[0]).ranks_read == 5 else None)
     assert found.slowest_rank == 4
     assert found.slowdown_ratio == pytest.approx(1.5, rel=0.01)
 
@@ -178,7 +174,4 @@ def test_ranks_that_an_answer_had_no_time_for_are_told_before_figures_are_read_a
         monkeypatch.setattr(f"profiler_server.fleet.gauges.{name}", value)
     gauges = Gauges(Catalog(tmp_path))
     assert gauges.read()[0].ranks_read == 1
-    until_s = time.monotonic() + 60.0
-    while gauges.read()[0].ranks_read < 9 and time.monotonic() < until_s:
-        time.sleep(0.01)
-    assert gauges.read()[0].ranks_read == 9
+    wait_for(lambda: gauges.read()[0].ranks_read == 9)

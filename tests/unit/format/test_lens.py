@@ -21,9 +21,9 @@ from profiler_server.analysis.ranks.ranks import summarize_rank
 from profiler_server.analysis.steps.step_figures import StepSpan, find_step_span
 from profiler_server.derive import derived, records
 from profiler_server.store.redaction import redact
+from tests.support.live import edit_rank
 from tests.support.row_edits import lay_end_to_end, write_rows
 from tests.support.runs import MS, RunPlan, build_run, build_steps
-from tests.support.tables import edit_manifest
 from tests.support.traces import call, kernel, operator, step, write_trace
 
 
@@ -147,7 +147,7 @@ def test_names_left_out_for_one_reader_are_there_for_the_next(tmp_path: Path) ->
 
 def test_a_filter_of_a_redacted_rank_keeps_both(tmp_path: Path) -> None:
     path = build_device_run(tmp_path).run_path
-    edit_manifest(path, host="my-host")
+    edit_rank(path, host="my-host")
     run = redact(open_run(path))
     part = run.rank(0).through(StepRange(2, 3))
     assert part.table("steps")["step"].to_pylist() == [2, 3]

@@ -7,13 +7,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from collector.launch.benchmark.gpus import find_gpus
+from tests.support.waiting import wait_for
 from tests.unit.launch.programs import ROOT, run_launcher, write_script
 
 RANGES = """
@@ -148,10 +148,7 @@ def test_clocks_are_set_back_when_the_benchmark_is_killed(tmp_path: Path) -> Non
     done = subprocess.run([sys.executable, str(holder)], env=environment, timeout=300)
     assert done.returncode == -signal.SIGKILL
     expected = ["set 0 1980 1980", "set 1 1980 1980", "reset 0", "reset 1"]
-    deadline = time.monotonic() + 120
-    while notes.read_text().splitlines() != expected and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert notes.read_text().splitlines() == expected
+    wait_for(lambda: notes.read_text().splitlines() == expected, notes.read_text)
 
 
 def test_without_a_gpu_there_is_none_to_choose() -> None:

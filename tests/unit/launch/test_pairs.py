@@ -30,6 +30,7 @@ from collector.launch.pairs.checkout import (
     read_borrowed,
 )
 from collector.launch.script import MODULE_FOLDER_VARIABLE, Program
+from tests.support.waiting import wait_for
 from tests.unit.launch.programs import LOOP, ROOT, TIMEOUT_S, run_launcher, write_script
 
 QUIET = {"PROFILER_OPTIONS": '{"window": null}', "PYTHONDONTWRITEBYTECODE": "1"}
@@ -123,13 +124,6 @@ def test_a_script_that_fails_on_one_side_leaves_nothing_and_says_why(checkout: P
     assert not (checkout / "profiler_output").exists()
 
 
-def wait_until_gone(place: Path) -> None:
-    deadline = time.monotonic() + TIMEOUT_S
-    while place.exists() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not place.exists()
-
-
 def test_pairs_that_are_ended_end_the_script_and_leave_nothing(checkout: Path) -> None:
     write_script(checkout / "src", SLEEPER, "train.py")
     git(checkout, "commit", "-q", "-a", "-m", "sleeps")
@@ -162,7 +156,7 @@ def test_the_base_is_removed_even_where_its_user_is_killed(checkout: Path) -> No
         place = Path(process.stdout.readline().strip())
         assert (place / "src/sizes.py").read_text(encoding="utf-8") == "BATCHES = 20\n"
         process.kill()
-    wait_until_gone(place.parent)
+    wait_for(lambda: not place.parent.exists())
     assert look_at(checkout) == before
 
 

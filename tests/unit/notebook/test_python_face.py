@@ -26,8 +26,9 @@ from profiler_server.diagnosis.judging import diagnose
 from profiler_server.report import build_report
 from profiler_server.report.text import render_text
 from tests.support.cases import PLANTED, Plant, build_case_run
+from tests.support.live import edit_rank
 from tests.support.runs import MS, RunPlan, build_run, slow_loader_plan
-from tests.support.tables import edit_manifest, make_inference, stage, write_rows
+from tests.support.tables import make_inference, stage, write_rows
 
 
 def test_a_run_is_opened_by_its_name_or_id_as_the_commands_do(tmp_path: Path) -> None:
@@ -114,7 +115,7 @@ def test_a_run_without_steps_has_totals_and_a_wall_time(tmp_path: Path) -> None:
     rows = [stage("Decode", replica=n, loader=None, duration_ns=40 * MS, bytes=10, cpu_ns=None) for n in (0, 1)]
     write_rows(path, "stages", rows)
     start = collector.open_run(path).rank().manifest.started_unix_ns
-    edit_manifest(path, ended_unix_ns=start + 100 * MS)
+    edit_rank(path, ended_unix_ns=start + 100 * MS)
     found = collector.open_run(path).statistics()
     assert (found.steps, found.wall_ns) == (0, 100 * MS)
     (row,) = found.table.to_pylist()

@@ -17,14 +17,14 @@ import pytest
 from collector.format import parts
 from collector.format.run import open_run
 from collector.format.schema import layout
-from collector.format.schema.manifest import Window, encode_manifest
+from collector.format.schema.manifest import Window
 from profiler_server.diagnosis.judging import diagnose
 from profiler_server.facts.ranks import CollectiveRow, Collectives
 from profiler_server.figures import build_heat
 from profiler_server.pages.ranks import Comparison, RanksPage, tables
 from profiler_server.pages.ranks.tables import view_collectives
 from tests.support.jobs import JobPlan, write_job
-from tests.support.live import edit_rank
+from tests.support.live import edit_rank, edit_run
 from tests.support.machines import build_ranks
 from tests.support.ranks_page import show_ranks
 from tests.support.runs import MS, RunPlan, build_run
@@ -93,8 +93,7 @@ def test_one_process_is_told_how_to_record_several(tmp_path: Path) -> None:
 
 def test_a_rank_that_wrote_elsewhere_is_told_apart_from_a_run_of_one(tmp_path: Path) -> None:
     run = build_run(tmp_path / "run")
-    manifest = dataclasses.replace(open_run(run).manifest, world_size=8)
-    layout.run_file(run).write_text(encode_manifest(manifest), encoding="utf-8")
+    edit_run(run, world_size=8)
     notice = show(run).notice
     assert notice is not None
     assert "8 processes" in notice.reason
@@ -220,20 +219,17 @@ def test_a_rank_that_wrote_nothing_and_one_too_many_are_named(tmp_path: Path) ->
     path = write_job(tmp_path / "run", JobPlan(ranks=4, steps=12))
     shutil.rmtree(layout.rank_path(path, 2))
     assert "1 of 4 ranks has not written anything: rank 2." in compare(path).notes
-    manifest = dataclasses.replace(open_run(path).manifest, world_size=2)
-    layout.run_file(path).write_text(encode_manifest(manifest), encoding="utf-8")
+    edit_run(path, world_size=2)
     shown = compare(path)
     assert any("says that it has 2 ranks; 3 are here" in note for note in shown.notes)
     assert (shown.stats[0].value, shown.stats[0].note.split(",")[0]) == ("3", "of 3")
-    huge = dataclasses.replace(manifest, world_size=1_000_000)
-    layout.run_file(path).write_text(encode_manifest(huge), encoding="utf-8")
+    edit_run(path, world_size=1_000_000)
     assert any(note.endswith(" 9, 10 and 999,989 more.") for note in compare(path).notes)
 
 
 def test_a_job_that_says_that_it_has_one_rank_has_a_slow_one_all_the_same(tmp_path: Path) -> None:
     """The page counts the ranks that are here, and so do the rules."""
     path = write_job(tmp_path / "run", JobPlan(ranks=4, steps=40, slow=(3,), slow_frac=0.2))
-    manifest = dataclasses.replace(open_run(path).manifest, world_size=1)
-    layout.run_file(path).write_text(encode_manifest(manifest), encoding="utf-8")
+    edit_run(path, world_size=1)
     assert compare(path).sentence.startswith("Rank 3 holds 3 others up")
     assert "fixed_straggler" in {found.rule for found in diagnose(open_run(path), 0).suggestions}

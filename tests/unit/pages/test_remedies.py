@@ -18,9 +18,10 @@ from profiler_server.page import (
     explain_absence,
 )
 from profiler_server.pages.memory import build
+from tests.support.live import edit_rank
 from tests.support.runs import RunPlan, build_run
 from tests.support.scripts import run_script
-from tests.support.tables import edit_manifest, make_inference, remove_tables
+from tests.support.tables import make_inference, remove_tables
 
 INFERENCE = """
 import torch
@@ -40,7 +41,7 @@ def model(batch):
 def make_light(folder: Path, window: Signal | None = None) -> Path:
     run = build_run(folder, RunPlan(operators=False))
     remove_tables(run, "operators", "slices", "tracks", "kernels", "memory", "resources")
-    edit_manifest(run, signals=() if window is None else (window,), windows=())
+    edit_rank(run, signals=() if window is None else (window,), windows=())
     return run
 
 
@@ -76,18 +77,18 @@ def read_samples_notice(run: Path) -> Notice:
 def test_a_run_that_was_too_short_for_a_sample_is_not_told_to_sample(tmp_path: Path) -> None:
     run = make_light(tmp_path / "run")
     started = open_run(run).rank().manifest.started_unix_ns
-    edit_manifest(run, ended_unix_ns=started + 300_000_000)
+    edit_rank(run, ended_unix_ns=started + 300_000_000)
     short = read_samples_notice(run)
     assert (short.remedy, "too short for a sample" in short.reason) == ("", True)
-    edit_manifest(run, ended_unix_ns=started + 60_000_000_000)
+    edit_rank(run, ended_unix_ns=started + 60_000_000_000)
     long = read_samples_notice(run)
     assert (long.remedy, "too short" in long.reason) == ("", False)
-    edit_manifest(run, signals=(Signal("resources", "off", "Switched off."),))
+    edit_rank(run, signals=(Signal("resources", "off", "Switched off."),))
     assert "resources=True" in read_samples_notice(run).remedy
 
 
 def test_an_imported_trace_is_not_told_to_set_what_is_on_anyway(tmp_path: Path) -> None:
     run = make_light(tmp_path / "run")
-    edit_manifest(run, state="imported", signals=(Signal("resources", "off"), Signal("queues", "off")))
+    edit_rank(run, state="imported", signals=(Signal("resources", "off"), Signal("queues", "off")))
     assert read_samples_notice(run).remedy == ""
     assert choose_remedy(open_run(run).rank(), "queues", "data_pipeline=True") == ""

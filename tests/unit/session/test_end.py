@@ -17,7 +17,8 @@ from collector.session.recording import Recording
 from collector.sidecar.process import recover_run
 from tests.support import shapes
 from tests.support.scripts import run_script
-from tests.unit.session.test_survival import has_ended, wait_until
+from tests.support.waiting import wait_for
+from tests.unit.session.test_survival import has_ended
 
 BEGIN = """
 import os, resource, shutil, signal, sys, time, torch
@@ -110,7 +111,7 @@ sys.exit(0)
 """,
     )
     rank = Run(tmp_path / "out").rank(0)
-    wait_until(lambda: has_ended(tmp_path / "out"))
+    wait_for(lambda: has_ended(tmp_path / "out"))
     assert (Run(tmp_path / "out").state, rank.count_steps()) == ("complete", 10)
 
 

@@ -14,8 +14,9 @@ from collector import Profiler, Run, open_run
 from collector.format.schema.facts import UNTOLD
 from collector.session.ending import describe_error, spell_end
 from tests.support import forking, shapes
+from tests.support.waiting import wait_for
 from tests.unit.launch.programs import ROOT, run_launcher, write_script
-from tests.unit.session.test_survival import has_ended, wait_until
+from tests.unit.session.test_survival import has_ended
 
 TRAINING = """
 import os, signal, sys
@@ -63,7 +64,7 @@ def read_end(run: Run) -> tuple[str | None, str]:
 
 def wait_for_tables(folder: Path) -> Run:
     """The script left without waiting for its recorder, which writes the rest."""
-    wait_until(lambda: has_ended(folder / "run"))
+    wait_for(lambda: has_ended(folder / "run"))
     return open_run(folder / "run")
 
 

@@ -16,6 +16,7 @@ from collector.format.run import Run
 from collector.format.schema.layout import events_path, rank_path
 from collector.frames.posting import TRAINER
 from tests.support.forking import Forked
+from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="stacks are read on Linux only")
 
@@ -58,7 +59,7 @@ def training(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
     """A training in `tmp_path` that is recorded until a file `enough` is there."""
     (tmp_path / "training.py").write_text(_TRAINING)
     with Forked([sys.executable, "training.py"], cwd=tmp_path) as process:
-        _wait(lambda: any(tmp_path.glob("run/profiler/rank_0/stacks/*.parquet")))
+        wait_for(lambda: any(tmp_path.glob("run/profiler/rank_0/stacks/*.parquet")))
         yield process
         process.kill()
 
@@ -73,13 +74,6 @@ def foreign(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
         assert process.stdout.readline() == "there\n"
         yield process
         process.kill()
-
-
-def _wait(is_so: object) -> None:
-    assert callable(is_so)
-    deadline = time.monotonic() + 120.0
-    while not is_so() and time.monotonic() < deadline:
-        time.sleep(0.05)
 
 
 def _finish(folder: Path, training: subprocess.Popen[bytes]) -> str:
@@ -107,7 +101,7 @@ def test_a_forged_offer_does_not_make_another_process_read(
         (events / "frames-1-1.json").write_text(json.dumps(raw))
         (events / f"frames-2-{raw['replica']}.json").symlink_to(offer)
         (events / f"frames-3-{raw['replica']}.json").write_text(json.dumps({**raw, "pid": training.pid}))
-        _wait(lambda: not (events / "frames-1-1.json").exists())
+        wait_for(lambda: not (events / "frames-1-1.json").exists())
     assert "PASSWORD" not in _finish(tmp_path, training)
 
 

@@ -6,7 +6,6 @@ import os
 import signal
 import socket
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from collector.hangs.blame import Stop
 from profiler_server.analysis.ranks.ending import find_end
 from profiler_server.diagnosis.end_sentences import describe_end
 from tests.support.forking import ROOT, Forked
+from tests.support.waiting import wait_for
 
 LIMIT_S = 120
 SCRIPT = """
@@ -67,14 +67,6 @@ def hung(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = open_run(path)
     wait_for(lambda: all(run.rank(rank).state == "crashed" and run.rank(rank).is_recovered for rank in (0, 1)))
     return path
-
-
-def wait_for(condition: object) -> None:
-    assert callable(condition)
-    end = time.monotonic() + LIMIT_S
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.1)
 
 
 def test_the_rank_that_never_entered_the_collective_is_named_with_where_it_was(hung: Path) -> None:

@@ -7,8 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +22,7 @@ from collector.sidecar.process import recover_run
 from tests.support import shapes
 from tests.support.forking import ROOT, Forked
 from tests.support.recording import assert_sound, record
+from tests.support.waiting import wait_for
 
 TRAINING = """
 import sys, torch
@@ -56,16 +55,9 @@ def wait_for_epochs(training: subprocess.Popen[str], epochs: int) -> None:
         assert training.stdout.readline()
 
 
-def wait_until(condition: Callable[[], object], seconds: float = 120.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
 def find_sidecar(training: subprocess.Popen[str]) -> int:
     children = Path(f"/proc/{training.pid}/task/{training.pid}/children")
-    wait_until(lambda: len(children.read_text().split()) > 1)  # the first is what forks
+    wait_for(lambda: len(children.read_text().split()) > 1)  # the first is what forks
     return int(children.read_text().split()[-1])
 
 
@@ -81,7 +73,7 @@ def test_a_killed_run_is_finished_by_the_sidecar_and_shown_as_crashed(tmp_path: 
     wait_for_epochs(training, 20)
     training.kill()
     training.communicate()
-    wait_until(lambda: has_ended(tmp_path))
+    wait_for(lambda: has_ended(tmp_path))
     run = open_run(tmp_path)
     assert run.state == "crashed"
     assert (run.frame("steps").kind == "train").sum() >= 200
@@ -97,7 +89,7 @@ def test_another_sidecar_takes_the_place_of_one_that_was_killed_and_loses_nothin
     wait_for_epochs(training, 5)
     training.kill()
     training.communicate()
-    wait_until(lambda: has_ended(tmp_path))
+    wait_for(lambda: has_ended(tmp_path))
     assert_whole(tmp_path, 250)
     warnings = {warning.code: warning.text for warning in open_run(tmp_path).rank(0).manifest.warnings}
     assert "was ended by signal 9 and was started again" in warnings["sidecar_ended"]
@@ -107,10 +99,10 @@ def test_a_run_whose_two_processes_were_killed_together_is_recovered_to_what_was
     training = start_training(tmp_path)
     log = events_path(rank_path(tmp_path, 0)) / WORDS_FILE
     wait_for_epochs(training, 20)
-    wait_until(lambda: read_words_of(log) >= 200)
+    wait_for(lambda: read_words_of(log) >= 200)
     seen = read_words_of(log)
     # The head that counts the steps may be newer than the words beside it; those of the next copy are not older.
-    wait_until(lambda: read_words_of(log) > seen)
+    wait_for(lambda: read_words_of(log) > seen)
     os.kill(find_sidecar(training), signal.SIGKILL)
     training.kill()
     training.communicate()
@@ -130,7 +122,7 @@ def test_a_log_that_is_cut_off_or_removed_does_not_end_the_training(tmp_path: Pa
     wait_for_epochs(training, 5)
     training.kill()
     training.communicate()
-    wait_until(lambda: has_ended(tmp_path))
+    wait_for(lambda: has_ended(tmp_path))
     assert_whole(tmp_path, 150)
 
 
@@ -152,12 +144,12 @@ def test_a_live_run_is_not_recovered(tmp_path: Path) -> None:
     training = start_training(tmp_path)
     try:
         wait_for_epochs(training, 1)
-        wait_until(lambda: rank_file(tmp_path, 0).exists())
+        wait_for(lambda: rank_file(tmp_path, 0).exists())
         assert recover_run(tmp_path) == {0: "recording"}
     finally:
         training.kill()
         training.communicate()
-        wait_until(lambda: has_ended(tmp_path))
+        wait_for(lambda: has_ended(tmp_path))
 
 
 def test_a_signal_that_raises_is_switched_off_and_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,6 +23,7 @@ from collector.sidecar import stack_sampling
 from collector.sidecar.assemblers.stacks import StacksAssembler
 from collector.sidecar.source_lines import SourceLines, find_own_place
 from collector.sidecar.stack_sampling import NOT_THEIRS, OTHER, Frame, StackBook, StackSampler, describe_stack
+from tests.support.waiting import wait_for
 from tests.unit.sidecar.test_steady import CLOCK, Assembly
 
 _OURS = str(Path(collector.__file__).parent)
@@ -119,15 +120,6 @@ def _offers(folder: Path) -> Offers:
     return Offers(folder, Family(os.getpid()))
 
 
-def _wait_for(sampler: StackSampler, replica: int) -> bool:
-    deadline = time.monotonic() + 60.0
-    while time.monotonic() < deadline:
-        if any(sample.replica == replica for sample in sampler.take()):
-            return True
-        time.sleep(0.02)
-    return False
-
-
 @on_linux
 def test_the_training_thread_and_workers_are_read_until_they_end(tmp_path: Path) -> None:
     sampler = StackSampler(_offers(tmp_path), StackBook(), 64.0)
@@ -137,10 +129,10 @@ def test_the_training_thread_and_workers_are_read_until_they_end(tmp_path: Path)
     with subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as worker:
         assert worker.stdout is not None
         worker.stdout.readline()
-        assert _wait_for(sampler, 0)
+        wait_for(lambda: any(sample.replica == 0 for sample in sampler.take()))
         worker.kill()
     sampler.take()
-    assert _wait_for(sampler, TRAINER)
+    wait_for(lambda: any(sample.replica == TRAINER for sample in sampler.take()))
     sampler.stop()
     assert sampler.problem == ""
     assert all(sample.replica == TRAINER for sample in sampler.take())

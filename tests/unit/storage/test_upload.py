@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,6 @@ from collector.format import parts
 from collector.format.run import open_run
 from collector.format.schema import layout
 from collector.format.schema.errors import OutputError, UsageError
-from collector.format.schema.manifest import RunManifest, decode_manifest, encode_manifest
 from collector.session.bucket import Bucket as BucketPlace
 from collector.storage.ledger import read_ledger
 from collector.storage.process import Follower
@@ -22,7 +20,7 @@ from collector.storage.uploading import RankUpload
 from collector.storage.urls import find_spool, is_url, open_remote
 from profiler_server.cli import main
 from tests.support.buckets import Bucket, serve_bucket, set_account
-from tests.support.live import build_live_run, edit_rank
+from tests.support.live import build_live_run, edit_rank, edit_run
 from tests.support.runs import RunPlan, build_run
 
 pytest.importorskip("fsspec")
@@ -181,11 +179,7 @@ def test_hosts_of_one_job_share_a_run_and_its_clock(tmp_path: Path) -> None:
         run = build_run(tmp_path / f"host{rank}/a", RunPlan(ranks=2))
         other = layout.rank_path(run, 1 - rank)
         other.rename(tmp_path / f"unused{rank}")
-        file = layout.run_file(run)
-        manifest = decode_manifest(RunManifest, file.read_text("utf-8"), "")
-        late_ns = rank * 250_000_000
-        changed = replace(manifest, launch_id="job", epoch_unix_ns=manifest.epoch_unix_ns + late_ns)
-        file.write_text(encode_manifest(changed), encoding="utf-8")
+        edit_run(run, launch_id="job", epoch_unix_ns=open_run(run).manifest.epoch_unix_ns + rank * 250_000_000)
         assert Follower(layout.rank_path(run, rank), url).follow()
         runs.append(open_run(run))
     there = open_run(tmp_path / "there")
@@ -210,9 +204,7 @@ def test_a_url_that_holds_another_run_is_left_alone(tmp_path: Path) -> None:
     assert Follower(layout.rank_path(build_run(tmp_path / "a"), 0), url).follow()
     before = (tmp_path / "there/profiler/rank_0/steps.parquet").stat().st_mtime_ns
     other = build_run(tmp_path / "b", RunPlan(steps=20))
-    file = layout.run_file(other)
-    manifest = decode_manifest(RunManifest, file.read_text("utf-8"), "")
-    file.write_text(encode_manifest(replace(manifest, created_unix_ns=1)), encoding="utf-8")
+    edit_run(other, created_unix_ns=1)
     with pytest.raises(OutputError, match="another run"):
         RankUpload(layout.rank_path(other, 0), url).upload()
     assert not Follower(layout.rank_path(other, 0), url).follow()

@@ -21,9 +21,11 @@ from profiler_server.derive.records import FILE_NAME
 from profiler_server.store import catalog as catalog_module
 from profiler_server.store.catalog import Catalog
 from profiler_server.store.headline import Headline, read_headline
+from tests.support.live import edit_run
 from tests.support.must import must
 from tests.support.row_edits import lay_end_to_end, write_rows
 from tests.support.runs import RunPlan, build_run
+from tests.support.waiting import wait_for
 
 SHORT = RunPlan(steps=14, operators=False)
 
@@ -33,11 +35,6 @@ def always_scan(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(catalog_module, "SCAN_INTERVAL_S", -1.0)
 
 
-def edit_manifest(run: Path, **changes: object) -> None:
-    path = layout.run_file(run)
-    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
-
-
 def list_ids(catalog: Catalog) -> list[str]:
     return [entry.id for entry in catalog.list_runs().runs]
 
@@ -45,7 +42,7 @@ def list_ids(catalog: Catalog) -> list[str]:
 def test_lists_runs_at_any_depth_newest_first(tmp_path: Path) -> None:
     for index, name in enumerate(("old", "team/a/new", "middle")):
         build_run(tmp_path / name, SHORT)
-        edit_manifest(tmp_path / name, created_unix_ns=(0, 9, 5)[index])
+        edit_run(tmp_path / name, created_unix_ns=(0, 9, 5)[index])
     assert list_ids(Catalog(tmp_path)) == ["team/a/new", "middle", "old"]
 
 
@@ -66,7 +63,7 @@ def test_a_change_of_the_step_is_clear_only_beyond_noise_and_between_runs_of_som
     }
     for number, (name, (steps, forward_ms)) in enumerate(plans.items()):
         build_run(tmp_path / name, RunPlan(steps=steps, operators=False, phases_ms={"forward": forward_ms}))
-        edit_manifest(tmp_path / name, created_unix_ns=number)
+        edit_run(tmp_path / name, created_unix_ns=number)
     found = {run.id: run.delta_is_clear for run in Catalog(tmp_path).list_runs().runs}
     assert found == {"long-1": False, "long-2": False, "long-3": True, "short-1": False, "short-2": False}
 
@@ -74,7 +71,7 @@ def test_a_change_of_the_step_is_clear_only_beyond_noise_and_between_runs_of_som
 def test_where_runs_of_a_script_always_differ_a_change_is_clear_only_beyond_that(tmp_path: Path) -> None:
     for number, forward_ms in enumerate((64.0, 90.0, 60.0, 88.0, 64.0, 90.0, 300.0)):
         build_run(tmp_path / f"cnn-{number}", RunPlan(steps=60, operators=False, phases_ms={"forward": forward_ms}))
-        edit_manifest(tmp_path / f"cnn-{number}", created_unix_ns=number)
+        edit_run(tmp_path / f"cnn-{number}", created_unix_ns=number)
     runs = Catalog(tmp_path).list_runs().runs
     # Until there are four changes, each counts for itself.
     assert [run.delta_is_clear for run in reversed(runs)] == [False, True, True, True, True, False, True]
@@ -83,7 +80,7 @@ def test_where_runs_of_a_script_always_differ_a_change_is_clear_only_beyond_that
 def test_a_mean_that_went_the_other_way_than_the_median_is_told_and_makes_the_change_unclear(tmp_path: Path) -> None:
     for number, name in enumerate(("cnn-1", "cnn-2")):
         build_run(tmp_path / name, RunPlan(steps=100, operators=False, phases_ms={"forward": 64.0 - 12.0 * number}))
-        edit_manifest(tmp_path / name, created_unix_ns=number)
+        edit_run(tmp_path / name, created_unix_ns=number)
     faster = must(Catalog(tmp_path).list_runs().find("cnn-2"))
     assert (faster.delta_is_clear, faster.mean_delta_frac) == (True, None)
     rank = open_run(tmp_path / "cnn-2").rank(0)
@@ -101,7 +98,7 @@ def test_a_mean_that_went_the_other_way_than_the_median_is_told_and_makes_the_ch
 def test_imported_traces_are_not_set_against_each_other(tmp_path: Path) -> None:
     for name in ("rank_0", "rank_1"):
         build_run(tmp_path / name, SHORT)
-        edit_manifest(tmp_path / name, source="kineto")
+        edit_run(tmp_path / name, source="kineto")
     assert [entry.previous_id for entry in Catalog(tmp_path).list_runs().runs] == [None, None]
 
 
@@ -110,7 +107,7 @@ def break_manifest(run: Path) -> None:
 
 
 def make_newer(run: Path) -> None:
-    edit_manifest(run, schema_version=99)
+    edit_run(run, schema_version=99)
 
 
 def link_out(run: Path) -> None:
@@ -198,7 +195,7 @@ def test_a_rank_that_cannot_be_read_leaves_the_figures_of_the_others(tmp_path: P
 def test_finds_a_run_by_name_and_lists_those_that_share_one(tmp_path: Path) -> None:
     for place in ("x/one", "y/one", "y/three"):
         build_run(tmp_path / place, SHORT)
-    edit_manifest(tmp_path / "y/three", name="digits")
+    edit_run(tmp_path / "y/three", name="digits")
     assert find_run(tmp_path, "x/one") == tmp_path / "x/one"
     assert find_run(tmp_path, "three") == find_run(tmp_path, "digits") == tmp_path / "y/three"
     with pytest.raises(
@@ -250,15 +247,8 @@ def base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in "abc":
         build_run(tmp_path / name, SHORT)
     Catalog(tmp_path).list_runs()
-    wait_until((tmp_path / FILE_NAME).exists)
+    wait_for((tmp_path / FILE_NAME).exists)
     return tmp_path
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def count_read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
@@ -306,7 +296,7 @@ def test_a_run_that_records_is_not_kept(tmp_path: Path, monkeypatch: pytest.Monk
     build_run(tmp_path / "done", SHORT)
     build_run(tmp_path / "going", RunPlan(steps=14, operators=False, state="recording"))
     Catalog(tmp_path).list_runs()
-    wait_until((tmp_path / FILE_NAME).exists)
+    wait_for((tmp_path / FILE_NAME).exists)
     read = count_read(monkeypatch)
     Catalog(tmp_path).list_runs()
     assert read == ["going"]
@@ -321,7 +311,7 @@ def test_summaries_lie_in_a_private_folder_where_the_base_directory_cannot_be_wr
     build_run(base / "a", SHORT)
     (base / FILE_NAME).mkdir()  # takes the place of the file, also for root
     Catalog(base).list_runs()
-    wait_until(lambda: any(tmp_path.glob(f"stepscope-*/*{FILE_NAME}")))
+    wait_for(lambda: any(tmp_path.glob(f"stepscope-*/*{FILE_NAME}")))
     read = count_read(monkeypatch)
     assert len(Catalog(base).list_runs().runs) == 1
     assert read == []
@@ -338,14 +328,13 @@ def test_few_runs_leave_no_file_behind(tmp_path: Path) -> None:
 
 def test_runs_that_there_is_no_time_for_are_listed_without_figures_and_then_read(tmp_path: Path) -> None:
     for created_unix_ns, name in enumerate(("cnn-1", "cnn-2")):
-        file = layout.run_file(build_run(tmp_path / name, SHORT))
-        file.write_text(json.dumps(json.loads(file.read_text()) | {"created_unix_ns": created_unix_ns}))
+        edit_run(build_run(tmp_path / name, SHORT), created_unix_ns=created_unix_ns)
     catalog = Catalog(tmp_path)
     first = catalog.list_runs(within_s=-1.0)
     assert (first.unread, len(first.runs)) == (2, 2)
     assert {run.is_read for run in first.runs} == {False}
     assert {run.delta_frac for run in first.runs} == {None}
-    wait_until(lambda: not catalog.list_runs(within_s=-1.0).unread)
+    wait_for(lambda: not catalog.list_runs(within_s=-1.0).unread)
     full = catalog.list_runs(within_s=-1.0)
     assert [(run.id, run.headline.steps) for run in full.runs] == [("cnn-2", 14), ("cnn-1", 14)]
     assert full.runs[0].previous_id == "cnn-1"

@@ -26,7 +26,7 @@ from tests.support.must import must
 from tests.support.panorama import build_rich
 from tests.support.row_edits import name_transforms, write_rows
 from tests.support.runs import RunPlan, build_run, build_stages, build_steps
-from tests.support.tables import edit_manifest, kernel, operator
+from tests.support.tables import kernel, operator
 
 KERNEL = Shown("kernel", names="kernels")
 
@@ -136,7 +136,7 @@ def test_tables_and_manifests_hold_no_name(tmp_path: Path) -> None:
     name_transforms(stages)
     write_rows(path / "profiler/rank_0", "stages", stages)
     moment = {"step": 1, "groups": [{"name": "1", "label": "secret-mesh", "ended": 4}]}
-    edit_manifest(path, host="secret-host", warnings=(Warn("odd", "/home/me is full"),), facts={"moment": moment})
+    edit_rank(path, host="secret-host", warnings=(Warn("odd", "/home/me is full"),), facts={"moment": moment})
     plain, redacted = open_run(path), redact(open_run(path))
     rank = redacted.rank(0)
     said = f"{redacted.manifest} {rank.manifest}"

@@ -29,6 +29,7 @@ from profiler_server.commands.import_traces import choose_workers
 from tests.support.commands import run_command
 from tests.support.runs import RunPlan, build_run
 from tests.support.traces import training_steps, write_trace
+from tests.support.waiting import wait_for
 
 SECOND_NS = 1_000_000_000
 
@@ -288,10 +289,3 @@ def test_a_scheduler_that_is_killed_in_the_middle_is_one_line(
             process.kill()
             process.wait()
     assert "Traceback" not in capfd.readouterr().err
-
-
-def wait_for(condition: Callable[[], bool], limit_s: float = 120.0) -> None:
-    end_s = time.monotonic() + limit_s
-    while not condition():
-        assert time.monotonic() < end_s
-        time.sleep(0.05)

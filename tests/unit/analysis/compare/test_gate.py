@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -12,13 +11,13 @@ import numpy as np
 import pytest
 
 from collector.format.run import open_run
-from collector.format.schema import layout
 from profiler_server.analysis.compare.gate import DETECTABLE, find_like, judge
 from profiler_server.analysis.compare.run_statistics import (
     count_pairs,
 )
 from profiler_server.analysis.compare.run_times import MOST_KERNELS, RunTimes, are_interleaved, gather_parts, read_times
 from profiler_server.report.gate import build_undecided, render_junit, render_markdown, render_verdict
+from tests.support.live import edit_run
 from tests.support.must import must
 from tests.support.run_times import make_times
 from tests.support.runs import RunPlan, build_run
@@ -222,9 +221,8 @@ def test_the_ends_that_are_said_never_contradict_the_verdict() -> None:
 def test_names_of_the_user_steer_neither_a_terminal_nor_xml(tmp_path: Path) -> None:
     evil = "\x1b]0;owned\x07\x00\u202e</failure>"
     for name in ("base", "new"):
-        path = layout.run_file(build_run(tmp_path / name, RunPlan(steps=20, operators=False)))
-        named = {"name": evil, "script": f"{evil}{name}", "host": f"{name}{evil}"}
-        path.write_text(json.dumps(json.loads(path.read_text(encoding="utf-8")) | named), encoding="utf-8")
+        run = build_run(tmp_path / name, RunPlan(steps=20, operators=False))
+        edit_run(run, name=evil, script=f"{evil}{name}", host=f"{name}{evil}")
     base, new = (read_times(open_run(tmp_path / name)) for name in ("base", "new"))
     verdict = judge([base], [new])
     assert len(verdict.cautions) == 3

@@ -27,17 +27,18 @@ from profiler_server.analysis.device.launches import list_idle, measure_overlap,
 from profiler_server.analysis.device.slices import Span, Texts, read_spans
 from profiler_server.facts.machine import DeviceSummary, DeviceTimes, IdleCauses
 from tests.support.device_work import read_work
+from tests.support.live import edit_rank
 from tests.support.must import must
 from tests.support.runs import RunPlan, build_run
 from tests.support.slices import launch_shape, slice_row, write_work
-from tests.support.tables import edit_manifest, write_rows
+from tests.support.tables import write_rows
 from tests.support.traces import Event, annotation, call, copy, kernel, operator, step, write_trace
 
 
 @pytest.fixture
 def rank(tmp_path: Path) -> RankRun:
     run = build_run(tmp_path / "run", RunPlan())
-    edit_manifest(run, windows=())
+    edit_rank(run, windows=())
     return open_run(run).rank(0)
 
 
@@ -245,7 +246,7 @@ def test_work_that_follows_at_once_or_runs_beside_other_work_leaves_no_gap(rank:
 
 
 def test_time_between_windows_is_nobodys(rank: RankRun) -> None:
-    edit_manifest(rank.run_path, windows=tuple(Window(1, 1, at, at + 500) for at in (5000, 1000, 9000)))
+    edit_rank(rank.run_path, windows=tuple(Window(1, 1, at, at + 500) for at in (5000, 1000, 9000)))
     work = write_work(rank, *(slice_row(number, 1, at, 100) for number, at in enumerate((1000, 1200, 5000, 5300))))
     assert [part.start_ns.tolist() for part in split_windows(work, rank_of(rank))] == [[1000, 1200], [5000, 5300]]
     found = summarize_work(work, rank_of(rank))
@@ -253,7 +254,7 @@ def test_time_between_windows_is_nobodys(rank: RankRun) -> None:
 
 
 def test_a_window_reaches_over_the_steps_that_lie_in_it(rank: RankRun) -> None:
-    edit_manifest(rank.run_path, windows=tuple(Window(1, 1, at, at + 500) for at in (1000, 5000, 9000)))
+    edit_rank(rank.run_path, windows=tuple(Window(1, 1, at, at + 500) for at in (1000, 5000, 9000)))
     starts, ends = np.array([900, 1000, 1200, 4900]), np.array([1000, 1200, 1400, 5100])
     assert read_spans(rank_of(rank), starts, ends) == (Span(1000, 1400), Span(4900, 5100))
 

@@ -11,9 +11,10 @@ from collector.format.run import RankRun, open_run
 from collector.format.schema.manifest import Device
 from profiler_server.analysis.operators.operator_groups import tabulate_roofline
 from profiler_server.analysis.operators.roofline import PARTS, find_part, find_roof
+from tests.support.live import edit_rank
 from tests.support.must import must
 from tests.support.runs import RunPlan, build_run
-from tests.support.tables import edit_manifest, kernel, operator, write_rows
+from tests.support.tables import kernel, operator, write_rows
 
 H100 = Device(0, "NVIDIA H100 80GB HBM3")
 
@@ -24,7 +25,7 @@ def run(tmp_path: Path) -> Path:
 
 
 def _measure(run: Path, devices: tuple[Device, ...], *rows: dict[str, Any]) -> dict[tuple[str, str], dict[str, Any]]:
-    edit_manifest(run, devices=devices)
+    edit_rank(run, devices=devices)
     write_rows(run, "operators", list(rows))
     write_rows(run, "kernels", [kernel("sgemm", operator="aten::mm", tensor_core=True)])
     table = tabulate_roofline(_rank(run)).rows.to_pylist()
@@ -153,7 +154,7 @@ def test_the_time_of_a_call_is_its_own_kernels_or_else_those_of_its_callees(run:
 def test_fp32_is_tf32_where_most_of_its_kernel_time_is_on_tensor_cores(
     run: Path, on_cores_ns: int, precision: str
 ) -> None:
-    edit_manifest(run, devices=(H100,))
+    edit_rank(run, devices=(H100,))
     write_rows(run, "operators", [_work("aten::mm", '["float"]', 1000, 1e6, 1e3)])
     on_cores = kernel("a", operator="aten::mm", tensor_core=True, total_ns=on_cores_ns)
     write_rows(run, "kernels", [on_cores, kernel("b", operator="aten::mm", total_ns=10), kernel("c", operator=None)])
@@ -162,7 +163,7 @@ def test_fp32_is_tf32_where_most_of_its_kernel_time_is_on_tensor_cores(
 
 def test_the_roof_is_that_of_the_device_that_worked_most(run: Path) -> None:
     devices = (Device(0, "Tesla T4", "cuda"), Device(1, "AMD Instinct MI210", "rocm"))
-    edit_manifest(run, devices=devices)
+    edit_rank(run, devices=devices)
     write_rows(run, "kernels", [kernel("a", device=0, total_ns=10), kernel("b", device=1, total_ns=30)])
     roof = must(find_roof(_rank(run)))
     assert (roof.device, roof.is_rocm) == ("AMD Instinct MI210", True)

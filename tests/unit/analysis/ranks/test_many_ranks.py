@@ -6,7 +6,6 @@ import os
 import shutil
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -37,6 +36,7 @@ from profiler_server.facts.ranks import MOST_RANKS
 from tests.support.jobs import JobPlan, write_job
 from tests.support.must import must
 from tests.support.ranks_page import show_ranks
+from tests.support.waiting import wait_for
 
 RANKS, SLOW = 48, 37
 FILE = "rank"
@@ -79,14 +79,6 @@ def want(run: Run) -> Wanted[RankSummary]:
 
 def name_slowest(ranks: Sequence[RankSummary]) -> str:
     return describe_straggler(judge_ranks(ranks))
-
-
-def wait_for(found: Callable[[], Any]) -> Any:
-    deadline = time.monotonic() + 120
-    while not (value := found()):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    return value
 
 
 def test_the_next_server_reads_no_rank_again_and_says_the_same(run: Run) -> None:
@@ -270,7 +262,7 @@ def test_reading_ends_when_the_server_does(run: Run) -> None:
     goes_on.set()
     stopping.join(120)
     assert (begun, find_store().stopping.is_set()) == ([0], False)
-    assert wait_for(lambda: server.peek(want(run)).is_whole)
+    wait_for(lambda: server.peek(want(run)).is_whole)
 
 
 def count_jobs(ranks: int) -> int:
