@@ -46,23 +46,14 @@ def found(run: Run) -> JobSlowdown:
     return found
 
 
-def test_the_slowdown_is_that_of_the_study(found: JobSlowdown) -> None:
+def test_slowdown_and_blame_are_those_of_the_study(found: JobSlowdown) -> None:
     assert found.slowdown == pytest.approx(1.1787022809, rel=1e-6)
     assert found.discrepancy_frac == pytest.approx(0.0192161756, rel=1e-4)
     assert found.waste_frac == pytest.approx(1 - 1 / 1.1787022809, rel=1e-6)
-
-
-def test_each_kind_of_operation_and_each_stage_is_blamed_as_in_the_study(found: JobSlowdown) -> None:
     assert found.by_operation == pytest.approx(OPERATIONS, rel=1e-6)
     assert found.by_stage == pytest.approx(STAGES, rel=1e-6)
-
-
-def test_the_worst_workers_and_the_last_stage_are_blamed_as_in_the_study(found: JobSlowdown) -> None:
     assert found.worker_share == pytest.approx(0.0314042691, rel=1e-4)
     assert found.stage_share == pytest.approx(1.2193563789, rel=1e-5)
-
-
-def test_both_ranks_of_the_heavy_stage_are_the_worst(found: JobSlowdown) -> None:
     assert found.by_rank is not None
     assert sorted(found.by_rank, key=lambda rank: found.by_rank[rank])[-2:] == [6, 7]  # type: ignore[index]
 

@@ -76,13 +76,16 @@ def test_the_legend_counts_what_was_tested(tmp_path: Path, operators: bool, word
     assert words in compare_ranks(rank, rank).legend
 
 
-def test_says_which_phase_changed_and_by_how_much(asker: Asker) -> None:
+def test_the_change_is_said_and_drawn_with_its_noise(asker: Asker) -> None:
     text = asker.ask("/compare?a=healthy&b=team/slow").text
     assert "B is slower by 95.6 ms" in text
     assert '<option value="team/slow" selected>' in text
     assert "+95.6 ms" in text
     assert "−95.6 ms" in asker.ask("/compare?a=team/slow&b=healthy").text
     assert 'B <a href="/runs/team/slow/"><bdi>team/slow</bdi></a>' in text
+    assert "From A to B" in text
+    assert "the 95 % interval of each change" in text
+    assert '"error_y"' in text
 
 
 def test_two_ticked_runs_lead_to_the_comparison_the_older_first(asker: Asker) -> None:
@@ -112,13 +115,6 @@ def test_the_comparison_is_data_too(asker: Asker) -> None:
     waits = next(part for part in answer["comparison"]["phases"] if part["name"] == "Data wait")
     assert waits["b_ns"] - waits["a_ns"] == pytest.approx(95.6e6, rel=1e-3)
     assert asker.ask("/api/v1/compare?a=healthy").status_code == 422
-
-
-def test_the_change_is_drawn_with_its_noise(asker: Asker) -> None:
-    text = asker.ask("/compare?a=healthy&b=team/slow").text
-    assert "From A to B" in text
-    assert "the 95 % interval of each change" in text
-    assert '"error_y"' in text
 
 
 def test_two_runs_that_are_the_same_have_nothing_to_draw(asker: Asker) -> None:

@@ -40,9 +40,6 @@ def test_the_form_goes_back_to_the_page_which_says_what_was_asked(live: Asker, t
     answer = live.ask("/runs/team/live/window", "POST", FORM, b"first=40&count=2")
     assert (answer.status_code, answer.headers["location"]) == (303, "/runs/team/live/steps#window")
     assert "steps 40 to 41" in live.ask("/runs/team/live/steps").text
-
-
-def test_a_form_without_a_first_step_asks_for_the_next_ones(live: Asker, tmp_path: Path) -> None:
     assert live.ask("/runs/team/live/window", "POST", FORM, b"first=&count=3").status_code == 303
     assert read_control(tmp_path / "team/live") == WindowRequest(0, 3)
     assert "the next 3 steps" in live.ask("/runs/team/live/steps").text

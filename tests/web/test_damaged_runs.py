@@ -86,11 +86,6 @@ def test_numbers_out_of_range_are_damage_not_a_fault(error: Exception) -> None:
     assert describe_error(error).status == 409
 
 
-PAGES = ("", "steps", "operators", "operators?group=host", "device", "data", "data?tab=processing", "memory", "ranks")
-ADDRESSES = (
-    *(f"/runs/run/{page}" for page in (*PAGES, "timeline")),
-    *(f"/api/v1/runs/run/{name}" for name in ("timeline/meta", "queues", "stages", "steps")),
-)
 SEED = 20
 
 
@@ -120,20 +115,6 @@ def rewrite(path: Path, data: pa.Table, chooser: random.Random) -> None:
     pq.write_table(data.select(names).replace_schema_metadata(None), path)
 
 
-def list_cases() -> list[tuple[str, str, str]]:
-    """Each table with one of the mutations, of a column that the seed chooses."""
-    chooser = random.Random(SEED)
-    return [
-        (table, chooser.choice(sorted(MUTATIONS)), chooser.choice(TABLES[table].columns).name)
-        for table in sorted(TABLES)
-    ]
-
-
-def make_row(table: str) -> pa.Table:
-    values = {"string": "x", "category": "x", "bool": True}
-    return parts.build_table(table, {column.name: [values.get(column.dtype, 0)] for column in TABLES[table].columns})
-
-
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("hostile")
@@ -144,24 +125,6 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def hostile(base: Path) -> Asker:
     return Asker(base)
-
-
-@pytest.mark.parametrize(("table", "mutation", "column"), list_cases())
-def test_no_page_fails_for_a_table_with_other_columns(
-    hostile: Asker, base: Path, table: str, mutation: str, column: str
-) -> None:
-    path = layout.table_file(layout.rank_path(base / "run", 0), table)
-    whole = path.read_bytes() if path.exists() else None
-    data = parts.read_files([path], table) if whole else make_row(table)
-    try:
-        rewrite(path, MUTATIONS[mutation](data, column), random.Random(SEED))
-        answers = {address: hostile.ask(address) for address in ADDRESSES}
-    finally:
-        path.unlink()
-        if whole:
-            path.write_bytes(whole)
-    assert {address: answer.status_code for address, answer in answers.items() if answer.status_code >= 500} == {}
-    assert [address for address, answer in answers.items() if "Traceback" in answer.text] == []
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import time
 from pathlib import Path
 
 import pytest
@@ -19,12 +18,14 @@ from profiler_server.store.ledger import NAME, Ledger, LedgerEntry
 from profiler_server.store.redaction import redact
 from profiler_server.web import verdicts
 from profiler_server.web.report_file import render_report
-from tests.support.asking import PATIENCE_S, Asker, read_words
+from tests.support.asking import Asker, read_words
 from tests.support.cases import Plant, build_case_run
 from tests.support.commands import run_command
+from tests.support.live import edit_run
 from tests.support.must import must
 from tests.support.report_shape import check_report
 from tests.support.runs import HEALTHY_STEP_MS, slow_loader_plan
+from tests.support.waiting import wait_for
 from tests.unit.diagnosis.test_tried import entry, write_trials
 
 HOST = {"usable_cores": 8.0, "cpu_count": 8}
@@ -39,26 +40,17 @@ def base(tmp_path: Path) -> Path:
     build_case_run(tmp_path / "fit-2", Plant(fed, manifest=HOST))
     build_case_run(tmp_path / "other", Plant(fed, manifest=HOST))
     for number, name in enumerate(("fit-1", "fit-2", "other")):
-        edit(tmp_path / name, created_unix_ns=number)
+        edit_run(tmp_path / name, created_unix_ns=number)
     return tmp_path
 
 
-def edit(run: Path, **changes: object) -> None:
-    path = layout.run_file(run)
-    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
-
-
-def wait_for(asker: Asker, address: str, words: str) -> str:
-    deadline = time.monotonic() + PATIENCE_S
-    while words not in (text := asker.ask(address).text) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert words in text
-    return text
+def wait_for_words(asker: Asker, address: str, words: str) -> str:
+    return wait_for(lambda: text if words in (text := asker.ask(address).text) else "")
 
 
 def test_the_next_run_of_a_script_says_what_the_advice_came_to(base: Path) -> None:
     asker = Asker(base)
-    text = wait_for(asker, "/runs/fit-2/", "was taken")
+    text = wait_for_words(asker, "/runs/fit-2/", "was taken")
     assert "as predicted" in text
     assert 'href="/compare?a=fit-1&amp;b=fit-2"' in text
     # From then on the rule's own card says how often it was right here.
@@ -69,25 +61,19 @@ def test_the_next_run_of_a_script_says_what_the_advice_came_to(base: Path) -> No
 def test_a_run_names_its_baseline_itself(base: Path) -> None:
     asker = Asker(base)
     assert "was taken" not in asker.ask("/runs/other/").text
-    edit(base / "other", options={"baseline": str(base / "fit-1")})
-    wait_for(Asker(base), "/runs/other/", "was taken")
+    edit_run(base / "other", options={"baseline": str(base / "fit-1")})
+    wait_for_words(Asker(base), "/runs/other/", "was taken")
     # The base directory was moved, or is mounted elsewhere: the name is left.
-    edit(base / "other", options={"baseline": "/somewhere/else/fit-1"})
-    wait_for(Asker(base), "/runs/other/", "was taken")
+    edit_run(base / "other", options={"baseline": "/somewhere/else/fit-1"})
+    wait_for_words(Asker(base), "/runs/other/", "was taken")
 
 
 @pytest.mark.parametrize("named", ["/etc", "../../etc/passwd", "nowhere", "other", 7, "\x00", "x" * 5000])
 def test_a_baseline_that_is_none_is_left_out(base: Path, named: object) -> None:
-    edit(base / "other", options={"baseline": named})
+    edit_run(base / "other", options={"baseline": named})
     answer = Asker(base).ask("/runs/other/")
     assert answer.status_code == 200
     assert "was taken" not in answer.text
-
-
-def test_the_comparison_says_it_too(base: Path) -> None:
-    text = Asker(base).ask("/compare?a=fit-1&b=fit-2").text
-    assert "Since A: " in text
-    assert "was taken" not in Asker(base).ask("/compare?a=fit-2&b=fit-1").text
 
 
 def test_the_command_says_it_and_prints_it_as_data(base: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -118,7 +104,7 @@ def test_every_face_says_the_same(base: Path, capsys: pytest.CaptureFixture[str]
         assert [line for line in lines if line.startswith("Since fit-1: ")] == [f"Since fit-1: {line}" for line in said]
     asker = Asker(base)
     assert asker.ask("/api/v1/runs/fit-2/report").json()["outcome"] == outcome
-    page, compared = wait_for(asker, "/runs/fit-2/", "was taken"), asker.ask("/compare?a=fit-1&b=fit-2").text
+    page, compared = wait_for_words(asker, "/runs/fit-2/", "was taken"), asker.ask("/compare?a=fit-1&b=fit-2").text
     file = render_report(open_run(run), how=Reporting(earlier=open_run(base / "fit-1")))
     for text in (page, file, compared):
         words = read_words(text)
@@ -133,14 +119,14 @@ def test_the_run_before_lies_at_the_same_path_or_beside_it(base: Path, tmp_path:
     assert found.path == base / "fit-1"
     assert find_earlier_beside(open_run(base / "fit-1")) is None
     assert find_earlier_beside(open_run(base / "other")) is None  # of another name
-    edit(base / "other", options={"baseline": "/elsewhere/fit-1"})
+    edit_run(base / "other", options={"baseline": "/elsewhere/fit-1"})
     assert find_earlier_beside(open_run(base / "other")) is not None
     (base / "fit-2/earlier").mkdir()
     (base / "fit-1").rename(base / "fit-2/earlier/20261124-120000")
     found = find_earlier_beside(open_run(base / "fit-2"))
     assert found is not None
     assert found.path.name == "20261124-120000"
-    edit(found.path, script="another.py")
+    edit_run(found.path, script="another.py")
     assert find_earlier_beside(open_run(base / "fit-2")) is None
 
 
@@ -152,7 +138,7 @@ def test_a_linked_run_is_not_the_one_before(base: Path, tmp_path: Path) -> None:
 
 
 def test_a_shared_copy_names_no_folder_of_the_user(base: Path) -> None:
-    edit(base / "other", options={"baseline": "/home/me/secret", "level": "info"})
+    edit_run(base / "other", options={"baseline": "/home/me/secret", "level": "info"})
     assert redact(open_run(base / "other")).manifest.options == {"level": "info"}
 
 
@@ -160,11 +146,11 @@ def test_only_the_run_before_on_the_same_machine_is_noted(base: Path) -> None:
     asker = Asker(base)
     assert "Since A: " in asker.ask("/compare?a=fit-1&b=other").text
     assert not (base / NAME).exists()
-    edit(base / "fit-2", host="another machine")
-    wait_for(asker, "/runs/fit-2/", "was taken")
+    edit_run(base / "fit-2", host="another machine")
+    wait_for_words(asker, "/runs/fit-2/", "was taken")
     assert not (base / NAME).exists()
-    edit(base / "other", options={"baseline": str(base / "fit-1")})
-    wait_for(Asker(base), "/runs/other/", "was taken")
+    edit_run(base / "other", options={"baseline": str(base / "fit-1")})
+    wait_for_words(Asker(base), "/runs/other/", "was taken")
     assert (base / NAME).exists()
 
 
@@ -181,8 +167,8 @@ def test_a_run_in_which_more_was_changed_is_not_noted(base: Path) -> None:
     workers = open_run(base / "fit-2").rank(0).manifest.loaders[0].num_workers
     plan = dataclasses.replace(SLOW, workers=workers, phases_ms=phases)
     build_case_run(base / "more", Plant(plan, manifest=HOST))
-    edit(base / "more", created_unix_ns=9, options={"baseline": str(base / "fit-1")})
-    text = wait_for(Asker(base), "/runs/more/", "was taken")
+    edit_run(base / "more", created_unix_ns=9, options={"baseline": str(base / "fit-1")})
+    text = wait_for_words(Asker(base), "/runs/more/", "was taken")
     assert "which this advice does not cover" in text
     assert "more" not in {entry["run"] for entry in json.loads((base / NAME).read_text())}
 
@@ -194,10 +180,10 @@ def test_a_trial_counts_in_how_often_predictions_are_right(base: Path) -> None:
     gain = 1.0 - told.predicted_step_ns / step_ns
     write_trials(base / "tried", entry({"loader.num_workers": workers}, gain), script="train.py")
     first = json.loads(layout.run_file(base / "fit-1").read_text())
-    edit(base / "tried/as-it-is", script=first["script"], host=first["host"])
+    edit_run(base / "tried/as-it-is", script=first["script"], host=first["host"])
     text = Asker(base).ask("/runs/fit-1/").text
     assert "Tried on this script" in text
     assert "in 1 of 1 case; 1 lay in the range" in text
     assert Ledger(base).summarize()["too_few_workers"].cases == 1
-    edit(base / "tried/as-it-is", host="another")
+    edit_run(base / "tried/as-it-is", host="another")
     assert "Tried on this script" not in Asker(base).ask("/runs/fit-1/").text

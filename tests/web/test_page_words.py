@@ -15,14 +15,12 @@ import collector
 from collector.format.run import open_run
 from collector.marks.watching import WatchedQueue
 from collector.traces import import_trace
-from profiler_server.report import build_report
-from profiler_server.report.text import render_text
 from profiler_server.web.report_file import render_report
 from tests.support.asking import Asker, read_words
 from tests.support.cases import PLANTED, build_case_run
+from tests.support.live import edit_rank
 from tests.support.recording import record as record_loop
 from tests.support.runs import RunPlan, build_run
-from tests.support.tables import edit_manifest
 from tests.support.traces import kernel, operator, step, training_steps, write_trace
 
 
@@ -196,14 +194,8 @@ def test_the_suggestion_leads_to_the_page_that_shows_it(watched: Path) -> None:
 @pytest.mark.parametrize(("ahead", "said"), [(True, "make the items of"), (None, "is not known")])
 def test_what_is_not_known_of_the_input_is_not_claimed(run: Path, ahead: bool | None, said: str) -> None:
     loaders = open_run(run).rank().manifest.loaders
-    edit_manifest(run, loaders=tuple(type(entry)(**{**vars(entry), "reads_ahead": ahead}) for entry in loaders))
+    edit_rank(run, loaders=tuple(type(entry)(**{**vars(entry), "reads_ahead": ahead}) for entry in loaders))
     for page in PAGES:
         text = show(run, page)
         assert said in text, page
         assert "nothing reads ahead" not in text
-
-
-def test_the_report_says_the_same_in_whole_sentences(watched: Path) -> None:
-    opened = open_run(watched)
-    text = render_text(build_report(opened), opened)
-    assert "The training thread reads its own input" in text

@@ -54,20 +54,6 @@ def cached(tmp_path: Path) -> tuple[Asker, list[Path]]:
     return asker, sorted(path for path in folder.rglob(f"{CACHE_FOLDER}/*/*") if path.is_file())
 
 
-@pytest.mark.parametrize("damage", [b"", b"\xff" * 50, None], ids=["empty", "garbage", "gone"])
-def test_a_damaged_cache_of_the_timeline_is_built_again_before_anyone_notices(
-    cached: tuple[Asker, list[Path]], damage: bytes | None
-) -> None:
-    asker, files = cached
-    assert files
-    whole = asker.ask(f"{API_TIMELINE}/meta").json()
-    for path in files:
-        find_timelines()._open.clear()
-        path.unlink() if damage is None else path.write_bytes(damage)
-        asks = ["meta", f"tile?level={whole['rawLevel']}&number=0", "search?q=conv"]
-        assert [asker.ask(f"{API_TIMELINE}/{ask}").status_code for ask in asks] == [200] * 3, path.name
-
-
 def test_a_single_bit_that_flips_in_the_cache_is_never_shown(cached: tuple[Asker, list[Path]]) -> None:
     asker, files = cached
     asks = ["meta", "search?q=conv", "slice?id=3"]

@@ -56,16 +56,12 @@ def loop_of(model: LoopModel) -> MeasuredLoop:
     return MeasuredLoop(model, 1.0, step_ns, 20.0 * MS, 1.0, False, 0.0)
 
 
-def test_the_measured_step_is_what_is_left_when_nothing_waits_for_data() -> None:
+def test_the_measured_step_stands_for_a_change_after_which_nothing_waits() -> None:
     before = starved(1)
     loop, after = loop_of(before), replace(before, workers=8)
     found = must(predict_fed_step(loop, after, FREE, 3.0 * MS))
     assert (found.step_ns, found.low_ns) == (21.0 * MS, 20.5 * MS)
     assert 21.5 * MS <= found.high_ns < 24.0 * MS
-
-
-def test_a_change_after_which_the_step_still_waits_is_simulated() -> None:
-    before = starved(1)
     assert predict_fed_step(loop_of(before), replace(before, workers=2), FREE, 3.0 * MS) is None
 
 

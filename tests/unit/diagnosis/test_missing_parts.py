@@ -16,7 +16,6 @@ from collector.estimating.simulation import simulate
 from collector.format.run import open_run
 from collector.format.schema import layout
 from collector.format.schema.errors import RunNotFoundError, TableBrokenError
-from collector.format.schema.manifest import encode_manifest
 from collector.traces import import_trace
 from profiler_server.analysis.data.prediction import predict_step
 from profiler_server.diagnosis import judging
@@ -25,19 +24,16 @@ from profiler_server.report.building import build_report
 from profiler_server.report.text import render_text
 from tests.support.cases import HEALTHY, PLANTED, Plant, build_case_run, plan_of
 from tests.support.diagnosing import measure
+from tests.support.live import edit_run
 from tests.support.row_edits import cpu_cores
 from tests.support.runs import MS, RunPlan, build_run, slow_loader_plan
 from tests.support.traces import training_steps, write_trace
 
 
-def test_a_run_without_tables_says_so_without_a_path_of_the_server(tmp_path: Path) -> None:
+def test_a_run_whose_steps_or_rank_are_not_there_says_so(tmp_path: Path) -> None:
     run = open_run(build_run(tmp_path / "run", RunPlan()))
     (run.rank(0).folder / "steps.parquet").unlink()
     assert str(tmp_path) not in diagnose(run, 0).sentence
-
-
-def test_broken_steps_and_missing_ranks_are_errors(tmp_path: Path) -> None:
-    run = open_run(build_run(tmp_path / "run", RunPlan()))
     with pytest.raises(RunNotFoundError):
         diagnose(run, 3)
     (run.rank(0).folder / "steps.parquet").write_bytes(b"PAR1 not really")
@@ -82,8 +78,7 @@ def test_a_trace_with_the_lengths_of_steps_alone_is_bound_by_something_unknown(t
 def test_communication_of_one_rank_alone_is_not_said_to_be_free_of_waiting(tmp_path: Path) -> None:
     plant = short_trace("workers", communication=120.0)
     run = build_case_run(tmp_path / "run", plant)
-    manifest = dataclasses.replace(run.manifest, world_size=8)
-    layout.run_file(run.path).write_text(encode_manifest(manifest), encoding="utf-8")
+    edit_run(run.path, world_size=8)
     (found,) = diagnose(open_run(run.path), 0).suggestions
     assert found.rule == "exposed_all_reduce"
     assert "is unknown, because no other rank was recorded here" in found.measured

@@ -58,6 +58,7 @@ def test_the_pages_and_the_report_show_it_beside_the_estimate(tmp_path: Path) ->
         assert "less its data wait is" in text
     found = build_report(run)["ranks"][0]["probe"]
     assert (found["step_ns"], found["steps"], found["cost_ns"]) == (round(61.4 * MS), 12, 410 * MS)
+    assert "step with its batch ready: 61.4 ms" in render_text(build_report(run), run)
 
 
 def test_without_a_probe_no_page_speaks_of_one(tmp_path: Path) -> None:
@@ -127,8 +128,3 @@ def test_a_choice_of_probed_steps_alone_is_averaged(tmp_path: Path) -> None:
     probed = table.set_column(table.column_names.index("probed"), "probed", [[row["kind"] == "train" for row in rows]])
     selection = select_steps(probed)
     assert selection.kept.any()
-
-
-def test_the_report_for_a_terminal_names_it(tmp_path: Path) -> None:
-    run = record(tmp_path / "run", **noted(61.4))
-    assert "step with its batch ready: 61.4 ms" in render_text(build_report(run), run)

@@ -11,8 +11,9 @@ from collector.format.run import open_run
 from collector.format.schema.manifest import Loader, Signal
 from profiler_server.report import build_report
 from tests.support.data_page import NO_WORKERS, label_queues, open_data_page, show_interval, show_processing
+from tests.support.live import edit_rank
 from tests.support.runs import HEALTHY_STEP_MS, MS, RunPlan, build_run, slow_loader_plan
-from tests.support.tables import edit_manifest, make_inference, remove_tables, sample, stage, write_rows
+from tests.support.tables import make_inference, remove_tables, sample, stage, write_rows
 
 
 @pytest.mark.parametrize("slow", ["read", "transform", "collate"])
@@ -88,7 +89,7 @@ def test_transforms_and_slow_samples_are_named(tmp_path: Path) -> None:
 
 def test_a_loader_that_feeds_no_step_has_none_of_their_waits(tmp_path: Path) -> None:
     run = build_run(tmp_path / "run", slow_loader_plan("transform"))
-    edit_manifest(run, loaders=(Loader(0, "Train", "map", num_workers=2), Loader(1, "Val", "map")))
+    edit_rank(run, loaders=(Loader(0, "Train", "map", num_workers=2), Loader(1, "Val", "map")))
     assert show_interval(run, loader="0").verdict.title == "Highly input-bound"
     other = show_interval(run, loader="1")
     assert other.verdict.title == "No step takes its data from this DataLoader"
@@ -99,7 +100,7 @@ def test_a_loader_that_feeds_no_step_has_none_of_their_waits(tmp_path: Path) -> 
 def test_several_loaders_can_be_chosen(tmp_path: Path) -> None:
     run = build_run(tmp_path / "run", RunPlan())
     loaders = (Loader(0, "Train", "map", num_workers=2), Loader(1, "Val", "map", num_workers=1))
-    edit_manifest(run, loaders=loaders)
+    edit_rank(run, loaders=loaders)
     write_rows(run, "queues", [sample(1, 1), sample(1, 0, loader=1)])
     page = open_data_page(run)
     assert [(link.label, link.current) for link in page.loaders] == [("0: Train", True), ("1: Val", False)]
@@ -115,9 +116,6 @@ def test_batches_stand_for_the_steps_of_a_run_that_only_infers(tmp_path: Path) -
     assert view.queues[0].empty == "empty in 30 of 40 requests"
     assert view.queues[0].chart.columns == ("Batch", "Depth")
     assert view.coverage == "Means are over batches 1–40."
-
-
-def test_the_graph_and_the_tabs_of_an_inference_speak_of_batches(tmp_path: Path) -> None:
     run = make_inference(build_run(tmp_path / "run", slow_loader_plan("transform")))
     assert [tab.label for tab in open_data_page(run).tabs] == ["Batch interval", "Data processing"]
     lane = show_processing(run).graph[-1]
@@ -218,7 +216,7 @@ def test_no_workers_is_a_state_of_its_own(tmp_path: Path) -> None:
 def test_no_dataloader_at_all_is_said(tmp_path: Path) -> None:
     run = build_run(tmp_path / "run", replace(NO_WORKERS, phases_ms=HEALTHY_STEP_MS))
     remove_tables(run, "queues", "stages", "fetches")
-    edit_manifest(run, loaders=())
+    edit_rank(run, loaders=())
     assert "No DataLoader was used" in show_interval(run).no_queue
     assert show_processing(run).lead.title == "No DataLoader was used"
     assert label_queues(show_processing(run)) == ["Host-to-device", "Step"]
@@ -226,7 +224,7 @@ def test_no_dataloader_at_all_is_said(tmp_path: Path) -> None:
 
 def test_an_iterable_dataset_says_so(tmp_path: Path) -> None:
     run = build_run(tmp_path / "run", RunPlan())
-    edit_manifest(run, loaders=(Loader(0, "Stream", "iterable", num_workers=2),))
+    edit_rank(run, loaders=(Loader(0, "Stream", "iterable", num_workers=2),))
     arguments = dict(show_processing(run).arguments)
     assert "IterableDataset" in arguments["dataset"]
     assert arguments["length"] == "unknown"
@@ -235,7 +233,7 @@ def test_an_iterable_dataset_says_so(tmp_path: Path) -> None:
 def test_a_pipeline_that_was_switched_off_names_the_option(tmp_path: Path) -> None:
     run = build_run(tmp_path / "run", RunPlan())
     remove_tables(run, "queues", "stages", "fetches")
-    edit_manifest(run, signals=(Signal("data_pipeline", "off", ""),))
+    edit_rank(run, signals=(Signal("data_pipeline", "off", ""),))
     page = open_data_page(run)
     assert page.notice is not None
     assert page.notice.state == "off"
@@ -251,7 +249,7 @@ def test_a_wrong_tab_is_told(tmp_path: Path) -> None:
 def test_a_run_without_the_pipeline_still_shows_what_the_steps_waited_for(tmp_path: Path) -> None:
     run = build_run(tmp_path / "run", NO_WORKERS)
     remove_tables(run, "queues", "stages", "fetches")
-    edit_manifest(run, signals=(Signal("data_pipeline", "off", "An imported trace has none."),), loaders=())
+    edit_rank(run, signals=(Signal("data_pipeline", "off", "An imported trace has none."),), loaders=())
     page = open_data_page(run)
     assert page.notice is not None
     assert page.interval is not None

@@ -10,13 +10,14 @@ import pytest
 from collector.format.run import open_run
 from collector.format.schema import layout
 from collector.format.schema.manifest import Signal
+from tests.support.live import edit_rank
 from tests.support.machines import H100, build_machine, build_memory, build_resources
-from tests.support.memory_page import change_manifest, show
+from tests.support.memory_page import show
 from tests.support.row_edits import write_rows
 from tests.support.runs import MS, RunPlan, build_run, build_steps
 
 
-def test_the_first_sentence_says_who_used_the_processors(tmp_path: Path) -> None:
+def test_processors_and_gpu_are_shown_with_who_used_them(tmp_path: Path) -> None:
     shown = show(build_machine(tmp_path / "run"))
     assert shown.host is not None
     assert shown.host.sentence == (
@@ -24,11 +25,21 @@ def test_the_first_sentence_says_who_used_the_processors(tmp_path: Path) -> None
     )
     assert [chart.id for chart in shown.host.charts] == ["cpu", "cpu-workers", "run-queue"]
     assert [chart.id for chart in shown.host.memory_charts] == ["rss", "disk"]
+    assert shown.gpu is not None
+    (row,) = shown.gpu.rows
+    assert (row[0], row[2], row[4]) == ("GPU 0: NVIDIA H100", "21.0 GiB of 80.0 GiB", "61 °C")
+    assert [chart.title for chart in shown.gpu.charts] == [
+        "Utilisation",
+        "Memory in use",
+        "Power",
+        "Temperature",
+        "Clock",
+    ]
 
 
 def test_full_processors_are_told(tmp_path: Path) -> None:
     run = build_machine(tmp_path / "run")
-    change_manifest(run, usable_cores=3.0)
+    edit_rank(run, usable_cores=3.0)
     shown = show(run)
     assert shown.host is not None
     assert shown.host.sentence.startswith("The processors were full")
@@ -48,20 +59,6 @@ def test_a_range_between_two_samples_is_an_empty_state(tmp_path: Path) -> None:
     assert shown.host is None
     assert shown.host_notice is not None
     assert "wider range" in shown.host_notice.reason
-
-
-def test_the_gpu_is_shown_with_its_name_and_capacity(tmp_path: Path) -> None:
-    shown = show(build_machine(tmp_path / "run"))
-    assert shown.gpu is not None
-    (row,) = shown.gpu.rows
-    assert (row[0], row[2], row[4]) == ("GPU 0: NVIDIA H100", "21.0 GiB of 80.0 GiB", "61 °C")
-    assert [chart.title for chart in shown.gpu.charts] == [
-        "Utilisation",
-        "Memory in use",
-        "Power",
-        "Temperature",
-        "Clock",
-    ]
 
 
 def test_a_gpu_whose_clock_was_held_down_says_for_how_long_and_why(tmp_path: Path) -> None:
@@ -126,11 +123,11 @@ def test_a_moment_is_placed_in_its_window(tmp_path: Path) -> None:
     run = build_machine(tmp_path / "run")
     (window,) = open_run(run).rank(0).manifest.windows
     earlier = dataclasses.replace(window, first_step=2, last_step=2, start_ns=window.start_ns - 40 * MS)
-    change_manifest(run, windows=(earlier, window))
+    edit_rank(run, windows=(earlier, window))
     shown = show(run, at_ns=str(window.start_ns + 5 * MS))
     assert shown.tensors is not None
     assert "into the window of steps 10–12" in shown.tensors.moment.title
-    change_manifest(run, windows=())
+    edit_rank(run, windows=())
     shown = show(run)
     assert shown.tensors is not None
     assert "after the first event" in shown.tensors.moment.title
@@ -145,7 +142,7 @@ def test_a_run_on_the_processor_says_that_there_is_no_gpu(tmp_path: Path) -> Non
 
 def test_a_gpu_that_could_not_be_asked_names_what_to_install(tmp_path: Path) -> None:
     run = build_machine(tmp_path / "run", gpu=False)
-    change_manifest(run, devices=(H100,), signals=(Signal("gpu", "unavailable", "The GPU was not sampled."),))
+    edit_rank(run, devices=(H100,), signals=(Signal("gpu", "unavailable", "The GPU was not sampled."),))
     shown = show(run)
     assert shown.gpu_notice is not None
     assert "nvidia-ml-py" in shown.gpu_notice.remedy
@@ -154,7 +151,7 @@ def test_a_gpu_that_could_not_be_asked_names_what_to_install(tmp_path: Path) -> 
 def test_parts_that_were_switched_off_name_their_option(tmp_path: Path) -> None:
     run = build_run(tmp_path / "run", RunPlan(operators=False))
     off = (Signal("resources", "off", "resources=False"), Signal("memory", "off", "memory=False"))
-    change_manifest(run, signals=off)
+    edit_rank(run, signals=off)
     shown = show(run)
     assert (shown.host, shown.gpu, shown.gpu_notice, shown.tensors) == (None, None, None, None)
     for notice, option in ((shown.host_notice, "resources="), (shown.tensor_notice, "memory=")):
@@ -166,7 +163,7 @@ def test_parts_that_were_switched_off_name_their_option(tmp_path: Path) -> None:
 
 def test_an_imported_trace_says_why_it_has_no_samples(tmp_path: Path) -> None:
     run = build_run(tmp_path / "run")
-    change_manifest(run, state="imported")
+    edit_rank(run, state="imported")
     notice = show(run).host_notice
     assert notice is not None
     assert "imported trace" in notice.reason

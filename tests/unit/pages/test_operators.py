@@ -13,8 +13,9 @@ from collector.format.schema.manifest import Device, Signal
 from profiler_server.page import PageRequest
 from profiler_server.pages.operators import OperatorsContext, build
 from profiler_server.pages.operators.state import shorten_key
+from tests.support.live import edit_rank
 from tests.support.runs import RunPlan, build_run
-from tests.support.tables import edit_manifest, kernel, operator, remove_tables, write_rows
+from tests.support.tables import kernel, operator, remove_tables, write_rows
 
 
 @pytest.fixture
@@ -32,17 +33,13 @@ def _names(page: OperatorsContext) -> list[str]:
     return [cell.text for cell in names if cell]
 
 
-def test_types_are_shown_first_with_their_shares(run: Path) -> None:
+def test_types_are_shown_first_with_their_shares_and_what_they_cover(run: Path) -> None:
     page = _open(run)
     assert page.grid is not None
     assert _names(page) == ["convolution", "matmul", "activation", "pooling", "optimizer"]
     assert [cell.text for cell in page.grid.rows[0].cells] == [
         *("convolution", "2", "48", "93.0 ms", "1.94 ms", "87.0 ms", "72.5 %")
     ]
-
-
-def test_the_page_says_which_steps_it_covers_and_what_the_window_cost(run: Path) -> None:
-    page = _open(run)
     assert "steps 10–12" in page.coverage
     assert "50.0 ms" in page.coverage
     assert "sums to 100 %" in page.definition
@@ -146,7 +143,7 @@ def test_long_names_are_shortened_and_still_open(run: Path) -> None:
 
 def test_a_run_without_a_window_names_the_option(run: Path) -> None:
     remove_tables(run, "operators", "kernels")
-    edit_manifest(run, signals=(Signal("window", "off", "window=None was given."),))
+    edit_rank(run, signals=(Signal("window", "off", "window=None was given."),))
     page = _open(run)
     assert page.notice is not None
     assert (page.notice.state, page.grid) == ("off", None)
@@ -176,7 +173,7 @@ def _open_roofline(run: Path, **query: str) -> OperatorsContext:
 
 
 def _use_device(run: Path, name: str) -> None:
-    edit_manifest(run, devices=(Device(0, name),))
+    edit_rank(run, devices=(Device(0, name),))
     write_rows(run, "operators", [operator("aten::mm", device_self_ns=2_000_000, **WORK)])
     write_rows(run, "kernels", [kernel("gemm", operator="aten::mm")])
 

@@ -10,13 +10,15 @@ import pytest
 
 from collector.format.run import open_run
 from collector.format.schema import layout
-from collector.format.schema.manifest import Device, Signal, encode_manifest
+from collector.format.schema.manifest import Device, Signal
 from collector.traces import import_trace
 from profiler_server.page import PageRequest
 from profiler_server.pages.overall import Panel
 from profiler_server.pages.overall.facts import list_facts
 from profiler_server.pages.timeline import build as build_timeline
 from tests.support.cases import Plant, build_case_run
+from tests.support.live import edit_rank
+from tests.support.must import must
 from tests.support.overall_page import show, stat
 from tests.support.row_edits import rest_between_epochs
 from tests.support.runs import MS, RunPlan, build_run, slow_loader_plan
@@ -30,18 +32,17 @@ def test_the_first_row_says_step_time_rate_wait_device_and_cost(tmp_path: Path) 
     assert stat(page, "Data wait") == "0.6 %"
     assert stat(page, "Device") == "CPU"
     assert stat(page, "Recording cost") == "21.0 µs"
+    assert page.stats.body is not None
+    (cost,) = (entry for entry in page.stats.body if entry.label == "Recording cost")
+    assert cost.note.endswith("0.03 % of the mean step")  # 21.0 µs of 64.0 ms
 
 
 def test_the_stage_that_limits_the_step_is_marked(tmp_path: Path) -> None:
-    card = show(build_run(tmp_path / "run", slow_loader_plan("transform"))).data_card.body
-    assert card is not None
-    assert card.limiting == "transform"
-
-
-def test_no_stage_is_marked_when_the_loader_keeps_up(tmp_path: Path) -> None:
-    card = show(build_run(tmp_path / "run")).data_card.body
-    assert card is not None
-    assert card.limiting is None
+    slow, healthy = (
+        must(show(build_run(tmp_path / name, plan)).data_card.body).limiting
+        for name, plan in (("slow", slow_loader_plan("transform")), ("healthy", RunPlan()))
+    )
+    assert (slow, healthy) == ("transform", None)
 
 
 def test_operators_are_ranked_and_small_types_are_added_up(tmp_path: Path) -> None:
@@ -67,18 +68,9 @@ def test_the_timeline_card_counts_as_the_timeline_page_does(tmp_path: Path) -> N
     assert totals["Operators"].note == "1 execution"
 
 
-def test_the_cost_of_recording_is_a_share_of_the_mean_step_beside_it(tmp_path: Path) -> None:
-    page = show(build_run(tmp_path / "run"))
-    assert page.stats.body is not None
-    (cost,) = (entry for entry in page.stats.body if entry.label == "Recording cost")
-    assert cost.note.endswith("0.03 % of the mean step")  # 21.0 µs of 64.0 ms
-
-
 def test_a_device_without_a_window_is_not_available_rather_than_zero(tmp_path: Path) -> None:
     run = build_run(tmp_path / "run", RunPlan(operators=False))
-    manifest = open_run(run).rank(0).manifest
-    manifest = dataclasses.replace(manifest, devices=(Device(0, "NVIDIA H100 80GB HBM3", memory_bytes=80 << 30),))
-    layout.rank_file(run, 0).write_text(encode_manifest(manifest), encoding="utf-8")
+    edit_rank(run, devices=(Device(0, "NVIDIA H100 80GB HBM3", memory_bytes=80 << 30),))
     page = show(run)
     assert stat(page, "Device busy") == "n/a"
     assert any(fact.value == "0: NVIDIA H100 80GB HBM3, 80.0 GiB" for fact in page.facts)
@@ -99,11 +91,9 @@ def test_an_import_says_once_what_a_trace_does_not_tell_and_no_host(tmp_path: Pa
 
 def test_a_window_that_opened_by_itself_says_why(tmp_path: Path) -> None:
     path = build_run(tmp_path / "run")
-    manifest = open_run(path).rank(0).manifest
-    window = dataclasses.replace(manifest.windows[0], trigger="outlier")
+    window = dataclasses.replace(open_run(path).rank(0).manifest.windows[0], trigger="outlier")
     entries = [{"trigger": "outlier", "step": 7, "at_ns": 1, "text": "step 7 took 6.1× the median"}, "damaged"]
-    changed = dataclasses.replace(manifest, windows=(window,), facts={"triggers": entries})
-    layout.rank_file(path, 0).write_text(encode_manifest(changed), encoding="utf-8")
+    edit_rank(path, windows=(window,), facts={"triggers": entries})
     step = show(path).step.body
     assert step is not None
     assert step.sentence.endswith("The window at step 10 opened by itself: step 7 took 6.1× the median.")
@@ -136,10 +126,8 @@ def test_what_passed_between_epochs_is_said_beside_the_mean_step(tmp_path: Path)
 
 def test_the_timeline_card_names_every_window(tmp_path: Path) -> None:
     path = build_run(tmp_path / "run")
-    manifest = open_run(path).rank(0).manifest
-    later = dataclasses.replace(manifest.windows[0], first_step=30, last_step=31)
-    changed = dataclasses.replace(manifest, windows=(*manifest.windows, later))
-    layout.rank_file(path, 0).write_text(encode_manifest(changed), encoding="utf-8")
+    (window,) = open_run(path).rank(0).manifest.windows
+    edit_rank(path, windows=(window, dataclasses.replace(window, first_step=30, last_step=31)))
     card = show(path).timeline_card.body
     assert card is not None
     assert card.covered == "steps 10–12, 30–31"
@@ -154,10 +142,8 @@ def test_devices_that_are_alike_share_a_line(tmp_path: Path) -> None:
 
 def test_a_part_that_was_switched_off_names_the_option(tmp_path: Path) -> None:
     run = build_run(tmp_path / "run", RunPlan(operators=False))
-    rank = open_run(run).rank(0)
     off = Signal("window", "off", "Detailed windows were switched off with window=None.")
-    manifest = dataclasses.replace(rank.manifest, signals=(off,), windows=())
-    layout.rank_file(run, 0).write_text(encode_manifest(manifest), encoding="utf-8")
+    edit_rank(run, signals=(off,), windows=())
     page = show(run)
     assert page.operators_card.notice is not None
     assert (page.operators_card.notice.state, page.operators_card.notice.reason) == ("off", off.reason)

@@ -14,7 +14,7 @@ from collector.format.parts import build_table, write_table
 from collector.format.phases import PHASE_NAMES
 from collector.format.run import open_run
 from collector.format.schema import layout
-from collector.format.schema.manifest import RankManifest, Window, encode_manifest
+from collector.format.schema.manifest import RankManifest, Window
 from collector.options import WindowOption
 from profiler_server.analysis.steps.interruptions import DEFAULT_STEPS, explain_windows
 from profiler_server.analysis.steps.step_graph import StepGraph, Stretch
@@ -23,6 +23,7 @@ from profiler_server.pages.steps import build
 from profiler_server.pages.steps.charts import CHART_NAMES, build_figure, narrow, read_step_data
 from profiler_server.pages.steps.graph import view_graph
 from tests.support.cases import Plant, build_case_run
+from tests.support.live import edit_rank
 from tests.support.row_edits import lay_end_to_end, rest_between_epochs, write_rows
 from tests.support.runs import MS, RunPlan, build_run, build_steps
 from tests.support.steps_page import build_changed, show
@@ -44,14 +45,6 @@ def test_shown_shares_add_up_to_the_whole(tmp_path: Path, step: str) -> None:
     shares = [float(row.share.removesuffix(" %")) for row in trace.graph.rows if row.present]
     assert sum(shares) == pytest.approx(100.0, abs=0.1)
     assert trace.graph.share == "100.0 %"
-
-
-def test_bars_of_a_recorded_step_stand_where_they_were_measured(tmp_path: Path) -> None:
-    trace = show(build_run(tmp_path / "run"), step="5")
-    assert "when each phase ran" in trace.graph.note
-    ends = [float(bar.x.rstrip("%")) + float(bar.width.rstrip("%")) for bar in trace.graph.strip.bars]
-    assert ends == sorted(ends)
-    assert ends[-1] == pytest.approx(100.0, abs=0.01)
 
 
 def test_what_the_parts_of_a_step_took_on_the_device_is_a_sentence(tmp_path: Path) -> None:
@@ -118,13 +111,17 @@ def test_steps_of_one_kind_are_shown_whole(tmp_path: Path) -> None:
     assert all("range" not in chart.figure["layout"]["yaxis"] for chart in charts)
 
 
-def test_any_step_can_be_picked_and_has_neighbours(tmp_path: Path) -> None:
+def test_any_step_can_be_picked_and_stands_where_it_was_measured(tmp_path: Path) -> None:
     trace = show(build_run(tmp_path / "run"), step="5")
     assert trace.graph.title == "Step 5"
     assert (trace.picker.previous, trace.picker.next) == (4, 6)
     assert trace.start_ns is not None
     assert trace.end_ns is not None
     assert trace.end_ns > trace.start_ns
+    assert "when each phase ran" in trace.graph.note
+    ends = [float(bar.x.rstrip("%")) + float(bar.width.rstrip("%")) for bar in trace.graph.strip.bars]
+    assert ends == sorted(ends)
+    assert ends[-1] == pytest.approx(100.0, abs=0.01)
 
 
 def test_the_first_and_the_last_step_have_one_neighbour(tmp_path: Path) -> None:
@@ -221,13 +218,11 @@ def test_a_run_without_steps_says_so_and_how_to_record(tmp_path: Path) -> None:
 
 def test_every_detailed_window_says_why_it_opened_and_what_it_cost(tmp_path: Path) -> None:
     path = build_run(tmp_path / "run")
-    manifest = open_run(path).rank(0).manifest
-    first = manifest.windows[0]
+    first = open_run(path).rank(0).manifest.windows[0]
     later = dataclasses.replace(first, first_step=30, last_step=32, trigger="outlier", stall_ns=2 * MS)
     asked = dataclasses.replace(first, first_step=35, last_step=35, trigger="control")
     order = {"trigger": "outlier", "step": 25, "text": "step 25 took 6.1× the median", "on_demand": True}
-    changed = dataclasses.replace(manifest, windows=(first, later, asked), facts={"triggers": [order, None]})
-    layout.rank_file(path, 0).write_text(encode_manifest(changed), encoding="utf-8")
+    edit_rank(path, windows=(first, later, asked), facts={"triggers": [order, None]})
     assert [(row.window, row.text, row.on_demand) for row in show(path).windows] == [
         (first, "the default steps of the option window", False),
         (later, "opened by itself: step 25 took 6.1× the median", True),

@@ -44,23 +44,19 @@ def test_stop_before_start_is_refused(tmp_path: Path) -> None:
         waiting.analyse()
 
 
-def test_start_after_analyse_is_refused(tmp_path: Path) -> None:
+def test_after_analyse_nothing_starts_and_the_run_is_the_same(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     done = Profiler(tmp_path, window=None)
     done.analyse()
     with pytest.raises(SessionError, match="start\\(\\) after analyse"):
         done.start()
+    first, second = done.analyse(), done.analyse()
+    assert first.path == second.path
+    assert "was called before" in caplog.text
 
 
 def test_start_while_recording_is_refused(profiler: Profiler) -> None:
     with pytest.raises(SessionError, match="call stop\\(\\) first"):
         profiler.start()
-
-
-def test_analyse_twice_returns_the_same_run(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    done = Profiler(tmp_path, window=None)
-    first, second = done.analyse(), done.analyse()
-    assert first.path == second.path
-    assert "was called before" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -45,10 +45,14 @@ def test_a_trace_holds_every_slice(run: Run, tmp_path: Path, name: str) -> None:
     assert {event["ph"] for event in events} == {"M", "X", "C", "s", "f"}
 
 
-def test_times_are_exact_to_the_nanosecond(run: Run, tmp_path: Path) -> None:
+def test_every_slice_has_its_exact_time_and_a_named_place(run: Run, tmp_path: Path) -> None:
     export_timeline(run, tmp_path / "t.json")
     text = (tmp_path / "t.json").read_text()
     assert '"ts":1.100,"dur":0.050,"name":"cudaLaunchKernel"' in text
+    events = read(tmp_path / "t.json")["traceEvents"]
+    named = {(e["pid"], e["tid"]) for e in events if e["name"] == "thread_name"}
+    assert {(e["pid"], e["tid"]) for e in events if e["ph"] == "X"} <= named
+    assert {e["pid"] for e in events if e["ph"] == "C"} <= {e["pid"] for e in events if e["name"] == "process_name"}
 
 
 def test_flows_lead_from_launch_to_kernel(run: Run, tmp_path: Path) -> None:
@@ -60,14 +64,6 @@ def test_flows_lead_from_launch_to_kernel(run: Run, tmp_path: Path) -> None:
     assert start["id"] == end["id"]
     assert all(start[key] == launch[key] for key in ("pid", "tid", "ts"))
     assert all(end[key] == kernel[key] for key in ("pid", "tid", "ts"))
-
-
-def test_every_thread_and_process_has_a_name_and_a_place(run: Run, tmp_path: Path) -> None:
-    export_timeline(run, tmp_path / "t.json")
-    events = read(tmp_path / "t.json")["traceEvents"]
-    named = {(e["pid"], e["tid"]) for e in events if e["name"] == "thread_name"}
-    assert {(e["pid"], e["tid"]) for e in events if e["ph"] == "X"} <= named
-    assert {e["pid"] for e in events if e["ph"] == "C"} <= {e["pid"] for e in events if e["name"] == "process_name"}
 
 
 def test_a_window_of_steps_says_what_it_leaves_out(tmp_path: Path) -> None:

@@ -10,23 +10,7 @@ import pytest
 from collector.traces import import_trace
 from profiler_server.analysis.ranks.collectives import summarize_collectives
 from profiler_server.analysis.ranks.ranks import summarize_ranks
-from tests.support.reading import read_events
 from tests.support.traces import annotation, call, kernel, step, write_trace
-
-
-def test_kernels_that_move_data_between_devices_are_communication(tmp_path: Path) -> None:
-    events = [
-        step(1, 0, 100),
-        call(5, 1, 1),
-        kernel("nccl_AllReduce", 10, 20, 1),
-        call(40, 1, 2),
-        kernel("k", 50, 5, 2),
-    ]
-    tables = read_events(tmp_path, events).tables
-    assert tables["collectives"]["name"].to_pylist() == ["allreduce"]
-    assert sorted(tables["kernels"]["collective"].to_pylist()) == [False, True]
-    categories = dict(zip(*(tables["slices"][name].to_pylist() for name in ("name", "category")), strict=True))
-    assert (categories["nccl_AllReduce"], categories["k"]) == ("communication", "kernel")
 
 
 def test_a_single_trace_tells_bytes_and_bandwidths_of_its_collectives(tmp_path: Path) -> None:
@@ -56,13 +40,3 @@ def test_a_single_trace_tells_bytes_and_bandwidths_of_its_collectives(tmp_path: 
     assert found["alltoall"].algorithm_bytes_per_s == pytest.approx(2e9)
     assert found["alltoall"].bus_bytes_per_s is None
     assert found["allgather"].algorithm_bytes_per_s is None
-
-
-def test_collective_kernels_are_listed_with_size_and_order(tmp_path: Path) -> None:
-    args = {"Collective name": "allreduce", "In msg nelems": 1000, "dtype": "Float", "Group size": 8}
-    events = [kernel("ncclDevKernel_AllReduce_Sum_f32", at, 5, at, stream=20, **args) for at in (10, 30)]
-    rows = read_events(tmp_path, events).tables["collectives"].to_pylist()
-    assert [(r["name"], r["index"], r["bytes"], r["group_size"], r["on_device"]) for r in rows] == [
-        ("allreduce", 0, 4000, 8, True),
-        ("allreduce", 1, 4000, 8, True),
-    ]

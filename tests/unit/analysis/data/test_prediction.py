@@ -33,13 +33,10 @@ def more_workers(model: LoopModel) -> LoopModel:
     return dataclasses.replace(model, workers=4)
 
 
-def test_a_change_of_nothing_is_not_in_doubt_but_for_chance() -> None:
+def test_doubt_is_only_chance_where_nothing_changes_and_cancels_in_the_gain() -> None:
     doubt = find_doubt(measured(STARVED), STARVED, STARVED)
     assert doubt.gain_ns == 0.0
     assert doubt.step_ns == pytest.approx(doubt.chance_ns)
-
-
-def test_chance_cancels_in_the_gain_but_not_in_the_step() -> None:
     uneven = dataclasses.replace(STARVED, batches=tuple(Job((10 + 9 * (n % 23)) * MS, 0.0) for n in range(230)))
     doubt = find_doubt(measured(uneven), uneven, dataclasses.replace(uneven, extra_ns=-MS))
     assert doubt.chance_ns > MS

@@ -87,15 +87,9 @@ def run(tmp_path: Path) -> Path:
     return build_run(tmp_path / "run", RunPlan(steps=3))
 
 
-def test_collectives_count_neither_way(run: Path) -> None:
+def test_collectives_and_what_is_rounded_to_tf32_count_apart(run: Path) -> None:
     assert share(run, ampere_sgemm_128x64_nn=30, elementwise_kernel=10, ncclDevKernel_AllReduce=400) == 0.75
-
-
-def test_what_tensor_cores_round_to_tf32_is_not_in_full_precision(run: Path) -> None:
     assert share(run, sm80_xmma_gemm_tf32f32_tf32f32_f32=10, sm80_xmma_gemm_f32f32_f32f32_f32=10) == 0.5
-
-
-def test_without_kernels_there_is_no_share(run: Path) -> None:
     assert share(run) is None
     assert share(run, ncclDevKernel_AllReduce=400) is None
     remove_tables(run, "kernels")

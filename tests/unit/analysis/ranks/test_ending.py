@@ -156,6 +156,20 @@ def test_a_script_s_own_error_is_no_lost_connection(tmp_path: Path, own: str) ->
     assert found == Raised((1,), own, 60, lost=1)
 
 
+def test_the_first_of_several_errors_is_told_with_all_ranks_that_had_it_and_a_long_one_is_shortened(
+    tmp_path: Path,
+) -> None:
+    errors = [{"ended_by": by} for by in ("MemoryError: no room", "MemoryError: no room", "KeyError: 'x'")]
+    run = stop(tmp_path / "run", *errors, {}, state="complete")
+    edit_rank(run, 2, ended_unix_ns=2)
+    assert write_brief(open_run(run))[0] == "The job was ended after 60 steps by MemoryError: no room (ranks 0, 1)."
+    long = stop(tmp_path / "long", {"ended_by": "ValueError: " + "\n".join(["x" * 90] * 3)}, {}, state="complete")
+    told = write_brief(open_run(long))[0]
+    assert told.startswith("The job was ended ")
+    assert len(told) < 200
+    assert "\n" not in told
+
+
 def test_ranks_that_a_launcher_ends_after_a_failure_are_not_its_cause(tmp_path: Path) -> None:
     failed = "RuntimeError: Gloo connectFullMesh failed with [/src/gloo/tcp/pair.cc:152] Connection refused"
     run = open_run(stop(tmp_path / "run", {"ended_by": failed}, died(100, signal=15)))

@@ -11,12 +11,12 @@ import pytest
 from collector.format.run import open_run
 from collector.format.schema import layout
 from profiler_server.analysis.ranks.calls import Calls
-from profiler_server.analysis.ranks.collectives import find_slow_call, sum_collectives, summarize_collectives
+from profiler_server.analysis.ranks.collectives import find_slow_call, sum_collectives
 from profiler_server.analysis.ranks.matching import match_calls
 from profiler_server.analysis.ranks.ranks import RankSummary, summarize_ranks
 from profiler_server.analysis.ranks.stragglers import judge_ranks
 from profiler_server.diagnosis.rank_sentences import describe_ranks, describe_slow_call
-from profiler_server.facts.job import NotJudged, Slow, Unsure
+from profiler_server.facts.job import NotJudged, Unsure
 from profiler_server.facts.ranks import CollectiveRow
 from tests.support.jobs import JobPlan, make_job, summarize_job
 from tests.support.machines import build_edited, build_ranks
@@ -51,14 +51,6 @@ def test_a_call_that_the_late_rank_did_not_wait_in_is_not_pinned_on_another_rank
     rows = match_collectives({**waits, 2: last})
     assert [(row.rank, row.count, row.matched) for row in rows] == [(0, 4, 2), (1, 4, 2), (2, 2, 2)]
     assert [row.late for row in rows] == [0, 0, 2]
-
-
-def test_the_slow_rank_is_found_with_the_phase_that_grew(tmp_path: Path) -> None:
-    judged = judge_ranks(summarize_ranks(open_run(build_ranks(tmp_path / "run", 4, slow=2))))
-    assert isinstance(judged, Slow)
-    latest = judged.comparison.latest
-    assert (latest.rank, latest.phase) == (2, "data_wait")
-    assert latest.own_ns / latest.others_ns == pytest.approx(76 / 64, abs=0.01)
 
 
 def test_a_difference_that_noise_explains_is_not_sure(tmp_path: Path) -> None:
@@ -124,13 +116,6 @@ def test_bus_bandwidth_is_of_all_calls_or_not_known() -> None:
     assert match_collectives(calls)[0].bus_bytes_per_s is not None
     assert match_collectives(some)[0].algorithm_bytes_per_s is not None
     assert match_collectives(some)[0].bus_bytes_per_s is None
-
-
-def test_the_last_rank_of_a_recorded_run_is_the_slow_one(tmp_path: Path) -> None:
-    run = open_run(build_ranks(tmp_path / "run", 4, slow=3))
-    rows = summarize_collectives(summarize_ranks(run))
-    assert {row.rank: row.late for row in rows} == {0: 0, 1: 0, 2: 0, 3: 6}
-    assert {row.wait_ns for row in rows} == {72_000_000, 0}
 
 
 PLAN = JobPlan(ranks=8, steps=20, calls=5, ranks_per_host=2)

@@ -93,7 +93,7 @@ def test_a_phase_is_carried_by_the_step_that_has_most_of_it() -> None:
     assert spread["communication"].carrier is None
 
 
-def test_a_recorded_step_has_its_stretches_end_to_end(tmp_path: Path) -> None:
+def test_steps_are_laid_out_as_recorded_or_by_phase_or_not_at_all(tmp_path: Path) -> None:
     rank = open_run(build_run(tmp_path / "run")).rank(0)
     graph = must(trace_step(rank, rank.table("steps"), 5))
     assert graph.measured
@@ -102,18 +102,10 @@ def test_a_recorded_step_has_its_stretches_end_to_end(tmp_path: Path) -> None:
         assert stretch.start_ns == at
         at += stretch.duration_ns
     assert at == graph.duration_ns
-
-
-def test_a_step_without_recorded_stretches_is_laid_out_by_phase(tmp_path: Path) -> None:
-    rank = open_run(build_run(tmp_path / "run")).rank(0)
     layout.table_file(rank.folder, "phases").unlink()
     graph = must(trace_step(rank, rank.table("steps"), 5))
     assert not graph.measured
     assert sum(s.duration_ns for s in graph.stretches) == graph.duration_ns
-
-
-def test_there_is_no_graph_of_a_step_that_was_not_recorded(tmp_path: Path) -> None:
-    rank = open_run(build_run(tmp_path / "run")).rank(0)
     assert trace_step(rank, rank.table("steps"), 41) is None
 
 
