@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from collector.edge import Edge
+from collector.edge import attempt
 from collector.format.intervals import Mask
 from collector.format.parts import find_files
 from collector.format.phases import PHASE_NAMES
@@ -122,10 +122,8 @@ def measure_case(run: Run, rank: RankRun) -> Case | None:
 
 def _derive(rank: RankRun, case: Case) -> Case:
     """Return the case with its derived facts. If deriving fails, the measured facts are kept."""
-    found = [case]
-    with Edge(lambda error: _log.warning("What follows from the facts of %s is left out: %r", rank.folder, error)):
-        found.append(derive(case))
-    return found[-1]
+    text = "What follows from the facts of %s is left out: %r"
+    return attempt(lambda: derive(case), lambda error: _log.warning(text, rank.folder, error)) or case
 
 
 def _ask_device(rank: RankRun, measure: Callable[[RankRun], T | None]) -> T | None:
@@ -310,19 +308,19 @@ def _read_held_clock(rank: RankRun, train: pa.Table) -> HeldClock | None:
 
 def _read_replay(rank: RankRun) -> Replayed | None:
     """Return the replay of a rank with a device; None if the replay fails, so that the other facts are kept."""
-    found: list[Replayed | None] = [None]
-    with Edge(lambda error: _log.warning("The window of %s cannot be replayed: %r", rank.folder, error)):
-        found.append(replay_rank(rank) if rank.manifest.devices else None)
-    return found[-1]
+    if not rank.manifest.devices:
+        return None
+    text = "The window of %s cannot be replayed: %r"
+    return attempt(lambda: replay_rank(rank), lambda error: _log.warning(text, rank.folder, error))
 
 
 def _read_waits(rank: RankRun) -> HostWaits | None:
     """Return what the device waits for on the host; None if that is not known, or finding it fails."""
-    found: list[HostWaits | None] = [None]
-    with Edge(lambda error: _log.warning("The critical path of %s cannot be found: %r", rank.folder, error)):
-        path = find_critical_path(rank) if rank.manifest.devices else None
-        found.append(None if path is None else path.host_waits)
-    return found[-1]
+    if not rank.manifest.devices:
+        return None
+    text = "The critical path of %s cannot be found: %r"
+    path = attempt(lambda: find_critical_path(rank), lambda error: _log.warning(text, rank.folder, error))
+    return None if path is None else path.host_waits
 
 
 def _find_cores(manifest: RankManifest, host: HostLoad | None) -> Cores:

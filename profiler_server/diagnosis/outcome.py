@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from collector.edge import Edge
+from collector.edge import attempt
 from collector.format.phases import PHASES
 from collector.format.run import RankRun, Run
 from collector.format.schema.errors import read_or
@@ -281,10 +281,10 @@ def _sum_kinds(rank: RankRun) -> tuple[int, float, float]:
 
 def find_outcome(before: Run, after: Run) -> Outcome | None:
     """Return the outcome as `judge_outcome` does; None also if a run cannot be read or a rule fails on it."""
-    found: list[Outcome | None] = [None]
-    with Edge(lambda error: _log.warning("%s is not set beside %s: %r", after.path, before.path, error)):
-        found.append(judge_outcome(before, after))
-    return found[-1]
+    text = "%s is not set beside %s: %r"
+    return attempt(
+        lambda: judge_outcome(before, after), lambda error: _log.warning(text, after.path, before.path, error)
+    )
 
 
 def _find_shortened(ranks: tuple[RankRun, RankRun], compared: Comparison) -> frozenset[str]:

@@ -12,17 +12,6 @@ from collector.format.intervals import Ints
 from profiler_server.timeline.store import Place, Timeline
 
 Direction = Literal["next", "previous"]
-MOST_LISTED = 20
-
-
-@dataclass(frozen=True)
-class NameMatch:
-    """A matching name, with the number and total time of its slices."""
-
-    name: str
-    category: str
-    count: int
-    total_ns: int
 
 
 @dataclass(frozen=True)
@@ -34,7 +23,6 @@ class SearchResult:
 
     count: int
     names: int
-    top: tuple[NameMatch, ...]
     hit: Place | None
     number: int
 
@@ -50,9 +38,7 @@ def search(timeline: Timeline, text: str, after: tuple[int, int], direction: Dir
     counts = timeline.names.count[names]
     total = int(counts.sum())
     if not total:
-        return SearchResult(0, 0, (), None, 0)
-    chosen = names[np.argsort(-timeline.names.total_ns[names], kind="stable")[:MOST_LISTED]].tolist()
-    top = tuple(NameMatch(*timeline.names.describe(name)[:4]) for name in chosen)
+        return SearchResult(0, 0, None, 0)
     first, last = timeline.name_offsets[names], timeline.name_offsets[names + 1]
     # Where each name's slices pass the place to go on from; (start, place) orders all slices of all names.
     passed = _bisect(timeline, first, last, after)
@@ -66,7 +52,7 @@ def search(timeline: Timeline, text: str, after: tuple[int, int], direction: Dir
         number = earlier if earlier else total
         ends = at_after if earlier else last
         position = _pick(timeline, ends[first < ends] - 1, -1)
-    return SearchResult(total, len(names), top, timeline.place(position), number)
+    return SearchResult(total, len(names), timeline.place(position), number)
 
 
 def _bisect(timeline: Timeline, first: Ints, last: Ints, after: tuple[int, int]) -> Ints:

@@ -86,9 +86,10 @@ def test_a_tile_is_binary_and_kept_for_ever_under_its_stamp(asker: Asker) -> Non
 
 def test_search_leads_to_a_slice_and_its_details(asker: Asker) -> None:
     found = asker.ask(f"{API}/search?q=MAX_POOL").json()
-    assert (found["count"], found["number"], found["top"][0]["name"]) == (3, 1, "aten::max_pool2d_with_indices")
+    assert (found["count"], found["names"], found["number"]) == (3, 1, 1)
     details = asker.ask(f"{API}/slice?id={found['hit']['id']}").json()
-    assert (details["category"], details["step"], details["length"]) == ("operator", 10, 1_500_000)
+    assert (details["whole"], details["category"]) == ("aten::max_pool2d_with_indices", "operator")
+    assert (details["step"], details["length"]) == (10, 1_500_000)
     assert details["kind"]["count"] == 3
 
 

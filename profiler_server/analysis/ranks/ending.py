@@ -8,12 +8,12 @@ import signal
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from collector.format.rank import RankRun
 from collector.format.run import Run
 from collector.format.schema.errors import RunError
 from collector.format.schema.manifest import RankManifest, RunState
+from collector.format.schema.reading import read_count
 from collector.hangs.blame import Stop, explain_counts, explain_positions
 from collector.hangs.live import find_standing
 from collector.hangs.positions import RankPosition, read_position
@@ -182,15 +182,15 @@ def _read_end(rank: RankRun, epoch_unix_ns: int) -> RankEnd | None:
     facts = manifest.facts
     moment, told = facts.get("moment"), facts.get("process_end")
     told = told if isinstance(told, dict) else {}
-    since = _read_number(moment.get("since_ns")) if isinstance(moment, dict) else None
+    since = read_count(moment.get("since_ns")) if isinstance(moment, dict) else None
     return RankEnd(
         rank=rank.rank,
         state=state,
         by=by,
         shown=read_error(manifest),
         ended_unix_ns=manifest.ended_unix_ns or 1 << 62,
-        death=Death(rank.rank, _read_number(told.get("signal")), _read_number(told.get("exit_code"))),
-        died_unix_ns=_read_number(told.get("at_unix_ns")),
+        death=Death(rank.rank, read_count(told.get("signal")), read_count(told.get("exit_code"))),
+        died_unix_ns=read_count(told.get("at_unix_ns")),
         place=read_position(rank.rank, moment, standing=facts.get("standing")),
         since_unix_ns=None if since is None else epoch_unix_ns + since,
         settles=_settles(manifest, state),
@@ -207,7 +207,3 @@ def _count_steps(rank: RankRun) -> int:
     with contextlib.suppress(RunError):
         return rank.count_steps()
     return 0
-
-
-def _read_number(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 62 else None
