@@ -12,6 +12,7 @@ from collector.format.lens import StepRange
 from collector.format.rank import read_step_rows
 from collector.format.run import RankRun, Run
 from collector.format.schema.errors import RunError
+from collector.format.steps import StepRows, train_steps
 from profiler_server.derive.derived import NotReady
 from profiler_server.notice import Notice as Notice
 from profiler_server.notice import Page as Page
@@ -60,6 +61,15 @@ def explain_absence(rank: RankRun, table: str, title: str, remedy: str = "") -> 
     reason = explain_nothing(rank, table) or status.reason if status.reason in bare else status.reason
     remedy = choose_remedy(rank, table, remedy) if remedy else ""
     return Notice("off" if status.state in ("off", "missing") else "empty", title, reason, remedy)
+
+
+def read_steps(rank: RankRun, title: str) -> StepRows | Notice:
+    """Return the steps of a rank, or a notice with this title if it has no step. Raises as `RankRun.table` does."""
+    absence = explain_absence(rank, "steps", title, RECORD_REMEDY)
+    if absence is not None:
+        return absence
+    rows = read_step_rows(rank)
+    return rows if train_steps(rows.steps).num_rows else Notice("empty", title, _NOTHING["steps"], RECORD_REMEDY)
 
 
 def choose_remedy(rank: RankRun, table: str, remedy: str) -> str:
@@ -124,6 +134,8 @@ _NOT_IN_TRACE = {
     ),
 }
 
+RECORD_REMEDY = 'from collector import Profiler\n\nwith Profiler("runs/my-run"):\n    train()'
+DATA_REMEDY = 'Profiler("runs/my-run", data_pipeline=True)'
 WINDOW_REMEDY = 'Profiler("runs/my-run", window=(10, 3))  # three steps from step 10'
 EARLIER_REMEDY = 'Profiler("runs/my-run", window=(2, 3))  # an earlier window: three steps from step 2'
 STEP_REMEDY = """profiler = Profiler("runs/my-run", window=(10, 3))  # three batches from batch 10

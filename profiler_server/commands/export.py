@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from collector.format.schema.errors import OptionError
 from profiler_server.commands import BaseDir, RunName, find_base_dir, find_run
 from profiler_server.format import format_number_of
 
@@ -43,8 +42,6 @@ def command(
     from profiler_server.timeline.export import Part, export_timeline
 
     opened = find_run(run, find_base_dir(base_dir, context))
-    if detail not in ("steps", "device", "full"):
-        raise OptionError(f"--detail {detail!r} is unknown; choose steps, device or full")
     part = Part(ranks, steps, detail, workers=workers, one_clock=one_clock)  # type: ignore[arg-type]
     report = export_timeline(opened, output, part)
     typer.echo(

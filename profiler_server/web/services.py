@@ -26,6 +26,9 @@ from profiler_server.web.shell import PageSet, Shell, find_pages
 from profiler_server.web.uploads.imports import Imports
 from profiler_server.web.verdicts import Diagnoses, Outcomes
 
+FIRST_LOOK_S = 0.3
+"""Time for which a page waits for runs that were never read. Such runs are known by the name of their folder."""
+
 
 class Services:
     """Settings, runs, pages, templates and links of one app."""

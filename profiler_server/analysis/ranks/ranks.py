@@ -17,6 +17,7 @@ from collector.format.rank import read_step_rows
 from collector.format.run import RankRun, Run
 from collector.format.schema.errors import RunError, TableMissingError
 from collector.format.schema.manifest import RunState
+from collector.format.schema.reading import read_count
 from collector.format.standstills import Standstill, read_standstills
 from collector.format.steps import measure_between, read_integers, select_steps, train_steps
 from profiler_server.analysis.device.device import summarize_device
@@ -252,13 +253,13 @@ def read_ddp(facts: Mapping[str, Any]) -> Ddp | None:
     if not isinstance(noted, Mapping):
         return None
     buckets = noted.get("bucket_bytes")
-    counts = {name: _read_count(noted.get(name)) for name in ("parameter_bytes", "backwards", "synced_backwards")}
+    counts = {name: read_count(noted.get(name)) for name in ("parameter_bytes", "backwards", "synced_backwards")}
     return Ddp(
         backend=str(noted.get("backend", ""))[:_MOST_TEXT],
         device_type=str(noted.get("device_type", ""))[:_MOST_TEXT],
         parameter_bytes=counts["parameter_bytes"] or 0,
-        unused_bytes=_read_count(noted.get("unused_bytes")),
-        bucket_bytes=tuple(size for entry in buckets if (size := _read_count(entry)) is not None)
+        unused_bytes=read_count(noted.get("unused_bytes")),
+        bucket_bytes=tuple(size for entry in buckets if (size := read_count(entry)) is not None)
         if isinstance(buckets, list)
         else (),
         finds_unused=bool(noted.get("find_unused_parameters")),
@@ -268,10 +269,6 @@ def read_ddp(facts: Mapping[str, Any]) -> Ddp | None:
     )
 
 
-def _read_count(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
-
-
 def count_parallel_devices(facts: Mapping[str, Any]) -> int:
     """Return the number of devices of nn.DataParallel, 0 without it."""
-    return _read_count(facts.get("data_parallel")) or 0
+    return read_count(facts.get("data_parallel")) or 0

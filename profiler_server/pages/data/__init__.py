@@ -10,14 +10,13 @@ from collector.format.schema.errors import OptionError, RunError
 from profiler_server.analysis.data.stages import find_loader
 from profiler_server.analysis.selection import choose_workers, spell_numbers
 from profiler_server.format import shorten_middle
-from profiler_server.page import Notice, Page, PageRequest, choose_remedy
+from profiler_server.page import DATA_REMEDY, Notice, Page, PageRequest, choose_remedy
 from profiler_server.pages.data.facts import PipelineFacts
 from profiler_server.pages.data.interval import IntervalView, build_interval
 from profiler_server.pages.data.processing import ProcessingView, build_processing
 from profiler_server.widgets import Link
 
 TABS: Mapping[str, str] = {"interval": "Step interval", "processing": "Data processing"}
-REMEDY = 'Profiler("runs/my-run", data_pipeline=True)'
 
 
 @dataclass(frozen=True)
@@ -78,7 +77,7 @@ def _find_notice(rank: RankRun) -> Notice | None:
         status = rank.status(table)
         if status.state == "off":
             reason = status.reason or "It was switched off for this run with data_pipeline=False."
-            return Notice("off", "The data pipeline was not collected", reason, choose_remedy(rank, table, REMEDY))
+            return Notice("off", "The data pipeline was not collected", reason, choose_remedy(rank, table, DATA_REMEDY))
         if status.state in ("failed", "broken"):
             return Notice("failed", "The data pipeline cannot be shown", status.reason)
     own = any(rank.status(table).state == "there" for table in ("stages", "queues"))

@@ -7,11 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from profiler_server.analysis.data.queues import DEVICE_QUEUE, HOST_QUEUE, QueueKey
-from profiler_server.facts.pipeline import OwnStage, QueueSummary, StageSummary
+from profiler_server.facts.pipeline import WORKER_STAGES, OwnStage, QueueSummary, StageSummary
 from profiler_server.format import format_count, format_duration, format_share, shorten_middle
 from profiler_server.pages.data.facts import PipelineFacts, label_queue
 
-WORKER_STAGES = ("read", "transform", "collate", "send")
 _STAGES: Mapping[str, tuple[str, str]] = {
     "read": ("Read", "dataset[i], without its transforms"),
     "transform": ("Transform", "transforms of the dataset"),

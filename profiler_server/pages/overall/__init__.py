@@ -11,7 +11,6 @@ import pyarrow as pa
 
 from collector.format.finding import BASE_ID, name_run
 from collector.format.phases import PHASE_LABELS
-from collector.format.rank import read_step_rows
 from collector.format.run import RankRun, Run
 from collector.format.schema.errors import RunError
 from collector.format.schema.manifest import RankManifest
@@ -46,7 +45,7 @@ from profiler_server.format import (
     format_share,
     format_steps,
 )
-from profiler_server.page import WINDOW_REMEDY, Notice, Page, PageRequest, build_part, explain_absence
+from profiler_server.page import WINDOW_REMEDY, Notice, Page, PageRequest, build_part, explain_absence, read_steps
 from profiler_server.pages.overall.cards import (
     DataCard,
     OperatorsCard,
@@ -69,8 +68,6 @@ from profiler_server.pages.overall.facts import (
 from profiler_server.widgets import Part, Stat
 
 T = TypeVar("T")
-
-RECORD_REMEDY = 'from collector import Profiler\n\nwith Profiler("runs/my-run"):\n    train()'
 
 
 @dataclass(frozen=True)
@@ -188,17 +185,12 @@ def build_panel(title: str, make: Callable[[], T | Notice]) -> Panel[T]:
 
 
 def _read_steps(rank: RankRun) -> Steps | Notice:
-    absence = explain_absence(rank, "steps", "No steps yet", RECORD_REMEDY)
-    if absence and (end := find_end(Run(rank.run_path, rank.lens.redactor))) is not None:
-        return Notice("failed", name_title(end), describe_end(end))
-    if absence:
-        return absence
-    rows = read_step_rows(rank)
-    phases = summarize_phases(rows.steps)
-    if not phases:
-        reason = "No training step and no evaluation batch was recorded: nothing called an optimizer or a model."
-        return Notice("empty", "No steps yet", reason, RECORD_REMEDY)
-    return Steps(rows.steps, phases, summarize_steps(rows.steps), rows.noun)
+    rows = read_steps(rank, "No steps yet")
+    if not isinstance(rows, Notice):
+        return Steps(rows.steps, summarize_phases(rows.steps), summarize_steps(rows.steps), rows.noun)
+    is_missing = rank.status("steps").state != "there"
+    end = find_end(Run(rank.run_path, rank.lens.redactor)) if is_missing else None
+    return rows if end is None else Notice("failed", name_title(end), describe_end(end))
 
 
 def _list_stats(rank: RankRun, steps: Steps) -> tuple[Stat, ...]:

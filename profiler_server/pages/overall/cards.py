@@ -30,7 +30,7 @@ from profiler_server.format import (
     format_steps,
     say_cut,
 )
-from profiler_server.page import Notice, explain_absence
+from profiler_server.page import DATA_REMEDY, Notice, explain_absence
 from profiler_server.widgets import Stat
 
 TYPES_SHOWN = 7
@@ -136,9 +136,6 @@ def build_timeline_card(rank: RankRun) -> TimelineCard:
         ),
         covered=f"{'steps' if several else 'step'} {format_runs(windows)}" if windows else "",
     )
-
-
-DATA_REMEDY = 'Profiler("runs/my-run", data_pipeline=True)'
 
 
 @dataclass(frozen=True)

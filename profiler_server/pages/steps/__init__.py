@@ -16,8 +16,8 @@ from profiler_server.analysis.steps.step_graph import average_graph, summarize_d
 from profiler_server.facts.steps import HeldSum, sum_interruptions
 from profiler_server.figures import Chart
 from profiler_server.format import describe_micro_batches, format_count
-from profiler_server.page import Notice, Page, PageRequest, build_part, explain_absence
-from profiler_server.pages.steps.charts import StepData, build_charts, read_step_data
+from profiler_server.page import Notice, Page, PageRequest, build_part, read_steps
+from profiler_server.pages.steps.charts import StepData, build_charts
 from profiler_server.pages.steps.graph import GraphView, view_graph
 from profiler_server.pages.steps.tables import (
     INTERRUPTION_ROWS,
@@ -39,9 +39,6 @@ from profiler_server.pages.steps.tables import (
 )
 from profiler_server.stack_panel import StackPanel, build_phase_panel
 from profiler_server.widgets import Stat
-
-NOTHING_TITLE = "No steps"
-RECORD_REMEDY = 'from collector import Profiler\n\nwith Profiler("runs/my-run"):\n    train()'
 
 
 @dataclass(frozen=True)
@@ -101,14 +98,8 @@ def build(request: PageRequest) -> StepsPage:
 
 
 def _build(rank: RankRun, wanted: str) -> Trace | Notice:
-    absence = explain_absence(rank, "steps", NOTHING_TITLE, RECORD_REMEDY)
-    if absence:
-        return absence
-    data = read_step_data(rank)
-    if not len(data.selection.step):
-        reason = "No training step and no evaluation batch was recorded: nothing called an optimizer or a model."
-        return Notice("empty", NOTHING_TITLE, reason, RECORD_REMEDY)
-    return _trace(rank, data, wanted)
+    rows = read_steps(rank, "No steps")
+    return rows if isinstance(rows, Notice) else _trace(rank, StepData(**vars(rows)), wanted)
 
 
 def _trace(rank: RankRun, data: StepData, wanted: str) -> Trace:

@@ -13,7 +13,7 @@ from collector.format.intervals import Ints
 from collector.format.phases import PHASE_LABELS, list_group
 from collector.format.rank import read_step_rows
 from collector.format.run import RankRun
-from collector.format.steps import StepSelection, read_integers, select_steps, train_steps
+from collector.format.steps import StepRows, StepSelection, read_integers, select_steps, train_steps
 from profiler_server.analysis.steps.outliers import list_outliers
 from profiler_server.analysis.steps.step_figures import find_beyond, trace_band
 from profiler_server.figures import (
@@ -31,17 +31,11 @@ from profiler_server.format import form_plural, format_count, format_duration, s
 
 
 @dataclass(frozen=True)
-class StepData:
-    """`every` is the table as recorded. `steps` are the rows that the page treats as steps: training, or all batches of
-    inference.
-
-    `inside` is the range of steps, end excluded, that `selection` and `column` return. Which steps are averaged is
-    decided over all steps.
+class StepData(StepRows):
+    """The steps, and the range `inside` of them, end excluded, that `selection` and `column` return. Which steps are
+    averaged is decided over all steps.
     """
 
-    every: pa.Table
-    steps: pa.Table
-    infers: bool
     inside: tuple[int, int | None] = (0, None)
 
     @cached_property
@@ -57,24 +51,19 @@ class StepData:
         return read_integers(self._train, name)[slice(*self.inside)]
 
     @property
-    def noun(self) -> str:
-        return "batch" if self.infers else "step"
-
-    @property
     def nouns(self) -> str:
         return form_plural(self.noun)
 
 
 def read_step_data(rank: RankRun) -> StepData:
     """Read the `steps` table. Raises as `RankRun.table` does."""
-    rows = read_step_rows(rank)
-    return StepData(rows.every, rows.steps, rows.infers)
+    return StepData(**vars(read_step_rows(rank)))
 
 
 def narrow(data: StepData, first: int, last: int) -> StepData:
     """Return the same steps, restricted to `first` to `last`, both included."""
     begin, end = np.searchsorted(data.selection.step, (first, last + 1)).tolist()
-    return StepData(data.every, data.steps, data.infers, (begin, end))
+    return replace(data, inside=(begin, end))
 
 
 SMALL_CHART_POINTS = 600

@@ -21,13 +21,11 @@ from profiler_server.store.headline import RunEntry
 from profiler_server.web.answers import BadQueryError, send_json
 from profiler_server.web.frontend import read_fields
 from profiler_server.web.parameters import LARGEST_RANK
-from profiler_server.web.services import Services, ServicesOf
+from profiler_server.web.services import FIRST_LOOK_S, Services, ServicesOf
 from profiler_server.web.shell import Shell
 
 ROUTER = APIRouter(tags=["runs"])
 CHOICES = 500
-FIRST_LOOK_S = 0.3
-"""Time for which the page waits for runs that were never read. Such runs can be chosen by the name of their folder."""
 # What the bars of a part are drawn in; operators are host work.
 CATEGORIES = {phase.label: phase.color for phase in PHASES}
 RunOf = Annotated[str, Query(max_length=1000, description="The run's path below the base directory.")]

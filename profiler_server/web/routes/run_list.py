@@ -19,12 +19,10 @@ from profiler_server.store.headline import RunEntry
 from profiler_server.store.run_query import RunPage, RunQuery, select_runs
 from profiler_server.web.answers import BadQueryError
 from profiler_server.web.frontend import read_fields
-from profiler_server.web.services import ServicesOf
+from profiler_server.web.services import FIRST_LOOK_S, ServicesOf
 from profiler_server.web.shell import STATE_LABELS, Panel, Shell
 
 ROUTER = APIRouter()
-FIRST_LOOK_S = 0.3
-"""Time for which the page waits for runs that were never read; the remaining runs appear later."""
 VERDICT_LABELS = {
     "input": "Input",
     "receive": "Receiving",
