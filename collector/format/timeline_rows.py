@@ -44,12 +44,11 @@ _KIND_LABELS = {
 
 @dataclass(frozen=True)
 class Row:
-    """One row of the timeline. `worker` is the number of a DataLoader worker, None for every other row."""
+    """One row of the timeline."""
 
     kind: Literal["step", "phase", "range", "worker", "stage"]
     process: str
     name: str
-    worker: int | None = None
 
 
 @dataclass(frozen=True)
@@ -182,7 +181,7 @@ class _StageKey:
             return Row("stage", PIPELINE, f"{self.stage} {self.replica}")
         if self.worker is None:
             return Row("stage", MAIN_PROCESS, f"{self.stage}{of_loader}")
-        return Row("worker", f"Worker {self.worker}{of_loader}", self.stage, self.worker)
+        return Row("worker", f"Worker {self.worker}{of_loader}", self.stage)
 
 
 def _place_on_one(row: Row, name: pa.Array, category: pa.Array) -> Placed:

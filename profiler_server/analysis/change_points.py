@@ -107,7 +107,7 @@ def _describe(durations_ns: Ints, blocks: Floats, parted: int, length: int, chan
     middle, grows = (before + after) / 2, after > before
     low, high = blocks[:parted] < middle, blocks[parted:] > middle
     held = min(float((low == grows).mean()), float((high == grows).mean()))
-    return Shift(at, before, after, chance, held)
+    return Shift(at, before, after, held)
 
 
 def _form_blocks(durations_ns: Ints, length: int) -> Floats:

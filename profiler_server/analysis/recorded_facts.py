@@ -154,7 +154,7 @@ def read_sampler(facts: Mapping[str, Any], loader: int) -> SamplerTimes | None:
     if found is None:
         return None
     usual_ns = max(found.rest_ns - found.longest_ns, 0) / (found.batches - 1)
-    return SamplerTimes(str(found.kind)[:_MOST_TEXT], usual_ns, found.first_ns / found.epochs, found.epochs)
+    return SamplerTimes(str(found.kind)[:_MOST_TEXT], usual_ns)
 
 
 class _Library(Struct):
@@ -214,7 +214,7 @@ def read_products(facts: Mapping[str, Any]) -> Products | None:
     pairs = found.shapes[:_MOST_SHAPES] if isinstance(found.shapes, list) else []
     shapes = tuple(_take_each(pairs, tuple[Number, Number]))
     times = found.float32_ns, found.bfloat16_ns, found.linear_frac
-    return Products(str(found.instructions)[:40], found.rows, shapes, *times, found.autocast is True)
+    return Products(str(found.instructions)[:40], shapes, *times, found.autocast is True)
 
 
 def read_source_lines(facts: Mapping[str, Any]) -> dict[str, dict[int, str]]:

@@ -32,15 +32,14 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Readiness:
-    """The queue's state when the training thread asked for a batch. Shares are of the samples.
+    """The queue's state when the training thread asked for a batch. Shares are of the requests.
 
-    A queue that is not empty can still lack the next batch in order: `held_up_frac` is the share of samples in which
+    A queue that is not empty can still lack the next batch in order: `held_up_frac` is the share of requests in which
     later batches waited for an earlier one. `late_wait_frac` is the share of all waiting for data in steps that lacked
     their batch, 0 if unknown.
     """
 
     queue: str
-    samples: int
     not_ready_frac: float
     held_up_frac: float
     late_wait_frac: float = 0.0
@@ -133,15 +132,13 @@ class Reading:
 
 @dataclass(frozen=True)
 class SamplerTimes:
-    """Means of one sampler: `first_ns` for the first batch of an epoch, `batch_ns` for each later batch.
+    """The mean time of one sampler for a batch that is not the first of an epoch.
 
     The longest call is left out, because a busy machine may have interrupted it for very long.
     """
 
     kind: str
     batch_ns: float
-    first_ns: float
-    epochs: int
 
 
 @dataclass(frozen=True)

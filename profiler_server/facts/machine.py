@@ -99,8 +99,6 @@ class Replayed:
     """The replay of a window. `gains` are by name of the change, `seen` are the patterns found, by rule."""
 
     steps: int
-    left_out: int
-    nodes: int
     measured_ns: float
     replayed_ns: float
     gains: Mapping[str, Gain] = field(default_factory=dict)
@@ -145,7 +143,6 @@ class Products:
     parameters in matrices."""
 
     instructions: str
-    rows: int
     shapes: tuple[tuple[int, int], ...]
     float32_ns: int
     bfloat16_ns: int

@@ -212,7 +212,6 @@ class Shift:
     at: int
     before_ns: float
     after_ns: float
-    chance: float
     held_frac: float
 
     @property

@@ -161,7 +161,6 @@ class SliceDetails:
     """One slice. `kind_*` cover all slices of its name and category; `links_left_out` counts unlisted links."""
 
     place: Place
-    track: int
     name: str
     category: str
     step: int | None
@@ -190,7 +189,7 @@ def describe_slice(timeline: Timeline, sid: int) -> SliceDetails | None:
     args = dict(list(args.items())[:_MOST_ARGS])
     name, category, count, _, mean_ns, longest_ns = timeline.names.describe(place.name)
     links = tuple(found[:MOST_LINKS]), max(len(found) - MOST_LINKS, 0)
-    return SliceDetails(place, row["track"], name, category, row["step"], args, count, mean_ns, longest_ns, *links)
+    return SliceDetails(place, name, category, row["step"], args, count, mean_ns, longest_ns, *links)
 
 
 def _read_origin(timeline: Timeline, row: dict[str, Any]) -> dict[str, Any]:

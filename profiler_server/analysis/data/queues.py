@@ -34,7 +34,6 @@ class QueueKey:
 class DepthByStep:
     """The depth at each step's request, in step order; the lowest depth if a step had several requests."""
 
-    key: QueueKey
     capacity: int
     steps: Ints
     depths: Ints
@@ -44,7 +43,6 @@ class DepthByStep:
 class DepthOverTime:
     """All samples of one queue. `blocked` marks samples with ready batches, but without the next batch in order."""
 
-    key: QueueKey
     capacity: int
     steps: Ints
     starts_ns: Ints
@@ -85,7 +83,7 @@ def list_queues(queues: pa.Table) -> tuple[QueueKey, ...]:
 def trace_by_step(queues: pa.Table, key: QueueKey) -> DepthByStep:
     samples = of_queue(queues, key)
     grouped = samples.group_by("step", use_threads=False).aggregate([("depth", "min")]).sort_by("step")
-    return DepthByStep(key, _capacity(samples), grouped["step"].to_numpy(), grouped["depth_min"].to_numpy())
+    return DepthByStep(_capacity(samples), grouped["step"].to_numpy(), grouped["depth_min"].to_numpy())
 
 
 def trace_over_time(queues: pa.Table, key: QueueKey) -> DepthOverTime:
@@ -93,7 +91,6 @@ def trace_over_time(queues: pa.Table, key: QueueKey) -> DepthOverTime:
     ready = pc.fill_null(samples["next_ready"], True)
     blocked = pc.and_(pc.invert(ready), pc.greater(samples["depth"], 0))
     return DepthOverTime(
-        key=key,
         capacity=_capacity(samples),
         steps=samples["step"].to_numpy(),
         starts_ns=samples["start_ns"].to_numpy(),
@@ -165,7 +162,7 @@ def summarize_readiness(samples: pa.Table, loader: int | None, steps: pa.Table |
         unseen = ~rows["next_ready"].is_valid().to_numpy() & (read_integers(rows, "depth") > 0)
         held_up = ~ready & ((read_integers(rows, "out_of_order", absent=0) > 0) | unseen)
         late = _share_wait(steps, read_integers(rows, "step")[~ready]) if steps is not None else 0.0
-        found.append(Readiness(name, len(ready), float(1 - ready.mean()), float(held_up.mean()), late))
+        found.append(Readiness(name, float(1 - ready.mean()), float(held_up.mean()), late))
     return tuple(found)
 
 

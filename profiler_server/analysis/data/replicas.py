@@ -56,7 +56,6 @@ class StageTotals:
     setup_ns: int
     cleanup_ns: int
     cpu_frac: float | None
-    longest_ns: int | None
 
 
 @dataclass(frozen=True)
@@ -141,7 +140,7 @@ def summarize_totals(stages: pa.Table) -> tuple[StageTotals, ...]:
         done = work.get(stage, _Work())
         counts = replicas[stage], done.batches, items.get(stage, 0), done.bytes
         kinds = {f"{kind}_ns": times[stage][kind] for kind in KINDS}
-        rows.append(StageTotals(stage, *counts, **kinds, cpu_frac=done.cpu_frac, longest_ns=done.longest_ns))
+        rows.append(StageTotals(stage, *counts, **kinds, cpu_frac=done.cpu_frac))
     return tuple(rows)
 
 

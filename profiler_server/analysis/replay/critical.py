@@ -41,7 +41,6 @@ class CriticalPath:
 
     steps: int
     left_out: int
-    steps_ns: int
     step_starts_ns: Ints
     step_ends_ns: Ints
     examples: Mapping[str, tuple[str, ...]]
@@ -104,7 +103,6 @@ def trace_path(graph: Graph) -> CriticalPath:
     return CriticalPath(
         steps=window.steps,
         left_out=window.left_out,
-        steps_ns=window.steps_ns,
         step_starts_ns=window.step_starts_ns,
         step_ends_ns=window.step_ends_ns,
         examples={kind: tuple(_sum_names(window, rows, lengths, kinds == at)) for at, kind in enumerate(KINDS)},

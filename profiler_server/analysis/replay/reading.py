@@ -162,8 +162,6 @@ def replay_rank(rank: RankRun) -> Replayed | None:
     seen = {name: find(trial) for name, find in SIGHTINGS.items()}
     return Replayed(
         steps=window.steps,
-        left_out=window.left_out,
-        nodes=len(graph),
         measured_ns=graph.measured_ns,
         replayed_ns=trial.base_ns,
         gains={name: gain for name, gain in gains.items() if gain is not None},

@@ -73,10 +73,6 @@ class Window:
         return len(self.step_starts_ns)
 
     @property
-    def steps_ns(self) -> int:
-        return int((self.step_ends_ns - self.step_starts_ns).sum())
-
-    @property
     def on_device(self) -> Mask:
         return self.kind <= SET
 

@@ -52,7 +52,6 @@ class Job:
     ranks: Ints
     chunk: Ints
     depth: Ints
-    left_out: int = 0
 
     @property
     def stages(self) -> int:
@@ -102,8 +101,7 @@ def build_job(table: pa.Table) -> Job | None:
     ranks[rows["stage"], rows["replica"]] = rows["rank"]
     chunk, depth = np.full(len(keys), -1, dtype=np.int64), np.full(len(keys), -1, dtype=np.int64)
     chunk[operation], depth[operation] = rows["chunk"], rows["depth"]
-    left_out = int((~whole).sum())
-    return Job(tuple(keys), steps[whole], start[:, whole], duration[:, whole], ranks, chunk, depth, left_out)
+    return Job(tuple(keys), steps[whole], start[:, whole], duration[:, whole], ranks, chunk, depth)
 
 
 _NEXT = {"forward-send": 1, "forward-recv": -1, "backward-send": -1, "backward-recv": 1}

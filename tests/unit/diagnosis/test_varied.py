@@ -88,7 +88,7 @@ class Supply:
 
 
 WORK = {"read": 40.0, "transform": 60.0, "collate": 10.0, "send": 5.0}
-LATE, READY = (Readiness("worker_queue", 100, late, 0.1, 0.2) for late in (0.5, 0.2))
+LATE, READY = (Readiness("worker_queue", late, 0.1, 0.2) for late in (0.5, 0.2))
 PINNED = replace(LATE, queue="pin_queue")
 SUPPLIES: Mapping[str, Supply] = {
     "late": Supply((LATE, PINNED), WORK, 0.3, None, 0.25),

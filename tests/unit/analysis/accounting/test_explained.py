@@ -47,7 +47,7 @@ def test_parts_and_rest_sum_to_the_phase(
     case = make.with_steps(starving(), phases_ns={name: share * 64 * MS for name, share in shares.items()})
     case = make.with_steps(case, operator_fracs={name: min(share, 1.0) for name, share in shares.items()})
     case = make.with_batches(make.with_loader(case, num_workers=2 * has_workers), batch * 64 * MS)
-    case = make.with_loading(case, sampler=SamplerTimes("Weighted", rest * MS, 0.0, 1))
+    case = make.with_loading(case, sampler=SamplerTimes("Weighted", rest * MS))
     spots = [spot(line, doing, phases={name: line}, work=work()) for name in PHASE_NAMES for doing in ("", "update")]
     case = replace(case, lines=Lines(100, tuple(spots), rest, 0.0, 0.0))
     for phase, entry in account(case).items():

@@ -38,9 +38,7 @@ def base() -> Case:
 def starving(share: float = 0.4, stage: str | None = "read") -> Case:
     """The base, waiting for data for a share of the step, for batches that are late."""
     case = make.with_batches(make.with_wait(base(), share), 100.0 * MS)
-    case = make.with_loading(
-        case, bottleneck=Bottleneck(stage, "", "making"), readiness=(Readiness("q", 100, 0.9, 0.0),)
-    )
+    case = make.with_loading(case, bottleneck=Bottleneck(stage, "", "making"), readiness=(Readiness("q", 0.9, 0.0),))
     return make.with_jobs(case, 100.0 * MS, 0.1)
 
 

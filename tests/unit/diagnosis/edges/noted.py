@@ -26,7 +26,7 @@ _READ = Reading(100.0 * MS, 2, 0.1, 32.0, 1e6, None, None, None, None, None)
 
 def sampling(share: float) -> Case:
     case = make.with_wait(base(), max(share, 0.2))
-    times = SamplerTimes("Weighted", share * case.steps.mean_ns, 0.0, 1)
+    times = SamplerTimes("Weighted", share * case.steps.mean_ns)
     return make.with_loading(case, sampler=times, bottleneck=replace(case.loading.bottleneck, cause="receiving"))
 
 
@@ -185,7 +185,7 @@ def products(faster: float = 4.0, linear: float = 0.9) -> Case:
 def sends(bucket_bytes: float) -> Case:
     """Ten reductions a step of buckets of this size, whose times their sizes do not explain."""
     seen = Sighting(10.0, 32.0 * MS, (), None, {"bytes": 10 * bucket_bytes})
-    replay = Replayed(5, 0, 100, 5e6, 5e6, seen={"larger_buckets": seen})
+    replay = Replayed(5, 5e6, 5e6, seen={"larger_buckets": seen})
     return make.with_device(base(), replay=replay)
 
 

@@ -19,11 +19,11 @@ def own_stages(busy: float, output_wait: float = 0.0) -> list[OwnStage]:
 
 
 def judge_late(not_ready: float, late_wait: float = 0.0) -> str:
-    return find_bottleneck([Readiness("q", 100, not_ready, 0.0, late_wait)], WORK, 0.4).cause
+    return find_bottleneck([Readiness("q", not_ready, 0.0, late_wait)], WORK, 0.4).cause
 
 
 def judge_ready(load: WorkerLoad) -> tuple[str | None, str]:
-    found = find_bottleneck([Readiness("q", 100, 0.0, 0.0)], WORK, 0.4, load)
+    found = find_bottleneck([Readiness("q", 0.0, 0.0)], WORK, 0.4, load)
     return found.stage, found.cause
 
 
@@ -39,7 +39,7 @@ EDGES: Mapping[str, Edge] = {
     "STARVED_WAIT_FRAC": Edge(0.10, lambda x: starving(x).loading.is_starved),
     "LATE_FRAC": Edge(
         0.15,
-        lambda x: make.with_loading(starving(0.4, None), readiness=(Readiness("q", 100, x, 0.0),)).loading.is_starved,
+        lambda x: make.with_loading(starving(0.4, None), readiness=(Readiness("q", x, 0.0),)).loading.is_starved,
     ),
     "EMPTY_QUEUE_FRAC": Edge(0.30, lambda x: judge_late(x) == "making"),
     "FULL_QUEUE_FRAC": Edge(0.70, lambda x: read_usage(x) == "The transfer is the limit"),

@@ -15,7 +15,7 @@ from tests.unit.diagnosis.edges.base import Edge, base, named
 
 def seeing(name: str, gain: Gain | None = None, **figures: float) -> Case:
     """Let the window show something; its replay is exact."""
-    replay = Replayed(5, 0, 100, 5e6, 5e6, seen={name: Sighting(10.0, 1e6, ("example",), gain, figures)})
+    replay = Replayed(5, 5e6, 5e6, seen={name: Sighting(10.0, 1e6, ("example",), gain, figures)})
     case = make.with_manifest(make.with_device(base(), replay=replay), facts={"cudnn_benchmark": False})
     return make.with_steps(case, phases_ns=dict.fromkeys(case.steps.phases_ns, 0.0))
 
@@ -28,7 +28,7 @@ def holding(peak: float, unfilled: float = 0.9) -> Case:
 
 
 EDGES: Mapping[str, Edge] = {
-    "MOST_ERROR_FRAC": Edge(0.03, lambda x: not Replayed(5, 0, 100, 5e6, 5e6 * (1 + x)).is_valid),
+    "MOST_ERROR_FRAC": Edge(0.03, lambda x: not Replayed(5, 5e6, 5e6 * (1 + x)).is_valid),
     "DOMINANT_FRAC": Edge(0.5, lambda x: Part("gap", 100, (named(x),)).dominant is not None),
     "NAMED_FRAC": Edge(
         0.15, lambda x: say_functions(Part("gap", 100, (named(0.6), named(x))), "it").count("mine") == 2

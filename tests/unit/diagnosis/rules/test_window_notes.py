@@ -53,7 +53,7 @@ def test_a_longer_step_in_the_window_lowers_what_is_sure(tmp_path: Path) -> None
     case = seeing("sync_points", GAIN, idle_ns=1e6)
     assert case.device.replay is not None
     step_ns = case.steps.mean_ns
-    same = Replayed(5, 0, 100, 5 * step_ns, 5 * step_ns, seen=case.device.replay.seen)
+    same = Replayed(5, 5 * step_ns, 5 * step_ns, seen=case.device.replay.seen)
     longer = replace(same, measured_ns=5.4 * step_ns, replayed_ns=5.4 * step_ns)
     lows = []
     for replay in (same, longer):
