@@ -42,7 +42,7 @@ _OF_PROCESS = re.compile(r"(?P<process>.+_\d+)\.\d+\.pt\.trace\.json(\.gz)?$")
 
 @dataclass
 class Placing:
-    """The assignment of a rank to each trace of a run. `files` is the number of the run's files."""
+    """The assignment of a rank to each trace of a run. `files` is the number of files of the run."""
 
     files: int
     ranks: dict[int, StagedRank] = field(default_factory=dict)
@@ -54,8 +54,8 @@ class Placing:
     def add(self, staged: StagedRank) -> int:
         """Return the rank of a trace: the rank in its facts, or the next number in the order of files.
 
-        Raises TraceError if the rank is taken, or if a trace without a rank cannot belong to one job with another
-        trace: both are of the same process, or were taken at different times.
+        Raises TraceError if the rank is taken. Also raises TraceError if a trace without a rank and another trace
+        cannot belong to one job: both are of the same process, or were taken at different times.
         """
         rank = staged.facts.rank
         if rank is None:
@@ -96,7 +96,7 @@ class Placing:
 
 
 def name_process(path: Path) -> str | None:
-    """Return host and process from a file name that a trace handler gave, None for another name."""
+    """Return host and process from a file name that a trace handler made, None for another name."""
     match = _OF_PROCESS.match(path.name)
     return match["process"] if match else None
 
@@ -126,7 +126,7 @@ def import_trace(
 ) -> Run:
     """Make a run at `run_path` from one trace, from one trace per rank, or from a folder of such traces.
 
-    Files in a folder that no format knows are skipped, with a warning in the run. `steps_from` selects the marks of
+    A file in a folder is skipped if no format knows it; the run then gets a warning. `steps_from` selects the marks of
     steps: `optimizer`, `whole`, or a regular expression for slice names. `limits` bound the unpacked size of a file and
     the total time. A failure leaves nothing behind, and an existing run is not touched. Raises TraceError for a file
     that cannot be read, for two files of the same rank and for files that cannot be ranks of one job; OutputError if
@@ -143,10 +143,10 @@ def import_traces(
     workers: Workers | None = None,
     name: str | None = None,
 ) -> Run:
-    """Make a run from traces, as `import_trace`.
+    """Make a run from traces, as `import_trace` does.
 
     `workers` read files at the same time; by default, this process reads them one by one. `options.scratch` is an empty
-    folder on the run's disk, removed by its maker; by default a folder beside the run.
+    folder on the run's disk, which the caller removes; by default it is a folder beside the run.
     """
     files, workers, started = list_files(paths), workers or Here(), time.time_ns()
     target = Path(run_path).expanduser().absolute()
@@ -275,9 +275,9 @@ def _stage(tasks: Sequence[StagingTask], workers: Workers, on_progress: Progress
 
 
 def _align(run_path: Path, ranks: Mapping[int, StagedRank], workers: Workers, on_progress: Progress) -> int:
-    """Shift the times of all ranks to the earliest epoch, and return that epoch in unix ns.
+    """Shift the times of all ranks to the earliest epoch, and return that epoch in Unix ns.
 
-    If a rank has no wall clock, nothing is shifted.
+    If any rank has no wall clock, nothing is shifted.
     """
     epoch_ns = min(rank.start_ns for rank in ranks.values())
     known = all(rank.facts.absolute for rank in ranks.values())

@@ -34,8 +34,10 @@ def describe_suffixes() -> str:
 
 
 def read_trace(path: str | Path, options: ReadOptions | None = None) -> TraceTables:
-    """Read a trace file into tables. Raises TraceError naming the fault and its place in the file, UnknownTraceError if no
-    format reads it."""
+    """Read a trace file into tables.
+
+    Raises TraceError that names the fault and its place in the file, UnknownTraceError if no format reads the file.
+    """
     path = Path(path)
     if path.is_dir():
         raise TraceError(f"{path} is a directory, not a trace file")

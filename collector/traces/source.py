@@ -66,10 +66,10 @@ class Source:
             raise TraceError(f"{self.path} cannot be read: {error.strerror or error}") from None
 
     def _read_packed(self, raw: BinaryIO) -> Iterator[bytes]:
-        """Yield the content of a gzip file, one member after the other; content unpacked before a fault is kept.
+        """Yield the content of a gzip file, member by member. Content that was unpacked before a fault is kept.
 
-        An unpacker copies the data that follows its member. A file may have 100,000 members, so an unpacker gets little
-        data at first.
+        An unpacker copies the data after its member. A file may have 100,000 members, so each unpacker gets little data
+        at first.
         """
         engine, size, unpacked, yielded, waiting = None, _FIRST_BYTES, 0, 0, list[bytes]()
         try:
@@ -111,7 +111,7 @@ def read_small(path: Path, is_mine: Callable[[bytes], bool], what: str) -> bytes
 
 
 def _read_beside(blocks: Iterator[bytes]) -> Generator[bytes, None, None]:
-    """Yield blocks; a thread makes the next block while the previous block is in use.
+    """Yield blocks. A thread makes the next block while the previous one is in use.
 
     This saves time because unpacking releases Python's lock.
     """

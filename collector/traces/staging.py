@@ -1,4 +1,4 @@
-"""Convert one trace file to tables in a folder of its own, in any process: the unit of work of an import."""
+"""Convert one trace file to tables in a folder of its own, in any process. This is the unit of work of an import."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class StagingTask:
 
 @dataclass(frozen=True)
 class StagedRank:
-    """A rank of a trace whose tables are in `folder`; its rank number is not final yet."""
+    """A rank of a trace, with its tables in `folder`. Its rank number is not final yet."""
 
     path: Path
     folder: Path
@@ -113,7 +113,7 @@ def _revise(folder: Path, change: Callable[[RankManifest], RankManifest], target
 
 
 def shift_rank(task: ShiftTask) -> None:
-    """Shift the times of a rank. An interrupted attempt is resumed: nothing is shifted twice."""
+    """Shift the times of a rank. An interrupted attempt is resumed, so that nothing is shifted twice."""
     moved = task.folder / _MOVED
     if not (moved / _READY).exists():
         with suppress(FileNotFoundError):

@@ -38,7 +38,7 @@ STOP_S = 0.2
 
 
 class StoppedError(StepscopeError):
-    """The tasks were stopped from outside; nobody waits for their results."""
+    """The tasks were stopped from outside, because their results are no longer needed."""
 
 
 class Workers(Protocol):
@@ -55,7 +55,7 @@ class Workers(Protocol):
 
 
 class Here:
-    """This process and its helpers: `processes` in all, by default one per core, at most MOST_SHARING."""
+    """Runs tasks in this process, with helpers: `processes` in all, by default one per core, at most MOST_SHARING."""
 
     are_here = True
 
@@ -69,7 +69,7 @@ class Here:
 
 
 class Processes:
-    """Processes of this machine, started anew by each `run`, and killed when `stop` is set."""
+    """Runs tasks in processes of this machine. Each `run` starts new processes; they are killed when `stop` is set."""
 
     are_here = False
 
@@ -130,8 +130,8 @@ class Processes:
 class Cluster:
     """A Dask cluster whose workers have Stepscope and see the same files under the same paths.
 
-    Raises UsageError if the cluster does not answer, or if a worker has no Stepscope or another version. TraceError if
-    the scheduler disappears during the work.
+    Raises UsageError if the cluster does not answer, or if a worker has no Stepscope or another version of it. Raises
+    TraceError if the scheduler disappears during the work.
     """
 
     are_here = False
@@ -192,7 +192,7 @@ class Cluster:
 
 
 def _order(found: Iterator[tuple[int, R]]) -> Iterator[R]:
-    """Yield results in the order of their tasks, whichever arrives first."""
+    """Yield results in the order of their tasks, in whatever order they arrive."""
     results: dict[int, R] = {}
     place = 0
     for index, result in found:
@@ -249,13 +249,15 @@ def count_cores() -> int:
 
 
 def _begin_worker() -> None:
-    """Prepare a worker: it ignores Ctrl-C, which the waiting process handles, and ends if that process is killed."""
+    """Prepare a worker: it ignores Ctrl-C, because the waiting process handles it, and it ends if that process is
+    killed.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=end_with_parent, daemon=True).start()
 
 
 def end_with_parent() -> None:
-    """End this process when the process that started it has ended, however it ended."""
+    """End this process when its parent process has ended for any reason."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()

@@ -1,4 +1,6 @@
-"""Write trace events as text, column by column: no Python code runs per event. The file appears whole or not at all."""
+"""Write trace events as text, column by column, so that no Python code runs per event. The file appears whole or not at
+all.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,7 @@ class Sink(Protocol):
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Sink]:
-    """Yield a file, compressed if the path ends in .gz, that replaces the path's file after the block.
+    """Yield a file that replaces the file at the path after the block. It is compressed if the path ends in .gz.
 
     OutputError if it cannot be written, and then no file is left.
     """
@@ -88,7 +90,7 @@ class EventWriter:
         self.write_event({**common, "name": f"{kind}_sort_index", "args": {"sort_index": place}})
 
     def write_columns(self, template: str, *values: pa.Array) -> None:
-        """Write one event per row: the template, with the values of columns of text in place of its zero characters."""
+        """Write one event per row: the template, in which the values of the text columns replace the zero characters."""
         rows = len(values[0])
         if not rows:
             return
@@ -120,7 +122,8 @@ def name_overlapping(thread: str, lane: int) -> str:
 
 
 def spread_overlapping(starts: list[int], ends: list[int]) -> list[int]:
-    """Return a lane for each span of a thread: the first lane on which it nests in the open spans, or follows them.
+    """Return a lane for each span of a thread: the first lane on which the span nests in the open spans, or follows
+    them.
 
     `starts` must be sorted. A viewer drops spans that overlap on one row without nesting.
     """
@@ -168,7 +171,7 @@ class SliceColumns(msgspec.Struct, frozen=True):
 
 
 def write_flows(writer: EventWriter, phase: str, place: dict[str, npt.NDArray[Any]]) -> None:
-    """Write one end of arrows between slices, `s` for starts, `f` for ends. `place` has pid, tid, start and id."""
+    """Write one end of the arrows between slices: `s` for starts, `f` for ends. `place` has pid, tid, start and id."""
     end = ',"bp":"e"' if phase == "f" else ""
     writer.write_columns(
         f'{{"ph":"{phase}","cat":"launch","name":"launch"{end},"pid":\0,"tid":\0,"ts":\0,"id":\0}}',
@@ -206,7 +209,7 @@ def quote(values: pa.DictionaryArray) -> pa.Array:
 
 
 def _colour(categories: pa.DictionaryArray) -> pa.Array:
-    """Return categories as JSON strings; the category of a wait is followed by a key with its colour's name."""
+    """Return categories as JSON strings. After the category of a wait follows a key with the name of its colour."""
     quoted = [
         _dump(value or "") + (f',"cname":{_dump(WAIT_COLOUR)}' if value == "wait" else "")
         for value in categories.dictionary.to_pylist()
@@ -217,7 +220,7 @@ def _colour(categories: pa.DictionaryArray) -> pa.Array:
 def inside_objects(values: pa.DictionaryArray) -> pa.Array:
     """Return the text between the braces of each JSON object, null for an empty object.
 
-    A text that is no object becomes the value of a key `args`.
+    A text that is not an object becomes the value of a key `args`.
     """
     inner = pa.array([_inside(value) for value in values.dictionary.to_pylist()], pa.string())
     return inner.take(values.indices)

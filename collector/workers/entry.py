@@ -1,4 +1,4 @@
-"""The function that a DataLoader worker runs in place of torch's loop: it installs clocks, then runs torch's loop.
+"""The function that a DataLoader worker runs in place of torch's loop. It installs clocks, then runs torch's loop.
 
 If the clocks fail, the failure is logged once and the worker goes on without clocks.
 """
@@ -32,8 +32,11 @@ _END_OF_SAMPLES = "_IterableDatasetStopIteration"
 
 @dataclass(frozen=True)
 class WorkerPlan:
-    """The data given to a worker: where to write, its loader and epoch, the process that reads its stacks (0 for none),
-    and the time at which a spawned worker was requested (0 for a forked worker)."""
+    """The data given to a worker.
+
+    It says where to write, which loader and epoch the worker serves, and which process reads its stacks (0 for none).
+    `asked_ns` is the time at which a spawned worker was requested, 0 for a forked worker.
+    """
 
     events: str
     loader: int
@@ -80,7 +83,9 @@ def run_worker(original: Callable[..., Any], plan: WorkerPlan, args: tuple[Any, 
 
 
 def silence_inherited_profiler() -> None:
-    """Stop a profiler that was on when this process was forked: its records here would never be collected."""
+    """Stop a profiler that was on when this process was forked. Nobody would collect the records that it makes in this
+    process.
+    """
     torch = sys.modules.get("torch")
     if torch is not None and torch.autograd._profiler_enabled():
         torch._C._autograd._enable_record_function(False)

@@ -1,7 +1,7 @@
-"""Times of making one batch: its samples, its transforms, its collate.
+"""The times of making one batch: its samples, its transforms, its collate.
 
 A fetcher of torch reads the samples and collates them. Its `dataset` (or `dataset_iter`) is replaced only during
-batches that are timed inside. Objects that the user holds, `get_worker_info().dataset` included, are never changed.
+batches whose parts are timed. Objects that the user holds, such as `get_worker_info().dataset`, are never changed.
 """
 
 from __future__ import annotations
@@ -25,8 +25,10 @@ from collector.workers.transforms import TransformTimer
 
 @dataclass(frozen=True)
 class Place:
-    """A batch: its loader, its epoch from 1, its number from 0. `asked_ns` is when the wait for the batch's index
-    began, `picked_ns` when the index arrived."""
+    """A batch: its loader, its epoch from 1, its number from 0.
+
+    `asked_ns` is the time when the wait for the batch's index began. `picked_ns` is the time when the index arrived.
+    """
 
     loader: int
     epoch: int
@@ -36,7 +38,9 @@ class Place:
 
 
 class FetchProbe:
-    """A timer of the batches of one fetcher: `begin` before each fetch, `end` and `write` after it, all on one thread."""
+    """A timer of the batches of one fetcher. Call `begin` before each fetch, `end` and `write` after it, all on one
+    thread.
+    """
 
     def __init__(self, fetcher: Any, dataset: Any, log: StageLog, rhythm: Rhythm | None = None) -> None:
         self._log = log
@@ -70,7 +74,6 @@ class FetchProbe:
         self._cpu_start_ns = thread_time_ns()
 
     def end(self) -> None:
-        """Stop the clocks."""
         self._done_ns = perf_counter_ns()
         self._cpu_ns = thread_time_ns() - self._cpu_start_ns
 
@@ -112,7 +115,7 @@ class FetchProbe:
             self._fetcher.collate_fn = self._collate
 
     def detach(self) -> None:
-        """Restore everything, and time no further batch."""
+        """Restore everything, and time no further batches."""
         self._reads.close()
         self.leave_all()
 
@@ -157,9 +160,9 @@ class FetchProbe:
 class FetchHere:
     """A replacement for `fetch` of one fetcher in the training process (`num_workers=0`), with the same clocks.
 
-    The clocks cost more than a small batch, so most small batches are not timed: the word log has their duration, and
+    The clocks cost more than a small batch, so most small batches are not timed. The word log has their duration, and
     the sidecar divides it by the shares of the timed batches. Outside of a batch the user's objects are unchanged.
-    `thread` holds the id of the training thread: only its fetches are in the word log.
+    `thread` holds the id of the training thread, because only fetches on this thread are in the word log.
     """
 
     __slots__ = (
@@ -231,7 +234,7 @@ class FetchHere:
 
 
 class _Seat:
-    """The attribute of a fetcher that samples come from: the user's object, or a timed replacement during a batch."""
+    """The attribute of a fetcher from which samples come: the user's object, or a timed replacement during a batch."""
 
     def __init__(self, fetcher: Any, name: str, timed: Any, per_sample: bool) -> None:
         self._fetcher = weakref.proxy(fetcher)
@@ -258,7 +261,9 @@ def _find_seat(fetcher: Any, tally: Tally) -> _Seat:
 
 
 def _reads_one_by_one(dataset: Any) -> bool:
-    """Return whether samples can be timed one by one, because `__getitems__` only forwards, as torch's Subset does."""
+    """Return whether samples can be timed one by one: `__getitems__` only forwards to single reads, as torch's Subset
+    does.
+    """
     kind = type(dataset)
     return (
         (kind.__module__, kind.__qualname__) == ("torch.utils.data.dataset", "Subset")
@@ -275,7 +280,7 @@ class _Timed:
 
 
 class _TimedItems(_Timed):
-    """A timed reader by index, like the fetcher: it ignores a `__getitem__` among the dataset's instance attributes."""
+    """A timed reader by index. Like the fetcher, it ignores a `__getitem__` among the dataset's instance attributes."""
 
     __slots__ = ()
 

@@ -1,7 +1,7 @@
 """Files that this thread reads and opens: bytes by the kernel's count, and calls of Python's `open`.
 
-`open` is replaced only while a batch is timed. The replacement is no function, so a class that has it as an attribute
-gets the same call as before. Files opened by C code are not seen.
+`open` is replaced only while a batch is timed. The replacement is no function, so that a class that holds it as an
+attribute gets the same call as before. Files opened by C code are not seen.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _OWNERS = (builtins, io)
 
 
 class ReadCounter:
-    """A counter of bytes read between `start` and `stop`, from files and pipes, from disk or page cache.
+    """A counter of the bytes that are read between `start` and `stop`, from files and pipes, from disk or page cache.
 
     If the kernel gives no count, the result is UNKNOWN. Memory maps are not seen.
     """
@@ -71,7 +71,7 @@ class ReadCounter:
 
 
 class OpenCounter:
-    """A counter of files opened between `start` and `stop` on the starting thread, and of the time to open them."""
+    """A counter of the files that the starting thread opens between `start` and `stop`, and of the time to open them."""
 
     def __init__(self) -> None:
         self._stand_ins: list[tuple[Any, _CountedOpen]] = []

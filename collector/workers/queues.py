@@ -1,8 +1,8 @@
-"""Times of sending a batch: taken from the buffer of a worker's queue, pickled, pipe lock acquired, written; then
+"""The times of sending a batch: taken from the buffer of a worker's queue, pickled, pipe lock acquired, written; then
 pinned.
 
-A multiprocessing queue sends on a thread of its own. On this queue alone, the buffer, the lock and the write function
-of that thread are replaced in the worker, before the first `put`. The pin thread of the training process gets timed
+A multiprocessing queue sends on a thread of its own. In the worker, the buffer, the lock and the write function of that
+thread are replaced, for this queue only, before the first `put`. The pin thread of the training process gets timed
 queues.
 """
 
@@ -26,7 +26,9 @@ class SendProbe:
     """A timer of the sends of one queue. The putting thread calls `expect` and `drain`, the feeder thread the rest."""
 
     def __init__(self, queue: Any) -> None:
-        """Replace the queue's buffer, lock and write function. AttributeError if it has started, or is of another kind."""
+        """Replace the queue's buffer, lock and write function. AttributeError if the queue has started, or is of
+        another kind.
+        """
         if queue._thread is not None:
             raise AttributeError("the queue's thread has started")
         self._expected: deque[tuple[int, int, int] | None] = deque()

@@ -24,7 +24,7 @@ _log = logging.getLogger("stepscope")
 
 
 class Part:
-    """The time of one transform in the batch, without transforms that it called itself."""
+    """The time of one transform in a batch, without the time of transforms that it called itself."""
 
     __slots__ = ("calls", "cpu_ns", "duration_ns", "longest_item", "longest_ns", "name")
 
@@ -91,7 +91,8 @@ def time_calls(raw: Callable[..., Any], part: Part, tally: Tally) -> Callable[..
 
 
 class Rhythm:
-    """The choice of batches to time inside: all or every k-th, so that the clocks cost less than 1 % of the work.
+    """The choice of batches whose parts are timed: all or every k-th, so that the clocks cost less than 1 % of the
+    work.
 
     The clocks cost 1 % of a sample of 50 µs without transforms. `left` counts the batches until the next timed batch.
     """
@@ -112,7 +113,9 @@ class Rhythm:
         return True
 
     def learn(self, work_ns: int, samples: int, calls: int) -> None:
-        """Choose every how many batches one is timed, from a timed batch: its work, samples and transform calls."""
+        """Choose the interval between timed batches, from a timed batch: its work in ns, its samples and its transform
+        calls.
+        """
         if samples > 0 and work_ns > 0:
             cost_ns = self._batch_cost_ns + samples * _SAMPLE_COST_NS + calls * _CALL_COST_NS
             wanted = math.ceil(cost_ns / (_BUDGET_FRAC * work_ns))

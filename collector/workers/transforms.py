@@ -1,7 +1,7 @@
 """Find the transforms of a dataset, and time their calls while a batch is made.
 
-No object of the user changes its type or identity. For an object the `__call__` of its class is wrapped; for a plain
-function the slot that holds it (an attribute, a list item) is replaced. `remove` restores both.
+No object of the user changes its type or identity. For an object, the `__call__` of its class is wrapped. For a plain
+function, the slot that holds the function (an attribute, a list item) is replaced. `remove` restores both.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ _ABSENT = object()
 
 @dataclass(frozen=True)
 class Found:
-    """A transform: its holder (a class, the `__dict__` of an object, a list or a dict), its key there, and its name."""
+    """A transform: its holder (a class, the `__dict__` of an object, a list or a dict), its key in the holder, and its
+    name.
+    """
 
     owner: Any
     key: Any
@@ -91,7 +93,9 @@ class TransformTimer:
 
 
 class _StandIn:
-    """A timed function in the slot of a plain function. It is pickled as the plain function, for caches and processes."""
+    """A timed function in the slot of a plain function. It is pickled as that plain function, for caches and other
+    processes.
+    """
 
     def __init__(self, raw: Callable[..., Any], timed: Callable[..., Any]) -> None:
         functools.update_wrapper(self, raw, updated=())
@@ -119,7 +123,7 @@ def _pass_on(function: Callable[..., Any]) -> Callable[..., Any]:
 def find_transforms(dataset: Any) -> list[Found]:
     """Return the transforms of a dataset, of the datasets inside it, and of composed transforms, outermost first.
 
-    Depth and count are bounded. An object represents its class: other instances of the class are timed with it.
+    Depth and count are bounded. An object represents its class: other instances of the class are timed, too.
     """
     found: dict[tuple[int, Any], Found] = {}
     seen: set[int] = set()
@@ -190,7 +194,7 @@ def _list_held(holder: Any) -> Iterator[tuple[Any, Any, Any]]:
 
 
 def _acts_as_transform(name: str, value: Any) -> bool:
-    """Return whether an attribute holds a callable to apply to a sample, or a short list of such callables."""
+    """Return whether an attribute holds a callable for a sample, or a short list of such callables."""
     if name in _DATASET_NAMES or any(word in name.lower() for word in _READ_WORDS):
         return False
     if isinstance(value, (list, tuple)):

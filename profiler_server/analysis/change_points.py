@@ -1,10 +1,10 @@
-"""The place where a sequence of values changes its level: steps of a run, or runs of a script.
+"""The place at which a sequence of values changes its level: steps of a run, or runs of a script.
 
 The statistic is the maximally selected standardised rank sum (Lausen and Schumacher 1992, Biometrics 48). It selects
-the place where the ranks of the values (their positions when sorted) differ most between both sides. Ranks make the
+the place at which the ranks of the values (their positions when sorted) differ most between both sides. Ranks make the
 statistic robust to outliers. Its distribution without a change depends only on the number of values, and is found by
-permutation with a fixed seed. (scipy has no such statistic, and importing `scipy.stats` takes a second for ranks that
-take four lines.)
+permutation with a fixed seed. (scipy has no such statistic. Importing `scipy.stats` takes a second, and ranks take four
+lines.)
 
 Steps depend on the steps before them: a slow step slows the next. Steps are therefore grouped into blocks, and each
 block is represented by its median. Blocks are made longer until their medians are independent. For runs, each change
@@ -42,20 +42,20 @@ def rank_values(values: Floats) -> Floats:
 
 
 def part_ranks(ranks: Floats) -> tuple[int, float]:
-    """Return the number of values before the best split, and the test statistic of that split."""
+    """Return the number of values before the best split, and the test statistic of this split."""
     scores = _score(ranks[None, :])[0]
     best = int(np.argmax(scores))
     return best + LEAST_SIDE, float(scores[best])
 
 
 def find_chance(count: int, score: float) -> float:
-    """Return the probability that this many values without a change reach this test statistic."""
+    """Return the probability that `count` values without a change reach the test statistic `score`."""
     best = _permute(count)
     return float(len(best) - np.searchsorted(best, score - 1e-9) + 1) / (len(best) + 1)
 
 
 def measure_dependence(values: Floats, *parted: int) -> float:
-    """Return the rank correlation of each value with the next, within the sections between the changes."""
+    """Return the rank correlation of each value with the next one, within the sections between the changes."""
     sides = [rank_values(side) - (len(side) + 1) / 2 for side in np.split(values, parted)]
     pairs = [(side[:-1], side[1:]) for side in sides if len(side) > 1]
     spread = sum(float((side**2).sum()) for side in sides)
@@ -87,7 +87,8 @@ def _permute(count: int) -> Floats:
 
 def find_shift(durations_ns: Ints) -> Shift | None:
     """Return the lasting change of step duration. None with too few steps, or if chance or a slope may explain the
-    change."""
+    change.
+    """
     length = max(LEAST_BLOCK, -(-len(durations_ns) // MOST_VALUES))
     while len(durations_ns) // length >= LEAST_BLOCKS:
         blocks = _form_blocks(durations_ns, length)
@@ -138,8 +139,11 @@ MOST_RUNS = 40
 
 @dataclass(frozen=True)
 class LevelChange:
-    """A change of level at the run with index `at`. The levels are medians of the runs since the previous change and
-    until the next change; `before` and `after` are the numbers of these runs."""
+    """A change of level at the run with index `at`.
+
+    The levels are medians: of the runs since the previous change, and of the runs until the next change. `before` and
+    `after` are the numbers of these runs.
+    """
 
     at: int
     before_ns: float
@@ -194,7 +198,7 @@ def _find_changes(history: Sequence[RunEntry]) -> tuple[LevelChange, ...]:
 
 @derived()
 def find_level_changes(medians_ns: tuple[float, ...]) -> tuple[LevelChange, ...]:
-    """Return the changes of level in the median steps of runs. Both are in order of recording.
+    """Return the changes of level in the median steps of runs. Both lists are in order of recording.
 
     Only the latest `MOST_RUNS` runs are tested. The result is empty if consecutive runs depend on each other.
     """

@@ -1,5 +1,7 @@
-"""The facts in rank.json on probe, unused gradients, sampler, logging, arithmetic, sources and completeness. A damaged fact
-counts as absent."""
+"""The facts in rank.json on probe, unused gradients, sampler, logging, arithmetic, sources and completeness.
+
+A damaged fact counts as missing.
+"""
 
 from __future__ import annotations
 
@@ -58,10 +60,10 @@ class _Probe(Struct):
 
 
 def read_probe(facts: Mapping[str, Any], steps: pa.Table | None = None) -> InputFreeStep | None:
-    """Return the step with its batch ready, as the probe measured it (`collector.context.probing`), or None with too
-    few samples.
+    """Return the step with its batch ready, as the probe measured it (`collector.context.probing`); None with too few
+    samples.
 
-    `steps` are rows of the table of that name, with `step`, `kind` and `data_wait_ns`.
+    `steps` are rows of the table `steps`, with `step`, `kind` and `data_wait_ns`.
     """
     found = _take(facts.get("probe"), _Probe) or _Probe()
     rounds = _take_each(found.rounds[:_MOST_ROUNDS], _Round)
@@ -132,7 +134,7 @@ class _Called(Struct):
 
 
 def read_model_calls(facts: Mapping[str, Any]) -> tuple[ModelCalls, ...]:
-    """Return the calls of modules that were looked at, where padding or a repeated call was seen."""
+    """Return the module calls with padding or repetition, among the calls that were examined."""
     found = _take_each(facts.get("calls"), _Called)[:_MOST_CALLED]
     texts = [{name: str(getattr(entry, name))[:_MOST_TEXT] for name in ("model", "place")} for entry in found]
     return tuple(ModelCalls(**(msgspec.structs.asdict(entry) | text)) for entry, text in zip(found, texts, strict=True))
@@ -240,7 +242,9 @@ def read_source_sums(facts: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
 
 
 def read_completeness(facts: Mapping[str, Any]) -> str | None:
-    """Return what the check of a trace found: `complete`, or a text on gaps and impossible values, cut at 1,000
-    characters. None if the trace was not checked."""
+    """Return the result of the check of a trace; None if the trace was not checked.
+
+    The result is `complete`, or a text on gaps and impossible values, cut at 1,000 characters.
+    """
     found = facts.get("completeness")
     return found[:_MOST_GAPS] if isinstance(found, str) and found else None

@@ -89,10 +89,10 @@ class SelectedRows:
 
 
 def select_rows(table: pa.Table, selection: Selection, search_in: tuple[str, ...] = ("name",)) -> SelectedRows:
-    """Return one page of the matching rows, sorted over all of them. A page past the end is the last page.
+    """Return one page of the matching rows, sorted over all of them. A page past the end becomes the last page.
 
-    Every word of the search must be in one of the columns, in any case. If no row matches, rows with the search's
-    letters in order match: `cnvbw` finds `convolution_backward`.
+    Every word of the search must be in one of the columns, in upper or lower case. If no row matches, a row matches if
+    it has the letters of the search in order: `cnvbw` finds `convolution_backward`.
     """
     found, loose = _search(table, selection.search, search_in)
     pages = max(1, -(-found.num_rows // selection.size))
@@ -119,7 +119,9 @@ def _match(table: pa.Table, pattern: str, columns: Iterable[str]) -> pa.ChunkedA
 
 
 def _sort(table: pa.Table, selection: Selection, names: tuple[str, ...]) -> pa.Table:
-    """Sort with names as further keys, so that equal rows keep their order between pages. Absent values come last."""
+    """Sort rows, with names as further keys, so that equal rows keep their order between pages. Missing values come
+    last.
+    """
     order = "descending" if selection.descending else "ascending"
     keys = [(selection.sort, order), *((name, "ascending") for name in names if name != selection.sort)]
     return table.sort_by(keys)

@@ -1,4 +1,4 @@
-"""Readers of a rank's tables that return no rows for an absent table, and row selection by text."""
+"""Readers of a rank's tables that return no rows for a missing table, and row selection by text."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from collector.format.schema.errors import TableBrokenError, TableMissingError, 
 
 
 def read_rows(rank: RankRun, table: str, columns: Sequence[str], where: pc.Expression | None = None) -> pa.Table:
-    """Read columns of a table, or no rows if it was never written. Raises TableBrokenError or NewerSchemaError."""
+    """Read columns of a table; no rows if the table was never written. Raises TableBrokenError or NewerSchemaError."""
     if not find_files(rank.folder, table):
         return read_files((), table, columns)
     return rank.table(table, columns, where)
 
 
 def find_rows(rank: RankRun, table: str, columns: Sequence[str]) -> pa.Table:
-    """Read columns of a table, or no rows if it is absent or unreadable. The page of the table shows the reason."""
+    """Read columns of a table; no rows if the table is missing or unreadable. The page of the table shows the reason."""
     found = read_or(None, read_rows, rank, table, columns)
     return read_files((), table, columns) if found is None else found
 
 
 def find_sound(rank: RankRun, table: str, columns: Sequence[str], where: pc.Expression | None = None) -> pa.Table:
-    """Read columns of a table, or no rows if the table is absent or damaged. The table's own page shows the damage.
+    """Read columns of a table; no rows if the table is missing or damaged. The table's own page shows the damage.
 
-    Raises NewerSchemaError, because no page shows that rows of a newer table are left out.
+    Raises NewerSchemaError, because no page would show that rows of a newer table are left out.
     """
     try:
         return read_rows(rank, table, columns, where)
@@ -37,10 +37,10 @@ def find_sound(rank: RankRun, table: str, columns: Sequence[str], where: pc.Expr
 
 
 def is_text(rows: pa.Table, column: str, *texts: str) -> pa.ChunkedArray:
-    """Return a mask of the rows whose column holds one of some texts. Null matches none."""
+    """Return a mask of the rows whose column holds one of `texts`. Null matches none of them."""
     return pc.is_in(rows[column].cast(pa.string()), pa.array(texts, pa.string()))
 
 
 def choose(rows: pa.Table, column: str, *texts: str) -> pa.Table:
-    """Return the rows whose column holds one of some texts."""
+    """Return the rows whose column holds one of `texts`."""
     return rows.filter(is_text(rows, column, *texts))

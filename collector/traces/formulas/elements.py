@@ -121,8 +121,8 @@ def _look_up(call: Call) -> Work | None:
 def _add_up(call: Call) -> Work | None:
     """Return the work of aten::embedding_dense_backward, called with (grad_output, indices, rows).
 
-    The operator writes the whole gradient of the weights. If its size is unknown, the bytes of `grad_output` stand for
-    it.
+    The operator writes the whole gradient of the weights. If the size of this gradient is unknown, the bytes of
+    `grad_output` are used instead.
     """
     gradient, rows = call.shape(0), call.integers(2)
     if not gradient:
@@ -140,9 +140,10 @@ _FOREACH = {
 
 
 def _for_each(operations: int, in_place: bool) -> Formula:
-    """Return the formula of a foreach operator: all lists read once, one list of the first's size written.
+    """Return the formula of a foreach operator: all lists are read once, and one list of the first list's size is
+    written.
 
-    The list that a copy overwrites is not read.
+    An in-place operator without operations is a copy: the list that it overwrites is not read.
     """
 
     def estimate(call: Call) -> Work | None:
@@ -158,9 +159,10 @@ def _for_each(operations: int, in_place: bool) -> Formula:
 
 
 def _per_list(operations: int, moved: int, states: int = 0) -> Formula:
-    """Return a formula that counts `operations` per element of the first list of tensors, which is moved `moved` times.
+    """Return a formula that counts `operations` per element of the first list of tensors.
 
-    `states` is the number of a fused optimizer's lists of states, which are read and written.
+    The first list is read or written `moved` times. `states` is the number of lists of states in a fused optimizer;
+    these are read and written.
     """
 
     def estimate(call: Call) -> Work | None:

@@ -11,8 +11,8 @@ once; the scores never leave the chip.
 
 Convolutions: 2 · (elements of the output) · (input channels of a group) · (elements of the kernel). Counted: direct
 convolution, a multiplication and an addition per tap. Ignored: the bias, and savings by Winograd or FFT. A backward
-costs the same once for the gradient of the input and once for that of the weight, if they are requested. Traces from
-before PyTorch 2.0 lack strides and paddings, so their forwards have no estimate.
+costs the same for the gradient of the input, and the same again for the gradient of the weight, if they are requested.
+Traces from before PyTorch 2.0 lack strides and paddings, so their forwards have no estimate.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ def _find_product(a: Shape, b: Shape) -> Shape | None:
 
 
 def _einsum(call: Call) -> Work | None:
-    """Return the work of the contraction of two tensors: 2 times the product of all index sizes of the trace's
-    equation.
+    """Return the work of the contraction of two tensors: 2 times the product of the sizes of all indices in the
+    equation that the trace records.
 
     Ignored: equations with an ellipsis, a repeated index in one operand, or more than two operands.
     """
@@ -105,7 +105,9 @@ def _convolve(call: Call, stride: int, padding: int, dilation: int | None) -> Wo
 
 
 def _convolve_transposed(call: Call) -> Work | None:
-    """Return the work of a transposed aten::convolution: every input element times every tap of (in, out / groups, …)."""
+    """Return the work of a transposed aten::convolution: every input element times every tap. The kernel has the shape
+    (in, out / groups, …).
+    """
     data, weight = call.shape(0), call.shape(1)
     given = [call.integers(place) for place in (3, 4, 7, 5, 8)]
     if data is None or weight is None or len(weight) < 3 or any(value is None for value in given):
@@ -153,9 +155,10 @@ def _backward(call: Call) -> Work | None:
 
 
 def _backward_input(call: Call) -> Work | None:
-    """Return the work of the input's gradient alone, in old traces: (input size, grad_output, weight, …).
+    """Return the work of the gradient of the input alone, in old traces. The arguments are (input size, grad_output,
+    weight, …).
 
-    The spatial size of the input is unknown, so the bytes of grad_output stand for the bytes written.
+    The spatial size of the input is unknown, so the bytes of grad_output are used as the bytes written.
     """
     gradient, weight = call.shape(1), call.shape(2)
     if gradient is None or weight is None or len(weight) < 3:

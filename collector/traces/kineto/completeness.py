@@ -30,9 +30,9 @@ _LEAST_WITHOUT_KERNEL_FRAC = 0.01
 
 
 def check_completeness(trace: Trace, timed_ns: int = 0) -> list[str]:
-    """Return missing and impossible data, each as a clause; empty for a complete trace.
+    """Return the missing and the impossible data, each as a clause; empty for a complete trace.
 
-    `timed_ns` is the duration of its steps by another clock, 0 if not timed.
+    `timed_ns` is the duration of the trace's steps by another clock, 0 if not timed.
     """
     return [
         *_check_launches(*_find_launches(trace)),
@@ -101,7 +101,7 @@ def _check_work(trace: Trace) -> Iterator[str]:
 def _count_beyond(trace: Trace, first_ns: int, last_ns: int) -> int:
     """Return the number of pieces of device work that last too long.
 
-    Their end is later than the last start by more than the time from the first to the last start.
+    Such work ends long after the last start of any work: by more than the time from the first to the last start.
     """
     reach_ns = last_ns + max(last_ns - first_ns, START_GAP_NS)
     every = trace.find(trace.is_device_work) if last_ns > first_ns else ()
@@ -109,9 +109,10 @@ def _count_beyond(trace: Trace, first_ns: int, last_ns: int) -> int:
 
 
 def _check_clock(trace: Trace, timed_ns: int) -> Iterator[str]:
-    """Yield a clause if the trace has a hole far longer than all recorded time, as after a clock reset.
+    """Yield a clause if the trace has a hole far longer than all recorded time, for example after a clock reset.
 
-    A hole that fits into steps timed by another clock is no fault: the program did work that the trace does not record.
+    A hole is no fault if it fits into steps that another clock timed. Then the program did work that the trace does not
+    record.
     """
     rows = trace.order
     hole_ns, reached_ns, first_ns = 0, None, 0

@@ -1,4 +1,4 @@
-"""A trace's data on its process: rank, devices, versions, time base.
+"""The facts in a trace about its process: rank, devices, versions, time base.
 
 No content of a file may make this module raise.
 """
@@ -41,7 +41,7 @@ def is_wall_clock(time_ns: int) -> bool:
 
 
 def read_ranks(metadata: dict[str, Any], path: Path) -> tuple[int | None, int | None]:
-    """Return rank and world size from `distributedInfo`; the rank from the file's name if it is missing there."""
+    """Return rank and world size from `distributedInfo`. If the rank is missing there, take it from the file's name."""
     info = metadata.get("distributedInfo")
     if isinstance(info, str):
         with suppress(msgspec.DecodeError, UnicodeEncodeError, RecursionError):
@@ -76,7 +76,9 @@ def read_versions(metadata: dict[str, Any]) -> dict[str, str]:
 
 
 def read_loader(names: Iterable[object]) -> str | None:
-    """Return "single_process" or "workers", by the names of a trace's loader iterators; None for none, or for both."""
+    """Return "single_process" or "workers", judged by the names of a trace's loader iterators; None for neither or
+    both.
+    """
     kinds = {match.group(1) for name in names if (match := _LOADER.search(str(name)))}
     return _LOADERS[kinds.pop()] if len(kinds) == 1 else None
 

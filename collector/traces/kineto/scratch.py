@@ -1,7 +1,7 @@
 """Arrays on disk, so that memory stays small for a trace of any size.
 
-A long array is written to a file without a name and mapped. Its pages belong to the process's memory only while in use:
-`release` drops the pages, and the next access maps them again. Short arrays stay in memory.
+A long array is written to a file without a name and mapped. The pages of the file belong to the process's memory only
+while they are in use: `release` drops the pages, and the next access maps them again. Short arrays stay in memory.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _SAMPLE_ROWS = 1 << 14
 
 
 class Scratch:
-    """A maker of arrays, long ones on disk. `folder` holds the files, None for the system's temporary folder."""
+    """A maker of arrays; long arrays lie on disk. `folder` holds their files, None for the system's temporary folder."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self._folder = folder
@@ -48,7 +48,7 @@ class Scratch:
         return made
 
     def blocks(self, length: int, size: int | None = None) -> Iterator[slice]:
-        """Yield slices that cover `length` rows, in order, and drop pages after each."""
+        """Yield slices that cover `length` rows, in order. Drop pages after each slice."""
         size = size or BLOCK_ROWS
         for start in range(0, length, size):
             yield slice(start, min(start + size, length))
@@ -86,9 +86,10 @@ class Scratch:
         return self.compute(len(mask), lambda rows: np.flatnonzero(mask[rows]) + rows.start)
 
     def sort(self, values: Ints, rows: Ints, keys: Keys = lambda _: ()) -> Ints:
-        """Return rows sorted by their values; equal values by the keys, then in their original order.
+        """Return rows sorted by their values. Rows with equal values are sorted by the keys, then stay in their
+        original order.
 
-        Many rows are first distributed to ranges of values, and each range is sorted alone, so that memory is limited
+        Many rows are first distributed to ranges of values. Each range is then sorted alone, so that memory is limited
         to one range.
         """
         if len(rows) <= BLOCK_ROWS:
@@ -132,7 +133,7 @@ class Scratch:
         return np.frombuffer(self._maps[-1], np.int64)
 
     def release(self) -> None:
-        """Drop the pages of every array if this process holds many; the system's cache keeps their content."""
+        """Drop the pages of every array if this process holds many. The system's cache keeps their content."""
         if self._maps and read_resident_bytes() > MOST_RESIDENT_BYTES:
             for mapped in self._maps:
                 mapped.madvise(mmap.MADV_DONTNEED)
@@ -164,7 +165,7 @@ class Column:
             self._flush()
 
     def finish(self) -> Ints:
-        """Return the whole array; no values can be added afterwards."""
+        """Return the whole array. No values can be added afterwards."""
         if self._file is None:
             return np.concatenate(self._waiting) if self._waiting else np.empty(0, np.int64)
         self._flush()
@@ -182,7 +183,7 @@ class Column:
 
 
 def _choose_cuts(values: Ints, rows: Ints) -> Ints:
-    """Return values, chosen from a sample, that divide the rows into ranges of about BLOCK_ROWS / 2 rows."""
+    """Return values that divide the rows into ranges of about BLOCK_ROWS / 2 rows. The values are chosen from a sample."""
     sample = np.sort(values[rows[:: max(len(rows) // _SAMPLE_ROWS, 1)]])
     count = 2 * -(-len(rows) // BLOCK_ROWS)
     return np.unique(sample[np.arange(1, count) * len(sample) // count])
@@ -191,7 +192,7 @@ def _choose_cuts(values: Ints, rows: Ints) -> Ints:
 def _sort(values: Ints, rows: Ints, keys: Keys) -> Ints:
     """Return rows sorted by value; rows with equal values are sorted by the keys.
 
-    Only such rows are sorted by the keys, which takes a tenth of the time of a full sort.
+    The keys are computed only for rows with equal values, which takes a tenth of the time of a full sort.
     """
     mine = values[rows]
     if (mine[1:] < mine[:-1]).any():

@@ -1,1 +1,1 @@
-"""Each nanosecond of a step in exactly one category, in the way that other tools account it."""
+"""Each nanosecond of a step in exactly one category, with the categories of other tools."""

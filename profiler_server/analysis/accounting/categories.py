@@ -1,8 +1,8 @@
 """The time of each step in torch-tb-profiler's eight categories.
 
 Each category gets the time that it covers and that no category of higher priority covers. Other gets the rest, so the
-categories sum to the step exactly. (torch-tb-profiler starts anew when the higher categories fill a step, and its
-categories then sum to more than the step.)
+categories sum to the step exactly. (If the higher categories fill a step, torch-tb-profiler starts again from the whole
+step. Its categories then sum to more than the step.)
 """
 
 from __future__ import annotations
@@ -55,8 +55,9 @@ def summarize_categories(rank: RankRun) -> dict[str, float] | None:
 
 @derived(file="categories")
 def list_categories(rank: RankRun) -> dict[str, Ints] | None:
-    """Return the time of each category in each step that was recorded in detail, in ns. None without a trace or such
-    steps."""
+    """Return the time in ns of each category in each step that was recorded in detail. None without a trace or such
+    steps.
+    """
     found = _find_categories(rank)
     if found is None:
         return None
@@ -65,8 +66,11 @@ def list_categories(rank: RankRun) -> dict[str, Ints] | None:
 
 
 def _find_categories(rank: RankRun) -> tuple[Ints, Ints, dict[str, Mask]] | None:
-    """Return start and end of every slice, and a mask of slices for each category except Other, in order of priority.
-    None without slices."""
+    """Return start and end of every slice, and a mask of slices for each category, in order of priority. None without
+    slices.
+
+    The category Other has no mask.
+    """
     data = read_slices(rank, _COLUMNS)
     if data is None:
         return None
@@ -87,7 +91,7 @@ def _unite_each(starts: Ints, ends: Ints, masks: Mapping[str, Mask]) -> dict[str
 
 
 def _walk(busy: dict[str, Intervals], starts: Ints, ends: Ints) -> dict[str, Ints]:
-    """Return the time of each category in each step. Unions are cut at step borders only at the end."""
+    """Return the time of each category in each step. The unions are cut at the borders of steps only at the end."""
     left = unite(starts, ends)
     parts: dict[str, Ints] = {}
     for name, intervals in busy.items():
@@ -98,7 +102,7 @@ def _walk(busy: dict[str, Intervals], starts: Ints, ends: Ints) -> dict[str, Int
 
 
 def sum_inside(intervals: Intervals, starts: Ints, ends: Ints) -> Ints:
-    """Return the covered length of intervals inside each of some disjoint ranges."""
+    """Return for each of some disjoint ranges the length that the intervals cover."""
     return _measure_before(intervals, ends) - _measure_before(intervals, starts)
 
 

@@ -1,4 +1,4 @@
-"""What explains the time of each phase of the mean step, and what is left: stages, lines of the user's and operators."""
+"""The causes of the time of each phase of the mean step: stages, lines of the user's code and operators; and the rest."""
 
 from __future__ import annotations
 
@@ -20,8 +20,10 @@ _CALLED_BY: Mapping[str, Doing] = {
 
 
 def explain_phases(steps: Steps, loadings: Sequence[Loading], lines: Lines | None) -> tuple[Explained, ...]:
-    """Return an account for each large phase that something explains, the largest unexplained rest first. `loadings`
-    are of the loaders that feed the steps, the longest wait first."""
+    """Return an account for each large phase with at least one known cause, the largest unexplained rest first.
+
+    `loadings` has the loaders that feed the steps, the longest wait first.
+    """
     found = []
     for phase, whole_ns in steps.phases_ns.items():
         if whole_ns < EXPLAINED_FRAC * steps.mean_ns:
@@ -35,7 +37,7 @@ def explain_phases(steps: Steps, loadings: Sequence[Loading], lines: Lines | Non
 
 
 def _explain_wait(loadings: Sequence[Loading], whole_ns: float) -> dict[str, float]:
-    """Return the parts of the wait for data that loaders explain; empty if their work was not recorded."""
+    """Return the parts of the wait for data that loaders explain; empty if the work of the loaders was not recorded."""
     loading, *others = loadings
     batches, fetches = loading.batches, loading.loop.fetches
     if loading.loader is None or batches is None:
@@ -50,8 +52,11 @@ def _explain_wait(loadings: Sequence[Loading], whole_ns: float) -> dict[str, flo
 
 
 def _explain_work(steps: Steps, phase: str, lines: Lines | None, spots: Sequence[Hotspot]) -> dict[str, float]:
-    """Return the parts of a phase that the training thread works through: lines, and operators that no such line calls.
-    Empty if nothing is known."""
+    """Return the parts of a phase that is work of the training thread: lines, and operators that none of these lines
+    calls.
+
+    Empty if nothing is known.
+    """
     if lines is None or not spots:
         return {}
     parts: dict[str, float] = {}
@@ -68,7 +73,7 @@ def _explain_work(steps: Steps, phase: str, lines: Lines | None, spots: Sequence
 
 
 def _cut(parts: Mapping[str, float], whole_ns: float) -> dict[str, float]:
-    """Return the parts, each cut to what the parts before it leave of the whole."""
+    """Return the parts, each cut to the remainder of the whole after the parts before it."""
     kept: dict[str, float] = {}
     left_ns = whole_ns
     for name, part_ns in parts.items():
@@ -78,8 +83,10 @@ def _cut(parts: Mapping[str, float], whole_ns: float) -> dict[str, float]:
 
 
 def _name_rest(account: Explained, spots: Sequence[Hotspot], mean_ns: float) -> Explained:
-    """Return the account with the line that asks the loader, and the library function there, if most of the rest is in
-    it."""
+    """Return the account, extended if most of the rest lies in the line that requests batches.
+
+    The account then names this line, and the library function that it calls.
+    """
     spot = next((spot for spot in spots if spot.doing == "loader"), None)
     if spot is None or spot.phases[account.phase] * mean_ns < MOSTLY_FRAC * account.rest_ns:
         return account

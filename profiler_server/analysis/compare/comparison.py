@@ -1,9 +1,9 @@
-"""A comparison of two runs: where the mean step changed, and by how much more than chance.
+"""A comparison of two runs: the parts of the mean step that changed, and whether the changes exceed chance.
 
 The noise of a difference is the half-width of its 95 % interval within these two runs. The usual difference between two
 runs of one program is not included. Consecutive steps are not independent, so each run's noise comes from the means of
-up to 20 equal sections of its steps (batch means), not from single steps. Because many phases and operators are tested,
-a change must exceed the largest difference that so many tests show by chance (Holm).
+up to 20 equal sections of its steps (batch means), not from single steps. Many phases and operators are tested. So a
+change must exceed the largest difference that so many tests show by chance (Holm).
 """
 
 from __future__ import annotations
@@ -65,12 +65,12 @@ class Difference:
 
     @property
     def is_unsure(self) -> bool:
-        """Return whether the change exceeds its own noise, but may be chance because of the number of tests."""
+        """Return whether the change exceeds its own noise, but may still be chance because many changes were tested."""
         return self.p is not None and self.p <= ALPHA and self.shown_ns != 0.0 and not self.is_clear
 
     @property
     def meaning(self) -> str:
-        """Return what the change means, in the words that pages, reports and commands share."""
+        """Return the meaning of the change, in the words that pages, reports and commands share."""
         if self.p is None:
             return "too few steps"
         word = "slower" if self.change_ns > 0 else "faster"
@@ -79,16 +79,19 @@ class Difference:
 
 @dataclass(frozen=True)
 class Comparison:
-    """`phases` sum to `step`. `operators` has clear changes first, then unsure changes, then the others, each sorted by
-    size of change. It is empty if either run has no detailed window.
+    """The comparison of two runs. `phases` sum to `step`.
 
-    Operators are compared by self time: on the device where both runs have device time, else on the host. `measure`
-    names the choice. `operators` is cut to the first 15 of `operators_tested` operators. `average` describes the steps
-    behind the means and medians. The totals cover all training steps, with warm-up and windows. A loop is the time per
-    step from the first step or evaluation batch to the last, with the time between them. In runs that only do
-    inference, batches replace steps, and `noun` is their name. `cautions` are reasons why the runs may not be alike.
-    `moved` names the operators that are not compared, and the reason: they run elsewhere in one run, or were not
-    recorded.
+    `operators` has clear changes first, then unsure changes, then the others, each sorted by size of change. It is
+    empty if either run has no detailed window. Operators are compared by self time: on the device if both runs have
+    device time, else on the host. `measure` names the choice. `operators` is cut to the first 15 of `operators_tested`
+    operators.
+
+    `average` describes the steps behind the means and medians. The totals cover all training steps, with warm-up and
+    windows. A loop is the time per step from the first step or evaluation batch to the last, with the time between
+    them. In runs that only do inference, batches replace steps, and `noun` is their name.
+
+    `cautions` are reasons why the runs may not be alike. `moved` names the operators that are not compared, and the
+    reason: in one run they run elsewhere, or were not recorded.
     """
 
     step: Difference
@@ -111,12 +114,11 @@ class Comparison:
 
     @property
     def whole(self) -> str:
-        """Return a phrase for the steps in the totals."""
         return "All batches together" if self.noun == "batch" else "All training steps together"
 
     @property
     def legend(self) -> str:
-        """Return the meaning of a "maybe" change, as the rest of a sentence without its subject."""
+        """Return the meaning of a "maybe" change, as the end of a sentence without its subject."""
         phases = sum(bool(part.a_ns or part.b_ns) for part in self.phases)
         tested = format_number_of(phases, "phase")
         if self.operators_tested:
@@ -168,7 +170,7 @@ def _find_median(steps: pa.Table) -> float:
 
 
 def _measure_loop(steps: pa.Table, count: int) -> float:
-    """Return the time per training step from the first step or evaluation batch to the last, in ns; 0 without any."""
+    """Return the time in ns per training step, from the first step or evaluation batch to the last; 0 without any step."""
     kinds = steps["kind"].cast(pa.string())
     places = np.flatnonzero(pc.is_in(kinds, pa.array(["train", "eval"])).to_numpy())
     return sum_recorded(steps.slice(places[0], places[-1] - places[0] + 1)) / count if count else 0.0
@@ -207,10 +209,10 @@ def summarize_comparison(found: Comparison) -> str:
 
 
 def _name_cause(found: Comparison) -> str:
-    """Return text on the clearly changed phase that changed most in the step's direction, such as `, of it 3 ms
-    forward`.
+    """Return text on the phase that explains most of the step's change, such as `, of it 3 ms forward`.
 
-    "" if that is under a quarter of the step's change.
+    The phase must have changed clearly and in the step's direction. "" if its change is under a quarter of the step's
+    change.
     """
     change_ns = found.step.change_ns
     alike = [phase for phase in found.phases if phase.is_clear and phase.change_ns * change_ns > 0]
@@ -224,7 +226,9 @@ def _name_cause(found: Comparison) -> str:
 
 
 def _describe_median(found: Comparison) -> str:
-    """Return a follow-up sentence if the median step changed clearly and against the direction of the mean, else ""."""
+    """Return a follow-up sentence if the median step changed clearly, and in the opposite direction of the mean; else
+    "".
+    """
     if not found.a_median_ns:
         return ""
     change_frac = found.b_median_ns / found.a_median_ns - 1
@@ -234,7 +238,7 @@ def _describe_median(found: Comparison) -> str:
 
 
 def _describe_loop(found: Comparison) -> str:
-    """Return a follow-up sentence on the change of the whole loop, or "" if it changed as the step did."""
+    """Return a follow-up sentence on the change of the whole loop; "" if the loop changed like the step."""
     a_ns, b_ns = found.a_loop_ns, found.b_loop_ns
     if not a_ns or abs((b_ns - a_ns) / a_ns - found.step.change_ns / found.step.a_ns) < WHOLE_LOOP_FRAC:
         return ""
@@ -251,8 +255,8 @@ def _compare(name: str, a: Floats, b: Floats) -> Difference:
 
 
 def _correct(parts: Sequence[Difference]) -> tuple[Difference, ...]:
-    """Return the changes with probabilities corrected for being tested together. A change between two times of zero is
-    no test.
+    """Return the changes with their probabilities corrected for being tested together. A change between two times of
+    zero counts as no test.
     """
     tested = [part for part in parts if part.p is not None and (part.a_ns or part.b_ns)]
     corrected = correct_chances([part.p or 0.0 for part in tested])
@@ -284,7 +288,7 @@ def _leave_out_moved(ranks: Sequence[RankRun], rows: Sequence[pa.Table]) -> tupl
     """Return the operators of both runs, and a sentence on the operators that are left out.
 
     If only one run makes batches in the training process, its operators for batches are left out. Operators of workers
-    are not recorded, so work that moves to workers would look like a gain, and work that moves back like a loss.
+    are not recorded. So work that moves to workers would look like a gain, and work that moves back like a loss.
     """
     here = [not any(loader.num_workers for loader in rank.manifest.loaders) for rank in ranks]
     if here[0] == here[1]:

@@ -1,4 +1,4 @@
-"""The gate: whether a list of runs is slower than another by more than identical programs differ."""
+"""The gate: whether a list of runs is slower than another list, by more than runs of the same program differ."""
 
 from __future__ import annotations
 
@@ -56,7 +56,9 @@ _STATES = {"crashed": "crashed", "recording": "is still being recorded"}
 
 @dataclass(frozen=True)
 class PairChange:
-    """The median steps of two runs recorded as a pair. `change` is the slowdown of the new run, relative to the base."""
+    """The median steps of two runs that were recorded as a pair. `change` is the slowdown of the new run, relative to
+    the base.
+    """
 
     base: str
     new: str
@@ -67,7 +69,7 @@ class PairChange:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The gate's result. `reason` is a sentence with the figures; `estimate` is None if nothing can be estimated.
+    """The result of the gate. `reason` is a sentence with the figures; `estimate` is None if nothing can be estimated.
 
     `parts` are phases and kernels that changed by more than chance. `mean_change_ns` is the change of the mean step. If
     no entry of `parts` makes up a quarter of that change, `leading` is the phase that changed most. `rank` names the
@@ -96,8 +98,9 @@ def judge(
     """Return the verdict on `new` against `base`. `like` are other runs of the same program, used if there is only one
     pair.
 
-    The result is slower if the slowdown exceeds chance at 5 % and also `max_slowdown`. It is undecided with too few
-    runs, if a slowdown above the limit could hide in their scatter, or if other programs may have made the difference.
+    The verdict is slower if the slowdown exceeds chance at 5 % and also exceeds `max_slowdown`. It is undecided with
+    too few runs, if the scatter of the runs could hide a slowdown above the limit, or if other programs may have made
+    the difference.
     """
     verdict = Verdict("unknown", "", len(base), len(new), cautions=find_cautions(base, new), max_slowdown=max_slowdown)
     compared_ns = math.fsum(float(run.steps_ns.sum()) for run in (*base, *new))
@@ -123,7 +126,7 @@ def judge(
 
 
 def _find_unfit(runs: Sequence[RunTimes]) -> str:
-    """Return a sentence on a run with too few steps for a median, or with steps of no length; "" without such a run."""
+    """Return a sentence on a run that has too few steps for a median, or steps of no length; "" without such a run."""
     short = [run.name for run in runs if len(run.steps_ns) < COMPARED_STEPS]
     if short:
         return f"{short[0]} has fewer than {COMPARED_STEPS} steps to take a median of."
@@ -133,7 +136,8 @@ def _find_unfit(runs: Sequence[RunTimes]) -> str:
 
 def find_like(runs: Sequence[RunTimes], base: RunTimes) -> tuple[RunTimes, ...]:
     """Return the runs with the same script, host and number of ranks as `base`; none if the script of `base` is
-    unknown."""
+    unknown.
+    """
     key = (base.script, base.host, base.world_size)
     return tuple(run for run in runs if base.script and (run.script, run.host, run.world_size) == key)
 
@@ -179,15 +183,16 @@ def _means(runs: Sequence[RunTimes]) -> Floats:
 
 
 def _name_rank(runs: Sequence[RunTimes]) -> str:
-    """Return the judged rank as `rank 0 of 8`; "" for runs of one rank, and for unlike runs, which get a caution."""
+    """Return the judged rank as `rank 0 of 8`; "" for runs of one rank. Also "" for unlike runs, which get a caution."""
     places = {(run.rank, run.world_size) for run in runs}
     rank, most = places.pop() if len(places) == 1 else (0, 1)
     return f"rank {rank} of {most:,}" if most > 1 else ""
 
 
 def _find_leading(base: Sequence[RunTimes], new: Sequence[RunTimes]) -> PartChange | None:
-    """Return the phase that changed most in the direction of all phases together; None if under a quarter of their
-    change."""
+    """Return the phase that changed most in the direction of all phases together; None if its change is under a quarter
+    of theirs.
+    """
     names = sorted({name for run in (*base, *new) for name in run.parts_ns})
     changes = {name: _average(new, name) - _average(base, name) for name in names}
     whole = sum(changes.values())
@@ -241,10 +246,10 @@ def _explain(verdict: Verdict, estimate: Estimate, noun: str) -> str:
 
 
 def _advise_pairs(verdict: Verdict, estimate: Estimate) -> str:
-    """Return advice on how many pairs to record to detect the limit.
+    """Return advice on how many pairs to record, so that the gate can detect the limit.
 
-    If the runs can detect the limit already, and the change is close to it, enough pairs to separate the two are
-    advised.
+    If the runs can already detect the limit, and the change is close to the limit, the advice is enough pairs to
+    separate the two.
     """
     limit = verdict.max_slowdown or DETECTABLE
     is_close = estimate.detectable <= limit and 0.0 < estimate.change < limit
@@ -267,9 +272,9 @@ def _choose_parts(verdict: Verdict) -> list[PartChange]:
 
 
 def _name_parts(verdict: Verdict) -> str:
-    """Return the changed phases and kernels as text to append to the median's change, "" for none.
+    """Return the changed phases and kernels as text that follows the median's change; "" for none.
 
-    Their times are of the mean step, because only means add up.
+    Their times belong to the mean step, because only means add up.
     """
     named = _choose_parts(verdict)[:2]
     if named:
@@ -287,8 +292,10 @@ def _name_part(part: PartChange) -> str:
 
 
 def _explain_load(kind: Kind, base: Sequence[RunTimes], new: Sequence[RunTimes]) -> str:
-    """Return a follow-up sentence if the load by other programs differs so much between the sides that it may explain
-    or hide the difference; else ""."""
+    """Return a follow-up sentence on a load by other programs that differs between the sides; else "".
+
+    The load must differ so much that it may explain or hide the difference of the sides.
+    """
     cores = [run.cores for run in (*base, *new) if run.cores]
     loads = [[run.others_cores for run in runs if run.others_cores is not None] for runs in (base, new)]
     if not cores or not all(loads):
@@ -316,7 +323,9 @@ def find_cautions(base: Sequence[RunTimes], new: Sequence[RunTimes]) -> tuple[st
 
 
 def _name_busy(runs: Sequence[RunTimes]) -> list[str]:
-    """Return sentences on runs whose host other programs kept busy. Many runs share a sentence with the maximum."""
+    """Return sentences on runs whose host was busy with other programs. If there are many, one sentence names them with
+    the maximum.
+    """
     busy = [run for run in runs if name_load(run.name, run.others_cores, run.cores)]
     if len(busy) <= MOST_NAMED:
         return [caution for run in busy for caution in name_load(run.name, run.others_cores, run.cores)]

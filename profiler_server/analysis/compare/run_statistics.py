@@ -3,13 +3,13 @@
 Steps of one run are consecutive and share a machine, a cache and a moment. Their scatter says little about the next run
 of the same program. The unit here is therefore the run, represented by the median of its steps, and never the step.
 
-Of many tests at 5 % some succeed by chance: with eight phases of a program that is compared with itself, one in three
+Of many tests at 5 %, some succeed by chance. If a program with eight phases is compared with itself, one in three
 comparisons has such a test. Holm's correction (Holm 1979, Scandinavian Journal of Statistics 6) keeps the chance of any
 false success at 5 %, however the tests depend on each other. (scipy corrects for false discoveries only, and importing
 `scipy.stats` takes a second: pages use `scipy.special`.)
 
-In pairs of runs the order of base and new version is random. If both versions are the same, each pair could equally
-have the other sign, despite drift, warm-up or temporary load on the host. The bounds that belong to this sign test are
+In pairs of runs the order of base and new version is random. If both versions are the same, each sign of a pair is
+equally likely, despite drift, warm-up or temporary load on the host. The bounds that belong to this sign test are
 sorted means of subsets of the pairs (Hartigan 1969, JASA 64, typical values): for five pairs the smallest and the
 largest. False alarms at a stated 5 %, simulated over 22 kinds of scatter (normal, heavy tails, drift, a cold first run,
 runs that resemble the run before, temporary load): t on pairs in a fixed alternating order, up to 7 %, and 22 to 40 %
@@ -37,8 +37,11 @@ ALPHA = 0.05
 
 @dataclass(frozen=True)
 class MeanDifference:
-    """The second mean less the first. `noise` is the half-width of its 95 % interval and `p` its two-sided p-value;
-    both are None if either side has fewer than two values."""
+    """The second mean less the first mean.
+
+    `noise` is the half-width of its 95 % interval and `p` its two-sided p-value. Both are None if either side has fewer
+    than two values.
+    """
 
     change: float
     noise: float | None
@@ -102,12 +105,12 @@ POWER = 0.8
 
 @dataclass(frozen=True)
 class Estimate:
-    """The relative change from one list of runs to another. `low` and `high` are its 95 % interval, `p` the probability
-    that the same program gives a list this slow. The change is above `least`, and it is below `most`, each with 95 %
-    certainty.
+    """The relative change from one list of runs to another.
 
-    `detectable` is the smallest slowdown that is found four times in five. `scatter` is the noise floor: the standard
-    deviation between runs of one program.
+    `low` and `high` are its 95 % interval. `p` is the probability that the same program gives a list this slow. The
+    change is above `least` with 95 % certainty, and below `most` with 95 % certainty. `detectable` is the smallest
+    slowdown that is found four times in five. `scatter` is the noise floor: the standard deviation between runs of one
+    program.
     """
 
     change: float
@@ -140,11 +143,11 @@ def compare_lists(base: Floats, new: Floats) -> Estimate:
 
 
 def compare_with_known_scatter(base: float, new: float, like: Floats) -> Estimate:
-    """Compare one run with another by the scatter of the median steps of other runs of the same program.
+    """Compare one run with another by the scatter of the median steps of other runs (`like`) of the same program.
 
-    The new run is slower only if it is slower than each of these runs too. Otherwise a base that was fast by chance
-    would make it slower. In simulations with eight other runs this lowers false alarms from 5 to 3 % with normal
-    scatter, and from 9 to 5 % with the heaviest tails. It misses one in a hundred slowdowns.
+    The new run is slower only if it is also slower than each of these other runs. Otherwise a base that was fast by
+    chance would make the new run look slower. In simulations with eight other runs this lowers false alarms from 5 to 3
+    % with normal scatter, and from 9 to 5 % with the heaviest tails. It misses one in a hundred slowdowns.
     """
     scatter = float(np.log(like).std(ddof=1))
     found = _judge(math.log(new / base), scatter * math.sqrt(2.0), len(like) - 1.0, scatter)
@@ -188,8 +191,8 @@ def find_changed_parts(
 ) -> tuple[PartChange, ...]:
     """Return the phases or kernels that changed, the largest change first (Welch's t on the runs, Holm's correction).
 
-    A phase or kernel missing in a run has zero time there. A change that is lost in the noise of the step may be clear
-    in a phase.
+    A phase or kernel that is missing in a run has zero time there. A change that is lost in the noise of the step may
+    still be clear in a phase.
     """
     names = sorted({name for run in (*base, *new) for name, value_ns in run.items() if value_ns})
     found = []
@@ -236,7 +239,8 @@ def choose_block(values: Floats) -> int:
 def has_interval(values: Floats) -> bool:
     """Return whether a run's steps are independent enough for an interval.
 
-    Their correlation φ must be at most 0.8, and their effective number n(1 − φ)/(1 + φ) at least 20.
+    The correlation φ of one step with the next must be at most 0.8, and the effective number n(1 − φ)/(1 + φ) of steps
+    at least 20.
     """
     if not values.std():
         return len(values) >= LEAST_EFFECTIVE_STEPS
@@ -258,7 +262,7 @@ WORTH_PAIRS = 100
 def judge_pairs(base: Floats, new: Floats) -> Estimate:
     """Compare runs recorded in pairs, by the median step of each run.
 
-    With three or four pairs the bounds are those of t, which assumes that the logarithms of the ratios are normal and
+    With three or four pairs, the bounds are those of t. They assume that the logarithms of the ratios are normal and
     independent.
     """
     by_t = compare_pairs(base, new)
@@ -283,8 +287,8 @@ def judge_pairs(base: Floats, new: Floats) -> Estimate:
 def find_detectable(pairs: int) -> float:
     """Return the smallest slowdown that is found four times in five, in standard deviations of the pairs' ratios.
 
-    The ratios are assumed normal. With five pairs all five must agree. With more pairs, t at the same level finds
-    nearly as much.
+    The ratios are assumed to be normal. With five pairs, all five must agree. With more pairs, t at the same level
+    finds nearly as much.
     """
     from scipy.special import nctdtrinc, ndtri, stdtrit
 
@@ -307,8 +311,9 @@ def count_pairs(scatter: float, slowdown: float) -> int | None:
 
 @derived()
 def _list_subsets(count: int) -> Floats:
-    """Return a row for each non-empty subset of `count` members: 1 for a member, 0 for the others. Of many members, the
-    subsets are random.
+    """Return a row for each non-empty subset of `count` members: 1 for a member, 0 for the others.
+
+    If there are many members, the rows are a random choice of subsets.
     """
     if count > MOST_WHOLE:
         members: Floats = (np.random.default_rng(count).random((2**MOST_WHOLE - 1, count)) < 0.5).astype(np.float64)

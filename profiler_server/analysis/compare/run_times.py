@@ -93,8 +93,7 @@ MOST_KERNELS = 10
 
 @dataclass(frozen=True, kw_only=True)
 class RunTimes(Likeness):
-    """The times of one rank of a run in ns. `parts_ns` has the mean per step of each phase, and `kernels_ns` the mean
-    per detailed step of each kernel. `kernels_ns` is empty without detailed steps.
+    """The times of one rank of a run in ns.
 
     `others_cores` is the number of processor cores that other programs used, None if not sampled. `state` is the state
     of the run.
@@ -137,7 +136,7 @@ def read_times(run: Run, rank: int | None = None) -> RunTimes:
 
 
 def gather_parts(*sides: Sequence[RunTimes]) -> list[list[dict[str, float]]]:
-    """Return the compared times of each run per step in ns, by side: all phases, and the longest kernels if every run
+    """Return the compared times in ns per step of each run, by side: all phases, and the longest kernels if every run
     has kernels.
 
     All runs share one choice of kernels, because the tenth longest kernel of a run may be the eleventh of another.
@@ -155,7 +154,7 @@ def gather_parts(*sides: Sequence[RunTimes]) -> list[list[dict[str, float]]]:
 
 
 def measure_others(rank: RankRun, steps: pa.Table) -> float | None:
-    """Return how many cores other programs used during these steps, or None if not sampled."""
+    """Return how many cores other programs used during these steps; None if not sampled."""
     return _count_others(_read_load(rank, steps))
 
 
@@ -171,7 +170,7 @@ def _count_others(load: HostLoad | None) -> float | None:
 
 
 def name_load(name: str, others_cores: float | None, cores: float | None) -> tuple[str, ...]:
-    """Return a caution on a host that other programs kept busy during a run's recording; nothing for a quiet host."""
+    """Return a caution if other programs kept the host busy during the recording of a run; nothing for a quiet host."""
     if others_cores is None or not cores or others_cores <= BUSY_FRAC * cores:
         return ()
     return (f"other programs used {others_cores:.1f} of {cores:g} cores while {name} ran",)

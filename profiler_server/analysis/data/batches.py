@@ -1,4 +1,4 @@
-"""The cost of each batch in the process that made the batch, and how its samples were read."""
+"""The cost of each batch in the process that made it, and the way in which its samples were read."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _COLUMNS = ("kind", "replica", "loader", "epoch", "batch", "start_ns", "duration
 
 
 def read_work(rank: RankRun, loader: int, columns: tuple[str, ...] = ()) -> pa.Table:
-    """Read the rows of a loader's stages, i.e. the work on its batches. Raises TableBrokenError or NewerSchemaError."""
+    """Read the rows of a loader's stages: the work on its batches. Raises TableBrokenError or NewerSchemaError."""
     wanted = (pc.field("loader") == loader) & pc.field("batch").is_valid()
     return choose(read_rows(rank, "stages", ("stage", *_COLUMNS, *columns), wanted), "kind", "work")
 
@@ -34,19 +34,20 @@ def cut_latest(rows: pa.Table, most: int) -> pa.Table:
 
 
 def number_batches(rows: pa.Table) -> Ints:
-    """Return a number for each row's pair of epoch and batch."""
+    """Return a number for each row. Rows with the same epoch and batch have the same number."""
     return (read_integers(rows, "epoch", absent=0) << 36) + read_integers(rows, "batch", absent=0)
 
 
 def read_batches(rank: RankRun, loader: int) -> BatchTimes | None:
-    """Read the stage times of a loader per batch, from the latest 200,000 rows; None if no whole batch was recorded."""
+    """Read the stage times of a loader per batch, from the latest 200,000 rows; None if no complete batch was recorded."""
     rows = choose(read_work(rank, loader), "stage", *WORKER_STAGES)
     return _pivot(cut_latest(rows, _MOST_ROWS)) if rows.num_rows else None
 
 
 def estimate_batches(feed: Feed, selection: StepSelection, watched: Loader) -> BatchTimes | None:
-    """Return the cost of a watched input's items from the time in `next()`, or None if that time may not include making
-    them."""
+    """Return the cost of the items of a watched input, from the time in `next()`; None if that time may not include
+    making the items.
+    """
     fetched = feed.fetches[selection.regular]
     fed = fetched > 0
     if watched.reads_ahead is not False or not fed.any():
@@ -113,18 +114,18 @@ def _pivot(rows: pa.Table) -> BatchTimes | None:
 
 
 def _find_held(total: Floats, send: Floats | None, send_cpu: Floats) -> Floats:
-    """Return how long each batch occupies its worker, whose sending and computing threads take turns."""
+    """Return how long each batch occupies its worker. The worker's sending and computing threads take turns."""
     if send is None:
         return total
     return np.maximum(total - send + np.minimum(send_cpu, send), send)
 
 
 def _estimate_stretch(wall_ns: Mapping[str, float], cpu_ns: Mapping[str, float], batches: int) -> float:
-    """Return the ratio of wall time to processor time of pure processor work; 1 if it is unknown, as with a single
+    """Return the ratio of wall time to processor time of pure processor work; 1 if unknown, for example with a single
     stage.
 
     Within a stage, waiting for storage cannot be separated from waiting for a processor. The stage that waits least,
-    most often collate, hardly waits for storage, so its ratio is that of the processors.
+    most often collate, hardly waits for storage. So its ratio is that of the processors.
     """
     ratios = [
         wall_ns[stage] / cpu_ns[stage]
@@ -135,7 +136,7 @@ def _estimate_stretch(wall_ns: Mapping[str, float], cpu_ns: Mapping[str, float],
 
 
 def read_reading(rank: RankRun, loader: int) -> Reading | None:
-    """Measure how a loader reads its samples, or return None if unrecorded."""
+    """Measure how a loader reads its samples; None if this was not recorded."""
     work = read_or(None, read_work, rank, loader, ("opened", "open_ns"))
     if work is None or not (rows := cut_latest(choose(work, "stage", "read"), _MOST_READS)).num_rows:
         return None
@@ -170,7 +171,7 @@ def _find_mean(rows: pa.Table, name: str) -> float | None:
 
 
 def _compare_crowds(rows: pa.Table) -> Crowding | None:
-    """Compare read speed with few and with many concurrent workers, or return None if their number hardly varied."""
+    """Compare the read speed with few and with many concurrent workers; None if their number hardly varied."""
     known = rows.filter(pc.greater(pc.fill_null(rows["bytes"], 0), 0))
     starts, took = read_integers(known, "start_ns"), read_integers(known, "duration_ns")
     if len(starts) < 3 * LEAST_BATCHES:
@@ -188,7 +189,7 @@ def _compare_crowds(rows: pa.Table) -> Crowding | None:
 
 
 def count_beside(starts: Ints, lengths: Ints) -> Floats:
-    """Return how many of the intervals ran at once during each interval, on average, itself included."""
+    """Return for each interval the mean number of intervals that run at once during it, itself included."""
     ends = starts + lengths
     times = np.concatenate([starts, ends])
     order = np.argsort(times, kind="stable")

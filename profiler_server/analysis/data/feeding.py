@@ -36,8 +36,8 @@ class Feed:
 def read_feeds(rank: RankRun, train: pa.Table) -> tuple[Feed, ...]:
     """Return one feed per loader that feeds these training steps, by loader number.
 
-    With fewer than two such loaders, a single feed gets the whole wait for data. Its loader is the loader of most
-    steps, None if unknown.
+    With fewer than two such loaders, there is a single feed, which gets the whole wait for data. Its loader is the
+    loader of most steps, None if unknown.
     """
     whole = Feed(find_most_used(train), read_integers(train, "data_wait_ns"), read_integers(train, "fetches"))
     fetches = find_rows(rank, "fetches", ("index", "loader", "duration_ns"))
@@ -76,7 +76,7 @@ def _split(fetches: pa.Table, train: pa.Table) -> tuple[Feed, ...]:
 
 
 def find_most_used(rows: pa.Table) -> int | None:
-    """Return the loader with the most rows, or None if no row names a loader."""
+    """Return the loader with the most rows; None if no row names a loader."""
     used = rows["loader"].drop_null().to_numpy()
     if not len(used):
         return None

@@ -1,8 +1,9 @@
-"""Each fetch of the training thread, compared with the work on its batch: whether the batch was made, and how long
-receiving took.
+"""Each fetch of the training thread, compared with the work on its batch: was the batch made in time, and how long did
+receiving take.
 
-To receive a batch, the training thread opens its memory, which a thread of the worker hands over. That thread waits for
-the interpreter while the worker computes the next batch in Python, so the two cases are kept apart.
+To receive a batch, the training thread opens its memory, which a thread of the worker hands over. That thread must wait
+for the interpreter while the worker computes the next batch in Python. So fetches with and without such a wait are kept
+apart.
 """
 
 from __future__ import annotations
@@ -29,10 +30,11 @@ _COLUMNS = ("loader", "epoch", "batch", "start_ns", "duration_ns")
 
 
 def read_making(rank: RankRun, loader: int) -> Making | None:
-    """Return how often workers had made the requested batch in time, and the share of the wait that unmade batches
-    cost.
+    """Return how often workers had made the requested batch in time, and the share of the wait caused by batches that
+    were not made.
 
-    None if too few fetches can be matched. Raises TableBrokenError or NewerSchemaError, like all readers here.
+    None if too few fetches can be matched. Raises TableBrokenError or NewerSchemaError, like all readers of this
+    module.
     """
     work, fetches = _sum_batches(_read_work(rank, loader)), _read_fetches(rank, loader)
     at, known = _match(work.batch, number_batches(fetches))
@@ -46,7 +48,10 @@ def read_making(rank: RankRun, loader: int) -> Making | None:
 
 def read_own_making(rank: RankRun, loader: int) -> OwnMaking | None:
     """Return the mean wait for batches that the training process makes itself, and the mean timed work on these
-    batches. None if too few fetches match."""
+    batches.
+
+    None if too few fetches match.
+    """
     rows, fetches = read_work(rank, loader), read_rows(rank, "fetches", _COLUMNS, pc.field("loader") == loader)
     rows = rows.filter(pc.less(rows["replica"], 0))
     batches, place = np.unique(number_batches(rows), return_inverse=True)
@@ -76,7 +81,9 @@ def _read_fetches(rank: RankRun, loader: int) -> pa.Table:
 
 
 def _match(batches: Ints, wanted: Ints) -> tuple[Ints, Mask]:
-    """Return the indexes in `batches` of the wanted batches that exist, and a mask of these in `wanted`."""
+    """Return the indexes in `batches` of the wanted batches that exist, and a mask of these existing batches in
+    `wanted`.
+    """
     at = np.minimum(np.searchsorted(batches, wanted), max(len(batches) - 1, 0))
     known = batches[at] == wanted if len(batches) else np.zeros(len(wanted), np.bool_)
     return at[known], known
@@ -104,8 +111,11 @@ def compare_receiving(fetches: pa.Table, stages: pa.Table) -> Receiving | None:
 
 
 def _find_idle(took: Floats, busy: Mask) -> float:
-    """Return the cost of receiving while the interpreter is free. If workers are nearly always busy, that is the median
-    of the few free cases, or of all cases: a median ignores the longest waits for an interpreter."""
+    """Return the cost of receiving while the interpreter is free.
+
+    If workers are nearly always busy, the cost is the median of the few free cases, or of all cases. A median ignores
+    the longest waits for an interpreter.
+    """
     idle = took[~busy]
     if len(idle) >= RECEIVED_FETCHES:
         return float(idle.mean())
@@ -113,7 +123,9 @@ def _find_idle(took: Floats, busy: Mask) -> float:
 
 
 def _find_held(longer: Floats, left: Floats) -> float:
-    """Return how long, in ns, a busy worker holds up receiving: h, if min(h, `left`) equals `longer` on average."""
+    """Return how long, in ns, a busy worker holds up receiving: the h for which min(h, `left`) equals `longer` on
+    average.
+    """
     low, high = 0.0, float(longer.max())
     for _ in range(_ROUNDS):
         middle = (low + high) / 2
@@ -147,8 +159,10 @@ def _sum_batches(stages: pa.Table) -> _Work:
 
 
 def _find_left(work: _Work, worker: Ints, at_ns: Ints) -> Floats:
-    """Return how long, in ns, each worker still works at `at_ns` on a batch begun by then or soon after; 0 without such
-    a batch."""
+    """Return how long, in ns, each worker still works after `at_ns` on its current batch; 0 without one.
+
+    A batch is current if the worker has begun it by `at_ns` or begins it soon after.
+    """
     begun = (work.worker << _WORKER_BITS) + np.minimum(work.begun_ns, (1 << _WORKER_BITS) - 1)
     order = np.argsort(begun)
     asked = (worker << _WORKER_BITS) + at_ns + SOON_NS

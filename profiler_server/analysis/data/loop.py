@@ -29,7 +29,7 @@ from profiler_server.facts.machine import HostLoad
 
 @dataclass(frozen=True)
 class Cores:
-    """The run's `usable` cores, the cores that `training` needs outside of the loader, and the sampled `load`.
+    """The cores of a run: `usable` by it, needed by `training` outside of the loader, and the sampled `load`.
 
     `computes` is true if steps run on the processors, not on a device.
     """
@@ -50,7 +50,8 @@ class Queueing:
 
 def measure_queueing(cores: Cores, workers: int, recorded: float) -> Queueing:
     """Return the ratios from the sampled run queues. Without samples, return `recorded`, the ratio from the stages of
-    batches."""
+    batches.
+    """
     load = cores.load
     trainer = _find_ratio(load.queued_frac, min(load.process or 0.0, 1.0)) if load is not None else None
     if not workers:
@@ -65,10 +66,10 @@ def _find_ratio(queued_frac: float | None, used: float) -> float | None:
 
 
 def estimate_others(cores: Cores, workers: int) -> float:
-    """Return how many cores other programs demand, which is more than they use if they wait for cores.
+    """Return how many cores other programs demand. They demand more cores than they use if they wait for cores.
 
-    A program that got U cores, and whose computing took s times as long because of this run, demands U / (1 − U (s −
-    1)). The threads of this run could run for the shares of time in which they ran or queued.
+    Let a program get U cores, and let its computing take s times as long because of this run. Then it demands U / (1 −
+    U (s − 1)). The threads of this run count as runnable for the shares of time in which they ran or queued.
     """
     load = cores.load
     if load is None:
@@ -82,8 +83,11 @@ def estimate_others(cores: Cores, workers: int) -> float:
 
 
 def _find_used(cores: Cores, load: HostLoad) -> float:
-    """Return how many of the run's usable cores other programs used. If the samples do not separate these cores from
-    the rest of the host, use on the host counts as use of these cores if the run queued."""
+    """Return how many of the run's usable cores other programs used.
+
+    The samples may not separate these cores from the rest of the host. If the run queued then, use on the host counts
+    as use of these cores.
+    """
     if load.others_anywhere <= load.others or (load.stretch or 1.0) < QUEUES_FROM:
         return load.others
     own = load.workers + (load.process or 0.0)
@@ -91,7 +95,9 @@ def _find_used(cores: Cores, load: HostLoad) -> float:
 
 
 def _find_demand(processors: Processors, own: list[Customer], used: float) -> float:
-    """Return the demand of programs that got `used` cores beside these threads, assuming the fewest programs possible."""
+    """Return the demand of programs that got `used` cores beside these threads. The fewest possible programs are
+    assumed.
+    """
     if used <= 0:
         return 0.0
     for programs in range(max(1, math.ceil(used - ROUNDED_CORES)), MOST_OTHERS + 1):
@@ -114,11 +120,10 @@ def measure_loop(
     cores: Cores,
     busy_frac: float = 0.0,
 ) -> MeasuredLoop | None:
-    """Build the model of one loader from the regular steps and its recorded batches, or return None without regular
-    steps.
+    """Build the model of one loader from the regular steps and its recorded batches; None without regular steps.
 
-    Without workers the time in `next()` is the work itself, and replaces batch times that were not recorded. A device
-    that is busy for `busy_frac` of each step needs that time, however short the wait for data.
+    Without workers, the time in `next()` is the work itself, and replaces batch times that were not recorded. A device
+    that is busy for `busy_frac` of each step needs this time, however short the wait for data.
     """
     regular = selection.regular
     if not regular.any():
@@ -150,7 +155,7 @@ def measure_loop(
 
 
 def count_batches(fetches: Ints) -> Floats:
-    """Return the batches of each step. If a step fetches a group for later steps, each step gets the mean."""
+    """Return the number of batches of each step. If a step fetches a group for later steps, each step gets the mean."""
     if fetches.max() > 1 and not fetches.min():
         return np.full(len(fetches), fetches.mean())
     return np.maximum(fetches, 1).astype(np.float64)
@@ -163,10 +168,10 @@ def _find_making(loader: Loader | None, batches: BatchTimes | None, fetches: flo
 
 
 def _measure_computing(cores: Cores, step_ns: float, own_ns: float, making_ns: float | None) -> float:
-    """Return how many cores training uses while not waiting for data, from the cores that its process uses.
+    """Return how many cores training uses while it is not waiting for data, from the cores that its process uses.
 
     A thread that sleeps, or waits for a device, needs no core, however many threads PyTorch may start. `making_ns` is
-    the processor time per step of batches that the process makes itself, or None if that is not known.
+    the processor time per step for batches that the process makes itself; None if unknown.
     """
     process = cores.load.process if cores.load is not None else None
     if process is None or own_ns <= 0:
@@ -178,9 +183,9 @@ def _measure_computing(cores: Cores, step_ns: float, own_ns: float, making_ns: f
 def _keep_alone(cores: Cores, workers: int, computing: float, stretch: float) -> float:
     """Return the share of a step that remains on a quiet host: waiting stays whole, computing is no longer stretched.
 
-    `stretch` is how many times longer the computing took, and `computing` the processor time per time of the step. A
-    thread that waits for workers also queues when it wakes up. If that queueing was sampled, the time taken off is the
-    mean of the computed and the sampled share, which fits recorded loops better than either.
+    `stretch` is how many times longer the computing took. `computing` is the processor time per time of the step. A
+    thread that waits for workers also queues when it wakes up. If this queueing was sampled, the computed share and the
+    sampled share are averaged, which fits recorded loops better than either alone.
     """
     queued = cores.load.queued_frac if cores.load is not None and workers else None
     longer = min(computing, 1.0 / stretch) * (stretch - 1.0)
@@ -218,11 +223,12 @@ def _build_receive(batches: BatchTimes | None, stretch: float) -> Receive:
 
 
 def _calibrate(model: LoopModel, step_ns: float) -> tuple[LoopModel, float]:
-    """Return the model with the processor delay that reproduces the run best, and its simulated over the measured step.
+    """Return the model with the processor delay that reproduces the run best, and the ratio of its simulated step to
+    the measured step.
 
-    The delay is how long a waking thread waits for its turn; it depends on the scheduler and on how long others compute
-    at a time. If the simulated step is still too long, the recorded times already contain that waiting, and all times
-    are shortened.
+    The delay is how long a waking thread waits for its turn. It depends on the scheduler, and on how long others
+    compute at a time. If the simulated step is still too long, the recorded times already contain this wait, and all
+    times are shortened.
     """
     check = simulate(model).step_ns / step_ns if step_ns else 1.0
     if model.workers == 0 or not check:
@@ -235,8 +241,10 @@ def _calibrate(model: LoopModel, step_ns: float) -> tuple[LoopModel, float]:
 
 
 def _fit(change: Callable[[float], LoopModel], ends: tuple[float, float], step_ns: float) -> tuple[LoopModel, float]:
-    """Return the changed model whose simulated step equals the measured step, and the simulated over the measured step.
-    `change` makes the model from a figure between both ends; the step must grow with the figure."""
+    """Return the changed model whose simulated step equals the measured step, and the ratio of the two steps.
+
+    `change` makes the model from a figure between both `ends`. The step must grow with this figure.
+    """
     low, high = ends
     for _ in range(_CALIBRATION_ROUNDS):
         middle = (low + high) / 2

@@ -32,7 +32,7 @@ _DRAWN_STEPS = 120
 
 @dataclass(frozen=True)
 class Doubt:
-    """Half-widths in ns per step: of another run's mean step after the change, and of the change's gain.
+    """Half-widths in ns per step: of the mean step of another run after the change, and of the gain of the change.
 
     `chance_ns` is the share of `step_ns` due to chance alone. The gain is surer than the step: both simulated runs
     replay the same batches and steps, so chance largely cancels.
@@ -66,18 +66,20 @@ def find_doubt(loop: MeasuredLoop, before: LoopModel, after: LoopModel) -> Doubt
 
 
 def _find_exposure(model: LoopModel) -> float:
-    """Return the share of the work that needs a processor: of batches or of steps, whichever share is larger. Other
-    programs cannot slow the remaining share, which waits."""
+    """Return the share of the work that needs a processor: of batches or of steps, whichever share is larger.
+
+    The remaining work waits, and other programs cannot slow it.
+    """
     parts = [sum(job.wall_ns * job.share for job in jobs) for jobs in (model.batches, model.steps)]
     walls = [sum(job.wall_ns for job in jobs) for jobs in (model.batches, model.steps)]
     return max(part / wall if wall else 0.0 for part, wall in zip(parts, walls, strict=True))
 
 
 def find_sharing_doubt(before: LoopModel, after: LoopModel) -> float:
-    """Return the relative uncertainty of a prediction because the sharing of processors is partly unknown.
+    """Return the relative uncertainty of a prediction that comes from the partly unknown sharing of processors.
 
-    Each unknown figure is moved to its ends, in the run as it is and after the change. Only the difference between the
-    two effects is in doubt. The figures are independent, so their squares add up.
+    Each unknown figure is moved to both ends of its range, in the run as it is and after the change. Only the
+    difference between the two effects is in doubt. The figures are independent, so their squares add up.
     """
     usual = _find_ratio(before, after)
     if not usual:
@@ -97,7 +99,9 @@ _Vary = Callable[[LoopModel], LoopModel]
 
 
 def _list_ends(model: LoopModel) -> Iterator[tuple[_Vary, ...]]:
-    """Yield the ends of three figures: others' demand, the delay for a processor, and the slowdown by memory."""
+    """Yield the ends of the ranges of three figures: others' demand, the delay for a processor, and the slowdown by
+    memory.
+    """
 
     def ask(others: float) -> _Vary:
         return lambda changed: replace(changed, others=others)
@@ -113,7 +117,9 @@ def _list_ends(model: LoopModel) -> Iterator[tuple[_Vary, ...]]:
 
 
 def _resample(now: Floats, then: Floats) -> tuple[float, float]:
-    """Return the half-widths of the mean step after the change and of the mean gain, for four repetitions in five."""
+    """Return the half-widths of the mean step after the change and of the mean gain. They cover four repetitions in
+    five.
+    """
     count = min(len(now), len(then))
     if count < _BLOCKS:
         return 0.0, 0.0
@@ -148,11 +154,10 @@ class FedStep:
 
 
 def predict_fed_step(loop: MeasuredLoop, after: LoopModel, free: InputFreeStep, doubt_ns: float) -> FedStep | None:
-    """Return the step after a change to loading, from the measured step, if the step no longer waits for data; else
-    None.
+    """Return the step after a change to loading, from the measured step. None if the step still waits for data.
 
-    The uncertainty is the smaller of the measurement's and the model's (`doubt_ns`, half-width). The cost of epoch
-    starts is added.
+    The uncertainty is the smaller of two half-widths: that of the measurement, and that of the model (`doubt_ns`). The
+    cost of epoch starts is added.
     """
     ready_ns = predict_step(loop, replace(after, batches=(Job(0.0, 0.0),)))
     if predict_step(loop, after) > (1.0 + FED_STEP_FRAC) * ready_ns:

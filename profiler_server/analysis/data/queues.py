@@ -24,7 +24,7 @@ _COLUMNS = ("step", "start_ns", "loader", "queue", "depth", "capacity", "next_re
 
 @dataclass(frozen=True)
 class QueueKey:
-    """One queue of the run. `loader` is None for a queue of the user's."""
+    """One queue of the run. `loader` is None for a queue of the user."""
 
     loader: int | None
     name: str
@@ -32,7 +32,7 @@ class QueueKey:
 
 @dataclass(frozen=True)
 class DepthByStep:
-    """The depth at each step's request, in step order; the lowest depth if a step had several requests."""
+    """The depth at each step's request, in step order. If a step had several requests, it is the lowest depth."""
 
     capacity: int
     steps: Ints
@@ -41,7 +41,7 @@ class DepthByStep:
 
 @dataclass(frozen=True)
 class DepthOverTime:
-    """All samples of one queue. `blocked` marks samples with ready batches, but without the next batch in order."""
+    """All samples of one queue. `blocked` marks samples at which batches were ready, but not the next one in order."""
 
     capacity: int
     steps: Ints
@@ -53,13 +53,14 @@ class DepthOverTime:
 def read_queues(rank: RankRun) -> pa.Table:
     """Read the samples in time order; none in a run without workers. Raises TableBrokenError or NewerSchemaError.
 
-    The depth of the queue that the training thread reads includes the batches that it received ahead of their turn.
+    The training thread may receive batches ahead of their turn. The depth of the queue that it reads includes these
+    batches.
     """
     return add_received(read_rows(rank, "queues", _COLUMNS).sort_by("start_ns"))
 
 
 def add_received(samples: pa.Table) -> pa.Table:
-    """Return samples as recorded, with batches that were received early in the depth of the last queue."""
+    """Return the recorded samples, with batches that were received early added to the depth of the last queue."""
     pinned = pc.unique(choose(samples, "queue", DEVICE_QUEUE)["loader"])
     is_device = pc.equal(samples["queue"].cast(pa.string()), DEVICE_QUEUE)
     is_last = pc.or_(is_device, pc.invert(pc.is_in(samples["loader"], pinned)))
@@ -113,7 +114,7 @@ def summarize_queues(rank: RankRun) -> tuple[QueueSummary, ...]:
     """Return one row per queue, sorted by loader, then in the order in which a batch passes the queues; empty without
     samples.
 
-    Queues of several DataLoaders with the same name get the loader's number as suffix.
+    If queues of several DataLoaders have the same name, the number of the loader is added to the name.
     """
     return sum_queues(read_queues(rank))
 
@@ -147,7 +148,8 @@ def _rank_queue(name: str) -> int:
 
 
 def summarize_readiness(samples: pa.Table, loader: int | None, steps: pa.Table | None = None) -> tuple[Readiness, ...]:
-    """Return per queue of a loader how often the next batch in order was not ready. `samples` is from `read_queues`.
+    """Return for each queue of a loader how often the next batch in order was not ready. `samples` is from
+    `read_queues`.
 
     `steps` are rows of the table `steps` with `step` and `data_wait_ns`. They give the cost of the missing batches.
     """
@@ -167,8 +169,11 @@ def summarize_readiness(samples: pa.Table, loader: int | None, steps: pa.Table |
 
 
 def _find_ready(rows: pa.Table, waits: Ints | None) -> Mask:
-    """Return a mask of the requests whose batch was ready. Without a direct observation, a non-empty queue may hold
-    only later batches. The wait then decides: it is much longer for a batch that was not ready."""
+    """Return a mask of the requests whose batch was ready.
+
+    If this was not observed directly, a non-empty queue may hold only later batches. The wait then decides: it is much
+    longer for a batch that was not ready.
+    """
     known = rows["next_ready"].is_valid().to_numpy()
     ready = np.asarray(pc.fill_null(rows["next_ready"], pc.greater(rows["depth"], 0)).to_numpy(), dtype=np.bool_)
     if waits is None or known.all() or not ready[known].any():

@@ -1,4 +1,4 @@
-"""The work of the data pipeline by worker, by stage and kind of time, and by transform, and the slowest samples."""
+"""The work of the data pipeline by worker, by stage and kind of time, and by transform; and the slowest samples."""
 
 from __future__ import annotations
 
@@ -24,10 +24,11 @@ _COLUMNS = (
 
 @dataclass(frozen=True)
 class ReplicaTimes:
-    """One worker, or -1 for the training process. `other_ns` is its wall time that no row covers.
+    """The times of one worker, or of the training process (-1). `other_ns` is the part of the wall time that no row
+    covers.
 
-    `send_ns` is not included in the wall time: a separate thread of the worker sends a batch while the next batch is
-    made.
+    `send_ns` is not included in the wall time: a separate thread of the worker sends a batch while the worker makes the
+    next one.
     """
 
     replica: int
@@ -43,7 +44,7 @@ class ReplicaTimes:
 
 @dataclass(frozen=True)
 class StageTotals:
-    """The totals of one stage. `cpu_frac` is the share of its work that ran on a processor; the rest waited."""
+    """The totals of one stage. `cpu_frac` is the share of its work that ran on a processor. The rest was waiting."""
 
     stage: str
     replicas: int
@@ -72,7 +73,9 @@ class TransformTimes:
 
 @dataclass(frozen=True)
 class SlowItem:
-    """A row of work with a slow item, and the row's times. `item` is the item's index in the dataset, if known."""
+    """A row of work with a slow item, and the times of the row. `item` is the index of the item in the dataset, if
+    known.
+    """
 
     stage: str
     detail: str
@@ -145,7 +148,9 @@ def summarize_totals(stages: pa.Table) -> tuple[StageTotals, ...]:
 
 
 def _count_items(stages: pa.Table) -> dict[str, int]:
-    """Return the samples that passed each stage. A sample that passed five transforms of a loader counts once."""
+    """Return the number of samples that passed each stage. A sample that passed five transforms of a loader counts
+    once.
+    """
     named = (
         choose(stages, "kind", "work")
         .group_by(["stage", "loader", "detail"], use_threads=False)
@@ -171,8 +176,8 @@ def summarize_transforms(stages: pa.Table) -> tuple[TransformTimes, ...]:
 def find_slow_items(stages: pa.Table) -> tuple[SlowItem, ...]:
     """Return the slowest single items, the slowest first. An item that is slow in several stages is listed once.
 
-    The time of an item in a `read` row includes its transforms. A transform with at least half of that time replaces
-    `read` as the stage.
+    The time of an item in a `read` row includes its transforms. If one transform took at least half of this time, the
+    transform replaces `read` as the stage.
     """
     timed = stages.filter(pc.greater(stages["longest_ns"], 0)).sort_by([("longest_ns", "descending")])
     slowest = timed.slice(0, 8 * _MOST_SLOW)
@@ -228,7 +233,7 @@ class _Work:
 
 
 def _measure(work: pa.Table, key: str) -> dict[str, _Work]:
-    """Sum rows of work per key. The processor share covers only rows that have it."""
+    """Sum rows of work per key. The processor share covers only rows with a measured processor time."""
     known = pc.if_else(pc.is_valid(work["cpu_ns"]), work["duration_ns"], None)
     work = _append(work, {"known_ns": known, "whole_batch": _number_batches(work)})
     sums = [(name, "sum") for name in ("duration_ns", "cpu_ns", "known_ns", "items", "bytes")]
@@ -257,8 +262,10 @@ def _sum_kinds(stages: pa.Table, key: str) -> dict[str | int, dict[str, int]]:
 
 
 def _number_batches(stages: pa.Table) -> pa.ChunkedArray:
-    """Return one number per batch, which is identified by loader, epoch and index in the epoch. Null for no batch.
-    Replicas of a user's stage number their items independently, so the replica takes the place of the epoch."""
+    """Return one number per batch, null for no batch. A batch is identified by loader, epoch and index in the epoch.
+
+    Replicas of a user's stage number their items independently, so the replica takes the place of the epoch.
+    """
     own = pc.add(stages["replica"].cast(pa.int64()), 1)
     epoch = pc.if_else(pc.is_valid(stages["loader"]), pc.fill_null(stages["epoch"].cast(pa.int64()), 0), own)
     loader = pc.fill_null(stages["loader"].cast(pa.int64()), -1)

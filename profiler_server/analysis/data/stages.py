@@ -25,10 +25,10 @@ _STAGE_COLUMNS = ("stage", "replica", "kind", "loader", "epoch", "batch", "start
 def summarize_stages(rank: RankRun) -> tuple[StageSummary, ...]:
     """Return one row per stage: the stages of the loaders that feed the steps, then the user's own stages.
 
-    The loader with the longest wait comes first, and the stages of a loader are in pipeline order. `mean_ns` is work
-    per batch. The shares are of the wall time of the replicas that ran the stage, or of the steps if the training
-    process runs the stage itself. A worker runs its stages one after the other, so their busy shares add up within the
-    worker. A share is None if that kind of time was never recorded for the stage.
+    The loader with the longest wait comes first, and the stages of a loader are in pipeline order. `mean_ns` is the
+    work per batch. The shares are of the wall time of the replicas that ran the stage. If the training process runs the
+    stage itself, they are shares of the steps. A worker runs its stages one after the other, so their busy shares add
+    up within the worker. A share is None if its kind of time was never recorded for the stage.
     """
     stages = read_rows(rank, "stages", _STAGE_COLUMNS)
     main = find_loader(rank)
@@ -44,13 +44,13 @@ def summarize_stages(rank: RankRun) -> tuple[StageSummary, ...]:
 
 
 def read_counted_steps(rank: RankRun) -> pa.Table | None:
-    """Read the columns of the steps that `share_steps` needs, or return None if they cannot be read."""
+    """Read the columns of the steps that `share_steps` needs; None if they cannot be read."""
     steps = read_or(None, rank.table, "steps", (*SELECTED_COLUMNS, "start_ns"))
     return None if steps is None else count_as_steps(steps).steps
 
 
 def find_loader(rank: RankRun) -> int | None:
-    """Return the loader with the longest wait of the steps, or None if there is none or it is not known.
+    """Return the loader for which the steps waited longest; None if there is none or it is not known.
 
     Without steps, return the loader with the most fetched batches, or else the loader with the most batches in an
     epoch.
@@ -84,10 +84,9 @@ def sum_stages(stages: pa.Table) -> tuple[StageSummary, ...]:
 
 
 def share_steps(stages: tuple[StageSummary, ...], rows: pa.Table, steps: pa.Table) -> tuple[StageSummary, ...]:
-    """Return the stages. Where the training process runs a stage itself, its work becomes a share of the averaged
-    steps.
+    """Return the stages. If the training process runs a stage itself, its work becomes a share of the averaged steps.
 
-    The wait for data contains that work, and is a share of these steps too. `rows` are the summed rows.
+    The wait for data contains this work, and is a share of these steps too. `rows` are the rows that were summed.
     """
     train, selection = train_steps(steps), select_steps(steps)
     starts, kept = read_integers(train, "start_ns"), selection.kept
@@ -108,7 +107,7 @@ _SHARES = ("work", "input_wait", "output_wait")
 
 
 def _sum_walls(stages: pa.Table) -> dict[str, tuple[int, int, dict[str, int]]]:
-    """Return per stage the wall time of its replicas, their number, and the sum of each kind of time.
+    """Return for each stage: the wall time of its replicas, their number, and the sum of each kind of time.
 
     A replica is one worker in one epoch, because workers that are not persistent restart for each epoch. A user's stage
     has replicas of its own, which run nothing else.
@@ -149,7 +148,8 @@ def count_batches(stages: pa.Table) -> dict[str, int]:
 def load_workers(busy_frac: float, cpu_frac: float | None, host: HostLoad | None) -> WorkerLoad:
     """Return the load of workers that are on a processor for `cpu_frac` of their work.
 
-    If the host was sampled, `cpu_frac` is raised by the time that the work waited for a processor.
+    If the host was sampled, `cpu_frac` is raised: time that the work waited for a processor then counts as processor
+    time.
     """
     queued_frac = host.queued_frac or 0.0 if host is not None else 0.0
     if cpu_frac is None or host is None or host.stretch is None:
@@ -164,8 +164,9 @@ def select_own(stages: pa.Table) -> pa.Table:
 
 
 def summarize_own(own: pa.Table, waits: Intervals = EMPTY) -> tuple[OwnStage, ...]:
-    """Return the user's stages, upstream stages first. Stages at the same depth are sorted by their begin. `waits` are
-    the steps' waits for data."""
+    """Return the user's stages, upstream stages first. Stages at the same depth are sorted by their start. `waits` are
+    the steps' waits for data.
+    """
     if not own.num_rows:
         return ()
     ends = {kind: _find_queues(own, kind) for kind in ("input_wait", "output_wait")}
@@ -219,7 +220,9 @@ def _find_queues(own: pa.Table, kind: str) -> dict[str, tuple[str, ...]]:
 
 
 def _place(stages: Sequence[OwnStage]) -> dict[str, int]:
-    """Return how many stages an item passes before each stage. The number is capped in a cyclic pipeline."""
+    """Return for each stage the number of stages that an item passes before it. The number is capped in a cyclic
+    pipeline.
+    """
     places = dict.fromkeys((stage.name for stage in stages), 0)
     for _ in stages:
         for stage in stages:

@@ -1,4 +1,4 @@
-"""How well the device was used: utilisation, SM efficiency, occupancy, and the breakdown of its time.
+"""The use of the device: utilisation, SM efficiency, occupancy, and the breakdown of its time.
 
 Each function documents its figure. A run with several devices gets the mean over the devices that had work.
 """
@@ -42,7 +42,7 @@ class DeviceWork:
     """Device work of a rank, one row per slice, ordered by start.
 
     `launch_ns` and `launch_end_ns` are the start and end of the launch, -1 if unknown. `launched_by` is the slice of
-    the launch call, shared by all work of a graph, -1 if unknown.
+    the launch call, -1 if unknown. All work of a graph has the same launch call.
     """
 
     device: Ints
@@ -74,7 +74,7 @@ T = TypeVar("T", DeviceTimes, IdleCauses)
 
 @derived(file="device-summary")
 def summarize_device(rank: RankRun) -> DeviceSummary | None:
-    """Summarise the device of one rank, or return None without a trace or without device work.
+    """Summarise the device of one rank; None without a trace or without device work.
 
     Raises TableBrokenError or NewerSchemaError.
     """
@@ -159,8 +159,8 @@ def account_times(work: DeviceWork) -> DeviceTimes:
 def find_idle_causes(work: DeviceWork) -> IdleCauses:
     """Return the idle time of all streams by its cause, as HTA does. Idle time is a gap before a piece of work.
 
-    Host wait: the launch began after the previous work had ended. Kernel wait: any other gap under 30 µs. Work with an
-    unknown launch cannot be host wait.
+    Host wait: the launch began after the previous work had ended. Kernel wait: any other gap under 30 µs. A gap before
+    work with an unknown launch cannot be host wait.
     """
     order = np.lexsort((work.start_ns, work.track))
     track, start, end, launch = (values[order] for values in (work.track, work.start_ns, work.end_ns, work.launch_ns))
@@ -172,7 +172,9 @@ def find_idle_causes(work: DeviceWork) -> IdleCauses:
 
 
 def split_windows(work: DeviceWork, rank: RankRun) -> list[DeviceWork]:
-    """Return the work of each detailed window, because the unrecorded time between two windows is not idle time."""
+    """Return the work of each detailed window separately, because the unrecorded time between two windows is not idle
+    time.
+    """
     windows = sorted(rank.manifest.windows, key=lambda window: window.start_ns)
     if len(windows) < 2:
         return [work]
@@ -213,7 +215,7 @@ def _clip(kernels: _Kernels, span: Span) -> _Kernels:
 
 
 def _measure_sm(kernels: _Kernels) -> float | None:
-    """Return the ns in which the multiprocessors were filled; partial filling counts in proportion.
+    """Return the time in ns in which the multiprocessors were filled. Partial filling counts in proportion.
 
     None if the trace lacks the blocks per multiprocessor, as on ROCm.
     """
@@ -253,7 +255,7 @@ def _find_launches(ids: Ints, wanted: Ints) -> Ints:
 
 
 def _read_args(args: pa.DictionaryArray) -> tuple[Floats, Floats]:
-    """Return blocks per SM and occupancy of each row, NaN if the trace lacks them. Equal texts are parsed once."""
+    """Return blocks per SM and occupancy of each row, NaN if the trace lacks them. Each distinct text is parsed once."""
     indices = np.asarray(args.indices.fill_null(-1).to_numpy(), np.int64)
     blocks, occupancy = np.full((2, len(args.dictionary) + 1), np.nan)
     for code in np.unique(indices[indices >= 0]).tolist():

@@ -32,12 +32,12 @@ class StreamIdle:
 
 @dataclass(frozen=True)
 class Launches:
-    """Statistics of the known launch calls. A delay is max(0, start of the first work - end of its launch call); the
-    95th percentile is None with few calls.
+    """Statistics of the known launch calls.
 
-    A call counts once, even if it launches a graph of many kernels. `short` is the number of calls whose work took less
-    time than the call, `late` the number of delays over 100 µs, `slow` the number of calls over 50 µs, `unlinked` the
-    amount of work without a known call.
+    A delay is max(0, start of the first work - end of its launch call). Its 95th percentile is None with few calls. A
+    call counts once, even if it launches a graph of many kernels. `short` is the number of calls whose work took less
+    time than the call. `late` is the number of delays over 100 µs, and `slow` the number of calls over 50 µs.
+    `unlinked` is the number of pieces of work without a known call.
     """
 
     count: int
@@ -52,7 +52,9 @@ class Launches:
 
 @dataclass(frozen=True)
 class QueueLength:
-    """The number of pieces of launched work that have not started: times in order, and the number from each time on."""
+    """The number of pieces of launched work that have not started yet, over time. `lengths` holds the number from each
+    of `times_ns` on.
+    """
 
     times_ns: Ints
     lengths: Ints
@@ -76,7 +78,7 @@ def list_idle(work: DeviceWork) -> tuple[StreamIdle, ...]:
 
 
 def summarize_launches(work: DeviceWork) -> Launches | None:
-    """Summarise launches, or return None if no launch is known."""
+    """Summarise launches; None if no launch is known."""
     known = work.pick(work.launch_ns >= 0)
     if not len(known):
         return None
@@ -100,9 +102,11 @@ def summarize_launches(work: DeviceWork) -> Launches | None:
 
 
 def trace_queue(work: DeviceWork) -> QueueLength:
-    """Return the length of the launch queue over time: plus 1 at a launch call, minus 1 when its work starts.
+    """Return the length of the launch queue over time: plus 1 at a launch call, minus 1 when the work of the call
+    starts.
 
-    Work that starts before its call, by differing clocks, counts as started at the call.
+    The clocks of host and device differ slightly. Work that seems to start before its call counts as started at the
+    call.
     """
     known = work.pick(work.launch_ns >= 0)
     times = np.concatenate([known.launch_ns, np.maximum(known.start_ns, known.launch_ns)])
@@ -114,7 +118,7 @@ def trace_queue(work: DeviceWork) -> QueueLength:
 
 
 def measure_overlap(work: DeviceWork) -> float | None:
-    """Return the share of communication that computation hides, or None without communication."""
+    """Return the share of communication that computation hides; None without communication."""
     communication = unite_work(work, work.kind == COLLECTIVE)
     computation = unite_work(work, (work.kind != COLLECTIVE) & (work.kind != COPY))
     length = communication.length_ns

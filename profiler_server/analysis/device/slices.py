@@ -31,7 +31,7 @@ def read_steps(rank: RankRun) -> tuple[Ints, Ints]:
 
 
 def read_spans(rank: RankRun, starts: Ints, ends: Ints) -> tuple[Span, ...]:
-    """Return the time ranges of the detailed steps: one for each window, or one for an imported trace."""
+    """Return the time ranges of the detailed steps: one for each window; a single one for an imported trace."""
     windows = [(window.start_ns, window.end_ns) for window in rank.manifest.windows]
     if not len(starts):
         return ()
@@ -57,7 +57,7 @@ def read_slices(rank: RankRun, columns: Sequence[str]) -> pa.Table | None:
 
 
 def release_slices() -> None:
-    """Release the memory of unused slices, which Arrow would keep and no array could use."""
+    """Release the memory of unused slices. Arrow would otherwise keep it, and no array could use it."""
     pa.default_memory_pool().release_unused()
 
 
@@ -78,7 +78,7 @@ def to_ints(column: pa.ChunkedArray) -> Ints:
 
 
 class Texts:
-    """A dictionary column of slices. A test is applied once to each distinct text. Null passes no test."""
+    """A dictionary column of slices. A test is applied once to each distinct text. Null never passes a test."""
 
     def __init__(self, column: pa.ChunkedArray) -> None:
         whole = column.combine_chunks()
@@ -92,7 +92,7 @@ class Texts:
         return passed
 
     def number(self, values: Mapping[str, int]) -> Ints:
-        """Return the value of each row's text, -1 for a text without a value."""
+        """Return the value that `values` has for each row's text, -1 for a text without a value."""
         numbers: Ints = np.array([*(values.get(text, -1) for text in self._texts), -1], np.int64)[self._codes]
         return numbers
 
@@ -102,7 +102,7 @@ _DEEPEST = 300
 
 
 def count_parents(ids: Ints, parents: Ints) -> npt.NDArray[np.int32]:
-    """Return the number of ancestors of each row. A row with a missing parent is outermost."""
+    """Return the number of ancestors of each row. A row whose parent is missing counts as outermost."""
     if not ids.size:
         return np.zeros(0, np.int32)
     order = np.argsort(ids)

@@ -1,7 +1,8 @@
-"""Memory of a device in the detailed windows: the curve, the change by each operator, and the live blocks at a moment.
+"""The memory of a device in the detailed windows: the curve, the change by each operator, and the live blocks at a
+moment.
 
-Blocks from before a window have no allocation in the table. Allocated memory without a block of the window therefore
-counts as held from before.
+Blocks that were allocated before a window have no allocation in the table. So allocated memory without a block of the
+window counts as held from before.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ class MemoryTrace:
 
     @cached_property
     def has_addresses(self) -> bool:
-        """Return whether blocks are distinguishable. Traces without addresses (before PyTorch 1.11) also lack totals."""
+        """Return whether blocks can be told apart. Traces without addresses (before PyTorch 1.11) also lack totals."""
         return bool((self.address != -1).any())
 
     def name(self, row: int) -> str:
@@ -117,7 +118,7 @@ class LiveMemory:
     """The live memory at `at_ns`, the time of an event. `blocks` are the largest blocks; `known_bytes` is the sum of
     all `count` blocks.
 
-    `before_bytes` is allocated memory without a known block: its allocation was before the window. Without addresses no
+    `before_bytes` is allocated memory without a known block: it was allocated before the window. Without addresses no
     block is known, and `allocated_bytes` is relative to the lowest level of the trace.
     """
 
@@ -169,7 +170,7 @@ def _leave_out_maps(trace: MemoryTrace) -> MemoryTrace:
     """Return the host's events without mapped shared memory, such as batches from workers.
 
     PyTorch reports mapped memory with a total of 0. The host has no caching allocator, so its reserved bytes are mapped
-    memory, too, and become unknown.
+    memory as well. They are set to unknown.
     """
     kept = np.ones(len(trace), bool)
     for row in np.flatnonzero((trace.allocated_bytes == 0) & (trace.change_bytes != 0)).tolist():
@@ -213,8 +214,11 @@ def find_row(trace: MemoryTrace, at_ns: int) -> int:
 
 
 def list_live(trace: MemoryTrace, row: int, windows: Sequence[Window] = (), most: int = 50) -> LiveMemory:
-    """Return the live memory after an event, the largest blocks first. Only events of the same window are used: a block
-    from an earlier window may have been released unseen."""
+    """Return the live memory after an event, the largest blocks first.
+
+    Only events of the same window are used, because a block from an earlier window may have been released between the
+    windows.
+    """
     begin = max((w.start_ns for w in windows if w.start_ns <= trace.start_ns[row]), default=int(trace.start_ns[0]))
     first = int(np.searchsorted(trace.start_ns, begin))
     rows = np.arange(first, row + 1)
@@ -254,10 +258,10 @@ def _step(trace: MemoryTrace, row: int) -> int | None:
 
 
 def find_peak_share(rank: RankRun) -> float | None:
-    """Return the largest share of a device's memory that was held, over all devices; None if sizes or events are
+    """Return the largest share of a device's memory that was in use, over all devices; None if sizes or events are
     unknown.
 
-    Memory held by the caching allocator is used if it was recorded. Raises as `read_rows` does.
+    If recorded, memory that the caching allocator reserves counts as in use. Raises as `read_rows` does.
     """
     sizes = {entry.index: entry.memory_bytes for entry in rank.manifest.devices if entry.memory_bytes}
     rows = read_rows(rank, "memory", ("device", "allocated_bytes", "reserved_bytes"))

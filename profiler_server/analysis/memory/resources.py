@@ -22,8 +22,8 @@ _COLUMNS = ("start_ns", "source", "metric", "value")
 
 @dataclass(frozen=True)
 class StepScale:
-    """A converter of times to positions on an axis of steps: step 7 lies from 7.0 to 8.0. Without steps, positions are
-    seconds.
+    """A converter of times to positions on an axis of steps: step 7 extends from 7.0 to 8.0. Without steps, positions
+    are seconds.
     """
 
     number: Ints
@@ -39,8 +39,8 @@ class StepScale:
         return "step" if len(self.number) else "s"
 
     def place(self, times_ns: Ints) -> Floats:
-        """Return the position of each time. A time between two steps gets the border of both, a time outside of all
-        steps NaN.
+        """Return the position of each time. A time between two steps gets the border of both steps. A time outside of
+        all steps gets NaN.
         """
         if not len(self.number):
             return times_ns / 1e9
@@ -69,8 +69,8 @@ class Series:
 
 @dataclass(frozen=True)
 class Resources:
-    """All series of a rank in a range of steps. `samples` is the number of sampling times, `outside` the number outside
-    of all steps.
+    """All series of a rank in a range of steps. `samples` is the number of sampling times; `outside` of them lie
+    outside of all steps.
 
     `unit` is the unit of x: step, or s for a run without steps.
     """
@@ -135,8 +135,8 @@ def _order(source: str) -> tuple[int, str]:
 
 
 def sum_series(series: Sequence[Series], source: str) -> Series | None:
-    """Return the sum of series sampled at nearly the same times, at the positions of the longest series; None without
-    series.
+    """Return the sum of series that were sampled at nearly the same times, at the positions of the longest series; None
+    without series.
     """
     if not series:
         return None
@@ -150,7 +150,7 @@ def sum_series(series: Sequence[Series], source: str) -> Series | None:
 
 @dataclass(frozen=True)
 class Throttling:
-    """The share of one GPU's samples in which its clock was held down, by cause: power, heat, other."""
+    """The share of one GPU's samples in which its clock was throttled, by cause: power, heat, other."""
 
     source: str
     share_frac: float
@@ -161,7 +161,9 @@ _THROTTLE_CAUSES = {1: "power", 2: "heat", 4: "other"}
 
 
 def find_throttling(resources: Resources) -> tuple[Throttling, ...]:
-    """Return the GPUs with a throttled clock in some sample, each with its most frequent cause first."""
+    """Return the GPUs that had a throttled clock in any sample. The causes of a GPU are sorted, the most frequent
+    first.
+    """
     found = []
     for series in resources.pick("throttle_flags", "gpu "):
         flags = series.value.astype(np.int64)
@@ -182,7 +184,7 @@ _METRICS = (
 
 
 def summarize_host(rank: RankRun, start_ns: int, end_ns: int) -> HostLoad | None:
-    """Return the load between two times of the run, or None if not sampled."""
+    """Return the load of the host between two times of the run; None if not sampled."""
     samples = read_rows(rank, "resources", _COLUMNS)
     growth = _find_growth(samples, start_ns, end_ns)
     means = _average_samples(samples, start_ns, end_ns)
@@ -250,8 +252,9 @@ HEAT, HARDWARE = 2, 4
 
 
 def read_held_clock(rank: RankRun, start_ns: int, end_ns: int) -> HeldClock | None:
-    """Return the GPU that lost most of its clock to heat or to limits of the hardware between two times; None without a
-    loss."""
+    """Return the GPU that lost most of its clock rate to heat or to limits of the hardware, between two times; None
+    without a loss.
+    """
     rows = _cut(find_rows(rank, "resources", _COLUMNS), start_ns, end_ns)
     rows = choose(rows, "metric", "clock_hz", "throttle_flags")
     sources = rows["source"].cast(pa.string())

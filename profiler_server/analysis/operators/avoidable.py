@@ -1,9 +1,10 @@
 """Avoidable work of operators: anomaly detection, padding, and convolutions without library code.
 
-Convolutions without library code, such as float64 on processors, copy their input into a matrix with every number once
-for each position of the kernel (im2col), and multiply the matrix by the weights. A convolution in float32 needs no such
-matrix, and its product takes half as long. Each number of the matrix is written and read once, and multiplied once for
-each output channel. The product is therefore C / (C + E) of the time, where both take equally long with E channels.
+Some convolutions have no library code, such as those in float64 on processors. They copy their input into a matrix that
+holds every number once for each position of the kernel (im2col), and multiply this matrix by the weights. A convolution
+in float32 needs no such matrix, and its product takes half as long. Each number of the matrix is written and read once,
+and multiplied once for each output channel. The product is therefore C / (C + E) of the time, if C is the number of
+output channels, and copying and product take equally long with E channels.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _CHECKS = ("aten::isnan", "aten::_is_any_true")
 
 
 def read_anomaly_work(rank: RankRun) -> AnomalyWork | None:
-    """Return the work of anomaly detection in the detailed steps, or None without a detailed backward.
+    """Return the work of anomaly detection in the detailed steps; None without a detailed backward.
 
     Raises TableBrokenError or NewerSchemaError.
     """
@@ -114,7 +115,9 @@ def find_slow_convolutions(rank: RankRun) -> SlowConvolutions:
 
 
 def _read_channels(shapes: str | None) -> int:
-    """Return the output channels of the weights: the last input with as many dimensions as the first input."""
+    """Return the number of output channels. The weights are the last input that has as many dimensions as the first
+    input.
+    """
     try:
         inputs = json.loads(shapes or "")
         return int([shape for shape in inputs if len(shape) == len(inputs[0])][-1][0])

@@ -1,7 +1,7 @@
 """Kernel names: short forms that people can distinguish, and whether a kernel computes in full precision.
 
-Most of a C++ kernel's name is common to all kernels of its kind: namespaces, argument types, device layout. The
-difference, the functor and the element type, is in the middle, where a long name is cut.
+Most of a C++ kernel's name is common to all kernels of its kind: namespaces, argument types, device layout. The functor
+and the element type make the difference. They are in the middle, which is lost when a long name is cut.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _VAGUE = ("kernel", "Kernel", "type", "run", "kentry")
 def shorten_kernel(name: str) -> str:
     """Return a kernel's name without namespaces, arguments and layout: its functor and its types.
 
-    A name that is no C++ name, or that cannot be parsed, is returned as it is.
+    A name is returned unchanged if it is no C++ name, or cannot be parsed.
     """
     tensile = _TENSILE.fullmatch(name)
     if tensile:
@@ -141,7 +141,8 @@ FULL_PRECISION = re.compile(r"sgemm|scudnn|simt_s|_engine<float|winograd\w*<floa
 
 
 def find_full_precision(rank: RankRun) -> float | None:
-    """Return the share of kernel time, without collectives, in kernels that multiply 32-bit floats in full precision.
+    """Return the share of kernel time in kernels that multiply 32-bit floats in full precision. Collectives are left
+    out of all time.
 
     The kernels are recognised by names from NVIDIA's libraries. None without kernels. Raises as `read_rows` does.
     """

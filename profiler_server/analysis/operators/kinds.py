@@ -1,7 +1,9 @@
-"""The work that settings govern: convolutions and their memory format, attention, lookups, small and large operators.
+"""The work that depends on settings: convolutions and their memory format, attention, lookups, small and large
+operators.
 
-Attention is known by its shapes: a product makes a matrix of scores, a softmax works on it, and a product takes it. All
-operators on a matrix of that size belong to it. With a device, times of convolutions and attention are of the device.
+Attention is recognised by its shapes. A product makes a matrix of scores, a softmax works on the matrix, and another
+product takes it. All operators on a matrix of this size belong to attention. With a device, times of convolutions and
+attention are those of the device.
 """
 
 from __future__ import annotations
@@ -52,7 +54,7 @@ class _Group:
 
 
 def find_kinds(rank: RankRun) -> Kinds:
-    """Return the work of the detailed steps that settings govern. Raises TableBrokenError or NewerSchemaError."""
+    """Return the work of the detailed steps that depends on settings. Raises TableBrokenError or NewerSchemaError."""
     rows = read_rows(rank, "operators", ("step", *_KEYS, *_SUMMED))
     rows = rows.filter(pc.is_valid(rows["step"]))
     steps = read_rows(rank, "steps", ("step", "duration_ns"))
@@ -102,12 +104,12 @@ def _first(group: _Group) -> Shape:
 
 
 def _reads_quickly(rank: RankRun) -> bool:
-    """Return whether the slices are on this machine and few enough to be read for a verdict."""
+    """Return whether a verdict can read the slices: they are on this machine, and few enough."""
     return not stored_files.LENDERS and count_slices(rank) <= AT_ONCE_SLICES
 
 
 def _read_layout(rank: RankRun) -> bool | None:
-    """Return whether most time of convolutions goes to inputs with channels last; None if no input shows it."""
+    """Return whether most time of convolutions goes to inputs with channels last; None if no input shows the layout."""
     where = (pc.field("category") == "operator") & (pc.field("name") == "aten::convolution")
     votes = {True: 0, False: 0}
     for row in read_rows(rank, "slices", ("args", "duration_ns"), where).slice(0, _MOST_READ).to_pylist():
@@ -117,7 +119,9 @@ def _read_layout(rank: RankRun) -> bool | None:
 
 
 def _find_layouts(args: str | None) -> Iterable[bool]:
-    """Return whether channels come last in the image and in the weights, of those for which it makes a difference."""
+    """Return whether channels come last in the image, and in the weights. A tensor whose layout makes no difference is
+    left out.
+    """
     try:
         found = json.loads(args or "{}")
         pairs = list(zip(found["Input Dims"][:2], found["Input Strides"][:2], strict=True))
@@ -157,16 +161,17 @@ def _multiply(left: Shape, right: Shape) -> Shape:
 
 
 def _touches(group: _Group, scores: set[Shape]) -> bool:
-    """Return whether an operator reads or makes a matrix of scores."""
+    """Return whether an operator reads or writes a matrix of scores."""
     factors = _find_factors(group) if group.name in _PRODUCTS else ()
     read = {_flatten(shape) for shape in group.shapes if len(shape) > 2}
     return bool(scores & read) or (bool(factors) and _multiply(*factors) in scores)
 
 
 def _add_lookups(found: Kinds, groups: Sequence[_Group], whole_ns: int) -> Kinds:
-    """Add embeddings with dense gradients. A table that is also a layer's weight needs its whole gradient.
+    """Add embeddings with dense gradients. A table that is also the weight of a layer is left out, because it needs its
+    whole gradient.
 
-    Each lookup makes a gradient of all rows. Tables of the same shape cannot be told apart, lookups can.
+    Each lookup makes a gradient of all rows. Tables of the same shape cannot be told apart, but lookups can.
     """
     dense_ns = sum(each.total_ns for each in groups if _DENSE.fullmatch(each.name))
     weights = {shape for each in groups if each.name in _LAYERS for shape in each.shapes}

@@ -92,7 +92,9 @@ def tabulate_modules(rank: RankRun, steps: StepRange | None = None) -> GroupTabl
 
 
 def tabulate_roofline(rank: RankRun, steps: StepRange | None = None) -> GroupTable:
-    """Compare the operators whose work is known from shapes with the device's peaks. Shares are of all time."""
+    """Compare operators with the device's peaks, if their work is known from shapes. Shares are of the time of all
+    operators.
+    """
     operators = within_steps(read_operators(rank, ("input_dtypes",)), steps)
     measure: Measure = "device" if (pc.sum(operators["device_self_ns"]).as_py() or 0) > 0 else "host"
     roof = find_roof(rank) if measure == "device" else None
@@ -136,7 +138,9 @@ def within_steps(rows: pa.Table, steps: StepRange | None) -> pa.Table:
 
 
 def _complete(summed: pa.Table, operators: pa.Table, measure: Measure | None = None) -> GroupTable:
-    """Return the sums with mean and share by the measure, which is by default the device's if the device had work."""
+    """Return the sums with mean and share, by the measure. By default, the measure is the device's if the device had
+    work.
+    """
     if measure is None:
         measure = "device" if (pc.sum(summed["device_self_ns"]).as_py() or 0) > 0 else "host"
     total, own = ("device_total_ns", "device_self_ns") if measure == "device" else ("total_ns", "self_ns")

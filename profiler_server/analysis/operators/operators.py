@@ -2,7 +2,7 @@
 step.
 
 Times are sums over every step of the windows. The self times of all operators add up without counting a nested call
-twice. The total times do not add up, because an operator's total includes its callees.
+twice. The total times do not add up, because the total of an operator includes its callees.
 """
 
 from __future__ import annotations
@@ -67,8 +67,7 @@ def _sum_names(rank: RankRun) -> pa.Table:
 
 
 def find_dispatch_share(rank: RankRun) -> float | None:
-    """Return the share of the detailed steps that the host spends in operators, or None if no operator of the host is
-    in a step.
+    """Return the share of the detailed steps that the host spends in operators; None if no host operator is in a step.
 
     Threads are summed, so that a backward in a separate thread is included. Raises as `summarize_operators` does.
     """
@@ -84,7 +83,7 @@ def find_dispatch_share(rank: RankRun) -> float | None:
 def find_phase_shares(rank: RankRun) -> Mapping[str, float]:
     """Return for each phase the share of its time that the host spends in operators; empty if unknown.
 
-    The shares are of the detailed training steps. Operators of no known phase are added to each phase. Raises as
+    The shares are of the detailed training steps. Operators without a known phase are added to each phase. Raises as
     `summarize_operators` does.
     """
     operators = read_rows(rank, "operators", ("step", "phase", "self_ns"))

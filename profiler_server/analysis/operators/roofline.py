@@ -1,8 +1,8 @@
-"""How close operators come to their device's peaks, from operations and least bytes that follow from shapes.
+"""The distance of operators from their device's peaks, from operations and least bytes that follow from shapes.
 
 Achieved = operations / time, on the device if there is one, else on the host. Intensity = operations / least bytes. The
-least time is the longer of operations / peak and bytes / bandwidth: the longer one is the bound, and least time / time
-is the efficiency. Bytes are the minimum for the shapes, so caches can lift an efficiency past 100 %.
+least time is operations / peak or bytes / bandwidth, whichever is longer: the longer one is the bound, and least time /
+time is the efficiency. Bytes are the minimum for the shapes, so caches can lift an efficiency above 100 %.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Part:
     source: str
 
     def peak_flops_per_s(self, precision: str) -> float | None:
-        """Return the peak for a precision, or None for a precision that is not in the table."""
+        """Return the peak for a precision; None if the table lacks the precision."""
         peak = {"fp32": self.fp32, "tf32": self.tf32, "fp16": self.fp16, "bf16": self.bf16}.get(precision)
         return None if peak is None else peak * 1e12
 
@@ -92,7 +92,7 @@ PARTS: tuple[Part, ...] = (
 
 
 def find_part(device: str) -> Part | None:
-    """Return the device model that matches a device's name, or None. The first match decides."""
+    """Return the first device model that matches a device's name; None without a match."""
     return next((part for part in PARTS if re.search(part.pattern, device, re.IGNORECASE)), None)
 
 
@@ -104,7 +104,7 @@ _AS_FP32 = ("int", "list")
 
 @dataclass(frozen=True)
 class Roof:
-    """The device of a rank by its name in the trace, and its device model if the table has it."""
+    """The device of a rank by its name in the trace, and its device model if the table of models has it."""
 
     device: str
     part: Part | None
@@ -112,16 +112,17 @@ class Roof:
 
 
 def find_roof(rank: RankRun) -> Roof | None:
-    """Return the device that did most of the work, or None without device work. Raises as `RankRun.manifest` does."""
+    """Return the device that did most of the work; None without device work. Raises as `RankRun.manifest` does."""
     device = _find_busiest(rank)
     return None if device is None else Roof(device.name, find_part(device.name), device.kind == "rocm")
 
 
 def measure_roofline(operators: pa.Table, on_device: bool, part: Part | None, tf32: frozenset[str]) -> pa.Table:
-    """Sum operators with known work by name and precision: KEYS, count, time_ns, flops, moved_bytes, and rates.
+    """Sum operators with known work by name and precision. The columns are KEYS, count, time_ns, flops, moved_bytes,
+    and rates.
 
     `operators` has name, type, input_dtypes, the times, flops and moved_bytes. `tf32` has the operators whose FP32 is
-    computed as TF32. Absent figures are null.
+    computed as TF32. Missing figures are null.
     """
     known = operators.filter(pc.greater(pc.add(pc.fill_null(operators["flops"], 0.0), operators["moved_bytes"]), 0.0))
     known = known.append_column("time_ns", _choose_time(known, on_device))
@@ -165,7 +166,9 @@ def _find_busiest(rank: RankRun) -> Device | None:
 
 
 def _find_precision(name: str, dtypes: str | None, tf32: frozenset[str]) -> str:
-    """Return the precision of the first floating-point argument, or else the type of the arguments."""
+    """Return the precision of the first floating-point argument; without one, `list` or `int`, by the type of the
+    arguments.
+    """
     for dtype in (dtypes or "").lower().split(","):
         found = next((precision for text, precision in _PRECISIONS if text in dtype), None)
         if found is not None:
@@ -174,8 +177,8 @@ def _find_precision(name: str, dtypes: str | None, tf32: frozenset[str]) -> str:
 
 
 def _choose_time(operators: pa.Table, on_device: bool) -> pa.ChunkedArray:
-    """Return the ns of each call's work: the work that the call launched itself, or the work of its callees if it
-    launched none.
+    """Return the time in ns of each call's work: of the work that the call launched itself. If it launched none, that
+    of its callees.
     """
     if not on_device:
         return operators["self_ns"]

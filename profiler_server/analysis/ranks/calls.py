@@ -23,11 +23,11 @@ _MEETINGS = ("allreduce", "allgather", "reducescatter", "alltoall", "barrier")
 
 @dataclass(frozen=True, eq=False)
 class Calls:
-    """The collectives of one rank in time order; compared by identity.
+    """The collectives of one rank in time order. Objects are compared by identity.
 
-    `kind` is an index in `kinds`, which are (group, name). A call is identified by its kind, the step that it is
-    numbered in (`counted_in`, NO_STEP if the group is numbered as a whole) and its `number` there. `held_ns` is how
-    long the training stood still for the call, -1 if only the call's length is known.
+    `kind` is an index in `kinds`, which are (group, name). A call is identified by its kind, by the step in which it is
+    numbered (`counted_in`, NO_STEP if the whole group has one numbering) and by its `number` there. `held_ns` is how
+    long the training stood still for the call, -1 if only the length of the call is known.
     """
 
     kinds: tuple[tuple[str, str], ...]
@@ -47,12 +47,12 @@ class Calls:
 
     @cached_property
     def waiting_ns(self) -> Ints:
-        """Return the ns that the rank waited at the end of each call for the other ranks."""
+        """Return how long the rank waited for the other ranks at the end of each call, in ns."""
         return np.where(self.held_ns >= 0, np.minimum(self.held_ns, self.duration_ns), self.duration_ns)
 
     @cached_property
     def meets(self) -> Mask:
-        """Return a mask of the calls that all ranks leave together."""
+        """Return a mask of the calls that all ranks of the group leave together."""
         kinds = np.array([is_meeting(name) for _, name in self.kinds], np.bool_)
         return kinds[self.kind]
 
@@ -69,7 +69,7 @@ def is_meeting(name: str) -> bool:
 
 
 def read_calls(rank: RankRun, most: int = MOST_CALLS) -> Calls | None:
-    """Read the first collectives of a rank, or return None without any. Raises TableBrokenError or NewerSchemaError."""
+    """Read the first `most` collectives of a rank; None without any. Raises TableBrokenError or NewerSchemaError."""
     try:
         table = rank.table("collectives", _COLUMNS)
     except TableMissingError:
@@ -104,7 +104,7 @@ def _number_kinds(table: pa.Table) -> tuple[tuple[tuple[str, str], ...], Ints]:
 
 
 def _encode(column: pa.ChunkedArray) -> tuple[list[str], Ints]:
-    """Return the distinct texts of a column, and each row's index among them. Null is the empty text."""
+    """Return the distinct texts of a column, and the index of each row's text. Null is the empty text."""
     coded = column.cast(pa.string()).fill_null("").combine_chunks().dictionary_encode()
     return coded.dictionary.to_pylist(), coded.indices.to_numpy().astype(np.int64)
 
@@ -112,7 +112,7 @@ def _encode(column: pa.ChunkedArray) -> tuple[list[str], Ints]:
 def _count_before(kind: Ints, step: Ints) -> Ints:
     """Return for each call the number of earlier calls of its kind in its step.
 
-    The count begins anew in each step, because ranks may begin to record at different steps.
+    The count restarts in each step, because ranks may begin to record at different steps.
     """
     order = np.lexsort((np.arange(len(kind)), step, kind))
     begins = np.ones(len(kind), np.bool_)
@@ -124,8 +124,8 @@ def _count_before(kind: Ints, step: Ints) -> Ints:
 
 
 def _is_counted_by_library(kinds: tuple[tuple[str, str], ...], kind: Ints, index: Ints) -> Mask:
-    """Return a mask of the calls whose index is a sequence number of the library. Indexes that Stepscope counted begin
-    at 0.
+    """Return a mask of the calls whose index is a sequence number of the library. Indexes counted by Stepscope begin at
+    0.
     """
     group = number_groups(kinds, kind)
     least = np.full(len(kinds), np.iinfo(np.int64).max)

@@ -18,8 +18,8 @@ from profiler_server.diagnosis.limits.meetings import (
 class Alignment:
     """The correction of each rank's times to the clock of the first rank.
 
-    A corrected time is time − (`offset_ns` + `drift` · (time − `origin_ns`)). `residual_ns` is the 95th percentile of
-    the distance of a rank's ends from the median end after correction.
+    A corrected time is time − (`offset_ns` + `drift` · (time − `origin_ns`)). After correction, each end of a rank has
+    a distance from the median end. `residual_ns` is the 95th percentile of these distances.
     """
 
     origin_ns: Ints
@@ -28,14 +28,14 @@ class Alignment:
     residual_ns: float
 
     def align(self, row: int, times_ns: Ints) -> Ints:
-        """Return the times of a rank, given by its row, on the clock of the first rank."""
+        """Return the times of the rank in row `row` on the clock of the first rank."""
         since = (times_ns - self.origin_ns[row]).astype(np.float64)
         aligned: Ints = times_ns - self.offset_ns[row] - np.round(self.drift[row] * since).astype(np.int64)
         return aligned
 
 
 def align_clocks(ends_ns: Ints) -> Alignment | None:
-    """Return the alignment of clocks from the ends of common collectives (ranks, calls), which may be in any order.
+    """Return the alignment of clocks from the ends of common collectives (ranks, calls). The calls may be in any order.
 
     None for a single rank, or for fewer than LEAST_CALLS collectives.
     """
@@ -60,7 +60,8 @@ def measure_spread(times_ns: Ints | Floats, percent: float) -> float:
 
 
 def _fit_drift(times: Ints, left: Floats) -> float:
-    """Return the slope of a line through `left` (ns left after the offset) over the times; 0 for few calls.
+    """Return the slope of a line through `left` over the times; 0 for few calls. `left` is what the offset does not
+    explain, in ns.
 
     Outliers are left out, because they ended late by chance.
     """

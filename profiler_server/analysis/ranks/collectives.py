@@ -1,13 +1,13 @@
 """Collectives of all ranks: the time of the transfer, each rank's wait for the last rank, the last rank, and a slow
 call of a step.
 
-On a common clock (one host, or clocks aligned by calls that end together) the transfer of a rank lasts from the arrival
-of the last rank to its own end. Without a common clock the transfer is the shortest duration over the ranks. The rest
-is the wait.
+Ranks have a common clock if they are on one host, or if their clocks are aligned by calls that end together. The
+transfer of a rank then lasts from the arrival of the last rank to the rank's own end. Without a common clock, the
+transfer is the shortest duration over the ranks. The rest of a call is the wait.
 
-The time of a transfer is a latency plus bytes divided by a speed. The time of one transfer, times the ratio of the
-bytes if that is over 1, is therefore an upper bound for another transfer at the same speed. A call is slow if it takes
-much longer than the other calls of its group would take for as many bytes. Waiting for a late rank is not included.
+The time of a transfer is a latency plus bytes divided by a speed. So one transfer gives an upper bound for another at
+the same speed: its time, multiplied by the ratio of the bytes if the ratio is over 1. A call is slow if it takes much
+longer than other calls of its group would take for as many bytes. Waiting for a late rank is not included.
 """
 
 from __future__ import annotations
@@ -55,15 +55,16 @@ def list_collectives(ranks: Sequence[RankSummary]) -> Collectives:
 
 
 def _has_one_host(ranks: Sequence[RankSummary]) -> bool:
-    """Return whether the ranks are on one host, and so share a clock. False for traces, which do not name their hosts,
-    and may each begin at 0.
+    """Return whether the ranks are on one host, and so share a clock.
+
+    False for traces, which do not name their hosts, and whose times may each begin at 0.
     """
     hosts = {rank.host for rank in ranks if rank.calls is not None}
     return len(hosts) == 1 and "" not in hosts
 
 
 def sum_collectives(matched: Matched, stood: Sequence[int] = ()) -> tuple[CollectiveRow, ...]:
-    """Sum matched calls by rank and name, sorted by both, without steps in which the job stood still."""
+    """Sum matched calls by rank and name, sorted by both. Steps in which the job stood still are left out."""
     wanted = np.flatnonzero(~np.isin(matched.step, list(stood)))
     if not len(wanted):
         return ()
@@ -99,16 +100,16 @@ def _join(matched: Matched) -> _Joined:
 
 
 def count_members(matched: Matched) -> Ints:
-    """Return for each row the number of ranks that made the call."""
+    """Return for each row the number of ranks that made its call."""
     return np.bincount(matched.call, minlength=matched.count)[matched.call]
 
 
 def find_attended(matched: Matched) -> Mask:
-    """Return a mask of the rows whose call has a row of each rank that should have one.
+    """Return a mask of the rows whose call has a row of each expected rank.
 
-    These are the ranks with calls of this kind both before and after the step. A rank has no row if it did not wait, as
-    the last rank does. The other ranks' rows then show neither the arrival of the last rank nor the length of the
-    transfer.
+    A rank is expected if it has calls of this kind both before and after the step. A rank has no row if it did not
+    wait, as the last rank does. The rows of the other ranks then show neither the arrival of the last rank nor the
+    length of the transfer.
     """
     counted = matched.step >= 0
     shape = (len(matched.kinds), len(matched.ranks))
@@ -138,7 +139,7 @@ def measure_transfers(matched: Matched) -> Ints:
 
 
 def _is_clocked(matched: Matched) -> Mask:
-    """Return a mask of the rows whose call has all its ranks on one clock."""
+    """Return a mask of the rows whose call has all of its ranks on one clock."""
     found: Mask = matched.is_clocked & (
         np.bincount(matched.call, ~matched.is_clocked, matched.count)[matched.call] == 0
     )
@@ -153,8 +154,9 @@ def _of_call(reduce: np.ufunc, matched: Matched, values: Ints) -> Ints:
 
 
 def _find_last(matched: Matched, lateness: Ints) -> Mask:
-    """Return a mask of the rows whose rank came last to its call: by measured lateness, else by `lateness`; of equals
-    the first.
+    """Return a mask of the rows whose rank came last to its call. Of equal ranks, the first counts.
+
+    The measured lateness decides; where it is missing, the argument `lateness` decides.
     """
     call = matched.call
     order = np.lexsort((-np.arange(len(call)), lateness, call))
@@ -175,9 +177,9 @@ def _find_last(matched: Matched, lateness: Ints) -> Mask:
 
 @dataclass(frozen=True)
 class _Joined:
-    """The calls of all ranks, a row per call and rank.
+    """The calls of all ranks, one row per call and rank.
 
-    `members` is the number of ranks that made the call, or 1 if the row of some rank is missing.
+    `members` is the number of ranks that made the call; it is 1 if the row of any expected rank is missing.
     """
 
     duration_ns: Ints
@@ -230,8 +232,8 @@ def _measure_bus(rows: _Joined, chosen: Ints, name: str) -> float | None:
 
 @dataclass(frozen=True)
 class _Place:
-    """A position in a step's sequence of calls: its number of `count`, its bytes, its median transfer over `steps`
-    steps.
+    """A position in the sequence of calls of a step: the call `number` of `count`. `transfer_ns` is the median over
+    `steps` steps.
     """
 
     number: int
@@ -243,7 +245,7 @@ class _Place:
 
 @derived(reads=lambda ranks: tuple((rank.steps, rank.step_ns, rank.calls) for rank in ranks))
 def find_slow_call(ranks: Sequence[RankSummary]) -> SlowCall | None:
-    """Return the collective with the largest excess over its expected time, without steps of a standstill.
+    """Return the collective that exceeds its expected time most. Steps with a standstill are left out.
 
     None if no call is much slower than similar calls, or if the calls are not comparable.
     """
@@ -271,7 +273,7 @@ def find_slowest(matched: Matched, step_ns: float, stood: Sequence[int] = ()) ->
 
 
 def _part(matched: Matched, rows: Ints) -> Iterator[Ints]:
-    """Yield for each group the calls of one rank, the rank with most of them, in time order."""
+    """Yield for each group the calls of the rank that has most calls, in time order."""
     group = number_groups(matched.kinds, matched.kind[rows])
     order = np.argsort(group, kind="stable")
     for own in np.split(rows[order], np.flatnonzero(np.diff(group[order])) + 1):
@@ -281,10 +283,10 @@ def _part(matched: Matched, rows: Ints) -> Iterator[Ints]:
 
 
 def _compare(matched: Matched, own: Ints, times: Floats) -> Iterator[SlowCall]:
-    """Yield each call of a step, compared with other calls of its name.
+    """Yield each call of a step, compared with other calls of the same name.
 
-    Calls of a group run one after the other, so a transfer is at most as long as the time since the previous call's
-    end.
+    Calls of a group run one after the other. So a transfer is at most as long as the time since the end of the previous
+    call.
     """
     alone = np.diff(matched.end_ns[own], prepend=np.iinfo(np.int64).min // 2)
     transfer = np.minimum(times[matched.call[own]], alone)
@@ -300,7 +302,8 @@ def _compare(matched: Matched, own: Ints, times: Floats) -> Iterator[SlowCall]:
 def _expect(place: _Place, others: Sequence[_Place]) -> float:
     """Return the expected time of a call in ns.
 
-    It is the median of the upper bounds from other calls, without smaller calls if there are enough others.
+    Each other call gives an upper bound, and the expected time is their median. Smaller calls are left out if there are
+    enough others.
     """
     longer = [other for other in others if other.bytes >= place.bytes]
     chosen = longer if len(longer) >= LEAST_OTHERS else others
@@ -308,7 +311,7 @@ def _expect(place: _Place, others: Sequence[_Place]) -> float:
 
 
 def _list_places(step: Ints, size: Ints, transfer_ns: Floats) -> list[_Place]:
-    """Return the calls of a step by position, without positions whose bytes change or that few steps have."""
+    """Return the calls of a step by position. Positions that few steps have, or whose bytes change, are left out."""
     order = np.argsort(step, kind="stable")
     steps, first = np.unique(step[order], return_index=True)
     number = np.empty(len(step), np.int64)

@@ -1,11 +1,12 @@
 """The first collective of a group at which the ranks of a job diverged, from the calls that each rank recorded.
 
-All ranks of a group call the same collectives in the same order. Only calls that every rank records are compared: no
-call between two ranks, no reduction of DDP, which each rank reads at its own pace, and no step of a detailed window.
+All ranks of a group call the same collectives in the same order. Only calls that every rank records are compared. Not
+compared are calls between two ranks, reductions of DDP, which each rank reads at its own pace, and steps of a detailed
+window.
 
-A rank without a recorded call after the one that it left out may instead be late. Its training decides: the rank has
-left the call out if it has ended, or has reached a later step or backward than the other ranks had when they entered
-the call.
+If a rank lacks a call and recorded no later one, it has either left the call out or is only late. The progress of its
+training decides. The rank has left the call out if it has ended, or if it has reached a later step or backward than the
+other ranks had reached when they entered the call.
 """
 
 from __future__ import annotations
@@ -48,8 +49,8 @@ _BACKWARD = "backward"
 class Calls:
     """The collectives of one rank in one group, in order. `kind` is an index in the list of kinds that all ranks share.
 
-    `is_numbered` is true if the index numbers exactly these calls, `is_thin` if the rank records some steps only. Calls
-    of `detailed` steps are recorded by their window.
+    `is_numbered` is true if the index numbers exactly these calls. `is_thin` is true if the rank records only some
+    steps. Calls of `detailed` steps are recorded by their window.
     """
 
     rank: int
@@ -63,7 +64,7 @@ class Calls:
     is_thin: bool
 
     def lists(self, step: int) -> bool:
-        """Return whether the rank records all its calls in a step, or has not reached the step."""
+        """Return whether the rank records all its calls in a step. True also if it has not reached the step."""
         if step > self.last_step:
             return True
         return step not in self.detailed and (not self.is_thin or bool((self.step == step).any()))
@@ -92,7 +93,7 @@ class Course:
         """Return the progress at a time, by default at the end: the unfinished step, and the number of its backwards so
         far.
 
-        None if the time is before the unfinished step, or no phase of that step was recorded.
+        None if the time is before the unfinished step, or if no phase of that step was recorded.
         """
         ended_ns, last_step, backwards = self._tail
         if ended_ns is None or at_ns < ended_ns:
@@ -101,13 +102,13 @@ class Course:
 
     @property
     def last(self) -> Place | None:
-        """Return the last progress, or `_ENDED` for a rank that ended by itself without an error; None if unknown."""
+        """Return the last progress; `_ENDED` for a rank that ended by itself without an error; None if unknown."""
         facts = self._rank.manifest.facts
         has_ended = self._rank.state == "complete" and not facts.get("ended_by") and not facts.get("process_end")
         return _ENDED if has_ended else self.find_place()
 
     def count(self, group: str) -> int | None:
-        """Return the number of calls of a group that the rank had entered, recorded or not, or None if unknown."""
+        """Return the number of calls of a group that the rank had entered, recorded or not; None if unknown."""
         position = read_position(self._rank.rank, self._rank.manifest.facts.get("moment"))
         told = position.find_group(group) if position is not None else None
         if position is None or told is None:
@@ -118,7 +119,7 @@ class Course:
     def _tail(self) -> tuple[int | None, int, Ints]:
         """Return the end of the last finished step, its number, and the start of each backward after it.
 
-        The end is None if the rank finished no step, or if no phase was recorded since.
+        The end is None if the rank finished no step, or if no phase was recorded after the step.
         """
         steps = self._rank.table("steps", ("kind", "step", "start_ns", "duration_ns"))
         steps = steps.filter(pc.equal(steps["kind"].cast(pa.string()), "train"))
@@ -138,7 +139,7 @@ class Course:
 
 @dataclass(frozen=True)
 class Divergence:
-    """A divergence at a `meeting`: `ranks` left its call out, or (not `is_left_out`) entered the other call
+    """A divergence at a `meeting`. With `is_left_out`, `ranks` left its call out; otherwise they entered another call,
     `called`.
     """
 
@@ -151,7 +152,7 @@ class Divergence:
 def find_divergence(ranks: Sequence[RankRun], titles: Mapping[str, str]) -> Divergence | None:
     """Return the first divergence of a job's ranks. `titles` are the names of its groups.
 
-    None without a divergence, or with too few recorded calls. A divergence from the first step on also gives None,
+    None without a divergence, or with too few recorded calls. Also None if the ranks differ from the first step on,
     because ranks may begin to record at different places.
     """
     kinds: dict[Collective, int] = {}
@@ -205,7 +206,7 @@ def _number_kinds(table: pa.Table, kinds: dict[Collective, int]) -> Ints:
 
 
 def _fill_steps(step: Ints) -> Ints:
-    """Return the step of each call. A call outside of finished steps gets the number of the next step."""
+    """Return the step of each call. A call outside of finished steps gets the number of the step after it."""
     before = np.maximum.accumulate(np.where(step == _NO_STEP, 0, step)) if len(step) else step
     return np.where(step == _NO_STEP, before + 1, step)
 
@@ -242,9 +243,9 @@ def _describe_meeting(
 def _find_gone_past(
     members: Sequence[Calls], courses: Mapping[int, Course], names: Sequence[Collective], title: str
 ) -> Divergence | None:
-    """Return the ranks that surely went on without the last call; None if no rank did.
+    """Return the ranks that certainly went on without the last call; None if no rank did.
 
-    Their progress is past the progress of the ranks that are inside the call.
+    These ranks have progressed further than the ranks inside the call.
     """
     most = max((len(calls.step) for calls in members), default=0)
     stand = [calls for calls in members if len(calls.step) == most]
@@ -271,7 +272,7 @@ def _find_gone_past(
 def _find_stand(stand: Sequence[Calls], courses: Mapping[int, Course]) -> Place | None:
     """Return the progress at which the ranks entered the last call.
 
-    None if the ranks differ, or if a rank has gone on since.
+    None if the ranks differ, or if a rank has gone on after entering it.
     """
     entered = {courses[calls.rank].find_place(int(calls.start_ns[-1])) for calls in stand}
     lasts = {courses[calls.rank].last for calls in stand}
@@ -279,8 +280,9 @@ def _find_stand(stand: Sequence[Calls], courses: Mapping[int, Course]) -> Place 
 
 
 def _find_first_difference(members: Sequence[Calls]) -> int | None:
-    """Return the first index where a rank differs from the rank with most calls, in the call or in its step; None if
-    nowhere."""
+    """Return the first index at which a rank differs from the rank with most calls, in the call or in its step; None
+    without one.
+    """
     longest = max(members, key=lambda calls: len(calls.step))
     places = []
     for calls in members:
@@ -292,9 +294,9 @@ def _find_first_difference(members: Sequence[Calls]) -> int | None:
 
 
 def _choose_met(there: Mapping[int, Calls], place: int, step: int) -> list[int]:
-    """Return the ranks with the right call.
+    """Return the ranks that made the right call.
 
-    These are the majority. In a tie they are the ranks whose call is as in the previous step.
+    They are the majority. If there is a tie, they are the ranks whose call is the same as in the previous step.
     """
     did = {rank: (int(calls.step[place]), int(calls.kind[place])) for rank, calls in there.items()}
     usual = [rank for rank, calls in there.items() if _does_usual(calls, place, step)]
@@ -315,7 +317,7 @@ def _does_usual(calls: Calls, place: int, step: int) -> bool:
 
 
 def _has_left_out(calls: Calls, place: int, step: int, left_out: int) -> bool:
-    """Return whether a rank's next call shows that it skipped a call, by comparison with the previous step."""
+    """Return whether a rank's next call shows that the rank skipped a call. The previous step serves as comparison."""
     if int(calls.step[place]) > step:
         return True
     usual, within, did = calls.find_usual(step), place - int(np.searchsorted(calls.step, step)), int(calls.kind[place])

@@ -1,4 +1,4 @@
-"""How a job ended, or that it stands still: one answer from the ends of all its ranks, for every page and report."""
+"""The end of a job, or its standstill: one answer from the ends of all its ranks, for every page and report."""
 
 from __future__ import annotations
 
@@ -37,7 +37,8 @@ _FROM_OUTSIDE = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
 
 @dataclass(frozen=True)
 class RankEnd:
-    """The end of one rank. `by` is the exception that ended it, `death` how its process ended while it recorded.
+    """The end of one rank. `by` is the exception that ended the rank. `death` is how its process ended while it
+    recorded.
 
     All decisions use `by`; `shown` is its redacted form for display.
     """
@@ -76,7 +77,7 @@ def find_end(run: Run) -> End | None:
 
 
 def count_ended(run: Run) -> int:
-    """Return the largest number of steps among the first eight ranks of a job."""
+    """Return the largest number of steps that any of the first eight ranks of a job has."""
     return max((_count_steps(run.read_rank(number)) for number in run.ranks[:8]), default=0)
 
 
@@ -128,7 +129,7 @@ def _find_parted(ranks: Sequence[RankRun], ends: Sequence[RankEnd]) -> LeftOut |
 
 
 def _find_first_dead(dead: Sequence[RankEnd], others_lost_it: bool) -> RankEnd | None:
-    """Return the rank whose death ended the other ranks, or None if several ranks may have been the first."""
+    """Return the rank whose death ended the other ranks; None if several ranks may have died first."""
     own = [end for end in dead if end.death.signal not in _FROM_OUTSIDE]
     if len(own) == 1:
         return own[0] if len(dead) > 1 or others_lost_it else None
@@ -138,21 +139,21 @@ def _find_first_dead(dead: Sequence[RankEnd], others_lost_it: bool) -> RankEnd |
 
 
 def _is_tidied(dead: Sequence[RankEnd], lost: Sequence[RankEnd]) -> bool:
-    """Return whether ranks lost a connection before the first death, which means that a launcher ended the remaining
-    ranks.
-    """
+    """Return whether ranks lost a connection before the first death. A launcher then ended the remaining ranks."""
     died = [end.died_unix_ns for end in dead if end.died_unix_ns is not None]
     return bool(lost) and len(died) == len(dead) and min(end.ended_unix_ns for end in lost) < min(died)
 
 
 def _slept(dead: RankEnd, lost: Sequence[RankEnd]) -> bool:
-    """Return whether a rank had stood still before the others' communication failed, and was ended after the failure."""
+    """Return whether a rank stood still before the communication of other ranks failed, and ended after this failure."""
     stood = dead.place is not None and dead.place.still is not None and dead.place.still.for_ns >= STILL_NS
     return stood and _is_tidied([dead], lost)
 
 
 def _find_behind(dead: Sequence[RankEnd], lost: Sequence[RankEnd]) -> Stop | None:
-    """Return the ranks that a launcher ended before they entered the collective that failed on the others, or None."""
+    """Return the ranks that had not entered a collective when it failed on the other ranks, and were then ended; else
+    None.
+    """
     behind = explain_counts([end.place for end in (*dead, *lost) if end.place is not None])
     if behind is None or not {place.rank for place in behind.missing} <= {end.rank for end in dead}:
         return None
@@ -160,7 +161,7 @@ def _find_behind(dead: Sequence[RankEnd], lost: Sequence[RankEnd]) -> Stop | Non
 
 
 def _find_stop(ended: Sequence[RankEnd]) -> Stop | None:
-    """Return which ranks waited for which when ranks ended without an error of their own; None without a long wait."""
+    """Return which ranks waited for which, if ranks ended without an error of their own; None without a long wait."""
     places = [end.place for end in ended if end.place is not None]
     stop = explain_positions(places) if len(places) > 1 else None
     if stop is None:
@@ -198,7 +199,7 @@ def _read_end(rank: RankRun, epoch_unix_ns: int) -> RankEnd | None:
 
 
 def _settles(manifest: RankManifest, state: RunState) -> bool:
-    """Return whether a rank's process has just ended, so that its recorder may still write how it ended."""
+    """Return whether a rank's process ended so recently that its recorder may still write the reason."""
     age_s = time.time() - manifest.heartbeat_unix_ns / 1e9
     return state == "crashed" and manifest.ended_unix_ns is None and age_s < SETTLES_S
 

@@ -1,4 +1,4 @@
-"""The ways in which a job ends early or hangs: a closed set of types, each with exactly the known facts."""
+"""The ways in which a job ends early or hangs. They are a closed set of types, each with exactly the known facts."""
 
 from __future__ import annotations
 
@@ -26,12 +26,13 @@ class Call:
 
 @dataclass(frozen=True)
 class Hang:
-    """The first collective of a group that did not end, or (`behind`, `lost`, `failed`) the communicator that hangs.
+    """The first collective of a group that did not end; for the causes `behind`, `lost` and `failed`, the communicator
+    that hangs.
 
-    `missing` are ranks that never entered the collective, `waiting` the ranks inside. `last` is the last earlier call
-    of each missing rank (its number, and the call), if known. For a `pair`, a send or receive, `last` is the call of
-    the rank that waits longest. `differing` describes the calls of the ranks whose call does not match. For a hang from
-    NCCL's status, `told` is the whole sentence, and ranks are numbered within the communicator.
+    `missing` are ranks that never entered the collective; `waiting` are the ranks inside. `last` has for each missing
+    rank its last earlier call (its number, and the call), if known. For a `pair`, a send or receive, `last` is the call
+    of the rank that waits longest. `differing` describes the calls of the ranks whose call does not match. For a hang
+    from NCCL's status, `told` is the whole sentence, and ranks are numbered within the communicator.
     """
 
     group: str
@@ -62,10 +63,10 @@ class Collective:
 
 @dataclass(frozen=True)
 class Meeting:
-    """A position in the sequence of collectives of a group. Its `number` starts at 1, and is None if not all are
+    """A position in the sequence of collectives of a group. Its `number` starts at 1, and is None if not all calls are
     recorded.
 
-    `group` is empty if the job has only one group. `entered` are the ranks that were in `call` there.
+    `group` is empty if the job has only one group. `entered` are the ranks that were in `call` at this position.
     """
 
     number: int | None
@@ -77,7 +78,7 @@ class Meeting:
 
 @dataclass(frozen=True)
 class LeftOut:
-    """`ranks` skipped a collective that other ranks entered. `then` are the processes that a signal ended afterwards."""
+    """`ranks` skipped a collective that other ranks entered. `then` are the processes that a signal ended after that."""
 
     ranks: tuple[int, ...]
     meeting: Meeting
@@ -86,7 +87,7 @@ class LeftOut:
 
 @dataclass(frozen=True)
 class Mismatch:
-    """`ranks` called another collective than the other ranks at a meeting, where all ranks must call the same."""
+    """`ranks` called another collective than the other ranks, at a position at which all ranks must call the same."""
 
     ranks: tuple[int, ...]
     called: Collective
@@ -96,8 +97,11 @@ class Mismatch:
 
 @dataclass(frozen=True)
 class Raised:
-    """An exception of a script. `ranks` raised it, empty for a job of one process; `lost` is the number of other ranks
-    that only lost their connection. `steps` had ended on the rank that raised first."""
+    """An exception of a script.
+
+    `ranks` raised it; empty for a job of one process. `lost` is the number of other ranks that only lost their
+    connection. `steps` is the number of finished steps on the rank that raised first.
+    """
 
     ranks: tuple[int, ...]
     error: str
@@ -107,7 +111,7 @@ class Raised:
 
 @dataclass(frozen=True)
 class Death:
-    """A process that ended without a Python exception: by a signal or an exit code, if the recorder saw it."""
+    """A process that ended without a Python exception. Its signal or exit code is known if the recorder saw it."""
 
     rank: int
     signal: int | None
@@ -116,8 +120,11 @@ class Death:
 
 @dataclass(frozen=True)
 class Killed:
-    """The first process that died, after `steps` steps. `lost` is the number of ranks that lost their connection,
-    `ended` the number of processes that ended after the first."""
+    """The first process that died, after `steps` steps.
+
+    `lost` is the number of ranks that lost their connection. `ended` is the number of processes that ended after the
+    first.
+    """
 
     death: Death
     steps: int
@@ -129,7 +136,7 @@ class Killed:
 class CutOff:
     """`ranks` died, and it is unknown which of them died first; empty for a job of one process.
 
-    `signal` ended all of them, or is None if unknown.
+    `signal` ended all of them; None if unknown.
     """
 
     ranks: tuple[int, ...]
@@ -139,8 +146,10 @@ class CutOff:
 
 @dataclass(frozen=True)
 class Severed:
-    """Ranks whose communication failed; no rank has an error of its own. `error` and `steps` are of the rank that
-    failed first."""
+    """Ranks whose communication failed, while no rank had an error of its own.
+
+    `error` and `steps` are those of the rank that failed first.
+    """
 
     ranks: tuple[int, ...]
     error: str

@@ -1,4 +1,4 @@
-"""The figures of the map on the Ranks page: work, memory and computing rate of each rank along its steps."""
+"""The figures of the map on the Ranks page: work, memory and computing rate of each rank over its steps."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class StepValues:
 
 
 def grid_figure(run: Run, ranks: Sequence[RankSummary], shown: Sequence[RankSummary], figure: str) -> RankGrid | None:
-    """Return a figure of the shown ranks by rank and stretch of steps (a cell), or None if it is not known for these
+    """Return a figure of the shown ranks, by rank and stretch of steps (a cell); None if it is not known for these
     ranks.
 
-    `own`, `step`, `sample` (time per sample) or a phase: the mean over the steps of a cell. `wait`: how long a rank
-    waited for the last rank. `memory`, `busy`, `flops`: the maximum in a cell.
+    For `own`, `step`, `sample` (time per sample) and phases, a cell has the mean over its steps. For `wait`, it has the
+    rank's wait for the last rank. For `memory`, `busy` and `flops`, it has the maximum.
     """
     if figure == "wait":
         return _grid_waits(ranks, shown)
@@ -63,7 +63,7 @@ def grid_steps(tracks: Mapping[int, Track], figure: str, columns: int) -> RankGr
 
 
 def _weigh(track: Track, figure: str) -> tuple[Floats, Ints]:
-    """Return the sums of a figure for each stretch of steps, and their divisors."""
+    """Return two values for each stretch of steps: the sum of a figure, and the divisor for its mean."""
     whole = track.parts_ns.sum(axis=0)
     if figure == "sample":
         return np.where(track.samples > 0, whole, 0.0), track.samples
@@ -93,7 +93,7 @@ def _grid_waits(ranks: Sequence[RankSummary], shown: Sequence[RankSummary]) -> R
 
 
 def _grid_samples(run: Run, ranks: Sequence[RankSummary], read: Callable[[RankRun], StepValues]) -> RankGrid | None:
-    """Return the maximum of each cell, or None if fewer than two ranks have samples."""
+    """Return the maximum in each cell; None if fewer than two ranks have samples."""
     found = {rank.rank: read(run.read_rank(rank.rank)) for rank in ranks if rank.steps}
     known = [values for values in found.values() if len(values.step)]
     if len(known) < 2:
@@ -120,8 +120,11 @@ def _read_busy(rank: RankRun) -> StepValues:
 
 
 def _read_samples(rank: RankRun, metric: str, source: str) -> StepValues:
-    """Return the values of a metric by step, of the source with the largest mean; nothing if unrecorded or unreadable.
-    A sample is valid until the next sample: half a second may be many steps."""
+    """Return the values of a metric by step, from the source with the largest mean; nothing if unrecorded or
+    unreadable.
+
+    A sample is valid until the next sample, because half a second may be many steps.
+    """
     try:
         if rank.status("resources").state != "there":
             return _NOTHING

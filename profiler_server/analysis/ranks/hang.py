@@ -17,9 +17,7 @@ from profiler_server.facts.ranks import MOST_RANKS
 
 
 def find_hang(run: Run) -> Hang | None:
-    """Return the collective that hangs. None if every collective ended, or if neither dumps nor a status were
-    imported.
-    """
+    """Return the collective that hangs. None if every collective ended, or if neither dumps nor a status were imported."""
     if not run.manifest.is_imported:  # its ranks have no dumps, and there may be very many of them
         return None
     dumps = _read_dumps(run)
@@ -51,14 +49,14 @@ class _Group:
     silent: set[int] = field(default_factory=set)
 
     def has_entered(self, rank: int, number: int) -> bool:
-        """Return whether a rank entered this call or a later one: calls are numbered in order."""
+        """Return whether a rank entered this call or a later one. Calls are numbered in order."""
         return max(self.calls.get(rank, ()), default=-1) >= number or self.entered.get(rank, -1) >= number
 
     def list_open(self) -> list[int]:
         """Return the number of each call that did not end, once for each rank inside the call.
 
-        A call has ended for all ranks if every rank entered it and at least one left it: the dumps of the others are
-        then only older.
+        A call has ended for all ranks if every rank entered it and at least one rank left it. The dumps of the other
+        ranks are then only older.
         """
         left = {number for calls in self.calls.values() for number, call in calls.items() if call.is_completed}
         # A dump that was overwritten up to a call that ended: those before it in the group have ended, too.
@@ -165,8 +163,9 @@ def _note_call(dumps: _Dumps, rank: int, row: Mapping[str, Any]) -> None:
 
 
 def _note_entered(group: _Group, told: Mapping[int, Mapping[str, Any]]) -> None:
-    """Record how many calls of a group each rank has entered, from the counters in its dump. Later calls may have
-    overwritten calls in the dump.
+    """Record how many calls of a group each rank has entered, from the counters in its dump.
+
+    The calls in the dump are not enough, because later calls may have overwritten earlier ones.
     """
     for rank, facts in told.items():
         entered = facts.get("entered_collectives")
@@ -221,10 +220,10 @@ class _Communicator:
 
 
 def find_held(run: Run) -> Hang | None:
-    """Return the communicator that hangs, or None if no communicator hangs or no status was imported.
+    """Return the communicator that hangs; None if no communicator hangs or no status was imported.
 
-    Of several, prefer a communicator with a rank that does not answer, then a failed communicator, then the
-    communicator with the smallest share of ranks behind: its waiting ranks fall behind in other communicators.
+    If several hang, the choice is in this order: one with a rank that does not answer, one that failed, and the one
+    with the smallest share of ranks behind. The waiting ranks of the last one fall behind in other communicators.
     """
     groups = _read_groups(run)
     judged = (_find_lost(group) or _find_failed(group) or _find_behind(group) for group in groups)
@@ -284,7 +283,7 @@ def _find_behind(group: _Communicator) -> Hang | None:
 
 
 def _list_levels(members: Mapping[int, _Member], name: str) -> dict[int, list[int]]:
-    """Return the ranks by the number of calls of a kind that they launched, lowest number first."""
+    """Return the ranks by the number of calls of a kind that they launched, the lowest number first."""
     levels: dict[int, list[int]] = {}
     for rank, member in members.items():
         if name in member.counts:

@@ -1,10 +1,12 @@
-"""Which rank comes late to the meetings of the ranks, and by how much, without a common clock.
+"""The rank that comes late to the meetings of the ranks, and its lateness, measured without a common clock.
 
-The ranks of a group leave a meeting together. The order of their arrival at the next meeting therefore follows from
-each rank's work in between, on its own clock: own work = begin of this meeting - end of the previous meeting. Lateness
-is own work minus the median over the ranks. The sum of own work and waiting should be equal on all ranks. The
-difference is the residual, which is the error of a single lateness: it shows how far apart the ranks leave a meeting,
-which depends on the library and the scheduling of the hosts. The error does not accumulate over several meetings.
+The ranks of a group leave a meeting together. Each rank then works until the next meeting, and this work, measured on
+the rank's own clock, decides the order of arrival: own work = begin of this meeting - end of the previous meeting.
+Lateness is own work minus the median over the ranks.
+
+The sum of own work and waiting should be equal on all ranks. The difference between ranks is the residual, which is the
+error of a single lateness. It shows how far apart the ranks leave a meeting, which depends on the library and the
+scheduling of the hosts. The error does not accumulate over several meetings.
 """
 
 from __future__ import annotations
@@ -24,12 +26,14 @@ from profiler_server.facts.job import Source
 class Lateness:
     """The lateness of the ranks (rows, indexes in `ranks`) at their meetings.
 
-    `late_ns` is (ranks, meetings) relative to the median of the ranks, and NaN for ranks outside the meeting's group.
-    `step` is the step of each meeting. `residual_ns` are the 50th and the 95th percentile of the distance of a rank's
-    own work plus waiting from the median of the ranks. `partly` are steps in which some work is unknown: the work
-    before a group's very first meeting. `group` is the number of each meeting's process group, None for a single group.
-    Extra work of a rank makes it late in each of its groups, so sums over groups use the group with the largest value
-    per step, not the total.
+    `late_ns` is (ranks, meetings), relative to the median of the ranks, and NaN for ranks outside the meeting's group.
+    `step` is the step of each meeting. `residual_ns` has two percentiles, the 50th and the 95th: of the distance of a
+    rank's own work plus waiting from the median of the ranks. `partly` are steps in which some work is unknown: the
+    work before a group's very first meeting. `group` is the number of each meeting's process group, None for a single
+    group.
+
+    Extra work of a rank makes it late in each of its groups. So sums over groups do not add the groups: per step they
+    use the group with the largest value.
     """
 
     ranks: tuple[int, ...]
@@ -47,14 +51,14 @@ class Lateness:
 
     @property
     def last(self) -> Ints:
-        """Return the row of the last rank at each meeting; the first of equals."""
+        """Return the row of the last rank at each meeting. Of equally late ranks, the first counts."""
         found: Ints = np.argmax(np.nan_to_num(self.late_ns, nan=-np.inf), axis=0)
         return found
 
     @property
     def margin_ns(self) -> Floats:
-        """Return the ns from the second-last to the last rank at each meeting: the largest gain if only the last rank
-        came earlier.
+        """Return the time in ns from the second-last to the last rank at each meeting. The meeting can gain at most
+        this if only the last rank comes earlier.
         """
         known = np.sort(np.nan_to_num(self.late_ns, nan=-np.inf), axis=0)
         found: Floats = known[-1] - known[-2]
@@ -82,8 +86,8 @@ class Lateness:
         return self._keep(~np.isin(self.step, np.array(steps, np.int64)))
 
     def drop_unusual(self, first: int, unusual: Ints) -> Lateness:
-        """Return the meetings from step `first` on, without `unusual` steps, which a detailed window or a standstill
-        slowed.
+        """Return the meetings from step `first` on, without `unusual` steps. A detailed window or a standstill slowed
+        these.
 
         Steps in which some work is unknown are dropped, too, if other steps remain. Meetings outside of steps stay only
         if no meeting is in a step.
@@ -96,7 +100,7 @@ class Lateness:
     def sum_by_step(self) -> tuple[Ints, Floats]:
         """Return the steps, and the total lateness of each rank at the meetings of each step: (ranks, steps).
 
-        With several groups, the group in which a rank is latest in the step counts.
+        With several groups, only the group in which the rank is latest in the step counts.
         """
         steps, place = np.unique(self.step, return_inverse=True)
         late = np.full((len(steps), len(self.ranks)), -np.inf)
@@ -111,7 +115,7 @@ class Lateness:
         return steps, np.where(np.isfinite(late), late, 0.0).T
 
     def sum_most(self, value: Floats) -> float:
-        """Return the sum of a value of each meeting. In each step, only the group with the largest sum counts."""
+        """Return the sum of `value` over the meetings. In each step, only the group with the largest sum counts."""
         steps, place = np.unique(self.step, return_inverse=True)
         most = np.zeros(len(steps))
         for chosen in self._list_groups():
@@ -119,8 +123,8 @@ class Lateness:
         return float(most.sum())
 
     def sum_blame(self) -> Floats:
-        """Return for each rank the total ns by which it came after the second-last rank, at the meetings where it came
-        last.
+        """Return for each rank how much later than the second-last rank it came, in ns, summed over the meetings at
+        which it came last.
         """
         steps, place = np.unique(self.step, return_inverse=True)
         group = self.group if self.group is not None else np.zeros(len(place), np.int64)
@@ -132,7 +136,7 @@ class Lateness:
         return found
 
     def sum_gain(self, slow: Sequence[int]) -> float:
-        """Return the total ns by which meetings would begin earlier without the ranks `slow`."""
+        """Return by how much earlier the meetings would begin without the ranks `slow`, as a sum in ns."""
         late = np.nan_to_num(self.late_ns, nan=-np.inf)
         rest = late[~np.isin(self.ranks, slow)].max(axis=0, initial=-np.inf)
         # A meeting of these ranks alone holds nobody else up.
@@ -146,7 +150,7 @@ class Lateness:
 
 
 def measure_calls(matched: Matched) -> Lateness | None:
-    """Return the lateness of the ranks at their common collectives, or None if no two ranks share two meetings."""
+    """Return the lateness of the ranks at their common collectives; None if no two ranks share two meetings."""
     groups = [group for group in matched.meetings if group.end_ns.shape[1] > 1]
     if not groups:
         return None
@@ -159,8 +163,10 @@ def measure_calls(matched: Matched) -> Lateness | None:
 
 
 def measure_steps(ranks: tuple[int, ...], step: Ints, own_ns: Floats, held_ns: Floats) -> Lateness:
-    """Return the lateness with each step as one meeting. `own_ns` is work before the meeting, `held_ns` the wait in it,
-    both (ranks, steps)."""
+    """Return the lateness, with each step as one meeting.
+
+    `own_ns` is work before the meeting, `held_ns` the wait in the meeting; both are (ranks, steps).
+    """
     late = own_ns - np.median(own_ns, axis=0, keepdims=True)
     whole = own_ns + held_ns
     return Lateness(ranks, "steps", step, late, (measure_spread(whole, 50), measure_spread(whole, 95)))
@@ -179,9 +185,10 @@ def _measure_group(matched: Matched, group: Meetings) -> Floats:
 
 
 def _sum_elsewhere(matched: Matched, group: Meetings) -> Floats:
-    """Return each rank's waiting between two meetings of this group, in meetings of other groups: it is no own work.
+    """Return how long each rank waits in meetings of other groups, between two meetings of this group. Such waiting is
+    no own work.
 
-    Calls that only some ranks have recorded are left out, because the same wait of the other ranks is unknown.
+    Calls that only some ranks have recorded are left out, because the same wait is unknown for the other ranks.
     """
     others = np.concatenate([other.call for other in matched.meetings if other is not group])
     is_other = np.isin(matched.call, others)

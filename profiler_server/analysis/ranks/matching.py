@@ -1,4 +1,4 @@
-"""Matching of calls across ranks: which rows are one collective, and when each rank entered it on a common clock."""
+"""The matching of calls across ranks: which rows are one collective, and when each rank entered it on a common clock."""
 
 from __future__ import annotations
 
@@ -38,10 +38,12 @@ from profiler_server.facts.ranks import Clock
 class Matched:
     """The calls of all ranks, one row per call and rank. `row_of` is the index of the row's rank in `ranks`.
 
-    `call` is the number of the collective. `begin_ns` is when the rank began to wait and `end_ns` when it left, on its
-    own clock. `arrival_ns` and `left_ns` are the same on a common clock of the group, where `is_clocked`. `apart_ns` is
-    the time of each rank from its first to its last meeting, if these times show that the ranks did not meet. Neither
-    the calls of these ranks nor the calls of `strangers` are matched.
+    `call` is the number of the collective. `begin_ns` is the time at which the rank began to wait, and `end_ns` the
+    time at which it left, on its own clock. If `is_clocked`, `arrival_ns` and `left_ns` are the same times on a common
+    clock of the group.
+
+    If the ranks did not meet, `apart_ns` shows it: the time of each rank from its first to its last meeting. The calls
+    of these ranks are not matched, and neither are the calls of `strangers`.
     """
 
     ranks: tuple[int, ...]
@@ -70,7 +72,9 @@ class Matched:
         return self.end_ns - self.begin_ns
 
     def find_rows(self, row: int, among: Mask) -> Ints:
-        """Return the indexes of the calls of one rank within a mask. The calls of a rank are consecutive."""
+        """Return the indexes of the calls of one rank within a mask. The calls of a rank are stored one after the
+        other.
+        """
         begin, end = np.searchsorted(self.row_of, (row, row + 1)).tolist()
         found: Ints = begin + np.flatnonzero(among[begin:end])
         return found
@@ -136,20 +140,20 @@ def match_calls(calls: Mapping[int, Calls], one_clock: bool) -> Matched:
 
 
 def _is_passed_by(own: Calls) -> Mask:
-    """Return a mask of the calls that did not hold the training: hardly any wait at their end."""
+    """Return a mask of the calls that did not hold up the training: it hardly waited at their end."""
     return is_awaited_later(own.waiting_ns, own.duration_ns) & (own.waiting_ns < LEAST_HELD_NS)
 
 
 def is_awaited_later(waiting_ns: Ints, duration_ns: Ints) -> Mask:
-    """Return a mask of asynchronous calls: the training went on after their start, and waited for a small part of
+    """Return a mask of asynchronous calls: the training went on after their start, and waited for only a small part of
     them.
     """
     return waiting_ns < AT_ONCE_FRAC * duration_ns
 
 
 def _number_calls(kind: Ints, step: Ints, number: Ints) -> tuple[Ints, int]:
-    """Return a call number for each row, and the number of calls. Rows that agree in all three arguments have one
-    number.
+    """Return a call number for each row, and the number of calls. Rows get the same number if they agree in all three
+    arguments.
 
     The numbers are made in two rounds, because the product of three ranges may overflow.
     """
@@ -211,7 +215,7 @@ def _put_on_one_clock(found: Matched, meets: Mask, one_clock: bool) -> Matched:
 
 
 def _leave_within_a_step(common: Meetings) -> bool:
-    """Return whether the ranks of one host leave their common calls less than a step apart, as ranks of one job do.
+    """Return whether the ranks of one host leave their common calls less than a step apart. Ranks of one job do so.
 
     Ranks of a second job begin some steps later. Some calls of one job end apart as well, but by less than a step:
     asynchronous calls, calls of `Join`, and calls of several groups under one name.
@@ -222,14 +226,14 @@ def _leave_within_a_step(common: Meetings) -> bool:
 
 
 def _meet_in_most(found: Matched, commons: Sequence[Meetings | None]) -> bool:
-    """Return whether the ranks met in the group with the most meetings, which is better evidence than other groups."""
+    """Return whether the ranks met in the group with the most meetings. It is better evidence than the other groups."""
     known = [common for common in commons if common is not None]
     largest = max(known, key=lambda common: common.end_ns.shape[1], default=None)
     return largest is not None and not _find_apart(found, largest)
 
 
 def _find_apart(found: Matched, common: Meetings) -> dict[int, int]:
-    """Return each rank's time from the first to the last meeting, or nothing if these times agree."""
+    """Return for each rank the time from its first to its last meeting; nothing if these times agree."""
     length = common.end_ns[:, -1] - common.end_ns[:, 0]
     least = max(APART_NS, APART_FRAC * float(np.median(length)))
     if common.end_ns.shape[1] < LEAST_CALLS or np.ptp(length) <= least:
@@ -238,7 +242,9 @@ def _find_apart(found: Matched, common: Meetings) -> dict[int, int]:
 
 
 def _part_calls(found: Matched, meetings: Sequence[Meetings], alone: Mask) -> Matched:
-    """Return the calls, each row of a mask with its own call number, like a call that no other rank made."""
+    """Return the calls with a separate number for each row of a mask. Such a row is then like a call that no other rank
+    made.
+    """
     numbers = np.where(alone, found.count + np.arange(len(found.call)), found.call)
     known, call = np.unique(numbers, return_inverse=True)
     moved = tuple(replace(group, call=np.searchsorted(known, group.call)) for group in meetings)
@@ -246,7 +252,7 @@ def _part_calls(found: Matched, meetings: Sequence[Meetings], alone: Mask) -> Ma
 
 
 def _choose_alignment(common: Meetings, one_clock: bool) -> Alignment | None:
-    """Return the alignment of a group's clocks, or None if they share a clock or their calls do not end together."""
+    """Return the alignment of a group's clocks; None if they share a clock, or if their calls do not end together."""
     alignment = align_clocks(common.end_ns)
     if alignment is None:
         return None
@@ -258,10 +264,10 @@ def _choose_alignment(common: Meetings, one_clock: bool) -> Alignment | None:
 
 
 def _find_common(found: Matched, rows: Ints) -> Meetings | None:
-    """Return the meetings that all ranks of a group have, or None if no two ranks share a meeting.
+    """Return the meetings that all ranks of a group have; None if no two ranks share a meeting.
 
-    A rank with few meetings was cut short, or recorded other steps. Such a rank is left out, unless enough meetings of
-    all ranks remain.
+    A rank with few meetings was cut short, or recorded other steps. It is left out, unless enough meetings of all ranks
+    remain.
     """
     owners, owner = np.unique(found.row_of[rows], return_inverse=True)
     known, place = np.unique(found.call[rows], return_inverse=True)
@@ -302,7 +308,7 @@ def _find_strangers(found: Matched, common: Meetings) -> Strangers | None:
 
 
 def _differ(found: Matched, places: Ints) -> Mask:
-    """Return a mask of the ranks whose collectives have other sizes than the first rank's."""
+    """Return a mask of the ranks whose collectives have other sizes than those of the first rank."""
     equal = np.array([any(known in name.lower().replace("_", "") for known in _EQUAL) for _, name in found.kinds])
     sizes = found.bytes[places]
     sizes = sizes[:, equal[found.kind[places[0]]] & (sizes > 0).all(axis=0)]
@@ -315,7 +321,7 @@ def _differ(found: Matched, places: Ints) -> Mask:
 def _miss(begin_ns: Ints, end_ns: Ints) -> Mask:
     """Return a mask of the ranks that do not meet the first rank.
 
-    They are outside of collectives while the first rank is inside, or they leave collectives at other times.
+    Such ranks are outside of collectives while the first rank is inside, or they leave collectives at other times.
     """
     alignment = align_clocks(end_ns)
     if alignment is None:
@@ -329,7 +335,9 @@ def _miss(begin_ns: Ints, end_ns: Ints) -> Mask:
 
 
 def _leave_apart(end_ns: Ints) -> Mask:
-    """Return a mask of the ranks that leave far from the first rank; none unless each of both sets leaves together."""
+    """Return a mask of the ranks that leave far from the first rank. It is empty unless each of the two sets leaves
+    together.
+    """
     apart = np.median(np.abs(end_ns - end_ns[:1]), axis=1)
     found: Mask = apart > TOGETHER_NS
     parts = [end_ns[chosen] for chosen in (found, ~found)]

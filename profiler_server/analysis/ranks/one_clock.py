@@ -1,8 +1,9 @@
-"""Several ranks on the clock of the first: shift and drift of each clock, and which ranks are worth viewing together.
+"""Several ranks on the clock of the first rank: shift and drift of each clock, and the ranks that are worth viewing
+together.
 
-Ranks of one host share a clock. Other ranks are aligned in pairs, by the collectives that both leave together, so that
-a rank with a short recording costs no other rank its calls. Two ranks without a common collective may be aligned
-through a third rank.
+Ranks of one host share a clock. Other ranks are aligned in pairs, by the collectives that both leave together. So a
+rank with a short recording does not reduce the calls that other ranks can use. Two ranks without a common collective
+may be aligned through a third rank.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class RankClock:
 
     A clock is `known` for the first rank, for ranks on the same host, and for aligned ranks. An unknown clock has no
     shift, and `lack` is the reason. `apart_ns` is the 95th percentile of the time between both ranks' ends of the
-    `calls` common collectives; None with too few collectives.
+    `calls` common collectives. It is None with too few collectives.
     """
 
     rank: int
@@ -61,7 +62,9 @@ class RankClock:
         return self.anchor_ns + round(since / (1 + self.drift))
 
     def behind(self, between: RankClock) -> RankClock:
-        """Return this rank's clock relative to the first rank, through a rank aligned with both."""
+        """Return this rank's clock relative to the first rank. `between` is the clock of a rank that is aligned with
+        both.
+        """
         if between.known == "reference":
             return self
         onto = int(between.place(np.array([self.anchor_ns + self.shift_ns], np.int64))[0])
@@ -126,7 +129,9 @@ _MOST_DETAILED = 1_000
 
 
 def prefer_detailed(example: Example | None, run: Run) -> Example | None:
-    """Return the example with the nearest step that all its ranks recorded in detail, or unchanged without such a step."""
+    """Return the example, moved to the nearest step that all its ranks recorded in detail. Without such a step, it
+    stays unchanged.
+    """
     if example is None or example.step is None:
         return example
     steps = [_read_detailed(run.read_rank(rank)) for rank in example.ranks]

@@ -1,5 +1,6 @@
-"""Why ranks come late, and patterns in which the last rank changes: turns, a change from one rank to another, and
-occasional delays."""
+"""The causes of late ranks, and patterns in which the last rank changes: turns, a change from one rank to another, and
+occasional delays.
+"""
 
 from __future__ import annotations
 
@@ -54,9 +55,9 @@ def find_causes(together: StepsTogether, late: Mask) -> tuple[Cause, ...]:
 
 
 def find_starvation(excess_ns: float, starved_ns: float, others_ns: float) -> tuple[Cause, ...]:
-    """Return the lack of a processor as the cause of a late rank; empty if it explains too little.
+    """Return the lack of a processor as the cause of a late rank; empty if it explains too little of the lateness.
 
-    `starved_ns` is how long the rank was ready to run in a step without a processor, `others_ns` the median of the
+    `starved_ns` is how long the rank was ready to run in a step but had no processor. `others_ns` is the median of the
     other ranks.
     """
     longer = starved_ns - others_ns
@@ -83,10 +84,10 @@ def find_uneven_work(together: StepsTogether) -> float | None:
 
 
 def weigh_garbage(together: StepsTogether) -> Garbage | None:
-    """Return the gain if all ranks collect garbage at the same steps, or None if the gain is small.
+    """Return the gain if all ranks collect garbage at the same steps; None if the gain is small.
 
-    A pause p that meets each of n ranks with probability q per step costs p(1 - (1 - q)^n). With simultaneous pauses it
-    costs pq.
+    A pause p that occurs on each of n ranks with probability q per step costs p(1 - (1 - q)^n). With simultaneous
+    pauses it costs pq.
     """
     ranks, steps = together.collecting_ns.shape
     step_ns = float(together.step_ns.mean()) if steps else 0.0
@@ -110,7 +111,7 @@ def _take_off(values: Floats) -> Floats:
 
 
 def find_pause(lateness: Lateness, together: StepsTogether, step_ns: float) -> Pause | None:
-    """Return occasional long waits for one rank, or None if they take little time or are frequent.
+    """Return occasional long waits for one rank; None if they take little time or are frequent.
 
     The rank may have lost its time in the step of the wait, or at the end of the step before.
     """
@@ -138,7 +139,7 @@ def find_pause(lateness: Lateness, together: StepsTogether, step_ns: float) -> P
 
 
 def _find_longest(together: StepsTogether, rank: int, step: int) -> int:
-    """Return `step` or the step before it: the step in which the rank had more own work."""
+    """Return `step` or the step before it, whichever has more own work of the rank."""
     if rank not in together.ranks:
         return step
     own = together.own_ns[together.ranks.index(rank)]
@@ -147,9 +148,7 @@ def _find_longest(together: StepsTogether, rank: int, step: int) -> int:
 
 
 def find_handover(comparison: RankComparison, ranks: Sequence[int], steps: Ints, late_ns: Floats) -> Handover | None:
-    """Return the step from which another rank is the last rank, or None if one of the two ranks is not clearly the
-    last.
-    """
+    """Return the step from which another rank is the last one; None if either rank is not clearly the last in its part."""
     if comparison.is_hidden:
         return None
     is_last = np.argmax(late_ns, axis=0)[None, :] == np.arange(len(ranks))[:, None]
@@ -170,11 +169,11 @@ def find_handover(comparison: RankComparison, ranks: Sequence[int], steps: Ints,
 
 
 def find_stretch(steps: Ints, against_ns: Floats, step_ns: float) -> Stretch | None:
-    """Return the steps in which a rank is late, if its lateness begins or ends within the run; None if that is not
+    """Return the steps in which a rank is late, if its lateness begins or ends within the run; None if this is not
     clear.
 
-    `against_ns` is the rank's lateness relative to the other ranks in each step. The steps are divided where the sum of
-    squares between both sides is largest (Scott and Knott, 1974).
+    `against_ns` is the rank's lateness relative to the other ranks in each step. The steps are divided at the point
+    with the largest sum of squares between both sides (Scott and Knott, 1974).
     """
     count, least = len(steps), limits.LEAST_MEETINGS
     if count < 2 * least:
@@ -203,9 +202,9 @@ def find_stretch(steps: Ints, against_ns: Floats, step_ns: float) -> Stretch | N
 def find_turns(
     comparison: RankComparison, lateness: Lateness, late_ns: Floats, together: StepsTogether, starved_ns: float
 ) -> Turns | None:
-    """Return how the ranks alternate as the last rank, or None if they do not alternate, or if that costs little.
+    """Return how the ranks take turns as the last rank; None if they do not, or if it costs little.
 
-    `starved_ns` is how long a rank was ready to run in the mean step without a processor.
+    `starved_ns` is how long a rank was ready to run in the mean step but had no processor.
     """
     steps, step_ns = late_ns.shape[1], comparison.step_ns
     counts = np.bincount(np.argmax(late_ns, axis=0), minlength=len(lateness.ranks))
@@ -236,7 +235,7 @@ def _is_one_phase(causes: Sequence[Cause], together: StepsTogether) -> bool:
 def _expect_wait(lateness: Lateness) -> float:
     """Return the wait for the last rank per step, in ns, that the usual variation of the ranks alone would cause.
 
-    It is infinite for few ranks, whose usual spread is unknown.
+    It is infinite for few ranks, because their usual spread is unknown.
     """
     ranks = len(lateness.ranks)
     if ranks < limits.LEAST_RANKS:
@@ -246,11 +245,11 @@ def _expect_wait(lateness: Lateness) -> float:
 
 
 def weigh_longest(late_ns: Floats, row: int) -> tuple[int, int] | None:
-    """Return the number of long waits in which a rank came last, and the number of all long waits; None if that may be
+    """Return the number of long waits in which a rank came last, and the number of all long waits. None if this may be
     chance.
 
     `late_ns` is (ranks, steps). A wait is the time from the second-last to the last rank. The long waits must make up
-    most of the time by which the rank delays the others.
+    most of the delay that the rank causes.
     """
     margin, is_long = mark_long(late_ns)
     is_last = np.argmax(late_ns, axis=0) == row
@@ -263,7 +262,7 @@ def weigh_longest(late_ns: Floats, row: int) -> tuple[int, int] | None:
 
 
 def mark_long(late_ns: Floats) -> tuple[Floats, Mask]:
-    """Return by how many ns the last rank is behind the second last in each step, and a mask of steps with a long
+    """Return for each step how far the last rank is behind the second-last, in ns, and a mask of steps with a long
     delay.
 
     `late_ns` has shape (ranks, steps).

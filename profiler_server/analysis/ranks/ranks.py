@@ -48,8 +48,8 @@ class RankSummary(RankFigures):
 
     `track` has every training step, for the map. `together` has the averaged steps, for the comparison with other
     ranks. `moment` and `standing` are its last position, from the manifest. `unusual` are the steps that the average
-    omits for a detailed window or a standstill; `standstills` are standstills that the rank recovered from. `is_read`
-    is False if its manifest is damaged.
+    omits because of a detailed window or a standstill. `standstills` are standstills after which the rank went on.
+    `is_read` is False if its manifest is damaged.
     """
 
     state: RunState
@@ -73,7 +73,7 @@ def summarize_ranks(run: Run) -> tuple[RankSummary, ...]:
 
 
 def peek_ranks(run: Run, prepare: Callable[[tuple[RankSummary, ...]], None]) -> SoFar[RankSummary]:
-    """Return the summaries that are ready: all of few ranks, or of very many ranks those read so far.
+    """Return the summaries that are ready: all of them for few ranks, those read so far for very many ranks.
 
     `prepare` gets all summaries and computes further results for a page. For very many ranks it runs in the background.
     """
@@ -89,7 +89,7 @@ def _want(run: Run, prepare: Callable[[tuple[RankSummary, ...]], None]) -> Wante
 
 
 def summarize_some(run: Run, numbers: Sequence[int]) -> tuple[RankSummary, ...]:
-    """Summarise some ranks of a run. Ranks without steps, such as imported traces, are summarised by their collectives."""
+    """Summarise some ranks of a run. The collectives of a rank represent it if it has no steps, as in imported traces."""
     most_calls = choose_calls(min(len(run.ranks), MOST_RANKS))
     return tuple(_add_calls(run, summarize_rank(run.read_rank(rank), most_calls)) for rank in numbers)
 
@@ -123,7 +123,9 @@ def _is_live(summary: RankSummary) -> bool:
 
 
 def _renew(rank: RankRun, summary: RankSummary) -> RankSummary:
-    """Return a kept summary with the present state of the rank, because a process that dies changes no file."""
+    """Return a kept summary with the present state of the rank. The state can change without a change of a file, when a
+    process dies.
+    """
     try:
         return replace(summary, state=rank.state)
     except RunError:
@@ -177,7 +179,7 @@ def _read_steps(rank: RankRun, state: RunState, most_calls: int) -> RankSummary:
 
 
 def read_device(rank: RankRun) -> DeviceTimes | None:
-    """Return the device times of a rank's detailed windows, or None if they are absent or unreadable.
+    """Return the device times of a rank's detailed windows; None if they are missing or unreadable.
 
     Large traces take seconds the first time.
     """

@@ -1,4 +1,4 @@
-"""The rank that the others wait for, how sure that is, and the cause: the one answer for rules and pages."""
+"""The rank that the others wait for, how certain this is, and the cause. Rules and pages share this one answer."""
 
 from __future__ import annotations
 
@@ -60,7 +60,9 @@ _PLACES: Mapping[type[RankVerdict], int] = {kind: at for at, kinds in enumerate(
 
 
 def decide_verdict(found: Iterable[RankVerdict]) -> RankVerdict:
-    """Return the verdict of the kind with the highest priority; of several, the one with the largest gain."""
+    """Return the verdict of the kind with the highest priority. Of several verdicts of this kind, return the one with
+    the largest gain.
+    """
     return min(found, key=lambda one: (_PLACES[type(one)], -one.gain_ns))
 
 
@@ -79,7 +81,7 @@ def measure_waits(ranks: Sequence[RankSummary]) -> tuple[tuple[int, ...], Ints, 
 
 
 def measure_own(ranks: Sequence[RankSummary], pause: Pause | None = None) -> dict[int, float]:
-    """Return the own work of each rank in the mean step, including work between steps that other ranks do not have.
+    """Return the own work of each rank in the mean step. It includes work between steps that other ranks do not have.
 
     Steps of the separately reported pause are left out.
     """
@@ -114,11 +116,11 @@ def _judge(ranks: Sequence[RankSummary]) -> tuple[RankVerdict, Lateness | None]:
 
 
 def _choose(ranks: Sequence[RankSummary], together: StepsTogether) -> Lateness | None:
-    """Return the lateness by collectives if these cover enough of the steps, or if steps do not show waiting; else by
-    steps.
+    """Return the lateness measured by collectives or by steps; None if both are unknown.
 
-    None if both are unknown. Only some of DDP's reductions are recorded, and an outlier among few would get too much
-    weight. A rank with too few recorded collectives for a comparison would never be found slow.
+    Collectives are used if they cover enough of the steps, or if the steps do not show waiting. Only some of DDP's
+    reductions are recorded, and an outlier among few would get too much weight. A rank with too few recorded
+    collectives for a comparison would never be found slow.
     """
     by_steps = None
     if len(together.ranks) > 1 and len(together.step):
@@ -139,8 +141,10 @@ def _choose(ranks: Sequence[RankSummary], together: StepsTogether) -> Lateness |
 
 
 def _explain_waiting(ranks: Sequence[RankSummary], together: StepsTogether, steps: Ints) -> bool:
-    """Return whether the ranks wait in the recorded collectives. An asynchronous collective that waits in C++, as
-    `Join` does, is recorded without its wait."""
+    """Return whether the recorded collectives explain the waiting of the ranks.
+
+    An asynchronous collective that waits in C++, as `Join` does, is recorded without its wait.
+    """
     if all(rank.state == "imported" for rank in ranks):
         return True
     shared = together.step[np.isin(together.step, steps)]
@@ -151,10 +155,10 @@ def _explain_waiting(ranks: Sequence[RankSummary], together: StepsTogether, step
 
 
 def _measure_by_steps(together: StepsTogether) -> Lateness:
-    """Return the lateness with steps as meetings.
+    """Return the lateness, with steps as meetings.
 
-    A step ends when the ranks leave its last collective, if that time is known for enough steps. Work of a rank after
-    that collective then makes it late in the next step.
+    If known for enough steps, the end of a step is the time at which the ranks leave its last collective. Work of a
+    rank after this collective then makes the rank late in the next step.
     """
     held, meeting = together.held_ns, together.meeting_ns
     known = np.flatnonzero(np.isfinite(meeting).all(axis=0))
@@ -192,8 +196,8 @@ def _average_again(rank: RankSummary, together: StepsTogether) -> RankSummary:
 class _Weighed:
     """The lateness of the ranks at each step, (ranks, steps), and whether it exceeds chance. `row` is the latest rank.
 
-    `least_ns` is the smallest lateness that is reported. `longest` is the number of long waits in which the latest rank
-    was last, and the number of all long waits, if these alone make the result sure.
+    `least_ns` is the smallest lateness that is reported. `longest` is set if only the long waits make the result
+    certain: the number of long waits in which the latest rank was last, and the number of all long waits.
     """
 
     ranks: Sequence[RankSummary]
@@ -251,8 +255,8 @@ def _weigh(ranks: Sequence[RankSummary], lateness: Lateness, together: StepsToge
 
 
 def _measure_deviation(late_ns: Floats, step_ns: float) -> float:
-    """Return the robust standard deviation of the ranks' median lateness in ns, at least `LEAST_DEVIATION_FRAC` of the
-    step.
+    """Return the robust standard deviation of the ranks' median lateness in ns. It is at least `LEAST_DEVIATION_FRAC`
+    of the step.
     """
     usual = np.median(late_ns, axis=1)
     deviation = 1.4826 * float(np.median(np.abs(usual - np.median(usual))))
@@ -267,7 +271,7 @@ def _measure_against(late_ns: Floats, row: int) -> Floats:
 def _is_sure(against_ns: Floats) -> bool:
     """Return whether a rank's lateness exceeds chance, in its mean or in the number of late steps.
 
-    A delay can be hidden in the mean of steps that vary much, but still be seen in the number of late steps.
+    If steps vary much, their mean can hide a delay that the number of late steps shows.
     """
     steps = len(against_ns)
     error = float(against_ns.std()) / float(np.sqrt(steps))

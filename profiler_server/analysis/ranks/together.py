@@ -1,5 +1,6 @@
-"""The common steps of several ranks, and all steps of a rank summed over stretches, so that long runs need no more room
-than short ones."""
+"""The common steps of several ranks, and all steps of a rank summed over stretches. With stretches, long runs take no
+more room than short ones.
+"""
 
 from __future__ import annotations
 
@@ -28,12 +29,12 @@ Small = npt.NDArray[np.float32]
 
 @dataclass(frozen=True, eq=False)
 class RankSteps:
-    """The averaged steps of one rank, or a selection of them in a long run; compared by identity.
+    """The averaged steps of one rank, or in a long run a selection of them. Objects are compared by identity.
 
     `parts_ns` is (phases, steps), in the order of PHASE_NAMES. `collecting_ns` is garbage collection within the steps.
     `between_ns` is work before each step and after the step before, such as an evaluation. `meeting_ns` is the time
-    between the ends of the last collectives of the previous and of this step. It is NaN if either end is unknown, or if
-    work between the two steps is unknown.
+    from the end of the last collective of the previous step to the end of the last collective of this step. It is NaN
+    if either end is unknown, or if work between the two steps is unknown.
     """
 
     step: Ints
@@ -51,8 +52,8 @@ NO_STEPS = RankSteps(np.empty(0, np.int64), np.empty((len(PHASE_NAMES), 0), np.f
 class StepsTogether:
     """The common steps of `ranks`, without ranks that were cut short. `parts_ns` is (phases, ranks, steps).
 
-    `between_ns` is a rank's time between its steps in excess of the shortest rank: time that all ranks spend there
-    makes no rank wait. `meeting_ns` is (ranks, steps), as in `RankSteps`.
+    `between_ns` is a rank's time between its steps, less that of the rank with the least. Time that all ranks spend
+    between steps makes no rank wait. `meeting_ns` is (ranks, steps), as in `RankSteps`.
     """
 
     ranks: tuple[int, ...]
@@ -109,7 +110,8 @@ def read_steps(train: pa.Table, selection: StepSelection, between_ns: Ints) -> R
 def choose_steps(step: Ints, every: int) -> Mask:
     """Return a mask of about one in `every` steps, chosen by a hash of the step's number.
 
-    If every eighth number were chosen, the steps of work that a rank does each 200 steps would all be chosen, or none.
+    A regular choice such as every eighth step could match a rhythm of the training. For work that a rank does every 200
+    steps, it might take all of these steps or none.
     """
     if every <= 1:
         return np.ones(len(step), np.bool_)
@@ -145,7 +147,9 @@ def _count_usual(steps: Sequence[Ints]) -> Ints:
 
 
 def put_together(steps: Mapping[int, RankSteps]) -> StepsTogether:
-    """Return the common steps of the ranks, without ranks that were cut short or number their steps otherwise."""
+    """Return the common steps of the ranks. Left out are ranks that were cut short, or that number their steps
+    differently.
+    """
     whole = find_whole(_count_usual([rank.step for rank in steps.values()]))
     kept = tuple(number for number, is_whole in zip(steps, whole, strict=True) if is_whole)
     chosen = [steps[number] for number in kept]
@@ -199,7 +203,7 @@ def read_track(train: pa.Table) -> Track:
 
 
 def find_size(first: int, last: int, most: int) -> int:
-    """Return the smallest power of two such that stretches of so many steps, from `first` to `last`, are at most
+    """Return the smallest power of two such that stretches of that many steps, from `first` to `last`, are at most
     `most`.
     """
     size = 1

@@ -37,7 +37,7 @@ class Segments:
 def split_thread(window: Window, track: int, end_ns: int) -> Segments:
     """Return the time of a thread, split at the edges of its slices, from the start of the window to `end_ns`.
 
-    A slice owns the time from its start. After its end the slice around it owns the time again.
+    A slice owns the time from its start. After its end, the enclosing slice owns the time again.
     """
     rows = np.flatnonzero((window.track == track) & (window.kind > SET) & (window.end_ns > window.start_ns))
     starts, ends = window.start_ns[rows], np.minimum(window.end_ns[rows], end_ns)
@@ -81,7 +81,7 @@ class _Draft:
 
 
 def build_graph(window: Window) -> Graph | None:
-    """Return the graph of a window, or None if no thread of the window launches device work."""
+    """Return the graph of a window; None if no thread of the window launches device work."""
     if not window.threads:
         return None
     handoffs = find_handoffs(window)
@@ -117,7 +117,7 @@ def build_graph(window: Window) -> Graph | None:
 
 
 def _number_nodes(window: Window, points: Points) -> _Draft:
-    """Number the nodes so that each follows all its dependencies, according to the measured times."""
+    """Number the nodes so that each node comes after all its dependencies, according to the measured times."""
     work = np.flatnonzero(window.on_device)
     launched = window.launch[work]
     ready = np.where(launched >= 0, window.start_ns[launched], window.start_ns[work])
@@ -148,8 +148,9 @@ def _number_nodes(window: Window, points: Points) -> _Draft:
 
 
 def _order_points(points: Points) -> Ints:
-    """Return the time at which each point is passed, which is never before the previous point of its thread. A wait is
-    passed at its end.
+    """Return the time at which each point is passed. A wait is passed at its end.
+
+    The time is never before that of the previous point of the thread.
     """
     passed = np.where(points.kind >= WAIT, points.end_ns, points.begin_ns)
     for track in np.unique(points.track):
@@ -194,8 +195,8 @@ def _link_launches(draft: _Draft) -> Ints:
 def _chain_streams(draft: _Draft) -> None:
     """Link the work of each stream in order, and set the usual delays after the previous work and after the launch.
 
-    A longer delay has a cause outside of the graph. The replay leaves such delays out, so its result can be shorter
-    than the window.
+    A longer delay has a cause outside of the graph. The replay leaves such delays out, so it can be shorter than the
+    window.
     """
     order = np.argsort(draft.work_nodes, kind="stable")
     nodes, tracks = draft.work_nodes[order], draft.window.track[draft.work][order]
@@ -243,7 +244,9 @@ def _find_mark(draft: _Draft, track: int, time_ns: int) -> int:
 
 
 def _await_work(draft: _Draft, streams: tuple[StreamWork, ...]) -> None:
-    """Link each waiting call to the work that it waits for: in each stream the last work launched before the call."""
+    """Link each waiting call to the work that it waits for: in each stream, the last work that was launched before the
+    call.
+    """
     points = draft.points
     launched_by: dict[int, int] = dict(
         zip(draft.window.launch[draft.work].tolist(), draft.work_nodes.tolist(), strict=True)
@@ -265,7 +268,7 @@ def _await_work(draft: _Draft, streams: tuple[StreamWork, ...]) -> None:
 
 
 def _lay_host_time(draft: _Draft) -> HostTime:
-    """Return the ranges of host time, each with the node after it or around it."""
+    """Return the ranges of host time, each with the node around it, or else the next node."""
     window = draft.window
     parts: list[tuple[Ints, ...]] = []
     for number, track in enumerate(window.threads):

@@ -1,7 +1,7 @@
 """The critical path of a window: the cause of each moment of its steps, followed backwards from the end.
 
-Work is on the path if its earlier end would have let later work begin earlier. The pieces are contiguous, so their
-times sum to the steps.
+Work is on the path if later work would have begun earlier had this work ended earlier. The pieces are contiguous, so
+their times sum to the steps.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class CriticalPath:
     """The pieces of the path in time order, with times since the run's epoch. `kind` is an index in `KINDS`; `slice_id`
     is -1 without a slice.
 
-    `examples` are the names with the most time of each kind. `waits_ns` is the ns in which the device waits for the
+    `examples` are the names with the most time of each kind. `waits_ns` is the time in ns that the device waits for the
     host, by name, for the names with the most time.
     """
 
@@ -66,7 +66,7 @@ class CriticalPath:
 
 
 def _count_inside(path: CriticalPath, times: Ints) -> Ints:
-    """Return the time of steps before each of some times."""
+    """Return how much time of steps lies before each of some times."""
     at = np.searchsorted(path.step_starts_ns, times, side="right")
     done = np.concatenate([[0], np.cumsum(path.step_ends_ns - path.step_starts_ns)])
     over = np.maximum(path.step_ends_ns[np.maximum(at - 1, 0)] - times, 0)
@@ -83,7 +83,7 @@ class _Piece:
 
 @derived(file="critical-path")
 def find_critical_path(rank: RankRun) -> CriticalPath | None:
-    """Return the critical path of the last window, or None without a window or if no launch is linked to its work."""
+    """Return the critical path of the last window. None without a window, or if no launch is linked to its work."""
     window = read_window(rank)
     graph = build_graph(window) if window is not None else None
     return None if window is None or graph is None else trace_path(graph)
@@ -117,7 +117,7 @@ def trace_path(graph: Graph) -> CriticalPath:
 
 
 def _sum_names(window: Window, rows: Ints, lengths: Ints, chosen: Mask) -> dict[str, int]:
-    """Return the names with the most time in the chosen pieces, and that time in ns."""
+    """Return the names with the most time in the chosen pieces, and their times in ns."""
     mine = chosen & (rows >= 0)
     names, place = np.unique(window.name[rows[mine]], return_inverse=True)
     spent = np.bincount(place, lengths[mine], len(names))
@@ -150,9 +150,9 @@ class _Walk:
         return self.pieces
 
     def _leave(self, node: int, time: float) -> tuple[int, float, bool]:
-        """Step backwards from a time within a node: to work that the node waited for, else to its begin.
+        """Step backwards from a time within a node: to work that the node waited for, else to the begin of the node.
 
-        Return the node and the time reached, and whether that is the begin of the node.
+        Return the node and the time reached, and whether this time is the begin of the node.
         """
         graph, begin = self.graph, float(self.graph.begin_ns[node])
         row = int(graph.row[node])
@@ -171,7 +171,7 @@ class _Walk:
     def _go_back(self, node: int, time: float) -> tuple[int, float, bool]:
         """Step backwards from a node's begin to the dependency that was met last.
 
-        Return that node, the time reached, and whether that is the begin of the node.
+        Return that other node, the time reached, and whether this time is the begin of that node.
         """
         graph = self.graph
         chain, launch = int(graph.chain[node]), int(graph.launch[node])
@@ -199,7 +199,7 @@ class _Walk:
         return source, left, began
 
     def _fill_host(self, node: int, begin: float, end: float) -> None:
-        """Add the host time before a node, by the thread's activity."""
+        """Add the host time before a node to the path, by the activity of the thread."""
         graph = self.graph
         number = self.number.get(int(graph.track[node]), -1)
         if number < 0 or end <= begin:

@@ -1,13 +1,14 @@
-"""Nodes and edges of a recorded window.
+"""The nodes and edges of a recorded window.
 
 Nodes are the calls that launch or wait for device work, and the device work itself. Host time separates two calls of a
 thread. A node begins when all its dependencies are met:
 
 - the previous call of its thread has ended, and the host time between both calls has passed;
-- the previous work of its stream has ended, and work on another stream whose event its stream waits for has ended;
+- the previous work of its stream has ended; if its stream waits for an event, the work of the event's stream has ended,
+  too;
 - its launch call has begun. A call that synchronises ends when the awaited work has ended;
-- in a thread that works only while another thread waits (the backward thread of autograd), work begins when the other
-  thread stops, and the other thread goes on when the work ends.
+- a thread may work only while another thread waits (the backward thread of autograd). Its work begins when the other
+  thread stops, and the other thread goes on when this work ends.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ Edges = dict[int, list[tuple[int, float]]]
 class Graph:
     """Nodes in an order in which each node follows all its dependencies. Times are ns since the start of the window.
 
-    `row` is the slice of a node, -1 for a mark without length. `chain` is the previous node of its thread or stream,
-    and `gap_ns` the least time between both. `launch` is the call that launched the node, and `lag_ns` the least time
-    from the begin of that call. `after` has the nodes that must end before a node begins, and `awaits` the nodes that
-    must end before a node ends, each with the least time in between. `begin_ns` and `end_ns` are as measured.
+    `row` is the slice of a node, -1 for a mark without length. `chain` is the previous node of its thread or stream;
+    `gap_ns` is the least time between both. `launch` is the call that launched the node; `lag_ns` is the least time
+    from the begin of this call. `after` has the nodes that must end before a node begins. `awaits` has the nodes that
+    must end before a node ends. Both have the least time in between. `begin_ns` and `end_ns` are as measured.
     """
 
     window: Window
@@ -122,7 +123,7 @@ def replay(graph: Graph, changes: Changes | None = None) -> tuple[list[float], l
 
 
 def _weigh(graph: Graph, changes: Changes) -> tuple[list[float], list[float]]:
-    """Return two values for each node, with the changes: the host time or gap before it, and its length."""
+    """Return two values for each node after the changes: the host time or gap before the node, and its length."""
     host, count = graph.host, len(graph)
     saved = host.length_ns * (1.0 - changes.host)
     before = np.bincount(host.node[~host.inside], saved[~host.inside], count)
@@ -138,7 +139,7 @@ def _weigh(graph: Graph, changes: Changes) -> tuple[list[float], list[float]]:
 
 
 def bound_savings(graph: Graph, changes: Changes) -> float:
-    """Return an upper bound in ns of the savings of changes: the sum of all removed time, as if all of it were on the
+    """Return an upper bound in ns of the savings of changes: the sum of all removed time, as if it were all on the
     critical path.
     """
     host = float((graph.host.length_ns * (1.0 - changes.host)).sum())

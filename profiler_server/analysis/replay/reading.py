@@ -1,6 +1,7 @@
-"""Replay a window with the changes that rules predict with, each in a poor, a usual and the best version.
+"""Replay a window with the changes that rules use for predictions. Each change has a poor, a usual and the best
+version.
 
-A change returns None for a window without the work in question, or if the replay of the window is not valid.
+A change returns None if the window has no work for it, or if the replay of the window is not valid.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ _LOADING = re.compile(r"DataLoader|dataloader")
 def shorten_products(trial: Trial) -> Gain | None:
     """Return the savings if products of full precision run on tensor cores.
 
-    They then take half of their time, a quarter at best, three quarters at worst.
+    Such products then take half of their time; a quarter at best, three quarters at worst.
     """
     window = trial.window
     rows = np.flatnonzero((window.kind == KERNEL) & window.match(FULL_PRECISION))
@@ -58,7 +59,7 @@ def shorten_products(trial: Trial) -> Gain | None:
 def join_update(trial: Trial) -> Gain | None:
     """Return the savings if one fused update replaces a loop over tensors.
 
-    It usually takes a tenth of the loop's host time, and somewhat less device time.
+    The fused update usually takes a tenth of the loop's host time, and somewhat less device time.
     """
     window = trial.window
     host = trial.host_between(trial.updates)
@@ -78,8 +79,9 @@ def join_update(trial: Trial) -> Gain | None:
 
 
 def batch_launches(trial: Trial) -> Gain | None:
-    """Return the savings of compilation or CUDA graphs. The host time in operators, launches and the Python code
-    between them shrinks to a fraction.
+    """Return the savings of compilation or CUDA graphs.
+
+    The host time in operators, in launches and in the Python code between them shrinks to a fraction.
     """
     graph, window = trial.graph, trial.window
     owner = graph.host.owner
@@ -99,7 +101,7 @@ def batch_launches(trial: Trial) -> Gain | None:
 def overlap_copies(trial: Trial) -> Gain | None:
     """Return the savings if copies to the device come from pinned memory and do not block.
 
-    At best they run beside the computing of the previous step.
+    At best the copies run beside the computing of the previous step.
     """
     copies = trial.find_copies(TO_DEVICE)
     if not len(copies):
@@ -148,8 +150,8 @@ SIGHTINGS: dict[str, Callable[[Trial], Sighting | None]] = {
 
 @derived(file="replay")
 def replay_rank(rank: RankRun) -> Replayed | None:
-    """Return the replay of the last detailed window of a rank, or None without a window, or if no host call is linked
-    to device work.
+    """Return the replay of the last detailed window of a rank. None without a window, or if no host call is linked to
+    device work.
 
     Raises TableBrokenError or NewerSchemaError.
     """

@@ -1,4 +1,4 @@
-"""Trial changes on a graph: the time that each change saves, and masks that several changes need."""
+"""Trials of changes on a graph: the time that each change saves, and masks that several changes need."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TO_DEVICE, TO_HOST = re.compile(r"HtoD|HostToDevice", re.IGNORECASE), re.compile
 
 @dataclass(frozen=True)
 class Trial:
-    """A graph with its replay, and cached lookups of its rows."""
+    """A graph with its replay, and cached lookups in its rows."""
 
     graph: Graph
     base_ns: float
@@ -78,7 +78,7 @@ class Trial:
         return outer
 
     def find_work(self, callers: Ints) -> Ints:
-        """Return the device work that some outermost operators launched."""
+        """Return the device work that the given outermost operators launched."""
         wanted = np.zeros(len(self.window.ids) + 1, bool)
         wanted[callers] = True
         return np.flatnonzero(self.window.on_device & wanted[self.caller])
@@ -102,29 +102,30 @@ class Trial:
         return found[found >= 0]
 
     def wait_nodes(self, rows: Ints) -> Ints:
-        """Return the nodes in which some calls wait."""
+        """Return the nodes in which the calls of `rows` wait."""
         waits = np.array(sorted(self.graph.awaits), np.int64)
         return waits[np.isin(self.graph.row[waits], rows)] if len(waits) else waits
 
     def host_of(self, callers: Ints) -> Mask:
-        """Return a mask of the host time inside of some outermost operators."""
+        """Return a mask of the host time inside the given outermost operators."""
         owner = self.graph.host.owner
         return (owner >= 0) & np.isin(self.top[owner], callers)
 
     def host_between(self, spans: Intervals) -> Mask:
-        """Return a mask of the host time that begins inside of some intervals."""
+        """Return a mask of the host time that begins inside the given intervals."""
         return lies_in(self.graph.host.start_ns, spans)
 
     def try_change(self, low: Change, usual: Change, high: Change) -> Gain | None:
-        """Return the savings of a poor, a usual and the best version of a change, or None if the replay is not valid."""
+        """Return the savings of a poor, a usual and the best version of a change; None if the replay is not valid."""
         if not self.is_valid:
             return None
         measured = {change: self._measure(change) for change in {low, usual, high}}
         return Gain(*sorted(measured[change] for change in (low, usual, high)))
 
     def try_one(self, change: Change, least: float = 1.0) -> Gain | None:
-        """Return the savings of one change. The poor version saves the share `least` of the usual savings. None if the
-        replay is not valid.
+        """Return the savings of one change; None if the replay is not valid.
+
+        The poor version saves the share `least` of the usual savings.
         """
         found = self.try_change(change, change, change)
         return None if found is None else Gain(least * found.frac, found.frac, found.frac)
@@ -157,7 +158,7 @@ class Trial:
         return [self.window.names[codes[at]][:100] for at in np.argsort(-sums).tolist()]
 
     def name_outermost(self, row: int) -> str:
-        """Return the name of the outermost of PyTorch's own operators around a row, or the row's name."""
+        """Return the name of PyTorch's outermost operator around a row; without one, the name of the row."""
         window, found = self.window, row
         for _ in range(_MOST_AROUND):
             if row < 0:
@@ -187,7 +188,7 @@ def scale(
     host_factor: float | Floats = 1.0,
     **flags: Ints,
 ) -> Change:
-    """Return a change that multiplies the length of the device work `nodes` by `factor`, and of the host time `host` by
+    """Return a change that multiplies lengths: of the device work `nodes` by `factor`, of the host time `host` by
     `host_factor`.
 
     `flags` are nodes with further changes: unwaited, aside, skipped, joined.

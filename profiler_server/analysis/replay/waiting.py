@@ -43,7 +43,9 @@ class Points:
 
 @dataclass(frozen=True)
 class Handoff:
-    """Work of a thread (`worker`) during a pause of another thread (`waiter`), with the times of pause and work."""
+    """Work of a thread (`worker`) during a pause of another thread (`waiter`), with the times of the pause and of the
+    work.
+    """
 
     waiter: int
     worker: int
@@ -96,7 +98,9 @@ def _find_blocking(window: Window, rows: Ints) -> Mask:
 
 
 def _find_queued(window: Window, rows: Ints) -> Mask:
-    """Return a mask of the calls that take long while hundreds of launches are pending: the queue of launches was full."""
+    """Return a mask of the calls that take long while hundreds of launches are pending. The queue of launches was then
+    full.
+    """
     work = np.flatnonzero(window.on_device & (window.launch >= 0))
     launched = np.sort(window.start_ns[window.launch[work]])
     done = np.sort(window.end_ns[work])
@@ -106,7 +110,9 @@ def _find_queued(window: Window, rows: Ints) -> Mask:
 
 
 def _list_marks(window: Window, track: int, handoffs: list[Handoff]) -> Ints:
-    """Return the times at which a thread hands over to or from another thread, and the thread's end."""
+    """Return the times at which a thread hands over to another thread or takes over from it, and the time of the
+    thread's end.
+    """
     times = {time for turn in handoffs if turn.waiter == track for time in (turn.stop_ns, turn.go_on_ns)}
     times |= {time for turn in handoffs if turn.worker == track for time in (turn.begin_ns, turn.end_ns)}
     last, over = int(window.end_ns[window.track == track].max()), int(window.step_ends_ns[-1])
@@ -114,9 +120,9 @@ def _list_marks(window: Window, track: int, handoffs: list[Handoff]) -> Ints:
 
 
 def find_handoffs(window: Window) -> list[Handoff]:
-    """Return the pauses of the first thread in which another thread does work.
+    """Return the pauses of the first thread in which another thread works.
 
-    The work must begin and end in the pause. In a long pause its last part may end after the first thread has resumed.
+    The work must begin and end in the pause. In a long pause, its last part may end after the first thread has resumed.
     """
     waiter, *workers = window.threads
     busy = _unite_work(window, waiter)
@@ -159,10 +165,10 @@ class StreamWork:
     end_ns: Floats
 
     def find_awaited(self, begin_ns: float, end_ns: float) -> int | None:
-        """Return the node of this stream's work that a call with these times waited for, or None.
+        """Return the node of this stream's work that a call with these times waited for; None without such work.
 
-        A call waits for the last work launched before the call. If that work ended after the call, the call waited for
-        the last work that ended during the call.
+        A call waits for the last work that was launched before the call. If this work ended after the call, the call
+        waited for the last work that ended during the call.
         """
         last = self.find_launched_before(begin_ns)
         if last < 0:
@@ -180,8 +186,8 @@ class StreamWork:
 def list_streams(
     window: Window, work: Ints, nodes: Ints, launch: Ints, begin_ns: Floats, end_ns: Floats
 ) -> tuple[StreamWork, ...]:
-    """Return the work of each stream. Launch and end times never decrease in a stream: an earlier time is raised to the
-    previous one.
+    """Return the work of each stream. Launch and end times never decrease in a stream: a time before the previous one
+    is raised to it.
     """
     order = np.argsort(nodes, kind="stable")
     found = []
@@ -194,10 +200,10 @@ def list_streams(
 
 
 def find_stream_waits(window: Window, streams: tuple[StreamWork, ...]) -> Iterator[tuple[int, int, float]]:
-    """Yield work that waits for work of another stream: its node, the awaited node, and the ns between both.
+    """Yield work that waits for work of another stream: its node, the awaited node, and the time in ns between both.
 
-    A trace seldom names the event that a stream waits for. The assumed event is the last one recorded before the wait,
-    if the measured times allow that. Otherwise the awaited work is the work of another stream that ended right before.
+    A trace seldom names the event that a stream waits for. It is assumed to be the last event recorded before the wait,
+    if the measured times allow this. Otherwise the awaited work is the work of another stream that ended just before.
     """
     if len(streams) < 2:
         return
@@ -219,7 +225,9 @@ def find_stream_waits(window: Window, streams: tuple[StreamWork, ...]) -> Iterat
 
 
 def _find_recorded(own: StreamWork, waits: Floats, records: Floats) -> Floats:
-    """Return the recording time of the event that each work waits for; -inf without a wait before its launch."""
+    """Return for each piece of work the recording time of the event that it waits for; -inf without a wait before its
+    launch.
+    """
     found = np.full(len(own.nodes), -np.inf)
     if not len(waits) or not len(records):
         return found
@@ -242,8 +250,9 @@ def _find_source(own: StreamWork, at: int, recorded_ns: float, others: list[Stre
 
 
 def _find_ended(begin_ns: float, others: list[StreamWork], within_ns: float) -> tuple[int, float] | None:
-    """Return the node of the work that ended last in the `within_ns` before a time, and the time since its end, or
-    None."""
+    """Return the node of the work that ended last before a time, and the time since its end. None if no work ended
+    within `within_ns`.
+    """
     found: list[tuple[int, float]] = []
     for other in others:
         last = int(np.searchsorted(other.end_ns, begin_ns + TOLERANCE_NS, side="right")) - 1

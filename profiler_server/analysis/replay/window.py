@@ -39,11 +39,11 @@ _LAUNCHING = re.compile(r"Launch|Memcpy|Memset", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Window:
-    """Rows of some whole steps, ordered by start. References between rows are indexes in these arrays.
+    """The rows of some whole steps, ordered by start. References between rows are indexes in these arrays.
 
-    `parent` is the slice around a row on its track, `launch` the call that launched device work, -1 for none. `name`
-    and `args` are indexes in `names` and `texts`, -1 for none. `message_bytes` is the size of a collective, -1 if
-    unknown.
+    `parent` is the slice around a row on its track; `launch` is the call that launched device work; both are -1 for
+    none. `name` and `args` are indexes in `names` and `texts`, -1 for none. `message_bytes` is the size of a
+    collective, -1 if unknown.
     """
 
     ids: Ints
@@ -98,7 +98,7 @@ class Window:
 
 
 def read_window(rank: RankRun) -> Window | None:
-    """Return the last detailed steps of a rank, or None if no step or no slice was recorded in detail.
+    """Return the last detailed steps of a rank; None if no step or no slice was recorded in detail.
 
     Only the last window is read, because the time between two windows is unknown. Raises as `RankRun.table` does.
     """
@@ -122,8 +122,8 @@ def read_window(rank: RankRun) -> Window | None:
 
 
 def _choose_first(at: Ints, starts: Ints) -> int:
-    """Return the index of the first step from which on the number of slices is within the limit, at the latest the last
-    step.
+    """Return the index of the first step such that the slices from it on are within the limit. If no step is, return
+    the last one.
     """
     counts = len(at) - np.searchsorted(at, starts) if len(at) else np.zeros(len(starts), np.int64)
     fitting = np.flatnonzero(counts <= MOST_ROWS)
@@ -183,7 +183,7 @@ def _read_codes(column: pa.DictionaryArray) -> Ints:
 
 
 def _find_places(ids: Ints, column: pa.ChunkedArray) -> Ints:
-    """Return the indexes of the rows whose ids a column holds, -1 for a missing id."""
+    """Return for each id in `column` the index of the row with this id; -1 for a missing id."""
     wanted = to_ints(column.fill_null(-1))
     order = np.argsort(ids, kind="stable")
     at = order[np.minimum(np.searchsorted(ids[order], wanted), len(ids) - 1)]

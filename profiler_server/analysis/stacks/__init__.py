@@ -1,4 +1,4 @@
-"""The Python functions in which a phase or a stage spent its time: pure functions over the table `stacks`.
+"""The Python functions in which a phase or a stage spends its time: pure functions over the table `stacks`.
 
 Must not import pages or figures.
 """

@@ -1,4 +1,4 @@
-"""A frame of a stack: the owner of its code and its display name; and stacks as a tree of frames."""
+"""A frame of a stack, with the owner of its code and its display name; and stacks as a tree of frames."""
 
 from __future__ import annotations
 
@@ -64,8 +64,10 @@ class Frame:
 
     @property
     def label(self) -> str:
-        """Return the function as a user would write it: `accuracy`, `Photos.__getitem__`, `PIL.Image.resize`. A
-        function that a decorator returned has the decorator's name."""
+        """Return the function as a user would write it: `accuracy`, `Photos.__getitem__`, `PIL.Image.resize`.
+
+        A function that a decorator returned has the name of the decorator.
+        """
         outer, _, name = self.name.rpartition(".<locals>.")
         if outer and name in _WRAPPERS:
             name = outer.rpartition("<locals>.")[2]
@@ -87,7 +89,9 @@ class Frame:
 
     @property
     def is_wrapper(self) -> bool:
-        """Return whether a decorator returned this function. Users know the function that it calls instead."""
+        """Return whether a decorator returned this function. Users do not know it by name, but know the function that
+        it calls.
+        """
         return self.name.rpartition(".")[2] in _WRAPPERS
 
     @property
@@ -125,7 +129,10 @@ class StackParser:
 
 
 def number_stacks(rows: pa.Table, find_key: Callable[[tuple[Frame, ...]], K | None]) -> tuple[list[K], Ints]:
-    """Return the keys of the stacks of some rows, and the index of each row's key; the number of keys without one."""
+    """Return the distinct keys of the stacks of some rows, and for each row the index of its key.
+
+    A row without a key has the number of keys as index.
+    """
     parser, texts = StackParser(), rows["stack"].cast(pa.string()).to_pylist()
     known = {text: find_key(parser.parse(text)) for text in set(texts)}
     keys = list(dict.fromkeys(key for key in known.values() if key is not None))
@@ -159,7 +166,7 @@ class _Node:
 
 
 def lay_out(weights: Mapping[tuple[Frame, ...], int]) -> tuple[FlameNode, ...]:
-    """Return the functions in drawing order: callers first, the widest on the left."""
+    """Return the functions in drawing order: callers before callees, the widest on the left."""
     root = _Node(Frame("", "", 0, ""))
     for stack, samples in weights.items():
         node = root

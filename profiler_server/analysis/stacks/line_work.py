@@ -1,9 +1,9 @@
 """The operators of the user's lines, and the time of these lines over the run.
 
-Samples of a detailed window are joined with its operators by time.
-Samples are taken about every millisecond there. An operator belongs to the line of the sample that is nearest to its
-middle. A backward node belongs to the line of the operator that made it: PyTorch numbers the nodes, and the operator that
-makes node n is the last one with the number n.
+The samples of a detailed window are joined with its operators by time. In a window, a sample is taken about every
+millisecond. An operator belongs to the line of the sample that is nearest to its middle. A backward node belongs to the
+line of the operator that made it. PyTorch numbers the nodes: the operator that makes node n is the last operator with
+the number n.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def read_line_work(
 
 
 def read_unused_share(rank: RankRun, unused: UnusedGradients) -> float | None:
-    """Return the share of the backward in nodes that computed nothing but these gradients; None without a window."""
+    """Return the share of the backward that is spent in nodes computing only unused gradients; None without a window."""
     if not unused.nodes or rank.status("slices").state != "there":
         return None
     slices = rank.table("slices", ("name", "start_ns", "duration_ns", "sequence", "step"))
@@ -133,7 +133,7 @@ def _mark_inside(operators: pa.Table, is_node: Mask) -> Mask:
 
 
 def _find_main(track: Ints, length: Ints) -> int:
-    """Return the track with the most time in operators outside of backward: the training thread's."""
+    """Return the track of the training thread: the track with the most time in operators outside of backward."""
     tracks, places = np.unique(track, return_inverse=True)
     return int(tracks[np.argmax(np.bincount(places, length))]) if len(tracks) else -1
 
@@ -210,7 +210,9 @@ def part_steps(steps: Steps) -> tuple[Third, ...]:
 def read_line_course(
     rows: pa.Table, thirds: Sequence[Third], find_key: Callable[[tuple[Frame, ...]], K | None]
 ) -> dict[K, LineCourse]:
-    """Return the course of each key. `rows` are the averaged samples of the training thread in known phases."""
+    """Return the course of each key over the run. `rows` are the averaged samples of the training thread in known
+    phases.
+    """
     if not rows.num_rows or len(thirds) < _THIRDS:
         return {}
     names, of_row = number_stacks(rows, find_key)
@@ -231,7 +233,9 @@ def read_line_course(
 
 
 def _measure(rows: pa.Table, thirds: Sequence[Third], of_row: Ints, keys: int) -> tuple[Floats, Floats]:
-    """Return the time of each key in the mean step of each third, and its variance by the number of samples."""
+    """Return the time of each key in the mean step of each third, and the variance of this time, from the number of
+    samples.
+    """
     middle = rows["start_ns"].to_numpy() + rows["duration_ns"].to_numpy() // 2
     third = np.clip(np.searchsorted([part.start_ns for part in thirds], middle, side="right") - 1, 0, None)
     places = {name: at for at, name in enumerate(PHASE_NAMES)}
@@ -246,7 +250,9 @@ def _measure(rows: pa.Table, thirds: Sequence[Third], of_row: Ints, keys: int) -
 
 
 def _count_threads(rows: pa.Table, of_row: Ints, keys: int) -> tuple[list[float | None], list[float | None]]:
-    """Return for each key the share of samples in which the training thread slept, and how many threads of the process ran."""
+    """Return for each key the share of samples in which the training thread slept, and the mean number of running
+    threads.
+    """
     seen = pc.is_valid(rows["running"]).to_numpy()
     sums = [
         np.bincount(of_row[seen], pc.fill_null(rows[name], 0).to_numpy()[seen], keys)

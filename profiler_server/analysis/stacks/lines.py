@@ -1,9 +1,10 @@
 """The mean step by lines of the user's code: every sample of the training thread belongs to the user's innermost frame.
 
-A function with a small share is no hotspot: its samples go to the line that calls it. The time that backward spends in
-what a function made counts for it there: a lookup of few rows is short, its gradient of all rows is not. The functions of the training loop
-are divided into their lines, because these lines do different things. Samples of a phase share the time of that phase,
-which is known exactly, so only the division within phases has an error of sampling.
+A function with a small share is no hotspot: its samples go to the line that calls it. A function also gets the time
+that the backward spends on its results. For example, a lookup of few rows is short, but the gradient of all rows is
+not. The functions of the training loop are divided into their lines, because these lines do different things. Samples
+of a phase share the time of that phase, which is known exactly. So only the division within phases has an error of
+sampling.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _Key = tuple[str, str, int]
 
 @dataclass(frozen=True)
 class _Level:
-    """A frame of the user's in a stack, with the stack's frames below it up to the next frame of the user's."""
+    """A frame of the user in a stack, with the frames below it up to the user's next frame."""
 
     key: _Key
     frame: Frame
@@ -40,8 +41,11 @@ class _Level:
 
 @dataclass
 class _Entry:
-    """A stack in a phase. `at` is the level that its samples belong to, -1 for none; `weight` is its share of the step, and
-    `backward` the share of the step that backward spends in what it made."""
+    """A stack in a phase.
+
+    `at` is the level to which its samples belong, -1 for none. `weight` is its share of the step. `backward` is the
+    share of the step that the backward spends on results of this stack.
+    """
 
     phase: str
     levels: Sequence[_Level]
@@ -64,8 +68,11 @@ def find_lines(
     read_work: ReadWork,
     read_course: ReadCourse,
 ) -> Lines:
-    """Divide the mean step among the user's lines. `phases` are the samples of each phase, `shares` its share of the
-    step. `read_work` returns the operators of each hotspot, `read_course` its course over the run."""
+    """Divide the mean step among the user's lines.
+
+    `phases` are the samples of each phase; `shares` is the share of each phase in the step. `read_work` returns the
+    operators of each hotspot, `read_course` its course over the run.
+    """
     entries = [
         _Entry(phase, levels, samples, shares.get(phase, 0.0) * samples / sum(weights.values()), len(levels) - 1)
         for phase, weights in phases.items()
@@ -102,7 +109,7 @@ def find_lines(
 
 
 def _find_key(stack: Sequence[Frame], loop: frozenset[Function], keys: Container[_Key] | None = None) -> _Key | None:
-    """Return the innermost of the user's functions in a stack, or the innermost one among `keys`."""
+    """Return the innermost of the user's functions in a stack; with `keys`, the innermost one among these."""
     levels = list(_list_levels(stack, loop))
     return next((level.key for level in reversed(levels) if keys is None or level.key in keys), None)
 
@@ -119,7 +126,7 @@ def _add_backward(entries: Sequence[_Entry], work: Mapping[_Key, LineWork], in_b
 
 
 def _list_levels(stack: Sequence[Frame], loop: frozenset[Function]) -> Iterator[_Level]:
-    """Yield the user's frames, outermost first. A comprehension and a decorator's function count as their caller."""
+    """Yield the user's frames, outermost first. Comprehensions and functions made by decorators count as their caller."""
     own = [at for at, frame in enumerate(stack) if not frame.package]
     kept = [at for at in own if not stack[at].is_comprehension and not stack[at].is_wrapper]
     for at, after in itertools.pairwise([*kept, len(stack)]):
@@ -132,7 +139,9 @@ def _list_levels(stack: Sequence[Frame], loop: frozenset[Function]) -> Iterator[
 
 
 def _name_level(level: _Level, texts: Texts) -> str:
-    """Return what a frame is known by in another run, where line numbers may differ: the function, or the loop's line."""
+    """Return a name of a frame that is the same in another run, where line numbers may differ: the function, or the
+    text of the loop's line.
+    """
     return level.frame.label if not level.key[2] else texts.get(level.frame.file, {}).get(level.line, "")
 
 
@@ -214,7 +223,7 @@ def _build(
 
 
 def _name_doing(below: Sequence[Frame]) -> Doing:
-    """Return which part of every training loop a line calls."""
+    """Return the part of a training loop that a line calls, such as the loader."""
     for frame in below:
         if frame.package != "torch":
             continue

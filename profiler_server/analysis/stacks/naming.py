@@ -1,8 +1,9 @@
 """The user's functions in which a phase or a stage spends its time.
 
-A sample belongs to the outermost user function below the loop. If the loop calls a library, the sample belongs to that
-call, and else to the line of the loop. A method through which a library calls the user's data set, such as
-`__getitem__`, contains all of a stage. The functions that it calls are named instead if they have most of its samples.
+A sample belongs to the outermost user function below the loop. If the loop calls a library, the sample belongs to this
+call. If the loop calls nothing, the sample belongs to the line of the loop. A method through which a library calls the
+user's data set, such as `__getitem__`, contains all of a stage. The functions that this method calls are named instead
+if they have most of its samples.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class _Name:
 
 
 def find_loop(phases: Mapping[str, Weights]) -> frozenset[Function]:
-    """Return the functions that every phase runs in: the loop and its callers. With too few phases, this is a guess."""
+    """Return the functions in which every phase runs: the loop and its callers. With too few phases, this is a guess."""
     shares = [_share_functions(weights) for weights in _group_phases(phases)]
     if len(shares) < 2:
         return _guess_loop([entry for weights in phases.values() for entry in weights.items()])
@@ -61,8 +62,12 @@ def knows_loop(phases: Mapping[str, Weights]) -> bool:
 
 
 def _guess_loop(entries: Sequence[tuple[tuple[Frame, ...], int]]) -> frozenset[Function]:
-    """Return the modules and, for a single phase, the user's functions that call everything in the phase. The innermost
-    of these functions is no loop if most samples are in its own code: then it is the function that takes the time."""
+    """Return a guess of the loop's functions: the modules, and the user's functions that call everything in a single
+    phase.
+
+    The innermost of these functions is no loop if most samples are in its own code, because it then takes the time
+    itself.
+    """
     modules = frozenset(frame.function for stack, _ in entries for frame in stack if frame.name == "<module>")
     whole = sum(samples for _, samples in entries)
     shares = _share_functions(dict(entries)) if whole else {}
@@ -98,7 +103,8 @@ def _share_functions(weights: Weights) -> dict[Function, float]:
 def name_phase(weights: Weights, loop: frozenset[Function], is_loop_known: bool = True) -> tuple[NamedFunction, ...]:
     """Return the functions in which a phase of the training thread spends its time, the longest first.
 
-    With few samples, only functions with a surely large share are named, and no function if the loop is a guess.
+    With few samples, a function is named only if its share is certainly large. If the loop is also a guess, no function
+    is named.
     """
     found = name_entries({(stack, find_entry(stack, loop)): samples for stack, samples in weights.items()})
     is_enough = sum(weights.values()) >= LEAST_SAMPLES
@@ -111,13 +117,16 @@ def find_entry(stack: Sequence[Frame], loop: frozenset[Function]) -> int:
 
 
 def name_stage(weights: Mapping[tuple[tuple[Frame, ...], int], int]) -> tuple[NamedFunction, ...]:
-    """Return the functions of a stage, or none with few samples. Each stack comes with its number of frames outside of
-    the stage."""
+    """Return the functions of a stage; none with few samples. Each stack comes with its number of frames outside of the
+    stage.
+    """
     return name_entries(weights) if sum(weights.values()) >= LEAST_SAMPLES else ()
 
 
 def cut_worker(stack: tuple[Frame, ...], entry: int) -> tuple[tuple[Frame, ...], int]:
-    """Remove the frames of torch's loop, and the frames of the parent that a forked worker has on its stack."""
+    """Return a worker's stack without the frames of torch's loop, and without the parent's frames that a forked worker
+    has on its stack.
+    """
     fetching = [at for at, frame in enumerate(stack[:entry]) if frame.package == "torch" and frame.base == "fetch.py"]
     outside = fetching[-1] + 1 if fetching else entry
     return stack[outside:], entry - outside
@@ -136,7 +145,7 @@ def name_entries(entries: Mapping[tuple[tuple[Frame, ...], int], int]) -> tuple[
 
 
 def _unwrap(named: Sequence[tuple[_Name, int]]) -> Iterator[tuple[_Name, int]]:
-    """Assign samples of a decorator's own code to the function that the same line calls through the decorator."""
+    """Assign samples of a decorator's own code to the function that the same line calls through this decorator."""
     calls: dict[tuple[str, Frame], Counter[_Name]] = {}
     for name, samples in named:
         if name.caller and not name.is_wrapper:
@@ -147,7 +156,9 @@ def _unwrap(named: Sequence[tuple[_Name, int]]) -> Iterator[tuple[_Name, int]]:
 
 
 def _find_entrances(entries: Mapping[tuple[tuple[Frame, ...], int], int]) -> frozenset[Function]:
-    """Return the user's methods with names of the language, such as `__getitem__`, which libraries call."""
+    """Return the user's methods with special names, such as `__getitem__`, through which libraries call the user's
+    code.
+    """
     return frozenset(
         frame.function
         for stack, _ in entries
@@ -157,7 +168,7 @@ def _find_entrances(entries: Mapping[tuple[tuple[Frame, ...], int], int]) -> fro
 
 
 def _name_sample(stack: Sequence[Frame], entry: int, entrances: frozenset[Function]) -> _Name | None:
-    """Return the name of the function called below the first `entry` frames, or None for a stack without frames."""
+    """Return the name of the function called below the first `entry` frames; None for a stack without frames."""
     last: Frame | None = next((frame for frame in reversed(stack[:entry]) if not frame.package), None)
     is_own_line = last is not None
     for _ in range(_MOST_DEPTH):
@@ -178,7 +189,7 @@ def _name_sample(stack: Sequence[Frame], entry: int, entrances: frozenset[Functi
 
 
 def find_called(stack: Sequence[Frame]) -> Frame:
-    """Return the first public function of the library, skipping internal functions."""
+    """Return the first public function of the library. Internal functions before it are skipped."""
     inside = itertools.takewhile(lambda frame: frame.package == stack[0].package, stack)
     return next((frame for frame in inside if not frame.is_internal), stack[0])
 

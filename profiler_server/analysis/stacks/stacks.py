@@ -48,22 +48,26 @@ class Stacks:
     loop: frozenset[Function] = field(default_factory=frozenset)
 
     def phase(self, *names: str) -> Part:
-        """Return the samples of one or several phases, and the functions that they ran in, under the name of the first
-        phase."""
+        """Return the samples of one or several phases, and the functions in which they ran, under the name of the first
+        phase.
+        """
         weights: Counter[Stack] = Counter()
         for name in names:
             weights.update(self.phases.get(name, {}))
         return Part(names[0], weights.total(), name_phase(weights, self.loop, knows_loop(self.phases)))
 
     def stage(self, loader: int | None, *names: str) -> Part:
-        """Return the samples of one or several stages of a DataLoader, and the functions that they ran in."""
+        """Return the samples of one or several stages of a DataLoader, and the functions in which they ran."""
         weights: Counter[tuple[Stack, int]] = Counter()
         for name in names:
             weights.update(self.find_stage(loader, name))
         return Part(names[0], weights.total(), name_stage(weights))
 
     def count_through(self, phase: str, name: str, file: str) -> tuple[int, int]:
-        """Return a phase's samples in or below a function of a file with this ending, and all its samples."""
+        """Return two counts of samples of a phase: those that ran in or below the function `name`, and all of them.
+
+        The function's file must end in `file`.
+        """
         weights = self.phases.get(phase, {})
         through = (
             samples
@@ -73,21 +77,23 @@ class Stacks:
         return sum(through), sum(weights.values())
 
     def list_below(self, phase: str) -> Mapping[Stack, int]:
-        """Return the stacks of a phase from the loop's callee on, or the loop's own frame if it calls nothing."""
+        """Return the stacks of a phase, each cut to begin with the function that the loop calls; with the loop's frame
+        if it calls nothing.
+        """
         below: Counter[Stack] = Counter()
         for stack, samples in self.phases.get(phase, {}).items():
             below[stack[min(find_entry(stack, self.loop), len(stack) - 1) :]] += samples
         return below
 
     def list_inside(self, loader: int | None, stage: str) -> Mapping[Stack, int]:
-        """Return the stacks of a stage from its first function on."""
+        """Return the stacks of a stage, each cut to begin with the first function of the stage."""
         inside: Counter[Stack] = Counter()
         for (stack, entry), samples in self.find_stage(loader, stage).items():
             inside[stack[entry:]] += samples
         return inside
 
     def find_stage(self, loader: int | None, name: str) -> OfStage:
-        """Return the stacks of a stage, from the training thread if the loader has no workers."""
+        """Return the stacks of a stage. If the loader has no workers, they come from the training thread."""
         return self.stages.get((loader, name)) or self.stages.get((None, name), {})
 
 
@@ -117,7 +123,9 @@ _MAKING = ("read", "transform", "collate", "fetch")
 def _place_workers(
     stacks: Stacks, shares: Mapping[str, float]
 ) -> tuple[dict[str, Mapping[Stack, int]], Mapping[str, float]]:
-    """Divide the wait for workers among what the workers do. The rest of the wait stays with the training thread."""
+    """Divide the wait for workers according to the work of the workers. The rest of the wait stays with the training
+    thread.
+    """
     wait = stacks.phases.get("data_wait", {})
     waiting = {stack: samples for stack, samples in wait.items() if _waits_for_worker(stack)}
     work: Counter[Stack] = Counter()
@@ -166,7 +174,7 @@ def _mark_steady(rank: RankRun, rows: pa.Table) -> pa.Array:
 
 
 def mark_dense(rank: RankRun, rows: pa.Table) -> Mask:
-    """Mark the samples that were taken in quick succession in a detailed window: each has a row of its own."""
+    """Mark the samples that were taken in quick succession in a detailed window. Each of them has a row of its own."""
     seen, lengths = rows["start_ns"].to_numpy(), rows["duration_ns"].to_numpy()
     inside = np.zeros(len(seen), np.bool_)
     for window in rank.manifest.windows:
@@ -201,7 +209,9 @@ class _Row(NamedTuple):
 
 
 def _group(rows: pa.Table) -> list[tuple[_Row, int]]:
-    """Sum the samples of equal rows. Grouping is by value number, because there are few values and many rows."""
+    """Sum the samples of equal rows. Rows are grouped by numbers of their values, because there are few values and many
+    rows.
+    """
     rows = rows.unify_dictionaries().combine_chunks()
     codes: list[Ints] = [rows["replica"].to_numpy() < 0]
     values: list[list[Any]] = [[False, True]]

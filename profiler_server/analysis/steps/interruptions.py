@@ -1,4 +1,4 @@
-"""Named interruptions of the training thread, and why detailed windows opened, as the collector recorded both."""
+"""Named interruptions of the training thread, and the reasons for detailed windows, as the collector recorded both."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _MOST_TEXT = 200
 
 
 def read_interruptions(rank: RankRun) -> Interruptions:
-    """Read the interruptions of the training thread. An absent or damaged table adds nothing."""
+    """Read the interruptions of the training thread. A missing or damaged table adds none."""
     pieces = [_read_ranges(rank), _read_compiles(rank), _read_validation(rank), read_between(rank)]
     held = tuple(entry for piece in pieces for entry in piece.held)
     shifts = np.cumsum([0, *(len(piece.held) for piece in pieces)])
@@ -51,11 +51,11 @@ class StepCauses:
         self._usual: dict[int, float] = {}
 
     def find(self, step: int, excess_ns: float) -> tuple[Held, int] | None:
-        """Return the interruption that took at least half of the excess of a step, and its time in ns; the innermost of
-        several.
+        """Return the interruption that took at least half of the excess of a step, and its time in ns. Of nested ones,
+        the innermost counts.
 
-        `step` is an index. If no single interruption took that much, several of one kind may together. None if these
-        did not either.
+        `step` is an index. If no single interruption took that much, several of one kind may have taken it together.
+        Otherwise None.
         """
         rows = np.flatnonzero(self._at == step)
         best: tuple[int, int, int] | None = None
@@ -83,7 +83,9 @@ class StepCauses:
         return None
 
     def _find_usual(self, place: int) -> float:
-        """Return the median time of an interruption in a step: 0 if it occurs in fewer than half of the steps."""
+        """Return the usual time of an interruption in a step: the median; 0 if it occurs in fewer than half of the
+        steps.
+        """
         if place not in self._usual:
             rows = (self._found.which == place) & (self._at >= 0)
             spent = np.bincount(self._at[rows], self._found.duration_ns[rows], len(self._starts))
@@ -192,7 +194,7 @@ DEFAULT_STEPS = (10, 12)
 
 @dataclass(frozen=True)
 class WindowReason:
-    """A window and why it opened: "opened by itself: step 412 took 6.1× the median".
+    """A window and the reason for its opening, such as "opened by itself: step 412 took 6.1× the median".
 
     `on_demand` is true if libkineto recorded it on a separate thread.
     """
@@ -203,15 +205,15 @@ class WindowReason:
 
 
 def explain_windows(manifest: RankManifest) -> tuple[WindowReason, ...]:
-    """Return for every detailed window of a rank why it opened, in run order."""
+    """Return the reason for the opening of each detailed window of a rank, in run order."""
     entries = _read_orders(manifest)
     return tuple(_explain(window, entries) for window in manifest.windows)
 
 
 def find_reasons(manifest: RankManifest) -> tuple[tuple[Window, str], ...]:
-    """Return the windows that opened by themselves, each with half a sentence: "step 412 took 6.1× the median".
+    """Return the windows that opened by themselves, each with half a sentence, such as "step 412 took 6.1× the median".
 
-    The text is from the last request of its kind before the window, "" without one.
+    The text comes from the last request of the same kind before the window; "" without one.
     """
     entries = _read_orders(manifest)
     return tuple(

@@ -24,7 +24,8 @@ Cause = Literal["stood", "held", "validation", "warm_up", "window", "loader_star
 class Outlier:
     """One slow step. `phase` grew most, by `phase_excess_ns` over its median. `cause` is the reason, if known.
 
-    `held` is the named interruption that took at least half of the excess, for `held_ns`: a checkpoint, a compilation.
+    `held` is the named interruption, such as a checkpoint or a compilation, that took at least half of the excess.
+    `held_ns` is its time.
     """
 
     step: int
@@ -41,10 +42,10 @@ class Outlier:
 
 @dataclass(frozen=True)
 class Outliers:
-    """`shown` are the slowest steps, slowest first, of `count` outliers. `limit_ns` is the shortest duration of an
-    outlier.
+    """The outliers among the steps. `shown` are the slowest, slowest first, of `count` outliers. `limit_ns` is the
+    shortest duration of an outlier.
 
-    `by_bulk` is true if the bulk of the steps set the limit, not the deviations.
+    `by_bulk` is true if the bulk of the steps set the limit, not their deviations.
     """
 
     count: int
@@ -56,7 +57,7 @@ class Outliers:
 def list_outliers(steps: pa.Table, limit: int = 20, interruptions: Interruptions = NOTHING) -> Outliers:
     """Return the outliers among training steps, measured against the median and deviation of the averaged steps.
 
-    A step that one of the rank's interruptions explains has that interruption as cause.
+    If an interruption of the rank explains an outlier, it is the cause.
     """
     selection = select_steps(steps)
     usual = selection.duration_ns[selection.kept]
@@ -93,7 +94,7 @@ _WORDS: Mapping[Cause, str] = {
 
 
 def explain_outlier(outlier: Outlier) -> str:
-    """Return what took longer and why: "Tail +318 ms; checkpoint (torch.save) 320 ms"."""
+    """Return text on the part of the step that grew and its cause: "Tail +318 ms; checkpoint (torch.save) 320 ms"."""
     grew = f"{PHASE_LABELS[outlier.phase]} +{format_duration(outlier.phase_excess_ns)}"
     known = _WORDS.get(outlier.cause)
     if outlier.cause == "held" and outlier.held is not None:
@@ -122,7 +123,7 @@ class _StepFacts:
         return bool(self._selection.warm_up[at] and not self._selection.kept[at])
 
     def find_cause(self, at: int, excess_ns: float, forward_excess_ns: float, held: Held | None) -> Cause:
-        """Return the first cause that applies to a step, or `phase` if none does."""
+        """Return the first cause that applies to a step; `phase` if none does."""
         selection = self._selection
         known: tuple[tuple[Cause, bool], ...] = (
             ("stood", bool(selection.stood[at])),

@@ -1,4 +1,6 @@
-"""Figures of the steps: percentiles of every phase, jitter, trend, throughput, micro-batches, steps beyond the scale."""
+"""Figures of the steps: percentiles of every phase, jitter, trend, throughput, micro-batches, and steps above the scale
+of a chart.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,7 @@ class StepSpan:
 
 @derived()
 def find_step_span(rank: RankRun) -> StepSpan | None:
-    """Return the first and the last step of a rank, or None if it has none or they cannot be read."""
+    """Return the first and the last step of a rank; None if it has none, or if they cannot be read."""
     # Every page asks, and the steps of a long run take a while to read.
     rows = read_or(None, read_step_rows, rank, ("kind", "step"))
     if rows is None:
@@ -65,10 +67,10 @@ class PhaseSpread:
 
 @dataclass(frozen=True)
 class Stability:
-    """Variation and growth of the steps; None with too few steps.
+    """Variation and growth of the steps; both None with too few steps.
 
-    `jitter_frac` is the standard deviation over the mean. `trend_frac` is the median step of the last quarter over the
-    median step of the first quarter, minus 1.
+    `jitter_frac` is the standard deviation divided by the mean. `trend_frac` is the median step of the last quarter
+    divided by that of the first quarter, minus 1.
     """
 
     jitter_frac: float | None
@@ -77,10 +79,10 @@ class Stability:
 
 @dataclass(frozen=True)
 class Band:
-    """Percentiles of the step duration along the run, one value per section of steps; `step` is the middle of each
+    """Percentiles of the step duration along the run, one value per section of steps. `step` is the middle of each
     section.
 
-    Empty if there are fewer steps than one section has.
+    Empty if the run has fewer steps than one section.
     """
 
     step: Ints
@@ -132,7 +134,7 @@ def summarize_stability(steps: pa.Table) -> Stability:
 def trace_band(step: Ints, duration_ns: Ints) -> Band:
     """Return the p50 and p95 of equally long sections: at most sixty, each of at least twenty steps.
 
-    With fewer than two sections, the percentiles of all steps stand at the first and at the last step.
+    With fewer than two sections, the percentiles of all steps are returned for the first and for the last step.
     """
     window = max(WINDOW_MIN_STEPS, -(-len(step) // MOST_WINDOWS))
     whole = len(step) // window
@@ -151,10 +153,10 @@ def _band_of_all(step: Ints, duration_ns: Ints) -> Band:
 
 
 def count_micro_batches(steps: pa.Table) -> int:
-    """Return the micro-batches of the usual step, 1 for one batch and one update.
+    """Return the number of micro-batches of the usual step; 1 for one batch and one update.
 
     A step accumulates if each of its backwards had its own batch and one update followed. Several models that train on
-    one batch, or several updates, are no accumulation.
+    one batch are no accumulation, and neither are several updates.
     """
     kept = select_steps(steps).kept
     if not kept.any():
@@ -169,7 +171,7 @@ def count_micro_batches(steps: pa.Table) -> int:
 
 
 def measure_throughput(steps: pa.Table) -> float | None:
-    """Return samples per second over the averaged steps, or None if no batch had a known size."""
+    """Return samples per second over the averaged steps; None if no batch had a known size."""
     kept = select_steps(steps).kept
     train = train_steps(steps)
     samples = int(read_integers(train, "samples", absent=0)[kept].sum())
@@ -187,7 +189,7 @@ class Beyond:
 
 
 def find_beyond(selection: StepSelection) -> Beyond | None:
-    """Return the few steps that a chart of all steps cuts off at the top, or None if one scale fits all."""
+    """Return the few steps that a chart of all steps must cut off at the top; None if one scale fits all."""
     durations = selection.duration_ns
     usual = float(np.percentile(durations, 95)) if len(durations) else 0.0
     if not usual or durations.max() <= FAR_RATIO * usual:

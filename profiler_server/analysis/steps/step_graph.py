@@ -1,4 +1,4 @@
-"""The graph of one step: its phases in sequence, measured or laid out from sums, and their times on the device."""
+"""The graph of one step: its phases in sequence, either measured or derived from sums, and their times on the device."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ class Stretch:
 
 @dataclass(frozen=True)
 class CollectiveStretch:
-    """A collective of the step on its row: its process group, and whether the device ran it."""
+    """A collective of a step. `row` is its row in the graph: the process group, and whether the device ran the
+    collective.
+    """
 
     row: str
     name: str
@@ -38,7 +40,7 @@ class CollectiveStretch:
 
 @dataclass(frozen=True)
 class StepGraph:
-    """One step, or the average of many (`step` is None). `measured` is False if only the sums are known."""
+    """The graph of one step, or of the mean of many (`step` is None). `measured` is False if only the sums are known."""
 
     step: int | None
     start_ns: int | None
@@ -49,14 +51,14 @@ class StepGraph:
 
 
 def average_graph(phases: Sequence[PhaseShare]) -> StepGraph:
-    """Lay out the mean phases in sequence, in step order."""
+    """Return the graph of the mean phases, one after the other in step order."""
     lengths = {phase.name: phase.mean_ns for phase in phases}
     stretches = _lay_out(lengths)
     return StepGraph(None, None, sum(lengths.values()), stretches, (), measured=False)
 
 
 def trace_step(rank: RankRun, steps: pa.Table, step: int) -> StepGraph | None:
-    """Return the graph of one training step, or None if no step has that number. Raises NewerSchemaError."""
+    """Return the graph of one training step; None if no step has this number. Raises NewerSchemaError."""
     rows = choose(steps.filter(pc.equal(steps["step"], step)), "kind", "train")
     if not rows.num_rows:
         return None
@@ -114,14 +116,14 @@ def _name_group(name: str) -> str:
 
 @dataclass(frozen=True)
 class DevicePhases:
-    """Mean ns per phase over the measured steps, in step order, without unseen phases."""
+    """Mean ns per phase over the measured steps, in step order. Phases that do not occur are left out."""
 
     steps: int
     means_ns: tuple[tuple[str, float], ...]
 
 
 def summarize_device_phases(rank: RankRun) -> DevicePhases | None:
-    """Average the phases' device times over the steps, or return None if none was measured or the table cannot be read."""
+    """Average the device times of the phases over the steps. None if none was measured, or if the table cannot be read."""
     rows = find_rows(rank, "device_phases", ("step", "phase", "duration_ns"))
     steps = pc.count_distinct(rows["step"]).as_py()
     if not steps:

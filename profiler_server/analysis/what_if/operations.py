@@ -1,5 +1,7 @@
-"""The operations of a job of many ranks as arrays (a row per operation of a pipeline, a cell per step and replica), and
-the dependencies of each operation."""
+"""The operations of a job of many ranks, with the dependencies of each operation.
+
+They are arrays: a row per operation of a pipeline, a cell per step and replica.
+"""
 
 from __future__ import annotations
 

@@ -1,9 +1,11 @@
-"""The kind of each event, from its category and name; and more facts from a kernel's name.
+"""The kind of each event, from its category and name, and more facts from a kernel's name.
 
-A kernel that moves data between devices is known by its name. Collective libraries have their own names, and so have
-the kernels of serving engines that move data between GPUs: one-shot and two-shot all-reduce, dispatch and combine of
-experts. A trace does not record the use of tensor cores (NVIDIA) or matrix cores (AMD), so a kernel without a hint in
-its name (most Triton kernels) is considered not to use them.
+The name shows whether a kernel moves data between devices. Collective libraries have names of their own. So have the
+kernels of serving engines that move data between GPUs: one-shot and two-shot all-reduce, dispatch and combine of
+experts.
+
+A trace does not record the use of tensor cores (NVIDIA) or matrix cores (AMD). A kernel without a hint in its name
+(most Triton kernels) is considered not to use them.
 """
 
 from __future__ import annotations
@@ -53,7 +55,7 @@ def is_collective_kernel(name: str) -> bool:
 
 
 def find_collective(name: str) -> str:
-    """Return the collective in the name of a kernel or host span, such as allreduce; else the shortened name itself."""
+    """Return the collective in the name of a kernel or host span, such as allreduce; without one, the shortened name."""
     # What a template is made of may hold other names.
     lowered = name.split("<")[0].lower().replace("_", "")
     return next((known for known in _NAMES if known in lowered), name.split("(")[0][:80])
@@ -119,7 +121,9 @@ KindColumn = npt.NDArray[np.int8]
 
 
 def classify(columns: Columns, log: Log) -> KindColumn:
-    """Return the kind of each event. Collectives on the host are annotations if the trace has kernels of them."""
+    """Return the kind of each event. If the trace has kernels of collectives, collectives on the host become
+    annotations.
+    """
     names, categories = [str(name) for name in log.names], [str(name or "") for name in log.categories]
     width = max(len(names), 1)
     seen = [np.unique(columns.category[rows] * width + columns.name[rows]) for rows in log.scratch.blocks(len(columns))]

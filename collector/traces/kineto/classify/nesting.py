@@ -1,10 +1,11 @@
 """Nest the slices of every track: depth and parent.
 
-A track is sorted by start. Each slice is pushed on a stack, after all slices that have ended by its start are popped
-from the top. So a slice lies on the last earlier slice that has not ended at its start, and is one level deeper. This
-also holds for slices that overlap without nesting, which are common in files with whole microseconds and among device
-annotations. No slice is dropped, and no two slices of one track and depth overlap. The lower slices are searched in
-bulk, in a tree of the latest ends.
+A track is sorted by start. Before a slice is pushed on a stack, all slices on top of the stack that have ended by its
+start are popped. So a slice lies on the last earlier slice that has not ended at its start, and is one level deeper.
+This also holds for slices that overlap without nesting, which are common in files with whole microseconds and among
+device annotations. No slice is dropped, and no two slices of one track and depth overlap.
+
+For speed, the slice below each slice is searched in bulk, in a tree of the latest ends.
 """
 
 from __future__ import annotations
@@ -71,8 +72,8 @@ def split_rows(numbers: Ints, scratch: Scratch) -> list[Ints]:
 def _walk(rows: Ints, stack: list[int], spans: Spans, found: Nesting) -> list[int]:
     """Nest the next slices of a track, sorted by start.
 
-    `stack` holds the slices that are open before them, the outermost first and the last slice on top. Return the stack
-    at the last slice.
+    `stack` holds the slices that are open before these slices, the outermost first, the last one on top. Return the
+    stack at the last slice.
     """
     count = len(stack)
     local = np.concatenate([np.array(stack, np.int64), rows])
@@ -89,8 +90,8 @@ def _walk(rows: Ints, stack: list[int], spans: Spans, found: Nesting) -> list[in
 def _find_below(starts: Ints, ends: Ints) -> Ints:
     """Return for each slice the row of the last earlier slice that ends after its start, or NONE.
 
-    The search runs in a binary tree of latest ends: it climbs to the left until a block has such a slice, then descends
-    into that block.
+    The search runs in a binary tree of latest ends. It climbs to the left until a block contains such a slice, then
+    descends into that block.
     """
     tree = _build_tree(ends)
     below = np.full(len(starts), NONE, np.int64)
@@ -114,7 +115,7 @@ def _find_below(starts: Ints, ends: Ints) -> Ints:
 
 
 def _build_tree(ends: Ints) -> list[Ints]:
-    """Return a tree of maxima: the latest end of each slice, of each pair of slices, of each four, and so on."""
+    """Return a tree of maxima: the latest end of each slice, of each pair of slices, of each group of four, and so on."""
     tree = [ends]
     while len(tree[-1]) > 1:
         last = tree[-1]
@@ -126,7 +127,7 @@ def _build_tree(ends: Ints) -> list[Ints]:
 
 
 def _find_enclosing(below: Ints, ends: Ints, tolerance_ns: int) -> Ints:
-    """Return for each slice the nearest slice that it lies on, directly or not, that ends no earlier than it."""
+    """Return for each slice the nearest slice below it, direct or not, that ends no earlier than the slice itself."""
     found = below.copy()
     rest = np.flatnonzero(found >= 0)
     while len(rest):
@@ -137,7 +138,7 @@ def _find_enclosing(below: Ints, ends: Ints, tolerance_ns: int) -> Ints:
 
 
 def _measure_depth(below: Ints) -> Ints:
-    """Return the number of slices that each slice lies on. The count proceeds in steps that double."""
+    """Return for each slice the number of slices that it lies on. The count proceeds in steps that double."""
     depth, down = (below >= 0).astype(np.int64), below.copy()
     rest = np.flatnonzero(down >= 0)
     while len(rest):
@@ -157,8 +158,8 @@ def _climb(below: Ints, row: int) -> Iterator[int]:
 def find_owners(above: Ints, is_owner: Mask, scratch: Scratch) -> Ints:
     """Return for each slice the nearest enclosing slice for which `is_owner` holds, -1 for none.
 
-    `above` is an enclosing slice with no owner in between, such as the parent. If that slice is no owner, the search
-    goes on from the slice above it.
+    `above` is an enclosing slice, such as the parent, with no owner between it and the slice. If that enclosing slice
+    is no owner, the search goes on above it.
     """
     owner = scratch.array(len(above), NONE)
     for block in scratch.blocks(len(above)):

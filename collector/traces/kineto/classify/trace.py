@@ -38,8 +38,8 @@ _TAKEN_ROWS = 1 << 14
 class Trace:
     """The slices of a trace as columns of equal length. Times are relative to the file's own base.
 
-    `owner` is the nearest host work around a slice, `caller` the nearest operator, without annotations. `launch` is set
-    for device work only, `operator` for device work and runtime calls. All are row numbers, -1 for none.
+    `owner` is the nearest host work around a slice; `caller` is the nearest operator, without annotations. `launch` is
+    set for device work only, `operator` for device work and runtime calls. All four are row numbers, -1 for none.
     """
 
     log: Log
@@ -108,12 +108,14 @@ class Trace:
         return self.log.scratch.compute(len(rows), lambda block: column[rows[block]], _TAKEN_ROWS)
 
     def find_launch_ns(self, rows: Ints | slice, else_ns: Ints | int | None = None) -> Ints:
-        """Return the start of the launch of each slice; `else_ns`, by default its own start, if no launch is linked."""
+        """Return the start of the launch of each slice. If no launch is linked, use `else_ns`, by default the slice's
+        own start.
+        """
         launch = self.launch[rows]
         return np.where(launch >= 0, self.start_ns[launch], self.start_ns[rows] if else_ns is None else else_ns)
 
     def list_distinct(self, column: Ints, mask: Mask) -> list[int]:
-        """Return the values of a column for which the mask holds, ascending, each once."""
+        """Return the distinct values of a column for which the mask holds, ascending."""
         return sorted({value for rows in self.find(mask) for value in np.unique(column[rows]).tolist()})
 
     def find_busiest(self, rows: Ints) -> int:
@@ -151,9 +153,9 @@ def _link(columns: Columns, kind: KindColumn, around: tuple[Ints, Ints], scratch
     """Return the launch and the operator of slices, linked by correlation.
 
     A launch outside of every operator is linked by the external id that operators pass down. `around` are the operator
-    and the host work around each slice; work that no operator launched belongs to the annotation around its launch.
+    and the host work around each slice. Work that no operator launched belongs to the annotation around its launch.
 
-    The file's flows (`ac2g`) hold the same data as the correlation, but old files and CUDA graphs have no flows.
+    The flows of the file (`ac2g`) hold the same data as the correlation, but old files and CUDA graphs have no flows.
     """
     is_device, is_call = np.isin(kind, (*DEVICE_WORK, Kind.SYNC)), kind == Kind.RUNTIME
     launch, operator = scratch.array(len(columns), -1), scratch.array(len(columns), -1)

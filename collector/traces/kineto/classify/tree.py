@@ -19,7 +19,7 @@ _STACK_LIMIT = 200
 class Tree:
     """The module path and the call stack of each slice: `module` and `stack` are numbers of paths, -1 for none.
 
-    The texts of paths are made on request. A trace without Python frames has no paths.
+    Paths become texts only on request. A trace without Python frames has no paths.
     """
 
     module: Ints
@@ -28,7 +28,7 @@ class Tree:
     frames: tuple[tuple[int, str], ...]
 
     def find_module(self, rows: Ints) -> Ints:
-        """Return the number of the module path of some slices, -1 for none; -1 for a row that is no slice."""
+        """Return the number of the module path of some slices. -1 stands for no path, and for a row that is no slice."""
         return np.where(rows >= 0, self.module[rows], -1) if len(self.modules) else np.full(len(rows), -1)
 
     def module_path(self, number: int) -> str:
@@ -55,8 +55,8 @@ def build_tree(trace: Trace) -> Tree:
 def _hand_to_backward(trace: Trace, module: Ints) -> None:
     """Assign operators of a backward, and the operators inside them, to the module of their forward.
 
-    Autograd passes an operator's sequence number to its backward. Operators that make no node have the number of the
-    next node, so the last operator with a number is the one that made the node.
+    Autograd passes an operator's sequence number to its backward. An operator that makes no node has the number of the
+    next node. So the last operator with a number is the one that made the node.
     """
     forward = _find_forwards(trace, module)
     if not len(forward):
@@ -74,7 +74,7 @@ def _hand_to_backward(trace: Trace, module: Ints) -> None:
 
 
 def _find_forwards(trace: Trace, module: Ints) -> Ints:
-    """Return the last operator inside a module for each sequence number, in the order of these numbers."""
+    """Return for each sequence number the last operator with it inside a module, in the order of the numbers."""
     sequence, scratch = trace.columns.sequence, trace.log.scratch
     found = scratch.column()
     for rows in trace.find(trace.is_operator):

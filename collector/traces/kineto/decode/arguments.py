@@ -1,4 +1,4 @@
-"""The distinct arguments of a trace's events, without values that differ per call, and their content."""
+"""The distinct arguments of a trace's events and their content. Values that differ per call are left out."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SHOWN_ELSEWHERE = frozenset({"Call stack", "Module Hierarchy", "Trace name"})
 class Arguments(BoundedNumbers):
     """The distinct arguments by number. Number 0 means "no arguments".
 
-    Arguments stay text and are decoded on each request: decoded, they take ten times the memory.
+    Arguments stay text and are decoded at each request, because decoded arguments take ten times the memory.
     """
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ class Arguments(BoundedNumbers):
         return [_LAST_COMMA.sub(b"}", text) for text in self]
 
     def pick(self, keys: tuple[str, ...]) -> Iterator[tuple[msgspec.Raw, ...]]:
-        """Yield the values of some keys for each entry, as text; NO_ARGS for a missing key."""
+        """Yield for each entry the values of some keys, as text; NO_ARGS for a missing key."""
         decoder = _make_decoder(keys)
         for first in range(0, len(self._texts), _PICKED_AT_ONCE):
             texts = self._texts[first : first + _PICKED_AT_ONCE]
@@ -54,12 +54,14 @@ class Arguments(BoundedNumbers):
         return np.fromiter(self._read(keys, _to_float, float("nan")), np.float64)
 
     def texts(self, *keys: str) -> list[str | None]:
-        """Return for each entry the value of its first existing key: a string as it is, others as JSON, or None."""
+        """Return for each entry the value of its first existing key: a string unchanged, another value as JSON, None
+        without a key.
+        """
         same: dict[str | None, str | None] = {}
         return [same.setdefault(text, text) for text in self._read(keys, _to_text, None)]
 
     def show(self, number: int) -> str | None:
-        """Return the arguments shown on the timeline as JSON, None for nothing."""
+        """Return as JSON the arguments that the timeline shows; None if there are none."""
         try:
             entry = DETAILS.decode(self._texts[number] or b"{}")
         except UNREADABLE:

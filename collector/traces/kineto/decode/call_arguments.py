@@ -1,4 +1,4 @@
-"""Read the argument values that differ from call to call, and remove them from the arguments' texts.
+"""Read the argument values that differ from call to call, and remove them from the texts of the arguments.
 
 Without these values, the arguments of a million events are a few thousand distinct texts, each parsed once.
 """
@@ -49,8 +49,8 @@ def skip_blanks(text: Bytes, at: Ints) -> Ints:
 def read_digits(words: Words) -> tuple[Ints, Ints]:
     """Read the leading digits of eight-byte words. Return the numbers, and their digit counts.
 
-    All eight bytes are processed at once: non-digits get their highest bit set, digits are shifted to the end, and then
-    neighbours are combined, first two, then four, then eight.
+    All eight bytes are processed at once. Non-digits get their highest bit set, and digits are shifted to the end. Then
+    neighbours are combined: first two, then four, then eight.
     """
     bits = words ^ _ZEROS
     other = (((bits & _LOW_BITS) + _UP_FROM_TEN) | bits) & _HIGH_BITS
@@ -98,7 +98,7 @@ CALL_NAMES = (
 
 
 class _Part(NamedTuple):
-    """Eight bytes of a key as a number, and their distance before the colon."""
+    """Eight bytes of a key as a number, and their distance from the colon after the key."""
 
     offset: int
     word: np.uint64
@@ -106,7 +106,7 @@ class _Part(NamedTuple):
 
 
 def _list_parts(name: str) -> tuple[_Part, ...]:
-    """Return the bytes of a quoted key, before its colon, in pieces of at most eight bytes, the last bytes first."""
+    """Return the bytes of a quoted key before its colon, in pieces of at most eight bytes. The last bytes come first."""
     text = f'"{name}"'.encode()
     if len(text) <= WORD_BYTES:
         spare = WORD_BYTES - len(text)
@@ -125,8 +125,8 @@ _TAILS = np.array([int.from_bytes(f'{name}"'.encode()[-_TAIL_BYTES:], "little") 
 class _Search:
     """A search for the integers after the keys of CALL_NAMES in JSON texts.
 
-    A text stays unchanged if it is no object, holds another object or an escape, has a value other than an integer
-    after one of the keys, or has a key twice.
+    A text stays unchanged in any of these cases: it is no object, it holds another object or an escape, it has a value
+    other than an integer after one of the keys, or it has a key twice.
     """
 
     def __init__(self, raws: Sequence[bytes]) -> None:
@@ -156,7 +156,9 @@ class _Search:
         return [text[:-1] for text in numbered.dictionary.to_pylist()], number
 
     def _find_plain(self, joined: bytearray) -> Mask:
-        """Return a mask of the texts that are one object, without nested ones and escapes, which may hide a key."""
+        """Return a mask of the plain texts: each is one object, without nested objects and escapes, which may hide a
+        key.
+        """
         starts = self._edges[:-1]
         plain: Mask = self._text[starts] == _OPEN
         if joined.count(b"{") != int(plain.sum()):
@@ -170,7 +172,7 @@ class _Search:
         return np.searchsorted(self._edges, places, side="right") - 1
 
     def _find_keys(self) -> list[tuple[int, Ints, Ints]]:
-        """Return for each key found its index, the positions of its colons, and the row of each colon."""
+        """Return for each key found: its index, the positions of its colons, and the row of each colon."""
         colons = np.flatnonzero(self._text == _COLON)
         tails = np.ndarray(len(self._text) - 3, "<u4", self._text, strides=(1,))[colons - _TAIL_BYTES]
         apart = tails < _BLANK_LAST
@@ -191,7 +193,7 @@ class _Search:
     def _read_integers(self, colons: Ints, row: Ints) -> tuple[Ints, Ints, Ints, Ints]:
         """Return row, start, end and value of the integer after each colon.
 
-        A row without an integer there, or with two, is marked as not plain.
+        A row is marked as not plain if it has no integer there, or two.
         """
         text = self._text
         start = skip_blanks(text, colons + 1)
@@ -248,9 +250,9 @@ def read_call_arguments(raws: Sequence[msgspec.Raw], linked: Mask) -> CallArgume
 
 
 def read_each(raws: Sequence[bytes]) -> tuple[list[bytes], Ints]:
-    """Return each text without its per-call values, and the ids: an array of shape (3, texts).
+    """Return each text without its per-call values, and the ids as an array of shape (3, texts).
 
-    Its rows are correlation, external id and sequence number.
+    The rows of the array are correlation, external id and sequence number.
     """
     known = decode_each([raw or b"{}" for raw in raws], IDENTITIES)
     entries = [Identity() if entry is None else entry for entry in known]

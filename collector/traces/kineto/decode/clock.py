@@ -1,7 +1,7 @@
 """Convert decimal microseconds to integer nanoseconds, without losing a digit.
 
-A double holds a µs time exactly to the ns only below 2^43 µs (101 days). Files with their own base time stay below
-that, files with wall-clock times do not; for these, the text itself is converted.
+A double holds a time in µs exactly to the ns only below 2^43 µs (101 days). Files with a base time of their own stay
+below this limit. Files with wall-clock times do not, so their text is converted instead.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class InexactTimesError(ValueError):
 def convert_numbers(values: Sequence[Loose], rounded: Mask | None = None) -> Ints:
     """Return decoded µs as ns; an invalid time becomes NO_TIME. Raises InexactTimesError if a double is not exact.
 
-    `rounded` is set to true for times finer than a ns.
+    `rounded` is set to true for times that are finer than a ns.
     """
     array = np.array(values) if set(map(type, values)) <= _NUMBERS else np.array(None)
     if array.dtype.kind == "i" and (not len(array) or np.abs(array).max() <= MOST_NS // 1000):

@@ -1,6 +1,6 @@
 """The events of one chunk as columns, numbered within the chunk: no other chunk is needed.
 
-Only slices that begin in one chunk and end in a later one need earlier chunks, so open slices are passed on.
+The exception are slices that begin in one chunk and end in a later one. For these, open slices are passed on.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Opened = dict[tuple[Loose, Loose], list[Event]]
 
 
 class NeedsHistoryError(ValueError):
-    """A chunk has events that can be read only together with earlier chunks."""
+    """A chunk has events that cannot be read without earlier chunks."""
 
 
 @dataclass(frozen=True)
@@ -68,10 +68,10 @@ class Columns:
 
 @dataclass
 class Counts:
-    """Counts of events. `lost` are events of kinds that are not read, and ends without a begin.
+    """Counts of events. `lost` counts events of unread kinds, and ends without a begin.
 
-    `rounded` are events with a time finer than a ns. `untimed` are events left out for an impossible time or length.
-    `unmeasured` are slices with a missing or negative length, which is read as 0 ns.
+    `rounded` counts events with a time finer than a ns. `untimed` counts events that were left out because of an
+    impossible time or length. `unmeasured` counts slices with a missing or negative length, which is read as 0 ns.
     """
 
     flows: int = 0
@@ -138,7 +138,9 @@ class _Digesting:
         )
 
     def _sort(self) -> tuple[Sequence[Event], Sequence[int], Sequence[int]]:
-        """Return the slices, their indices in the chunk (-1 for one of two events), and those of memory events."""
+        """Return the slices, their indices in the chunk (-1 for a slice made of two events), and the indices of memory
+        events.
+        """
         events = self._chunk.events
         phases = [event.ph for event in events]
         if set(phases) == {"X"}:
@@ -164,7 +166,7 @@ class _Digesting:
         return slices, [-1 if at in made else at for at in indices], memory
 
     def _read_other(self, event: Event) -> Event | None:
-        """Read an event that is no complete slice. Return the slice that it ends, if any."""
+        """Read an event that is not a complete slice. Return the slice that the event ends, if any."""
         if event.ph == "M":
             self._add_label(event)
         elif event.ph == "C":
@@ -186,7 +188,9 @@ class _Digesting:
         return None
 
     def _close(self, event: Event, stack: list[Event] | None) -> Event | None:
-        """Return the slice from the last begun event to its end event; None if either has no time, or none has begun."""
+        """Return the slice that an end event completes; None if its begin or its end has no time, or if no slice is
+        open.
+        """
         if not stack:
             self._counts.lost += 1
             return None
@@ -232,7 +236,6 @@ class _Digesting:
         return Slices(self._keep(columns, tuple(categories)), tuple(names), tuple(categories), args.texts)
 
     def _read_places(self, events: Sequence[Event], indices: Sequence[int], rounded: Mask) -> tuple[Ints, Ints]:
-        """Return the time and the thread of each event."""
         threads = zip([event.pid for event in events], [event.tid for event in events], strict=True)
         times_ns = _convert([event.ts for event in events], indices, (self._chunk, "ts"), rounded)
         return times_ns, self._threads.number(threads)
@@ -247,7 +250,7 @@ class _Digesting:
         return duration_ns
 
     def _keep(self, columns: Columns, categories: tuple[str | None, ...]) -> Columns:
-        """Return the slices without the profiler's own spans and without slices that have no time; both are counted."""
+        """Return the slices without the profiler's own spans and without slices that have no time. Count both kinds."""
         own = [isinstance(pid, str) and pid in _PROFILER_PROCESSES for pid, _ in self._threads]
         shown = ~np.array(own, bool)[columns.thread]
         if "Trace" in categories:
@@ -278,7 +281,9 @@ class _Digesting:
 
 
 def _convert(values: Sequence[Loose], indices: Sequence[int], origin: tuple[Chunk, str], rounded: Mask) -> Ints:
-    """Return the times of events in ns. `origin` is their chunk, and the name of the field that holds the times."""
+    """Return the times of events in ns. `origin` is the chunk of the events, and the name of the field that holds the
+    times.
+    """
     try:
         return convert_numbers(values, rounded)
     except InexactTimesError:

@@ -99,7 +99,9 @@ class Chunk:
 
 
 def decode_each(raws: Sequence[bytes], decoder: Decoder[list[T]]) -> Sequence[T | None]:
-    """Return the decoded texts, None for an unreadable text. All are decoded at once, or each alone if that fails."""
+    """Return the decoded texts, None for an unreadable text. All are decoded together; if that fails, each is decoded
+    alone.
+    """
     with suppress(*UNREADABLE):
         found = decoder.decode(b"[" + b",".join(raws) + b"]")
         if len(found) == len(raws):
@@ -110,9 +112,10 @@ def decode_each(raws: Sequence[bytes], decoder: Decoder[list[T]]) -> Sequence[T 
 
 
 def read_ids(values: Iterable[Loose], absent: int = NO_ID) -> Ints:
-    """Return ids as int64: unsigned 64-bit ids keep their bits, None becomes `absent`, a value that is no number -1.
+    """Return ids as int64. Unsigned 64-bit ids keep their bits, None becomes `absent`, and a value that is not a number
+    becomes -1.
 
-    numpy gets the type explicitly: otherwise it would turn all ids into texts as long as the longest.
+    numpy gets the type explicitly. Otherwise it would turn all ids into texts as long as the longest.
     """
     items = [absent if value is None else value for value in values]
     if set(map(type, items)) <= {int}:

@@ -1,4 +1,4 @@
-"""Collect the content of all chunks in columns, without duplicate events and events with impossible times."""
+"""Collect the content of all chunks in columns, without duplicate events and without events with impossible times."""
 
 from __future__ import annotations
 
@@ -85,7 +85,9 @@ class Log:
         return name, time_ns, bits.view(np.float64)
 
     def _drop_implausible(self, columns: Columns) -> Columns:
-        """Return the slices without impossible times. Drop such allocations and counter values too, and count all."""
+        """Return the slices without impossible times. Drop allocations and counter values with impossible times, too,
+        and count all.
+        """
         reach = find_reach(columns.start_ns)
         number, time_ns, values = self.counters
         spans = (columns.start_ns, columns.duration_ns), (self.memory["time_ns"], None), (time_ns, None)
@@ -101,8 +103,8 @@ class Log:
     def _drop_duplicates(self, columns: Columns) -> Columns:
         """Return the slices without duplicates. If there are any, drop duplicate allocations as well.
 
-        In old files, two allocations of one size in one microsecond look the same, so they alone prove nothing. A slice
-        of zero length without an id proves nothing either, and adds no time.
+        Duplicate allocations alone prove nothing: in old files, two allocations of one size in one microsecond look the
+        same. A slice of zero length without an id proves nothing either, and adds no time.
         """
         again = find_repeated([getattr(columns, name) for name in self._columns], self.scratch)
         for rows in self.scratch.blocks(len(columns)):
@@ -125,14 +127,18 @@ class Log:
 
 
 def find_reach(start_ns: Ints) -> tuple[int, int]:
-    """Return the range from a year before to a year after the median start; at least one start is needed."""
+    """Return the range of plausible times: from a year before to a year after the median start. At least one start is
+    needed.
+    """
     # The middle is where most events are even if a sample tells it, and whether the trace counts from 1970 or from 0.
     middle_ns = int(np.median(start_ns[:: max(len(start_ns) // _SAMPLED_ROWS, 1)]))
     return middle_ns - REACH_NS, middle_ns + REACH_NS
 
 
 def is_within(scratch: Scratch, reach: tuple[int, int], start_ns: Ints, duration_ns: Ints | None = None) -> Mask:
-    """Return a mask of the moments, or of the whole slices, within the range."""
+    """Return a mask of the moments within the range; with `duration_ns`, a mask of the slices that lie wholly within
+    it.
+    """
     held = np.empty(len(start_ns), bool)
     for rows in scratch.blocks(len(held)):
         starts = start_ns[rows]
@@ -142,7 +148,9 @@ def is_within(scratch: Scratch, reach: tuple[int, int], start_ns: Ints, duration
 
 
 def find_repeated(columns: Sequence[Ints], scratch: Scratch) -> Mask:
-    """Return a mask of the rows that equal an earlier row in every column. Few rows are equal in the first column."""
+    """Return a mask of the rows that equal an earlier row in every column. It is fast if few rows are equal in the
+    first column.
+    """
     first, *others = columns
     again = np.zeros(len(first), bool)
     order = scratch.sort(first, scratch.numbers(len(first)), lambda rows: [column[rows] for column in others])

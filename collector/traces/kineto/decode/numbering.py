@@ -1,4 +1,4 @@
-"""Number repeated values, such as names and threads, and group by such numbers."""
+"""Number repeated values, such as names and threads, and group rows by these numbers."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class Numbers(dict[Any, int]):
         return number
 
     def number(self, keys: Iterable[Any]) -> Ints:
-        """Return the number of each key."""
         return np.array(list(map(self.__getitem__, keys)), np.int64)
 
 
 class BoundedNumbers(Numbers):
-    """Numbers for keys, up to `limit_bytes` of keys, by default KEYS_LIMIT_BYTES. Later keys get the number of `rest`,
-    and `dropped` counts them.
+    """Numbers for keys, for up to `limit_bytes` of keys, by default KEYS_LIMIT_BYTES.
+
+    All later keys get the number of `rest`. `dropped` counts the events with such keys.
     """
 
     def __init__(self, rest: Any, limit_bytes: int | None = None) -> None:
@@ -46,7 +46,9 @@ class BoundedNumbers(Numbers):
         return super().__missing__(key) if self._left_bytes > 0 or key == self._rest else self[self._rest]
 
     def take(self, keys: Sequence[Any], places: Ints) -> Ints:
-        """Return the number of each key. `places` has each event's index in `keys`, to count dropped keys."""
+        """Return the number of each key. `places` has the index in `keys` of each event, to count the events with
+        dropped keys.
+        """
         numbers = self.number(keys)
         if self._left_bytes <= 0:
             self.dropped += int(np.isin(places, [at for at, key in enumerate(keys) if key not in self]).sum())
@@ -54,7 +56,9 @@ class BoundedNumbers(Numbers):
 
 
 def small(values: Ints) -> Ints:
-    """Return integers with 0 in place of values beyond 32 bits: such a device number is a fault of the file."""
+    """Return integers with 0 in place of values beyond 32 bits. Such a value is a fault of the file, for example an
+    impossible device number.
+    """
     kept: Ints = np.where(np.abs(values) <= LARGEST_SMALL, values, 0)
     return kept
 

@@ -1,9 +1,9 @@
-"""Cut a trace into chunks at event boundaries and decode each chunk; memory is limited to one chunk.
+"""Cut a trace into chunks at event boundaries and decode each chunk. Memory is limited to one chunk.
 
 The bytes alone do not show the end of an event: `}, {` may occur in a name or in the arguments. So a boundary is
-guessed from the right end of a block, and the decoder decides. A chunk cut at a wrong position does not decode, and the
-next boundary to the left is tried. The decoder also finds the end of the list of events, because keys after the list
-are usual.
+guessed from the right end of a block, and the decoder decides. A chunk that is cut at a wrong position does not decode;
+then the next boundary to the left is tried. The decoder also finds the end of the list of events, because files usually
+have keys after the list.
 """
 
 from __future__ import annotations
@@ -104,9 +104,9 @@ class EventStream:
         return None
 
     def _take_head(self, head: bytes) -> bool:
-        """Read the keys before the events, from the text before a match of the key `traceEvents`.
+        """Read the keys before the events. `head` is the text before a match of the key `traceEvents`.
 
-        Return False if the match is no key of the outermost object.
+        Return False if the match is not a key of the outermost object.
         """
         try:
             self.metadata.update(_decode_object(head.lstrip(b"\xef\xbb\xbf") + b'"traceEvents":null}'))

@@ -1,7 +1,7 @@
 """A pool of processes that digest pieces of a trace in parallel, ahead of the reader.
 
-A piece ends at a likely end of an event, the same guess that the reader tries first. If the guess is wrong, or a piece
-needs earlier events, everything read since then goes back to the reader. A worker that dies, or does not answer, only
+A piece ends at a likely end of an event; the reader would try the same guess first. If the guess is wrong, or a piece
+needs earlier events, all text from that piece on goes back to the reader. A worker that dies, or does not answer, only
 costs time.
 """
 
@@ -36,8 +36,8 @@ _MODULE = "collector.traces.kineto.parallel.worker"
 class Piece:
     """A section of the events to digest: the text up to `cut`. The next piece begins at `end`.
 
-    The first `left` bytes of the text are the rest of the previous piece. The blocks read after that rest follow;
-    `sizes` are their lengths.
+    The first `left` bytes of the text are the rest of the previous piece. The blocks that were read after this rest
+    follow; `sizes` are their lengths.
     """
 
     text: bytes
@@ -50,7 +50,7 @@ class Piece:
     digest: Digest | None = None
 
     def spell(self) -> list[bytes | memoryview]:
-        """Return the events as a JSON list, in several byte strings."""
+        """Return the events as a JSON list, split into several byte strings."""
         return [b"[", memoryview(self.text)[: self.cut], b"]"]
 
 
@@ -116,7 +116,7 @@ class Worker:
             piece.digest = pickle.loads(os.pread(file, size, 0))
 
     def close(self) -> None:
-        """End the worker; its pieces come back without a digest."""
+        """End the worker. Its pieces come back without a digest."""
         for piece in self._asked:
             piece.is_out = False
         self._asked.clear()
@@ -149,7 +149,7 @@ def _start(files: list[int]) -> subprocess.Popen[bytes]:
 
 @dataclass
 class Pool:
-    """A pool of workers, which run inside the `with` block; fewer if some cannot be started."""
+    """A pool of workers, which run inside the `with` block. The pool is smaller if some workers cannot be started."""
 
     size: int
     _workers: list[Worker] = field(default_factory=list)
@@ -178,12 +178,12 @@ class Pool:
         return False
 
     def wait_for(self, piece: Piece) -> None:
-        """Wait until a piece has come back, digested or not."""
+        """Wait until the pool has returned a piece, digested or not."""
         while piece.is_out:
             self.take_answers(min((worker.left_s for worker in self._workers), default=0.0))
 
     def take_answers(self, wait_s: float) -> None:
-        """Read the answers that are waiting or arrive within `wait_s` seconds."""
+        """Read the answers that are waiting, and those that arrive within `wait_s` seconds."""
         poll = select.poll()
         by_file = {worker.answers: worker for worker in self._workers}
         for file in by_file:
@@ -204,10 +204,9 @@ _MARGIN_FRAMES = 60
 
 
 def read_ahead(pool: Pool, text: bytes, blocks: Iterator[bytes], advance: Advance) -> Digests:
-    """Yield the digests of pieces in order. The generator's return value is the text and the blocks left for the
-    reader.
+    """Yield the digests of pieces in order. The generator returns the text and the blocks that are left for the reader.
 
-    The pool digests pieces, and so does this process while no worker is free.
+    The pool digests pieces. This process does so too, while no worker is free.
     """
     frames = sum(1 for _ in walk_stack(None)) + SPARE_FRAMES + _MARGIN_FRAMES
     with pool:

@@ -1,9 +1,10 @@
 """A process that digests pieces of a trace for a reader process: `python -m collector.traces.kineto.parallel.worker
 FILE FILE`.
 
-The files are shared memory, given by descriptor: the reader writes a piece into a file, and the digest replaces it. An
+The files are shared memory, given by descriptor. The reader writes a piece into a file, and the digest replaces it. An
 order on standard input announces a piece, a number on standard output announces a digest. Failed pieces are left to the
-reader, which has the earlier events. The worker ends when the reader is gone, because its standard input ends.
+reader, which has the earlier events. The worker ends when the reader is gone, because the worker's standard input then
+ends.
 """
 
 from __future__ import annotations
@@ -46,9 +47,9 @@ def write_all(file: int, pieces: list[bytes | memoryview]) -> None:
 
 
 def read_piece(text: bytes, frames: int) -> Digest | None:
-    """Return the parsed events of a JSON list, None if it is damaged or needs earlier events.
+    """Return the parsed events of a JSON list; None if the list is damaged or needs earlier events.
 
-    The text is decoded `frames` stack frames further down. A worker goes deeper than the reader, which can therefore
+    The text is decoded `frames` stack frames further down. The worker goes deeper than the reader, so the reader can
     decode every event that a worker accepts.
     """
     try:

@@ -1,8 +1,8 @@
 """Find the steps of a trace.
 
-Markers (`ProfilerStep#N`) are tried first; then the steps of an optimizer; then, without an optimizer, the batches of a
-loader; then a repeated annotation; then repeated launches. If there is none of them, the whole trace is one step, with
-a warning. A user can choose the steps of an optimizer, the whole trace, or a pattern for slice names.
+The sources are tried in this order: markers (`ProfilerStep#N`); the steps of an optimizer; without an optimizer, the
+batches of a loader; a repeated annotation; repeated launches. If the trace has none of them, the whole trace is one
+step, with a warning. A user can choose the steps of an optimizer, the whole trace, or a pattern for slice names.
 """
 
 from __future__ import annotations
@@ -34,10 +34,11 @@ _WHOLE: _Told = ("whole", 0.0)
 
 
 def _from_pattern(trace: Trace) -> Steps | None:
-    """Return work that repeats as steps: kernels of the busiest stream, or top-level operators if there is no device.
+    """Return each repeat of work as a step: kernels of the busiest stream, or top-level operators if there is no
+    device.
 
-    The layers of a single pass repeat too. But a loop repeats all of its work, so nearly every name must occur once per
-    repeat, or a multiple of that.
+    The layers of a single pass repeat too. But a loop repeats all of its work. So nearly every name must occur once per
+    repeat, or a fixed number of times.
     """
     rows = _list_work(trace)
     if not 2 * _LEAST_REPEATS <= len(rows) <= _LONGEST:
@@ -70,7 +71,9 @@ def _list_work(trace: Trace) -> Ints:
 
 
 def _compare(sequence: Ints, at: Ints) -> float:
-    """Return the fraction of equal repeats: the same names in the same order from one position in `at` to the next."""
+    """Return the fraction of equal repeats. Equal repeats have the same names in the same order; each lasts from one
+    position in `at` to the next.
+    """
     stretches = [stretch.tobytes() for stretch in np.split(sequence, at)[1:]]
     most = max(stretches.count(stretch) for stretch in set(stretches[: _LEAST_REPEATS + 1]))
     # What follows the last repeat may be more than the loop, so the last one does not count against it.
@@ -87,7 +90,7 @@ _COUNTER = re.compile(r"\d+")
 
 def find_steps(trace: Trace, base_ns: int, given: StepBounds | None = None, chosen: str | None = None) -> Steps:
     """Return the steps of a trace. `given` are steps known from the run; `base_ns` is the offset from trace times to
-    unix ns.
+    Unix ns.
 
     `chosen` is `optimizer`, `whole` or a regular expression for the names of steps. Raises TraceError if the trace has
     no such steps.
@@ -136,8 +139,8 @@ def _find_other_work(trace: Trace, ends: Ints) -> Mask:
     """Return a mask of the gaps between ends of optimizers: true if a new step begins in the gap.
 
     A step may have several optimizers. A step begins with work that every step does: a fetched batch, or else a
-    backward. Only without either, the length of the gap decides, because the first steps of a trace may be much longer,
-    or shorter, than the others.
+    backward. If the trace has neither, the length of the gap decides. Length is the last resort, because the first
+    steps of a trace may be much longer, or shorter, than the others.
     """
     fetches, backwards = (
         np.diff(np.searchsorted(np.sort(trace.start_ns[trace.find_named(pattern.match)]), ends)) > 0
@@ -150,10 +153,10 @@ def _find_other_work(trace: Trace, ends: Ints) -> Mask:
 
 
 def _from_loader(trace: Trace) -> Steps | None:
-    """In a trace without optimizer, use each batch of a loader as a step: from its fetch to the next.
+    """Return each batch of a loader as a step, from one fetch to the next, in a trace without optimizer.
 
     The last fetch of a loop finds no more data and is no batch. It contains no operator, and the operator after it
-    differs from the operator after a batch. A batch that was ready before its request contains no operator, either.
+    differs from the operator after a batch. The fetch of a batch that was already ready contains no operator, either.
     """
     is_fetch = trace.is_host & trace.find_named(LOADER.match)
     if is_fetch.sum() < 2 or (trace.is_host_work & trace.find_named(OPTIMIZER_STEP.match)).any():
@@ -190,7 +193,7 @@ def _take_apart(trace: Trace, rows: Ints) -> Ints:
 def _from_annotation(trace: Trace) -> Steps | None:
     """Return each repeat of an annotation as a step, None without a suitable annotation.
 
-    It must repeat on one thread and cover most of the time; digits in its name are ignored.
+    The annotation must repeat on one thread and cover most of the time. Digits in its name are ignored.
     """
     rows = trace.sort((trace.kind == Kind.ANNOTATION) & ~trace.find_named(LOADER.match))
     if len(rows) < _LEAST_REPEATS:
@@ -235,7 +238,7 @@ def _from_choice(trace: Trace, chosen: str) -> Steps:
 
 
 def _between(trace: Trace, starts: Ints, told: _Told, thread: int) -> Steps:
-    """Return the steps from each start to the next; the last step ends with the trace's work."""
+    """Return the steps from each start to the next. The last step ends with the last work of the trace."""
     work = trace.is_host if trace.is_host.any() else trace.is_device_work
     ends = np.append(starts[1:], max(int(trace.end_ns[work].max()), int(starts[-1]) + 1))
     return _make(starts, ends, told, thread)
@@ -248,13 +251,15 @@ def _whole(trace: Trace) -> Steps:
 
 
 def _make(start: Ints, end: Ints, told: _Told, thread: int = -1, number: Ints | None = None) -> Steps:
-    """Return steps with these bounds. Without `number`, they are numbered from 1 and count as steps without markers."""
+    """Return steps with these bounds. Without `number`, the steps are numbered from 1 and count as steps without
+    markers.
+    """
     numbers = (np.arange(1, len(start) + 1) if number is None else number).astype(np.int64)
     return Steps(numbers, start, end, start, end, *told, number is not None, thread)
 
 
 def _add_device_work(trace: Trace, steps: Steps) -> Steps:
-    """Return the steps, each extended to the end of its last device work, without last steps that were cut off."""
+    """Return the steps, each extended to the end of its last device work. Last steps that were cut off are left out."""
     last = np.full(len(steps), np.iinfo(np.int64).min)
     launched = np.zeros(len(steps), np.int64)
     for device in trace.find(trace.is_device_work):
@@ -269,7 +274,8 @@ def _add_device_work(trace: Trace, steps: Steps) -> Steps:
 
 
 def _drop_cut_off(steps: Steps, launched: Ints) -> Steps:
-    """Return the steps up to the last step that launched device work, without that step if it launched too little.
+    """Return the steps up to the last one that launched device work. If that step launched too little, leave it out as
+    well.
 
     Without device work all steps are kept, because nothing shows whether a step is complete.
     """

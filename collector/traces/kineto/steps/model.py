@@ -30,8 +30,8 @@ class Steps:
     the bounds of the step.
 
     `cut_off` are the numbers of incomplete last steps, which are left out. `thread` is the track of the training
-    thread, -1 if unknown. If steps were chosen by hand, `own` is the number of steps that the trace itself marks, 0 for
-    none; otherwise None.
+    thread, -1 if unknown. `own` is None unless the user chose the steps; then it is the number of steps that the trace
+    itself marks.
     """
 
     number: Ints

@@ -1,11 +1,12 @@
 """Derive the phases of a step from the training thread's work.
 
 Loader, backward and optimizer leave marks in a trace. The time between two marks gets its phase from the marks on both
-sides, as declared with the phases; in a trace without any mark the forward is where anything runs. All time of the training thread in the
-loader is data wait, even while the device still works on the step: a faster loader saves at most this time.
+sides, as declared with the phases. In a trace without any mark, the forward is all time in which anything runs. All
+time of the training thread in the loader is data wait, even while the device still works on the step: a faster loader
+saves at most this time.
 
-After the host has left a step, the device may still work on it. The host's work then belongs to the next step, so the
-phases are those of the device (`follow_device`).
+After the host has left a step, the device may still work on the step. The host's work then belongs to the next step, so
+the phases are those of the device (`follow_device`).
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class _Times(NamedTuple):
     reached: Ints
 
     def find(self, start: int, end: int) -> slice:
-        """Return the rows from the first range that reaches beyond `start` to the last that begins before `end`."""
+        """Return the rows from the first range that ends after `start` to the last range that begins before `end`."""
         first = np.searchsorted(self.reached, start, side="right")
         return slice(int(first), int(np.searchsorted(self.starts, end)))
 
@@ -47,8 +48,8 @@ class _Times(NamedTuple):
 class _Marks:
     """Sorted times of the marks of phases. `calls` are the training thread's outermost operators and runtime calls.
 
-    `work` has the starts of its host work that is more than a copy. In an inference trace, which has neither a backward
-    nor an optimizer, `busy` is the time in which anything ran; else None.
+    `work` has the starts of the thread's host work, without copies. An inference trace has neither a backward nor an
+    optimizer; there `busy` is the time in which anything ran. In other traces it is None.
     """
 
     loader: _Times
@@ -69,7 +70,7 @@ def find_phases(trace: Trace, steps: Steps) -> Phases:
 
 
 def _derive_phases(marks: _Marks, starts: Ints, ends: Ints) -> Phases:
-    """Return the phases of the steps from `starts` to `ends`, by the host's work."""
+    """Return the phases of the steps from `starts` to `ends`, derived from the host's work."""
     rows: list[tuple[int, int, int, int]] = []
     for row, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
         known = sorted(_clip_marks(marks, start, end))
@@ -104,7 +105,7 @@ def _find_marks(trace: Trace, steps: Steps) -> _Marks:
 
 
 def find_thread(trace: Trace, steps: Steps) -> int:
-    """Return the track of the training thread: the steps' track, or else the busiest; -1 for none."""
+    """Return the track of the training thread: the track of the steps, or else the busiest track; -1 for none."""
     if steps.thread >= 0:
         return steps.thread
     return trace.find_busiest(np.flatnonzero(trace.is_any(Kind.OPERATOR, Kind.ANNOTATION)))
@@ -122,7 +123,9 @@ def _times(trace: Trace, mask: Mask) -> _Times:
 
 
 def _clip_marks(marks: _Marks, start: int, end: int) -> list[Span]:
-    """Return the time ranges of a step that have marks, without overlap: loader, optimizer, and backwards between."""
+    """Return the time ranges of a step that have marks, without overlap: loader, optimizer, and the backwards between
+    them.
+    """
     known: list[Span] = []
     for phase, times in (("data_wait", marks.loader), ("optimizer", marks.optimizer)):
         for first, last in _clip(times, start, end):
@@ -140,9 +143,9 @@ def _clip_marks(marks: _Marks, start: int, end: int) -> list[Span]:
 
 
 def _clip(times: _Times, start: int, end: int) -> list[tuple[int, int]]:
-    """Return the marked ranges clipped to a step, including ranges that began earlier.
+    """Return the marked ranges clipped to a step, including ranges that began before the step.
 
-    A step starts when the device has finished the previous step, and the host may be ahead of that.
+    A step starts when the device has finished the previous step. The host may be ahead by then.
     """
     chosen = times.find(start, end)
     pairs = zip(times.starts[chosen].tolist(), times.ends[chosen].tolist(), strict=True)
@@ -182,7 +185,7 @@ def _name_hole(start: int, end: int, before: str, after: str, marks: _Marks) -> 
 
 
 def _find_work(marks: _Marks, start: int, end: int) -> int:
-    """Return the first start of work in a time range, the end of the range without work."""
+    """Return the first start of work in a time range; without work, the end of the range."""
     at = int(np.searchsorted(marks.work, start))
     return min(int(marks.work[at]), end) if at < len(marks.work) else end
 
@@ -199,7 +202,7 @@ def _part_inference(start: int, end: int, before: str, marks: _Marks) -> Iterato
 
 
 def _part_idle(start: int, end: int, calls: _Times, phase: str) -> Iterator[Span]:
-    """Yield a time range as `phase`, with each pause of more than LONGEST_PAUSE_NS as `gap`."""
+    """Yield a time range as `phase`, except pauses of more than LONGEST_PAUSE_NS, which are yielded as `gap`."""
     inside = calls.find(start, end)
     lows = np.append(start, calls.reached[inside])
     highs = np.append(calls.starts[inside], end)
@@ -216,10 +219,10 @@ _BY_DEVICE = (H2D, *(PHASE_PLACES[name] for name in COMPUTING))
 
 
 def follow_device(trace: Trace, steps: Steps, phases: Phases, host: Phases) -> Phases:
-    """Return the phases, with the tail of each step replaced by the phases of the remaining device work.
+    """Return the phases with changed tails: the device work that remains in a tail gives it the phases.
 
-    The replaced part begins at the end of the step's host span, and `host` are the phases of the host spans. Device
-    work has the phase in which it was launched, and so does the device's idle time before it.
+    The changed part begins at the end of the step's host span; `host` are the phases of the host spans. Device work has
+    the phase in which it was launched. The device's idle time before the work has the same phase.
     """
     step_of, work_end_ns, launched_in = _list_work(trace, steps, host)
     rows: list[tuple[int, int, int, int]] = []
@@ -237,7 +240,10 @@ def follow_device(trace: Trace, steps: Steps, phases: Phases, host: Phases) -> P
 
 
 def _list_work(trace: Trace, steps: Steps, host: Phases) -> tuple[Ints, Ints, Ints]:
-    """Return step, end and phase of launch of the device work that outlasts its step on the host, by step and start."""
+    """Return step, end and launch phase of all device work that ends after its step has ended on the host.
+
+    The work is sorted by step and start.
+    """
     columns = [trace.log.scratch.column() for _ in range(4)]
     for device in trace.find(trace.is_device_work):
         launched_ns = trace.find_launch_ns(device, NEVER_NS)
@@ -266,11 +272,12 @@ def _follow(ends_ns: Ints, phase: Ints, start: int, end: int) -> Iterator[tuple[
 
 
 def expose_communication(trace: Trace, steps: Steps, phases: Phases) -> Phases:
-    """Return the phases, with the time in which a collective ran and no other work hid it as `communication`.
+    """Return the phases in which exposed communication has the phase `communication`: a collective ran, and no other
+    work hid it.
 
-    On a device, this is a collective without a kernel or a memset beside it. On the host, it is a collective that
-    blocks the training thread, or runs while no other operator and no device work runs. The time is taken from the
-    thread's phase, so the phases still sum to the step; data wait stays data wait.
+    On a device, the collective must run without a kernel or a memset beside it. On the host, the collective must block
+    the training thread, or run while no other operator and no device work runs. The time is taken from the thread's
+    phase, so the phases still sum to the step. Data wait stays data wait.
     """
     on_device = _unite(trace, trace.is_any(Kind.COLLECTIVE)) - _unite(trace, trace.is_any(Kind.KERNEL, Kind.MEMSET))
     exposed = on_device | _find_on_host(trace, steps)

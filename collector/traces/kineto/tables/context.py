@@ -21,7 +21,7 @@ from collector.traces.kineto.steps.model import Phases, Steps
 
 @dataclass(frozen=True)
 class Reading:
-    """A trace with its steps and phases. `origin_ns` is the run's epoch in the file's own time base."""
+    """A trace with its steps and phases. `origin_ns` is the run's epoch, counted from the time base of the file."""
 
     trace: Trace
     steps: Steps
@@ -31,7 +31,7 @@ class Reading:
 
     @cached_property
     def step_row(self) -> Ints:
-        """The row in `steps` of each slice, -1 for none; device work uses the row of its launch, if linked."""
+        """The row in `steps` of each slice, -1 for none. Device work gets the row of its launch, if linked."""
         trace, steps = self.trace, self.steps
 
         def find(rows: slice) -> Ints:
@@ -53,7 +53,7 @@ BATCH_ROWS = 1 << 17
 
 
 def encode(codes: Ints, find_text: Callable[[int], str | None]) -> pa.DictionaryArray:
-    """Return a dictionary column for numbers of texts; a negative number and a None text are null.
+    """Return a dictionary column for numbers of texts. A negative number is null, and so is the number of a None text.
 
     The dictionary contains only texts that occur.
     """
@@ -66,15 +66,15 @@ def encode(codes: Ints, find_text: Callable[[int], str | None]) -> pa.Dictionary
 
 
 def nullable(values: Ints, absent: Mask | None = None) -> pa.Array:
-    """Return integers as an Arrow array, null where `absent` is true, by default where negative."""
+    """Return integers as an Arrow array, null where `absent` is true. By default, negative integers are null."""
     return from_numbers(values, values < 0 if absent is None else absent)
 
 
 def split_batches(step_row: Ints, name: Ints, names: int, scratch: Scratch, size: int = BATCH_ROWS) -> Iterator[Ints]:
-    """Yield row indices in batches of whole steps, in order. A step that is too long is cut between two names.
+    """Yield row indices in batches of whole steps, in order. A step that is too long is split at a change of name.
 
-    Rows with the same step and name are therefore in one batch. `names` is the number of names, `size` the approximate
-    number of rows in a batch.
+    So rows with the same step and name are in one batch. `names` is the number of names, `size` the approximate number
+    of rows in a batch.
     """
     keys = _find_keys(step_row, name, names, scratch, size)
     order = scratch.sort(keys, scratch.numbers(len(keys)))
@@ -91,7 +91,7 @@ def split_batches(step_row: Ints, name: Ints, names: int, scratch: Scratch, size
 
 
 def _find_keys(step_row: Ints, name: Ints, names: int, scratch: Scratch, size: int) -> Ints:
-    """Return a key for each row: its step, and its name too if a step has more than `size` rows.
+    """Return a key for each row: its step, and also its name if any step has more than `size` rows.
 
     Rows with the same key are never split between batches.
     """
@@ -104,5 +104,5 @@ def _find_keys(step_row: Ints, name: Ints, names: int, scratch: Scratch, size: i
 
 
 def find_place(values: Ints, order: Ints, value: int) -> int:
-    """Return the first position in `order`, rows sorted by value, whose row has at least `value`."""
+    """Return the first position in `order` whose row has at least `value`. `order` has rows sorted by value."""
     return bisect_left(range(len(order)), value, key=lambda place: values[order[place]])

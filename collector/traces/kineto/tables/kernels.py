@@ -26,7 +26,7 @@ _BATCH_ROWS = 1 << 15
 
 
 def stream_kernels(reading: Reading) -> Iterator[pa.RecordBatch]:
-    """Build the table `kernels`: kernels by step, name, operator, device, stream and launch shape; steps in order."""
+    """Build the table `kernels`: kernels by step, name, operator, device, stream and launch shape. Steps come in order."""
     trace = reading.trace
     rows = trace.log.scratch.where(trace.is_any(Kind.KERNEL, Kind.COLLECTIVE))
     step_row, name = trace.take(reading.step_row, rows), trace.take(trace.columns.name, rows)
@@ -70,9 +70,9 @@ def _build_kernels(reading: Reading, launches: _Launches, rows: Ints) -> pa.Tabl
 
 
 class _Launches:
-    """The launch data of kernels. Rows are looked up by the number of a kernel's arguments.
+    """The launch data of kernels, looked up by the number of a kernel's arguments.
 
-    `tensor` marks the names that use tensor cores. `shape` is a number for each set of displayed launch data: kernels
+    `tensor` marks the names that use tensor cores. `shape` is a number for each set of displayed launch data. Kernels
     with the same number share a row.
     """
 
@@ -131,7 +131,8 @@ def build_collectives(reading: Reading) -> pa.Table:
 
 
 def _name_groups(trace: Trace, args: Ints) -> list[str]:
-    """Return the trace's name of each group, extended by the group's ranks except for the group of all ranks.
+    """Return the trace's name of each group. Except for the group of all ranks, the name is extended by the group's
+    ranks.
 
     Groups that divide the job, such as the groups of tensor parallelism, may have one name on all ranks
     (`split_group`).
@@ -165,7 +166,8 @@ def _number_in_group(groups: list[str], sequences: list[int]) -> list[int]:
 class _Messages:
     """The collectives in some rows: kernels of collectives, or host spans. Every list has one entry per row.
 
-    Newer traces record each kernel's message size; older traces have the shapes of the host span that launched it.
+    Newer traces record the message size of each kernel. Older traces have the shapes of the host span that launched the
+    kernel.
     """
 
     def __init__(self, trace: Trace, rows: Ints) -> None:
@@ -185,8 +187,8 @@ class _Messages:
     def sizes(self) -> Ints:
         """Return the bytes of each message, -1 if unknown.
 
-        For a gather, this is the data that each rank has at the end; for a scatter, at the start: bandwidths are
-        computed so.
+        For a gather, this is the data that each rank has at the end; for a scatter, at the start. Bandwidths are
+        computed from these sizes.
         """
         elements = np.maximum(*(self._first(values) for values in self._elements))
         found = []
@@ -196,7 +198,7 @@ class _Messages:
         return np.array(found, np.int64)
 
     def _first(self, values: Ints) -> Ints:
-        """Return for each row the first known value, of itself, then of the host calls around it; -1 for none."""
+        """Return for each row the first known value: of the row itself, then of the host calls around it; -1 for none."""
         found = np.full(len(self._rows), -1, np.int64)
         for rows in reversed(self._around):
             own = np.where(rows >= 0, values[self._trace.columns.args[rows]], -1)
@@ -207,7 +209,9 @@ class _Messages:
         return (int(rows[row]) for rows in self._around if rows[row] >= 0)
 
     def _name(self, row: int) -> str:
-        """Return the collective's name from the host span: the kernel of an all-to-all is named send and receive."""
+        """Return the collective's name from the host span. The kernel's name is not enough: an all-to-all's kernel is
+        named send and receive.
+        """
         names = [self._trace.names[self._trace.columns.name[around]] for around in self._list_around(row)]
         for name in names:
             found = find_collective(name)

@@ -43,7 +43,9 @@ Tensor = tuple[str, str]
 
 @dataclass(frozen=True)
 class Memory:
-    """The allocator's events in time order: `fields` are the log's; `device` and `allocated` (bytes) are derived."""
+    """The allocator's events in time order. `fields` are those of the log; `device` and `allocated` (bytes) are
+    derived.
+    """
 
     fields: dict[str, Ints]
     device: Ints
@@ -101,7 +103,7 @@ def find_devices(memory: dict[str, Ints]) -> Ints:
 
 
 def _sum_allocated(memory: dict[str, Ints], device: Ints) -> Ints:
-    """Return the allocated bytes after each event; old files hold only the changes, which are summed per device."""
+    """Return the allocated bytes after each event. Old files hold only the changes, which are then summed per device."""
     change = np.clip(np.where(memory["change"] == ABSENT, NO_ID, memory["change"]), -_MOST_BYTES, _MOST_BYTES)
     allocated = memory["allocated"].copy()
     for number in np.unique(device).tolist():
@@ -131,7 +133,7 @@ class _Moments:
         return trace.log.scratch.sort(trace.start_ns, mine, lambda rows: (-trace.columns.duration_ns[rows],))
 
     def find(self, times_ns: Ints, threads: Ints) -> Ints:
-        """Return for each moment the innermost host slice around it on its thread, -1 for none.
+        """Return for each moment the innermost host slice around it, on the given thread; -1 for none.
 
         Times are relative to the file's own base.
         """
@@ -144,7 +146,8 @@ class _Moments:
     def _find_around(self, rows: Ints, times_ns: Ints) -> Ints:
         """Return for each moment the innermost slice around it, -1 for none.
 
-        This is the last slice that began before the moment, or the nearest of its owners that has not ended by then.
+        The search begins at the last slice that began before the moment. From there it climbs to the slice's owners
+        until one has not ended at the moment.
         """
         trace = self._trace
         if not len(rows):
@@ -164,8 +167,8 @@ class _Moments:
 class _Tensors:
     """A finder of the shape and type of the tensors in allocated blocks.
 
-    A trace records no tensor with an allocation. But the operator around it has arguments, and a tensor derived from
-    them is accepted only if it is as large as the block.
+    A trace records no tensor with an allocation, but the operator around the allocation has arguments. A tensor derived
+    from these is accepted only if it is as large as the block.
     """
 
     def __init__(self, trace: Trace) -> None:
@@ -207,7 +210,9 @@ def _find_tensor(name: str, call: Call) -> tuple[Shape, str] | None:
 
 
 def _combine(name: str, shapes: list[Shape]) -> Shape | None:
-    """Return the shape of the result from the inputs' shapes: a matrix product's, or the broadcast shape."""
+    """Return the shape of the result from the shapes of the inputs: the shape of a matrix product, or the broadcast
+    shape.
+    """
     if name in ("aten::mm", "aten::bmm", "aten::addmm", "aten::baddbmm"):
         return (*shapes[-2][:-1], shapes[-1][-1]) if len(shapes) > 1 else None
     return broadcast(shapes) if shapes else None

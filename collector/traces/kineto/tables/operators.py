@@ -1,4 +1,4 @@
-"""Sum operators into their table, without counting anything twice. Annotations only name work and are in no row."""
+"""Sum operators into their table, without counting anything twice. Annotations only name work and have no row."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from collector.traces.kineto.tables.context import Reading, encode, split_batche
 class CallSums:
     """The figures of each call of an operator, by its row in the trace.
 
-    `callees_ns` is the host time of direct nested operators and runtime calls: those are callees as well, as in PyTorch
+    `callees_ns` is the host time of direct nested operators and runtime calls. Both count as callees, as in PyTorch
     from 1.8 on. Operations and least bytes are NaN if unknown, and exclude nested calls.
     """
 
@@ -48,7 +48,9 @@ def sum_calls(trace: Trace) -> CallSums:
 
 
 def _sum_device(trace: Trace) -> tuple[Ints, Ints]:
-    """Return the ns of device work for each call: of what it launched itself, and of that and nested calls' work."""
+    """Return the ns of device work for each call: the work that the call itself launched, and this work with the work
+    of nested calls.
+    """
     own, whole = (trace.log.scratch.array(len(trace.columns), 0) for _ in range(2))
     for device in trace.find(trace.is_device_work):
         call = trace.operator[device]
@@ -63,7 +65,9 @@ def _sum_device(trace: Trace) -> tuple[Ints, Ints]:
 
 
 def _clear_nested(trace: Trace, whole: Ints) -> None:
-    """Set the device time of calls inside a call of the same name to 0, because the outer call includes it already."""
+    """Set the device time of a call to 0 if it lies inside a call of the same name, because the outer call includes it
+    already.
+    """
     name = trace.columns.name
     for rest in trace.find(trace.is_operator & (trace.caller >= 0)):
         above = trace.caller[rest]
@@ -77,7 +81,8 @@ def _clear_nested(trace: Trace, whole: Ints) -> None:
 def _sum_work(trace: Trace) -> tuple[Floats, Floats]:
     """Return operations and least bytes of each call, without nested calls.
 
-    aten::linear calls aten::addmm, and both have a formula: the inner call gets the work, and the outer call 0.
+    Both aten::linear and the aten::addmm that it calls have a formula. The inner call gets the work, and the outer call
+    0.
     """
     known, work = _estimate_calls(trace)
     inner = [trace.log.scratch.floats(len(trace.columns)) for _ in range(2)]
@@ -92,7 +97,9 @@ def _sum_work(trace: Trace) -> tuple[Floats, Floats]:
 
 
 def _estimate_calls(trace: Trace) -> tuple[Mask, tuple[Floats, Floats]]:
-    """Return which calls have an estimate, and their operations and least bytes, found once per name and arguments."""
+    """Return which calls have an estimate, with their operations and least bytes. Each pair of name and arguments is
+    estimated once.
+    """
     arguments, width = trace.arguments, len(trace.arguments)
     shapes, values = arguments.texts("Input Dims", "Input dims"), arguments.texts("Concrete Inputs")
     dtypes = arguments.texts("Input type")
@@ -122,7 +129,8 @@ _Told = dict[str, tuple[Ints, Callable[[int], str | None]]]
 
 
 def stream_operators(reading: Reading) -> Iterator[pa.RecordBatch]:
-    """Build the table `operators`: calls by step, name, phase, module, shapes, dtypes and call stack; steps in order.
+    """Build the table `operators`: calls by step, name, phase, module, shapes, dtypes and call stack. Steps come in
+    order.
 
     The device work that no operator launched comes last.
     """
@@ -175,7 +183,7 @@ def _build_batch(reading: Reading, sums: CallSums, told: _Told, rows: Ints) -> p
 
 
 def _total_known(values: Floats, groups: Ints, count: int) -> pa.Array:
-    """Return the sum of the known values in each group, null for a group without any."""
+    """Return the sum of the known values in each group, null for a group without known values."""
     known = ~np.isnan(values)
     sums = np.bincount(groups[known], weights=values[known], minlength=count)
     return from_numbers(sums, np.bincount(groups[known], minlength=count) == 0)

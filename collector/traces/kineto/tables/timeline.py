@@ -72,7 +72,7 @@ def build_phases(reading: Reading) -> pa.Table:
 
 
 def _list_spans(reading: Reading) -> tuple[Ints, Ints, Ints]:
-    """Return an array each of row numbers, starts and ends: one entry for each row of the table `steps`.
+    """Return three arrays: row numbers, starts and ends, with one entry for each row of the table `steps`.
 
     The row number is the row in `reading.steps`, -1 outside of steps.
     """

@@ -1,7 +1,7 @@
-"""Gradients that are reduced bucket by bucket during the backward, and what larger buckets would save.
+"""Gradients that are reduced bucket by bucket during the backward, and the savings of larger buckets.
 
-A collective takes a latency and a time for each of its bytes. Both are fitted to the window's reductions. A larger
-bucket is sent when the last bucket in it would have been sent, and has the latency once.
+A collective takes a latency and a time for each of its bytes. Both are fitted to the reductions of the window. A larger
+bucket is sent at the time at which its last part would have been sent. It pays the latency only once.
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ class TransferFit:
 
 @dataclass(frozen=True)
 class Buckets:
-    """The reductions of the window's backwards in running order. `backward` is the number of the backward."""
+    """The reductions of the window's backwards in the order in which they ran. `backward` is the number of the
+    backward.
+    """
 
     rows: Ints
     nodes: Ints
@@ -72,7 +74,7 @@ class _Joining:
 
 
 def find_larger_buckets(trial: Trial) -> Sighting | None:
-    """Find reductions of gradients in several buckets. The gain is for the best larger size."""
+    """Find gradients that are reduced in several buckets. The gain is that of the best larger size."""
     buckets = list_buckets(trial)
     if buckets is None:
         return None
@@ -99,7 +101,7 @@ def find_larger_buckets(trial: Trial) -> Sighting | None:
 
 
 def list_buckets(trial: Trial) -> Buckets | None:
-    """Return the reductions that the hooks of ready gradients start, or None if no backward has several of known size.
+    """Return the reductions that the hooks of ready gradients start. None if no backward has several with known sizes.
 
     Other reductions are left out, because the work after them may need their result at once.
     """
@@ -151,7 +153,7 @@ def fit_transfers(size_bytes: Ints, length_ns: Ints) -> TransferFit | None:
 
 
 def _find_best(trial: Trial, buckets: Buckets, fit: TransferFit) -> tuple[_Joining, Gain] | None:
-    """Return the bucket size with the largest usual gain, and the gain; of equal gains the smallest size.
+    """Return the bucket size with the largest usual gain, and the gain. If gains are equal, the smallest size counts.
 
     None if no size joins buckets.
     """
@@ -177,7 +179,9 @@ def _find_best(trial: Trial, buckets: Buckets, fit: TransferFit) -> tuple[_Joini
 
 
 def _join(buckets: Buckets, cap_bytes: int) -> tuple[Ints, ...]:
-    """Return the runs of buckets that become one bucket. A run ends when it has `cap_bytes`, or with its backward."""
+    """Return the runs of buckets that become one bucket. A run ends when it reaches `cap_bytes`, or when its backward
+    ends.
+    """
     runs: list[list[int]] = []
     held = 0
     for at, (size, backward) in enumerate(zip(buckets.bytes.tolist(), buckets.backward.tolist(), strict=True)):
@@ -190,7 +194,9 @@ def _join(buckets: Buckets, cap_bytes: int) -> tuple[Ints, ...]:
 
 
 def _take(trial: Trial, buckets: Buckets, joining: _Joining, saved_frac: float, *, waits_add_up: bool = True) -> Change:
-    """Return the change to larger buckets. The host makes fewer calls, except in the poor version, which saves less."""
+    """Return the change to larger buckets. The host then makes fewer calls. The poor version keeps all calls, and saves
+    less.
+    """
     last = np.array([run[-1] for run in joining.runs], np.int64)
     gone = np.concatenate([run[:-1] for run in joining.runs])
     factors = joining.list_lengths(buckets, saved_frac, waits_add_up) / np.maximum(buckets.length_ns[last], 1)
@@ -212,9 +218,9 @@ def _find_calls(trial: Trial, rows: Ints) -> Intervals:
 
 
 def _find_around(trial: Trial, rows: Ints, pattern: re.Pattern[str]) -> Ints:
-    """Return for each piece of work the outermost slice around its launch whose name matches, -1 for none.
+    """Return for each piece of work the outermost slice around its launch whose name matches; -1 for none.
 
-    The library's annotations lie between that slice and the launch, so `Trial.caller` does not find it.
+    The library's annotations lie between this slice and the launch, so `Trial.caller` does not find the slice.
     """
     window = trial.window
     named, at = window.match(pattern), window.launch[rows]

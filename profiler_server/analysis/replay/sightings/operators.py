@@ -1,5 +1,6 @@
-"""Operators and kernels that should be fewer or different: pointwise chains, attention, loops over tensors, shapes and
-layouts, unused gradients."""
+"""Operators and kernels that could be fewer or different: pointwise chains, attention, loops over tensors, shapes and
+layouts, unused gradients.
+"""
 
 from __future__ import annotations
 
@@ -140,7 +141,7 @@ def find_per_parameter_loops(trial: Trial) -> Sighting | None:
 
 
 def _find_runs(rows: Ints, wanted: Mask, least: int) -> list[Ints]:
-    """Return each run of at least so many wanted rows."""
+    """Return each run of at least `least` wanted rows."""
     edges = np.flatnonzero(np.diff(np.concatenate([[0], wanted.astype(np.int8), [0]])))
     return [rows[a:b] for a, b in zip(edges[::2], edges[1::2], strict=True) if b - a >= least]
 
@@ -184,7 +185,7 @@ def find_misaligned_shapes(trial: Trial) -> Sighting | None:
 
 
 def _read_product(args: dict[str, object]) -> tuple[int, int] | None:
-    """Return the inner and the last dimension of a product of two 16-bit matrices, or None for any other product."""
+    """Return the inner and the last dimension of a product of two 16-bit matrices; None for any other product."""
     dims, types = args.get("Input Dims"), args.get("Input type")
     if not isinstance(dims, list) or not isinstance(types, list):
         return None
@@ -240,7 +241,7 @@ def find_recorded_gradients(trial: Trial) -> Sighting | None:
 
 
 def find_checkpointing(trial: Trial) -> Sighting | None:
-    """Find forwards that the backward runs again, because their results were not kept."""
+    """Find forwards that the backward runs a second time, because their results were not kept."""
     window = trial.window
     spans = np.flatnonzero(window.match(_CHECKPOINT) & (window.kind == OPERATOR))
     if not len(spans):

@@ -98,7 +98,7 @@ def _find_waits_in(trial: Trial, callers: Ints) -> Ints:
 
 
 def _list_with_previous(trial: Trial, copies: Ints, filler: re.Pattern[str]) -> tuple[Ints, Ints]:
-    """Return the copies that operators launched, and for each the outermost operator right before it, -1 for none
+    """Return the copies that operators launched, and for each the outermost operator directly before it; -1 for none
     nearby.
 
     Operators that launch no work and match `filler` are skipped.
@@ -121,7 +121,7 @@ def _list_with_previous(trial: Trial, copies: Ints, filler: re.Pattern[str]) -> 
 
 
 def _measure_element(args: dict[str, object]) -> float:
-    """Return the bytes of an element of the first input, NaN if the trace lacks it."""
+    """Return the bytes of an element of the first input, NaN if the trace does not record them."""
     types = args.get("Input type")
     first = types[0] if isinstance(types, list) and types else None
     return float(_SIZES.get(first, np.nan)) if isinstance(first, str) else np.nan
